@@ -1,8 +1,8 @@
-//! Whole numbers: replicas and micro-batches cannot be divided.
+//! Branch and bound: makes replicas and micro-batches whole (Land and Doig 1960).
 //!
-//! A market's bound divides both. Where its program uses 1.4 replicas of a scheme, every real plan has at most 1 or
-//! at least 2: two markets, each with a bound at least as great, and the lesser of the two holds for all (branch and
-//! bound, Land and Doig 1960). The market of least bound is divided first.
+//! A market's bound divides both. If its program uses 1.4 replicas of a scheme, every real plan has at most 1 or at least
+//! 2. These two markets each have a bound at least as great, and the lesser of the two holds for all plans. The market of
+//! least bound is divided first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,42 +12,42 @@ use crate::bound::demand::Price;
 use crate::bound::market::{Market, Offer};
 use crate::units::{Millis, count, whole};
 
-/// Numbers nearer to a whole one count as whole.
+/// Numbers nearer than this to a whole number count as whole.
 const WHOLE: f64 = 1e-3;
 
-/// Markets that together hold every plan.
+/// Markets that together contain every plan.
 pub(crate) struct Branches<'a> {
     market: Market<'a>,
     nodes: Vec<Node<'a>>,
-    /// The markets not yet divided; the lesser index wins among equals, so the order depends on nothing else.
+    /// The markets not yet divided; the lesser index wins among equals, so that the order is deterministic.
     open: BinaryHeap<Reverse<(Millis, usize)>>,
 }
 
-/// One of them, and what its bound's program uses.
+/// A market and the solution of its bound's program.
 pub(crate) struct Node<'a> {
     pub(super) offers: Vec<Offer<'a>>,
     pub(super) found: Climb,
 }
 
 impl<'a> Branches<'a> {
-    /// One market, before `from` impossible; no more is proven than `until`.
+    /// One market, with every time before `from` impossible; nothing later than `until` is proven.
     pub(super) fn new(market: Market<'a>, from: Millis, until: Millis) -> Branches<'a> {
         let mut branches = Branches { nodes: Vec::new(), open: BinaryHeap::new(), market };
         branches.add(branches.market.offers.clone(), from, until);
         branches
     }
 
-    /// No plan ends before this.
+    /// A lower bound of every plan.
     pub(crate) fn least(&self) -> Millis {
         self.open.peek().map_or(Millis::INFINITY, |Reverse((end, _))| *end)
     }
 
-    /// Number of markets looked at.
+    /// Number of markets evaluated.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The parts of the market that were looked at.
+    /// The evaluated markets.
     pub(crate) fn parts(&self) -> &[Node<'a>] {
         &self.nodes[1..]
     }
@@ -57,7 +57,7 @@ impl<'a> Branches<'a> {
         &self.nodes[0]
     }
 
-    /// Divides the market of least bound in two; false where it cannot be divided, and so no more can be proven.
+    /// Divides the market of least bound in two; false if it cannot be divided, so that no greater bound can be proven.
     pub(crate) fn divide(&mut self, until: Millis) -> bool {
         let Some(&Reverse((end, index))) = self.open.peek() else { return false };
         let Some(parts) = self.nodes[index].divided(self.market.budget.micro_batch_weight) else { return false };
@@ -68,7 +68,7 @@ impl<'a> Branches<'a> {
         true
     }
 
-    /// Looks at a market, unless no cluster of these ranks could hold it.
+    /// Evaluates a market, unless no cluster with this number of ranks could contain it.
     fn add(&mut self, offers: Vec<Offer<'a>>, from: Millis, until: Millis) {
         let taken: f64 = offers.iter().map(|offer| offer.ranks() * count(offer.least)).sum();
         if taken > f64::from(self.market.gpus) {
@@ -82,27 +82,28 @@ impl<'a> Branches<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// What a sequence costs on each scheme.
+    /// The dual price of a sequence on each scheme.
     pub(crate) fn prices(&self) -> &[Price] {
         &self.found.prices
     }
 
-    /// What it offers.
+    /// The market's offers.
     pub(super) fn offers(&self) -> &[Offer<'a>] {
         &self.offers
     }
 
-    /// The replicas and micro-batches of an offer that its program uses, fractions included.
+    /// Replicas and micro-batches of an offer that its program uses, fractions included.
     pub(crate) fn used(&self, offer: usize) -> (f64, f64) {
         self.found.used[offer]
     }
 
-    /// The market with at most and with at least a whole number of what it uses a fraction of; none if it uses none.
+    /// Two markets that divide a fraction used by the program: at most the whole number below it, and at least the one
+    /// above. None if the program uses no fraction.
     fn divided(&self, micro_batch_weight: f64) -> Option<[Vec<Offer<'a>>; 2]> {
         let mut best: Option<(f64, usize, bool, usize)> = None;
         for (scheme, (offer, &(replicas, micro_batches))) in self.offers.iter().zip(&self.found.used).enumerate() {
-            // Replicas that there must be may stay idle: then fewer are used than there are. A program that serves less than
-            // all may break any row at a cost, and use more than there are: then nothing is to be divided.
+            // Required replicas may stay idle: then the program uses fewer than exist. A program that serves less than the
+            // whole batch may break any row at a cost, and use more replicas than exist: then nothing can be divided.
             let replicas = replicas.clamp(count(offer.least), count(offer.most));
             let micro_batches = micro_batches.clamp(count(offer.least_micro_batches), count(offer.most_micro_batches));
             let of_replicas = (offer.least < offer.most).then_some((replicas, true, offer.ranks()));
@@ -128,8 +129,8 @@ impl<'a> Node<'a> {
         Some([fewer, more])
     }
 
-    /// Whole numbers of replicas near those the program uses: what is whole of them, then one more of each where it
-    /// lacks most, then whatever the ranks left allow.
+    /// Whole numbers of replicas near the program's: the whole part, then one more of each where the fraction is largest,
+    /// then as many as the remaining ranks allow.
     pub(crate) fn rounded(&self, gpus: u32) -> Vec<usize> {
         let whole_of = |amount: f64| usize::try_from(whole(amount + WHOLE)).unwrap_or(usize::MAX);
         let mut counts: Vec<usize> = self

@@ -5,17 +5,17 @@ use crate::bound::market::{Market, Slots};
 use crate::bound::relaxation::{Relaxation, Solution};
 use crate::units::Millis;
 
-/// A time that no plan on the market ends before, and what a program would use by about then.
+/// A lower bound of every plan on the market, and the solution of a program at about that time.
 #[derive(Clone, Debug)]
 pub(super) struct Climb {
     pub(super) end: Millis,
     /// Replicas and micro-batches of each scheme, fractions included.
     pub(super) used: Vec<(f64, f64)>,
-    /// What sequences cost on each offer, by about then.
+    /// Dual prices of sequences on each offer, at about that time.
     pub(super) prices: Vec<Price>,
 }
 
-/// Climbs from a time before which nothing ends, until `until` or until the programs prove no more.
+/// Raises the proven time from `from`, until `until` or until the programs prove no later time.
 pub(super) fn climb(market: &Market, from: Millis, until: Millis) -> Climb {
     let mut found = Climb { end: from, used: vec![(0.0, 0.0); market.offers.len()], prices: Vec::new() };
     by_work(market, until, &mut found);
@@ -25,7 +25,7 @@ pub(super) fn climb(market: &Market, from: Millis, until: Millis) -> Climb {
     found
 }
 
-/// Each program is solved at the latest time known to be impossible, and its prices prove a later one.
+/// Solves each program at the latest time known to be impossible; its dual prices prove a later one.
 fn by_work(market: &Market, until: Millis, found: &mut Climb) {
     for _ in 0..market.budget.programs {
         let before = found.end;
@@ -36,8 +36,8 @@ fn by_work(market: &Market, until: Millis, found: &mut Climb) {
     }
 }
 
-/// Which sequences are large depends on the time, so prices prove little beyond the time they are made for: times
-/// ahead are tried, and then the interval is halved.
+/// Which sequences are large depends on the time, so dual prices prove little beyond the time of their program: later
+/// times are evaluated first, then the interval is bisected.
 fn by_slots(market: &Market, until: Millis, found: &mut Climb) {
     let mut step = market.budget.first_step;
     let mut possible = until;
@@ -55,7 +55,7 @@ fn by_slots(market: &Market, until: Millis, found: &mut Climb) {
     }
 }
 
-/// Whether the program at `time` proves it impossible; then the time found is that or later.
+/// Whether the program at `time` proves that time impossible; then the found time is `time` or later.
 fn prove(market: &Market, time: Millis, until: Millis, slots: Slots, found: &mut Climb) -> bool {
     let Solution { prices, used } = Relaxation::new(market, time, slots).solve();
     found.used = used;

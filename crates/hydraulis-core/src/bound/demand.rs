@@ -1,21 +1,21 @@
-//! The sequences of a batch, shared out where each is cheapest.
+//! The least total dual price of a batch: each sequence on its cheapest scheme.
 
 use crate::batch::Batch;
 use crate::units::whole;
 
-/// A crossing is found this share too early at most.
+/// A crossing is found at most this share too early.
 const ROUNDING: f64 = 1e-9;
 
 /// Distinct lengths in ascending order, with running sums.
 #[derive(Clone, Debug)]
 pub(super) struct Demand {
     lengths: Vec<f64>,
-    /// `sums[i]` is the load of all sequences with the first `i` lengths.
+    /// `sums[i]` is the load of all sequences of the first `i` lengths.
     sums: Vec<Load>,
 }
 
-/// What a sequence of `s` tokens costs on one scheme: `s (slope s + offset)`, and `slot` more above a length of
-/// `large`; up to a length of `limit`.
+/// The dual price of a sequence of `s` tokens on one scheme: `s (slope s + offset)`, and `slot` more above a length of
+/// `large`; defined up to a length of `limit`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Price {
     pub(super) slope: f64,
@@ -30,9 +30,9 @@ pub(crate) struct Price {
 pub(super) struct Load {
     pub(super) sequences: f64,
     pub(super) tokens: f64,
-    /// Of lengths.
+    /// Sum of squared lengths.
     pub(super) squares: f64,
-    /// How many of the sequences are large.
+    /// Number of large sequences.
     pub(super) large: f64,
 }
 
@@ -57,7 +57,7 @@ impl Demand {
         self.between(0, self.lengths.len())
     }
 
-    /// Number of sequences, the most micro-batches there can be.
+    /// Number of sequences, which is the most micro-batches possible.
     pub(super) fn sequences(&self) -> usize {
         usize::try_from(whole(self.total().sequences)).unwrap_or(usize::MAX)
     }
@@ -67,11 +67,11 @@ impl Demand {
         self.lengths.last().copied().unwrap_or_default()
     }
 
-    /// Each sequence on the scheme where it costs least: the sum of these costs, and each scheme's load. None where
-    /// a sequence is above every limit.
+    /// Assigns each sequence to its cheapest scheme: the sum of these prices, and each scheme's load. None if a sequence
+    /// is above every limit.
     ///
-    /// A sequence's price is a parabola in its length, with a step where slots begin to count: schemes follow each other
-    /// along the lower envelope, so the cost is that of a few binary searches.
+    /// A sequence's price is a parabola in its length, with a step at the length from which slots count. The cheapest
+    /// schemes follow the lower envelope, so the sum costs a few binary searches.
     pub(super) fn cheapest(&self, prices: &[Price], loads: &mut [Load]) -> Option<f64> {
         loads.fill(Load::default());
         let (mut total, mut at) = (0.0, 0);
@@ -90,11 +90,11 @@ impl Demand {
         Some(total)
     }
 
-    /// Where, from `at` on, another than `scheme` may be the cheapest, or it no longer admits the length.
+    /// The index at or after `at` from which another scheme may be the cheapest, or `scheme` no longer admits the length.
     fn end_of(&self, at: usize, scheme: usize, prices: &[Price]) -> usize {
         let own = prices[scheme];
         let from = self.lengths[at];
-        // Beyond a boundary of its own another only gets dearer, and so is not missed.
+        // Beyond a boundary of its own another scheme only becomes dearer, and so is not missed.
         let crossings = prices.iter().filter_map(|other| own.undercut_by(other, from));
         let until = crossings.fold(own.limit.min(own.boundary(from)), f64::min);
         let rest = &self.lengths[at + 1..];
@@ -125,18 +125,18 @@ impl Price {
         if length > self.large { self.slot } else { 0.0 }
     }
 
-    /// Up to which length sequences are as large, or not, as one of this length.
+    /// The greatest length up to which sequences are large, or not large, like one of this length.
     fn boundary(&self, length: f64) -> f64 {
         if length > self.large { f64::INFINITY } else { self.large }
     }
 
-    /// From which length on, `from` or above, `other` is the cheaper, as long as both are as large as there; at `from`
-    /// it is not.
+    /// The length, at or above `from`, from which `other` is cheaper, as long as each stays large or not large; at `from`
+    /// it is not cheaper.
     fn undercut_by(&self, other: &Price, from: f64) -> Option<f64> {
         let (a, b) = (other.slope - self.slope, other.offset - self.offset);
         let c = other.slot_at(from) - self.slot_at(from);
         let root = (b * b - 4.0 * a * c).sqrt();
-        // Of the two roots of a s^2 + b s + c the one where it falls, without cancellation; not a number if none.
+        // Of the two roots of a s^2 + b s + c, the one where it falls, without cancellation; not a number if none exists.
         let falls = if b < 0.0 { 2.0 * c / (root - b) } else { -(b + root) / (2.0 * a) };
         (falls >= from * (1.0 - ROUNDING) && falls < other.limit).then_some(falls.max(from))
     }
@@ -156,7 +156,7 @@ impl Load {
     }
 }
 
-/// The scheme of least price for a length; among equals the one that gets cheaper for longer ones.
+/// The scheme of least price for a length; among equals the one that becomes cheaper for longer sequences.
 fn cheapest_at(length: f64, prices: &[Price]) -> Option<usize> {
     let admitting = (0..prices.len()).filter(|&scheme| length <= prices[scheme].limit);
     admitting.min_by(|&one, &other| {

@@ -1,11 +1,11 @@
-//! What replicas offer by a time, and what sequences ask, at given prices.
+//! Weak duality: the capacity of replicas by a time, and the batch's demand, at given dual prices.
 //!
-//! Let a unit of a scheme's work cost `A_k`, a token `B_k`, a micro-batch `V_k` and a slot `R_k`. A sequence is large
-//! on a scheme if no replica of it could take two such by `T`: each replica has one slot for one of those. The
-//! sequences cost at least `sum over s of min over k of A_k w_k(s) + B_k s + R_k [s is large]`, wherever they go. A
-//! replica that ends by `T` holds work `U_v` and tokens `S_v` with `v` micro-batches, so it is worth at most
-//! `R_k + max over v of A_k U_v + B_k S_v - V_k v`. If the sequences cost more than all replicas there can be are
-//! worth, no plan ends by `T`: weak duality, for whatever prices. Prices only decide how strong the bound is.
+//! Let a unit of a scheme's work cost `A_k`, a token `B_k`, a micro-batch `V_k` and a slot `R_k`. A sequence is large on a
+//! scheme if no replica of it could take two such by `T`: each replica has one slot for one of those. The sequences cost
+//! at least `sum over s of min over k of A_k w_k(s) + B_k s + R_k [s is large]`, whatever their assignment. A replica that
+//! ends by `T` holds work `U_v` and tokens `S_v` with `v` micro-batches, so its value is at most `R_k + max over v of A_k
+//! U_v + B_k S_v - V_k v`. If the sequences cost more than the value of all possible replicas, no plan ends by `T`: weak
+//! duality, for any dual prices. The prices decide only how strong the bound is.
 
 use std::ops::RangeInclusive;
 
@@ -14,40 +14,40 @@ use crate::capacity::{Level, SchemeCapacity};
 use crate::spec::BoundBudget;
 use crate::units::{Millis, count};
 
-/// The interval at which they end, as a share of the time.
+/// Width of the last interval, as a share of the time.
 const CLOSE: f64 = 1e-5;
 
-/// Sequences that just fill all replicas cost as much as these are worth, but for rounding: this share of the terms,
-/// because a price of micro-batches is counted with both signs and all but cancels.
+/// Sequences that just fill all replicas cost as much as the replicas' value, up to rounding: this share of the terms,
+/// because a price of micro-batches is counted with both signs and nearly cancels.
 const ROUNDING: f64 = 1e-9;
 
-/// Replicas of one scheme, and how many of them there may be.
+/// Replicas of one scheme, and their possible number.
 #[derive(Clone, Debug)]
 pub(super) struct Offer<'a> {
     pub(super) capacity: &'a SchemeCapacity,
-    /// Replicas there are at least; they may stay idle.
+    /// Least number of replicas; they may stay idle.
     pub(super) least: usize,
-    /// Replicas there are at most.
+    /// Greatest number of replicas.
     pub(super) most: usize,
-    /// Micro-batches that all of them have together, at least.
+    /// Least number of micro-batches of all replicas together.
     pub(super) least_micro_batches: usize,
-    /// And at most.
+    /// Greatest number of micro-batches of all replicas together.
     pub(super) most_micro_batches: usize,
-    /// The micro-batches of each of them.
+    /// Possible numbers of micro-batches of each replica.
     pub(super) counts: RangeInclusive<usize>,
 }
 
-/// What one replica of an offer can take by some time.
+/// The capacity of one replica of an offer by some time.
 #[derive(Clone, Debug)]
 pub(super) struct Reach {
     pub(super) levels: Vec<Level>,
-    /// The longest sequence that is admitted, and alone ends by then.
+    /// The longest sequence that is admitted and alone ends by that time.
     pub(super) limit: f64,
     /// Longer sequences are large.
     pub(super) large: f64,
 }
 
-/// A batch, and the replicas it may go to.
+/// A batch, and the replicas to which it may be assigned.
 #[derive(Clone, Debug)]
 pub(super) struct Market<'a> {
     pub(super) demand: &'a Demand,
@@ -56,7 +56,7 @@ pub(super) struct Market<'a> {
     pub(super) budget: BoundBudget,
 }
 
-/// What replicas are worth, and the sum of the terms without their signs.
+/// The value of replicas, and the sum of the terms without their signs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Worth {
     total: f64,
@@ -77,7 +77,7 @@ pub(super) enum Slots {
     Ignored,
 }
 
-/// The prices on one scheme.
+/// The dual prices on one scheme.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct SchemePrices {
     pub(super) work: f64,
@@ -92,8 +92,8 @@ impl<'a> Offer<'a> {
         Offer { capacity, least, most, least_micro_batches: 0, most_micro_batches: usize::MAX, counts: 0..=usize::MAX }
     }
 
-    /// The same replicas, told apart by how many micro-batches each runs: up to `few`, or more. There may be any number
-    /// of each kind.
+    /// The same replicas, split by their number of micro-batches: up to `few`, or more. Each kind may have any number of
+    /// replicas.
     pub(super) fn by_count(&self, few: usize) -> Vec<Offer<'a>> {
         [0..=few, few + 1..=usize::MAX].into_iter().map(|counts| Offer { least: 0, counts, ..self.clone() }).collect()
     }
@@ -117,13 +117,13 @@ impl<'a> Offer<'a> {
         self.add_many(end, counted, &mut levels);
         levels.retain(|level| self.counts.contains(&level.micro_batches));
         let through: f64 = cost.stage_multipliers().iter().sum();
-        // The margins keep the sequence that sets the longest way, and two that just fit, in spite of rounding.
+        // The margins keep the sequence that sets the longest path, and two that just fit, in spite of rounding.
         let alone = end.0 * (1.0 + 1e-9) / through - cost.fixed_ms().0;
         let limit = cost.longest().as_f64().min(self.length_of(alone) * (1.0 + 1e-9));
         Reach { levels, limit, large: self.length_of(0.5 * most_work) * (1.0 + 1e-9) }
     }
 
-    /// Where many micro-batches are asked for, even those counts matter that hold less than fewer do.
+    /// With a large least number of micro-batches, even counts that hold less than smaller counts matter.
     fn add_many(&self, end: Millis, most: usize, levels: &mut Vec<Level>) {
         if self.least_micro_batches == 0 {
             return;
@@ -140,8 +140,8 @@ impl<'a> Offer<'a> {
         }
     }
 
-    /// What fits into more than `counted` micro-batches and at most `most`, of which some are empty, were no time lost
-    /// to filling the pipeline: the fewest and the most of them, so that none in between is worth more.
+    /// The capacity of more than `counted` and at most `most` micro-batches, some of them empty, if filling the pipeline
+    /// cost no time: the fewest and the most micro-batches, so that no count in between has a greater value.
     fn beyond(&self, end: Millis, counted: usize, most: usize) -> Vec<Level> {
         let work = self.capacity.work_on_slowest(counted + 1, end);
         if counted >= most || work <= 0.0 {
@@ -162,13 +162,13 @@ impl<'a> Offer<'a> {
 }
 
 impl Market<'_> {
-    /// What a replica of each offer can take by `end`.
+    /// The capacity of a replica of each offer by `end`.
     pub(super) fn reaches(&self, end: Millis) -> Vec<Reach> {
         let (sequences, counted) = (self.demand.sequences(), self.budget.counted_micro_batches);
         self.offers.iter().map(|offer| offer.reach(end, sequences, counted)).collect()
     }
 
-    /// What a sequence costs on each offer.
+    /// The dual price of a sequence on each offer.
     pub(super) fn prices(&self, prices: &[SchemePrices], reaches: &[Reach]) -> Vec<Price> {
         let line = |((offer, price), reach): ((&Offer, &SchemePrices), &Reach)| Price {
             slope: price.work * offer.capacity.cost().quadratic_ms_per_token2(),
@@ -180,15 +180,16 @@ impl Market<'_> {
         self.offers.iter().zip(prices).zip(reaches).map(line).collect()
     }
 
-    /// The least that the sequences cost, and the load of each scheme then; none if some sequence goes nowhere.
+    /// The least total price of the sequences, and each scheme's load for it; none if some sequence is admitted by no
+    /// offer.
     pub(super) fn asked(&self, prices: &[SchemePrices], reaches: &[Reach]) -> Option<(f64, Vec<Load>)> {
         let lines = self.prices(prices, reaches);
         let mut loads = vec![Load::default(); lines.len()];
         self.demand.cheapest(&lines, &mut loads).map(|asked| (asked, loads))
     }
 
-    /// The latest time, from `from` on and up to about `until`, that these prices prove impossible; none if they do
-    /// not prove `from` so.
+    /// The latest time, at or after `from` and up to about `until`, that these prices prove impossible; none if they do
+    /// not prove `from` impossible.
     pub(super) fn impossible(&self, prices: &[SchemePrices], from: Millis, until: Millis) -> Option<Millis> {
         if !self.is_impossible(prices, from) {
             return None;
@@ -221,8 +222,8 @@ impl Market<'_> {
         asked - worth.total > ROUNDING * (asked + worth.terms)
     }
 
-    /// What all replicas are worth at most: those there must be, and the dearest that the ranks left allow,
-    /// fractions included.
+    /// The greatest value of all replicas: the required ones, and the dearest that the remaining ranks allow, fractions
+    /// included.
     fn worth(&self, prices: &[SchemePrices], reaches: &[Reach]) -> Worth {
         let (mut worth, mut left) = (Worth::default(), f64::from(self.gpus));
         let mut optional: Vec<(f64, f64, f64)> = Vec::new();
@@ -246,7 +247,7 @@ impl Market<'_> {
 }
 
 impl SchemePrices {
-    /// What a replica's work and tokens are worth with that many micro-batches.
+    /// The value of a replica's work and tokens with that number of micro-batches.
     pub(super) fn worth(&self, level: &Level) -> f64 {
         self.work * level.work_ms + self.tokens * level.tokens - self.micro_batch * count(level.micro_batches)
     }

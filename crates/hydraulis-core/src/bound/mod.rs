@@ -1,16 +1,17 @@
 //! Lower bounds: over the given strategies, and over any strategy.
 //!
 //! Two arguments; the greater bound holds:
-//! - the longest path: each sequence passes all stages of some replica that admits it, in a micro-batch that costs at
-//!   least `a s^2 + b s + c`;
-//! - the work: by an impossible time, all replicas together cannot hold the batch, for any assignment (`market`).
-//!   The capacity of a pipeline is exact over all its micro-batches ([`crate::capacity::Fill`]).
+//!
+//! - The longest path: each sequence passes all stages of some replica that admits it, in a micro-batch that costs at
+//!   least `a s^2 + b s + c`.
+//! - The work: by an impossible time, all replicas together cannot hold the batch, for any assignment (`market`). The
+//!   capacity of a pipeline is exact over all its micro-batches ([`crate::capacity::Fill`]).
 //!
 //! Dual prices cover work, tokens, micro-batches and slots for large sequences; a given strategy's largest group has
-//! prices of its own for replicas with few and with many micro-batches. For any prices, a time is impossible by which
-//! the sequences cost more than all replicas are worth. The best prices come from a linear program (`relaxation`),
-//! the dual of dividing sequences (Lenstra, Shmoys and Tardos 1990). Branching (`branch`) makes replicas and
-//! micro-batches whole.
+//! prices of its own for replicas with few and with many micro-batches. For any prices, a time is impossible if the
+//! sequences cost more than the value of all replicas by that time. The best prices come from a linear program
+//! (`relaxation`), the dual of dividing sequences (Lenstra, Shmoys and Tardos 1990). Branching (`branch`) makes replicas
+//! and micro-batches whole.
 
 mod branch;
 mod climb;
@@ -28,7 +29,7 @@ use crate::plan::{Bound, BoundKind};
 use crate::spec::BoundBudget;
 use crate::units::{Millis, whole};
 
-/// A plan sums the same terms in another order: without the margin a perfect one could seem to beat the bound.
+/// A plan sums the same terms in another order: without the margin a perfect plan could seem to beat the bound.
 const MARGIN: f64 = 1.0 - 1e-9;
 
 /// Proves bounds for one batch.
@@ -44,9 +45,10 @@ impl<'a> Bounder<'a> {
         Bounder { batch, demand: Demand::new(batch), budget }
     }
 
-    /// The longest way over these schemes. None where some sequence is admitted by none of them.
+    /// The longest path over these schemes. None if some sequence is admitted by none of them.
     pub(crate) fn longest_way(&self, schemes: &[&SchemeCapacity]) -> Option<Bound> {
-        // Only the longest can set it: on every scheme a longer sequence takes longer, and is admitted by no more.
+        // Only the longest sequence can set it: on every scheme a longer sequence takes longer, and is admitted by no more
+        // replicas.
         let (sequence, tokens) = self.batch.longest();
         let admitting = schemes.iter().map(|capacity| capacity.cost()).filter(|cost| cost.admits(tokens));
         let through = admitting
@@ -76,11 +78,11 @@ impl<'a> Bounder<'a> {
         Some(bound.or_work(divided(branches, limit)))
     }
 
-    /// The market where the largest group of replicas without a pipeline is told apart by how many micro-batches each of
-    /// them runs: few or more than the program uses on average. Those with few need longer sequences, which one price for
-    /// all of them does not say.
+    /// The market in which the largest group of replicas without a pipeline is split by the number of micro-batches of
+    /// each: at most the program's average, or more. Replicas with few micro-batches need longer sequences, and a single
+    /// price for both kinds cannot express this.
     ///
-    /// There may be any number of each kind, but no more ranks than the groups have.
+    /// Each kind may have any number of replicas, but together they have no more ranks than the groups.
     fn by_count<'b>(&'b self, groups: &[(&'b SchemeCapacity, usize)], root: &Node<'b>) -> Option<Market<'b>> {
         let ranks_of = |&(capacity, replicas): &(&SchemeCapacity, usize)| {
             capacity.cost().scheme().ranks().saturating_mul(replicas as u64)
@@ -98,8 +100,8 @@ impl<'a> Bounder<'a> {
         Some(self.market(offers, gpus))
     }
 
-    /// The markets of any strategy on `gpus` ranks over `schemes`, in whose order a strategy's counts stand. None where
-    /// some sequence is admitted by none of them.
+    /// The markets of any strategy on `gpus` ranks over `schemes`; a strategy's counts follow the order of `schemes`. None
+    /// if some sequence is admitted by none of them.
     pub(crate) fn of_any<'b>(&'b self, schemes: &[&'b SchemeCapacity], gpus: u32) -> Option<Branches<'b>> {
         let most = |capacity: &SchemeCapacity| usize::try_from(u64::from(gpus) / capacity.cost().scheme().ranks());
         let offers = schemes.iter().map(|&capacity| Offer::new(capacity, 0, most(capacity).unwrap_or(0))).collect();
@@ -111,25 +113,25 @@ impl<'a> Bounder<'a> {
     }
 }
 
-/// The bound of a market that is divided as far as it goes.
+/// The bound of a market after branching, within the limit.
 fn divided(mut branches: Branches, limit: ProofLimit) -> Millis {
     while branches.least() < limit.until && branches.len() < limit.dual_solves && branches.divide(limit.until) {}
     branches.least()
 }
 
 impl Bound {
-    /// This bound, or that by the work if it is greater.
+    /// This bound, or the bound by work if it is greater.
     pub(crate) fn or_work(self, impossible: Millis) -> Bound {
         let ms = impossible * MARGIN;
         if ms > self.ms { Bound { ms, kind: BoundKind::Work } } else { self }
     }
 }
 
-/// How far a proof goes.
+/// The limits of a proof.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProofLimit {
-    /// A bound that is as late as this is late enough.
+    /// A bound at or after this time is late enough.
     pub(crate) until: Millis,
-    /// Linear programs solved, at most.
+    /// Most linear programs solved.
     pub(crate) dual_solves: usize,
 }

@@ -1,16 +1,16 @@
-//! The prices that prove most, from a linear program.
+//! The linear program whose dual prices prove the strongest bound.
 //!
-//! At a time `T`, how much of the batch can be served if sequences and replicas may be divided? Columns are ways to
-//! share the batch out, and replicas with one number of micro-batches; the rows keep each scheme's work and tokens
-//! within what its replicas hold, and replicas within the ranks. If less than all is served, the program's prices
-//! prove `T` impossible.
+//! At a time `T`, the program maximises the served share of the batch if sequences and replicas may be divided. Columns
+//! are assignments of the batch, and replicas with one number of micro-batches. Rows keep each scheme's work and tokens
+//! within the capacity of its replicas, and replicas within the ranks. If the served share is below the whole batch, the
+//! program's dual prices prove `T` impossible.
 
 use crate::bound::market::{Market, Reach, SchemePrices, Slots};
 use crate::capacity::Level;
 use crate::linear::Covering;
 use crate::units::{Millis, count};
 
-/// A column must be this much better than the prices to be entered.
+/// A column enters if it is better than the prices by at least this much.
 const BETTER: f64 = 1e-7;
 
 /// The program at one time.
@@ -20,11 +20,11 @@ pub(super) struct Relaxation<'a> {
     rows: Rows,
     program: Covering,
     columns: Vec<Column>,
-    /// Work and tokens are counted in the batch's own, so that entries are near 1.
+    /// Work and tokens are counted in units of the batch's own, so that entries are near 1.
     units: Vec<(f64, f64)>,
 }
 
-/// What a column stands for.
+/// The meaning of a column.
 #[derive(Clone, Copy, Debug)]
 enum Column {
     Share,
@@ -32,7 +32,7 @@ enum Column {
     More,
 }
 
-/// Which row says what; a scheme's work and tokens are rows `2 k` and `2 k + 1`.
+/// Indices of the rows; a scheme's work and tokens are rows `2 k` and `2 k + 1`.
 struct Rows {
     served: usize,
     gpus: Option<usize>,
@@ -44,7 +44,7 @@ struct Rows {
     demand: Vec<f64>,
 }
 
-/// What the program found.
+/// The program's solution.
 pub(super) struct Solution {
     pub(super) prices: Vec<SchemePrices>,
     /// Replicas and micro-batches of each scheme in use, fractions included.
@@ -103,7 +103,7 @@ impl<'a> Relaxation<'a> {
         used
     }
 
-    /// The replica that is worth most beyond its price.
+    /// Enters the replica whose value is furthest above its price.
     fn enter_replica(&mut self, column: &mut [f64]) -> bool {
         let prices = self.program.prices();
         let value = |scheme: usize, level: Level| -> f64 {
@@ -138,7 +138,7 @@ impl<'a> Relaxation<'a> {
         ]
     }
 
-    /// A replica beyond the least number, of a scheme whose number is limited.
+    /// Enters a replica above the least number, of a scheme whose number is limited.
     fn enter_more(&mut self, column: &mut [f64]) -> bool {
         let Some(gpus) = self.rows.gpus else { return false };
         let prices = self.program.prices();
@@ -158,7 +158,7 @@ impl<'a> Relaxation<'a> {
         self.enter(Column::More, column)
     }
 
-    /// The cheapest way to share the batch out.
+    /// Enters the cheapest assignment of the batch.
     fn enter_share(&mut self, column: &mut [f64]) -> bool {
         let Some((asked, loads)) = self.market.asked(&self.prices(), &self.reaches) else { return false };
         if asked >= self.program.prices()[self.rows.served] - BETTER {

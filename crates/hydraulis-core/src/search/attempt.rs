@@ -18,7 +18,7 @@ use crate::timing::HomeLink;
 use crate::units::{Millis, Tokens, count};
 use crate::watch::Watch;
 
-/// A batch on its way through the planner: with its sequences in order, longest first.
+/// A batch with its ids in order, longest first, and everything that planning one strategy for it needs.
 pub(super) struct Task<'a> {
     pub(super) batch: &'a Batch,
     pub(super) capacities: &'a Capacities,
@@ -43,7 +43,8 @@ pub(super) struct Attempt {
 }
 
 impl<'a> Task<'a> {
-    /// Transfers count by `link`, which knows the capacities' schemes. What `watch` gives ends the work on it.
+    /// Counts transfers by `link`, whose schemes are the capacities' schemes. An error from `watch` ends the work on the
+    /// batch.
     pub(super) fn new(
         batch: &'a Batch,
         capacities: &'a Capacities,
@@ -62,7 +63,7 @@ impl<'a> Task<'a> {
         &self.by_length
     }
 
-    /// About how long the strategy takes, without packing; none where it admits not every sequence.
+    /// Estimated time of the strategy, without packing; none if the strategy does not admit every sequence.
     pub(super) fn estimate(&self, strategy: &Strategy) -> Option<Millis> {
         estimate(self.batch, &self.by_length, strategy, self.capacities, self.budget)
     }
@@ -78,7 +79,8 @@ impl<'a> Task<'a> {
         self.refined(strategy, assignment, 0)
     }
 
-    /// The same, where the sequences longer than `short` stay on the replicas that they are placed on.
+    /// Dispatches, refines and packs as `draft` does, but sequences longer than `short` stay on the replicas where they
+    /// are placed.
     pub(super) fn draft_beside(&self, strategy: &Strategy, placed: Vec<Vec<usize>>, short: Tokens) -> Result<Attempt> {
         let tokens = self.batch.tokens();
         let budget = self.budget.dispatch;
@@ -100,7 +102,7 @@ impl<'a> Task<'a> {
         Limits { packings: self.budget.refinements, more_partners, budget: self.budget.dispatch.refine }
     }
 
-    /// The attempt refined once more where some replicas wait for parameters and end late for that, if it is then shorter.
+    /// Refines the attempt again if some replicas wait for parameters and therefore end late; returns the shorter attempt.
     fn around_transfers(&self, attempt: Attempt) -> Result<Attempt> {
         let waiting = attempt.iteration_ms * self.budget.local_search.waiting;
         let waits = attempt.transfers.is_some_and(|transfers| transfers.transfer_ms > waiting);
@@ -136,7 +138,7 @@ impl<'a> Task<'a> {
         Assignment::of(self.batch, &attempt.strategy, self.capacities, sequences, self.budget.packing)
     }
 
-    /// The attempt with micro-batches saved, if that is shorter; who may not refine may not do this either.
+    /// Merges micro-batches of the attempt and returns the shorter attempt. A budget without refinements merges nothing.
     pub(super) fn polished(&self, attempt: Attempt) -> Result<Attempt> {
         let budget = self.budget.dispatch;
         if self.budget.refinements == 0 || !can_save(self.batch.len(), budget.merge) {
@@ -150,7 +152,7 @@ impl<'a> Task<'a> {
     }
 
     fn packed(&self, strategy: &Strategy, mut assignment: Assignment, stop: Stop) -> Result<Attempt> {
-        // By a link, replicas that do not end last may be waited for yet.
+        // With a link, a replica that does not end last may still be the one that others wait for.
         let is_linked = self.link.is_some();
         let mut packings = if is_linked { assignment.polished() } else { assignment.polished_last() };
         assignment.hide(&mut packings);
@@ -166,7 +168,7 @@ impl<'a> Task<'a> {
 }
 
 impl Attempt {
-    /// Attempts of equal time: fewest bytes moved first, then fewest GPU-seconds, then name order.
+    /// Order of attempts of equal time: fewest bytes moved, then fewest GPU-seconds, then name order.
     pub(super) fn cost_order(&self, other: &Attempt) -> Ordering {
         let names = || self.strategy.to_string().cmp(&other.strategy.to_string());
         let moved = self.moved_bytes().cmp(&other.moved_bytes());

@@ -1,17 +1,19 @@
-//! A run that uses only so many distinct strategies.
+//! Plans for a run that uses a limited number of distinct strategies.
 //!
-//! Each strategy costs a run something once, process groups above all. So a run may be given a limit. Which strategies
-//! it used so far is no hidden state: the caller gives them, and a plan depends on them and on the batch alone. After a
-//! resume they are read off the plans that were recorded, and planning goes on as it would have gone on.
+//! Each strategy costs a run something once, mainly process groups. A run may therefore be given a limit. The caller
+//! passes the strategies used so far, so that a plan depends on these and the batch alone. After a resume they are read
+//! from the recorded plans, and planning continues as it would have without the interruption.
 //!
-//! - While strategies are left to admit, the batch is planned freely. A strategy that is new is taken only if it is
-//!   shorter by a tenth of the best of those used, divided by the number left: the fewer, the more one must gain.
-//! - The last one is kept for a strategy that admits the longest sequence that any does, unless one of those used
-//!   already does: so every batch of the run can be planned.
-//! - Then the planner chooses among those used, with the bound of that list.
+//! - While the limit admits further strategies, the batch is planned freely. A new strategy is taken only if it is shorter
+//!   than the best used one by a tenth divided by the number of strategies left: the fewer are left, the more a new one
+//!   must gain.
+//! - The last strategy is reserved for one that admits the longest sequence that any strategy admits, unless a used
+//!   strategy already does. Every batch of the run can therefore be planned.
+//! - At the limit, the planner chooses among the used strategies, with the bound of that list.
 //!
-//! A limit of 8 costs 0.3 to 1.3 % over a free search in runs of 100 batches, of 4 it costs 1 to 9 %: what comes first
-//! is not what serves a run best. A proposal, given as the first strategies used, does.
+//! In runs of 100 batches a limit of 8 costs 0.3 to 1.3 % over a free search, and a limit of 4 costs 1 to 9 %: the first
+//! strategies of a run are not the best ones for the whole run. The strategies of a proposal, passed as the first ones
+//! used, serve a run best.
 
 use crate::batch::Batch;
 use crate::error::{Result, StrategyError};
@@ -21,29 +23,29 @@ use crate::spec::Strategy;
 use crate::units::count;
 use crate::watch::{UNWATCHED, Watch};
 
-/// What a new strategy must gain when it is the last. A twelfth to a sixth did as well on seven runs; with an equal
-/// share for each, 1 or 2 %, a limit of 8 cost up to 3 %.
+/// Least gain of a new strategy when it is the last one admitted. A twelfth to a sixth did as well on seven runs; with an
+/// equal share for each strategy, 1 or 2 %, a limit of 8 cost up to 3 %.
 const GAIN: f64 = 0.1;
 
-/// The strategies of a run.
+/// The strategies of a run and their limit.
 #[derive(Clone, Copy, Debug)]
 pub struct RunLimit<'a> {
-    /// Most that it may use.
+    /// Most distinct strategies that the run may use.
     pub most: usize,
-    /// Those that it used so far, each once.
+    /// Distinct strategies used so far.
     pub used: &'a [Strategy],
 }
 
 impl Planner {
-    /// The plan of a batch of a run that is limited: its strategy is one that was used, or one more within the limit.
+    /// The plan of a batch of a limited run: its strategy is a used one, or a new one within the limit.
     ///
-    /// Refused: a limit of 0 or of fewer than were used, or a sequence that none of them admits when no more may be
-    /// used.
+    /// Refuses a limit of 0, a limit below the number of used strategies, and a sequence that no used strategy admits when
+    /// no further strategy may be used.
     pub fn plan_limited(&self, batch: &Batch, limit: RunLimit) -> Result<Plan> {
         self.plan_limited_watched(batch, limit, UNWATCHED)
     }
 
-    /// The same plan, unless `watch` ends the work on it.
+    /// The same plan; an error from `watch` ends the work on it.
     pub fn plan_limited_watched(&self, batch: &Batch, limit: RunLimit, watch: Watch) -> Result<Plan> {
         let RunLimit { most, used } = limit;
         if most == 0 || used.len() > most {
@@ -67,14 +69,15 @@ impl Planner {
         }
     }
 
-    /// The best plan under the strategies used; none where no one of them admits the batch.
+    /// The best plan under the used strategies; none if none of them admits the batch.
     fn plan_of_used(&self, batch: &Batch, used: &[Strategy], watch: Watch) -> Result<Option<Plan>> {
         let (_, longest) = batch.longest();
         let is_admitted = used.iter().any(|one| self.admitted_by(one) >= longest);
         is_admitted.then(|| self.over(used.to_vec())?.plan_watched(batch, watch)).transpose()
     }
 
-    /// A planner over those strategies, of the list or that a search begins with, that admit the longest sequence.
+    /// A planner over the strategies that admit the longest sequence, from the list or from the search's initial
+    /// strategies.
     fn widest_strategies(&self) -> Result<Planner> {
         let wide = self.strategies().iter().filter(|one| self.admitted_by(one) == self.longest_admitted());
         self.over(wide.cloned().collect())

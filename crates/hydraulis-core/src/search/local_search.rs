@@ -1,11 +1,11 @@
-//! Finds a strategy for this very batch, without a list.
+//! Finds a strategy for one batch, without a list.
 //!
-//! Two strategies to begin with: the replicas that the sequences ask for one by one ([`crate::search::sizing`]), and the
-//! whole numbers near what the bound's program uses, which divides replicas ([`crate::bound`]). From the better
-//! one a walk to neighbours that by estimate are shorter. Then the market is divided, until the best plan is proven to
-//! be near the best there is, or the budget is used up; if it still seems far, what the parts of the market use are
-//! strategies to begin with anew, and so is what a planner would choose from without a search. What is tried is counted, not
-//! timed.
+//! The search begins with two strategies: the replicas that sizing opens for the sequences ([`crate::search::sizing`]),
+//! and the rounded replica counts of the bound's linear program, which divides replicas ([`crate::bound`]). From the
+//! better one, local search moves to neighbours whose estimate is shorter. Then branching divides the market until the
+//! best plan is proven near its bound or the budget is used up. If the plan still seems far from the bound, local search
+//! restarts from the rounded counts of the branches and from the strategies that a planner would list without a search.
+//! The budget counts candidates, not time.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -22,24 +22,24 @@ use crate::search::sizing::Sizing;
 use crate::spec::{Cluster, LocalSearchBudget, Scheme, Strategy};
 use crate::units::{Millis, Tokens, count};
 
-/// Strategies that no search is needed for.
+/// Strategies that are known without a search.
 #[derive(Clone, Copy)]
 pub(super) struct SimpleStrategies<'a> {
-    /// Mixes of few schemes, tried where the search finds nothing.
+    /// Mixes of few schemes, evaluated if the search's initial strategies admit no plan.
     pub(super) mixes: &'a [Strategy],
-    /// What would be listed without a search, tried where it stays far from its bound.
+    /// Strategies of the list without a search, evaluated if the search stays far from its bound.
     pub(super) listed: &'a [Strategy],
 }
 
-/// What came of a search.
+/// The result of a search.
 pub(super) struct Found {
     pub(super) attempts: Vec<Attempt>,
     pub(super) considered: Vec<Considered>,
-    /// Over any strategy; none if no scheme admits the batch.
+    /// A bound over any strategy; none if no scheme admits the batch.
     pub(super) bound: Option<Bound>,
 }
 
-/// The strategies tried for one batch.
+/// The search for one batch.
 pub(super) struct Search<'a> {
     task: &'a Task<'a>,
     bounder: &'a Bounder<'a>,
@@ -51,7 +51,7 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Tries strategies made of `schemes`, and the simple ones where its own fall short.
+    /// Searches strategies made of `schemes`, and evaluates the simple ones if these fall short.
     pub(super) fn run(
         task: &'a Task<'a>,
         bounder: &'a Bounder<'a>,
@@ -79,7 +79,7 @@ impl<'a> Search<'a> {
         Ok(Found { attempts: search.attempts, considered: search.considered, bound })
     }
 
-    /// Tries the strategies to begin with.
+    /// Evaluates the initial strategies.
     fn start(&mut self, branches: &Branches, mixes: &[Strategy]) -> Result<()> {
         let (root, gpus) = (branches.root(), self.cluster().gpus());
         let short = self.admitted_by_half(root);
@@ -88,14 +88,14 @@ impl<'a> Search<'a> {
             self.consider_placed(placed, short)?;
         }
         self.consider_counts(&root.rounded(gpus))?;
-        // The longest sequence may need a scheme that neither has.
+        // The longest sequence may need a scheme that neither initial strategy has.
         if self.attempts.is_empty() {
             mixes.iter().try_for_each(|strategy| self.consider(strategy.clone()))?;
         }
         Ok(())
     }
 
-    /// The longest sequence that at least half of the ranks admit which the program uses.
+    /// The longest sequence that at least half of the ranks used by the program admit.
     fn admitted_by_half(&self, node: &Node) -> Tokens {
         let longest = |scheme: usize| self.schemes[scheme].cost().longest();
         let ranks = |scheme: usize| node.used(scheme).0 * count(self.schemes[scheme].cost().scheme().ranks());
@@ -110,8 +110,8 @@ impl<'a> Search<'a> {
         widest.into_iter().find(reaches_half).map(longest).unwrap_or_default()
     }
 
-    /// Plans replicas with sequences longer than `short` placed on them. Where there is time for no more than that, these
-    /// stay where they are.
+    /// Plans replicas with sequences longer than `short` placed on them. If the budget allows no further candidate, these
+    /// sequences keep their replicas.
     fn consider_placed(&mut self, placed: Vec<Vec<Vec<usize>>>, short: Tokens) -> Result<()> {
         let counts: Vec<usize> = placed.iter().map(Vec::len).collect();
         let Some(strategy) = self.strategy_of(&counts) else { return Ok(()) };
@@ -119,7 +119,7 @@ impl<'a> Search<'a> {
             return self.consider(strategy);
         }
         let mut by_scheme: Vec<(Scheme, Vec<Vec<usize>>)> = self.pool().into_iter().zip(placed).collect();
-        // As the strategy's replicas stand.
+        // In the order of the strategy's replicas.
         by_scheme.sort_by_key(|(scheme, _)| strategy.schemes().iter().position(|other| other == scheme));
         let placed = by_scheme.into_iter().flat_map(|(_, replicas)| replicas).collect();
         let attempt = self.task.draft_beside(&strategy, placed, short)?;
@@ -130,7 +130,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Walks to neighbours of the best strategy while that gets shorter, but not below `enough`.
+    /// Moves to neighbours of the best strategy as long as the time falls and is above `enough`.
     fn walk(&mut self, enough: Millis) -> Result<()> {
         let pool = self.pool();
         while let Some(best) = self.attempts.iter().min_by_key(|attempt| self.task.objective.ms(attempt)) {
@@ -150,8 +150,8 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Whether a strategy has more replicas for the longest sequence of the replica that ends last, and no fewer like
-    /// that one.
+    /// Whether `other` has more replicas that admit the longest sequence of the replica that ends last, and at least as
+    /// many of that replica's scheme.
     fn relieves(&self, other: &Strategy, attempt: &Attempt) -> bool {
         let Some((slowest, longest)) = attempt.bottleneck(self.task) else { return false };
         let admits = |scheme: &Scheme| {
@@ -174,7 +174,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Walks on from the whole numbers near what some part of the market uses, if that is shorter.
+    /// Restarts local search from the rounded replica counts of the market's branches, if the plan of one is shorter.
     fn start_anew(&mut self, branches: &Branches) -> Result<()> {
         let (before, most) = (self.least(), self.attempts.len() + self.budget.restarts);
         for part in branches.parts() {
@@ -185,8 +185,8 @@ impl<'a> Search<'a> {
         if self.least() < before { self.walk(branches.least()) } else { Ok(()) }
     }
 
-    /// Walks on from what a list would offer, if that is shorter: transfers that stick out, or pipelines that the market
-    /// cannot tell apart, may leave the walk among worse ones.
+    /// Restarts local search from listed strategies, if the plan of one is shorter: exposed transfers, or pipelines that
+    /// the market cannot tell apart, may leave local search in a worse optimum.
     fn start_listed(&mut self, listed: &[Strategy], enough: Millis) -> Result<()> {
         let before = self.least();
         let unseen = listed.iter().filter(|strategy| !self.seen.contains(strategy));
@@ -201,7 +201,7 @@ impl<'a> Search<'a> {
         if self.least() < before { self.walk(enough) } else { Ok(()) }
     }
 
-    /// Plans so many of the strategies, those that by one deal of the batch are the shortest.
+    /// Plans at most `most` of the strategies, those of the least estimate.
     fn consider_promising(&mut self, mut strategies: Vec<Strategy>, most: usize) -> Result<()> {
         strategies.truncate(self.budget.estimated_sequences / self.task.batch.len());
         let estimated = strategies.into_iter().filter_map(|other| Some((self.task.estimate(&other)?, other)));
@@ -210,7 +210,7 @@ impl<'a> Search<'a> {
         promising.into_iter().take(most).try_for_each(|(_, strategy)| self.consider(strategy))
     }
 
-    /// Polishes the best plan alone: each costs as much as some neighbours of it.
+    /// Merges micro-batches of the best plan alone: each merge costs as much as some neighbours.
     fn polish(&mut self) -> Result<()> {
         let Some(best) = self.task.objective.best(&self.attempts) else { return Ok(()) };
         let polished = self.task.polished(self.attempts.swap_remove(best))?;
@@ -226,14 +226,14 @@ impl<'a> Search<'a> {
         self.strategy_of(counts).map_or(Ok(()), |strategy| self.consider(strategy))
     }
 
-    /// So many replicas of each scheme; none where they have no place.
+    /// The strategy with `counts` replicas of each scheme; none if they cannot be placed.
     fn strategy_of(&self, counts: &[usize]) -> Option<Strategy> {
         let schemes = self.schemes.iter().zip(counts);
         let replicas = schemes.flat_map(|(capacity, &count)| std::iter::repeat_n(capacity.cost().scheme(), count));
         Strategy::new(replicas.collect()).ok().filter(|strategy| place(strategy, self.cluster()).is_ok())
     }
 
-    /// Plans a strategy that was not seen before, unless by its bound it cannot be better than the best by more than 0.1 %.
+    /// Plans a new strategy, unless its bound is above the best time less 0.1 %.
     fn consider(&mut self, strategy: Strategy) -> Result<()> {
         if self.is_spent() || !self.seen.insert(strategy.clone()) {
             return Ok(());
@@ -251,13 +251,13 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Whether no more may be planned: one strategy always is, so that there is a plan.
+    /// Whether the budget allows no further plan; it always allows one, so that a plan exists.
     fn is_spent(&self) -> bool {
         let most = self.task.budget.candidates.min(self.budget.planned_sequences / self.task.batch.len());
         !self.attempts.is_empty() && self.attempts.len() >= most
     }
 
-    /// What this strategy cannot beat; no more than the best plan's time is proven.
+    /// The strategy's lower bound; bounds above the best plan's time are not proven.
     fn bound(&self, strategy: &Strategy) -> Option<Millis> {
         let groups = strategy.groups();
         let known = |scheme| self.schemes.iter().find(|capacity| capacity.cost().scheme() == scheme);
@@ -267,7 +267,7 @@ impl<'a> Search<'a> {
         self.bounder.of_strategy(&groups, self.cluster().gpus(), limit).map(|bound| bound.ms)
     }
 
-    /// The schemes that strategies are made of.
+    /// The schemes of all strategies.
     fn pool(&self) -> Vec<Scheme> {
         self.schemes.iter().map(|capacity| capacity.cost().scheme()).collect()
     }
@@ -281,7 +281,7 @@ impl<'a> Search<'a> {
         self.task.objective.least(&self.attempts)
     }
 
-    /// The shortest iteration so far: what bounds say nothing shorter than.
+    /// The shortest iteration so far; no bound is above it.
     fn least_iteration(&self) -> Millis {
         IterationTime.least(&self.attempts)
     }

@@ -1,18 +1,18 @@
-//! The best of the strategies, dispatched, packed, bounded and checked.
+//! Dispatches, packs, bounds and checks strategies, and returns the best one.
 //!
-//! The planner chooses from a list or searches. Counted work limits it, not time; without any budget there still is a
+//! The planner chooses from a list or searches. A budget of counted work limits it, not time; even an empty budget gives a
 //! valid plan.
 //!
 //! - **Objective** (`objective.rs`) judges every planned strategy: by its iteration time, or with a link by its step time.
 //!   Each objective turns a bound on the iteration into one on its own time.
-//! - **Sizing** (`sizing.rs`) opens replicas for the sequences, longest first, by the dual prices of the bound, until
-//!   they just fit the cluster.
-//! - **Local search** (`local_search.rs`) moves to neighbouring strategies to which the batch is assigned in less time.
-//!   Where the step stays 2 % above the bound, it also evaluates the strategies of a list.
+//! - **Sizing** (`sizing.rs`) opens replicas for the sequences, longest first, by the dual prices of the bound, until they
+//!   just fit the cluster.
+//! - **Local search** (`local_search.rs`) moves to neighbouring strategies to which the batch is assigned in less time. If
+//!   the step stays 2 % above the bound, it also evaluates the strategies of a list.
 //! - **Dispatch** assigns twice, the second time with the excess of packing over the estimates, then moves and swaps.
-//!   Without a pipeline it then assigns again with one micro-batch less, as long as that is shorter.
-//! - **Large batches**, beyond local search: long sequences keep the replica of the sizing, and the shortest are
-//!   assigned again by the excess of packing.
+//!   Without a pipeline it then assigns again with one micro-batch less, as long as the time falls.
+//! - **Large batches**, beyond local search: long sequences keep the replica of the sizing, and the shortest are assigned
+//!   again by the excess of packing.
 
 mod attempt;
 mod limited;

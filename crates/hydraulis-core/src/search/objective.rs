@@ -3,7 +3,7 @@
 use crate::search::attempt::Attempt;
 use crate::units::Millis;
 
-/// Times within this share of each other count as equal; the cost model knows no better.
+/// Times within this share of each other count as equal; the cost model is no more accurate.
 pub(crate) const TIE: f64 = 1e-3;
 
 /// The judge of planned strategies, with its bound.

@@ -24,24 +24,25 @@ use crate::watch::{UNWATCHED, Watch};
 #[derive(Clone, Debug)]
 pub struct Planner {
     capacities: Capacities,
-    /// Under the exact rule those of the caps: what keeps to the caps is often shorter than what is found without.
+    /// With the in-flight limit, also the capacities by the per-micro-batch limit: plans within that limit are often
+    /// shorter than plans found without it.
     by_cap: Option<Capacities>,
     choice: Choice,
     budget: SearchBudget,
     link: Option<Arc<HomeLink>>,
 }
 
-/// What a planner may choose from.
+/// The strategies that a planner may choose from.
 #[derive(Clone, Debug)]
 enum Choice {
-    /// These strategies.
+    /// The strategies of this list.
     List(Vec<Strategy>),
-    /// Any set of replicas of the pool's classes; simple mixes of them serve where the search finds nothing, and what would
-    /// be listed without a search where it stays far from its bound.
+    /// Any set of replicas of the pool's classes. `mixes` are evaluated if the search's initial strategies admit no plan,
+    /// and `listed` if the search stays far from its bound.
     Any { pool: Vec<ClassId>, mixes: Vec<Strategy>, listed: Vec<Strategy> },
 }
 
-/// What came of a batch: the attempts, every strategy that was considered, and a bound on all of them.
+/// The attempts for a batch, every strategy considered, and a bound on all of them.
 struct Considerations {
     attempts: Vec<Attempt>,
     considered: Vec<Considered>,
@@ -52,7 +53,7 @@ struct Considerations {
 impl Planner {
     /// A planner over `strategies`, or over the profile's own list.
     ///
-    /// Every strategy must fit the cluster and use schemes that the profile knows and memory admits.
+    /// Every strategy must fit the cluster and use schemes that the profile contains and memory admits.
     pub fn new(profile: CostProfile, cluster: Cluster, strategies: Option<Vec<Strategy>>) -> Result<Planner> {
         let cost = CostModel::new(profile, cluster);
         let given = match strategies {
@@ -76,7 +77,7 @@ impl Planner {
         Ok(Planner { choice: Choice::List(list), ..self.clone() })
     }
 
-    /// A planner that searches the set of replicas itself, anew for each batch.
+    /// A planner that searches the set of replicas for each batch.
     pub fn search(profile: CostProfile, cluster: Cluster) -> Result<Planner> {
         let cost = CostModel::new(profile, cluster);
         let mixes = mixes(&cost);
@@ -89,7 +90,7 @@ impl Planner {
         Ok(Planner { capacities: Capacities::new(cost, budget.capacity), by_cap: None, choice, budget, link: None })
     }
 
-    /// The same planner with other limits of its work.
+    /// The same planner with another budget.
     #[must_use]
     pub fn with_budget(self, budget: SearchBudget) -> Planner {
         let capacities = |known: &Capacities| Capacities::new(known.cost().clone(), budget.capacity);
@@ -97,18 +98,18 @@ impl Planner {
         Planner { capacities: capacities(&self.capacities), by_cap, budget, ..self }
     }
 
-    /// The same planner, with micro-batches that fit by `memory`.
+    /// The same planner with another memory rule.
     #[must_use]
     pub fn with_memory(self, memory: MemoryRule) -> Planner {
-        // Which schemes and strategies are of use depends on caps alone, which are the same by every rule.
+        // The usable schemes and strategies depend on token caps alone, which are the same under every rule.
         let capacities = |memory| Capacities::new(self.cost().clone().with_memory(memory), self.budget.capacity);
         let by_cap = (memory == MemoryRule::Exact).then(|| capacities(MemoryRule::Cap));
         Planner { capacities: capacities(memory), by_cap, ..self }
     }
 
-    /// The same planner, which minimises iterations with their transfers over `link`.
+    /// The same planner, with steps over `link` as its objective: iterations with their transfers.
     ///
-    /// Refused with `too_many_stages` where a scheme has more stages than the link's model has layers.
+    /// Refused with `too_many_stages` if a scheme has more stages than the link's model has layers.
     pub fn with_link(self, link: Link) -> Result<Planner> {
         for scheme in self.schemes() {
             link.admits(scheme)?;
@@ -117,17 +118,17 @@ impl Planner {
         Ok(Planner { link: Some(Arc::new(link)), ..self })
     }
 
-    /// The link by which transfers count, if they do.
+    /// The link by which transfers count; none if they do not count.
     pub fn link(&self) -> Option<&Link> {
         self.link.as_deref().map(HomeLink::link)
     }
 
-    /// The costs planned with.
+    /// The planner's cost model.
     pub fn cost(&self) -> &CostModel {
         self.capacities.cost()
     }
 
-    /// The strategies chosen from; for a search, those that it can fall back on.
+    /// The strategies of the list; for a search, its fallback strategies.
     pub fn strategies(&self) -> &[Strategy] {
         match &self.choice {
             Choice::List(list) => list,
@@ -135,7 +136,7 @@ impl Planner {
         }
     }
 
-    /// Whether it searches the set of replicas itself.
+    /// Whether the planner searches the set of replicas itself.
     pub fn is_search(&self) -> bool {
         matches!(self.choice, Choice::Any { .. })
     }
@@ -147,17 +148,18 @@ impl Planner {
 
     /// The plan of least iteration time found, with a proven bound; with a link, of least step time.
     ///
-    /// Strategies of a list are tried in the order of their lower bounds, and those whose bound is above the
-    /// best plan are not tried at all. Among plans equal within 0.1 % the one that moves fewest bytes wins, then the one
-    /// of fewest GPU-seconds, then name order. The bound is on the iteration, which no step is shorter than.
-    /// The same batch always gives the same plan.
+    /// Strategies of a list are evaluated in the order of their lower bounds, except those whose bound is above the best
+    /// plan. Among plans equal within 0.1 % the one that moves fewest bytes wins, then the one of fewest GPU-seconds, then
+    /// name order. The bound is on the iteration, and no step is shorter than its iteration. The same batch always gives
+    /// the same plan.
     ///
-    /// By the exact rule the plan is the shorter of that found with it and that found with the caps, which keeps it too.
+    /// With the in-flight limit the plan is the shorter of two: the plan found with that limit, and the plan found with
+    /// the per-micro-batch limit, which also satisfies the in-flight limit.
     pub fn plan(&self, batch: &Batch) -> Result<Plan> {
         self.plan_watched(batch, UNWATCHED)
     }
 
-    /// The same plan, unless `watch` ends the work on it.
+    /// The same plan; an error from `watch` ends the work on it.
     pub fn plan_watched(&self, batch: &Batch, watch: Watch) -> Result<Plan> {
         let plan = self.plan_by_rule(batch, watch)?;
         let Some(by_cap) = &self.by_cap else { return Ok(plan) };
@@ -198,7 +200,7 @@ impl Planner {
         })
     }
 
-    /// Every promise that `plan` breaks for `batch`; see [`check()`].
+    /// Every constraint that `plan` violates for `batch`; see [`check()`].
     pub fn check(&self, plan: &Plan, batch: &Batch) -> Vec<Violation> {
         check(plan, batch, self.cost(), self.link())
     }
@@ -244,8 +246,8 @@ impl Planner {
         })
     }
 
-    /// The greatest bound over every strategy there is to choose from that takes no branching; none where a sequence is
-    /// admitted by none of them.
+    /// The greatest bound, without branching, over every strategy of the planner; none if a sequence is admitted by none
+    /// of them.
     pub(crate) fn quick_bound(&self, batch: &Batch) -> Result<Option<Millis>> {
         let bounder = self.bounder(batch);
         match &self.choice {
@@ -262,7 +264,7 @@ impl Planner {
         }
     }
 
-    /// The limits of its work.
+    /// The search budget.
     pub fn budget(&self) -> SearchBudget {
         self.budget
     }
@@ -272,12 +274,12 @@ impl Planner {
         Bounder::new(batch, self.budget.bound)
     }
 
-    /// A batch on its way through this planner.
+    /// A task that plans the batch with this planner.
     pub(super) fn task<'a>(&'a self, batch: &'a Batch, watch: Watch<'a>) -> Task<'a> {
         Task::new(batch, &self.capacities, self.link.as_deref(), &self.budget, watch)
     }
 
-    /// The bound of one strategy; none where it admits not every sequence.
+    /// The bound of one strategy; none if it does not admit every sequence.
     pub(super) fn bound(&self, bounder: &Bounder, strategy: &Strategy, limit: ProofLimit) -> Option<Bound> {
         let groups = strategy.groups();
         let groups = groups.iter().map(|(scheme, replicas)| Some((self.capacities.scheme(*scheme).ok()?, *replicas)));
@@ -340,7 +342,7 @@ impl Planner {
     }
 }
 
-/// Plans the strategies in the order of their bounds, but for those whose bound is above the best plan.
+/// Plans the strategies in the order of their bounds, except those whose bound is above the best plan.
 fn attempt_promising(task: &Task, list: &[Strategy], bounds: &[Option<Bound>]) -> Result<Vec<Attempt>> {
     let known = |(index, bound): (usize, &Option<Bound>)| Some((bound.as_ref()?.ms, index));
     let mut promising: Vec<(Millis, usize)> = bounds.iter().enumerate().filter_map(known).collect();
@@ -357,7 +359,7 @@ fn attempt_promising(task: &Task, list: &[Strategy], bounds: &[Option<Bound>]) -
     Ok(attempts)
 }
 
-/// The strategies, each once; refused where one does not fit the cluster or memory.
+/// The distinct strategies; refused if one does not fit the cluster or memory.
 fn usable(strategies: Vec<Strategy>, cost: &CostModel) -> Result<Vec<Strategy>> {
     let mut list: Vec<Strategy> = Vec::new();
     for strategy in strategies {

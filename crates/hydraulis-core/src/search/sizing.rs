@@ -1,14 +1,13 @@
-//! The replicas that a batch asks for.
+//! Opens the replicas that a batch needs.
 //!
-//! By a given time: each sequence, longest first, goes to the replica where it is cheapest among those that still have
-//! room, or opens a new one of the scheme where it is cheapest at all; what a sequence costs where is known from the
-//! bound's prices. That is first-fit decreasing with bins of several sizes (Friesen and Langston 1986), and it sees what
-//! a linear program does not: two halves of a long sequence are of no use. The earliest time by which the replicas
-//! opened fit the cluster is found by halving, as in MULTIFIT (Coffman, Garey and Johnson 1978).
+//! For a given time, each sequence, longest first, goes to the cheapest open replica with room, or opens a replica of its
+//! cheapest scheme; the bound's dual prices give the costs. This is first-fit decreasing with bins of several sizes
+//! (Friesen and Langston 1986). Unlike a linear program it never divides a long sequence. Bisection finds the earliest
+//! time by which the opened replicas fit the cluster, as in MULTIFIT (Coffman, Garey and Johnson 1978).
 //!
-//! Replicas with few long sequences are packed, because no estimate knows how these fit together. So long ones may stay
-//! where they were placed; the shorter ones say how many replicas there must be, but stand side by side with others of
-//! their length, which pack badly.
+//! Replicas with few long sequences are packed, because estimates do not tell how these fit together. Long sequences may
+//! therefore keep their replicas. The shorter ones determine the number of replicas, but are assigned again, because
+//! sequences of equal length placed together pack badly.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -32,7 +31,7 @@ pub(super) struct Sizing<'a> {
 }
 
 impl<'a> Sizing<'a> {
-    /// A sizing for `gpus` ranks with the schemes of `capacities`, which have these prices; sequences longer than `short` are
+    /// A sizing for `gpus` ranks with the schemes of `capacities` at these dual prices; sequences longer than `short` are
     /// placed.
     pub(super) fn new(
         task: &'a Task,
@@ -46,7 +45,8 @@ impl<'a> Sizing<'a> {
         Sizing { task, packers, prices, gpus: u64::from(gpus), short, budget }
     }
 
-    /// The replicas of each scheme that are enough for the earliest time at or after `bound`, and what is placed on each.
+    /// The placed sequences of each replica of each scheme, for the earliest time at or after `bound` by which the
+    /// replicas fit the cluster.
     pub(super) fn replicas(&mut self, bound: Millis) -> Option<Vec<Vec<Vec<usize>>>> {
         let (mut early, mut step) = (bound, self.budget.first_step);
         let mut found = None;
@@ -60,13 +60,15 @@ impl<'a> Sizing<'a> {
         }
         let (late, opened) = found?;
         let opened = self.halved(early, late, bound, opened);
-        // One long sequence sets the bound: estimates that are too early cost nothing where there are ranks for more replicas.
+        // One long sequence sets the bound: an estimate that is too early costs nothing if spare ranks allow more
+        // replicas.
         let spare = count(opened.left) > self.budget.spare * count(self.gpus);
         let opened = if spare { self.halved(bound * self.budget.earliest, bound, bound, opened) } else { opened };
         Some(opened.replicas.into_iter().map(Open::placed).collect())
     }
 
-    /// The replicas for the earliest time found between one that is too early, or for which none was tried, and that of `opened`.
+    /// The replicas for the earliest time found between `early`, which is too early or was not evaluated, and the time of
+    /// `opened`.
     fn halved(&mut self, mut early: Millis, mut late: Millis, bound: Millis, mut opened: Opened) -> Opened {
         for _ in 0..self.budget.halvings {
             let middle = Millis(0.5 * (early.0 + late.0));
@@ -78,8 +80,8 @@ impl<'a> Sizing<'a> {
         opened
     }
 
-    /// The replicas opened if all are to end by `end`, but for those of a sequence alone, which may end by `bound`; none where
-    /// they need more ranks than there are.
+    /// The replicas opened if all end by `end`; a replica with a single sequence may end by `bound`. None if they need
+    /// more ranks than the cluster has.
     fn opened(&mut self, end: Millis, bound: Millis) -> Option<Opened> {
         let task = self.task;
         let mut open: Vec<Open> = self.packers.iter().map(|_| Open::default()).collect();
@@ -110,7 +112,7 @@ impl<'a> Sizing<'a> {
         Some(Opened { replicas: open, left })
     }
 
-    /// A replica for a sequence that ends in time nowhere, where it ends earliest.
+    /// For a sequence that ends in time on no replica: a replica of the scheme on which it ends earliest.
     fn quickest(&mut self, sequence: Sequence, order: &[(f64, usize)]) -> Option<(usize, Replica)> {
         let most_packed = self.budget.packed_sequences;
         let mut alone = |&(_, scheme): &(f64, usize)| {
@@ -121,7 +123,7 @@ impl<'a> Sizing<'a> {
         order.iter().map(&mut alone).min_by(|one, other| one.1.end().cmp(&other.1.end()))
     }
 
-    /// The schemes that admit so many tokens, the cheapest first.
+    /// The schemes that admit `tokens` tokens, the cheapest first.
     fn sort_by_price(&self, tokens: Tokens, order: &mut Vec<(f64, usize)>) {
         order.clear();
         let admitting = (0..self.packers.len()).filter(|&scheme| self.packers[scheme].cost().admits(tokens));
@@ -129,7 +131,7 @@ impl<'a> Sizing<'a> {
         order.sort_unstable_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
     }
 
-    /// Whether a replica that is open takes the sequence and ends by `end`.
+    /// Whether an open replica takes the sequence and ends by `end`.
     fn fits_open(&mut self, sequence: Sequence, order: &[(f64, usize)], end: Millis, open: &mut [Open]) -> bool {
         let dearest = order.first().map_or(0.0, |(least, _)| self.budget.dearest * least);
         let mut near = order.iter().take_while(|(price, _)| *price <= dearest);
@@ -138,7 +140,7 @@ impl<'a> Sizing<'a> {
     }
 }
 
-/// A sequence on its way to a replica.
+/// A sequence to be placed.
 #[derive(Clone, Copy)]
 struct Sequence {
     id: usize,
@@ -146,18 +148,19 @@ struct Sequence {
     is_placed: bool,
 }
 
-/// A replica that is open.
+/// An open replica.
 #[derive(Default)]
 struct Replica {
     load: Load,
-    /// What is placed on it, longest first.
+    /// Ids of the placed sequences, longest first.
     placed: Vec<usize>,
-    /// By how much that ends later than estimated.
+    /// Time by which the packing of these ends later than estimated.
     late: Millis,
 }
 
 impl Replica {
-    /// Takes the sequence if it then ends by `end`; with up to `most_packed` sequences placed on it the replica is packed.
+    /// Takes the sequence if the replica then ends by `end`; a replica with at most `most_packed` placed sequences is
+    /// packed.
     fn takes(&mut self, sequence: Sequence, packer: &mut Packer, end: Millis, most_packed: usize) -> bool {
         let Sequence { id, tokens, is_placed } = sequence;
         let load = self.load.with(id, tokens, packer);
@@ -185,7 +188,7 @@ impl Replica {
 /// The open replicas of all schemes.
 struct Opened {
     replicas: Vec<Open>,
-    /// Ranks that none of them has.
+    /// Ranks of no open replica.
     left: u64,
 }
 
@@ -230,7 +233,7 @@ mod tests {
     use crate::spec::{BoundBudget, CapacityBudget, Cluster, Scheme, SearchBudget};
     use crate::watch::UNWATCHED;
 
-    /// The schemes, and what is placed on the replicas of each of the sequences longer than `short`.
+    /// The schemes, and the placed sequences longer than `short` of each replica.
     fn sized(gpus: u32, lengths: &[i64], short: u64) -> (Vec<Scheme>, Vec<Vec<Vec<usize>>>) {
         let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(gpus, 8).unwrap());
         let schemes = usable_schemes(&cost);
@@ -260,17 +263,17 @@ mod tests {
 
     #[test]
     fn ranks_that_would_be_left_over_let_short_sequences_end_earlier() {
-        // The longest sequence takes five seconds; by then five replicas of four ranks would do for the others.
+        // The longest sequence takes five seconds; by then five replicas of four ranks would be enough for the others.
         let lengths: Vec<i64> = std::iter::once(32_768).chain((0..150).map(|i| 400 + i % 9 * 50)).collect();
         let (schemes, replicas) = sized(64, &lengths, 5_000);
         let ranks: u64 = schemes.iter().zip(&replicas).map(|(scheme, own)| scheme.ranks() * own.len() as u64).sum();
-        // 36 would end by that time.
+        // 36 ranks would be enough by that time.
         assert!((37..=64).contains(&ranks), "{ranks} {replicas:?}");
     }
 
     #[test]
     fn each_long_sequence_has_a_wide_replica() {
-        // Two of 30,000 tokens take 1.7 times as long on one <tp16> as apart on two, and nothing narrower admits them
+        // Two sequences of 30,000 tokens take 1.7 times as long on one <tp16> as on two, and nothing narrower admits them
         // in less time.
         let (schemes, replicas) = sized(64, &[30_000, 30_000, 30_000, 500, 500, 500], 5_000);
         let wide = schemes.iter().position(|scheme| scheme.tp() == 16).unwrap();

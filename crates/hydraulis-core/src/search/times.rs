@@ -1,8 +1,8 @@
-//! The times of many strategies on many batches, steps where the planner has a link and iterations where it has none, each
-//! computed when it is first asked for.
+//! The times of many strategies on many batches, each computed on first use: step times with a link, iteration times
+//! without one.
 //!
-//! A lower bound costs a small part of a time, and where it already rules a strategy out the time is never
-//! computed. What is known is kept, so asking again costs nothing.
+//! A lower bound costs a small part of a time; if the bound already rules a strategy out, the time is never computed.
+//! Computed entries are cached, so a repeated query costs nothing.
 
 use crate::batch::Batch;
 use crate::bound::{Bounder, ProofLimit};
@@ -23,7 +23,7 @@ pub(crate) struct Times<'a> {
     known: Vec<Known>,
 }
 
-/// What is known of one entry.
+/// The known value of one entry.
 #[derive(Clone, Copy)]
 enum Known {
     Nothing,
@@ -32,7 +32,7 @@ enum Known {
 }
 
 impl<'a> Times<'a> {
-    /// An empty table of these strategies on these batches; what `watch` gives ends the work on a time.
+    /// An empty table of these strategies on these batches; an error from `watch` ends the computation of a time.
     pub(crate) fn new(
         planner: &'a Planner,
         batches: &'a [Batch],
@@ -55,7 +55,7 @@ impl<'a> Times<'a> {
         self.tasks.len()
     }
 
-    /// A lower bound of the time, or the time itself where it is known; infinite where a sequence is not admitted.
+    /// A lower bound of the time, or the time itself if it is known; infinite if a sequence is not admitted.
     pub(crate) fn at_least(&mut self, strategy: usize, batch: usize) -> Millis {
         let place = self.place(strategy, batch);
         if let Known::AtLeast(ms) | Known::Exactly(ms, _) = self.known[place] {
@@ -69,7 +69,7 @@ impl<'a> Times<'a> {
         ms
     }
 
-    /// The time, if it is below `limit`; where the bound is not, nothing is planned.
+    /// The time, if it is below `limit`; if the lower bound is not below it, nothing is planned.
     pub(crate) fn below(&mut self, strategy: usize, batch: usize, limit: Millis) -> Result<Option<Millis>> {
         let place = self.place(strategy, batch);
         if self.at_least(strategy, batch) >= limit {
@@ -89,7 +89,7 @@ impl<'a> Times<'a> {
         Ok(Some(ms).filter(|&ms| ms < limit))
     }
 
-    /// How far a plan whose time is known goes beyond what was measured; none if it does not, or is not known.
+    /// The extrapolation of a plan whose time is known; none if the plan stays within the measurements or is not known.
     pub(crate) fn guess(&self, strategy: usize, batch: usize) -> Option<Guess> {
         match self.known[self.place(strategy, batch)] {
             Known::Exactly(_, guess) => guess,
@@ -97,7 +97,7 @@ impl<'a> Times<'a> {
         }
     }
 
-    /// How many times were computed so far.
+    /// Number of times computed so far.
     pub(crate) fn computed(&self) -> usize {
         self.known.iter().filter(|known| matches!(known, Known::Exactly(..))).count()
     }

@@ -13,8 +13,8 @@ use crate::timing::{HomeLink, ReplicaWork, StepTimeline};
 use crate::units::Millis;
 
 impl PlannedTransfers {
-    /// Those of a strategy whose replicas run these packings for `iteration_ms`; and by how much each replica ends later than
-    /// its packing, because it waits for parameters.
+    /// Transfers of a strategy whose replicas run these packings for `iteration_ms`, and the time by which each replica
+    /// ends later than its packing because it waits for parameters.
     pub(super) fn new(
         link: &HomeLink,
         cost: &CostModel,

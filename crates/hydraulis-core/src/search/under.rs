@@ -1,4 +1,4 @@
-//! A batch that was planned, under another strategy.
+//! The plan of an already planned batch under another strategy.
 
 use crate::error::Result;
 use crate::plan::{Considered, Outcome, Plan};
@@ -7,8 +7,8 @@ use crate::spec::Strategy;
 use crate::watch::Watch;
 
 impl Planner {
-    /// The plan of the same batch under `strategy`, which is one that the first plan's bound covers and that admits
-    /// the batch, unless `watch` ends the work on it; the bound is kept.
+    /// The plan of the same batch under `strategy`, which the first plan's bound covers and which admits the batch. The
+    /// bound is kept, and an error from `watch` ends the work.
     pub(crate) fn under(&self, plan: &Plan, strategy: &Strategy, watch: Watch) -> Result<Plan> {
         if plan.strategy == *strategy {
             return Ok(plan.clone());
