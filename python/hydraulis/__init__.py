@@ -38,7 +38,6 @@ from hydraulis._core import (
     LinkRates,
     ModelShape,
     Network,
-    PaperStrategy,
     Parameter,
     ParameterTable,
     Plan,
@@ -58,7 +57,6 @@ from hydraulis._core import (
     balance,
     pack_windows,
     propose,
-    propose_paper,
 )
 from hydraulis.errors import HydraulisError, InfeasibleError, InvalidInputError
 
@@ -77,7 +75,6 @@ __all__ = [
     "LinkRates",
     "ModelShape",
     "Network",
-    "PaperStrategy",
     "Parameter",
     "ParameterTable",
     "Plan",
@@ -97,5 +94,4 @@ __all__ = [
     "balance",
     "pack_windows",
     "propose",
-    "propose_paper",
 ]

@@ -28,7 +28,6 @@ __all__ = [
     "LinkRates",
     "ModelShape",
     "Network",
-    "PaperStrategy",
     "Parameter",
     "ParameterTable",
     "Plan",
@@ -55,7 +54,6 @@ __all__ = [
     "micro_batches_to_measure",
     "pack_windows",
     "propose",
-    "propose_paper",
     "transfer",
 ]
 
@@ -485,15 +483,6 @@ class ProposedStrategy:
     @property
     def expected_ms(self) -> float: ...
 
-@final
-class PaperStrategy:
-    @property
-    def strategy(self) -> str: ...
-    @property
-    def serves(self) -> int: ...
-    @property
-    def ms(self) -> float: ...
-
 def propose(
     profile: CostProfile,
     cluster: Cluster,
@@ -504,15 +493,6 @@ def propose(
     memory: Literal["cap", "exact"] = "cap",
     progress: Callable[[str, int, int], object] | None = None,
 ) -> Proposal: ...
-def propose_paper(
-    profile: CostProfile,
-    cluster: Cluster,
-    histogram: LengthHistogram,
-    *,
-    gpu_step: int = 4,
-    token_step: int = 1_024,
-    context: int | None = None,
-) -> list[PaperStrategy]: ...
 
 # Balance
 

@@ -30,7 +30,6 @@ def commands(lengths: Path, profile: Path) -> dict[str, list[str]]:
         "plan": ["plan", *given, *read],
         "simulate": ["simulate", *given, *read, *batches, "--compare", "search;1x<tp4>"],
         "propose": ["propose", *given, *read, *batches, "-k", "1"],
-        "propose paper": ["propose", *given, *read, *batches, "--method", "paper"],
         "analyze": ["analyze", *given, *read, "--tokens-per-batch", "1200", "--count", "2"],
     }
 
@@ -49,7 +48,7 @@ def profile_measured_to(path: Path, tokens: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["plan", "simulate", "propose", "propose paper", "analyze"])
+@pytest.mark.parametrize("name", ["plan", "simulate", "propose", "analyze"])
 def test_it_is_said(name: str, lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(commands(lengths, profile_measured_to(tmp_path / "short.json", LONGEST // 2))[name]) == 0
     assert SAID in capsys.readouterr().out

@@ -31,7 +31,6 @@ from hydraulis import (
     balance,
     pack_windows,
     propose,
-    propose_paper,
 )
 from profiles import made_up_profile
 
@@ -94,7 +93,6 @@ VALUES = [
     WINDOW,
     PROPOSAL,
     PROPOSAL.strategies[0],
-    propose_paper(PROFILE, CLUSTER, LengthHistogram(BATCHES[0]))[0],
     BALANCE,
     pack_windows(BATCHES[0], window_tokens=32_768),
     SIMULATION,

@@ -14,7 +14,6 @@ from hydraulis import (
     Planner,
     Proposal,
     propose,
-    propose_paper,
 )
 
 PROFILE = CostProfile.preset("llama-32b-a800")
@@ -61,20 +60,6 @@ def test_a_histogram_counts_and_samples() -> None:
     assert {int(length) for batch in batches for length in batch} == {70, 500}
 
 
-def test_the_papers_list_ends_with_the_context() -> None:
-    histogram = LengthHistogram(
-        [2**power for power in range(16)], counts=[1_000 >> (power // 2) for power in range(16)]
-    )
-    listed = propose_paper(PROFILE, CLUSTER, histogram, context=33_024)
-    assert listed[-1].serves == 33_024
-    assert "<tp16>" in listed[-1].strategy
-    assert listed[-1].strategy in repr(listed[-1])
-    assert [one.ms for one in listed] == sorted(one.ms for one in listed)
-    coarse = propose_paper(PROFILE, CLUSTER, histogram, gpu_step=16, token_step=8_192)
-    assert len(coarse) < len(listed)
-    assert coarse[-1].serves == histogram.longest
-
-
 @pytest.mark.parametrize(
     ("call", "code", "message"),
     [
@@ -111,16 +96,6 @@ def test_the_papers_list_ends_with_the_context() -> None:
             "argument_invalid",
             "count is -1",
         ),
-        (
-            lambda: propose_paper(PROFILE, CLUSTER, LengthHistogram([5]), gpu_step=65),
-            "argument_invalid",
-            "gpu_step is 65",
-        ),
-        (
-            lambda: propose_paper(PROFILE, CLUSTER, LengthHistogram([5]), token_step=0),
-            "argument_invalid",
-            "token_step is 0",
-        ),
     ],
 )
 def test_what_is_no_input_is_refused(call: Callable[[], Any], code: str, message: str) -> None:
@@ -134,7 +109,6 @@ def test_what_is_no_input_is_refused(call: Callable[[], Any], code: str, message
     [
         (lambda: propose(PROFILE, CLUSTER, BATCHES, 1, context=50_000), "sequence_too_long"),
         (lambda: propose(PROFILE, CLUSTER, [[5], [50_000]], 1), "sequence_too_long"),
-        (lambda: propose_paper(PROFILE, CLUSTER, LengthHistogram([50_000])), "sequence_too_long"),
     ],
 )
 def test_what_nothing_can_serve_is_infeasible(call: Callable[[], Any], code: str) -> None:

@@ -83,6 +83,14 @@ pub enum Error {
         /// The file.
         path: String,
     },
+    /// A plan that breaks a promise.
+    #[error("a plan breaks a promise ({code}): {detail}; this is a fault of the planner")]
+    PlanBroken {
+        /// The checker's code.
+        code: &'static str,
+        /// Where.
+        detail: String,
+    },
     /// A window that breaks a promise.
     #[error("a planned window breaks a promise ({code}): {detail}; this is a fault of the planner")]
     WindowBroken {
@@ -90,6 +98,16 @@ pub enum Error {
         code: &'static str,
         /// Where.
         detail: String,
+    },
+    /// A step of the dynamic program's grid is outside its range.
+    #[error("{field} is {value}: it must be {limit}; correct the grid of the dynamic program")]
+    PaperGrid {
+        /// Name of the field.
+        field: &'static str,
+        /// Value of the field.
+        value: u64,
+        /// Range of the field.
+        limit: String,
     },
     /// No equal replicas can serve the whole run.
     #[error(
@@ -103,7 +121,7 @@ pub enum Error {
         /// The longest that some equal replicas admit.
         limit: Tokens,
     },
-    /// A sequence that no strategy of a contender admits.
+    /// A sequence that no strategy of a planner under test admits.
     #[error(
         "batch {batch}, sequence {sequence} has {tokens} tokens, the longest that {name} admits is {limit}: give it wider strategies, leave it out, or cut the sequences with --longest"
     )]
@@ -114,7 +132,7 @@ pub enum Error {
         sequence: usize,
         /// Its tokens.
         tokens: Tokens,
-        /// The contender.
+        /// The planner under test.
         name: &'static str,
         /// The longest that it admits.
         limit: Tokens,
@@ -131,7 +149,8 @@ impl Error {
             Error::LengthsFile { .. } | Error::BatchesFile { .. } => "data_file_invalid",
             Error::Distribution { .. } | Error::TooFewLengths { .. } | Error::SeedUnused { .. } => "option_invalid",
             Error::WorkloadEmpty => codes::BATCH_EMPTY.name,
-            Error::WindowBroken { .. } => "plan_broken",
+            Error::PlanBroken { .. } | Error::WindowBroken { .. } => "plan_broken",
+            Error::PaperGrid { .. } => codes::ARGUMENT_INVALID.name,
             Error::NoStatic { .. } | Error::NotAdmitted { .. } => codes::SEQUENCE_TOO_LONG.name,
         }
     }

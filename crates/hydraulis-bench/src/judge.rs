@@ -21,10 +21,10 @@ use hydraulis_core::spec::Strategy;
 use hydraulis_core::timing;
 
 use crate::baseline::{Decision, Phase, part};
-use crate::contender::Answer;
 use crate::error::Result;
 use crate::link::{Transfers, of_phases};
 use crate::numbers::count;
+use crate::planner_under_test::Answer;
 
 /// Judges answers under one cost model.
 #[derive(Clone, Debug)]

@@ -6,10 +6,10 @@
 //! |---|---|---|
 //! | a distribution or a file | the batches of a run | [`workload`] |
 //! | costs, a batch | what another method would do with it | [`baseline`] |
-//! | a name | the planner or the baseline of that name | [`contender`] |
+//! | a name | the planner or the baseline of that name | [`planner_under_test`] |
 //! | a decision, a batch | its simulated time, and every promise that it breaks | [`judge`] |
 //! | layouts, the rate of the links | what the transfers take | [`model`], [`link`] |
-//! | a run | one record per batch and contender | [`run`], [`record`] |
+//! | a run | one record per batch and planner under test | [`run`], [`record`] |
 //! | records | a table | [`summary`] |
 //! | records of clusters and batches of several sizes | how planning time grows | [`scale`] |
 //! | pipelines of several sizes | how fast they are simulated | [`simulation_rate`] |
@@ -20,13 +20,13 @@
 //! may state them beside the iteration, by one link model for all.
 //!
 //! ```
-//! use hydraulis_bench::{contender::{Contender, Name}, judge::Judge, workload};
+//! use hydraulis_bench::{planner_under_test::{Name, PlannerUnderTest}, judge::Judge, workload};
 //! use hydraulis_core::{cost, spec};
 //!
 //! let cost = cost::CostModel::new(cost::preset("llama-32b-a800")?, spec::Cluster::new(64, 8)?);
 //! let batches = workload::draw(&workload::Lognormal { mu: 6.2, sigma: 1.2, longest: 32_768 }, 0, 200_000, 2)?;
 //!
-//! let balanced = Contender::new(Name::StaticBalanced, &cost, None, &batches, None)?;
+//! let mut balanced = PlannerUnderTest::new(Name::StaticBalanced, &cost, None, &batches, None)?;
 //! let decision = balanced.decide(&batches[0])?;
 //! let verdict = Judge::new(&cost, None).judge(&decision, &batches[0])?;
 //! assert_eq!(verdict.status(), "ok");
@@ -47,7 +47,7 @@ pub mod profile;
 
 pub mod baseline;
 
-pub mod contender;
+pub mod planner_under_test;
 
 pub mod judge;
 

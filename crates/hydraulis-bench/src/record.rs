@@ -1,8 +1,8 @@
-//! One line per batch and contender.
+//! One line per batch and planner under test.
 
 use serde::Serialize;
 
-/// What a contender made of one batch.
+/// What a planner under test made of one batch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Record {
     /// Place of the batch in the workload.
@@ -13,8 +13,8 @@ pub struct Record {
     pub tokens: u64,
     /// Its longest sequence.
     pub longest: u64,
-    /// The contender.
-    pub planner: &'static str,
+    /// The planner under test.
+    pub planner: String,
     /// The strategy it chose; several that run one after another are joined by `;`.
     pub strategy: String,
     /// CPU time of the one call that decides, on one thread.

@@ -1,4 +1,4 @@
-//! Every contender on every batch.
+//! Every planner under test on every batch.
 
 use hydraulis_core::batch::Batch;
 use hydraulis_core::check::Violation;
@@ -6,40 +6,40 @@ use hydraulis_core::cost::CostModel;
 use hydraulis_core::timing::Link;
 
 use crate::clock::timed;
-use crate::contender::Contender;
 use crate::error::Result;
 use crate::judge::{Judge, Verdict};
+use crate::planner_under_test::PlannerUnderTest;
 use crate::record::Record;
 
-/// Lets each contender plan each batch, and judges what comes of it.
+/// Lets each planner under test plan each batch, and judges what comes of it.
 ///
-/// `report` takes each record as it is made, with the promises that are broken. Contenders take turns on a batch,
+/// `report` takes each record as it is made, with the promises that are broken. Planners under test take turns on a batch,
 /// so that what else the machine does falls on all of them alike. Transfers are stated where there is a `link`.
 pub fn run(
     cost: &CostModel,
-    contenders: &[Contender],
+    planners: &mut [PlannerUnderTest],
     batches: &[Batch],
     link: Option<&Link>,
     mut report: impl FnMut(Record, &[Violation]) -> Result<()>,
 ) -> Result<()> {
     let mut judge = Judge::new(cost, link);
     for (index, batch) in batches.iter().enumerate() {
-        for contender in contenders {
-            let (answer, plan_ms) = timed(|| contender.decide(batch));
+        for planner in planners.iter_mut() {
+            let (answer, plan_ms) = timed(|| planner.decide(batch));
             let verdict = judge.judge(&answer?, batch)?;
-            report(record(index, batch, contender, plan_ms, &verdict), &verdict.violations)?;
+            report(record(index, batch, planner, plan_ms, &verdict), &verdict.violations)?;
         }
     }
     Ok(())
 }
 
-fn record(index: usize, batch: &Batch, contender: &Contender, plan_ms: f64, verdict: &Verdict) -> Record {
+fn record(index: usize, batch: &Batch, planner: &PlannerUnderTest, plan_ms: f64, verdict: &Verdict) -> Record {
     Record {
         batch: index,
         sequences: batch.len(),
         tokens: batch.total_tokens().0,
         longest: batch.longest().1.0,
-        planner: contender.name.as_str(),
+        planner: planner.name.clone(),
         strategy: verdict.strategy.clone(),
         plan_ms,
         iteration_ms: verdict.iteration_ms.0,

@@ -7,7 +7,7 @@ use hydraulis_core::Tokens;
 use crate::numbers::{count, percentile};
 use crate::record::Record;
 
-/// What a contender needed for batches of one size on a cluster of one size.
+/// What a planner under test needed for batches of one size on a cluster of one size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
     /// GPUs of the cluster.
@@ -29,7 +29,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// The point of some batches, at least one, all planned by one contender in this order.
+    /// The point of some batches, at least one, all planned by one planner under test in this order.
     pub fn of(gpus: u32, records: &[Record]) -> Point {
         let mean = |value: &dyn Fn(&Record) -> f64| records.iter().map(value).sum::<f64>() / count(records.len());
         let times: Vec<f64> = records.iter().map(|record| record.plan_ms).collect();

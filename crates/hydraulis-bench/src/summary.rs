@@ -1,16 +1,16 @@
-//! A run's records as a table: one row for each contender, compared with the first.
+//! A run's records as a table: one row for each planner under test, compared with the first.
 
 use std::fmt;
 
 use crate::numbers::{count, percentile};
 use crate::record::Record;
 
-/// One time of a contender over all batches, compared with the first contender's.
+/// One time of a planner under test over all batches, compared with the first planner's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
     /// Its mean.
     pub mean_ms: f64,
-    /// That mean over the first contender's: a ratio of means.
+    /// That mean over the first planner's: a ratio of means.
     pub ratio: f64,
     /// The least ratio on one batch.
     pub least_ratio: f64,
@@ -27,11 +27,11 @@ pub struct Hidden {
     pub least: f64,
 }
 
-/// One contender over all batches.
+/// One planner under test over all batches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The contender.
-    pub planner: &'static str,
+    /// The planner under test.
+    pub planner: String,
     /// Its iterations.
     pub iteration: Comparison,
     /// Its iterations with their transfers, where the run has a link model.
@@ -48,7 +48,7 @@ pub struct Row {
     pub broken: usize,
 }
 
-/// A row for each contender, in the order of the first batch.
+/// A row for each planner under test, in the order of the first batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// Number of batches.
@@ -58,12 +58,12 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Sums up the records of a run: batch by batch, each with the same contenders in the same order.
+    /// Sums up the records of a run: batch by batch, each with the same planners under test in the same order.
     pub fn of(records: &[Record]) -> Summary {
-        let contenders = records.iter().take_while(|record| record.batch == records[0].batch).count();
-        let by_contender = |place: usize| -> Vec<&Record> { records.iter().skip(place).step_by(contenders).collect() };
-        let first = if contenders == 0 { Vec::new() } else { by_contender(0) };
-        let rows = (0..contenders).map(|place| row(&by_contender(place), &first)).collect();
+        let planners = records.iter().take_while(|record| record.batch == records[0].batch).count();
+        let by_planner = |place: usize| -> Vec<&Record> { records.iter().skip(place).step_by(planners).collect() };
+        let first = if planners == 0 { Vec::new() } else { by_planner(0) };
+        let rows = (0..planners).map(|place| row(&by_planner(place), &first)).collect();
         Summary { batches: first.len(), rows }
     }
 }
@@ -78,7 +78,7 @@ fn row(own: &[&Record], first: &[&Record]) -> Row {
     let steps = |records: &[&Record]| records.iter().map(|record| record.step_ms).collect::<Option<Vec<f64>>>();
     let iterations = |records: &[&Record]| records.iter().map(|record| record.iteration_ms).collect::<Vec<f64>>();
     Row {
-        planner: own[0].planner,
+        planner: own[0].planner.clone(),
         iteration: Comparison::of(&iterations(own), &iterations(first)),
         hidden: Hidden::of(own),
         step: steps(own).zip(steps(first)).map(|(own, first)| Comparison::of(&own, &first)),
@@ -116,7 +116,7 @@ impl Comparison {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let first = self.rows.first().map_or("", |row| row.planner);
+        let first = self.rows.first().map_or("", |row| row.planner.as_str());
         let batches = if self.batches == 1 { "1 batch".into() } else { format!("{} batches", self.batches) };
         writeln!(f, "{batches}; ratios to {first}: of means, and the least and worst of a batch; times in ms")?;
         writeln!(f)?;
@@ -164,14 +164,14 @@ impl fmt::Display for Row {
 mod tests {
     use super::*;
 
-    fn record(batch: usize, planner: &'static str, iteration_ms: f64, plan_ms: f64, gap: Option<f64>) -> Record {
+    fn record(batch: usize, planner: &str, iteration_ms: f64, plan_ms: f64, gap: Option<f64>) -> Record {
         let status = if iteration_ms > 0.0 { "ok".into() } else { "sequence_missing".into() };
         Record {
             batch,
             sequences: 1,
             tokens: 1,
             longest: 1,
-            planner,
+            planner: planner.into(),
             strategy: "1x<1>".into(),
             plan_ms,
             iteration_ms,
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(summary.batches, 2);
         let two = &summary.rows[1];
         let expected = Comparison { mean_ms: 300.0, ratio: 1.5, least_ratio: 1.0, worst_ratio: 3.0 };
-        assert_eq!((two.planner, two.iteration, two.step, two.median_gap), ("two", expected, None, None));
+        assert_eq!((two.planner.as_str(), two.iteration, two.step, two.median_gap), ("two", expected, None, None));
         assert_eq!((two.plan_p50_ms, two.plan_p99_ms, two.broken), (5.0, 7.0, 0));
         assert_eq!(summary.rows[0].median_gap, Some(0.1));
         let text = summary.to_string();

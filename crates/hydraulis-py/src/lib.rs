@@ -45,7 +45,7 @@ mod _core {
     #[pymodule_export]
     use crate::plan::{Guess, Plan, Replica};
     #[pymodule_export]
-    use crate::propose::{LengthHistogram, PaperStrategy, Proposal, ProposedStrategy, propose, propose_paper};
+    use crate::propose::{LengthHistogram, Proposal, ProposedStrategy, propose};
     #[pymodule_export]
     use crate::search::planner::Planner;
     #[pymodule_export]

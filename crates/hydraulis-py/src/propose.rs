@@ -1,10 +1,9 @@
-//! `propose`, `propose_paper`, and the histograms that batches are drawn from.
+//! `propose`, and the histograms that batches are drawn from.
 
-use hydraulis_core::batch;
 use std::num::NonZeroUsize;
 
-use hydraulis_core::cost::CostModel;
-use hydraulis_core::propose::{PaperGrid, Progress, Request};
+use hydraulis_core::batch;
+use hydraulis_core::propose::{Progress, Request};
 use hydraulis_core::search::Planner;
 use hydraulis_core::spec::MemoryRule;
 use hydraulis_core::{Tokens, propose as core};
@@ -14,7 +13,7 @@ use pyo3::types::PyType;
 
 use crate::convert::arrays::{Column, Whole, batches, integers, positive};
 use crate::convert::errors::raise;
-use crate::convert::gil::{detached, interruptible, watched};
+use crate::convert::gil::{detached, watched};
 use crate::convert::pickle::{Reduced, made_by};
 use crate::cost::profile::CostProfile;
 use crate::plan::Guess;
@@ -69,18 +68,6 @@ pub(crate) struct ProposedStrategy {
     share: f64,
     /// Mean iteration time over all batches with this strategy and those before it.
     expected_ms: f64,
-}
-
-/// One strategy of the paper's list.
-#[pyclass(frozen, get_all, module = "hydraulis")]
-#[derive(Debug)]
-pub(crate) struct PaperStrategy {
-    /// The strategy, as written.
-    strategy: String,
-    /// The greatest length of the grid for which it is the optimum.
-    serves: u64,
-    /// The time of its slowest replica over all sequences of the data set up to that length.
-    ms: f64,
 }
 
 #[pymethods]
@@ -178,55 +165,6 @@ pub(crate) fn propose(
     Proposal::new(py, &proposal)
 }
 
-/// The list of the Hydraulis paper's dynamic program over GPUs and lengths, for comparison. Ctrl-C ends it.
-///
-/// Args:
-///     profile: what the model takes under each scheme.
-///     cluster: to plan for.
-///     histogram: of the data set.
-///     gpu_step: GPUs between two points of the program's grid.
-///     token_step: tokens between two of its lengths.
-///     context: the greatest of them; the longest of the histogram, when left out.
-///
-/// Raises:
-///     InvalidInputError: a number is out of range (code `not_positive`, `paper_grid`).
-///     InfeasibleError: no strategy admits the context (`context_too_long`).
-#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
-#[pyfunction]
-// Of a default that is not written out, Python's signature shows nothing.
-#[pyo3(
-    signature = (
-        profile, cluster, histogram, *, gpu_step=PaperGrid::USUAL_GPU_STEP.into(),
-        token_step=PaperGrid::USUAL_TOKEN_STEP.into(), context=None
-    ),
-    text_signature = "(profile, cluster, histogram, *, gpu_step=4, token_step=1024, context=None)"
-)]
-pub(crate) fn propose_paper(
-    py: Python<'_>,
-    profile: &CostProfile,
-    cluster: &Cluster,
-    histogram: &LengthHistogram,
-    gpu_step: i64,
-    token_step: i64,
-    context: Option<i64>,
-) -> PyResult<Vec<PaperStrategy>> {
-    let context = context.map_or(Ok(histogram.longest()), |context| positive(py, "context", context))?;
-    let grid = PaperGrid {
-        gpu_step: positive(py, "gpu_step", gpu_step)?,
-        token_step: Tokens(positive(py, "token_step", token_step)?),
-        context: Tokens(context),
-    };
-    let (profile, cluster) = (profile.0.clone(), cluster.0);
-    let list =
-        interruptible(py, |watch| core::paper_list(&CostModel::new(profile, cluster), &histogram.0, grid, watch))?;
-    let strategy = |one: core::PaperStrategy| PaperStrategy {
-        strategy: one.strategy.to_string(),
-        serves: one.serves.0,
-        ms: one.ms.0,
-    };
-    Ok(list.into_iter().map(strategy).collect())
-}
-
 impl Proposal {
     fn new(py: Python<'_>, proposal: &core::Proposal) -> PyResult<Proposal> {
         let strategy = |one: &core::Proposed| {
@@ -283,22 +221,5 @@ impl ProposedStrategy {
 
     fn __repr__(&self) -> String {
         format!("ProposedStrategy('{}', {:.1} % of the batches)", self.strategy, 100.0 * self.share)
-    }
-}
-
-#[pymethods]
-impl PaperStrategy {
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
-        made_by::<PaperStrategy>(py, "_of", (&self.strategy, self.serves, self.ms))
-    }
-
-    #[classmethod]
-    fn _of(_class: &Bound<'_, PyType>, fields: (String, u64, f64)) -> PaperStrategy {
-        let (strategy, serves, ms) = fields;
-        PaperStrategy { strategy, serves, ms }
-    }
-
-    fn __repr__(&self) -> String {
-        format!("PaperStrategy('{}', up to {} tokens)", self.strategy, self.serves)
     }
 }

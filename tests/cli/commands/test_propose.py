@@ -53,19 +53,13 @@ def test_prints_a_line_for_each_strategy_and_the_list(
     assert "over a search for each batch (" in text
 
 
-@pytest.mark.parametrize(
-    ("method", "of"),
-    [("search", "4 batches and 12 resampled from them"), ("paper", "4 batches")],
-)
-def test_means_are_of_the_named_batches(
-    lengths: Path, capsys: pytest.CaptureFixture[str], method: str, of: str
-) -> None:
-    arguments = options(lengths, "--method", method)
+def test_means_are_of_the_named_batches(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, of = options(lengths), "4 batches and 12 resampled from them"
     found = document(capsys, [*arguments, "--json"])
     batches = found["batches"] + found["resampled_batches"]
     assert main(arguments) == 0
     assert f"mean iteration of {of}: {found['expected_ms']:.1f} ms, " in capsys.readouterr().out
-    assert batches == (16 if method == "search" else 4)
+    assert batches == 16
     # All batches have the same weight.
     counts = [batches * one["share"] for one in found["strategies"]]
     assert counts == pytest.approx([round(number) for number in counts])
@@ -83,7 +77,6 @@ def test_means_are_of_the_named_batches(
 )
 def test_a_list_faster_than_the_search_is_below_it(ms: float, row: str, sentence: str) -> None:
     found = _List(
-        method="search",
         memory="cap",
         batches=1,
         resampled_batches=3,
@@ -100,7 +93,6 @@ def test_a_list_faster_than_the_search_is_below_it(ms: float, row: str, sentence
 
 def test_a_difference_that_rounds_to_zero_is_not_below() -> None:
     found = _List(
-        method="search",
         memory="cap",
         batches=1,
         resampled_batches=0,
@@ -116,7 +108,6 @@ def test_a_difference_that_rounds_to_zero_is_not_below() -> None:
 
 def test_the_document_is_that_of_the_list(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, options(lengths, "-k", "2", "--json"))
-    assert found["method"] == "search"
     assert len(found["strategies"]) == 2
     assert sum(one["share"] for one in found["strategies"]) == pytest.approx(1)
     assert (
@@ -142,51 +133,8 @@ def test_a_list_names_its_memory_limit(
     assert document(capsys, [*exact, "--json"])["memory"] == "exact"
 
 
-def test_the_papers_list_is_evaluated_under_the_memory_limit(
-    lengths: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    by_cap, exact = (
-        document(capsys, options(lengths, "--method", "paper", "--memory", rule, "--json"))
-        for rule in ("cap", "exact")
-    )
-    assert [one["strategy"] for one in exact["strategies"]] == [
-        one["strategy"] for one in by_cap["strategies"]
-    ]
-    assert exact["longest_admitted"] > by_cap["longest_admitted"]
-
-
-def test_the_papers_method(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, options(lengths, "--method", "paper", "--json"))
-    own = document(capsys, options(lengths, "--json"))
-    assert found["method"] == "paper"
-    assert sum(one["share"] for one in found["strategies"]) == pytest.approx(1)
-    assert all(one["expected_ms"] is None for one in found["strategies"])
-    assert found["expected_ms"] > 1.05 * own["expected_ms"]
-    assert main(options(lengths, "--method", "paper", "--context", "33000")) == 0
-    shown = capsys.readouterr().out
-    assert "longest admitted: 43,520 tokens" in shown
-    assert re.search(
-        r"^mean iteration of \d+ batches: [0-9.]+ ms, [0-9.]+ % over a search", shown, re.MULTILINE
-    )
-    # The two unknown columns are not left blank.
-    assert re.search(r"^  1 +[0-9.]+ % +- +-  [0-9]", shown, re.MULTILINE)
-    assert "  -: unknown; " in shown
-
-
-def test_the_papers_method_names_batch_and_place(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(options(lengths, "--method", "paper", "--context", "100")) == 2
-    said = capsys.readouterr().err
-    found = re.search(
-        r"\[sequence_too_long\]: batch 0: sequence (\d+) has [\d,]+ tokens; .* \(its sequence (\d+) is",
-        said,
-    )
-    assert found is not None, said
-    assert found[1] == found[2]
-
-
-@pytest.mark.parametrize("method", ["search", "paper"])
-def test_the_context_is_admitted(lengths: Path, capsys: pytest.CaptureFixture[str], method: str) -> None:
-    found = document(capsys, options(lengths, "--context", "40000", "--method", method, "--json"))
+def test_the_context_is_admitted(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, options(lengths, "--context", "40000", "--json"))
     assert found["longest_admitted"] >= 40_000
 
 
@@ -194,8 +142,6 @@ def test_the_context_is_admitted(lengths: Path, capsys: pytest.CaptureFixture[st
     ("more", "code"),
     [
         (["--context", "50000"], "sequence_too_long"),
-        (["--context", "50000", "--method", "paper"], "sequence_too_long"),
-        (["-k", "3", "--method", "paper"], "option_invalid"),
         (["--lengths", "missing.txt"], "file_unreadable"),
         (["--profile", "llama-1t"], "profile_unknown"),
     ],
@@ -210,10 +156,9 @@ def test_a_refusal_is_one_line(
     assert output.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("method", ["search", "paper"])
-def test_an_interrupt_ends_it(lengths: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    interrupt_at(monkeypatch, "searching for each batch" if method == "search" else "planning each batch")
-    assert main(options(lengths, "--method", method)) == EXIT_INTERRUPTED
+def test_an_interrupt_ends_it(lengths: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt_at(monkeypatch, "searching for each batch")
+    assert main(options(lengths)) == EXIT_INTERRUPTED
 
 
 def test_progress_counts_batches_and_strategies(
@@ -223,10 +168,6 @@ def test_progress_counts_batches_and_strategies(
     document(capsys, options(lengths, "-k", "2", "--json"))
     assert ("searching for each batch", 0, 16) in reports
     assert ("choosing strategies", 1, 2) in reports
-    reports.clear()
-    document(capsys, options(lengths, "--method", "paper", "--json"))
-    batches = [one for one in reports if one.name == "planning each batch"]
-    assert [one.done for one in batches] == list(range(batches[0].total))
 
 
 def test_the_planner_accepts_the_list(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,7 @@ pub use decision::{Decision, Phase, Work};
 pub use equal_replicas::EqualReplicas;
 pub use fixed::{Deal, Fixed};
 pub use flexible_groups::FlexibleGroups;
-pub use paper::Paper;
+pub use paper::{Paper, PaperGrid, PaperStrategy, paper_list};
 
 /// How each baseline with one strategy for the whole run deals a batch onto its replicas.
 pub mod deals {

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use hydraulis_bench::contender::{Contender, Name};
+use hydraulis_bench::planner_under_test::{Name, PlannerUnderTest};
 use hydraulis_bench::profile::profile;
 use hydraulis_bench::record::Record;
 use hydraulis_bench::run::run;
@@ -77,9 +77,9 @@ fn scale(arguments: &Arguments) -> Result<bool> {
 fn planned(arguments: &Arguments, profile: &CostProfile, gpus: u32, tokens_per_gpu: u64) -> Result<Vec<Record>> {
     let cost = CostModel::new(profile.clone(), Cluster::new(gpus, profile.hardware.gpus_per_node)?);
     let batches = arguments.lengths.batches(u64::from(gpus) * tokens_per_gpu, arguments.count, None, None)?;
-    let contender = Contender::new(arguments.planner, &cost, None, &batches, None)?;
+    let planner = PlannerUnderTest::new(arguments.planner, &cost, None, &batches, None)?;
     let mut records = Vec::new();
-    run(&cost, &[contender], &batches, None, |record, violations| {
+    run(&cost, &mut [planner], &batches, None, |record, violations| {
         for violation in violations {
             let _ = writeln!(io::stderr(), "{gpus} GPUs, batch {}: {violation}", record.batch);
         }

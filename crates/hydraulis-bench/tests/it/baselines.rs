@@ -1,8 +1,8 @@
 //! What holds for every baseline, whatever the batch; and hand-made cases with known answers.
 
 use hydraulis_bench::baseline::{EqualReplicas, Paper, Work, deals};
-use hydraulis_bench::contender::{Answer, Contender, Name};
 use hydraulis_bench::judge::Judge;
+use hydraulis_bench::planner_under_test::{Answer, Name, PlannerUnderTest};
 use hydraulis_bench::workload::{Lognormal, draw};
 use hydraulis_core::batch::Batch;
 use hydraulis_core::capacity::SchemeCapacity;
@@ -82,7 +82,7 @@ fn differencing_deals_equal_sequences_evenly() {
 fn buckets_run_one_after_another() {
     let cost = model("llama-32b-a800", 64);
     let batches = [Batch::new(&[32_768, 10_000, 500, 500, 500], None).unwrap()];
-    let buckets = Contender::new(Name::Buckets, &cost, None, &batches, None).unwrap();
+    let mut buckets = PlannerUnderTest::new(Name::Buckets, &cost, None, &batches, None).unwrap();
     let Answer::Decision(decision) = buckets.decide(&batches[0]).unwrap() else { panic!("a plan") };
     let ids: Vec<Vec<usize>> = decision.phases.iter().map(|phase| phase.work.concat().concat()).collect();
     assert_eq!(ids.len(), 3);
@@ -107,7 +107,8 @@ fn groups_take_sorted_sequences_step_by_step() {
     // Seven <tp16> would be needed at once for the long ones; steps of four and three take them.
     let lengths = [&[30_000; 7][..], &[700; 60]].concat();
     let batch = Batch::new(&lengths, None).unwrap();
-    let groups = Contender::new(Name::FlexibleGroups, &cost, None, std::slice::from_ref(&batch), None).unwrap();
+    let mut groups =
+        PlannerUnderTest::new(Name::FlexibleGroups, &cost, None, std::slice::from_ref(&batch), None).unwrap();
     let Answer::Decision(decision) = groups.decide(&batch).unwrap() else { panic!("a plan") };
     assert!(decision.phases.len() >= 2, "{}", decision.strategy());
     let mut before = 0;
@@ -145,18 +146,18 @@ fn the_core_is_never_longer_than_a_method_over_the_same_list() {
     let cost = model("llama-32b-a800", 64);
     let lognormal = Lognormal { mu: 6.2, sigma: 1.2, longest: 32_768 };
     let batches = draw(&lognormal, 11, 200_000, 12).unwrap();
-    let ready = |name| Contender::new(name, &cost, None, &batches, None).unwrap();
-    let (hydraulis, search, paper) = (ready(Name::Hydraulis), ready(Name::Search), ready(Name::Paper));
+    let ready = |name| PlannerUnderTest::new(name, &cost, None, &batches, None).unwrap();
+    let (mut hydraulis, mut search, mut paper) = (ready(Name::Hydraulis), ready(Name::Search), ready(Name::Paper));
     let mut judge = Judge::new(&cost, None);
     for batch in &batches {
         let mut ms =
-            |contender: &Contender| judge.judge(&contender.decide(batch).unwrap(), batch).unwrap().iteration_ms;
-        let least = ms(&paper);
-        assert!(ms(&hydraulis) <= least && ms(&search) <= least);
+            |planner: &mut PlannerUnderTest| judge.judge(&planner.decide(batch).unwrap(), batch).unwrap().iteration_ms;
+        let least = ms(&mut paper);
+        assert!(ms(&mut hydraulis) <= least && ms(&mut search) <= least);
     }
 }
 
-/// A profile, its cluster, a rule of memory, and lengths up to what every contender admits there.
+/// A profile, its cluster, a rule of memory, and lengths up to what every planner under test admits there.
 fn any_workload() -> impl proptest::strategy::Strategy<Value = (CostModel, Vec<Vec<i64>>)> {
     let clusters = [("llama-32b-a800", 64, 43_520), ("llama-7b-a800", 16, 40_000), ("llama-13b-a800", 32, 40_000)];
     select(clusters.to_vec()).prop_flat_map(|(profile, gpus, most)| {
@@ -182,12 +183,12 @@ proptest! {
         let batches: Vec<Batch> = lengths.iter().map(|lengths| Batch::new(lengths, None).unwrap()).collect();
         let mut judge = Judge::new(&cost, None);
         for name in NAMES {
-            let Ok(contender) = Contender::new(name, &cost, None, &batches, None) else {
+            let Ok(mut planner) = PlannerUnderTest::new(name, &cost, None, &batches, None) else {
                 panic!("{} is not ready", name.as_str());
             };
             for batch in &batches {
-                let answer = contender.decide(batch).unwrap();
-                prop_assert_eq!(&answer, &contender.decide(batch).unwrap(), "{} is not repeatable", name.as_str());
+                let answer = planner.decide(batch).unwrap();
+                prop_assert_eq!(&answer, &planner.decide(batch).unwrap(), "{} is not repeatable", name.as_str());
                 let verdict = judge.judge(&answer, batch).unwrap();
                 prop_assert_eq!(verdict.status(), "ok", "{} {:?}", name.as_str(), verdict.violations);
             }

@@ -1,9 +1,9 @@
 //! The judge sees what is wrong with a baseline's decision.
 
 use hydraulis_bench::baseline::{Decision, Phase};
-use hydraulis_bench::contender::Answer;
 use hydraulis_bench::judge::Judge;
 use hydraulis_bench::link::link;
+use hydraulis_bench::planner_under_test::Answer;
 use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::{CostModel, preset};
 use hydraulis_core::spec::Cluster;

@@ -33,7 +33,6 @@ impl Error {
                 &codes::SEQUENCE_TOO_LONG
             }
             Error::MemoryRule { .. }
-            | Error::PaperGrid { .. }
             | Error::SequenceCost { .. }
             | Error::TokenLimit { .. }
             | Error::ReplicaCount { .. }

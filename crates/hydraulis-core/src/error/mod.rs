@@ -137,19 +137,6 @@ pub enum Error {
         /// The text.
         text: String,
     },
-    /// A step of the dynamic program's grid is outside its range.
-    #[error(
-        "{field} is {value}: it must be {limit}; correct the grid of the dynamic program",
-        value = Grouped(.value)
-    )]
-    PaperGrid {
-        /// Name of the field.
-        field: &'static str,
-        /// Value of the field.
-        value: u64,
-        /// Range of the field.
-        limit: String,
-    },
     /// The caller cancelled the computation.
     #[error("the caller stopped the computation before its end, so it has no result; repeat the call to get one")]
     Stopped,

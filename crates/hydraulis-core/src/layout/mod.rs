@@ -37,7 +37,6 @@
 mod bucket_home;
 mod held;
 mod home;
-mod movement;
 mod parameter;
 mod placement;
 mod position;
@@ -48,7 +47,6 @@ mod volume;
 pub(crate) use held::stage_blocks;
 pub use held::{HeldSlice, held_slices};
 pub use home::{Home, HomeSlice};
-pub use movement::{Holding, Move, Movement, Put, Round, Side, gather, spread};
 pub use parameter::{Parameter, ParameterTable};
 pub use placement::place;
 pub use position::{Position, positions_of, strategy_positions};

@@ -3,14 +3,13 @@
 import argparse
 import json
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis._core import Cluster, CostProfile, Guess, LengthHistogram, Planner, propose, propose_paper
+from hydraulis._core import Cluster, CostProfile, LengthHistogram, propose
 from hydraulis.cli.commands.batches import sample_batches
 from hydraulis.cli.options import (
     add_batches,
@@ -23,9 +22,7 @@ from hydraulis.cli.options import (
 )
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.config.kinds import MemoryRule
-from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.planner import load_profile, read_lengths
-from hydraulis.planner.compare import larger_extrapolation, with_batch_number
 from hydraulis.text.numbers import format_count, format_percent
 
 _EXAMPLES = """\
@@ -34,15 +31,11 @@ examples:
       --tokens-per-batch 200000
   hydraulis propose --profile my-profile.json --gpus 16 --lengths lengths.npy --tokens-per-batch 100000 \\
       -k 4 --json
-  hydraulis propose --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
-      --tokens-per-batch 200000 --method paper
 
 The file has the lengths of the data set, or of a representative sample; batches are sampled from them. The
-search resamples further batches from the sequences of these, and evaluates its list on all of them; the
-paper's list is evaluated on the first batches alone.
+search resamples further batches from the sequences of these, and evaluates its list on all of them.
 """
 _MOST_STRATEGIES = 8
-_TOGETHER = "  -: unknown; the paper's program chooses its strategies together, not one after another"
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -57,21 +50,12 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     add_lengths(parser)
     add_batches(parser)
     add_memory(parser)
-    parser.add_argument(
-        "-k", type=count, metavar="K", help=f"most strategies of a search (default: {_MOST_STRATEGIES})"
-    )
+    parser.add_argument("-k", type=count, metavar="K", help=f"most strategies (default: {_MOST_STRATEGIES})")
     parser.add_argument(
         "--context",
         type=count,
         metavar="T",
         help="longest sequence to admit (default: that of the lengths)",
-    )
-    parser.add_argument(
-        "--method",
-        choices=("search", "paper"),
-        default="search",
-        help="choose among the strategies that a search finds for the batches, or take all strategies of the "
-        "Hydraulis paper's dynamic program (default: search)",
     )
     add_json(parser, "the list and its predictions")
     parser.set_defaults(run=run)
@@ -82,15 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Returns:
         0.
-
-    Raises:
-        InvalidInputError: `-k` is combined with the paper's program (code `option_invalid`).
     """
-    if arguments.method == "paper" and arguments.k is not None:
-        message = (
-            "-k cannot be combined with --method paper, which takes all strategies it finds; leave one out"
-        )
-        raise InvalidInputError(message, code="option_invalid")
     profile = load_profile(arguments.profile)
     with Progress() as progress:
         data = read_lengths(arguments.lengths, arguments.field, progress)
@@ -99,16 +75,11 @@ def run(arguments: argparse.Namespace) -> int:
         task = _Task(
             profile=profile,
             cluster=cluster_of(arguments, profile),
-            lengths=lengths,
             memory=arguments.memory,
             context=arguments.context or lengths.longest,
             batches=batches.lengths,
-            places=batches.places,
         )
-        if arguments.method == "search":
-            listed = _by_search(task, arguments.k or _MOST_STRATEGIES, progress)
-        else:
-            listed = _by_paper(task, progress)
+        listed = _by_search(task, arguments.k or _MOST_STRATEGIES, progress)
     sys.stdout.write(listed.to_json() + "\n" if arguments.json else listed.explain())
     return 0
 
@@ -119,11 +90,9 @@ class _Task:
 
     profile: CostProfile
     cluster: Cluster
-    lengths: LengthHistogram
     memory: MemoryRule
     context: int
     batches: Sequence[npt.NDArray[np.int64]]
-    places: Sequence[npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +107,7 @@ class _Row:
 
     strategy: str
     share: float
-    expected_ms: float | None
+    expected_ms: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +115,6 @@ class _List:
     """A list of strategies, and its predicted times.
 
     Attributes:
-        method: `search` or `paper`.
         memory: Memory limit of the plans.
         batches: Number of batches sampled from the lengths.
         resampled_batches: Number of batches resampled from their sequences; means and shares include both.
@@ -157,7 +125,6 @@ class _List:
         extrapolation: Extrapolation of the profile by plans under the list, in words; None without any.
     """
 
-    method: str
     memory: MemoryRule
     batches: int
     resampled_batches: int
@@ -179,7 +146,6 @@ class _List:
         lines = [
             f"{'':>3}{'batches':>9}{'mean ms so far':>17}{'over search':>14}  strategy",
             *(self._line(place, row) for place, row in enumerate(self.strategies, start=1)),
-            *([] if self.method == "search" else [_TOGETHER]),
             "",
             f"mean iteration of {self._describe_batches()}: {self.expected_ms:.1f} ms, "
             f"{self._distance(self.expected_ms)} {'below' if self._is_below(self.expected_ms) else 'over'} "
@@ -194,8 +160,8 @@ class _List:
         return "\n".join(lines)
 
     def _line(self, place: int, row: _Row) -> str:
-        mean = "-" if row.expected_ms is None else f"{row.expected_ms:.1f}"
-        over = "-" if row.expected_ms is None else self._over(row.expected_ms)
+        mean = f"{row.expected_ms:.1f}"
+        over = self._over(row.expected_ms)
         return f"{place:>3}{format_percent(row.share):>9}{mean:>17}{over:>14}  {row.strategy}"
 
     def _describe_batches(self) -> str:
@@ -234,7 +200,6 @@ def _by_search(task: _Task, k: int, progress: Progress) -> _List:
         progress=report,
     )
     return _List(
-        method="search",
         memory=task.memory,
         batches=len(task.batches),
         resampled_batches=searched - len(task.batches),
@@ -242,44 +207,5 @@ def _by_search(task: _Task, k: int, progress: Progress) -> _List:
         expected_ms=proposal.expected_ms,
         search_ms=proposal.search_ms,
         longest_admitted=proposal.longest_admitted,
-        extrapolation=_words(proposal.guess),
+        extrapolation=None if proposal.guess is None else str(proposal.guess),
     )
-
-
-def _by_paper(task: _Task, progress: Progress) -> _List:
-    progress("choosing strategies")
-    names = propose_paper(task.profile, task.cluster, task.lengths, context=task.context)
-    # The paper's program uses token caps; its list can be evaluated under either memory limit.
-    listed, search = (
-        Planner(task.profile, task.cluster, strategies=strategies, memory=task.memory)
-        for strategies in ([one.strategy for one in names], "search")
-    )
-    chosen: Counter[str] = Counter()
-    expected_ms = search_ms = 0.0
-    guess: Guess | None = None
-    for done, batch in enumerate(task.batches):
-        progress("planning each batch", done, len(task.batches))
-        try:
-            plan = listed.plan(batch)
-        except InfeasibleError as error:
-            raise with_batch_number(error, done, batch, task.places[done]) from None
-        chosen[plan.strategy] += 1
-        guess = larger_extrapolation(guess, plan.guess)
-        expected_ms += plan.iteration_ms
-        search_ms += search.plan(batch).iteration_ms
-    batches = len(task.batches)
-    return _List(
-        method="paper",
-        memory=task.memory,
-        batches=batches,
-        resampled_batches=0,
-        strategies=[_Row(name, chosen[name] / batches, None) for name in listed.strategies],
-        expected_ms=expected_ms / batches,
-        search_ms=search_ms / batches,
-        longest_admitted=listed.longest_admitted,
-        extrapolation=_words(guess),
-    )
-
-
-def _words(guess: Guess | None) -> str | None:
-    return None if guess is None else str(guess)

@@ -12,6 +12,9 @@
 
 mod dispatch;
 mod pack;
+mod propose;
+
+pub use propose::{PaperGrid, PaperStrategy, paper_list};
 
 use hydraulis_core::Millis;
 use hydraulis_core::batch::Batch;

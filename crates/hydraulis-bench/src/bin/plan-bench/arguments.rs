@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Parser};
-use hydraulis_bench::contender::Name;
+use hydraulis_bench::planner_under_test::Name;
 use hydraulis_bench::profile::profile;
 use hydraulis_bench::workload::{Lengths, read_batches};
 use hydraulis_bench::{Error, Result};

@@ -8,8 +8,8 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use hydraulis_bench::contender::Contender;
 use hydraulis_bench::link::link;
+use hydraulis_bench::planner_under_test::PlannerUnderTest;
 use hydraulis_bench::record::Record;
 use hydraulis_bench::run::run;
 use hydraulis_bench::summary::Summary;
@@ -41,12 +41,12 @@ fn compare(arguments: &Arguments) -> Result<u8> {
     let mut progress = Progress::new(batches.len());
     let ready = arguments.planners().into_iter().map(|name| {
         progress.preparing(name.as_str());
-        Contender::new(name, &cost, strategies.as_deref(), &batches, links.as_ref())
+        PlannerUnderTest::new(name, &cost, strategies.as_deref(), &batches, links.as_ref())
     });
-    let contenders: Vec<Contender> = ready.collect::<Result<_>>()?;
+    let mut planners: Vec<PlannerUnderTest> = ready.collect::<Result<_>>()?;
     let mut output = arguments.json.as_deref().map(Output::open).transpose()?;
     let mut records: Vec<Record> = Vec::new();
-    run(&cost, &contenders, &batches, links.as_ref(), |record, violations| {
+    run(&cost, &mut planners, &batches, links.as_ref(), |record, violations| {
         for violation in violations {
             complain(&format!("batch {}, {}: {violation}", record.batch, record.planner));
         }

@@ -18,12 +18,12 @@ impl Progress {
         Progress { batches, last: Instant::now() }
     }
 
-    /// A contender that keeps one strategy looks at all batches first.
+    /// A planner under test that keeps one strategy looks at all batches first.
     pub(crate) fn preparing(&mut self, planner: &str) {
         self.say(|batches| format!("preparing {planner} for {batches} batches"));
     }
 
-    /// A contender planned a batch.
+    /// A planner under test planned a batch.
     pub(crate) fn planned(&mut self, batch: usize) {
         self.say(|batches| format!("batch {} of {batches}", batch + 1));
     }

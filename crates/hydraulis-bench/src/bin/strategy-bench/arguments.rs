@@ -1,14 +1,12 @@
 //! The command line.
 
-use std::fs;
 use std::num::NonZeroUsize;
-use std::path::Path;
 
 use clap::{Args, Parser, Subcommand};
+use hydraulis_bench::Result;
+use hydraulis_bench::profile::profile;
 use hydraulis_bench::workload::Lengths;
-use hydraulis_bench::{Error, Result};
 use hydraulis_core::batch::Batch;
-use hydraulis_core::cost::{CostProfile, preset};
 use hydraulis_core::search::Planner;
 use hydraulis_core::spec::{Cluster, LinkRates};
 
@@ -119,8 +117,7 @@ pub(crate) struct PaperArguments {
 impl Workload {
     /// A planner that searches.
     pub(crate) fn search(&self) -> Result<Planner> {
-        let is_path = Path::new(&self.profile).extension().is_some();
-        let profile = if is_path { CostProfile::from_json(&read(&self.profile)?) } else { preset(&self.profile) }?;
+        let profile = profile(&self.profile)?;
         let cluster = Cluster::new(self.gpus, profile.hardware.gpus_per_node)?;
         Ok(Planner::search(profile, cluster)?)
     }
@@ -129,8 +126,4 @@ impl Workload {
     pub(crate) fn batches(&self) -> Result<Vec<Batch>> {
         self.lengths.batches(self.tokens_per_batch, self.count, self.seed, self.longest)
     }
-}
-
-fn read(path: &str) -> Result<String> {
-    fs::read_to_string(path).map_err(|error| Error::FileUnreadable { path: path.into(), why: error.to_string() })
 }

@@ -1,69 +1,44 @@
 //! A run whose strategies are limited in number, against one that is free.
 
+use std::collections::BTreeSet;
 use std::io;
-use std::time::Instant;
 
 use hydraulis_bench::Result;
-use hydraulis_core::batch::Batch;
-use hydraulis_core::plan::Plan;
-use hydraulis_core::search::RunLimit;
-use hydraulis_core::spec::Strategy;
-use hydraulis_core::{Millis, Tokens};
+use hydraulis_bench::planner_under_test::PlannerUnderTest;
+use hydraulis_bench::record::Record;
 
 use crate::arguments::LimitArguments;
+use crate::records::{mean, records};
 use crate::say;
 
 pub(crate) fn run(arguments: &LimitArguments) -> Result<()> {
     let search = arguments.workload.search()?;
     let batches = arguments.workload.batches()?;
-    let free = Run::of(&batches, |batch, _| search.plan(batch))?;
+    let limited =
+        arguments.limits.iter().map(|&most| PlannerUnderTest::with_limit(&most.to_string(), search.clone(), most));
+    let planners = [PlannerUnderTest::from_planner("none", search.clone())].into_iter().chain(limited).collect();
+    let records = records(search.cost(), planners, &batches)?;
     row("limit", "used", "mean ms", "over search", "second half", "plan ms");
-    free.print("none", &free);
-    for &limit in &arguments.limits {
-        let limited = |batch: &Batch, used: &[Strategy]| search.plan_limited(batch, RunLimit { most: limit, used });
-        Run::of(&batches, limited)?.print(&limit.to_string(), &free);
+    for run in &records {
+        print(run, &records[0]);
     }
     Ok(())
 }
 
-/// What came of planning all batches in turn.
-struct Run {
-    times: Vec<Millis>,
-    used: Vec<Strategy>,
-    plan_ms: f64,
-}
-
-impl Run {
-    fn of(batches: &[Batch], plan: impl Fn(&Batch, &[Strategy]) -> hydraulis_core::Result<Plan>) -> Result<Run> {
-        let mut run = Run { times: Vec::new(), used: Vec::new(), plan_ms: 0.0 };
-        let start = Instant::now();
-        for batch in batches {
-            let plan = plan(batch, &run.used)?;
-            run.times.push(plan.iteration_ms);
-            if !run.used.contains(&plan.strategy) {
-                run.used.push(plan.strategy);
-            }
-        }
-        run.plan_ms = start.elapsed().as_secs_f64() * 1e3 / count(batches.len());
-        Ok(run)
-    }
-
-    /// The mean of the iterations from `first` on.
-    fn mean(&self, first: usize) -> f64 {
-        self.times[first..].iter().copied().sum::<Millis>().0 / count(self.times.len() - first)
-    }
-
-    fn print(&self, name: &str, free: &Run) {
-        let half = self.times.len() / 2;
-        let over = |first| format!("{:+.2} %", 100.0 * (self.mean(first) / free.mean(first) - 1.0));
-        let (used, mean, plan_ms) =
-            (self.used.len().to_string(), format!("{:.1}", self.mean(0)), format!("{:.1}", self.plan_ms));
-        row(name, &used, &mean, &over(0), &over(half), &plan_ms);
-    }
-}
-
-fn count(n: usize) -> f64 {
-    Tokens(n as u64).as_f64()
+fn print(run: &[Record], free: &[Record]) {
+    let half = run.len() / 2;
+    let iteration = |records: &[Record]| mean(records, |record| record.iteration_ms);
+    let over = |first: usize| format!("{:+.2} %", 100.0 * (iteration(&run[first..]) / iteration(&free[first..]) - 1.0));
+    let used: BTreeSet<&str> = run.iter().map(|record| record.strategy.as_str()).collect();
+    let plan_ms = mean(run, |record| record.plan_ms);
+    row(
+        &run[0].planner,
+        &used.len().to_string(),
+        &format!("{:.1}", iteration(run)),
+        &over(0),
+        &over(half),
+        &format!("{plan_ms:.1}"),
+    );
 }
 
 fn row(limit: &str, used: &str, mean: &str, over: &str, half: &str, plan: &str) {

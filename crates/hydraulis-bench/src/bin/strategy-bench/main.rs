@@ -4,6 +4,7 @@ mod arguments;
 mod limit;
 mod paper;
 mod propose;
+mod records;
 mod window;
 
 use std::io::{self, Write};

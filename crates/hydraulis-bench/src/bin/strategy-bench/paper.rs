@@ -4,9 +4,9 @@ use std::io;
 use std::time::Instant;
 
 use hydraulis_bench::Result;
+use hydraulis_bench::baseline::{PaperGrid, paper_list};
 use hydraulis_core::Tokens;
 use hydraulis_core::batch::{Batch, LengthHistogram};
-use hydraulis_core::propose::{PaperGrid, paper_list};
 
 use crate::arguments::PaperArguments;
 use crate::say;
@@ -20,7 +20,7 @@ pub(crate) fn run(arguments: &PaperArguments) -> Result<()> {
         context: Tokens(arguments.context),
     };
     let start = Instant::now();
-    let list = paper_list(search.cost(), &data, grid, &|| Ok(()))?;
+    let list = paper_list(search.cost(), &data, grid)?;
     let seconds = start.elapsed().as_secs_f64();
     say(&mut io::stdout(), &format!("{} strategies in {seconds:.3} s", list.len()));
     for one in list {

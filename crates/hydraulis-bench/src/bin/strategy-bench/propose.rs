@@ -1,17 +1,22 @@
 //! Lists of strategies, proposed from some batches and tried on others.
 
 use std::io;
+use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use hydraulis_bench::Result;
+use hydraulis_bench::baseline::{PaperGrid, paper_list};
+use hydraulis_bench::planner_under_test::PlannerUnderTest;
+use hydraulis_bench::record::Record;
 use hydraulis_core::batch::Batch;
-use hydraulis_core::propose::{PaperGrid, Request, paper_list, propose};
+use hydraulis_core::propose::{Request, propose};
 use hydraulis_core::search::Planner;
 use hydraulis_core::spec::Strategy;
 use hydraulis_core::{Millis, Tokens};
 
 use crate::arguments::ProposeArguments;
 use crate::paper::histogram;
+use crate::records::{mean, records};
 use crate::say;
 
 /// The grid of the paper's dynamic program, as its artifact ships it for this model.
@@ -22,54 +27,65 @@ pub(crate) fn run(arguments: &ProposeArguments) -> Result<()> {
     let search = arguments.workload.search()?;
     let batches = arguments.workload.batches()?;
     let (learnt, tried) = batches.split_at(batches.len() / 2);
-    let free = mean(&search, tried)?;
+    let lists = lists(&search, learnt, &arguments.counts)?;
+    let over = |list: &List| {
+        let (profile, strategies) = (search.cost().profile().clone(), Some(list.strategies.clone()));
+        let planner = Planner::new(profile, search.cost().cluster(), strategies)?;
+        Ok(PlannerUnderTest::from_planner(&list.name, planner))
+    };
+    let listed = lists.iter().map(over).collect::<Result<Vec<_>>>()?;
+    let planners = [PlannerUnderTest::from_planner("search", search.clone())].into_iter().chain(listed).collect();
+    let records = records(search.cost(), planners, tried)?;
+    let ms = |records: &[Record]| mean(records, |record| record.iteration_ms);
+    let free = ms(&records[0]);
     row("list", "strategies", "seconds", "learnt ms", "tried ms", "over search");
-    row("search", "any", "", "", &format!("{:.1}", free.0), "");
-    for &count in &arguments.counts {
+    row("search", "any", "", "", &format!("{free:.1}"), "");
+    for (list, records) in lists.iter().zip(&records[1..]) {
+        let learnt = list.learnt.map(|ms| format!("{:.1}", ms.0)).unwrap_or_default();
+        let over = format!("{:+.2} %", 100.0 * (ms(records) / free - 1.0));
+        let (strategies, seconds) = (list.strategies.len().to_string(), format!("{:.2}", list.seconds));
+        row(&list.name, &strategies, &seconds, &learnt, &format!("{:.1}", ms(records)), &over);
+    }
+    Ok(())
+}
+
+/// Strategies to choose from.
+struct List {
+    name: String,
+    /// How long making it took.
+    seconds: f64,
+    /// The mean iteration expected of it.
+    learnt: Option<Millis>,
+    strategies: Vec<Strategy>,
+}
+
+/// The lists proposed from these batches, the paper's, and the profile's own.
+fn lists(search: &Planner, learnt: &[Batch], counts: &[NonZeroUsize]) -> Result<Vec<List>> {
+    let mut lists = Vec::new();
+    for &count in counts {
         let start = Instant::now();
         let proposal =
-            propose(&search, &Request { batches: learnt, count, context: None }, &|| Ok(()), &mut |_| Ok(()))?;
-        let seconds = start.elapsed().as_secs_f64();
-        let list: Vec<Strategy> = proposal.strategies.iter().map(|one| one.strategy.clone()).collect();
-        let name = format!("proposal of {} ({} times)", proposal.candidates, proposal.timed);
-        tried_row(&name, seconds, Some(proposal.expected_ms()), list, (&search, tried, free))?;
+            propose(search, &Request { batches: learnt, count, context: None }, &|| Ok(()), &mut |_| Ok(()))?;
+        lists.push(List {
+            name: format!("proposal of {} ({} times)", proposal.candidates, proposal.timed),
+            seconds: start.elapsed().as_secs_f64(),
+            learnt: Some(proposal.expected_ms()),
+            strategies: proposal.strategies.iter().map(|one| one.strategy.clone()).collect(),
+        });
     }
     let start = Instant::now();
-    let list = paper(&search, learnt)?;
-    let seconds = start.elapsed().as_secs_f64();
-    tried_row("paper", seconds, None, list, (&search, tried, free))?;
+    let strategies = paper(search, learnt)?;
+    lists.push(List { name: "paper".into(), seconds: start.elapsed().as_secs_f64(), learnt: None, strategies });
     let own = Planner::new(search.cost().profile().clone(), search.cost().cluster(), None)?;
-    tried_row("profile", 0.0, None, own.strategies().to_vec(), (&search, tried, free))
+    lists.push(List { name: "profile".into(), seconds: 0.0, learnt: None, strategies: own.strategies().to_vec() });
+    Ok(lists)
 }
 
 /// The list of the paper's dynamic program for all sequences learnt from.
 fn paper(search: &Planner, batches: &[Batch]) -> Result<Vec<Strategy>> {
     let data = histogram(batches)?;
     let grid = PaperGrid { gpu_step: GPU_STEP, token_step: TOKEN_STEP, context: data.longest() };
-    Ok(paper_list(search.cost(), &data, grid, &|| Ok(()))?.into_iter().map(|one| one.strategy).collect())
-}
-
-fn tried_row(
-    name: &str,
-    seconds: f64,
-    learnt: Option<Millis>,
-    list: Vec<Strategy>,
-    (search, tried, free): (&Planner, &[Batch], Millis),
-) -> Result<()> {
-    let strategies = list.len().to_string();
-    let planner = Planner::new(search.cost().profile().clone(), search.cost().cluster(), Some(list))?;
-    let ms = mean(&planner, tried)?;
-    let learnt = learnt.map(|ms| format!("{:.1}", ms.0)).unwrap_or_default();
-    let over = format!("{:+.2} %", 100.0 * (ms.0 / free.0 - 1.0));
-    row(name, &strategies, &format!("{seconds:.2}"), &learnt, &format!("{:.1}", ms.0), &over);
-    Ok(())
-}
-
-/// The mean iteration.
-fn mean(planner: &Planner, batches: &[Batch]) -> Result<Millis> {
-    let times = batches.iter().map(|batch| Ok(planner.plan(batch)?.iteration_ms)).collect::<Result<Vec<_>>>()?;
-    let batches = Tokens(batches.len() as u64).as_f64();
-    Ok(times.into_iter().sum::<Millis>() * (1.0 / batches))
+    Ok(paper_list(search.cost(), &data, grid)?.into_iter().map(|one| one.strategy).collect())
 }
 
 fn row(name: &str, strategies: &str, seconds: &str, learnt: &str, tried: &str, over: &str) {

@@ -1,4 +1,3 @@
 //! Layouts and transfers.
 
-mod movement;
 mod transfers;

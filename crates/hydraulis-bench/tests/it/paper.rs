@@ -1,17 +1,15 @@
 //! The paper's dynamic program against a slow, plain twin.
 
-use std::cell::Cell;
-
+use hydraulis_bench::baseline::{PaperGrid, PaperStrategy, paper_list};
+use hydraulis_core::Tokens;
 use hydraulis_core::batch::LengthHistogram;
 use hydraulis_core::construct::usable_schemes;
 use hydraulis_core::cost::{CostModel, SchemeCost, preset};
 use hydraulis_core::layout::place;
-use hydraulis_core::propose::{PaperGrid, PaperStrategy, paper_list};
 use hydraulis_core::spec::Cluster;
-use hydraulis_core::{Error, Tokens};
 use proptest::prelude::*;
 
-use crate::support::arbitrary::{any_case, cases};
+use crate::arbitrary::{any_case, cases};
 
 /// The recurrence as it stands, without tables, and with every sum taken anew.
 struct Twin<'a> {
@@ -86,7 +84,7 @@ proptest! {
             context,
         };
         let data = LengthHistogram::new(&case.lengths, None).unwrap();
-        let list = paper_list(&cost, &data, grid, &|| Ok(())).unwrap();
+        let list = paper_list(&cost, &data, grid).unwrap();
         let schemes = usable_schemes(&cost);
         let twin = Twin {
             costs: schemes.iter().map(|&scheme| cost.scheme(scheme).unwrap()).collect(),
@@ -120,7 +118,7 @@ fn data(gpus: u32) -> (CostModel, LengthHistogram) {
 fn on_64_ranks_the_list_ends_with_one_that_admits_the_context() {
     let (cost, data) = data(64);
     let grid = PaperGrid { gpu_step: 4, token_step: Tokens(1_024), context: Tokens(33_024) };
-    let list = paper_list(&cost, &data, grid, &|| Ok(())).unwrap();
+    let list = paper_list(&cost, &data, grid).unwrap();
     let last = list.last().unwrap();
     assert_eq!(last.serves, grid.context);
     assert!(last.strategy.to_string().contains("<tp16>"), "{}", last.strategy);
@@ -133,7 +131,7 @@ fn what_makes_no_grid_is_named() {
     let (cost, data) = data(64);
     let code = |gpu_step, token_step, context| {
         let grid = PaperGrid { gpu_step, token_step: Tokens(token_step), context: Tokens(context) };
-        paper_list(&cost, &data, grid, &|| Ok(())).unwrap_err().code()
+        paper_list(&cost, &data, grid).unwrap_err().code()
     };
     assert_eq!(code(0, 1, 1_000), "argument_invalid");
     assert_eq!(code(65, 1, 1_000), "argument_invalid");
@@ -141,17 +139,4 @@ fn what_makes_no_grid_is_named() {
     assert_eq!(code(4, 1, 32_768), "argument_invalid");
     assert_eq!(code(4, 1, 0), "argument_invalid");
     assert_eq!(code(4, 1_024, 50_000), "sequence_too_long");
-}
-
-#[test]
-fn whoever_watches_can_end_it() {
-    let (cost, data) = data(64);
-    let grid = PaperGrid { gpu_step: 8, token_step: Tokens(4_096), context: Tokens(33_024) };
-    let looks = Cell::new(0);
-    let watch = || {
-        looks.set(looks.get() + 1);
-        if looks.get() == 7 { Err(Error::Stopped) } else { Ok(()) }
-    };
-    assert_eq!(paper_list(&cost, &data, grid, &watch).unwrap_err(), Error::Stopped);
-    assert_eq!(looks.get(), 7);
 }

@@ -5,7 +5,7 @@ use hydraulis_core::Tokens;
 use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::CostModel;
 use hydraulis_core::plan::Plan;
-use hydraulis_core::search::Planner;
+use hydraulis_core::search::{Planner, RunLimit};
 use hydraulis_core::spec::Strategy;
 use hydraulis_core::timing::Link;
 
@@ -69,22 +69,31 @@ impl Name {
 
 /// A planner or baseline, ready for the batches of one run.
 #[derive(Clone, Debug)]
-pub struct Contender<'a> {
+pub struct PlannerUnderTest<'a> {
     /// Its name.
-    pub name: Name,
+    pub name: String,
     method: Method<'a>,
 }
 
 #[derive(Clone, Debug)]
 enum Method<'a> {
     Core(Box<Planner>),
+    Limited(Box<Limited>),
     Paper(Paper<'a>),
-    Fixed(Fixed<'a>),
+    Fixed(Box<Fixed<'a>>),
     Buckets(Buckets<'a>),
     Groups(FlexibleGroups<'a>),
 }
 
-/// What a contender made of a batch.
+/// The core's planner with a limit on the strategies of a run.
+#[derive(Clone, Debug)]
+struct Limited {
+    planner: Planner,
+    most: usize,
+    used: Vec<Strategy>,
+}
+
+/// What a planner under test made of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// The core's plan.
@@ -93,8 +102,8 @@ pub enum Answer {
     Decision(Decision),
 }
 
-impl<'a> Contender<'a> {
-    /// Makes ready the contender of that name.
+impl<'a> PlannerUnderTest<'a> {
+    /// Makes ready the planner under test of that name.
     ///
     /// `strategies` are those to choose from, the profile's own where none are given. A baseline that keeps one
     /// strategy chooses it here, in hindsight over all batches. Refused where some sequence of the run could not be
@@ -105,7 +114,7 @@ impl<'a> Contender<'a> {
         strategies: Option<&[Strategy]>,
         batches: &[Batch],
         link: Option<&Link>,
-    ) -> Result<Contender<'a>> {
+    ) -> Result<PlannerUnderTest<'a>> {
         let (_, _, longest) = longest(batches).ok_or(Error::WorkloadEmpty)?;
         let over_list = || -> hydraulis_core::Result<Planner> {
             let planner = Planner::new(cost.profile().clone(), cost.cluster(), strategies.map(<[Strategy]>::to_vec))?;
@@ -117,7 +126,7 @@ impl<'a> Contender<'a> {
             None => Ok(planner),
         };
         let method = match (name, name.deal()) {
-            (_, Some(deal)) => Method::Fixed(Fixed::best(name.as_str(), deal, cost, batches, longest)?),
+            (_, Some(deal)) => Method::Fixed(Box::new(Fixed::best(name.as_str(), deal, cost, batches, longest)?)),
             (Name::Search, _) => Method::Core(Box::new(linked(search()?.with_memory(cost.memory()))?)),
             (Name::Buckets, _) => Method::Buckets(Buckets::best(name.as_str(), cost, batches, longest)?),
             (Name::FlexibleGroups, _) => {
@@ -135,18 +144,40 @@ impl<'a> Contender<'a> {
         if let Method::Core(planner) = &method {
             admitted(name, planner.longest_admitted(), batches)?;
         }
-        Ok(Contender { name, method })
+        Ok(PlannerUnderTest { name: name.as_str().into(), method })
     }
 
-    /// Plans a batch of the run.
-    pub fn decide(&self, batch: &Batch) -> Result<Answer> {
-        Ok(match &self.method {
+    /// The core's planner `planner`, compared under a name of its own.
+    pub fn from_planner(name: &str, planner: Planner) -> PlannerUnderTest<'a> {
+        PlannerUnderTest { name: name.into(), method: Method::Core(Box::new(planner)) }
+    }
+
+    /// The core's planner `planner`, which uses at most `most` distinct strategies in the run.
+    pub fn with_limit(name: &str, planner: Planner, most: usize) -> PlannerUnderTest<'a> {
+        let limited = Limited { planner, most, used: Vec::new() };
+        PlannerUnderTest { name: name.into(), method: Method::Limited(Box::new(limited)) }
+    }
+
+    /// Plans the next batch of the run.
+    pub fn decide(&mut self, batch: &Batch) -> Result<Answer> {
+        Ok(match &mut self.method {
+            Method::Limited(limited) => Answer::Plan(Box::new(limited.plan(batch)?)),
             Method::Core(planner) => Answer::Plan(Box::new(planner.plan(batch)?)),
             Method::Fixed(fixed) => Answer::Decision(fixed.decide(batch)),
             Method::Buckets(buckets) => Answer::Decision(buckets.decide(batch)?),
             Method::Groups(groups) => Answer::Decision(groups.decide(batch)),
             Method::Paper(paper) => Answer::Decision(paper.decide(batch)?),
         })
+    }
+}
+
+impl Limited {
+    fn plan(&mut self, batch: &Batch) -> Result<Plan> {
+        let plan = self.planner.plan_limited(batch, RunLimit { most: self.most, used: &self.used })?;
+        if !self.used.contains(&plan.strategy) {
+            self.used.push(plan.strategy.clone());
+        }
+        Ok(plan)
     }
 }
 

@@ -15,17 +15,18 @@
 //! `N/N_STEP (S/S_STEP)^2 K log N` steps.
 //!
 //! As published it knows nothing of batches: it balances the whole data set, charges `c` for each sequence, never lets
-//! intervals share replicas, and does not care whether the replicas find aligned ranks. [`propose`](super::propose())
+//! intervals share replicas, and does not care whether the replicas find aligned ranks. [`propose`](hydraulis_core::propose::propose())
 //! is what to use.
 
-use crate::batch::LengthHistogram;
-use crate::construct::{nothing_fits, usable_schemes};
-use crate::cost::{CostModel, SchemeCost};
-use crate::error::{Error, Grouped, Result};
-use crate::layout::place;
-use crate::spec::{Scheme, Strategy};
-use crate::units::{Millis, Tokens, count};
-use crate::watch::Watch;
+use hydraulis_core::batch::LengthHistogram;
+use hydraulis_core::construct::{nothing_fits, usable_schemes};
+use hydraulis_core::cost::{CostModel, SchemeCost};
+use hydraulis_core::layout::place;
+use hydraulis_core::spec::{Scheme, Strategy};
+use hydraulis_core::{Error as CoreError, Millis, Tokens};
+
+use crate::error::{Error, Result};
+use crate::numbers::count;
 
 /// Beyond any model's context and any cluster's ranks in steps that make sense; a typing error stops here.
 const MAX_STEPS: u64 = 1 << 14;
@@ -41,13 +42,6 @@ pub struct PaperGrid {
     pub context: Tokens,
 }
 
-impl PaperGrid {
-    /// Ranks between two rows, where nothing is said.
-    pub const USUAL_GPU_STEP: u32 = 4;
-    /// Tokens between two columns, where nothing is said.
-    pub const USUAL_TOKEN_STEP: u32 = 1_024;
-}
-
 /// A strategy of the list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PaperStrategy {
@@ -61,23 +55,17 @@ pub struct PaperStrategy {
 
 /// The optimal strategy for each length of the grid, without duplicates and without those that find no aligned ranks.
 ///
-/// Refused: steps of 0 or more than 16,384 of them, a context that no scheme admits. `watch` is called for each length of
-/// the grid and each scheme.
-pub fn paper_list(
-    cost: &CostModel,
-    data: &LengthHistogram,
-    grid: PaperGrid,
-    watch: Watch,
-) -> Result<Vec<PaperStrategy>> {
+/// Refused: steps of 0 or more than 16,384 of them, a context that no scheme admits.
+pub fn paper_list(cost: &CostModel, data: &LengthHistogram, grid: PaperGrid) -> Result<Vec<PaperStrategy>> {
     grid.check(cost.cluster().gpus())?;
     let schemes = usable_schemes(cost);
-    let costs = schemes.iter().map(|&scheme| cost.scheme(scheme)).collect::<Result<Vec<_>>>()?;
+    let costs = schemes.iter().map(|&scheme| cost.scheme(scheme)).collect::<hydraulis_core::Result<Vec<_>>>()?;
     let limit = costs.iter().map(|cost| cost.longest()).max().ok_or_else(|| nothing_fits(cost))?;
     if grid.context > limit {
-        return Err(Error::ContextTooLong { context: grid.context, limit });
+        return Err(CoreError::ContextTooLong { context: grid.context, limit }.into());
     }
     let intervals = Intervals::new(&costs, data, grid);
-    let table = Table::fill(&intervals, cost.cluster().gpus() / grid.gpu_step, u64::from(grid.gpu_step), watch)?;
+    let table = Table::fill(&intervals, cost.cluster().gpus() / grid.gpu_step, u64::from(grid.gpu_step));
     let mut list: Vec<PaperStrategy> = Vec::new();
     for edge in (1..intervals.edges.len()).rev() {
         if let Some((strategy, ms)) = table.trace(edge, &intervals)?
@@ -95,15 +83,14 @@ impl PaperGrid {
     fn check(self, gpus: u32) -> Result<()> {
         let refuse = |field, value, limit| Err(Error::PaperGrid { field, value, limit });
         if self.gpu_step == 0 || self.gpu_step > gpus || u64::from(gpus / self.gpu_step) > MAX_STEPS {
-            let limit = format!("from 1 to {}, the GPUs, and make at most {} steps", Grouped(gpus), Grouped(MAX_STEPS));
+            let limit = format!("from 1 to {gpus}, the GPUs, and make at most {MAX_STEPS} steps");
             return refuse("gpu_step", self.gpu_step.into(), limit);
         }
         if self.context.0 == 0 {
             return refuse("context", 0, "at least 1".into());
         }
         if self.token_step.0 == 0 || self.context.0.div_ceil(self.token_step.0) > MAX_STEPS {
-            let (steps, context) = (Grouped(MAX_STEPS), Grouped(self.context));
-            let limit = format!("at least 1 and make at most {steps} steps to the context of {context}");
+            let limit = format!("at least 1 and make at most {MAX_STEPS} steps to the context of {}", self.context);
             return refuse("token_step", self.token_step.0, limit);
         }
         Ok(())
@@ -182,21 +169,20 @@ struct Share {
 }
 
 impl Table {
-    fn fill(intervals: &Intervals, rows: u32, gpu_step: u64, watch: Watch) -> Result<Table> {
+    fn fill(intervals: &Intervals, rows: u32, gpu_step: u64) -> Table {
         let rows = rows as usize + 1;
         let mut table = Table { cells: vec![vec![Cell { ms: Millis::ZERO, last: None }; rows]], gpu_step };
         for edge in 1..intervals.edges.len() {
-            let column = table.column(edge, rows, intervals, watch)?;
+            let column = table.column(edge, rows, intervals);
             table.cells.push(column);
         }
-        Ok(table)
+        table
     }
 
     /// All `t(n, s)` of the edge `s`: no better with fewer ranks, so `t` never rises with `n`.
-    fn column(&self, edge: usize, rows: usize, intervals: &Intervals, watch: Watch) -> Result<Vec<Cell>> {
+    fn column(&self, edge: usize, rows: usize, intervals: &Intervals) -> Vec<Cell> {
         let mut column = vec![Cell { ms: Millis::INFINITY, last: None }; rows];
         for (scheme, cost) in intervals.schemes.iter().enumerate() {
-            watch()?;
             if !cost.admits(intervals.edges[edge]) {
                 continue;
             }
@@ -215,7 +201,7 @@ impl Table {
                 column[row] = Cell { last: None, ..column[row - 1] };
             }
         }
-        Ok(column)
+        column
     }
 
     /// The best time, and number of replicas, for `work` when the ranks left over serve all up to the edge `from`.

@@ -1,4 +1,0 @@
-//! Lists of strategies for a run.
-
-mod paper;
-mod proposal;
