@@ -102,7 +102,7 @@ class _Row:
     Attributes:
         strategy: Name of the strategy.
         share: Share of the batches that run under it, from 0 to 1.
-        expected_ms: Mean iteration with this strategy and those before it; None if unknown.
+        expected_ms: Mean iteration with this strategy and those before it.
     """
 
     strategy: str
