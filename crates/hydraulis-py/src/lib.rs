@@ -1,6 +1,6 @@
-//! The extension module `hydraulis._core`: take, detach from the GIL, map errors, give.
+//! The extension module `hydraulis._core`: it converts arguments, releases the GIL, converts errors and results.
 //!
-//! No algorithm lives here, and no default that the core does not have.
+//! It contains no algorithm, and no default that the core does not have.
 
 use pyo3::prelude::*;
 
@@ -20,7 +20,7 @@ mod timing;
 /// The native core of Hydraulis.
 #[pymodule]
 mod _core {
-    /// The longest sequence that a batch accepts, in tokens.
+    /// Most tokens of a sequence that a batch accepts.
     #[pymodule_export]
     const LONGEST_SEQUENCE: i64 = hydraulis_core::batch::LONGEST_SEQUENCE;
 

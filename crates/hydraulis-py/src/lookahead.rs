@@ -1,4 +1,4 @@
-//! `WindowPlan`, and what a planner is asked for a window of batches.
+//! `WindowPlan`, and the arguments of a lookahead over several batches.
 
 use hydraulis_core::batch::Batch;
 use hydraulis_core::lookahead::{self, Member, Progress, Window};
@@ -16,7 +16,7 @@ use crate::convert::pickle::{Reduced, made_by};
 use crate::plan::Plan;
 use crate::spec::GivenStrategy;
 
-/// The plans of several iterations that were planned together.
+/// The plans of several iterations, planned together.
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
 pub(crate) struct WindowPlan {
@@ -25,56 +25,56 @@ pub(crate) struct WindowPlan {
     members: Vec<Py<PyArray2<i64>>>,
 }
 
-/// Of one iteration its plan, its members and what its change of strategy takes.
+/// Plan, members and strategy change time (ms) of one iteration.
 type StepFields = (Py<Plan>, Vec<(usize, usize)>, f64);
 
 #[pymethods]
 impl WindowPlan {
-    /// The plan of each iteration, for its batch as it now is.
+    /// Plan of each iteration, for its batch after the moves.
     #[getter]
     fn plans(&self, py: Python<'_>) -> Vec<Py<Plan>> {
         self.plans.iter().map(|plan| plan.clone_ref(py)).collect()
     }
 
-    /// Of each iteration, where its plan's sequences came from: int64 of shape (sequences, 2), the place of the batch
-    /// and the sequence's id there.
+    /// Origins of each plan's sequences: per iteration int64 of shape (sequences, 2), the index of the original batch and
+    /// the sequence's id in it.
     #[getter]
     fn members(&self, py: Python<'_>) -> Vec<Py<PyArray2<i64>>> {
         self.members.iter().map(|members| members.clone_ref(py)).collect()
     }
 
-    /// How many sequences are trained in another iteration than the one they came for.
+    /// Number of sequences trained in another iteration than their own batch's.
     #[getter]
     fn moved(&self) -> usize {
         self.core.moved()
     }
 
-    /// All iterations, in ms.
+    /// Time of all iterations, in ms.
     #[getter]
     fn iteration_ms(&self) -> f64 {
         self.core.iteration_ms().0
     }
 
-    /// All changes of strategy, in ms.
+    /// Time of all strategy changes, in ms.
     #[getter]
     fn switch_ms(&self) -> f64 {
         self.core.switch_ms().0
     }
 
-    /// What transfers add to all iterations, in ms; 0 where the planner has no link.
+    /// Exposed transfer time of all iterations, in ms; 0 if the planner has no link.
     #[getter]
     fn transfer_ms(&self) -> f64 {
         self.core.transfer_ms().0
     }
 
-    /// Iterations, changes and transfers: what is minimised, in ms.
+    /// Iterations, strategy changes and transfers, in ms: the objective.
     #[getter]
     fn step_ms(&self) -> f64 {
         self.core.step_ms().0
     }
 
-    /// The sum of the plans' bounds: nothing makes the iterations of the batches as they now are shorter together.
-    /// Other moves of sequences might.
+    /// Sum of the plans' lower bounds, in ms: no plans of the batches after these moves are shorter together. Other moves of
+    /// sequences might be.
     #[getter]
     fn lower_bound_ms(&self) -> f64 {
         self.core.lower_bound_ms().0
@@ -119,7 +119,7 @@ impl WindowPlan {
     }
 }
 
-/// The batches of a window and what counts beside their iterations, taken from Python.
+/// Batches and costs of a lookahead, read from Python.
 pub(crate) struct Request {
     lengths: Vec<Vec<i64>>,
     targets: Option<Vec<Vec<i64>>>,
@@ -129,7 +129,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Takes the arguments that `plan_window` and `check_window` share.
+    /// Reads the arguments that `plan_window` and `check_window` share.
     pub(crate) fn take(
         given: &Bound<'_, PyAny>,
         targets: Option<&Bound<'_, PyAny>>,
@@ -152,7 +152,7 @@ impl Request {
         Ok(Request { lengths, targets, max_delay, switch_ms, previous })
     }
 
-    /// The window's plan.
+    /// Plans the batches together.
     pub(crate) fn plan(
         &self,
         py: Python<'_>,
@@ -169,7 +169,7 @@ impl Request {
         WindowPlan::new(py, plan)
     }
 
-    /// Every promise that the plan of a window breaks.
+    /// Lists every violated promise of a lookahead plan.
     pub(crate) fn check(&self, py: Python<'_>, planner: &Planner, plan: &WindowPlan) -> PyResult<Vec<String>> {
         let check = |window: &Window| Ok(lookahead::check_window(&plan.core, window, planner.cost(), planner.link()));
         let broken = detached(py, || self.with(check))?;

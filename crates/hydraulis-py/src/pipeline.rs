@@ -1,4 +1,4 @@
-//! Instructions and spans.
+//! Pipeline instructions and timeline spans.
 
 use hydraulis_core::pipeline::{Compute, Instruction, Neighbour, Timeline};
 use pyo3::prelude::*;
@@ -20,7 +20,7 @@ pub(crate) struct Backward {
     micro_batch: usize,
 }
 
-/// Trade tensors with a neighbouring stage, as one batch.
+/// Send and receive tensors to and from a neighbouring stage, as one batch.
 #[pyclass(frozen, get_all, eq, module = "hydraulis._core")]
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Exchange {
@@ -102,7 +102,7 @@ impl Exchange {
     }
 }
 
-/// An instruction for a rank of `stage`, whose peers are found by `rank_of_stage`.
+/// The instruction for a rank of `stage`; `rank_of_stage` gives its peers.
 pub(crate) fn instruction(
     py: Python<'_>,
     step: Instruction,
@@ -120,7 +120,7 @@ pub(crate) fn instruction(
     })
 }
 
-/// One computation on a replica's timeline.
+/// One computation on a replica's timeline, in ms.
 #[pyclass(frozen, get_all, from_py_object, module = "hydraulis._core")]
 #[derive(Clone, Debug)]
 pub(crate) struct Span {

@@ -14,7 +14,7 @@ use crate::layout::table::Position;
 use crate::pipeline::{Span, instruction, spans};
 use crate::spec::{Cluster, Scheme};
 
-/// Strategy, placement, dispatch, packing, prediction and bound of one iteration: a pure value.
+/// An immutable plan of one iteration: strategy, placement, dispatch, packing, predicted times and lower bound.
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -27,33 +27,33 @@ pub(crate) struct Plan {
     replica_offsets: Column,
 }
 
-/// What one replica does in an iteration.
+/// One replica of a plan.
 #[pyclass(frozen, get_all, module = "hydraulis")]
 #[derive(Debug)]
 pub(crate) struct Replica {
-    /// How it is cut.
+    /// Scheme of the replica.
     scheme: Py<Scheme>,
-    /// The kind of its context parallelism, `ulysses` or `ring`; None where cp is 1.
+    /// Kind of context parallelism, `ulysses` or `ring`; None where cp is 1.
     context: Option<&'static str>,
-    /// Its ranks, stage by stage; within a stage context rank by context rank, each in tensor order.
+    /// Ranks, by stage, then by context rank, then in tensor order.
     ranks: Vec<u32>,
-    /// The same ranks, one list for each stage.
+    /// The same ranks, one list per stage.
     stages: Vec<Vec<u32>>,
-    /// The ids of each micro-batch's sequences, in running order; no micro-batches for a replica that stays idle. With
-    /// exact memory one without sequences may stand between two that memory cannot hold together.
+    /// Sequence ids of each micro-batch, in running order; an idle replica has no micro-batches. Under the in-flight limit
+    /// an empty micro-batch may separate two that do not fit into memory together.
     micro_batches: Vec<Vec<usize>>,
-    /// Most tokens of one micro-batch; with exact memory, of each on average over as many as there are stages.
+    /// Token cap of a micro-batch; under the in-flight limit the mean over as many micro-batches as there are stages.
     cap_tokens: u64,
-    /// How long its stages compute, on average.
+    /// Mean computing time of its stages, in ms.
     busy_ms: f64,
-    /// When its last backward ends.
+    /// End of its last backward, in ms.
     predicted_ms: f64,
-    /// The relative error to expect of its times, and how many times further than the measurements it reaches; None where the
-    /// profile does not say.
+    /// Expected relative error of its times, and extrapolation factor beyond the measured micro-batches; None if the profile
+    /// does not state them.
     trust: Option<(f64, f64)>,
 }
 
-/// Its scheme, context, ranks, micro-batches, cap, times and trust.
+/// Scheme, context, ranks, micro-batches, cap and times, prediction error and extrapolation factor.
 type ReplicaFields = (Py<Scheme>, Option<String>, Vec<u32>, Vec<Vec<usize>>, (u64, f64, f64), Option<(f64, f64)>);
 
 impl Plan {
@@ -78,26 +78,26 @@ impl Plan {
         &self.positions
     }
 
-    /// The replica that a rank with work belongs to.
+    /// The replica that contains `rank`; None for a rank without work.
     fn replica_of(&self, rank: u32) -> Option<&plan::ReplicaPlan> {
         self.core.replicas.iter().find(|replica| replica.ranks.contains(&rank))
     }
 }
 
-/// A micro-batch beyond what its profile has measured; its sentence is `str()` of it.
+/// Extrapolation to a micro-batch beyond the profile's measurements; `str()` gives it as a sentence.
 #[pyclass(frozen, from_py_object, module = "hydraulis")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guess(pub(crate) plan::Guess);
 
 #[pymethods]
 impl Guess {
-    /// The scheme that it runs under, as written.
+    /// Scheme of the micro-batch, as text.
     #[getter]
     fn scheme(&self) -> String {
         self.0.scheme.to_string()
     }
 
-    /// How many times further than the measured ones it reaches; above 1.
+    /// Size of the micro-batch relative to the largest measured one; above 1.
     #[getter]
     fn beyond(&self) -> f64 {
         self.0.beyond
@@ -131,35 +131,35 @@ impl Plan {
         Ok(Plan::new(py, plan))
     }
 
-    /// The JSON form, on one line.
+    /// Returns the JSON form, on one line.
     fn to_json(&self) -> String {
         self.core.to_json()
     }
 
-    /// A readable account: which strategy and why, what each replica does, what bounds the time.
+    /// Returns a readable account: the strategy and its reason, each replica's work, and the limit on the time.
     fn explain(&self) -> String {
         explain::explain(&self.core)
     }
 
-    /// The micro-batch that reaches furthest beyond what the profile has measured; None if none does, or where it does not say.
+    /// The extrapolation furthest beyond the profile's measurements; None if there is none, or the profile states no range.
     #[getter]
     fn guess(&self) -> Option<Guess> {
         self.core.guess().map(Guess)
     }
 
-    /// The strategy, as written.
+    /// Strategy as text.
     #[getter]
     fn strategy(&self) -> String {
         self.core.strategy.to_string()
     }
 
-    /// The cluster planned for.
+    /// Cluster of the plan.
     #[getter]
     fn cluster(&self) -> Cluster {
         Cluster(self.core.cluster)
     }
 
-    /// The rule by which its micro-batches fit into memory, `cap` or `exact`.
+    /// Memory rule that its micro-batches satisfy.
     #[getter]
     fn memory(&self) -> &'static str {
         self.core.memory.name()
@@ -171,55 +171,55 @@ impl Plan {
         &self.core.profile
     }
 
-    /// The slowest replica's predicted time.
+    /// Predicted time of the slowest replica, in ms.
     #[getter]
     fn iteration_ms(&self) -> f64 {
         self.core.iteration_ms.0
     }
 
-    /// From new parameters at home to all gradients at home, by the planner's link; `iteration_ms` where it has none.
+    /// Predicted time from updated parameters to reduced gradients at their owners, in ms; `iteration_ms` without a link.
     #[getter]
     fn step_ms(&self) -> f64 {
         self.core.step_ms().0
     }
 
-    /// What transfers add to the iteration; None where the planner has no link.
+    /// Exposed transfer time, in ms, which adds to the iteration; None if the planner has no link.
     #[getter]
     fn transfer_ms(&self) -> Option<f64> {
         self.core.transfers.map(|transfers| transfers.transfer_ms.0)
     }
 
-    /// The share of the transfers' own time that computation hides; None where the planner has no link.
+    /// Share of the transfer time that overlaps with computation, from 0 to 1; None if the planner has no link.
     #[getter]
     fn hidden(&self) -> Option<f64> {
         self.core.transfers.map(|transfers| transfers.hidden())
     }
 
-    /// Bytes that cross between nodes, both ways; None where the planner has no link.
+    /// Bytes that cross between nodes, in both directions; None if the planner has no link.
     #[getter]
     fn moved_bytes(&self) -> Option<u64> {
         self.core.transfers.map(|transfers| transfers.moved_bytes)
     }
 
-    /// No iteration over the strategies of the planner's list is shorter, and no step; after a search, over any strategy.
+    /// Lower bound in ms on iteration and step over the planner's strategies; after a search, over all strategies.
     #[getter]
     fn lower_bound_ms(&self) -> f64 {
         self.core.lower_bound.ms.0
     }
 
-    /// How far the step may be from the shortest: `step_ms / lower_bound_ms - 1`.
+    /// Relative distance to the lower bound: `step_ms / lower_bound_ms - 1`.
     #[getter]
     fn gap(&self) -> f64 {
         self.core.gap()
     }
 
-    /// The replicas, in the strategy's order.
+    /// Replicas in the strategy's order.
     #[getter]
     fn replicas(&self, py: Python<'_>) -> PyResult<Vec<Replica>> {
         self.core.replicas.iter().map(|replica| Replica::new(py, replica)).collect()
     }
 
-    /// Length of each sequence: int64 of shape (sequences,).
+    /// Tokens of each sequence: int64 of shape (sequences,).
     #[getter]
     fn lengths(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
         self.lengths.get(py)
@@ -237,24 +237,24 @@ impl Plan {
         self.sequences.get(py)
     }
 
-    /// Where each micro-batch starts in `sequences`: int64 of shape (micro-batches + 1,).
+    /// Index in `sequences` where each micro-batch starts: int64 of shape (micro-batches + 1,).
     #[getter]
     fn micro_batch_offsets(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
         self.micro_batch_offsets.get(py)
     }
 
-    /// Where each replica starts among the micro-batches: int64 of shape (replicas + 1,).
+    /// Index of each replica's first micro-batch: int64 of shape (replicas + 1,).
     #[getter]
     fn replica_offsets(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
         self.replica_offsets.get(py)
     }
 
-    /// Where a rank stands, or None for a rank without work or outside the cluster.
+    /// Position of a rank in its replica; None for a rank without work or outside the cluster.
     fn position(&self, rank: u32) -> Option<Position> {
         self.positions.get(rank as usize).copied().flatten().map(Position)
     }
 
-    /// What a rank does, step by step; nothing for a rank without work.
+    /// Instructions of a rank in order; empty for a rank without work.
     fn instructions(&self, py: Python<'_>, rank: u32) -> PyResult<Vec<Py<PyAny>>> {
         let position = self.positions.get(rank as usize).copied().flatten();
         let (Some(position), Some(replica)) = (position, self.replica_of(rank)) else { return Ok(Vec::new()) };
@@ -265,7 +265,7 @@ impl Plan {
         list.into_iter().map(|step| instruction(py, step, stage, peer)).collect()
     }
 
-    /// The timeline of each replica when its computations take `durations[replica][stage]` milliseconds.
+    /// Timeline of each replica whose computations take `durations[replica][stage]` milliseconds.
     fn measured_timeline(&self, py: Python<'_>, durations: Vec<Vec<Vec<f64>>>) -> PyResult<Vec<Vec<Span>>> {
         let stage = |times: Vec<f64>| times.into_iter().map(Millis).collect();
         let replica = |stages: Vec<Vec<f64>>| stages.into_iter().map(stage).collect();

@@ -1,4 +1,4 @@
-//! `propose`, and the histograms that batches are drawn from.
+//! `propose`, and the length histograms that batches are drawn from.
 
 use std::num::NonZeroUsize;
 
@@ -19,54 +19,54 @@ use crate::cost::profile::CostProfile;
 use crate::plan::Guess;
 use crate::spec::Cluster;
 
-/// How often each length occurs in a data set.
+/// Number of occurrences of each length in a data set.
 ///
 /// Args:
-///     lengths: in tokens, any one-dimensional integer array or list; one may come several times.
-///     counts: how often each of them occurs; once, when left out.
+///     lengths: Lengths in tokens, any one-dimensional integer array or list; a length may occur several times.
+///     counts: Number of occurrences of each length; default 1.
 ///
 /// Raises:
-///     InvalidInputError: `batch_empty`, `length_not_integer`, `length_out_of_range`, `counts_mismatch`,
-///         `count_not_integer` or `count_out_of_range`.
+///     InvalidInputError: An argument is out of range: `batch_empty`, `length_not_integer`, `length_out_of_range`,
+///         `counts_mismatch`, `count_not_integer` or `count_out_of_range`.
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, module = "hydraulis")]
 #[derive(Debug, PartialEq)]
 pub(crate) struct LengthHistogram(batch::LengthHistogram);
 
-/// A short list of strategies for a whole run, and what it costs against a search for each batch.
+/// A short list of strategies for a whole run, and its cost relative to a search for each batch.
 #[pyclass(frozen, get_all, module = "hydraulis")]
 #[derive(Debug)]
 pub(crate) struct Proposal {
-    /// The strategies, in an order in which every beginning of the list serves well too.
+    /// Strategies, in an order in which every prefix of the list serves well too.
     strategies: Vec<Py<ProposedStrategy>>,
-    /// Mean iteration time over all batches, given and drawn, with the whole list.
+    /// Mean iteration time over all batches, given and drawn, with the whole list, in ms.
     expected_ms: f64,
-    /// The same when every batch is searched for by itself.
+    /// Mean iteration time over the same batches with a search for each batch, in ms.
     search_ms: f64,
-    /// `expected_ms / search_ms - 1`.
+    /// Relative cost of the list: `expected_ms / search_ms - 1`.
     cost: f64,
-    /// The longest sequence that the list admits, in tokens.
+    /// Most tokens of a sequence that the list admits.
     longest_admitted: u64,
-    /// How far the plans of all batches under the list go beyond what the profile has measured; None if they do not.
+    /// The furthest extrapolation beyond the profile's measurements in the plans of all batches; None if there is none.
     guess: Option<Guess>,
-    /// How many strategies there were to choose from.
+    /// Number of strategies to choose from.
     candidates: usize,
 }
 
-/// Its fields, in their order.
+/// The fields in their order.
 type ProposalFields = (Vec<Py<ProposedStrategy>>, f64, f64, f64, u64, Option<Guess>, usize);
 
 /// One strategy of a proposal.
 #[pyclass(frozen, get_all, module = "hydraulis")]
 #[derive(Debug)]
 pub(crate) struct ProposedStrategy {
-    /// The strategy, as written.
+    /// Strategy as text.
     strategy: String,
-    /// The batches, of those given, for which it is the fastest of the list.
+    /// Indices of the given batches for which it is the fastest of the list.
     batches: Vec<usize>,
-    /// The share of all batches, given and drawn, for which it is.
+    /// Share of all batches, given and drawn, for which it is the fastest of the list.
     share: f64,
-    /// Mean iteration time over all batches with this strategy and those before it.
+    /// Mean iteration time over all batches with this strategy and those before it, in ms.
     expected_ms: f64,
 }
 
@@ -86,21 +86,21 @@ impl LengthHistogram {
         self.0.sequences()
     }
 
-    /// The longest length, in tokens.
+    /// Most tokens of a sequence.
     #[getter]
     fn longest(&self) -> u64 {
         self.0.longest().0
     }
 
-    /// Batches of sequences drawn with replacement.
+    /// Draws batches of sequences with replacement.
     ///
     /// Args:
-    ///     tokens_per_batch: sequences are drawn until a batch has so many; the last is kept whole.
-    ///     count: number of batches.
-    ///     seed: the same seed gives the same batches, everywhere.
+    ///     tokens_per_batch: Tokens at which a batch is complete; its last sequence stays whole.
+    ///     count: Number of batches.
+    ///     seed: Seed of the draw; equal seeds give equal batches on every machine.
     ///
     /// Raises:
-    ///     InvalidInputError: a number is below 1 (code `not_positive`).
+    ///     InvalidInputError: A number is below 1 (code `not_positive`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[pyo3(signature = (*, tokens_per_batch, count, seed=0))]
     fn sample(&self, py: Python<'_>, tokens_per_batch: i64, count: i64, seed: u64) -> PyResult<Vec<Py<PyArray1<i64>>>> {
@@ -120,22 +120,24 @@ impl LengthHistogram {
     }
 }
 
-/// The strategies that keep the mean iteration over these batches, and others like them, shortest.
+/// Proposes the strategies with the shortest mean iteration over these batches, and over batches drawn from them.
 ///
 /// Args:
-///     profile: what the model takes under each scheme.
-///     cluster: to plan for.
-///     batches: the lengths of each batch, as `Planner.plan` takes them; they stand for those of the run.
-///     k: most strategies of the list.
-///     context: the longest sequence that one of them has to admit; that of the batches, when left out or shorter.
-///     memory: how micro-batches fit, as for `Planner`.
-///     progress: called with a step ("search" or "choose"), how much of it is done, and of how much; what it raises ends the
-///         work.
+///     profile: Cost profile of the model.
+///     cluster: Cluster of the run.
+///     batches: Lengths of each batch, as `Planner.plan` takes them; they represent the batches of the run.
+///     k: Most strategies of the list.
+///     context: Length in tokens that one strategy has to admit; default the longest sequence, which is also the least
+///         value.
+///     memory: Memory rule, as for `Planner`.
+///     progress: Callback that receives a step ("search" or "choose"), the completed amount and the total; an exception
+///         that it raises ends the work.
 ///
 /// Raises:
-///     InvalidInputError: as `Planner.plan`, with the batch; `no_batches`, `not_positive` or `memory_rule`.
-///     InfeasibleError: nothing admits the longest sequence (`sequence_too_long`, `context_too_long`), or no scheme leaves
-///         memory for a token (`scheme_too_large`).
+///     InvalidInputError: An argument is out of range: the codes of `Planner.plan`, with the batch; `no_batches`,
+///         `not_positive` or `memory_rule`.
+///     InfeasibleError: No strategy admits the longest sequence (`sequence_too_long`, `context_too_long`), or no scheme
+///         leaves memory for a token (`scheme_too_large`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyfunction]
 #[pyo3(signature = (profile, cluster, batches, k, *, context=None, memory="cap", progress=None))]
@@ -200,7 +202,7 @@ impl Proposal {
 
     fn __repr__(&self) -> String {
         let (strategies, ms) = (self.strategies.len(), self.expected_ms);
-        // What rounds to nothing is no negative number.
+        // Adding 0 turns a rounded negative zero into zero.
         let cost = (1e4 * self.cost).round() / 100.0 + 0.0;
         format!("Proposal({strategies} strategies, {ms:.1} ms, {cost:.2} % over search)")
     }

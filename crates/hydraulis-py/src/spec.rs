@@ -9,15 +9,15 @@ use crate::convert::errors::{invalid, raise};
 
 /// A cluster of equal GPUs in equal nodes; a rank is a GPU, numbered node by node.
 ///
-/// Nodes say where replicas stand and what transfers cross. A profile's times are those of the nodes that it was measured on: of a
-/// stage that fitted into one and no longer does they know nothing.
+/// The nodes determine the placement of replicas and the transfers between nodes. A profile's times hold for nodes of the
+/// measured size: they do not cover a stage that fitted into one node there and spans several here.
 ///
 /// Args:
-///     gpus: number of ranks; they fill whole nodes, or a part of one.
-///     gpus_per_node: number of ranks in a node.
+///     gpus: Number of ranks; they fill whole nodes, or a part of one.
+///     gpus_per_node: Number of ranks in a node.
 ///
 /// Raises:
-///     InvalidInputError: there is no such cluster (code `cluster_shape`).
+///     InvalidInputError: The ranks do not fill the nodes (code `cluster_shape`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, module = "hydraulis")]
 #[derive(Clone, Debug, PartialEq)]
@@ -56,16 +56,16 @@ impl Cluster {
     }
 }
 
-/// How the layers of a model are shared out over the stages of a pipeline: by cost, or as stated.
+/// Assignment of a model's layers to the stages of a pipeline: by cost, or as stated.
 ///
 /// Args:
-///     layers: number of layers.
-///     head_layers: how many layers cost as much as the head, which the last stage computes too.
-///     stated: the layers of each stage, one list for each number of stages that is not to go by cost.
+///     layers: Number of layers.
+///     head_layers: Cost of the head in layers; the last stage computes the head too.
+///     stated: Layers of each stage, one list for each number of stages with a fixed assignment.
 ///
 /// Raises:
-///     InvalidInputError: a number is out of range (code `model_shape`, `head_layers`), or a list is no split of so many layers
-///         (`layer_split`).
+///     InvalidInputError: A number is out of range (code `model_shape`, `head_layers`), or a list does not add up to the
+///         number of layers (`layer_split`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, module = "hydraulis")]
 #[derive(Clone, Debug, PartialEq)]
@@ -100,7 +100,7 @@ impl LayerSplit {
         split.map(LayerSplit).map_err(|error| raise(py, &error))
     }
 
-    /// The lists that were stated, by number of stages.
+    /// Stated lists, by number of stages.
     #[getter]
     fn stated(&self) -> Vec<Vec<u32>> {
         self.0.stated().to_vec()
@@ -119,7 +119,7 @@ impl LayerSplit {
     }
 }
 
-/// A number of layers; one that is too great or below 0 is `refused`.
+/// Reads a number of layers; `refused` makes the error for a number that is too great or below 0.
 fn counted(number: &Bound<'_, PyAny>, refused: impl FnOnce() -> Error) -> PyResult<u32> {
     let py = number.py();
     number
@@ -127,13 +127,13 @@ fn counted(number: &Bound<'_, PyAny>, refused: impl FnOnce() -> Error) -> PyResu
         .map_err(|error: PyErr| if error.is_instance_of::<PyOverflowError>(py) { raise(py, &refused()) } else { error })
 }
 
-/// How one replica is cut, the degrees <tp, cp, pp>, and the checkpointing of its layers.
+/// The parallel degrees of one replica, <tp, cp, pp>, and the checkpointing of its layers.
 ///
 /// Args:
-///     text: `<1>`, `<tp4>`, `<tp4,cp2,pp2>`, or with checkpointing `<1,full>` or `<tp4,selective>`.
+///     text: Scheme as text: `<1>`, `<tp4>`, `<tp4,cp2,pp2>`, or with checkpointing `<1,full>` or `<tp4,selective>`.
 ///
 /// Raises:
-///     InvalidInputError: it is not written so (code `scheme_syntax`).
+///     InvalidInputError: The text is no scheme (code `scheme_syntax`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, ord, hash, module = "hydraulis")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -158,24 +158,24 @@ impl Scheme {
         self.0.cp()
     }
 
-    /// Pipeline stages.
+    /// Number of pipeline stages.
     #[getter]
     fn pp(&self) -> u16 {
         self.0.pp()
     }
 
-    /// What each layer computes again for the backward pass: `none`, `selective` or `full`.
+    /// Checkpointing, the recomputation of each layer in the backward pass: `none`, `selective` or `full`.
     #[getter]
     fn checkpointing(&self) -> &'static str {
         self.0.checkpointing().name()
     }
 
-    /// The same degrees under another kind of checkpointing.
+    /// Returns the same degrees with another kind of checkpointing.
     fn under(&self, py: Python<'_>, checkpointing: &str) -> PyResult<Scheme> {
         Ok(Scheme(self.0.under(checkpointing_kind(py, checkpointing)?)))
     }
 
-    /// Ranks of a replica.
+    /// Number of ranks of a replica.
     #[getter]
     fn ranks(&self) -> u64 {
         self.0.ranks()
@@ -194,7 +194,7 @@ impl Scheme {
     }
 }
 
-/// A strategy as an argument: one, or what it is written as.
+/// A strategy as an argument: a `Strategy`, or its text.
 #[derive(FromPyObject)]
 pub(crate) enum GivenStrategy {
     Strategy(Strategy),
@@ -203,7 +203,7 @@ pub(crate) enum GivenStrategy {
 }
 
 impl GivenStrategy {
-    /// The strategy; refused where a text is none.
+    /// Reads the strategy; an error if the text is malformed.
     pub(crate) fn read(&self) -> Result<spec::Strategy> {
         match self {
             GivenStrategy::Strategy(strategy) => Ok(strategy.0.clone()),
@@ -212,7 +212,7 @@ impl GivenStrategy {
     }
 }
 
-/// The kind of that name.
+/// The kind of checkpointing with this name.
 pub(crate) fn checkpointing_kind(py: Python<'_>, text: &str) -> PyResult<spec::CheckpointingKind> {
     spec::CheckpointingKind::named(text).ok_or_else(|| {
         let message = format!("checkpointing is '{text}', it must be 'none', 'selective' or 'full'; give one of them");
@@ -223,10 +223,10 @@ pub(crate) fn checkpointing_kind(py: Python<'_>, text: &str) -> PyResult<spec::C
 /// The set of replicas of one iteration, written `1x<tp16>+12x<tp4,pp2>`.
 ///
 /// Args:
-///     text: the replicas as written, each COUNTxSCHEME, in any order.
+///     text: Replicas as text, each COUNTxSCHEME, in any order.
 ///
 /// Raises:
-///     InvalidInputError: it is not written so (code `strategy_syntax`).
+///     InvalidInputError: The text is no strategy (code `strategy_syntax`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, hash, from_py_object, module = "hydraulis")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -239,13 +239,13 @@ impl Strategy {
         text.parse().map(Strategy).map_err(|error| raise(py, &error))
     }
 
-    /// The scheme of each replica, widest first.
+    /// Scheme of each replica, most ranks first.
     #[getter]
     fn schemes(&self) -> Vec<Scheme> {
         self.0.schemes().iter().copied().map(Scheme).collect()
     }
 
-    /// The ranks of each replica on a cluster, stage by stage.
+    /// Ranks of each replica on a cluster, stage by stage.
     fn place(&self, py: Python<'_>, cluster: &Cluster) -> PyResult<Vec<Vec<u32>>> {
         layout::place(&self.0, cluster.0).map_err(|error| raise(py, &error))
     }

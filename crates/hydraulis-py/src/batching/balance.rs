@@ -12,7 +12,7 @@ use crate::convert::errors::invalid;
 use crate::convert::gil::detached;
 use crate::convert::pickle::{Reduced, made_by};
 
-/// Micro-batches of equal replicas, their predicted time, and a bound on it.
+/// Micro-batches of equal replicas, their predicted time, and a lower bound on it.
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
 pub(crate) struct Balance {
@@ -23,28 +23,29 @@ pub(crate) struct Balance {
     micro_batch_ms: Column<f64>,
 }
 
-/// Share a batch out over equal data-parallel replicas.
+/// Assign the sequences of a batch to the micro-batches of equal data-parallel replicas.
 ///
-/// Every replica takes `quadratic_ms_per_token2 s^2 + linear_ms_per_token s` for a sequence of `s` tokens; any other
-/// unit of time does as well. No micro-batch holds more than `cap_tokens`. The same input gives the same bytes.
+/// A sequence of `s` tokens takes `quadratic_ms_per_token2 s^2 + linear_ms_per_token s`; any other unit of time works
+/// too. Each micro-batch has at most `cap_tokens` tokens. Equal inputs give equal results, byte for byte.
 ///
 /// Args:
-///     lengths: tokens of each sequence, any one-dimensional integer array or list; a sequence's id is its place.
-///     replicas: how many there are.
-///     cap_tokens: most tokens of one micro-batch.
-///     linear_ms_per_token: time of a token.
-///     quadratic_ms_per_token2: time of a token with each token of its sequence.
-///     barrier: where the replicas wait for one another. "step" (DDP, ZeRO-1): their totals are made equal, and
-///         each runs the micro-batches it needs, none where there are more replicas than sequences.
-///         "micro_batch" (FSDP, ZeRO-3): all run the same number, and the i-th of all are made equal; some may be
-///         empty, and still take part in the collectives.
+///     lengths: Tokens of each sequence, any one-dimensional integer array or list; a sequence's id is its index.
+///     replicas: Number of replicas.
+///     cap_tokens: Token cap of a micro-batch.
+///     linear_ms_per_token: Time per token, in ms.
+///     quadratic_ms_per_token2: Time per squared token of a sequence, in ms.
+///     barrier: Point at which the replicas wait for one another. "step" (DDP, ZeRO-1): the replicas' totals are
+///         balanced, and each replica runs as many micro-batches as it needs, none if there are more replicas than
+///         sequences. "micro_batch" (FSDP, ZeRO-3): all replicas run the same number of micro-batches, and the i-th
+///         micro-batches of all replicas are balanced; some may be empty and still take part in the collectives.
 ///
 /// Raises:
-///     InvalidInputError: `batch_empty`, `length_not_integer`, `length_out_of_range`, `replica_count`,
-///         `token_limit`, `sequence_cost` or `barrier_unknown`.
-///     InfeasibleError: a sequence exceeds the cap (`sequence_too_long`).
+///     InvalidInputError: An argument is out of range: `batch_empty`, `length_not_integer`, `length_out_of_range`,
+///         `replica_count`, `token_limit`, `sequence_cost` or `barrier_unknown`.
+///     InfeasibleError: A sequence exceeds the cap (`sequence_too_long`).
 ///
-/// The rules: longest first (Graham 1969), under a cap; docs/architecture.md has the rest, and the bound.
+/// The algorithm assigns the longest sequence first (Graham 1969), under a cap; docs/architecture.md describes the
+/// remaining rules and the bound.
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyfunction]
 #[pyo3(signature = (lengths, *, replicas, cap_tokens, linear_ms_per_token, quadratic_ms_per_token2, barrier))]
@@ -74,9 +75,9 @@ pub(crate) fn balance(
     Ok(Balance::new(py, core))
 }
 
-/// The sequences of a micro-batch, their tokens and its time.
+/// The sequences of a micro-batch, their tokens and their time.
 type MicroBatchFields = (Vec<usize>, u64, f64);
-/// The micro-batches of each replica, the time, and the bound on it.
+/// The micro-batches of each replica, the iteration time, and the lower bound on it.
 type BalanceFields = (Vec<Vec<MicroBatchFields>>, f64, f64);
 
 impl Balance {
@@ -93,50 +94,50 @@ impl Balance {
 
 #[pymethods]
 impl Balance {
-    /// The ids of each replica's micro-batches, longest sequences first.
+    /// Sequence ids of each replica's micro-batches, longest sequences first.
     #[getter]
     fn micro_batches(&self) -> Vec<Vec<Vec<usize>>> {
         let ids = |replica: &Vec<MicroBatch>| replica.iter().map(|one| one.sequences.clone()).collect();
         self.core.replicas.iter().map(ids).collect()
     }
 
-    /// Sequence ids, replica by replica and micro-batch by micro-batch: int64 of shape (sequences,).
+    /// Sequence ids by replica and micro-batch: int64 of shape (sequences,).
     #[getter]
     fn sequences(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
         self.sequences.get(py)
     }
 
-    /// Where each micro-batch starts in `sequences`: int64 of shape (micro-batches + 1,).
+    /// Index in `sequences` where each micro-batch starts: int64 of shape (micro-batches + 1,).
     #[getter]
     fn micro_batch_offsets(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
         self.micro_batch_offsets.get(py)
     }
 
-    /// Where each replica starts among the micro-batches: int64 of shape (replicas + 1,).
+    /// Index of each replica's first micro-batch: int64 of shape (replicas + 1,).
     #[getter]
     fn replica_offsets(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
         self.replica_offsets.get(py)
     }
 
-    /// Predicted time of each micro-batch: float64 of shape (micro-batches,).
+    /// Predicted time of each micro-batch, in ms: float64 of shape (micro-batches,).
     #[getter]
     fn micro_batch_ms(&self, py: Python<'_>) -> Py<PyArray1<f64>> {
         self.micro_batch_ms.get(py)
     }
 
-    /// Predicted time of the step: the slowest replica's total, or the sum of the longest micro-batch of each slot.
+    /// Predicted time of the step, in ms: the slowest replica's total, or the sum of the longest micro-batch of each slot.
     #[getter]
     fn iteration_ms(&self) -> f64 {
         self.core.iteration_ms.0
     }
 
-    /// No balance under the cap is shorter, whatever its number of micro-batches.
+    /// Lower bound on `iteration_ms` of every balance under the cap, for any number of micro-batches.
     #[getter]
     fn lower_bound_ms(&self) -> f64 {
         self.core.lower_bound_ms.0
     }
 
-    /// `iteration_ms / lower_bound_ms - 1`.
+    /// Relative distance to the lower bound: `iteration_ms / lower_bound_ms - 1`.
     #[getter]
     fn gap(&self) -> f64 {
         self.core.gap()

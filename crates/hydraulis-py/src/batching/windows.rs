@@ -9,10 +9,10 @@ use crate::convert::arrays::{Column, Whole, one_dimensional, taken};
 use crate::convert::gil::detached;
 use crate::convert::pickle::{Reduced, made_by};
 
-/// Sequences read or packed at a time: Ctrl-C and the progress wait a few milliseconds, and a copy is small.
+/// Sequences read or packed between two looks for Ctrl-C: a few milliseconds of work, and a small copy.
 const PIECE: usize = 1 << 18;
 
-/// A data set packed into windows: which sequences stand together in each.
+/// A data set packed into context windows: the sequences of each window.
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
 pub(crate) struct Windows {
@@ -24,23 +24,23 @@ pub(crate) struct Windows {
     sequences: Column,
 }
 
-/// Pack the sequences of a data set into as few windows of equal length as best-fit decreasing needs.
+/// Pack the sequences of a data set into few context windows of equal length by best-fit decreasing.
 ///
-/// That is at most 11/9 of the fewest, and one (Johnson 1973); on long-tailed lengths nearly always the fewest. The
-/// lengths are read twice, in order and in pieces, so a memory map of any size will do. Beside the result this takes 4
-/// bytes a sequence and 12 bytes a window.
+/// The number of windows is at most 11/9 of the minimum plus one (Johnson 1973); on long-tailed lengths it is nearly
+/// always the minimum. The lengths are read twice, in order and in pieces, so a memory map of any size works. The packing
+/// needs 4 bytes per sequence and 12 bytes per window in addition to the result.
 ///
 /// Args:
-///     lengths: tokens of each sequence, any one-dimensional integer array, memory map or list; a sequence's id is
-///         its place.
-///     window_tokens: most tokens of a window.
-///     progress: called with the share that is done, from 0 to 1, many times a second; what it raises ends the
-///         packing.
+///     lengths: Tokens of each sequence, any one-dimensional integer array, memory map or list; a sequence's id is its
+///         index.
+///     window_tokens: Most tokens of a window.
+///     progress: Callback that receives the completed share, from 0 to 1, many times a second; an exception that it raises
+///         ends the packing.
 ///
 /// Raises:
-///     InvalidInputError: `batch_empty`, `length_not_integer`, `length_out_of_range`, `lengths_changed` (between both
-///         readings), `token_limit` or `too_many_sequences` (2^32 or more).
-///     InfeasibleError: sequences are longer than a window (`longer_than_window`, which names the longest).
+///     InvalidInputError: An argument is out of range: `batch_empty`, `length_not_integer`, `length_out_of_range`,
+///         `lengths_changed` (between the two readings), `token_limit` or `too_many_sequences` (2^32 or more).
+///     InfeasibleError: Some sequences are longer than a window (`longer_than_window`, which names the longest).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyfunction]
 #[pyo3(signature = (lengths, *, window_tokens, progress=None))]
@@ -63,7 +63,7 @@ pub(crate) fn pack_windows(
     Ok(Windows::new(py, window_tokens, windows))
 }
 
-/// The lengths, read piece by piece, and who wants to know how far.
+/// The lengths, read piece by piece, and the progress callback.
 struct Pieces<'a, 'py> {
     array: Bound<'py, PyAny>,
     count: usize,
@@ -76,7 +76,7 @@ impl<'a, 'py> Pieces<'a, 'py> {
         Ok(Pieces { count: array.len()?, array, progress })
     }
 
-    /// Hands on all pieces in order; `done` sequences were read or packed before.
+    /// Passes all pieces to `take` in order; `done` sequences were read or packed before.
     fn read(&self, done: usize, mut take: impl FnMut(&[i64]) -> hydraulis_core::Result<()> + Send) -> PyResult<()> {
         let py = self.array.py();
         for start in (0..self.count).step_by(PIECE) {
@@ -89,7 +89,7 @@ impl<'a, 'py> Pieces<'a, 'py> {
         Ok(())
     }
 
-    /// Tells the share that is done of counting, packing and filling, and looks for Ctrl-C.
+    /// Reports the completed share of counting, packing and filling, and looks for Ctrl-C.
     #[expect(clippy::cast_precision_loss, reason = "the share is for people")]
     fn report(&self, done: usize) -> PyResult<()> {
         self.array.py().check_signals()?;
@@ -100,7 +100,7 @@ impl<'a, 'py> Pieces<'a, 'py> {
     }
 }
 
-/// The tokens of a window and of all sequences, the bound, and both columns.
+/// The tokens of a window and of all sequences, the lower bound, and both columns.
 type WindowsFields<'py> = (i64, u64, u64, (PyReadonlyArray1<'py, i64>, PyReadonlyArray1<'py, i64>));
 
 impl Windows {
@@ -124,13 +124,13 @@ impl Windows {
         self.window_tokens
     }
 
-    /// Sequence ids, window by window and in their own order within each: int64 of shape (sequences,).
+    /// Sequence ids by window, ascending within each: int64 of shape (sequences,).
     #[getter]
     fn sequences(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
         self.sequences.get(py)
     }
 
-    /// Where each window starts in `sequences`: int64 of shape (windows + 1,).
+    /// Index in `sequences` where each window starts: int64 of shape (windows + 1,).
     #[getter]
     fn window_offsets(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
         self.window_offsets.get(py)
@@ -142,14 +142,14 @@ impl Windows {
         self.tokens
     }
 
-    /// The share of all windows' room that tokens fill.
+    /// Share of all windows' positions that hold tokens, from 0 to 1.
     #[getter]
     #[expect(clippy::cast_precision_loss, reason = "a share of 53 bits is exact enough")]
     fn fill(&self) -> f64 {
         self.tokens as f64 / (self.count as f64 * self.window_tokens as f64)
     }
 
-    /// No packing has fewer windows.
+    /// Lower bound on the number of windows of any packing.
     #[getter]
     fn lower_bound(&self) -> u64 {
         self.lower_bound

@@ -1,4 +1,4 @@
-//! NumPy in and out.
+//! Conversions to and from NumPy arrays.
 
 use hydraulis_core::codes;
 use numpy::{Element, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1};
@@ -7,7 +7,7 @@ use pyo3::types::PyBool;
 
 use crate::convert::errors::invalid;
 
-/// A read-only array, made once by moving a vector and given out as often as asked.
+/// A read-only array, created once from a vector without a copy and returned on every request.
 #[derive(Debug)]
 pub(crate) struct Column<T: Element = i64>(Py<PyArray1<T>>);
 
@@ -18,7 +18,7 @@ impl<T: Element> Column<T> {
         Column(array.readwrite().make_nonwriteable().as_unbound().clone_ref(py))
     }
 
-    /// The array itself, not a copy.
+    /// Returns the array without a copy.
     pub(crate) fn get(&self, py: Python<'_>) -> Py<PyArray1<T>> {
         self.0.clone_ref(py)
     }
@@ -41,7 +41,7 @@ pub(crate) fn pairs<T: TryInto<i64>>(
     Ok(column.bind(py).call_method1("reshape", (shape,))?.cast_into()?.unbind())
 }
 
-/// Where each of some lists starts when they stand one after another, and where the last ends.
+/// The start of each list when the lists are concatenated, and the end of the last.
 pub(crate) fn offsets(lengths: impl Iterator<Item = usize>) -> impl Iterator<Item = usize> {
     std::iter::once(0).chain(lengths.scan(0, |end, length| {
         *end += length;
@@ -49,19 +49,19 @@ pub(crate) fn offsets(lengths: impl Iterator<Item = usize>) -> impl Iterator<Ite
     }))
 }
 
-/// The kind of a list of whole numbers, for messages.
+/// The kind of a list of integers, for error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whole {
-    /// A length of each sequence.
+    /// The length of each sequence.
     Lengths,
-    /// Target tokens of each sequence.
+    /// The target tokens of each sequence.
     Targets,
-    /// How often each length occurs.
+    /// The number of occurrences of each length.
     Counts,
 }
 
 impl Whole {
-    /// What has one of them.
+    /// The name of the item that one value belongs to.
     fn item(self) -> &'static str {
         match self {
             Whole::Lengths | Whole::Targets => "sequence",
@@ -78,14 +78,14 @@ impl Whole {
     }
 }
 
-/// The values of anything that `numpy.asarray` makes a one-dimensional integer array of.
+/// Reads the values of any object that `numpy.asarray` converts to a one-dimensional integer array.
 ///
-/// Nothing is rounded or cut: any other value is refused, with the sequence that has it.
+/// No value is rounded or truncated: any other value is refused, with its sequence.
 pub(crate) fn integers(name: &str, whole: Whole, values: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     taken(name, whole, &one_dimensional(name, whole, values)?, 0)
 }
 
-/// The one-dimensional array that `numpy.asarray` makes, of whatever type.
+/// The one-dimensional array that `numpy.asarray` returns, of any type.
 pub(crate) fn one_dimensional<'py>(
     name: &str,
     whole: Whole,
@@ -97,7 +97,7 @@ pub(crate) fn one_dimensional<'py>(
         array.map_err(|error| refuse(py, name, whole, &format!("no array can be made of it ({})", error.value(py))))?;
     let dimensions: usize = array.getattr("ndim")?.extract()?;
     if dimensions == 0 {
-        // What NumPy cannot look into is one object to it.
+        // NumPy turns an object that it cannot iterate into an array with this one object.
         let given = if values.is_none() { "None".into() } else { format!("of type '{}'", values.get_type().name()?) };
         let why = format!(
             "it is {given}, and a list, or an array of one dimension, is wanted: the place says of which {}",
@@ -111,7 +111,7 @@ pub(crate) fn one_dimensional<'py>(
     Ok(array)
 }
 
-/// The values of an array, or of a part of one that begins with sequence `first`.
+/// The values of an array, or of a piece of one that begins with sequence `first`.
 pub(crate) fn taken(name: &str, whole: Whole, array: &Bound<'_, PyAny>, first: usize) -> PyResult<Vec<i64>> {
     let dtype = array.getattr("dtype")?;
     let kind: String = dtype.getattr("kind")?.extract()?;
@@ -135,7 +135,7 @@ pub(crate) fn taken(name: &str, whole: Whole, array: &Bound<'_, PyAny>, first: u
     Err(refuse(array.py(), name, whole, &why))
 }
 
-/// The integers of each of a sequence of arrays; see [`integers`].
+/// Reads the integers of each array in a sequence of arrays; see [`integers`].
 pub(crate) fn lists(name: &str, of_one: &str, whole: Whole, values: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<i64>>> {
     let each =
         values.try_iter().map_err(|_| refuse(values.py(), name, whole, &format!("it is no sequence of {name}")))?;
@@ -147,7 +147,7 @@ pub(crate) fn batches(batches: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<i64>>> {
     lists("batches", "batch", Whole::Lengths, batches)
 }
 
-/// A whole number from 0, as the kind of count that the core takes.
+/// Converts an integer from 0 to the count type of the core.
 pub(crate) fn from_zero(py: Python<'_>, name: &str, value: i64) -> PyResult<usize> {
     usize::try_from(value).map_err(|_| {
         let message = format!("{name} is {value}: it must be a whole number of at least 0; correct it");
@@ -155,7 +155,7 @@ pub(crate) fn from_zero(py: Python<'_>, name: &str, value: i64) -> PyResult<usiz
     })
 }
 
-/// A whole number from 1, as the kind of count that the core takes.
+/// Converts an integer from 1 to the count type of the core.
 pub(crate) fn positive<T: TryFrom<i64>>(py: Python<'_>, name: &str, value: i64) -> PyResult<T> {
     let taken = T::try_from(value).ok().filter(|_| value >= 1);
     taken.ok_or_else(|| {
@@ -164,7 +164,7 @@ pub(crate) fn positive<T: TryFrom<i64>>(py: Python<'_>, name: &str, value: i64) 
     })
 }
 
-/// One value that may be any object, or too large for an array of int64.
+/// Reads one value, which may be any object or too large for int64.
 fn integer(name: &str, whole: Whole, place: usize, value: &Bound<'_, PyAny>) -> PyResult<i64> {
     let is_bool = value.is_instance_of::<PyBool>();
     let index = value.call_method0("__index__").ok().filter(|_| !is_bool);

@@ -1,4 +1,4 @@
-//! The core's errors as exceptions of the package, and the table of their codes.
+//! Maps the core's errors to exceptions of the package, and lists their codes.
 
 use hydraulis_core::{Error, ErrorCode, ErrorKind, codes};
 use pyo3::prelude::*;
@@ -13,7 +13,7 @@ pub(crate) fn error_codes() -> Vec<(&'static str, &'static str, &'static str)> {
     codes::ALL.iter().map(|code| (code.name, code.meaning, code.remedy)).collect()
 }
 
-/// The exception of `hydraulis.errors` for an error of the core, with its code.
+/// Converts an error of the core to the exception of `hydraulis.errors`, with its code.
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error.kind() {
         ErrorKind::InvalidInput => "InvalidInputError",
@@ -24,7 +24,7 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     exception(py, class, &error.to_string(), error.code())
 }
 
-/// The exception for an input whose type the core cannot take.
+/// The exception for an argument whose type the core cannot read.
 pub(crate) fn invalid(py: Python<'_>, message: &str, code: &ErrorCode) -> PyErr {
     exception(py, "InvalidInputError", message, code.name)
 }

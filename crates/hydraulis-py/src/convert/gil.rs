@@ -1,4 +1,4 @@
-//! The one door out of the GIL, and the way back in for whoever watches long work.
+//! Releases the GIL around the core's work, and takes it again for progress callbacks.
 
 use std::sync::Mutex;
 
@@ -7,22 +7,22 @@ use pyo3::prelude::*;
 
 use crate::convert::errors::raise;
 
-/// Runs `work` without the GIL and turns its error into an exception.
+/// Runs `work` without the GIL and converts its error to an exception.
 ///
-/// Other Python threads go on meanwhile: a training thread that launches kernels must not wait for a plan.
+/// Other Python threads continue meanwhile: a training thread that launches kernels must not wait for a plan.
 pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     py.detach(work).map_err(|error| raise(py, &error))
 }
 
-/// What long work tells of itself: a step's name, how much of it is done, and of how much.
+/// The progress callback of long work: it receives a step's name, the completed amount and the total.
 pub(crate) type Tell<'a> = &'a mut dyn FnMut(&str, usize, usize) -> Result<()>;
 
-/// The same for long work: `progress` is called with each step that it tells, and Ctrl-C is honoured there and within steps,
-/// wherever the work asks its watch.
+/// Runs long work without the GIL: `progress` receives each reported step, and Ctrl-C ends the work there and wherever the
+/// work checks for cancellation.
 ///
-/// An exception, raised by `progress` or by Ctrl-C, ends the work and goes on from here. Only the main thread hears of Ctrl-C,
-/// so another one never comes back for the GIL but to tell: a plan made beside training must not wait for the thread that
-/// launches kernels, nor that one for it.
+/// An exception from `progress` or Ctrl-C ends the work and is raised here. Only the main thread receives Ctrl-C, so another
+/// thread takes the GIL again for progress reports alone: a plan computed during training must not wait for the thread that
+/// launches kernels, nor that thread for the plan.
 pub(crate) fn watched<T: Send>(
     py: Python<'_>,
     progress: Option<&Bound<'_, PyAny>>,
@@ -46,7 +46,7 @@ pub(crate) fn watched<T: Send>(
     raised.into_inner().expect("nothing panics while it is held").map_or(outcome, Err)
 }
 
-/// The same for long work that tells nothing of itself.
+/// Runs long work without the GIL and without progress reports; Ctrl-C ends it.
 pub(crate) fn interruptible<T: Send>(py: Python<'_>, work: impl FnOnce(Watch<'_>) -> Result<T> + Send) -> PyResult<T> {
     watched(py, None, |watch, _| work(watch))
 }

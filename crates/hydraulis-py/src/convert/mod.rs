@@ -1,4 +1,4 @@
-//! Values in and out: arrays, errors, pickles, the lock of the interpreter.
+//! Conversions of values: arrays, errors, pickles, and the release of the GIL.
 
 pub(crate) mod arrays;
 pub(crate) mod errors;

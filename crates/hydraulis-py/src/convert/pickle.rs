@@ -1,17 +1,17 @@
 //! Copies and pickles of values.
 //!
-//! The core's values never change, so they can be copied and sent to other processes. A class with a constructor gives
-//! its arguments (`__getnewargs__`; a planner too), a class with a JSON form gives that, and a result of a function gives
-//! its fields to `_of`, a class method for this purpose alone. Values of one rank's buffers are not pickled.
+//! The core's values never change, so they can be copied and sent to other processes. A class with a constructor pickles
+//! its arguments (`__getnewargs__`; a planner too), a class with a JSON form pickles its JSON, and the result of a function
+//! pickles its fields for `_of`, a class method for this purpose alone. Values of one rank's buffers are not pickled.
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3::{BoundObject, PyTypeInfo};
 
-/// What `__reduce__` gives: who makes the value again, and of what.
+/// The result of `__reduce__`: the callable that rebuilds the value, and its arguments.
 pub(crate) type Reduced<'py> = (Bound<'py, PyAny>, Bound<'py, PyTuple>);
 
-/// The value is what the class method `maker` of `T` makes of `given`.
+/// The value that the class method `maker` of `T` returns for the arguments `given`.
 pub(crate) fn made_by<'py, T: PyTypeInfo>(
     py: Python<'py>,
     maker: &str,

@@ -1,4 +1,4 @@
-//! The fit of coefficients to timed micro-batches.
+//! Fits cost coefficients to timed micro-batches.
 
 use hydraulis_core::cost;
 use hydraulis_core::{Millis, Tokens};
@@ -7,35 +7,35 @@ use pyo3::prelude::*;
 use crate::convert::gil::detached;
 use crate::spec::Scheme;
 
-/// Sequences of a micro-batch, and its time in ms.
+/// Lengths of a micro-batch's sequences, and its time in ms.
 type Point = (Vec<u64>, f64);
 
-/// Fitted coefficients, how well they explain the measurements, and what is not known of them.
+/// Fitted coefficients of one scheme, their errors on the measurements, and their confidence intervals.
 #[pyclass(frozen, module = "hydraulis._core")]
 #[derive(Debug)]
 pub(crate) struct CostFit(cost::CostFit);
 
 #[pymethods]
 impl CostFit {
-    /// `a`, in ms per squared token.
+    /// Coefficient `a`, in ms per squared token.
     #[getter]
     fn quadratic_ms_per_token2(&self) -> f64 {
         self.0.quadratic_ms_per_token2
     }
 
-    /// `b`, in ms per token.
+    /// Coefficient `b`, in ms per token.
     #[getter]
     fn linear_ms_per_token(&self) -> f64 {
         self.0.linear_ms_per_token
     }
 
-    /// `c`, in ms per micro-batch.
+    /// Coefficient `c`, in ms per micro-batch.
     #[getter]
     fn fixed_ms(&self) -> f64 {
         self.0.fixed_ms
     }
 
-    /// Low and high end of the interval of 95 % of `a`, `b` and `c`.
+    /// Low and high end of the 95 % confidence intervals of `a`, `b` and `c`.
     #[getter]
     fn intervals(&self) -> Vec<(f64, f64)> {
         self.0.intervals.iter().map(|interval| (interval.low, interval.high)).collect()
@@ -47,19 +47,19 @@ impl CostFit {
         self.0.relative_error
     }
 
-    /// Median of the relative errors on points left out; None where too few were measured.
+    /// Median of the relative errors on held-out points; None if too few were measured.
     #[getter]
     fn held_out_error(&self) -> Option<f64> {
         self.0.held_out_error
     }
 
-    /// Measured over predicted time, less 1, by point.
+    /// Relative residual of each point: measured over predicted time, less 1.
     #[getter]
     fn residuals(&self) -> Vec<f64> {
         self.0.residuals.clone()
     }
 
-    /// Points without a say.
+    /// Number of points that the robust fit gives no weight.
     #[getter]
     fn outliers(&self) -> usize {
         self.0.outliers
@@ -70,13 +70,13 @@ impl CostFit {
         cost::FitQuality::of(&self.0).to_json()
     }
 
-    /// Half the interval of 95 % of a micro-batch's mean time, relative to it.
+    /// Half-width of the 95 % confidence interval of a micro-batch's mean time, relative to that time.
     fn uncertainty(&self, lengths: Vec<u64>) -> f64 {
         self.0.uncertainty(&lengths.into_iter().map(Tokens).collect::<Vec<_>>())
     }
 }
 
-/// The coefficients of several schemes of one model, robust to outliers and fitted together.
+/// Fits the coefficients of several schemes of one model together, robust to outliers.
 #[pyfunction]
 pub(crate) fn fit_costs(py: Python<'_>, measured: Vec<(Py<Scheme>, Vec<Point>)>) -> PyResult<Vec<CostFit>> {
     let point = |(sequences, ms): Point| cost::Measurement {
@@ -91,7 +91,7 @@ pub(crate) fn fit_costs(py: Python<'_>, measured: Vec<(Py<Scheme>, Vec<Point>)>)
     Ok(fits.into_iter().map(CostFit).collect())
 }
 
-/// Micro-batches that tell most about the coefficients: of sequences up to `longest`, and at most `tokens` together.
+/// The most informative micro-batches for a fit: sequences of up to `longest` tokens, at most `tokens` per micro-batch.
 #[pyfunction]
 pub(crate) fn micro_batches_to_measure(longest: u64, tokens: u64, number: usize) -> Vec<Vec<u64>> {
     let mixes = cost::micro_batches_to_measure(Tokens(longest.max(1)), Tokens(tokens.max(1)), number);

@@ -1,4 +1,4 @@
-//! Cost profiles, predicted, read and fitted.
+//! Cost profiles: prediction, reading and fit.
 
 pub(crate) mod fit;
 pub(crate) mod profile;

@@ -1,4 +1,4 @@
-//! `CostProfile`, and what it is of.
+//! `CostProfile`, `Efficiency` and `ModelShape`.
 
 use hydraulis_core::Tokens;
 use hydraulis_core::spec::{CheckpointingKind, ContextKind, Dtype};
@@ -11,14 +11,14 @@ use crate::convert::gil::detached;
 use crate::convert::pickle::{Reduced, made_by};
 use crate::spec::{Cluster, Scheme, checkpointing_kind};
 
-/// Time and memory of one model under each scheme of one kind of cluster, with where the numbers come from.
+/// Time and memory of one model under each scheme on one kind of cluster, and the source of the numbers.
 #[pyclass(frozen, eq, module = "hydraulis")]
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CostProfile(pub(crate) cost::CostProfile);
 
 #[pymethods]
 impl CostProfile {
-    /// The shipped profile of that name.
+    /// Loads the shipped profile with this name.
     #[staticmethod]
     fn preset(py: Python<'_>, name: &str) -> PyResult<CostProfile> {
         cost::preset(name).map(CostProfile).map_err(|error| raise(py, &error))
@@ -30,17 +30,17 @@ impl CostProfile {
         cost::PRESETS.iter().map(|(name, _)| *name).collect()
     }
 
-    /// Predicts the profile of a model on a device from its data sheet; its schemes are all that fit.
+    /// Predicts the profile of a model on a device from the device's data sheet, for all schemes that fit.
     ///
     /// Args:
-    ///     model: its shape.
-    ///     cluster: says which schemes have a place.
-    ///     device: one of `devices`.
-    ///     checkpointing: the kinds that each scheme is under: `none`, `selective`, `full`; `none` alone, when left out.
-    ///     efficiency: how near to its peak the device comes; that which the shipped profiles teach, when left out.
+    ///     model: Shape of the model.
+    ///     cluster: Cluster that bounds the schemes.
+    ///     device: Name of a device, one of `devices`.
+    ///     checkpointing: Kinds of checkpointing for each scheme: `none`, `selective`, `full`; default `none` alone.
+    ///     efficiency: Shares of peak performance that the device reaches; default those learnt from the shipped profiles.
     ///
     /// Raises:
-    ///     InvalidInputError: a name is not known (code `device_unknown`, `config_value`).
+    ///     InvalidInputError: A name is unknown (code `device_unknown`, `config_value`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[staticmethod]
     #[pyo3(signature = (model, cluster, device, *, checkpointing = None, efficiency = None))]
@@ -77,94 +77,94 @@ impl CostProfile {
         detached(py, || cost::CostProfile::from_json(text)).map(CostProfile)
     }
 
-    /// The JSON form, indented.
+    /// Returns the JSON form, indented.
     fn to_json(&self) -> String {
         self.0.to_json()
     }
 
-    /// What the profile is called in messages.
+    /// Name of the profile, used in messages.
     #[getter]
     fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Bytes of a device that a process may use.
+    /// Device memory that a process may use, in bytes.
     #[getter]
     fn memory_bytes(&self) -> u64 {
         self.0.hardware.memory_bytes
     }
 
-    /// Devices of a node of the cluster it was measured on.
+    /// GPUs per node of the measured cluster.
     #[getter]
     fn gpus_per_node(&self) -> u32 {
         self.0.hardware.gpus_per_node
     }
 
-    /// The device that it was measured on.
+    /// Name of the measured device.
     #[getter]
     fn device(&self) -> &str {
         &self.0.hardware.device
     }
 
-    /// The shape of the model that it is of; None where it does not say.
+    /// Shape of the profiled model; None if the profile does not state it.
     #[getter]
     fn model(&self) -> Option<ModelShape> {
         self.0.model.clone().map(ModelShape)
     }
 
-    /// What the model computed in; None where it does not say.
+    /// Data type of the model's computation; None if the profile does not state it.
     #[getter]
     fn dtype(&self) -> Option<&'static str> {
         self.0.dtype.map(Dtype::name)
     }
 
-    /// The kernel that attention was computed with, in words; None where it does not say.
+    /// Description of the attention kernel; None if the profile does not state it.
     #[getter]
     fn attention(&self) -> Option<&str> {
         self.0.attention.as_deref()
     }
 
-    /// The schemes that have coefficients.
+    /// Schemes with coefficients.
     #[getter]
     fn schemes(&self) -> Vec<String> {
         self.0.schemes.iter().map(|entry| entry.scheme.to_string()).collect()
     }
 
-    /// The kind of context parallelism that a scheme was measured with, `ulysses` or `ring`; None where cp is 1.
+    /// Kind of context parallelism measured for a scheme, `ulysses` or `ring`; None where cp is 1.
     fn context(&self, py: Python<'_>, scheme: &Scheme) -> PyResult<Option<&'static str>> {
         let entry = self.0.scheme(scheme.0).map_err(|error| raise(py, &error))?;
         Ok(entry.context.map(ContextKind::name))
     }
 
-    /// Layers of each stage of a scheme; None where it does not say: then they are shared out by cost.
+    /// Layers of each stage of a scheme; None if the profile does not state them: then they are assigned by cost.
     fn stage_layers(&self, py: Python<'_>, scheme: &Scheme) -> PyResult<Option<Vec<u32>>> {
         let entry = self.0.scheme(scheme.0).map_err(|error| raise(py, &error))?;
         Ok(entry.stage_layers.clone())
     }
 
-    /// Most tokens of one micro-batch.
+    /// Token cap of one micro-batch.
     ///
     /// Args:
-    ///     scheme: one of the profile's.
-    ///     cluster: over whose ranks home is shared out.
+    ///     scheme: Scheme of the profile.
+    ///     cluster: Cluster whose ranks share the optimizer state.
     ///
     /// Raises:
-    ///     InvalidInputError: the profile does not have the scheme (code `scheme_unknown`).
-    ///     InfeasibleError: it leaves no memory for a token (`scheme_too_large`).
+    ///     InvalidInputError: The profile does not have the scheme (code `scheme_unknown`).
+    ///     InfeasibleError: The scheme leaves no memory for a token (`scheme_too_large`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     fn cap_tokens(&self, py: Python<'_>, scheme: &Scheme, cluster: &Cluster) -> PyResult<u64> {
         let (profile, scheme, cluster) = (self.0.clone(), scheme.0, cluster.0);
         detached(py, move || Ok(cost::CostModel::new(profile, cluster).scheme(scheme)?.cap().0))
     }
 
-    /// The time of one stage's forward and backward of a micro-batch, in ms, on average over the stages.
+    /// Forward and backward time of a micro-batch on one stage, averaged over the stages, in ms.
     ///
     /// Args:
-    ///     scheme: one of the profile's.
-    ///     lengths: tokens of each of its sequences.
+    ///     scheme: Scheme of the profile.
+    ///     lengths: Tokens of each sequence of the micro-batch.
     ///
     /// Raises:
-    ///     InvalidInputError: the profile does not have the scheme (code `scheme_unknown`).
+    ///     InvalidInputError: The profile does not have the scheme (code `scheme_unknown`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     fn micro_batch_ms(&self, py: Python<'_>, scheme: &Scheme, lengths: Vec<u64>) -> PyResult<f64> {
         let (profile, scheme) = (self.0.clone(), scheme.0);
@@ -174,8 +174,8 @@ impl CostProfile {
         })
     }
 
-    /// The relative error to expect of a scheme's times: on held-out points, or else that of the fit; None where the profile
-    /// does not say.
+    /// Expected relative error of a scheme's predicted times: the error on held-out points, else the error of the fit; None
+    /// if the profile states neither.
     fn error(&self, py: Python<'_>, scheme: &Scheme) -> PyResult<Option<f64>> {
         let entry = self.0.scheme(scheme.0).map_err(|error| raise(py, &error))?;
         Ok(entry.fit.map(|fit| fit.error()))
@@ -190,44 +190,44 @@ impl CostProfile {
     }
 }
 
-/// How near to its peak a device comes at each kind of work, as measured profiles teach it.
+/// Shares of peak performance that a device reaches for each kind of work, learnt from measured profiles.
 #[pyclass(frozen, eq, module = "hydraulis._core")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Efficiency(cost::Efficiency);
 
 #[pymethods]
 impl Efficiency {
-    /// What explains these profiles best; each must say which model it is of, and be of a known device.
+    /// Learns the efficiency that explains these profiles best; each must state its model and name a known device.
     #[staticmethod]
     fn learnt(py: Python<'_>, profiles: Vec<Py<CostProfile>>) -> PyResult<Efficiency> {
         let profiles: Vec<cost::CostProfile> = profiles.into_iter().map(|profile| profile.get().0.clone()).collect();
         detached(py, || cost::Efficiency::learnt(&profiles)).map(Efficiency)
     }
 
-    /// What the shipped profiles teach.
+    /// The efficiency learnt from the shipped profiles.
     #[staticmethod]
     fn shipped(py: Python<'_>) -> PyResult<Efficiency> {
         detached(py, cost::Efficiency::shipped).map(Efficiency)
     }
 
-    /// How many times as long as at peak each kind of work takes, by name; `launches` in milliseconds a layer.
+    /// Time of each kind of work relative to its time at peak, by name; `launches` in milliseconds per layer.
     #[getter]
     fn times_peak(&self) -> Vec<(&'static str, f64)> {
         self.0.kinds().collect()
     }
 
-    /// The share of the peak that matrix products reach where a rank has so many hidden units.
+    /// Share of peak that matrix products reach on a rank with this number of hidden units.
     fn of_matrices(&self, width: f64) -> f64 {
         self.0.of_matrices(width)
     }
 
-    /// The share of the peak that attention reaches by itself.
+    /// Share of peak that attention reaches by itself.
     #[getter]
     fn of_attention(&self) -> f64 {
         self.0.of_attention()
     }
 
-    /// The share of the peak that a stage reaches in the matrix products and the attention of a micro-batch.
+    /// Share of peak that a stage reaches in the matrix products and the attention of a micro-batch.
     fn of_micro_batch(
         &self,
         py: Python<'_>,
@@ -261,7 +261,7 @@ impl Efficiency {
     }
 }
 
-/// The shape of a decoder: two models of equal shape cost the same.
+/// Shape of a decoder; two models of equal shape have equal cost.
 #[pyclass(frozen, eq, module = "hydraulis")]
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ModelShape(pub(crate) spec::ModelShape);
@@ -274,24 +274,24 @@ impl ModelShape {
         detached(py, || spec::ModelShape::from_json(text)).map(ModelShape)
     }
 
-    /// The JSON form, on one line.
+    /// Returns the JSON form, on one line.
     fn to_json(&self) -> String {
         self.0.to_json()
     }
 
-    /// Parameters of the whole model.
+    /// Number of parameters of the whole model.
     #[getter]
     fn parameters(&self) -> u64 {
         self.0.parameters()
     }
 
-    /// How many layers cost as much as the head.
+    /// Cost of the head, in layers.
     #[getter]
     fn head_layers(&self) -> f64 {
         self.0.head_layers()
     }
 
-    /// The first field that another shape has otherwise: its name, the value here and there; None if they are equal.
+    /// First field that differs from another shape: its name, the value here and the value there; None if they are equal.
     fn difference(&self, other: &ModelShape) -> Option<(&'static str, String, String)> {
         self.0.difference(&other.0)
     }

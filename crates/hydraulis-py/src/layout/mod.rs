@@ -1,4 +1,4 @@
-//! Slices of parameters, and what ranks exchange of them.
+//! Slices of parameters, and their exchange between ranks.
 
 pub(crate) mod table;
 pub(crate) mod transfer;

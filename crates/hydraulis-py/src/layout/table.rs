@@ -1,4 +1,4 @@
-//! Parameters, held and home slices.
+//! The parameter table, local shards and optimizer shards.
 
 use hydraulis_core::LayoutError;
 use hydraulis_core::layout;
@@ -10,28 +10,29 @@ use crate::convert::gil::detached;
 use crate::cost::profile::ModelShape;
 use crate::spec::{Cluster, LayerSplit, Scheme};
 
-/// One parameter: `rows` rows of `row_elements`, in canonical order.
+/// A parameter: `rows` rows of `row_elements` elements, in canonical order.
 ///
 /// Args:
-///     name: its name in the model.
-///     rows: size of the dimension that tensor parallelism splits; of the first, where it splits none.
-///     row_elements: elements of one row.
-///     units: runs of rows that tensor parallelism does not cut; 1 is whole on every rank, `rows` is cut anywhere.
-///     blocks: the blocks that use it: 0 the embedding, 1 to L the layers, L + 1 the head.
+///     name: Name in the model.
+///     rows: Size of the dimension that tensor parallelism splits, or of the first dimension if it splits none.
+///     row_elements: Elements of one row.
+///     units: Number of row runs that tensor parallelism does not split; 1 keeps the parameter whole on every rank, `rows`
+///         allows a split at any row.
+///     blocks: Layer groups that use the parameter: 0 the embedding, 1 to L the layers, L + 1 the head.
 ///     trained: Whether training updates it; a frozen parameter has neither gradient nor optimizer state.
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, get_all, module = "hydraulis")]
 #[derive(Clone, Debug)]
 pub(crate) struct Parameter {
-    /// Its name in the model.
+    /// Name in the model.
     name: String,
-    /// Size of the dimension that tensor parallelism splits; of the first, where it splits none.
+    /// Size of the dimension that tensor parallelism splits, or of the first dimension if it splits none.
     rows: u64,
     /// Elements of one row.
     row_elements: u64,
-    /// Runs of rows that tensor parallelism does not cut; 1 is whole on every rank, `rows` is cut anywhere.
+    /// Number of row runs that tensor parallelism does not split; 1 keeps it whole, `rows` allows a split at any row.
     units: u64,
-    /// The blocks that use it: 0 the embedding, 1 to L the layers, L + 1 the head.
+    /// Layer groups that use the parameter: 0 the embedding, 1 to L the layers, L + 1 the head.
     blocks: Vec<u32>,
     /// Whether training updates it.
     trained: bool,
@@ -59,11 +60,11 @@ impl Parameter {
 /// Every parameter of a model, in bucket order.
 ///
 /// Args:
-///     parameters: in any order.
-///     split: how the layers are shared out over stages.
+///     parameters: Parameters of the model, in any order.
+///     split: Assignment of the layers to pipeline stages.
 ///
 /// Raises:
-///     InvalidInputError: they do not describe a model (code `parameter_table`).
+///     InvalidInputError: The parameters do not describe a model (code `parameter_table`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
@@ -86,19 +87,19 @@ impl ParameterTable {
         detached(py, || layout::ParameterTable::new(parameters, split.0.clone())).map(ParameterTable)
     }
 
-    /// How the layers of the model are shared out over stages.
+    /// Assignment of the model's layers to pipeline stages.
     #[getter]
     fn split(&self) -> LayerSplit {
         LayerSplit(self.0.split().clone())
     }
 
-    /// The table of a model of this shape, without its weights: what each rank would hold of it.
+    /// Builds the parameter table of a model of this shape, without weights.
     #[staticmethod]
     fn from_model(py: Python<'_>, model: &ModelShape) -> PyResult<ParameterTable> {
         detached(py, || layout::ParameterTable::from_model(&model.0)).map(ParameterTable)
     }
 
-    /// The parameters, in bucket order.
+    /// Parameters in bucket order.
     #[getter]
     fn parameters(&self) -> Vec<Parameter> {
         let own = |parameter: &layout::Parameter| Parameter {
@@ -117,7 +118,7 @@ impl ParameterTable {
     }
 }
 
-/// Where a rank stands in its replica.
+/// Position of a rank in its replica.
 #[pyclass(frozen, eq, hash, module = "hydraulis._core")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Position(pub(crate) layout::Position);
@@ -131,54 +132,54 @@ impl Position {
         place.map(Position).map_err(|error| raise(py, &error))
     }
 
-    /// Every place of a replica of a scheme, in the order of its ranks.
+    /// Every position in a replica of a scheme, in rank order.
     #[staticmethod]
     fn all(scheme: &Scheme) -> Vec<Position> {
         layout::Position::all(scheme.0).map(Position).collect()
     }
 
-    /// The ranks that share its tokens, in tensor order, if it is `rank`.
+    /// Ranks of the tensor group that contains `rank` at this position, in tensor order; they share its tokens.
     fn tensor_group(&self, py: Python<'_>, rank: u32) -> PyResult<Vec<u32>> {
         self.0.tensor_group(rank).map_err(|error| raise(py, &error))
     }
 
-    /// The ranks that hold the same parameters and the other tokens, in context order, if it is `rank`.
+    /// Ranks of the context group that contains `rank` at this position, in context order; they hold the same parameters.
     fn context_group(&self, py: Python<'_>, rank: u32) -> PyResult<Vec<u32>> {
         self.0.context_group(rank).map_err(|error| raise(py, &error))
     }
 
-    /// How the replica is cut.
+    /// Scheme of the replica.
     #[getter]
     fn scheme(&self) -> Scheme {
         Scheme(self.0.scheme)
     }
 
-    /// The pipeline stage, from 0.
+    /// Pipeline stage, from 0.
     #[getter]
     fn stage(&self) -> u16 {
         self.0.stage()
     }
 
-    /// Most micro-batches that its stage holds at once under 1F1B.
+    /// Most micro-batches in flight at once on its stage under 1F1B.
     #[getter]
     fn in_flight(&self) -> u16 {
         self.0.scheme.in_flight(self.0.stage())
     }
 
-    /// The place among the stage's context ranks, from 0.
+    /// Context rank in its stage, from 0.
     #[getter]
     fn context_rank(&self) -> u16 {
         self.0.context_rank()
     }
 
-    /// The place among the tensor ranks that share its tokens, from 0.
+    /// Tensor rank among the ranks that share its tokens, from 0.
     #[getter]
     fn tensor_rank(&self) -> u16 {
         self.0.tensor_rank()
     }
 
-    /// Which of the slices of its stage's parameters it holds, from 0: not its tensor rank, but so that what a rank holds by
-    /// <tp4> is a part of what it holds by <tp2>.
+    /// Index of its slice of the stage's parameters, from 0. It differs from the tensor rank, so that a rank's slice under
+    /// <tp4> is a part of its slice under <tp2>.
     #[getter]
     fn tensor_slice(&self) -> u16 {
         self.0.tensor_slice()
@@ -198,23 +199,23 @@ impl Position {
     }
 }
 
-/// A slice of a parameter in a rank's strategy buffer.
+/// A slice of a parameter in a rank's local shard.
 #[pyclass(frozen, get_all, module = "hydraulis._core")]
 #[derive(Debug)]
 pub(crate) struct HeldSlice {
-    /// Index in the table.
+    /// Index in the parameter table.
     parameter: usize,
-    /// Its first row.
+    /// First row.
     row_start: u64,
-    /// The row after its last.
+    /// Row after the last.
     row_end: u64,
-    /// Where it starts in the buffer, in elements.
+    /// Start in the local buffer, in elements.
     offset: u64,
-    /// Its elements.
+    /// Number of elements.
     elements: u64,
 }
 
-/// The slices that a rank at a position holds, packed from the start of its buffer.
+/// Slices of the local shard at a position, packed from the start of the rank's buffer.
 #[pyfunction]
 pub(crate) fn held_slices(py: Python<'_>, table: &ParameterTable, position: &Position) -> PyResult<Vec<HeldSlice>> {
     let slices = detached(py, || layout::held_slices(&table.0, position.0))?;
@@ -228,21 +229,21 @@ pub(crate) fn held_slices(py: Python<'_>, table: &ParameterTable, position: &Pos
     Ok(slices.into_iter().map(own).collect())
 }
 
-/// A part of a parameter in a rank's home buffer, in canonical elements.
+/// A part of a parameter in a rank's optimizer shard, in canonical elements.
 #[pyclass(frozen, get_all, module = "hydraulis._core")]
 #[derive(Debug)]
 pub(crate) struct HomeSlice {
-    /// Index in the table.
+    /// Index in the parameter table.
     parameter: usize,
-    /// Its first element, in canonical order.
+    /// First element, in canonical order.
     start: u64,
-    /// The element after its last.
+    /// Element after the last.
     end: u64,
-    /// Where it starts in the home buffer, in elements.
+    /// Start in the optimizer shard's buffer, in elements.
     offset: u64,
 }
 
-/// The home layout: every bucket cut over all ranks.
+/// The layout of all ranks' optimizer shards: every bucket is split over all ranks.
 #[pyclass(frozen, module = "hydraulis._core")]
 #[derive(Debug)]
 pub(crate) struct Home(pub(crate) layout::Home);
@@ -261,7 +262,7 @@ impl Home {
         detached(py, || layout::Home::new(&table.0, cluster.0, &schemes)).map(Home)
     }
 
-    /// Elements that live on a rank: of trained parameters, and of frozen ones.
+    /// Elements that `rank` owns: number of trained and number of frozen elements.
     fn shard_elements(&self, py: Python<'_>, table: &ParameterTable, rank: u64) -> PyResult<(u64, u64)> {
         let home = self.0.ranks();
         if rank >= home {
@@ -271,23 +272,23 @@ impl Home {
         Ok((trained, self.0.offset(table.0.buckets(), rank) - trained))
     }
 
-    /// Most elements of one bucket that a rank relays: of a trained bucket, and of a frozen one.
+    /// Most elements of one bucket that a rank relays, for a trained bucket and for a frozen one.
     fn largest_relays(&self, table: &ParameterTable) -> (u64, u64) {
         let (trained, all) = (table.0.blocks(), table.0.buckets());
         (self.0.largest_relay(0..trained), self.0.largest_relay(trained..all))
     }
 
-    /// The ranks of the node of a rank, in their order.
+    /// Ranks of the node of `rank`, in ascending order.
     fn node_of(&self, rank: u64) -> Vec<u64> {
         self.0.node_of(rank).collect()
     }
 
-    /// The ranks with its place in each node, in the order of nodes: those that it relays to.
+    /// Ranks at the same index in each node, in node order: the peers that `rank` relays to.
     fn rail_of(&self, rank: u64) -> Vec<u64> {
         self.0.rail_of(rank).collect()
     }
 
-    /// Every slice in the home buffer of a rank, in order.
+    /// Slices of the optimizer shard of `rank`, in order.
     fn slices(&self, py: Python<'_>, table: &ParameterTable, rank: u64) -> PyResult<Vec<HomeSlice>> {
         let home = self.0.ranks();
         if rank >= home {

@@ -1,4 +1,4 @@
-//! What a rank trades with others under a plan.
+//! A rank's exchanges with other ranks under a plan.
 
 use hydraulis_core::layout;
 use numpy::PyArray2;
@@ -9,7 +9,7 @@ use crate::convert::gil::detached;
 use crate::layout::table::{Home, ParameterTable};
 use crate::plan::Plan;
 
-/// What one rank trades with its peers at once, in the direction of gradients; parameters go the other way.
+/// One rank's all-to-all exchange of a bucket, in the direction of gradients; parameters travel the opposite way.
 #[pyclass(frozen, module = "hydraulis._core")]
 #[derive(Debug)]
 pub(crate) struct Trade {
@@ -21,32 +21,32 @@ pub(crate) struct Trade {
 
 #[pymethods]
 impl Trade {
-    /// Segments of the buffer that gradients leave, by receiver: int64 of shape (segments, 2), offset and elements.
+    /// Segments of the buffer that sends gradients, by receiver: int64 of shape (segments, 2), offset and elements.
     #[getter]
     fn near(&self, py: Python<'_>) -> Py<PyArray2<i64>> {
         self.near.clone_ref(py)
     }
 
-    /// Segments of the buffer that they are added to, by sender: int64 of shape (segments, 2), offset and elements.
+    /// Segments of the buffer that adds gradients, by sender: int64 of shape (segments, 2), offset and elements.
     #[getter]
     fn far(&self, py: Python<'_>) -> Py<PyArray2<i64>> {
         self.far.clone_ref(py)
     }
 
-    /// Elements that go to each peer: int64 of shape (peers,).
+    /// Elements sent to each peer: int64 of shape (peers,).
     #[getter]
     fn near_counts(&self, py: Python<'_>) -> Py<numpy::PyArray1<i64>> {
         self.near_counts.get(py)
     }
 
-    /// Elements that come from each peer: int64 of shape (peers,).
+    /// Elements received from each peer: int64 of shape (peers,).
     #[getter]
     fn far_counts(&self, py: Python<'_>) -> Py<numpy::PyArray1<i64>> {
         self.far_counts.get(py)
     }
 }
 
-/// One bucket's transfer between home and a strategy's layout, from the side of one rank.
+/// One rank's part in the transfer of a bucket between optimizer shards and local shards.
 #[pyclass(frozen, module = "hydraulis._core")]
 #[derive(Debug)]
 pub(crate) struct BucketTransfer {
@@ -58,32 +58,32 @@ pub(crate) struct BucketTransfer {
 
 #[pymethods]
 impl BucketTransfer {
-    /// With the ranks of its node: between strategy buffers and relays; where there is one node, homes.
+    /// Exchange with the ranks of its node: between local shards and relays, or optimizer shards if there is one node.
     #[getter]
     fn inside(&self, py: Python<'_>) -> Py<Trade> {
         self.inside.clone_ref(py)
     }
 
-    /// Elements that the rank relays.
+    /// Number of elements that the rank relays.
     #[getter]
     fn relayed(&self) -> u64 {
         self.relayed
     }
 
-    /// Elements of parameters on their way out, relays among them, on the rank that has most: the same for all ranks.
+    /// Most elements of gathered parameters in transfer on any rank, relays included; equal on all ranks.
     #[getter]
     fn room(&self) -> u64 {
         self.room
     }
 
-    /// With its rail: between relays, of which the rank's is packed, and homes; None where there is one node.
+    /// Exchange with its rail: between relays, the rank's packed, and optimizer shards; None if there is one node.
     #[getter]
     fn between(&self, py: Python<'_>) -> Option<Py<Trade>> {
         self.between.as_ref().map(|trade| trade.clone_ref(py))
     }
 }
 
-/// What `rank` trades in every bucket under a plan.
+/// Transfers of `rank` in every bucket under a plan.
 #[pyfunction]
 pub(crate) fn transfer(
     py: Python<'_>,

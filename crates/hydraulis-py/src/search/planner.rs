@@ -23,30 +23,31 @@ use crate::spec::{Cluster, GivenStrategy};
 use crate::timing::link::Link;
 
 /// Plans batches for one model on one cluster: over the profile's list of strategies, over another list, or by a search
-/// over any set of replicas of the profile's schemes.
+/// over all sets of replicas of the profile's schemes.
 ///
-/// What a pipeline holds by a time is worked out where it is first asked for, and kept: the first plans of a planner take
-/// longer than those after them. For 64 GPUs and batches of 400,000 tokens the first takes 35 ms and later ones 6 ms over a
-/// list, 250 and 80 ms by a search.
+/// A planner computes each pipeline capacity at its first use and stores it, so its first plans take longer than later
+/// ones. For 64 GPUs and batches of 400,000 tokens the first plan takes 35 ms and later ones 6 ms over a list, 250 and 80 ms
+/// by a search.
 ///
 /// Args:
-///     profile: what the model takes under each scheme.
-///     cluster: to plan for.
-///     strategies: to choose from, as written or as `Strategy`; "search" for any; the profile's own, when left out.
-///     max_strategies: most different strategies of one run; each plan is then told those `used` so far.
-///     memory: how micro-batches fit: with "cap" each of them by itself, with "exact" any consecutive ones that a pipeline of
-///         even stages holds at once, so that it admits longer sequences. Training runs plans of both.
-///     link: by it transfers count: plans of the shortest step are made, which is the iteration and what transfers add to it.
-///     budget: The work on each plan, counted; `SearchBudget.ONLINE` when left out.
-///     prove: Stands for `SearchBudget.PROOF`: a plan takes several times as long, and is proven to be nearer to the best one.
+///     profile: Cost profile of the model.
+///     cluster: Cluster of the plans.
+///     strategies: Strategies to choose from, as text or `Strategy`; "search" for any strategy; default the profile's own.
+///     max_strategies: Most distinct strategies of one run; each call of `plan` then takes those `used` so far.
+///     memory: Memory rule of micro-batches. The per-micro-batch limit ("cap") bounds each micro-batch by itself; the
+///         in-flight limit ("exact") bounds any consecutive ones that a pipeline of even stages holds at once, so that it
+///         admits longer sequences. Training runs plans of both.
+///     link: Model of transfers; with it the planner minimises the step: the iteration and its exposed transfers.
+///     budget: Limits of the work on each plan; default `SearchBudget.ONLINE`.
+///     prove: Choice of `SearchBudget.PROOF`: a plan takes several times as long, and its lower bound is tighter.
 ///
 /// Raises:
-///     InvalidInputError: a strategy is not written as one (code `strategy_syntax`), has no place on the cluster
-///         (`strategy_too_large`, `placement_failed`), or has a scheme that the profile lacks (`scheme_unknown`); none is given
-///         (`no_strategies`); another argument is out of range (`memory_rule`, `not_positive`,
-///         `too_many_stages` by a link).
-///     InfeasibleError: no scheme, or not one that is named, leaves memory for a token (`scheme_too_large`), or every scheme needs
-///         more GPUs than there are (`strategy_too_large`).
+///     InvalidInputError: A strategy is malformed (code `strategy_syntax`), does not fit on the cluster
+///         (`strategy_too_large`, `placement_failed`), or has a scheme that the profile lacks (`scheme_unknown`); the list
+///         is empty (`no_strategies`); another argument is out of range (`memory_rule`, `not_positive`, with a link
+///         `too_many_stages`).
+///     InfeasibleError: No scheme, or no named one, leaves memory for a token (`scheme_too_large`), or every scheme needs
+///         more GPUs than the cluster has (`strategy_too_large`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
@@ -71,7 +72,7 @@ impl Planner {
         budget: Option<&SearchBudget>,
         prove: bool,
     ) -> PyResult<Planner> {
-        // It takes a tenth of a second, which the first plan is not to take more.
+        // Importing NumPy takes a tenth of a second; done here, it does not delay the first plan.
         py.import("numpy")?;
         let budget = match (budget, prove) {
             (Some(_), true) => {
@@ -106,42 +107,44 @@ impl Planner {
         Ok(Planner { core, max_strategies })
     }
 
-    /// The strategies chosen from; for a search, those that it can fall back on.
+    /// Strategies to choose from; for a search, its fallback strategies.
     #[getter]
     fn strategies(&self) -> Vec<String> {
         self.core.strategies().iter().map(Strategy::to_string).collect()
     }
 
-    /// The longest sequence that some strategy admits, in tokens.
+    /// Most tokens of a sequence that some strategy admits.
     #[getter]
     fn longest_admitted(&self) -> u64 {
         self.core.longest_admitted().0
     }
 
-    /// How micro-batches fit into memory, `cap` or `exact`.
+    /// Memory rule of micro-batches.
     #[getter]
     fn memory(&self) -> &'static str {
         self.core.cost().memory().name()
     }
 
-    /// Most distinct strategies of one run, if there is a limit.
+    /// Most distinct strategies of one run; None if there is no limit.
     #[getter]
     fn max_strategies(&self) -> Option<usize> {
         self.max_strategies
     }
 
-    /// The plan of least iteration time found, or of least step time by a link, for sequences of these lengths; with
-    /// `max_strategies`, in a run that used the strategies of `used` so far. Ctrl-C ends the planning.
+    /// Plans sequences of these lengths: the shortest iteration found, or with a link the shortest step; with
+    /// `max_strategies`, for a run that used the strategies `used` so far. Ctrl-C ends the planning.
     ///
     /// Args:
-    ///     lengths: tokens of each sequence, any one-dimensional integer array or list; a sequence's id is its place.
-    ///     targets: target tokens of each sequence; all tokens, when left out.
-    ///     used: the strategies that the run used so far, as written or as `Strategy`; with `max_strategies`, and only then.
+    ///     lengths: Tokens of each sequence, any one-dimensional integer array or list; a sequence's id is its index.
+    ///     targets: Target tokens of each sequence; default all its tokens.
+    ///     used: Strategies that the run used so far, as text or `Strategy`; required with `max_strategies`, refused
+    ///         without.
     ///
     /// Raises:
-    ///     InvalidInputError: `batch_empty`, `length_not_integer`, `length_out_of_range`, `targets_mismatch`,
-    ///         `target_out_of_range`, `no_targets`, `strategies_used`, `strategy_syntax` or `strategy_limit`.
-    ///     InfeasibleError: no strategy admits a sequence (`sequence_too_long`).
+    ///     InvalidInputError: An argument is out of range: `batch_empty`, `length_not_integer`, `length_out_of_range`,
+    ///         `targets_mismatch`, `target_out_of_range`, `no_targets`, `strategies_used`, `strategy_syntax` or
+    ///         `strategy_limit`.
+    ///     InfeasibleError: No strategy admits a sequence (`sequence_too_long`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[pyo3(signature = (lengths, targets=None, *, used=None))]
     fn plan(
@@ -164,27 +167,29 @@ impl Planner {
         Ok(Plan::new(py, plan))
     }
 
-    /// The plans of several batches that take least together: iterations, changes of strategy, transfers by the planner's
-    /// link.
+    /// Plans several batches together and minimises the sum of iterations, strategy changes and, with a link, transfers.
     ///
-    /// Nothing moves by default, and nothing but iterations counts. A sequence may be trained up to `max_delay` batches
-    /// later or earlier than it came, never outside of these batches; long ones are then gathered in few of them. Each
-    /// batch keeps its tokens to within 1 %, and lengths and iterations are no longer independent: long sequences come
-    /// together. No moves are made that do not make the window shorter. One batch alone, without costs, is `plan`.
+    /// By default no sequence moves, and only iterations count. With `max_delay` a sequence may be trained up to that many
+    /// batches earlier or later than its own, within these batches; long sequences are then gathered in few batches. Each
+    /// batch keeps its number of tokens to within 1 %; lengths are no longer independent of iterations, because long
+    /// sequences come together. Only moves that shorten the total are made. For a single batch without costs the result is
+    /// that of `plan`.
     ///
     /// Args:
-    ///     batches: the lengths of each batch, in the order of their iterations.
-    ///     targets: the target tokens of each batch's sequences; all tokens, when left out.
-    ///     max_delay: how many batches later or earlier than it came a sequence may be trained.
-    ///     switch_ms: what an iteration takes more if its strategy is another than that of the one before.
-    ///     previous: the strategy of the iteration before these, as written or as `Strategy`, so that the first may be a change too.
-    ///     progress: called with a step ("plan" or "exchange"), how much of it is done, and of how much at most; what
-    ///         it raises ends the planning.
+    ///     batches: Lengths of each batch, in the order of their iterations.
+    ///     targets: Target tokens of each batch's sequences; default all tokens.
+    ///     max_delay: Most batches by which a sequence may be trained earlier or later.
+    ///     switch_ms: Time that a change of strategy adds to an iteration, in ms.
+    ///     previous: Strategy of the preceding iteration, as text or `Strategy`, so that the first iteration may be a change
+    ///         too.
+    ///     progress: Callback that receives a step ("plan" or "exchange"), the completed amount and the most possible; an
+    ///         exception that it raises ends the planning.
     ///
     /// Raises:
-    ///     InvalidInputError: as `plan`; `no_batches`, `count_negative`, `switch_cost`, `strategy_syntax`,
-    ///         `targets_mismatch`, or `window_limited` for a planner with `max_strategies`.
-    ///     InfeasibleError: no strategy admits a sequence (`sequence_too_long`).
+    ///     InvalidInputError: An argument is out of range: the codes of `plan`; `no_batches`, `count_negative`,
+    ///         `switch_cost`, `strategy_syntax`, `targets_mismatch`, or `window_limited` for a planner with
+    ///         `max_strategies`.
+    ///     InfeasibleError: No strategy admits a sequence (`sequence_too_long`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     #[pyo3(signature = (batches, targets=None, *, max_delay=0, switch_ms=0.0, previous=None, progress=None))]
@@ -207,11 +212,11 @@ impl Planner {
         request.plan(py, &self.core, progress)
     }
 
-    /// Every promise that a window's plan breaks, as `code: detail`.
+    /// Lists every promise that a lookahead plan violates, as `code: detail`.
     ///
     /// Args:
-    ///     plan: of the window.
-    ///     batches, targets, max_delay, switch_ms, previous: as they were given to `plan_window`.
+    ///     plan: Plan to check.
+    ///     batches, targets, max_delay, switch_ms, previous: Arguments of the `plan_window` call.
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     #[pyo3(signature = (plan, batches, targets=None, *, max_delay=0, switch_ms=0.0, previous=None))]
@@ -229,12 +234,12 @@ impl Planner {
         request.check(py, &self.core, plan)
     }
 
-    /// Every promise that a plan breaks for these lengths, as `code: detail`.
+    /// Lists every promise that a plan violates for these lengths, as `code: detail`.
     ///
     /// Args:
-    ///     plan: for the cluster of this planner.
-    ///     lengths: tokens of each sequence of the batch that it is to be a plan of.
-    ///     targets: target tokens of each sequence; all tokens, when left out.
+    ///     plan: Plan for the cluster of this planner.
+    ///     lengths: Tokens of each sequence of the batch.
+    ///     targets: Target tokens of each sequence; default all its tokens.
     #[pyo3(signature = (plan, lengths, targets=None))]
     fn check(
         &self,
@@ -249,34 +254,35 @@ impl Planner {
         Ok(broken.iter().map(ToString::to_string).collect())
     }
 
-    /// The predicted timeline of each of the plan's replicas.
+    /// Predicted timeline of each of the plan's replicas.
     fn timeline(&self, py: Python<'_>, plan: &Plan) -> PyResult<Vec<Vec<Span>>> {
         let plan = plan.inner();
         let timelines = detached(py, || plan::predicted_timeline(plan, self.core.cost()))?;
         Ok(timelines.iter().map(spans).collect())
     }
 
-    /// What each rank holds at its fullest moment, by what it is: by what the profile says of its stage, or of the fullest one
-    /// of its replica's scheme alone; None of ranks without work.
+    /// Peak memory of each rank by category, from the profile's numbers for its stage, or for the fullest stage of its
+    /// replica's scheme if it has no others; None for ranks without work.
     fn rank_memory(&self, py: Python<'_>, plan: &Plan) -> PyResult<Vec<Option<RankMemory>>> {
         let plan = plan.inner();
         let by_rank = detached(py, || simulate::rank_memory(plan, self.core.cost()))?;
         Ok(by_rank.into_iter().map(|memory| memory.map(RankMemory::from)).collect())
     }
 
-    /// The plan's iteration where ranks are slow and links take time, and where its time goes.
+    /// Simulates the plan's iteration with slow ranks and slow links, and reports the use of the time.
     ///
-    /// Without either it is what the plan was predicted with, its step too. The optimizer is not part of it.
+    /// Without slowdowns, network and link the result equals the plan's prediction, step included. The optimizer is
+    /// excluded.
     ///
     /// Args:
-    ///     plan: for the cluster of this planner.
-    ///     slowdowns: for each slow rank how many times as long it takes; a stage takes as long as its slowest rank.
-    ///     network: what carries activations between stages; left out, they arrive at once.
-    ///     link: what carries parameters and gradients in fact; left out, what the planner plans by, if anything.
+    ///     plan: Plan for the cluster of this planner.
+    ///     slowdowns: Time factor of each slow rank; a stage takes as long as its slowest rank.
+    ///     network: Network that carries activations between stages; without it, they arrive at once.
+    ///     link: Link that carries parameters and gradients; default the planner's link, if any.
     ///
     /// Raises:
-    ///     InvalidInputError: a rank or factor is out of range (code `slowdown`), or the link's model has fewer layers than a
-    ///         scheme has stages (`too_many_stages`).
+    ///     InvalidInputError: A rank or factor is out of range (code `slowdown`), or the link's model has fewer layers than
+    ///         a scheme has stages (`too_many_stages`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[pyo3(signature = (plan, *, slowdowns=None, network=None, link=None))]
     fn simulate(
@@ -321,7 +327,7 @@ impl Planner {
 }
 
 impl Planner {
-    /// The limit and what was used of it: both or neither are given.
+    /// The limit and the strategies used so far: both or neither are given.
     fn limit(&self, py: Python<'_>, used: Option<Vec<GivenStrategy>>) -> PyResult<Option<(usize, Vec<GivenStrategy>)>> {
         match (self.max_strategies, used) {
             (None, None) => Ok(None),
@@ -339,7 +345,7 @@ impl Planner {
     }
 }
 
-/// What `strategies` may be.
+/// The values of the `strategies` argument.
 enum Strategies {
     List(Vec<GivenStrategy>),
     Search,

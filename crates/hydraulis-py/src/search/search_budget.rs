@@ -6,16 +6,16 @@ use pyo3::types::PyDict;
 
 use crate::convert::arrays::from_zero;
 
-/// The limits of a planner's work on one batch, counted in work: the same plan on any machine.
+/// Limits of a planner's work on one batch, counted in units of work: the same plan on any machine.
 ///
-/// Every limit, zero too, gives a valid plan and a valid bound; a lower one gives a longer iteration or a weaker bound. A
-/// limit that is left out is that of `SearchBudget.ONLINE`.
+/// Every limit, zero too, gives a valid plan and a valid lower bound; a lower limit gives a longer iteration or a weaker
+/// bound. The default of each limit is that of `SearchBudget.ONLINE`.
 ///
 /// Args:
-///     refinements: Packings of replicas while one strategy is refined.
-///     candidates: Strategies that a search dispatches and packs; one always is.
-///     dual_solves: Linear programs solved for a bound, each with other whole numbers of replicas and micro-batches.
-///     exchanges: Planned exchanges between two batches of a lookahead, for each of its batches.
+///     refinements: Packings of replicas during the refinement of one strategy.
+///     candidates: Strategies that a search dispatches and packs, at least one.
+///     dual_solves: Linear programs solved for a bound, each with other integer numbers of replicas and micro-batches.
+///     exchanges: Planned exchanges between two batches of a lookahead, per batch.
 ///
 /// Raises:
 ///     InvalidInputError: A limit is below 0 (code `argument_invalid`).
@@ -46,39 +46,39 @@ impl SearchBudget {
         }))
     }
 
-    /// The default: a training loop overlaps this work.
+    /// Default budget, small enough for a training loop to overlap the planning.
     #[classattr]
     #[expect(non_snake_case, reason = "a constant of the class")]
     fn ONLINE() -> SearchBudget {
         SearchBudget(spec::SearchBudget::ONLINE)
     }
 
-    /// Work that mostly proves a plan to be within half a percent of the best one: `prove=True`.
+    /// Budget of `prove=True`: the plan is mostly proven to be within half a percent of the best one.
     #[classattr]
     #[expect(non_snake_case, reason = "a constant of the class")]
     fn PROOF() -> SearchBudget {
         SearchBudget(spec::SearchBudget::PROOF)
     }
 
-    /// Packings of replicas while one strategy is refined.
+    /// Packings of replicas during the refinement of one strategy.
     #[getter]
     fn refinements(&self) -> usize {
         self.0.refinements
     }
 
-    /// Strategies that a search dispatches and packs; one always is.
+    /// Strategies that a search dispatches and packs, at least one.
     #[getter]
     fn candidates(&self) -> usize {
         self.0.candidates
     }
 
-    /// Linear programs solved for a bound, each with other whole numbers of replicas and micro-batches.
+    /// Linear programs solved for a bound, each with other integer numbers of replicas and micro-batches.
     #[getter]
     fn dual_solves(&self) -> usize {
         self.0.dual_solves
     }
 
-    /// Planned exchanges between two batches of a lookahead, for each of its batches.
+    /// Planned exchanges between two batches of a lookahead, per batch.
     #[getter]
     fn exchanges(&self) -> usize {
         self.0.exchanges

@@ -1,4 +1,4 @@
-//! `Simulation`, and what is in it.
+//! `Simulation` and its parts.
 
 use hydraulis_core::Result;
 use hydraulis_core::simulate::{self, Conditions, Held, Iteration, Slowdowns};
@@ -12,35 +12,35 @@ use crate::convert::pickle::{Reduced, made_by};
 use crate::pipeline::{Span, spans};
 use crate::simulate::network::Network;
 
-/// One step under stated conditions: the instruction lists, run against the cost model, and transfers by a link.
+/// One simulated step: instruction lists timed by the cost model, and transfers timed by a link.
 #[pyclass(frozen, get_all, module = "hydraulis")]
 #[derive(Debug)]
 pub(crate) struct Simulation {
-    /// When the last replica ends, transfers left out.
+    /// End of the last replica without transfers, in ms.
     iteration_ms: f64,
-    /// From new parameters at home to all gradients at home; without a link the iteration.
+    /// Time from updated parameters to reduced gradients at their owners, in ms; without a link, the iteration.
     step_ms: f64,
-    /// What of the step is beyond the iteration: transfers that are not hidden; 0 without a link.
+    /// Exposed transfer time, the difference of step and iteration, in ms; 0 without a link.
     transfer_ms: f64,
-    /// What of the transfers' own time computation hides; 0 without a link.
+    /// Overlapped transfer time, in ms; 0 without a link.
     hidden_ms: f64,
-    /// The way of each block's parameters and gradients; none without a link.
+    /// Transfer spans of each layer group's parameters and gradients; empty without a link.
     trips: Vec<Trip>,
-    /// When each replica ends, in the strategy's order, transfers left out.
+    /// End of each replica without transfers, in ms, in the strategy's order.
     replica_ms: Vec<f64>,
-    /// The computations of each replica, in the strategy's order. By a link the first forward of a stage lasts until its
-    /// parameters are there.
+    /// Computations of each replica, in the strategy's order. With a link, the first forward of a stage starts before its
+    /// parameters arrive and lasts until after their arrival.
     timelines: Vec<Vec<Span>>,
-    /// The stages of each replica.
+    /// Stages of each replica.
     stages: Vec<Vec<Py<StageRun>>>,
-    /// Where the time of all ranks of the cluster goes.
+    /// Time of all ranks of the cluster by use.
     gpu_time: GpuTime,
 }
 
-/// Its times, then the others of its fields in their order.
+/// Times first, then the other fields in their order.
 type SimulationFields = ((f64, f64, f64, f64), Vec<Trip>, Vec<f64>, Vec<Vec<Span>>, Vec<Vec<Py<StageRun>>>, GpuTime);
 
-/// What one stage does, and holds.
+/// Computing time, waiting time and memory of one stage.
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
 pub(crate) struct StageRun {
@@ -52,18 +52,18 @@ pub(crate) struct StageRun {
     held_tokens: Column,
 }
 
-/// Bytes of a rank, by what they hold.
+/// Bytes of a rank by category.
 #[expect(clippy::struct_field_names, reason = "Python's names bear their unit")]
 #[pyclass(frozen, get_all, from_py_object, module = "hydraulis")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RankMemory {
-    /// Margin, and transfer buffers.
+    /// Safety margin and transfer buffers, in bytes.
     reserved_bytes: f64,
-    /// Its share of master parameters, their gradients and moments.
+    /// Optimizer shard: master parameters, their gradients and moments, in bytes.
     home_bytes: f64,
-    /// Parameters and gradients of its stage, and the head's gradient between the loss and its backward.
+    /// Parameters and gradients of the stage, and the head's gradient between loss and backward, in bytes.
     held_bytes: f64,
-    /// Activations of the micro-batches in flight.
+    /// Activations of the micro-batches in flight, in bytes.
     activation_bytes: f64,
 }
 
@@ -76,7 +76,7 @@ impl From<cost::RankMemory> for RankMemory {
 
 #[pymethods]
 impl RankMemory {
-    /// All of them.
+    /// Sum of all categories, in bytes.
     #[getter]
     fn total_bytes(&self) -> f64 {
         self.reserved_bytes + self.home_bytes + self.held_bytes + self.activation_bytes
@@ -98,22 +98,22 @@ impl RankMemory {
     }
 }
 
-/// Where the time of all ranks goes, in milliseconds of one rank; the parts add up to ranks times step.
+/// Time of all ranks by use, in rank-milliseconds; the parts add up to ranks times step.
 #[expect(clippy::struct_field_names, reason = "Python's names bear their unit")]
 #[pyclass(frozen, get_all, from_py_object, module = "hydraulis")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GpuTime {
-    /// Computing.
+    /// Computation.
     compute_ms: f64,
     /// Waiting inside a layer for a slower rank of the same stage.
     slower_rank_ms: f64,
     /// Waiting for another stage until the replica ends: the pipeline's bubble, messages included.
     bubble_ms: f64,
-    /// Waiting for the slowest replica; of a replica without work, all the time.
+    /// Waiting for the slowest replica; all the time of a replica without work.
     slower_replica_ms: f64,
-    /// Of ranks that the strategy leaves out.
+    /// Time of ranks outside the strategy.
     unused_ms: f64,
-    /// Of all ranks, what transfers add to the iteration; 0 without a link.
+    /// Exposed transfer time of all ranks; 0 without a link.
     transfers_ms: f64,
 }
 
@@ -145,22 +145,22 @@ impl GpuTime {
     }
 }
 
-/// What of a block is on its way out from home.
+/// Kind of a transfer span: parameters on their way from their owners.
 const PARAMETERS: &str = "parameters";
-/// What of it is on its way back.
+/// Kind of a transfer span: gradients on their way to their owners.
 const GRADIENTS: &str = "gradients";
 
-/// When the parameters or the gradients of one block are on their way.
+/// Span of time in which the parameters or gradients of one layer group travel.
 #[pyclass(frozen, get_all, from_py_object, module = "hydraulis")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trip {
-    /// The block: 0 the embedding, 1 to L the layers, L + 1 the head.
+    /// Layer group: 0 the embedding, 1 to L the layers, L + 1 the head.
     block: usize,
-    /// `parameters`, from home, or `gradients`, to it.
+    /// Kind: `parameters`, from their owners, or `gradients`, to their owners.
     what: &'static str,
-    /// When they leave, in milliseconds after the start of the step.
+    /// Start of the transfer, in milliseconds after the start of the step.
     start_ms: f64,
-    /// When they are there.
+    /// End of the transfer, in milliseconds after the start of the step.
     end_ms: f64,
 }
 
@@ -181,7 +181,7 @@ impl Trip {
     }
 }
 
-/// Simulates; to be called without the GIL.
+/// Simulates an iteration; the caller has released the GIL.
 pub(crate) fn simulate(
     plan: &plan::Plan,
     cost: &cost::CostModel,
@@ -218,7 +218,7 @@ impl Simulation {
     }
 }
 
-/// The ways out and back of every block.
+/// Transfer spans of the parameters and gradients of every layer group.
 fn trips(step: &simulate::StepRun) -> Vec<Trip> {
     let trip = |what, (block, trip): (usize, &simulate::Trip)| Trip {
         block,
@@ -257,7 +257,7 @@ impl Simulation {
     }
 }
 
-/// Its times, its tokens, its memory, and both columns of what it holds.
+/// Times, peak tokens, memory, and both columns of the resident tokens.
 type StageRunFields<'py> = (f64, f64, u64, RankMemory, (PyReadonlyArray1<'py, f64>, PyReadonlyArray1<'py, i64>));
 
 impl StageRun {
@@ -275,37 +275,37 @@ impl StageRun {
 
 #[pymethods]
 impl StageRun {
-    /// How long it computes, at the pace of its slowest rank.
+    /// Computing time at the speed of its slowest rank, in ms.
     #[getter]
     fn busy_ms(&self) -> f64 {
         self.busy_ms
     }
 
-    /// How long it waits for other stages, until its replica's end.
+    /// Waiting time for other stages until its replica's end, in ms.
     #[getter]
     fn bubble_ms(&self) -> f64 {
         self.bubble_ms
     }
 
-    /// Most tokens that it holds at once.
+    /// Most tokens in flight at once.
     #[getter]
     fn peak_tokens(&self) -> u64 {
         self.peak_tokens
     }
 
-    /// What a rank's memory holds at that moment, by what the profile says of the stage, or of the fullest one alone.
+    /// Memory of a rank at that peak, from the profile's numbers for the stage, or for the fullest stage.
     #[getter]
     fn memory(&self) -> RankMemory {
         self.memory
     }
 
-    /// The moments at which what it holds changes: float64 of shape (changes,).
+    /// Times at which the tokens in flight change, in ms: float64 of shape (changes,).
     #[getter]
     fn held_from_ms(&self, py: Python<'_>) -> Py<PyArray1<f64>> {
         self.held_from_ms.get(py)
     }
 
-    /// The tokens that it holds from each of them on: int64 of shape (changes,).
+    /// Tokens in flight from each of these times on: int64 of shape (changes,).
     #[getter]
     fn held_tokens(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
         self.held_tokens.get(py)

@@ -1,4 +1,4 @@
-//! An iteration under stated conditions.
+//! Simulation of an iteration under stated conditions.
 
 pub(crate) mod iteration;
 pub(crate) mod network;

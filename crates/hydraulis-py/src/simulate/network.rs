@@ -8,21 +8,21 @@ use crate::convert::errors::raise;
 use crate::cost::profile::CostProfile;
 use crate::timing::link::LinkRates;
 
-/// What carries activations and their gradients between the stages of a pipeline.
+/// A network that carries activations and their gradients between pipeline stages.
 ///
-/// Each rank sends its share of a micro-batch's tokens to the rank in its place in the neighbouring stage: inside a node
-/// over a wire of its own, from node to node over the node's one wire, of which everything that ever leaves the node in
-/// the iteration has an even share. Each wire carries one message after another each way.
+/// Each rank sends its share of a micro-batch's tokens to the rank at the same position in the neighbouring stage: inside
+/// a node over its own wire, between nodes over the node's one wire, where it has an even share among all transfers that
+/// leave the node in the iteration. Each wire carries one message after another in each direction.
 ///
 /// Args:
-///     token_bytes: of one token's hidden state: hidden size times bytes of an element.
-///     inside_gigabytes_per_s: of each rank's wire inside its node, one way, 1e9 bytes a second.
-///     between_gigabytes_per_s: of each node's wire, one way.
-///     inside_latency_ms: until the first byte arrives, inside a node.
-///     between_latency_ms: between nodes.
+///     token_bytes: Bytes of one token's hidden state: hidden size times bytes of an element.
+///     inside_gigabytes_per_s: Bandwidth of each rank's wire inside its node, one way, in 1e9 bytes a second.
+///     between_gigabytes_per_s: Bandwidth of each node's wire, one way, in 1e9 bytes a second.
+///     inside_latency_ms: Time until the first byte arrives inside a node, in ms.
+///     between_latency_ms: Time until the first byte arrives between nodes, in ms.
 ///
 /// Raises:
-///     InvalidInputError: a value is out of range (code `network_value`).
+///     InvalidInputError: A value is out of range (code `network_value`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct Network(simulate::Network);
 #[pymethods]
 impl Network {
     #[new]
-    // Of a default that is not written out, Python's signature shows nothing.
+    // Without this text, Python's signature would not show the defaults.
     #[pyo3(
         signature = (
             *, token_bytes, inside_gigabytes_per_s, between_gigabytes_per_s, inside_latency_ms=Wire::USUAL_LATENCY_MS,
@@ -52,29 +52,30 @@ impl Network {
         simulate::Network::new(token_bytes, inside, between).map(Network).map_err(|error| raise(py, &error))
     }
 
-    /// The wires by which hidden states of the profile's model travel at these rates.
+    /// Creates the network for the hidden states of the profile's model at these rates.
     ///
     /// Args:
-    ///     profile: that says of which model it is.
-    ///     rates: of the links.
+    ///     profile: Cost profile that states its model.
+    ///     rates: Rates of the links.
     ///
     /// Raises:
-    ///     InvalidInputError: the profile does not say of which model it is (code `link_model`).
+    ///     InvalidInputError: The profile does not state its model (code `link_model`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[staticmethod]
     fn of_profile(py: Python<'_>, profile: &CostProfile, rates: LinkRates) -> PyResult<Network> {
         simulate::Network::of_profile(&profile.0, rates.into()).map(Network).map_err(|error| raise(py, &error))
     }
 
-    /// The same as the profile has them measured point to point, inside a node and between nodes, each by these rates where it
-    /// has not.
+    /// Creates the network from the profile's point-to-point measurements inside a node and between nodes, and from these
+    /// rates where a measurement is missing.
     ///
     /// Args:
-    ///     profile: that says of which model it is.
-    ///     otherwise: the rates of what it has not measured.
+    ///     profile: Cost profile that states its model.
+    ///     otherwise: Rates for missing measurements.
     ///
     /// Raises:
-    ///     InvalidInputError: as `of_profile`, or what was measured is no rate or latency (`network_value`).
+    ///     InvalidInputError: The profile does not state its model (`link_model`), or a measurement is no valid rate or
+    ///         latency (`network_value`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[staticmethod]
     fn measured(py: Python<'_>, profile: &CostProfile, otherwise: LinkRates) -> PyResult<Network> {

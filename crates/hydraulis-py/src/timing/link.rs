@@ -11,24 +11,24 @@ use crate::cost::profile::CostProfile;
 use crate::layout::table::ParameterTable;
 use crate::spec::Cluster;
 
-/// How fast the links of a cluster are, each way.
+/// Bandwidths and message time of a cluster's links, each way.
 ///
 /// Args:
-///     gigabytes_per_s: between one node and all others, 1e9 bytes a second.
-///     gpu_gigabytes_per_s: of one GPU inside its node.
-///     message_us: microseconds that a message takes beside its bytes.
+///     gigabytes_per_s: Bandwidth between one node and all others, in 1e9 bytes a second.
+///     gpu_gigabytes_per_s: Bandwidth of one GPU inside its node, in 1e9 bytes a second.
+///     message_us: Time of a message in addition to its bytes, in microseconds.
 ///
 /// Raises:
-///     InvalidInputError: a number is beyond its limits (code `link_rate`, `message_time`).
+///     InvalidInputError: A number is out of range (code `link_rate`, `message_time`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, get_all, from_py_object, module = "hydraulis")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LinkRates {
-    /// Between one node and all others.
+    /// Bandwidth between one node and all others, in 1e9 bytes a second.
     gigabytes_per_s: f64,
-    /// Of one GPU inside its node.
+    /// Bandwidth of one GPU inside its node, in 1e9 bytes a second.
     gpu_gigabytes_per_s: f64,
-    /// What a message takes beside its bytes.
+    /// Time of a message in addition to its bytes, in microseconds.
     message_us: f64,
 }
 
@@ -49,7 +49,7 @@ impl From<spec::LinkRates> for LinkRates {
 #[pymethods]
 impl LinkRates {
     #[new]
-    // Of a default that is not written out, Python's signature shows nothing.
+    // Without this text, Python's signature would not show the defaults.
     #[pyo3(
         signature = (
             *, gigabytes_per_s, gpu_gigabytes_per_s=spec::LinkRates::USUAL_GPU, message_us=spec::LinkRates::USUAL_MESSAGE_US
@@ -61,10 +61,10 @@ impl LinkRates {
         rates.checked().map(LinkRates::from).map_err(|error| raise(py, &error))
     }
 
-    /// Reads `NODE[,GPU[,MESSAGE]]` in GB/s, GB/s and microseconds; what is left out is as usual.
+    /// Reads `NODE[,GPU[,MESSAGE]]` in GB/s, GB/s and microseconds; omitted parts take their defaults.
     ///
     /// Raises:
-    ///     InvalidInputError: the text is not written so (code `link_syntax`), or a number is beyond its limits (`link_rate`,
+    ///     InvalidInputError: The text is malformed (code `link_syntax`), or a number is out of range (`link_rate`,
     ///         `message_time`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[staticmethod]
@@ -72,17 +72,17 @@ impl LinkRates {
         text.parse().map(|rates: spec::LinkRates| rates.into()).map_err(|error| raise(py, &error))
     }
 
-    /// The rates of a cluster's links by the all-to-all exchanges that a profile has measured: transfers are such.
+    /// Rates of a cluster's links from a profile's measured all-to-all exchanges, the collective of transfers.
     ///
     /// Args:
-    ///     profile: with the links of the ranks that it was measured on, in nodes as it says.
-    ///     cluster: to be planned for.
+    ///     profile: Cost profile with measured links, in the nodes that it states.
+    ///     cluster: Cluster of the plans.
     ///
     /// Returns:
-    ///     The rates; None where the profile has none, or none between nodes and the cluster has several.
+    ///     The rates; None if the profile has none, or none between nodes and the cluster has several nodes.
     ///
     /// Raises:
-    ///     InvalidInputError: what was measured is beyond the limits of rates (code `link_rate`).
+    ///     InvalidInputError: A measured rate is out of range (code `link_rate`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[staticmethod]
     fn measured(py: Python<'_>, profile: &CostProfile, cluster: &Cluster) -> PyResult<Option<LinkRates>> {
@@ -100,21 +100,21 @@ impl LinkRates {
     }
 }
 
-/// The links of a cluster, and what travels over them: by them a planner counts transfers.
+/// The links of a cluster and their traffic; a planner with a link counts transfers.
 ///
-/// Parameters go out from home block by block and gradients come back, behind what is computed. `docs/plan-bench.md` has the
-/// model in full.
+/// Parameters travel from their owners layer group by layer group and gradients travel back, overlapped with computation.
+/// `docs/plan-bench.md` describes the model in full.
 ///
 /// Args:
-///     table: the parameters that travel.
-///     gigabytes_per_s: what each node sends, and at the same time receives, 1e9 bytes a second.
-///     gpu_gigabytes_per_s: what each GPU does inside its node.
-///     message_us: microseconds that a message takes beside its bytes.
-///     parameter_bytes: of one parameter on its way out.
-///     gradient_bytes: of its gradient on the way back.
+///     table: Table of the parameters that travel.
+///     gigabytes_per_s: Bandwidth at which each node sends, and at the same time receives, in 1e9 bytes a second.
+///     gpu_gigabytes_per_s: Bandwidth of each GPU inside its node, in 1e9 bytes a second.
+///     message_us: Time of a message in addition to its bytes, in microseconds.
+///     parameter_bytes: Bytes of one parameter in transfer.
+///     gradient_bytes: Bytes of one gradient in transfer.
 ///
 /// Raises:
-///     InvalidInputError: a number is beyond its limits (code `link_rate`, `message_time`, `element_bytes`).
+///     InvalidInputError: A number is out of range (code `link_rate`, `message_time`, `element_bytes`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
@@ -145,14 +145,14 @@ impl Link {
         detached(py, || timing::Link::new(table.0.clone(), traffic)).map(Link)
     }
 
-    /// Links of these rates for the profile's model, in the types in which training moves it.
+    /// Creates the links at these rates for the profile's model, with the data types that training transfers.
     ///
     /// Args:
-    ///     profile: that says of which model it is.
-    ///     rates: of the links.
+    ///     profile: Cost profile that states its model.
+    ///     rates: Rates of the links.
     ///
     /// Raises:
-    ///     InvalidInputError: the profile does not say of which model it is (code `link_model`).
+    ///     InvalidInputError: The profile does not state its model (code `link_model`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[staticmethod]
     fn of_profile(py: Python<'_>, profile: &CostProfile, rates: LinkRates) -> PyResult<Link> {

@@ -1,3 +1,3 @@
-//! Links of a cluster.
+//! The links of a cluster.
 
 pub(crate) mod link;
