@@ -20,8 +20,8 @@ pub fn usable_schemes(cost: &CostModel) -> Vec<Scheme> {
     roomy.filter(|&scheme| place_alone(scheme, cost).is_ok()).collect()
 }
 
-/// The error for a cluster on which no scheme is of use: of those that have a place on it, it names the one that needs least
-/// memory.
+/// The error for a cluster without a usable scheme: it names, among the schemes that can be placed, the one that needs
+/// least memory.
 pub fn nothing_fits(cost: &CostModel) -> Error {
     let schemes = || cost.schemes().iter().map(SchemeCost::scheme);
     let placed: Vec<Scheme> = schemes().filter(|&scheme| place_alone(scheme, cost).is_ok()).collect();
@@ -30,7 +30,7 @@ pub fn nothing_fits(cost: &CostModel) -> Error {
     refused.unwrap_or(StrategyError::NoneGiven.into())
 }
 
-/// Why the smallest scheme of a profile has no place on the cluster.
+/// The error for a profile whose smallest scheme cannot be placed on the cluster.
 fn no_place(smallest: Scheme, cost: &CostModel) -> Error {
     let gpus = cost.cluster().gpus();
     match place_alone(smallest, cost) {
@@ -46,9 +46,9 @@ fn place_alone(scheme: Scheme, cost: &CostModel) -> Result<()> {
     place(&Strategy::new(vec![scheme])?, cost.cluster()).map(drop)
 }
 
-/// As many replicas of one usable scheme as fit beside a single replica of another, for every pair.
+/// For every pair of usable schemes: one replica of the first, and as many of the second as fit.
 ///
-/// The single one serves the long tail; with equal schemes the mix is homogeneous.
+/// The single replica serves the long tail; with equal schemes the mix is homogeneous.
 pub fn mixes(cost: &CostModel) -> Vec<Strategy> {
     let schemes = usable_schemes(cost);
     let pairs = schemes.iter().flat_map(|&wide| schemes.iter().map(move |&narrow| (wide, narrow)));
@@ -59,7 +59,7 @@ pub fn mixes(cost: &CostModel) -> Vec<Strategy> {
     strategies
 }
 
-/// One `wide` replica beside as many `narrow` ones as find aligned places.
+/// One `wide` replica and as many `narrow` ones as aligned ranks allow.
 fn widest_mix(wide: Scheme, narrow: Scheme, cluster: Cluster) -> Option<Strategy> {
     let left = u64::from(cluster.gpus()).checked_sub(wide.ranks())?;
     let most = usize::try_from(left / narrow.ranks()).ok()?;
@@ -90,7 +90,7 @@ mod tests {
     fn mixes_fill_other_clusters() {
         let list = of("llama-7b-a800", 16);
         for expected in ["1x<tp16>", "1x<tp8>+4x<tp2>", "8x<tp2>", "1x<tp8>+8x<1>"] {
-            // <1> has no coefficients in this profile, so nothing may offer it.
+            // This profile has no coefficients of <1>, so no strategy may contain it.
             assert_eq!(list.iter().any(|name| name == expected), !expected.contains("<1>"), "{expected} in {list:?}");
         }
     }

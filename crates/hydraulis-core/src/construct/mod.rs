@@ -1,4 +1,4 @@
-//! A plan for one strategy: candidates and their neighbours, dispatch to replicas, packing into micro-batches.
+//! Builds a plan for one strategy: candidates and their neighbours, dispatch to replicas, packing into micro-batches.
 
 mod candidates;
 pub mod dispatch;

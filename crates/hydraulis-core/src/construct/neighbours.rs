@@ -1,13 +1,13 @@
-//! The strategies one step away from another.
+//! The neighbours of a strategy.
 
 use crate::layout::place;
 use crate::spec::{Cluster, Scheme, Strategy};
 
-/// Every strategy in which a few replicas of one scheme give way to as many of another as fit.
+/// Every strategy in which replicas of one scheme replace a few of another.
 ///
-/// For each scheme of the strategy and each other scheme of `pool`, the fewest replicas leave that free enough
-/// ranks, together with those idle, for one of the new scheme; then idle ranks are filled with it, either by
-/// that one replica alone or by as many as fit. Strategies that cannot be placed are left out.
+/// For each scheme of the strategy and each other scheme of `pool`, the fewest replicas leave that free enough ranks,
+/// together with the idle ranks, for one of the new scheme. Then idle ranks are filled either by that one replica alone or
+/// by as many as fit. Strategies that cannot be placed are left out.
 pub fn neighbours(strategy: &Strategy, pool: &[Scheme], cluster: Cluster) -> Vec<Strategy> {
     let idle = u64::from(cluster.gpus()) - strategy.ranks();
     let mut found = Vec::new();
@@ -31,7 +31,7 @@ pub fn neighbours(strategy: &Strategy, pool: &[Scheme], cluster: Cluster) -> Vec
     found
 }
 
-/// The strategy with `left` replicas of one scheme taken out and `added` of another put in.
+/// The strategy without `left` replicas of one scheme and with `added` of another.
 fn exchanged(strategy: &Strategy, leaving: Scheme, left: usize, entering: Scheme, added: usize) -> Option<Strategy> {
     let mut schemes = strategy.schemes().to_vec();
     let first = schemes.iter().position(|scheme| *scheme == leaving)?;
@@ -56,7 +56,7 @@ mod tests {
         for expected in ["4x<tp4>", "2x<tp8>", "2x<tp4>+2x<tp2,pp2>", "1x<tp8>+1x<tp4>+1x<tp2,pp2>"] {
             assert!(found.contains(&expected.to_owned()), "{expected} in {found:?}");
         }
-        // Idle ranks are used: nothing needs to be wider than what leaves.
+        // Idle ranks are used: the new scheme may be wider than the one that leaves.
         assert!(names("1x<tp4>").contains(&"1x<tp8>".to_owned()));
     }
 

@@ -1,4 +1,4 @@
-//! Sequences on replicas, with each replica's packed time.
+//! Assignment of sequences to replicas, with each replica's packed time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,9 +12,9 @@ use crate::error::Result;
 use crate::spec::{PackingBudget, Strategy};
 use crate::units::Millis;
 
-/// The sequences of each replica, longest first, and the time they take there.
+/// The sequences of each replica, longest first, and their packed time.
 ///
-/// Replicas of one scheme share a packer: `scheme_of` says which.
+/// Replicas of one scheme share a packer; `scheme_of` is its index.
 #[derive(Clone, Debug)]
 pub struct Assignment<'a> {
     pub(super) packers: Vec<Packer<'a>>,
@@ -24,7 +24,7 @@ pub struct Assignment<'a> {
 }
 
 impl<'a> Assignment<'a> {
-    /// Takes the time of each replica's sequences.
+    /// Packs each replica's sequences for its time.
     pub(super) fn new(packers: Vec<Packer<'a>>, scheme_of: Vec<usize>, sequences: Vec<Vec<usize>>) -> Assignment<'a> {
         let mut assignment = Assignment { packers, scheme_of, sequences, times: Vec::new() };
         assignment.times = (0..assignment.sequences.len())
@@ -33,7 +33,7 @@ impl<'a> Assignment<'a> {
         assignment
     }
 
-    /// These sequences, longest first, of each replica of a strategy, which admits them.
+    /// An assignment of these sequences, longest first, to the replicas of a strategy that admits them.
     pub fn of(
         batch: &'a Batch,
         strategy: &Strategy,
@@ -45,7 +45,7 @@ impl<'a> Assignment<'a> {
         Ok(Assignment::new(packers, scheme_of, sequences))
     }
 
-    /// The same sequences, on replicas of which those of a class end so much later than their packings.
+    /// The same assignment, with replicas of each class ending later than their packings by the class's delay.
     #[must_use]
     pub fn delayed(self, delay: impl Fn(ClassId) -> Millis) -> Assignment<'a> {
         let later = |packer: Packer<'a>| {
@@ -70,14 +70,14 @@ impl<'a> Assignment<'a> {
         self.times.iter().copied().max().unwrap_or_default()
     }
 
-    /// The packing of each replica, its order polished.
+    /// The refined packing of each replica.
     pub fn polished(&mut self) -> Vec<Packing> {
         let pack = |replica: usize| self.packers[self.scheme_of[replica]].pack(&self.sequences[replica]);
         (0..self.sequences.len()).map(pack).collect()
     }
 
-    /// The same, but only those are polished that would else end later than the last polished one: the iteration is as
-    /// short, and most replicas of a large cluster are left as they are.
+    /// The packing of each replica, refined only if it would otherwise end later than the last refined one: the iteration
+    /// is as short, and most replicas of a large cluster stay unrefined.
     pub fn polished_last(&mut self) -> Vec<Packing> {
         let draft = |replica: usize| self.packers[self.scheme_of[replica]].draft(&self.sequences[replica]);
         let mut packings: Vec<Packing> = (0..self.sequences.len()).map(draft).collect();
@@ -92,7 +92,7 @@ impl<'a> Assignment<'a> {
         packings
     }
 
-    /// Has the packings of the replicas hide what they can of their transfers; see [`Packer::hiding`].
+    /// Reorders each replica's packing to overlap its transfers; see [`Packer::hiding`].
     pub fn hide(&mut self, packings: &mut [Packing]) {
         for (replica, packing) in packings.iter_mut().enumerate() {
             *packing = self.packers[self.scheme_of[replica]].hiding(&self.sequences[replica], std::mem::take(packing));
@@ -114,7 +114,7 @@ impl<'a> Assignment<'a> {
     }
 }
 
-/// A packer for each distinct scheme, and which of them each replica uses.
+/// A packer for each distinct scheme, and each replica's index into them.
 pub(super) fn packers<'a>(
     batch: &'a Batch,
     strategy: &Strategy,
@@ -128,7 +128,7 @@ pub(super) fn packers<'a>(
     Ok((packers.collect::<Result<_>>()?, scheme_of))
 }
 
-/// The replicas of one scheme, of which those of each stand together.
+/// The replicas of one scheme; these are consecutive.
 pub(super) fn replicas(scheme_of: &[usize], scheme: usize) -> Range<usize> {
     let first = scheme_of.partition_point(|&other| other < scheme);
     first..scheme_of.partition_point(|&other| other <= scheme)

@@ -1,4 +1,4 @@
-//! Sequences dealt to a strategy's replicas one by one.
+//! Assigns sequences to a strategy's replicas one by one.
 
 use std::ops::Range;
 
@@ -13,23 +13,23 @@ use crate::error::{Error, Result};
 use crate::spec::{DispatchBudget, SearchBudget, Strategy};
 use crate::units::{Millis, Tokens};
 
-/// Sequences dealt one by one, longest first, each to the replica that then ends earliest.
+/// Assigns sequences one by one, longest first, each to the replica that then ends earliest.
 pub(super) struct Deal<'a> {
     tokens: &'a [Tokens],
-    /// One for each distinct scheme.
+    /// Packer of each distinct scheme.
     packers: Vec<Packer<'a>>,
-    /// Which of them each replica uses.
+    /// Scheme index of each replica.
     scheme_of: Vec<usize>,
     loads: Vec<Load>,
-    /// For each scheme, its replicas.
+    /// Replicas of each scheme, by time.
     rankings: Vec<Ranking>,
-    /// For each scheme, what packing takes as a multiple of the estimate.
+    /// Ratio of packed to estimated time, for each scheme.
     paces: Vec<f64>,
-    /// For each replica, by how much more it ends later than estimated.
+    /// Time by which each replica ends later than its estimate.
     late: Vec<Millis>,
-    /// What each replica is to hold in the end, where that is known.
+    /// Share of each replica, if it is known.
     shares: Vec<Share>,
-    /// For each scheme, what a token takes on average of those that are still to be dealt.
+    /// Average time of a token on each scheme, over the sequences not yet assigned.
     rates: Vec<f64>,
     budget: DispatchBudget,
 }
@@ -45,7 +45,7 @@ impl<'a> Deal<'a> {
         Ok(Deal::on(batch.tokens(), packers, scheme_of, budget.dispatch))
     }
 
-    /// A deal to the replicas of an assignment.
+    /// A new round for the replicas of an assignment.
     pub(super) fn again(tokens: &'a [Tokens], assignment: &Assignment<'a>, budget: DispatchBudget) -> Deal<'a> {
         Deal::on(tokens, assignment.packers.clone(), assignment.scheme_of.clone(), budget)
     }
@@ -60,7 +60,7 @@ impl<'a> Deal<'a> {
         deal
     }
 
-    /// Deals all sequences anew, and packs them; none where one is not admitted.
+    /// Assigns all sequences again and packs them; none if one is not admitted.
     pub(super) fn all(&mut self, by_length: &[usize]) -> Option<Assignment<'a>> {
         self.shares.fill(Share::default());
         self.loads.fill(Load::default());
@@ -73,7 +73,8 @@ impl<'a> Deal<'a> {
         Some(Assignment::new(self.packers.clone(), self.scheme_of.clone(), sequences))
     }
 
-    /// The same, with a share for each replica: it ends when it has taken that much, of what is left on average.
+    /// The same, with a share for each replica: a replica's end counts the tokens that its share still lacks, at the
+    /// average of the sequences left.
     pub(super) fn by_shares(&mut self, by_length: &[usize], shares: &[Share]) -> Option<Assignment<'a>> {
         self.loads.fill(Load::default());
         self.shares.clone_from_slice(shares);
@@ -92,8 +93,8 @@ impl<'a> Deal<'a> {
         Some(Assignment::new(self.packers.clone(), self.scheme_of.clone(), sequences))
     }
 
-    /// Deals sequences beside those that each replica of a new deal has, which come first in length; `late` says by how much
-    /// each ends later than estimated.
+    /// Adds sequences to those that each replica of a new round already has, which are longer; `late` is the time by which
+    /// each replica ends later than its estimate.
     pub(super) fn beside(
         &mut self,
         mut sequences: Vec<Vec<usize>>,
@@ -124,7 +125,7 @@ impl<'a> Deal<'a> {
         Left { tokens: ids.iter().map(|&id| self.tokens[id]).sum(), ms: self.packers.iter().map(ms).collect() }
     }
 
-    /// Estimates anew when replicas end that are to take more.
+    /// Estimates each replica's end again, at the average rates of the sequences left.
     fn weigh(&mut self, left: &Left) {
         self.rates = left.ms.iter().map(|ms| (ms.0 / left.tokens.as_f64()).max(0.0)).collect();
         for replica in 0..self.loads.len() {
@@ -133,20 +134,20 @@ impl<'a> Deal<'a> {
         self.rank();
     }
 
-    /// About when a replica ends with this load, and what its share lacks.
+    /// Estimated end of a replica with this load and the remainder of its share.
     fn end_of(&self, replica: usize, load: Load) -> Millis {
         let scheme = self.scheme_of[replica];
         let expected = self.shares[replica].expected;
         load.end_with(expected, self.rates[scheme], &self.packers[scheme]) * self.paces[scheme] + self.late[replica]
     }
 
-    /// Brings the replicas of each scheme in order.
+    /// Orders the replicas of each scheme by time.
     fn rank(&mut self) {
         let replicas = |scheme: usize| self.replicas(scheme).map(|replica| (replica, self.loads[replica].end));
         self.rankings = (0..self.packers.len()).map(|scheme| Ranking::new(replicas(scheme))).collect();
     }
 
-    /// Compares the estimates of the last deal with what packing took.
+    /// Compares the estimates of the last round with the packed times.
     pub(super) fn learn(&mut self, packed: &Assignment) {
         for scheme in 0..self.packers.len() {
             let took: Millis = self.replicas(scheme).map(|replica| packed.times[replica]).sum();
@@ -161,17 +162,18 @@ impl<'a> Deal<'a> {
         replicas(&self.scheme_of, scheme)
     }
 
-    /// When the last replica ends by estimate.
+    /// Estimated end of the last replica.
     pub(super) fn end(&self) -> Option<Millis> {
         self.loads.iter().map(|load| load.end).max()
     }
 
-    /// Whether there is more than one scheme.
+    /// Whether the strategy has more than one scheme.
     pub(super) fn is_mixed(&self) -> bool {
         self.packers.len() > 1
     }
 
-    /// Takes a sequence to the replica that then ends earliest, of so many of each scheme; none if none admits it.
+    /// Assigns a sequence to the replica that then ends earliest, among `looked_at` replicas of each scheme; none if no
+    /// replica admits it.
     pub(super) fn take(&mut self, id: usize, looked_at: usize) -> Option<usize> {
         let tokens = self.tokens[id];
         let mut best: Option<(Load, usize)> = None;
@@ -179,7 +181,7 @@ impl<'a> Deal<'a> {
             let adds = self.least_added(scheme, id);
             let open = |replica: &usize| self.loads[*replica].tokens() + tokens <= self.shares[*replica].most;
             for replica in self.rankings[scheme].earliest().filter(open).take(looked_at) {
-                // Those that follow end no earlier, and the sequence takes its time on each.
+                // The replicas after this one end no earlier, and the sequence takes the same time on each.
                 if best.is_some_and(|(best, _)| self.loads[replica].end + adds >= best.end) {
                     break;
                 }
@@ -196,7 +198,8 @@ impl<'a> Deal<'a> {
         Some(replica)
     }
 
-    /// What a sequence adds at least to the end of a scheme's replicas: its time, less that of what it takes the place of.
+    /// The least time that a sequence adds to the end of a scheme's replicas: its own time, less the time of the share
+    /// that it replaces.
     fn least_added(&self, scheme: usize, id: usize) -> Millis {
         let packer = &self.packers[scheme];
         let replaced = Millis(self.rates[scheme] * self.tokens[id].as_f64());
@@ -215,10 +218,10 @@ impl<'a> Deal<'a> {
     }
 }
 
-/// What is still to be dealt.
+/// The sequences not yet assigned.
 struct Left {
     tokens: Tokens,
-    /// What it would take on each scheme.
+    /// Their time on each scheme.
     ms: Vec<Millis>,
 }
 
@@ -271,7 +274,7 @@ mod tests {
         let dealt = deal.by_shares(&by_length, &shares).unwrap();
         let held = |replica: usize| dealt.sequences[replica].iter().map(|&id| batch.tokens()[id]).sum::<Tokens>();
         assert!(held(0) <= most && held(0).0 > 199_000, "{} {}", held(0), held(1));
-        // The one that holds less has the longer sequences: both end at about the same time.
+        // The replica with fewer tokens has the longer sequences: both end at about the same time.
         let mean = |replica: usize| held(replica).0 / dealt.sequences[replica].len() as u64;
         assert!(mean(0) > mean(1), "{} {}", mean(0), mean(1));
         let none = [Share { expected: Tokens(1), most: Tokens(1) }; 2];

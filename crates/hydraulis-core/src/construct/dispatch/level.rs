@@ -1,8 +1,8 @@
-//! Replicas that end together.
+//! Rebalances replicas so that they end together.
 //!
-//! Where there are thousands of replicas, moves and swaps of single sequences come to an end before all have had their turn.
-//! But what packing takes beyond the estimate depends on a replica's long sequences, and hardly on its short ones: so these are
-//! dealt anew, to replicas that end when packing says that they do.
+//! With thousands of replicas, moves and swaps of single sequences exhaust their budget before every replica has been the
+//! slowest. But the excess of packing over the estimate depends on a replica's long sequences, and hardly on its short
+//! ones. The short sequences are therefore assigned again, with each replica's end set by its packing.
 
 use std::cmp::Reverse;
 
@@ -11,10 +11,9 @@ use crate::construct::dispatch::deal::Deal;
 use crate::spec::DispatchBudget;
 use crate::units::{Millis, Tokens};
 
-/// Deals the sequences that an assignment has not placed, longest first, beside those that it has; none where one is not
-/// admitted.
+/// Assigns the remaining sequences of an assignment, longest first, to its replicas; none if one is not admitted.
 ///
-/// `by_length` holds them, none of which is longer than one that is placed.
+/// `by_length` contains these sequences, none of them longer than a placed one.
 pub fn beside_placed<'a>(
     placed: &Assignment<'a>,
     tokens: &'a [Tokens],
@@ -26,7 +25,7 @@ pub fn beside_placed<'a>(
     deal.beside(placed.sequences.clone(), late, by_length)
 }
 
-/// Deals the shortest sequences anew; `by_length` holds all ids, longest first.
+/// Assigns the shortest sequences again; `by_length` contains all ids, longest first.
 pub fn level<'a>(
     assignment: &Assignment<'a>,
     tokens: &'a [Tokens],
@@ -45,7 +44,7 @@ pub fn level<'a>(
     deal.beside(sequences, late, short)
 }
 
-/// By how much each replica ends later than a new deal estimates.
+/// Time by which each replica ends later than a new round estimates.
 fn late(deal: &Deal, assignment: &Assignment) -> Vec<Millis> {
     let replicas = assignment.sequences.iter().zip(&assignment.times).enumerate();
     let late = |(replica, (ids, &time)): (usize, (&Vec<usize>, &Millis))| {
@@ -54,7 +53,7 @@ fn late(deal: &Deal, assignment: &Assignment) -> Vec<Millis> {
     replicas.map(late).collect()
 }
 
-/// How many of the shortest sequences hold this part, one in so many, of all tokens.
+/// Number of shortest sequences that contain one in `part` of all tokens.
 fn shortest(tokens: &[Tokens], by_length: &[usize], part: u64) -> usize {
     let mut left = by_length.iter().map(|&id| tokens[id].0).sum::<u64>() / part;
     let fits = |id: &&usize| {

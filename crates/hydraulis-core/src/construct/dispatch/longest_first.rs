@@ -1,4 +1,4 @@
-//! The first assignment.
+//! The first assignment: longest sequence first.
 
 use crate::batch::Batch;
 use crate::capacity::Capacities;
@@ -8,10 +8,10 @@ use crate::error::Result;
 use crate::spec::{SearchBudget, Strategy};
 use crate::units::Millis;
 
-/// Each sequence, longest first, onto the replica that admits it and by estimate then ends earliest; a second time with
-/// what packing took beyond the estimates.
+/// Assigns each sequence, longest first, to the replica that admits it and by estimate then ends earliest; then repeats
+/// this with the excess of packing over the estimates.
 ///
-/// `by_length` holds the batch's ids, longest first. Among equals the first replica wins, which is the widest.
+/// `by_length` contains the batch's ids, longest first. Among equals the first replica wins, which is the widest.
 pub fn longest_first<'a>(
     batch: &'a Batch,
     by_length: &[usize],
@@ -29,10 +29,10 @@ pub fn longest_first<'a>(
     Ok(if second.iteration_ms() < first.iteration_ms() { second } else { first })
 }
 
-/// About when the slowest replica ends if each sequence, longest first, goes to the replica that ended earliest, of
-/// each scheme one; none where a sequence is not admitted.
+/// Estimated end of the slowest replica if each sequence, longest first, goes to the replica that ended earliest, one
+/// replica of each scheme considered; none if a sequence is not admitted.
 ///
-/// A small part of the work of [`longest_first`], which packs the sequences as well.
+/// A small part of the work of [`longest_first`], which also packs the sequences.
 pub fn estimate(
     batch: &Batch,
     by_length: &[usize],
@@ -82,7 +82,8 @@ mod tests {
 
     #[test]
     fn the_second_deal_knows_what_packing_takes() {
-        // Eleven long sequences make short pipelines fill worse than estimated: the plain replicas must take more.
+        // Eleven long sequences make short pipelines fill worse than estimated: the replicas without a pipeline must take
+        // more.
         let (capacities, strategy) = (capacities(), "2x<tp4,pp4>+8x<tp4>".parse().unwrap());
         let lengths: Vec<i64> = (0..11).map(|i| 13_000 - 150 * i).chain((0..160).map(|i| 3_000 - 17 * i)).collect();
         let batch = Batch::new(&lengths, None).unwrap();

@@ -1,7 +1,7 @@
-//! Which sequence goes to which replica.
+//! Assigns sequences to replicas.
 //!
-//! Longest first, each onto the replica that then ends earliest; then moves and swaps away from the slowest
-//! replica for as long as the packed, simulated time falls; then micro-batches saved one by one.
+//! Each sequence, longest first, goes to the replica that then ends earliest. Moves and swaps away from the slowest
+//! replica follow as long as the packed, simulated time falls. Then micro-batches are merged one by one.
 
 mod assignment;
 mod deal;

@@ -27,7 +27,7 @@ impl Ranking {
         self.by_time.iter().map(|(_, replica)| *replica)
     }
 
-    /// Notes that a replica's time has changed.
+    /// Updates a replica's time.
     pub(super) fn change(&mut self, replica: usize, before: Millis, after: Millis) {
         self.by_time.remove(&(before, replica));
         self.by_time.insert((after, replica));

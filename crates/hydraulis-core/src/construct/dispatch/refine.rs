@@ -12,13 +12,13 @@ use crate::spec::RefineBudget;
 use crate::units::{Millis, Tokens};
 use crate::watch::Watch;
 
-/// How far refinement goes.
+/// The limits of refinement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Replicas packed anew: work, not time, so the same batch gives the same plan on any machine.
+    /// Most replicas packed again: counted work, not time, so the same batch gives the same plan on any machine.
     pub packings: usize,
-    /// More partners of each scheme for a slowest replica that is else left as it is. They pay where one strategy is all
-    /// that there is work for.
+    /// Additional partners of each scheme for a slowest replica that would otherwise stay unchanged. They pay off if the
+    /// budget allows a single strategy.
     pub more_partners: usize,
     /// The changes tried for one slowest replica.
     pub budget: RefineBudget,
@@ -26,7 +26,7 @@ pub struct Limits {
 
 /// Moves and swaps sequences away from the slowest replica while its packed time falls.
 ///
-/// `watch` is called for each change of the slowest replica.
+/// Each change of the slowest replica calls `watch`.
 pub fn refine(assignment: &mut Assignment, tokens: &[Tokens], limits: Limits, watch: Watch) -> Result<Stop> {
     let RefineBudget { tries, partners: usual } = limits.budget;
     let mut budget = limits.packings;
@@ -56,7 +56,7 @@ pub fn refine(assignment: &mut Assignment, tokens: &[Tokens], limits: Limits, wa
     }
 }
 
-/// For each scheme, its replicas.
+/// The replicas of each scheme, by time.
 fn rankings(assignment: &Assignment) -> Vec<Ranking> {
     let times = |scheme: usize| {
         let replicas = assignment.times.iter().copied().enumerate();
@@ -65,7 +65,7 @@ fn rankings(assignment: &Assignment) -> Vec<Ranking> {
     (0..assignment.packers.len()).map(|scheme| Ranking::new(times(scheme))).collect()
 }
 
-/// One sequence leaves the slowest replica, and one of the partner's may come back.
+/// A change: one sequence leaves the slowest replica, and one of the partner's may come back.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     partner: usize,
@@ -74,8 +74,8 @@ struct Change {
     estimate: Millis,
 }
 
-/// The changes that by estimate would shorten the slowest replica, the most promising first; with those partners of each
-/// scheme, the earliest to end being the first.
+/// The changes that by estimate shorten the slowest replica, the most promising first; the partners of each scheme are its
+/// earliest replicas to end.
 fn promising<'a>(
     assignment: &Assignment,
     tokens: &[Tokens],
@@ -106,7 +106,7 @@ fn promising<'a>(
     changes
 }
 
-/// Estimates a move, and the swaps for which the partner gives back about half the difference in time.
+/// Estimates a move, and the swaps in which the partner returns a sequence of about half the difference in time.
 fn consider(from: &Totals, to: &Totals, leaves: usize, change: Change, changes: &mut Vec<Change>) {
     let wanted = to.packer.sequence_ms()[leaves] - (from.time - to.time) * 0.5;
     // Sequences stand longest first, so times fall along the list.
@@ -122,7 +122,7 @@ fn consider(from: &Totals, to: &Totals, leaves: usize, change: Change, changes: 
     }
 }
 
-/// A replica's sums, from which a change of one sequence is estimated.
+/// A replica's sums, for estimates of a change of one sequence.
 struct Totals<'a> {
     packer: &'a Packer<'a>,
     sequences: &'a [usize],
@@ -130,7 +130,7 @@ struct Totals<'a> {
     time: Millis,
     load: Millis,
     held: Tokens,
-    /// What its packing takes beyond the estimate.
+    /// Excess of the packed time over the estimate.
     excess: Millis,
 }
 
@@ -140,13 +140,13 @@ impl<'a> Totals<'a> {
         let (time, held) = (assignment.times[replica], sequences.iter().map(|&id| tokens[id]).sum());
         let load = sequences.iter().map(|&id| packer.sequence_ms()[id]).sum();
         let totals = Totals { packer, sequences, tokens, time, load, held, excess: Millis::ZERO };
-        // Without a pipeline the estimate is only off by a micro-batch that the packer could not save, and a change
-        // may well save it.
+        // Without a pipeline the estimate is off only by a micro-batch that the packer could not avoid, and a change may
+        // well avoid it.
         let excess = if packer.cost().scheme().pp() > 1 { time - totals.exchanged(None, None) } else { Millis::ZERO };
         Totals { excess, ..totals }
     }
 
-    /// About how long the replica takes with one sequence less and another more.
+    /// Estimated time of the replica without one sequence and with another.
     fn exchanged(&self, leaves: Option<usize>, enters: Option<usize>) -> Millis {
         let ms = |id: Option<usize>| id.map(|id| self.packer.sequence_ms()[id]).unwrap_or_default();
         let held = |id: Option<usize>| id.map(|id| self.tokens[id]).unwrap_or_default();
@@ -157,7 +157,7 @@ impl<'a> Totals<'a> {
     }
 }
 
-/// Packs both replicas anew and keeps the change if the later of the two ends earlier.
+/// Packs both replicas again and keeps the change if the later of the two ends earlier.
 fn apply_if_shorter(assignment: &mut Assignment, tokens: &[Tokens], slowest: usize, change: &Change) -> bool {
     let mut shrunk = assignment.sequences[slowest].clone();
     let mut grown = assignment.sequences[change.partner].clone();
@@ -169,7 +169,7 @@ fn apply_if_shorter(assignment: &mut Assignment, tokens: &[Tokens], slowest: usi
     }
     let shrunk_ms = assignment.packer(slowest).time(&shrunk);
     let grown_ms = assignment.packer(change.partner).time(&grown);
-    // Rounding alone must not count as an improvement, or two replicas could trade for ever.
+    // Rounding alone must not count as an improvement, or two replicas could swap for ever.
     let shorter = shrunk_ms.max(grown_ms).0 < assignment.times[slowest].0 * (1.0 - 1e-9);
     if shorter {
         assignment.sequences[slowest] = shrunk;

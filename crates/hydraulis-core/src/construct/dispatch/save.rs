@@ -1,8 +1,8 @@
-//! Micro-batches saved where replicas have no pipeline.
+//! Merges micro-batches of replicas without a pipeline.
 //!
 //! Replicas that end at the same time mostly each have a micro-batch that is nearly empty and costs `c` like a full one,
-//! and no move or swap of few sequences empties it. It can be saved where its replica takes longer sequences, which have
-//! more work a token, and is full with its other micro-batches, while the other replicas take many short ones.
+//! and no move or swap of few sequences empties it. A replica can run without it if the replica takes longer sequences,
+//! which have more work per token, and fills its other micro-batches, while the other replicas take many short sequences.
 
 use crate::construct::dispatch::deal::Deal;
 use crate::construct::dispatch::share::Share;
@@ -12,17 +12,17 @@ use crate::spec::{DispatchBudget, MergeBudget};
 use crate::units::Tokens;
 use crate::watch::Watch;
 
-/// This share of a cap is kept free: first-fit decreasing leaves less where there are short sequences.
+/// A share of 1 / `FREE` of a cap stays free: first-fit decreasing leaves less if short sequences exist.
 const FREE: u64 = 1024;
 
-/// Whether so many sequences may be dealt anew at all.
+/// Whether the budget allows this number of sequences to be assigned again.
 pub fn can_save(sequences: usize, budget: MergeBudget) -> bool {
     budget.assigned_sequences >= sequences
 }
 
-/// Deals anew with one micro-batch less, and again for as long as the iteration gets shorter; none where it does not.
+/// Assigns again with one micro-batch less, repeatedly while the iteration becomes shorter; none if it does not.
 ///
-/// `by_length` holds all ids, longest first.
+/// `by_length` contains all ids, longest first.
 pub fn save_micro_batches<'a>(
     assignment: &Assignment<'a>,
     tokens: &'a [Tokens],
@@ -40,32 +40,33 @@ pub fn save_micro_batches<'a>(
     Ok(is_shorter.then_some(saving.best))
 }
 
-/// The best assignment so far, and how it came about.
+/// The best assignment so far, and its history.
 struct Saving<'a, 'b> {
     best: Assignment<'a>,
-    /// What replicas that have saved a micro-batch may hold.
+    /// Most tokens of each replica that runs with fewer micro-batches.
     most: Vec<Option<Tokens>>,
     deal: Deal<'a>,
     tokens: &'a [Tokens],
     by_length: &'b [usize],
-    /// How often it may still be dealt.
+    /// Assignments left in the budget.
     deals: usize,
     budget: DispatchBudget,
     watch: Watch<'b>,
 }
 
-/// A replica that could do with one micro-batch less.
+/// A replica that may run with one micro-batch less.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     replica: usize,
-    /// What its other micro-batches hold.
+    /// Tokens that its other micro-batches may hold.
     room: Tokens,
-    /// What it holds beyond that, in micro-batches.
+    /// Tokens beyond that room, in micro-batches.
     excess: f64,
 }
 
 impl Saving<'_, '_> {
-    /// Saves a micro-batch of the replica that has least in one, of some scheme; false where no iteration gets shorter.
+    /// Removes a micro-batch of the replica of some scheme whose last micro-batch has least; false if no iteration becomes
+    /// shorter.
     fn save_one(&mut self) -> Result<bool> {
         let tokens_of = |ids: &Vec<usize>| ids.iter().map(|&id| self.tokens[id]).sum();
         let held: Vec<Tokens> = self.best.sequences.iter().map(tokens_of).collect();
@@ -82,7 +83,7 @@ impl Saving<'_, '_> {
         Ok(false)
     }
 
-    /// The replica of a scheme that has least in its last micro-batch.
+    /// The replica of a scheme whose last micro-batch has least.
     fn candidate(&mut self, scheme: usize, held: &[Tokens]) -> Option<Candidate> {
         let cost = self.best.packers[scheme].cost();
         if cost.scheme().pp() > 1 {
@@ -98,7 +99,7 @@ impl Saving<'_, '_> {
         replicas.min_by(|one, other| one.excess.total_cmp(&other.excess))
     }
 
-    /// Deals by what replicas may hold, and keeps what is shorter.
+    /// Assigns within the replicas' limits, and keeps a shorter iteration.
     fn is_shorter(&mut self, held: &[Tokens]) -> Result<bool> {
         if self.deals == 0 {
             return Ok(false);
@@ -129,7 +130,8 @@ mod tests {
     use crate::spec::{CapacityBudget, Cluster, SearchBudget};
     use crate::watch::UNWATCHED;
 
-    /// Lengths dealt to the strategy and refined: then the micro-batches and the time before and after saving, if any is.
+    /// Lengths assigned to the strategy and refined: the micro-batches and the time before merging, and after it if it
+    /// succeeds.
     fn saved(strategy: &str, lengths: &[i64]) -> ((usize, f64), Option<(usize, f64)>) {
         let capacities = Capacities::new(
             CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()),

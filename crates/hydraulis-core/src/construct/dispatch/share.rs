@@ -1,26 +1,26 @@
-//! What a replica is to hold in the end.
+//! The final share of a replica.
 
 use crate::units::{Tokens, whole};
 
-/// The tokens that a replica is to take in a deal.
+/// The tokens that a replica takes in one round of assignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
-    /// What it is expected to take.
+    /// Tokens expected for the replica.
     pub(super) expected: Tokens,
-    /// The most that it may take.
+    /// Most tokens that the replica may take.
     pub(super) most: Tokens,
 }
 
 impl Default for Share {
-    /// Nothing is expected, and anything allowed.
+    /// Expects no tokens and allows any number.
     fn default() -> Share {
         Share { expected: Tokens(0), most: Tokens(u64::MAX) }
     }
 }
 
 impl Share {
-    /// For replicas that hold `held` tokens and may hold `most`: what is too much goes to those that may hold anything, by
-    /// what they hold. None where there are no such.
+    /// Shares for replicas that have `held` tokens and at most `most`: the excess goes to replicas without a limit, in
+    /// proportion to their tokens. None if every replica has a limit.
     pub(super) fn of(held: &[Tokens], most: &[Option<Tokens>]) -> Option<Vec<Share>> {
         let limited = held.iter().zip(most).filter_map(|(held, most)| Some((*held).min((*most)?)));
         let left = held.iter().copied().sum::<Tokens>() - limited.sum();

@@ -1,4 +1,4 @@
-//! Sequences into bins that no more than `cap` tokens fit in.
+//! Puts sequences into bins of at most `cap` tokens.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,7 +6,7 @@ use std::collections::binary_heap::PeekMut;
 
 use crate::units::{Millis, Tokens};
 
-/// Sequences in bins; filled again and again by a search, it allocates nothing.
+/// Sequences in bins; a search that refills them allocates nothing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bins {
     /// The bin of each sequence, in the order of the ids.
@@ -18,17 +18,17 @@ pub(super) struct Bins {
 }
 
 impl Bins {
-    /// The tokens of each bin; none are in an empty one.
+    /// The tokens of each bin; 0 for an empty one.
     pub(super) fn totals(&self) -> &[Tokens] {
         &self.totals
     }
 
-    /// What the sequences of each bin take.
+    /// The total time of each bin's sequences.
     pub(super) fn times(&self) -> &[Millis] {
         &self.times
     }
 
-    /// The sequences of each bin, of the `ids` that it was filled with.
+    /// The sequences of each bin, from the same `ids` that filled it.
     pub(super) fn lists(&self, ids: &[usize]) -> Vec<Vec<usize>> {
         let mut lists = vec![Vec::new(); self.totals.len()];
         for (&id, &bin) in ids.iter().zip(&self.bin_of) {
@@ -50,9 +50,9 @@ impl Bins {
         }
     }
 
-    /// A bin for each of `targets`, filled to about that time: each sequence, longest first, into the bin that lacks
-    /// most and has room (Graham's longest-processing-time rule, under a cap and towards a target). An empty bin
-    /// takes any sequence. False where one finds no room.
+    /// Fills a bin for each of `targets` to about that time: each sequence, longest first, goes to the bin that lacks most
+    /// and has room (Graham's longest-processing-time rule, under a cap and towards a target). An empty bin takes any
+    /// sequence. False if a sequence finds no room.
     pub(super) fn towards(
         &mut self,
         ids: &[usize],
@@ -62,7 +62,7 @@ impl Bins {
         targets: impl Iterator<Item = Millis>,
     ) -> bool {
         self.clear();
-        // A bin stands in the heap with its time beyond the target: the lowest lacks most.
+        // A bin's key in the heap is its time less the target: the lowest lacks most.
         let mut by_time = std::mem::take(&mut self.by_time).into_vec();
         by_time.extend(targets.enumerate().map(|(bin, target)| Reverse((Millis::ZERO - target, bin))));
         self.totals.resize(by_time.len(), Tokens(0));
@@ -77,7 +77,7 @@ impl Bins {
         true
     }
 
-    /// The bin that lacks most of those with room, which then lacks so much less.
+    /// The bin with room that lacks most; its lack falls by `ms`.
     fn lowest_with_room(&mut self, tokens: Tokens, ms: Millis, shortest: Tokens, cap: Tokens) -> Option<usize> {
         loop {
             let mut lowest = self.by_time.peek_mut()?;
@@ -88,8 +88,7 @@ impl Bins {
                 return Some(bin);
             }
             PeekMut::pop(lowest);
-            // A bin without room for the shortest sequence is never looked at again: near full caps that halves
-            // the time.
+            // A bin without room for the shortest sequence leaves the heap: near full caps that halves the time.
             if held + shortest <= cap {
                 self.full.push(Reverse((time, bin)));
             }
@@ -117,7 +116,7 @@ impl Bins {
     }
 }
 
-/// How many bins first-fit decreasing uses, without filling them.
+/// The number of bins of first-fit decreasing, without filling them.
 pub(super) fn first_fit_count(ids: &[usize], tokens: &[Tokens], cap: Tokens, used: &mut Vec<Tokens>) -> usize {
     used.clear();
     for &id in ids {
@@ -158,7 +157,7 @@ mod tests {
             fits.then(|| bins.lists(&ids))
         };
         assert_eq!(into(10, [0.0, 0.0]).unwrap(), [vec![0, 2], vec![1, 3]]);
-        // What an earlier filling left behind is gone.
+        // The contents of an earlier filling are gone.
         assert_eq!(into(9, [0.0, 0.0]), None);
         assert_eq!(into(100, [1.0, 7.0]).unwrap(), [vec![2], vec![0, 1, 3]]);
     }

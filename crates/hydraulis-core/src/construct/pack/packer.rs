@@ -1,4 +1,4 @@
-//! How many micro-batches, which sequences in each, and in which order.
+//! Chooses the number of micro-batches, their sequences and their order.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::pipeline::{MakespanBuffers, makespan};
 use crate::spec::PackingBudget;
 use crate::units::{Millis, Tokens, count};
 
-/// A sequence longer than any micro-batch of the best shape stalls each other stage for what it is longer by, less what it can
-/// overlap with others that are long too: on the 32B table and long-tailed lengths this share of it. With 0.5 to 0.8
-/// plans are as short, with 1 and more longer.
+/// A sequence longer than any micro-batch of the best shape stalls every other stage by its excess, less the overlap with
+/// other long ones: on the 32B table and long-tailed lengths this share of the excess. With 0.5 to 0.8 plans are as short,
+/// with 1 and more longer.
 const STALL: f64 = 0.7;
 
 /// A replica's ordered micro-batches, and their simulated time.
@@ -25,16 +25,16 @@ pub struct Packing {
     pub ms: Millis,
 }
 
-/// One way to pack, without lists of sequences.
+/// A candidate packing, without lists of sequences.
 #[derive(Clone, Debug, Default)]
 struct Trial {
     bins: Bins,
-    /// Those that hold something, in running order.
+    /// The non-empty micro-batches, in running order.
     order: Vec<usize>,
     ms: Millis,
 }
 
-/// Kept between packings, so that a search allocates nothing.
+/// Buffers reused between packings, so that a search allocates nothing.
 #[derive(Clone, Debug, Default)]
 struct Buffers {
     best: Trial,
@@ -55,7 +55,7 @@ pub struct Packer<'a> {
     /// Shared by the packer's copies.
     ms: Arc<[Millis]>,
     buffers: Buffers,
-    /// What a replica ends later than its packing, whatever that is.
+    /// Time by which a replica ends later than any packing of it.
     delay: Millis,
     budget: PackingBudget,
 }
@@ -69,7 +69,7 @@ impl<'a> Packer<'a> {
         Packer { capacity, cost, tokens, ms, buffers, delay: Millis::ZERO, budget }
     }
 
-    /// The same, of replicas that end so much later than their packings.
+    /// The same packer, for replicas that end later than their packings by `delay`.
     #[must_use]
     pub fn delayed(self, delay: Millis) -> Packer<'a> {
         Packer { delay, ..self }
@@ -80,12 +80,12 @@ impl<'a> Packer<'a> {
         self.cost
     }
 
-    /// What each sequence of the batch adds to its micro-batch.
+    /// The time that each sequence of the batch adds to its micro-batch.
     pub fn sequence_ms(&self) -> &[Millis] {
         &self.ms
     }
 
-    /// When a replica with these sequences ends, their packing unpolished; `ids` come longest first, each admitted.
+    /// The end of a replica with these sequences in an unrefined packing; `ids` come longest first, each admitted.
     pub fn time(&mut self, ids: &[usize]) -> Millis {
         if ids.is_empty() { Millis::ZERO } else { self.delay + self.packed_ms(ids) }
     }
@@ -99,12 +99,12 @@ impl<'a> Packer<'a> {
         times * self.cost.stage_multipliers()[0]
     }
 
-    /// As few micro-batches as first-fit decreasing needs; `ids` as for [`Packer::time`].
+    /// The number of micro-batches of first-fit decreasing; `ids` as for [`Packer::time`].
     pub(crate) fn fewest(&mut self, ids: &[usize]) -> usize {
         first_fit_count(ids, self.tokens, self.cost.cap(), &mut self.buffers.used)
     }
 
-    /// The packing of these sequences, its order polished; `ids` as for [`Packer::time`].
+    /// The packing of these sequences, its order refined; `ids` as for [`Packer::time`].
     pub fn pack(&mut self, ids: &[usize]) -> Packing {
         let draft = self.draft(ids);
         self.polished(draft)
@@ -128,8 +128,8 @@ impl<'a> Packer<'a> {
         Packing { micro_batches, ms: self.makespan(&times) }
     }
 
-    /// A packing of this scheme with pairs of its micro-batches swapped while that shortens it; without a pipeline no order is
-    /// shorter than another.
+    /// A packing of this scheme with pairs of its micro-batches swapped while that shortens it; without a pipeline all
+    /// orders take equally long.
     pub fn polished(&mut self, packing: Packing) -> Packing {
         if self.cost.scheme().pp() == 1 {
             return packing;
@@ -146,15 +146,15 @@ impl<'a> Packer<'a> {
         Packing { micro_batches: self.placed(bins, &order, &totals), ms }
     }
 
-    /// The packing with most of what an iteration begins and ends with behind its micro-batches: the longest first, the next
-    /// longest last, and where there are two, either about as long as the other. Only without a pipeline, whose time is the
-    /// sum of all of them, whatever stands where.
+    /// The packing reordered to overlap most of the transfers at both ends of an iteration: the longest micro-batch first,
+    /// the next longest last, and of exactly two, both of about equal length. Only without a pipeline, whose time is the
+    /// sum of all micro-batches in any order.
     pub fn hiding(&mut self, ids: &[usize], mut packing: Packing) -> Packing {
         if self.cost.scheme().pp() > 1 {
             return packing;
         }
         if packing.micro_batches.len() == 2 {
-            // First-fit leaves the second one what the first has no room for: perhaps a single short sequence.
+            // First-fit leaves the second micro-batch only the rest of the first: perhaps a single short sequence.
             let even = std::iter::repeat_n(Millis::ZERO, 2);
             if self.buffers.next.bins.towards(ids, self.tokens, &self.ms, self.cost.cap(), even) {
                 packing.micro_batches = self.buffers.next.bins.lists(ids);
@@ -166,15 +166,15 @@ impl<'a> Packer<'a> {
         packing
     }
 
-    /// A rough time of a replica with these totals, without packing; what dispatch compares replicas by.
+    /// A rough time of a replica with these totals, without packing, by which dispatch compares replicas.
     pub fn estimate(&self, load: Millis, tokens: Tokens, longest: Millis) -> Millis {
         let best = self.capacity.estimate(load, tokens);
         let beyond = Millis((longest + self.cost.fixed_ms() - best.longest).0.max(0.0));
         self.delay + best.end + beyond * (STALL * count(self.cost.scheme().stages() - 1))
     }
 
-    /// Fills the number of micro-batches that would be best if sequences could be divided, and those beside it; the best is
-    /// what is given.
+    /// Fills the number of micro-batches that would be best if sequences could be divided, and the neighbouring numbers;
+    /// returns the best.
     fn fill_best(&mut self, ids: &[usize]) -> &Trial {
         self.buffers.best.ms = Millis::INFINITY;
         let fewest = self.fewest(ids);
@@ -194,16 +194,16 @@ impl<'a> Packer<'a> {
     }
 
     /// Fills `count` micro-batches whose times rise and fall as the pipeline fills best, or are all equal, which is better
-    /// where a few long sequences leave no choice. Whether all sequences found room.
+    /// if a few long sequences leave no choice. Returns whether all sequences found room.
     fn fill(&mut self, ids: &[usize], load: Millis, count: usize) -> bool {
         let (cap, longest) = (self.cost.cap(), self.cost.longest());
         let is_within_cap = self.fill_within(ids, load, count, cap);
-        // Where consecutive micro-batches share their room, one of them may take what others leave.
+        // If consecutive micro-batches share an in-flight limit, one of them may use the room that others leave.
         let is_shared = longest > cap && self.fill_within(ids, load, count, longest);
         is_within_cap || is_shared
     }
 
-    /// The same, with at most `cap` tokens in each that has more than one sequence.
+    /// The same, with at most `cap` tokens in each micro-batch of more than one sequence.
     fn fill_within(&mut self, ids: &[usize], load: Millis, count: usize, cap: Tokens) -> bool {
         let (end, fixed) = (self.capacity.end(count, load), self.cost.fixed_ms());
         let shape = self.capacity.shape(count, load);
@@ -226,8 +226,7 @@ impl<'a> Packer<'a> {
         is_filled
     }
 
-    /// Brings the bins just filled in the order of the best shape, as far as memory allows it, and keeps them if they are
-    /// the best.
+    /// Orders the bins just filled by the best shape, as far as memory allows it, and keeps them if they are the best.
     fn keep_better(&mut self, load: Millis) {
         let Buffers { next: Trial { bins, order, .. }, times, order: buffers, .. } = &mut self.buffers;
         // The least targets may find no sequence short enough.
@@ -249,7 +248,7 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// The time of the bins just brought in order.
+    /// The time of the bins just ordered.
     fn ordered_ms(&mut self) -> Millis {
         let mut spaced = std::mem::take(&mut self.buffers.spaced);
         let Trial { bins, order, .. } = &self.buffers.next;
@@ -263,13 +262,13 @@ impl<'a> Packer<'a> {
         ms
     }
 
-    /// The times in this order, and those of the empty micro-batches that memory needs in between.
+    /// The times in this order, with those of the empty micro-batches that the in-flight limit needs in between.
     fn fill_spaced(&self, order: &[usize], totals: &[Tokens], times: &[Millis], spaced: &mut Vec<Millis>) {
         let fixed = self.cost.fixed_ms();
         spaced.extend(self.spaced(order, totals).map(|place| place.map_or(fixed, |index| times[index])));
     }
 
-    /// The bins in this order, and the empty micro-batches that memory needs in between.
+    /// The bins in this order, with the empty micro-batches that the in-flight limit needs in between.
     fn placed(&self, mut bins: Vec<Vec<usize>>, order: &[usize], totals: &[Tokens]) -> Vec<Vec<usize>> {
         let taken = |place: Option<usize>| place.map(|index| std::mem::take(&mut bins[index])).unwrap_or_default();
         self.spaced(order, totals).map(taken).collect()
@@ -345,7 +344,7 @@ mod tests {
         // <tp4> holds 7,808 tokens: first-fit leaves a single short sequence over.
         let (plain, two) = hiding("<tp4>", &[4_000, 3_800, 26]);
         assert_eq!((plain, two), (vec![vec![0, 1], vec![2]], vec![vec![0], vec![1, 2]]));
-        // Evenly they do not fit.
+        // Two even micro-batches would exceed the cap.
         let (plain, two) = hiding("<tp4>", &[3_904, 3_904, 2_700, 2_600, 2_500]);
         assert_eq!(plain, two);
         // Of three the shortest stands in the middle.
@@ -386,7 +385,7 @@ mod tests {
         for scheme in ["<tp4>", "<tp4,pp2>", "<tp8,pp4>"] {
             let mut packer =
                 Packer::new(capacities.scheme(scheme.parse().unwrap()).unwrap(), &batch, PackingBudget::ONLINE);
-            // What one packing leaves in the buffers does not change the next.
+            // The buffers' contents after one packing do not change the next.
             for count in [50, 7, 50] {
                 let draft = packer.draft(&ids[..count]);
                 let mut packed = draft.micro_batches.concat();
@@ -403,7 +402,7 @@ mod tests {
     fn estimates_are_near_what_packing_takes() {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(16_384, 8).unwrap());
         let capacities = Capacities::new(model, CapacityBudget::ONLINE);
-        // Many sequences, of which none stands out; then few long ones, that stall the others' stages.
+        // Many sequences of similar length; then a few long ones that stall the other stages.
         let many: Vec<i64> = (0..40).map(|i| 4_000 - 97 * i).collect();
         let cases = [("<tp2,pp2>", many, 0.02), ("<tp4,pp2>", vec![13_000, 10_000, 9_000, 4_000, 900], 0.1)];
         for (scheme, lengths, tolerance) in cases {
