@@ -1,9 +1,9 @@
-//! What a micro-batch costs in time and memory under each scheme, on this cluster.
+//! The cost of a micro-batch in time and memory under each scheme, on one cluster.
 //!
-//! One stage's forward and backward of micro-batch `m` under scheme `k` takes
-//! `t_k(m) = sum over its sequences s of (a_k s^2 + b_k s) + c_k` milliseconds, of which `forward_share` is
-//! forward; stage `j` takes `u_j` times as long. One micro-batch may hold at most `cap_k` tokens, or by the exact rule any `p`
-//! consecutive ones at most `p cap_k`: a [`MemoryWindow`].
+//! One stage's forward and backward of micro-batch `m` under scheme `k` takes `t_k(m) = sum over its sequences s of (a_k
+//! s^2 + b_k s) + c_k` milliseconds, of which `forward_share` is forward; stage `j` takes `u_j` times as long. One
+//! micro-batch may hold at most `cap_k` tokens, or with the in-flight limit any `p` consecutive ones at most `p cap_k`: a
+//! [`MemoryWindow`].
 
 mod analytic;
 mod fit;

@@ -1,4 +1,4 @@
-//! A profile on a cluster: times, and how many tokens a micro-batch may hold.
+//! A profile on a cluster: times, and token limits of micro-batches.
 
 use crate::cost::memory::StageMemory;
 use crate::cost::micro_batch_cost::MicroBatchCost;
@@ -17,7 +17,7 @@ pub struct CostModel {
     schemes: Vec<SchemeCost>,
 }
 
-/// What replicas of one class cost.
+/// The cost of replicas of one class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SchemeCost {
     id: ClassId,
@@ -36,8 +36,8 @@ pub struct SchemeCost {
 impl CostModel {
     /// The profile's costs on `cluster`; no micro-batch exceeds its cap.
     ///
-    /// Caps are computed, never read: the home state is sharded over all ranks of the cluster at hand, so a
-    /// larger cluster leaves more room for activations.
+    /// Caps are computed, never read: the optimizer state is sharded over all ranks of the cluster, so a larger cluster
+    /// leaves more room for activations.
     pub fn new(profile: CostProfile, cluster: Cluster) -> CostModel {
         let pool = RankPool::of_profile(&profile);
         CostModel::with_pools(profile, cluster, &[pool])
@@ -51,14 +51,14 @@ impl CostModel {
         CostModel { profile, cluster, memory: MemoryRule::Cap, schemes }
     }
 
-    /// The same costs, with micro-batches that fit by `memory`.
+    /// The same costs with another memory rule.
     #[must_use]
     pub fn with_memory(self, memory: MemoryRule) -> CostModel {
         let schemes = self.schemes.into_iter().map(|cost| cost.with_memory(memory)).collect();
         CostModel { memory, schemes, ..self }
     }
 
-    /// The rule by which micro-batches fit into memory.
+    /// The memory rule of micro-batches.
     pub fn memory(&self) -> MemoryRule {
         self.memory
     }
@@ -95,9 +95,9 @@ impl CostModel {
         &self.schemes[class.index()]
     }
 
-    /// The memory of a rank of each stage while the stages hold so many tokens of micro-batches.
+    /// The memory of a rank of each stage while the stages hold `tokens` tokens of micro-batches.
     ///
-    /// Where the profile has the fullest stage's figures alone, the others are taken to be as full for as many tokens.
+    /// If the profile has the fullest stage's figures alone, the other stages count as equally full for the same tokens.
     pub fn rank_memory(&self, scheme: Scheme, tokens: &[Tokens]) -> Result<Vec<RankMemory>> {
         let entry = self.profile.scheme(scheme)?;
         let stages = self.profile.stage_memory(entry, self.cluster);
@@ -127,7 +127,7 @@ impl CostModel {
         })
     }
 
-    /// What the fullest stage's ranks take before the first token.
+    /// Bytes of the fullest stage's ranks before the first token.
     fn empty_bytes(&self, entry: &SchemeProfile) -> u64 {
         let pool = RankPool::of_profile(&self.profile);
         whole(self.profile.fullest_stage(entry, self.cluster, pool).empty.total())
@@ -167,7 +167,7 @@ impl SchemeCost {
         self.class.scheme
     }
 
-    /// The kind of context parallelism that its costs are of; none where cp is 1.
+    /// The kind of context parallelism of these costs; none if cp is 1.
     pub fn context(&self) -> Option<ContextKind> {
         self.context
     }
@@ -178,17 +178,17 @@ impl SchemeCost {
         SchemeCost { window: MemoryWindow { micro_batches, tokens }, ..self }
     }
 
-    /// Most tokens of each micro-batch if all hold as many; 0 where not even the weights fit.
+    /// Most tokens of each micro-batch if all hold the same number; 0 if not even the weights fit.
     pub fn cap(&self) -> Tokens {
         self.cap
     }
 
-    /// What consecutive micro-batches may hold together.
+    /// The in-flight limit of consecutive micro-batches.
     pub fn window(&self) -> MemoryWindow {
         self.window
     }
 
-    /// The longest sequence that fits into a micro-batch: the cap, or by the exact rule all of a window.
+    /// The longest sequence that fits into a micro-batch: the cap, or with the in-flight limit all its tokens.
     pub fn longest(&self) -> Tokens {
         self.window.tokens
     }
@@ -198,22 +198,22 @@ impl SchemeCost {
         tokens <= self.longest()
     }
 
-    /// What one sequence adds to its micro-batch: `a s^2 + b s`.
+    /// The time that one sequence adds to its micro-batch: `a s^2 + b s`.
     pub fn sequence_ms(&self, tokens: Tokens) -> Millis {
         self.micro_batch.sequence_ms(tokens)
     }
 
-    /// What each token adds at least: `b`.
+    /// Milliseconds per token: `b`.
     pub fn linear_ms_per_token(&self) -> f64 {
         self.micro_batch.linear_ms_per_token
     }
 
-    /// What the square of a length adds: `a`.
+    /// Milliseconds per squared token of a sequence: `a`.
     pub fn quadratic_ms_per_token2(&self) -> f64 {
         self.micro_batch.quadratic_ms_per_token2
     }
 
-    /// What every micro-batch costs beside its sequences: `c`.
+    /// Time of every micro-batch in addition to its sequences: `c`.
     pub fn fixed_ms(&self) -> Millis {
         self.micro_batch.fixed
     }
@@ -228,30 +228,30 @@ impl SchemeCost {
         self.forward_share
     }
 
-    /// How far the times of micro-batches with these longest sequences and tokens can be trusted; none where the profile does
-    /// not say.
+    /// The prediction error and the extrapolation of micro-batches with these longest sequences and tokens; none if the
+    /// profile does not state its error.
     pub fn trust(&self, micro_batches: impl Iterator<Item = (Tokens, Tokens)>) -> Option<Trust> {
         let fit = self.fit?;
         let beyond = micro_batches.map(|(longest, tokens)| fit.range.beyond(longest, tokens)).fold(1.0, f64::max);
         Some(Trust { error: fit.error(), beyond })
     }
 
-    /// How much longer than the coefficients each stage takes.
+    /// Time of each stage relative to the coefficients.
     pub fn stage_multipliers(&self) -> &[f64] {
         &self.stage_multipliers
     }
 
-    /// The greatest of them.
+    /// The greatest stage multiplier.
     pub fn slowest_multiplier(&self) -> f64 {
         self.stage_multipliers.iter().copied().fold(0.0, f64::max)
     }
 }
 
-/// Whether each stage is known to hold `p` caps at once, be they of one micro-batch or of several.
+/// Whether each stage is known to hold `p` caps at once, of one micro-batch or of several.
 ///
-/// Where a profile has the fullest stage's figures alone, that is so where all stages are alike: they take as long, and have as
-/// many layers where it says how many. It never is where backward computes activations again: of a layer it then holds those
-/// of the whole micro-batch, which no figure counts and which are `p` times as many for one of `p` caps.
+/// If a profile has the fullest stage's figures alone, this holds if all stages are alike: they take as long, and have as
+/// many layers if the profile states them. It never holds if backward recomputes activations: a layer then holds those of
+/// the whole micro-batch, which no figure counts and which are `p` times as many for a micro-batch of `p` caps.
 fn holds_windows(profile: &CostProfile, entry: &SchemeProfile, cluster: Cluster, pool: RankPool, cap: Tokens) -> bool {
     let same_times =
         entry.stage_multipliers.iter().all(|list| list.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq()));
@@ -276,7 +276,7 @@ mod tests {
         model.schemes().iter().find(|cost| cost.scheme() == scheme).unwrap().cap().0
     }
 
-    /// The figures follow from the artifact's own memory formula with the home state on that many ranks.
+    /// The figures follow from the artifact's own memory formula with the optimizer state on that many ranks.
     #[test]
     fn caps_depend_on_the_cluster() {
         for (scheme, tokens) in
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(cap_of("llama-13b-a800", 32, "<tp2,pp2>"), 12_928);
     }
 
-    /// Alone, a sequence may take what a full pipeline holds; without a pipeline, or with uneven stages, the cap.
+    /// Alone, a sequence may take the tokens of a full pipeline; without a pipeline, or with uneven stages, the cap.
     #[test]
     fn the_exact_rule_lengthens_what_even_pipelines_admit() {
         let mut profile = preset("llama-32b-a800").unwrap();
@@ -316,7 +316,8 @@ mod tests {
         assert_eq!(exact.with_memory(MemoryRule::Cap), model);
     }
 
-    /// 85,198,897,152 bytes, less 15,980,298,240 reserved and a 64th of 405,601,517,568 at home, are 62,881,075,200.
+    /// 85,198,897,152 bytes, less 15,980,298,240 reserved and a 64th of the 405,601,517,568 of the optimizer state, are
+    /// 62,881,075,200.
     #[test]
     fn the_fullest_stage_decides_and_each_has_its_own_memory() {
         let mut profile = preset("llama-32b-a800").unwrap();
@@ -328,7 +329,7 @@ mod tests {
             CostModel::new(profile.clone(), Cluster::new(64, 8).unwrap())
         };
         let longest = |model: CostModel| model.with_memory(MemoryRule::Exact).scheme(scheme).unwrap().longest().0;
-        // The first has two micro-batches in flight: 2 MB a token of each, or 1 MB of what it holds.
+        // The first has two micro-batches in flight: 2 MB per token of each, or 1 MB per token of both together.
         let first = with(&mut profile, [22_881_075_200, 42_881_075_200], [2e6, 0.5e6]);
         assert_eq!(first.scheme(scheme).unwrap().cap(), Tokens(19_968));
         let held = [Tokens(30_000), Tokens(20_000)];
@@ -336,12 +337,12 @@ mod tests {
         let (reserved, home) = (15_980_298_240.0, 405_601_517_568.0 / 64.0);
         let expected = [(22_881_075_200.0, 3e10), (42_881_075_200.0, 1e10)];
         assert_eq!(memory, expected.map(|(held, activations)| RankMemory { reserved, home, held, activations }));
-        // Both caps at once are 20 GB of the last stage's, which it has: unequal times make no difference to that.
+        // Both caps at once take 20 GB on the last stage, which it has: unequal times do not change that.
         assert_eq!(longest(first), 2 * 19_968);
         profile.schemes[place].stage_multipliers = Some(vec![0.9, 1.1]);
         let last = with(&mut profile, [22_881_075_200, 42_881_075_200], [2e6, 1.6e6]);
         assert_eq!(last.scheme(scheme).unwrap().cap(), Tokens(12_416));
-        // One cap is all that it holds.
+        // The stage holds one cap only.
         assert_eq!(longest(last), 12_416);
         let head = with(&mut profile, [22_881_075_200, 42_881_075_200], [2e6, 0.6e6]);
         assert_eq!(head.scheme(scheme).unwrap().cap(), Tokens(19_968));
@@ -357,7 +358,8 @@ mod tests {
         assert!(error.contains("81,252 of 81,252 MiB"), "{error}");
     }
 
-    /// The first stage has three quarters of the home state, or an even share beside another scheme or idle ranks.
+    /// The first stage has three quarters of the optimizer state, or an even share together with another scheme or idle
+    /// ranks.
     #[test]
     fn home_is_on_the_stages_ranks_where_these_always_hold_the_same() {
         let mut profile = preset("llama-32b-a800").unwrap();

@@ -2,18 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a profile says of a scheme's stages: one number, which is the fullest stage's and stands for all, or each stage's own.
+/// A profile's figure of a scheme's stages: one number, which is the fullest stage's and stands for all, or each stage's
+/// own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected a number, or a list of one for each stage")]
 pub enum PerStage<T> {
-    /// Of the fullest stage; of the others nothing is known, and they are taken to be as full.
+    /// The fullest stage's figure; the other stages' are unknown and count as equal to it.
     Fullest(T),
-    /// Of each stage.
+    /// The figure of each stage.
     Each(Vec<T>),
 }
 
 impl<T: Copy> PerStage<T> {
-    /// The figures of all stages; of a single one they are a number.
+    /// The figures of all stages; a single one is stored as a number.
     pub fn each(figures: Vec<T>) -> PerStage<T> {
         match figures[..] {
             [only] => PerStage::Fullest(only),
@@ -29,7 +30,7 @@ impl<T: Copy> PerStage<T> {
         }
     }
 
-    /// All that is stated.
+    /// All stated figures.
     pub fn stated(&self) -> &[T] {
         match self {
             PerStage::Fullest(figure) => std::slice::from_ref(figure),
@@ -42,7 +43,7 @@ impl<T: Copy> PerStage<T> {
         matches!(self, PerStage::Each(_))
     }
 
-    /// Whether these can be the figures of so many stages.
+    /// Whether these can be the figures of `stages` stages.
     pub(super) fn is_for(&self, stages: usize) -> bool {
         match self {
             PerStage::Fullest(_) => true,

@@ -1,19 +1,19 @@
-//! How much there is to do forward and backward, and how much more where the backward pass computes activations again.
+//! The operations of forward and backward, and the additional ones if the backward pass recomputes activations.
 
 use crate::spec::{CheckpointingKind, LayerPlan};
 
-/// Operations for each parameter of a matrix and each token: forward, and with the backward pass.
+/// Operations per parameter of a matrix and token: forward, and with the backward pass.
 const MATRICES: [f64; 2] = [2.0, 6.0];
-/// Operations of causal attention for each squared token and unit of the queries' width: forward, and with the backward pass,
+/// Operations of causal attention per squared token and unit of the queries' width: forward, and with the backward pass,
 /// which computes the scores again (Dao 2023).
 const ATTENTION: [f64; 2] = [2.0, 7.0];
-/// What a group exchanges and what is done element by element, of the whole: it is as much backward as forward.
+/// The forward share of a group's exchanges and of element-wise work, and the whole: forward and backward take as much.
 const ALIKE: [f64; 2] = [0.5, 1.0];
 
 /// Operations of forward and backward without checkpointing: of matrices and of attention, for the units above.
 pub(super) const OPERATIONS: [f64; 2] = [MATRICES[1], ATTENTION[1]];
 
-/// Forward and backward together, relative to what they are without checkpointing, by kind of work.
+/// Forward and backward together, relative to the same without checkpointing, by kind of work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Recomputation {
     pub(super) matrices: f64,
@@ -37,7 +37,7 @@ impl Recomputation {
         }
     }
 
-    /// The forward pass's share of the time of matrix products, of which a micro-batch mostly consists.
+    /// The forward pass's share of the time of matrix products, which dominate a micro-batch.
     pub(super) fn forward_share(self) -> f64 {
         MATRICES[0] / (MATRICES[1] * self.matrices)
     }

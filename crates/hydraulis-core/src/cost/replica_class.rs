@@ -1,4 +1,4 @@
-//! What a replica is to the planner.
+//! The class of a replica: its scheme and the ranks that it may occupy.
 
 use crate::cost::CostProfile;
 use crate::spec::Scheme;
@@ -14,7 +14,7 @@ pub struct RankPool {
     pub memory_bytes: u64,
 }
 
-/// The scheme of a replica and the ranks that it may stand on.
+/// The scheme of a replica and the ranks that it may occupy.
 ///
 /// Two replicas of one scheme on ranks of different speed or memory are of two classes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,7 +25,7 @@ pub struct ReplicaClass {
     pub pool: RankPool,
 }
 
-/// The place of a class in the table of a cost model, the key of costs and capacities.
+/// The index of a class in the table of a cost model, the key of costs and capacities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassId(pub(super) usize);
 
@@ -37,7 +37,7 @@ impl RankPool {
 }
 
 impl ClassId {
-    /// The place in the table.
+    /// The index in the table.
     pub fn index(self) -> usize {
         self.0
     }

@@ -1,13 +1,13 @@
-//! How far a prediction can be trusted.
+//! The reliability of a prediction.
 
 use serde::{Deserialize, Serialize};
 
-/// What a measured profile says of its own predictions.
+/// A measured profile's statement on its own predictions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trust {
-    /// The relative error to expect of a micro-batch like those that were measured.
+    /// The expected relative error of a micro-batch like the measured ones.
     pub error: f64,
-    /// How many times further than these the micro-batches reach, by sequence or by tokens; 1 if they do not.
+    /// Extrapolation factor beyond the measurements, by sequence or by tokens; 1 within them.
     pub beyond: f64,
 }

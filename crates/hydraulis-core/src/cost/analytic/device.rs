@@ -1,4 +1,4 @@
-//! What data sheets say of a device.
+//! Devices and the figures of their data sheets.
 
 use crate::error::{Error, Result};
 use crate::spec::Dtype;
@@ -6,19 +6,19 @@ use crate::spec::Dtype;
 /// The figures of one device. Rates are per device and in one direction, in 1e9 bytes a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Device {
-    /// Its name, as `analytic` takes it.
+    /// Name of the device, as `analytic` takes it.
     pub name: &'static str,
-    /// The type that the model computes in on it.
+    /// Type in which the model computes.
     pub dtype: Dtype,
-    /// Dense matrix products in that type, in 1e12 operations a second.
+    /// Rate of dense matrix products in that type, in 1e12 operations a second.
     pub peak_tflops: f64,
     /// Bytes of its memory.
     pub memory_bytes: u64,
-    /// Its memory's rate.
+    /// Rate of the device's memory.
     pub memory_gb_per_s: f64,
-    /// What it sends to the others of its node at once.
+    /// Rate at which the device sends to the others of its node at once.
     pub link_gb_per_s: f64,
-    /// What it sends to other nodes: no data sheet has it. One network port of 200 Gbit/s a device.
+    /// Rate at which the device sends to other nodes. No data sheet has it: one network port of 200 Gbit/s a device.
     pub network_gb_per_s: f64,
 }
 
@@ -36,10 +36,10 @@ const fn gpu(
     Device { name, dtype, peak_tflops, memory_bytes, memory_gb_per_s, link_gb_per_s, network_gb_per_s }
 }
 
-/// The devices that are known. Sources: NVIDIA's data sheets "A100 Tensor Core GPU" (2021), "A800 Tensor Core GPU"
-/// (2022), "H100 Tensor Core GPU" (2023, SXM), "H800" (2023), "H200 Tensor Core GPU" (2024), "HGX B200" (2025, an eighth
-/// of the board); AMD's "Instinct MI300X" (2023). Their figures with sparsity are halved, those of links in both directions
-/// too. `cpu` is one core of 3 GHz with two 256-bit fused multiply-adds a cycle, a share of 8 GiB, and shared memory as link.
+/// The known devices. Sources: NVIDIA's data sheets "A100 Tensor Core GPU" (2021), "A800 Tensor Core GPU" (2022), "H100
+/// Tensor Core GPU" (2023, SXM), "H800" (2023), "H200 Tensor Core GPU" (2024), "HGX B200" (2025, an eighth of the board);
+/// AMD's "Instinct MI300X" (2023). Their figures with sparsity are halved, those of links in both directions too. `cpu` is
+/// one core of 3 GHz with two 256-bit fused multiply-adds a cycle, a share of 8 GiB, and shared memory as link.
 pub const DEVICES: [Device; 9] = [
     gpu("A100-40GB", 312.0, 40 * GIB, 1_555.0, 300.0),
     gpu("A100-80GB", 312.0, 80 * GIB, 2_039.0, 300.0),
@@ -60,7 +60,7 @@ pub const DEVICES: [Device; 9] = [
     },
 ];
 
-/// The device of that name; its memory may be left out where that leaves one.
+/// The device of that name; the memory in a name is optional if the rest of it is unique.
 pub fn device(name: &str) -> Result<Device> {
     let wanted = name.to_ascii_lowercase();
     let is_named = |known: &&Device| known.name.to_ascii_lowercase() == wanted;

@@ -1,4 +1,4 @@
-//! How much longer than at its peak a device takes, learnt from measured profiles.
+//! Time of each kind of work as a multiple of its time at peak, learnt from measured profiles.
 
 use crate::cost::CostProfile;
 use crate::cost::analytic::work::{ATTENTION, KINDS, MATRICES, NAMES, NARROW, Work, narrowness};
@@ -8,32 +8,33 @@ use crate::linear::{Row, non_negative};
 use crate::spec::{Cluster, ModelShape, Scheme};
 use crate::units::{Tokens, count};
 
-/// Before any table is seen: half the peak, twice the bytes' time, 1.5 ms for what a layer's kernels take to launch.
+/// Prior before any table: half the peak, twice the bytes' time, 1.5 ms for the launches of a layer's kernels.
 const EXPECTED: [f64; KINDS] = [1.5, 0.1, 2.0, 2.0, 2.0, 2.0, 1.5, 1.5];
-/// What that counts for: as much as one time that is known to 20 times its own size, so it decides only what no table tells.
+/// Weight of the prior: that of one time known to 20 times its own size, so it decides only coefficients that no table
+/// determines.
 const DOUBT: f64 = 20.0;
-/// Lengths that times are compared at, up to a scheme's cap.
+/// Lengths at which times are compared, up to a scheme's cap.
 const LENGTHS: [u64; 7] = [512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768];
-/// On a cluster of so many nodes, whose caps say which lengths were measured.
+/// Nodes of the cluster whose caps limit the measured lengths.
 const NODES: u32 = 8;
 
-/// For each kind of work, how many times as long as at peak it takes; for a layer's launches, in milliseconds.
+/// For each kind of work, its time as a multiple of the time at peak; for a layer's launches, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Efficiency {
     pub(super) times_peak: [f64; KINDS],
 }
 
-/// One time that a table states.
+/// One time from a table.
 struct Known {
-    /// By kind of work, at peak.
+    /// Time at peak, by kind of work.
     work: [f64; KINDS],
     ms: f64,
 }
 
 impl Efficiency {
-    /// What explains these profiles best, by least squares of relative errors.
+    /// The efficiencies that explain these profiles best, by least squares of relative errors.
     ///
-    /// Each must say which model it is of, and be of a known device.
+    /// Each profile must state its model and be of a known device.
     pub fn learnt(profiles: &[CostProfile]) -> Result<Efficiency> {
         let mut rows: Vec<Row<KINDS>> = Vec::new();
         for profile in profiles {
@@ -50,32 +51,33 @@ impl Efficiency {
         Ok(Efficiency { times_peak })
     }
 
-    /// How many kinds of work there are.
+    /// Number of kinds of work.
     pub const KINDS: usize = KINDS;
 
-    /// Of these times, in the order of the kinds.
+    /// The efficiencies with these multiples of the time at peak, in the order of the kinds.
     pub fn of_times_peak(times_peak: [f64; KINDS]) -> Efficiency {
         Efficiency { times_peak }
     }
 
-    /// The kinds of work by name, each with how many times as long as at peak it takes; for a layer's launches, in milliseconds.
+    /// The kinds of work by name, each with its time as a multiple of the time at peak; for a layer's launches, in
+    /// milliseconds.
     pub fn kinds(&self) -> impl Iterator<Item = (&'static str, f64)> {
         NAMES.into_iter().zip(self.times_peak)
     }
 
-    /// The share of the peak that matrix products reach where a rank has so many hidden units, with micro-batches so large that
-    /// launches and reading weights do not count.
+    /// The share of the peak that matrix products reach on a rank with `width` hidden units, with micro-batches so large
+    /// that launches and reading weights do not count.
     pub fn of_matrices(&self, width: f64) -> f64 {
         1.0 / (self.times_peak[MATRICES] + self.times_peak[NARROW] * narrowness(width))
     }
 
-    /// The share of the peak that attention reaches, by itself; of no length in particular.
+    /// The share of the peak that attention alone reaches, independent of length.
     pub fn of_attention(&self) -> f64 {
         1.0 / self.times_peak[ATTENTION]
     }
 
-    /// The share of the peak that a stage reaches on average over the stages, in the matrix products and the attention of a
-    /// micro-batch of sequences of these lengths.
+    /// The share of the peak that a stage reaches on average over the stages, in the matrix products and the attention of
+    /// a micro-batch of sequences of these lengths.
     pub fn of_micro_batch(
         &self,
         model: &ModelShape,
@@ -91,7 +93,7 @@ impl Efficiency {
     }
 }
 
-/// What a profile states: the time of one sequence under each scheme, at each length that it admits.
+/// The times in a profile: one sequence under each scheme, at each length that the scheme admits.
 fn known(profile: &CostProfile) -> Result<Vec<Known>> {
     let (model, device) = described(profile)?;
     let gpus_per_node = profile.hardware.gpus_per_node;

@@ -1,4 +1,4 @@
-//! Bytes of a model's stages, by counting what the runtime keeps.
+//! Bytes of a model's stages, by counting the runtime's buffers and activations.
 
 use crate::cost::PerStage;
 use crate::cost::analytic::Device;
@@ -6,26 +6,26 @@ use crate::error::Result;
 use crate::spec::{CheckpointingKind, Cluster, LayerSplit, ModelShape, Scheme};
 use crate::units::count;
 
-/// Buckets in flight: two that are added up, and of those that are relayed between nodes of 8 three quarters.
+/// Buckets in flight: two buckets being summed, and of the buckets relayed between nodes of 8 three quarters.
 const STAGING: u64 = 3;
 /// Master parameters, their gradients, and two moments.
 const HOME: u64 = 4;
-/// Of a device's memory, what its driver, libraries and a fragmented allocator take.
+/// Share of a device's memory for its driver, libraries and a fragmented allocator.
 const MARGIN: f64 = 0.1;
 
-/// Bytes of a device that are in use whatever the scheme: staging buffers, each of the largest bucket, and the margin.
+/// Bytes of a device in use under every scheme: staging buffers, each of the largest bucket, and the margin.
 pub(super) fn reserved_bytes(model: &ModelShape, device: &Device) -> u64 {
     STAGING * largest_bucket(model) * device.dtype.wide_bytes()
         + crate::units::whole(MARGIN * count(device.memory_bytes))
 }
 
-/// Bytes of the whole home state.
+/// Bytes of the whole optimizer state.
 pub(super) fn home_bytes(model: &ModelShape, device: &Device) -> u64 {
     HOME * model.parameters() * device.dtype.wide_bytes()
 }
 
-/// Bytes of the home state of each stage's parameters, tied embeddings with the first stage; none of a single stage, which
-/// has all.
+/// Bytes of the optimizer state of each stage's parameters, tied embeddings with the first stage; none for a single stage,
+/// which has all of it.
 pub(super) fn stage_home_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> Result<Option<Vec<u64>>> {
     if scheme.pp() == 1 {
         return Ok(None);
@@ -38,7 +38,8 @@ pub(super) fn stage_home_bytes(model: &ModelShape, scheme: Scheme, device: &Devi
 }
 
 /// Bytes of parameters and gradients, by stage: the buffers of the largest stage on every rank; on the last stage also the
-/// gradient of the head between the loss and its backward; and parameters on their way out that gradients leave no room for.
+/// gradient of the head between the loss and its backward; and parameters in transfer for which the gradient buffer leaves
+/// no room.
 pub(super) fn held_bytes(
     model: &ModelShape,
     scheme: Scheme,
@@ -68,8 +69,9 @@ fn stage_parameters(model: &ModelShape, scheme: Scheme) -> Result<Vec<u64>> {
     Ok(stage_layers(model, scheme)?.into_iter().map(parameters).collect())
 }
 
-/// Bytes of a bucket's parameters that leave a rank which holds `held` of all, beyond the gradient buffer: it shares out no more
-/// than one of the two, and between nodes sends and relays what lives on its rail (`runtime/redistribute/parameter_gather.py`).
+/// Bytes of a bucket's parameters in transfer from a rank with `held` bytes of parameters, beyond the gradient buffer: it
+/// sends no more than one of the two, and between nodes sends and relays the optimizer shards of its rail
+/// (`runtime/redistribute/parameter_gather.py`).
 fn overflow(model: &ModelShape, device: &Device, cluster: Cluster, held: u64) -> u64 {
     let node = u64::from(cluster.gpus_per_node());
     let bucket = largest_bucket(model);
@@ -81,16 +83,17 @@ fn largest_bucket(model: &ModelShape) -> u64 {
     model.layer_parameters().max(model.vocabulary_parameters())
 }
 
-/// Bytes of activations for each token of a micro-batch, by stage: stage `j` of `p` holds `p - j` micro-batches at once, each
-/// of its own layers, and in a backward what one layer of one of them computes again. Context ranks share the tokens out.
+/// Bytes of activations per token of a micro-batch, by stage: stage `j` of `p` holds `p - j` micro-batches at once, each
+/// of its own layers, and in a backward the recomputed activations of one layer of one of them. Context ranks share the
+/// tokens.
 pub(super) fn activation_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> Result<PerStage<f64>> {
     let tp = count(scheme.tp());
     let layer = layer_bytes(model, scheme, device);
     let again = layer_bytes(model, scheme.under(CheckpointingKind::None), device) - layer;
     let hidden = count(model.fields().hidden_size);
-    // Two of the last norm, and the gradient that the loss leaves for all tokens of the group.
+    // Two activations of the last norm, and the loss's gradient for all tokens of the group.
     let head = hidden * (tp * count(device.dtype.bytes()) + 2.0 * count(device.dtype.wide_bytes()));
-    // Its backward begins from what a stage has sent on.
+    // Its backward begins from the output that a stage has sent.
     let output = hidden * count(device.dtype.bytes());
     let of_stage = |(stage, layers): (u16, u64)| {
         let in_flight = scheme.in_flight(stage);
@@ -100,7 +103,7 @@ pub(super) fn activation_bytes(model: &ModelShape, scheme: Scheme, device: &Devi
     Ok(PerStage::each(stage_layers(model, scheme)?.into_iter().map(of_stage).collect()))
 }
 
-/// The number of each stage, and how many layers it has.
+/// The number of each stage, and its number of layers.
 fn stage_layers(model: &ModelShape, scheme: Scheme) -> Result<Vec<(u16, u64)>> {
     let split = LayerSplit::of(model);
     let of_stage = |stage| {
@@ -110,14 +113,15 @@ fn stage_layers(model: &ModelShape, scheme: Scheme) -> Result<Vec<(u16, u64)>> {
     (0..scheme.pp()).map(of_stage).collect()
 }
 
-/// Bytes that the tensor ranks of one layer keep together for each token, as `tests/profile/test_analytic.py` counts them.
+/// Bytes per token that the tensor ranks of one layer together save for backward, as `tests/profile/test_analytic.py`
+/// counts them.
 fn layer_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> f64 {
     let fields = model.fields();
     let (bytes, wide) = (device.dtype.bytes(), device.dtype.wide_bytes());
     let (hidden, heads) = (fields.hidden_size, model.query_width() + model.key_width());
     count(match scheme.layer_plan().kind() {
-        // Norms compute in at least 32 bits and keep a number each, attention one for each head. What goes into both groups
-        // of matrices is gathered: each tensor rank keeps it of all tokens.
+        // Norms compute in at least 32 bits and save one number each, attention one for each head. The inputs of both
+        // groups of matrices are gathered: each tensor rank saves them for all tokens.
         CheckpointingKind::None => {
             hidden * (2 * bytes * u64::from(scheme.tp()) + 4 * wide)
                 + 4 * bytes * fields.intermediate_size

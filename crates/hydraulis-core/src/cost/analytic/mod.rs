@@ -1,7 +1,8 @@
-//! A cost profile without hardware: the work by arithmetic, the device by its data sheet, efficiencies from measured tables.
+//! A cost profile without hardware: the work by arithmetic, the device by its data sheet, efficiencies from measured
+//! tables.
 //!
-//! It serves to plan before there is a cluster, and to compare devices. A measured profile is better: `docs/cost-model.md`
-//! says how far off each shipped table is predicted from the others.
+//! It serves to plan before a cluster is available, and to compare devices. A measured profile is better:
+//! `docs/cost-model.md` gives the error of predicting each shipped table from the others.
 
 mod device;
 mod efficiency;
@@ -20,17 +21,17 @@ use crate::error::Result;
 use crate::spec::{CheckpointingKind, Cluster, ContextKind, LayerSplit, ModelShape, Scheme};
 use crate::units::count;
 
-/// Wider tensor parallelism than two nodes of 8 was measured by nobody here.
+/// Widest tensor parallelism in the tables, two nodes of 8.
 const MOST_TP: u16 = 16;
-/// More stages than that are beyond the tables too.
+/// Most stages in the tables.
 const MOST_PP: u16 = 16;
 /// With more context ranks the heads of most models run out.
 const MOST_CP: u16 = 64;
-/// Caps are multiples of it, as in the tables.
+/// Caps are multiples of this, as in the tables.
 const TOKEN_MULTIPLE: u64 = 128;
 
 impl Efficiency {
-    /// What the shipped profiles teach.
+    /// The efficiencies learnt from the shipped profiles.
     pub fn shipped() -> Result<Efficiency> {
         let profiles: Vec<CostProfile> = PRESETS.iter().map(|(name, _)| preset(name)).collect::<Result<_>>()?;
         Efficiency::learnt(&profiles)
@@ -38,8 +39,8 @@ impl Efficiency {
 }
 
 impl CostProfile {
-    /// Predicts the profile of a model on a device, for all schemes that divide the model and fit the cluster, under each of
-    /// the kinds of checkpointing.
+    /// Predicts the profile of a model on a device, for all schemes that divide the model and fit the cluster, under each
+    /// kind of checkpointing.
     pub fn analytic(
         model: &ModelShape,
         cluster: Cluster,
@@ -98,8 +99,8 @@ impl CostProfile {
     }
 }
 
-/// Tensor degrees that divide the query heads, with pipeline degrees that divide the layers or, without a pipeline, with context
-/// degrees that divide a tensor rank's heads; on no more ranks than there are, powers of two but for the stages.
+/// Tensor degrees that divide the query heads, with pipeline degrees that divide the layers or, without a pipeline, with
+/// context degrees that divide a tensor rank's heads; on at most the cluster's ranks, powers of two except for the stages.
 fn schemes(model: &ModelShape, cluster: Cluster) -> Result<Vec<Scheme>> {
     let fields = model.fields();
     let fits = |scheme: &Scheme| scheme.ranks() <= u64::from(cluster.gpus());
@@ -125,7 +126,7 @@ fn powers(most: u16) -> impl Iterator<Item = u16> {
     (0..16).map(|doublings| 1_u16 << doublings).take_while(move |&power| power <= most)
 }
 
-/// The cost of each stage to the mean; the last one computes the head beside its layers.
+/// The cost of each stage relative to the mean; the last one computes the head in addition to its layers.
 fn stage_multipliers(model: &ModelShape, scheme: Scheme) -> Result<Option<Vec<f64>>> {
     if scheme.pp() == 1 {
         return Ok(None);

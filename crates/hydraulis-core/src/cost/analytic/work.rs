@@ -1,4 +1,4 @@
-//! What there is to do for a micro-batch, by arithmetic: operations, bytes, and how long a device would take at its peak.
+//! The work of a micro-batch, by arithmetic: operations, bytes, and a device's time for them at its peak.
 
 use crate::cost::analytic::Device;
 use crate::cost::recomputation::{OPERATIONS, Recomputation};
@@ -22,15 +22,15 @@ pub(super) const NAMES: [&str; KINDS] = [
 /// Milliseconds at peak, by kind of work, of one stage's forward and backward, on average over the stages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Work {
-    /// For each squared token.
+    /// Milliseconds per squared token.
     pub(super) quadratic: [f64; KINDS],
-    /// For each token.
+    /// Milliseconds per token.
     pub(super) linear: [f64; KINDS],
-    /// For each micro-batch.
+    /// Milliseconds per micro-batch.
     pub(super) fixed: [f64; KINDS],
 }
 
-/// The places of the kinds.
+/// Indices of the kinds.
 pub(super) const MATRICES: usize = 0;
 pub(super) const NARROW: usize = 1;
 const IN_NODE: usize = 2;
@@ -40,19 +40,19 @@ pub(super) const ATTENTION: usize = 5;
 const LAYERS: usize = 6;
 const WEIGHTS: usize = 7;
 
-/// Hidden units of a rank for which narrow matrices count once.
+/// Hidden units of a rank at which narrow matrices count once.
 const WIDE: f64 = 1024.0;
 
-/// From operations and 1e12 operations a second, or from bytes and 1e9 bytes a second, to milliseconds.
+/// Factor to milliseconds from operations and 1e12 operations a second, or from bytes and 1e9 bytes a second.
 const MS_PER_TERA: f64 = 1e-9;
 const MS_PER_GIGA: f64 = 1e-6;
 
 impl Work {
-    /// Of a model's scheme on nodes of so many devices.
+    /// The work of a model's scheme on nodes of `gpus_per_node` devices.
     ///
     /// A tensor group gathers and scatters the hidden states four times each way (Korthikanti et al. 2022, sequence
-    /// parallelism); a context group exchanges queries, keys, values and outputs once each way (Ulysses, Jacobs et al. 2023),
-    /// and each of its ranks has a share of the tokens.
+    /// parallelism); a context group exchanges queries, keys, values and outputs once each way (Ulysses, Jacobs et al.
+    /// 2023), and each of its ranks has a share of the tokens.
     pub(super) fn of(model: &ModelShape, scheme: Scheme, device: &Device, gpus_per_node: u32) -> Work {
         let again = Recomputation::of(scheme.layer_plan());
         let fields = model.fields();
@@ -73,7 +73,8 @@ impl Work {
         let keys = count(fields.num_key_value_heads * fields.head_dim).max(tp * cp * count(fields.head_dim));
         let attended = 2.0 * count(model.query_width()) + 2.0 * keys;
         work.exchange(2.0 * sent * attended / tp, cp, tp * cp, device, gpus_per_node);
-        // Read and written once each, forward and backward, of about 12 values for each hidden unit and 5 of the MLP.
+        // Bytes read and written once each, forward and backward, of about 12 values for each hidden unit and 5 of the
+        // MLP.
         let touched =
             layers * (12.0 * hidden + 5.0 * count(fields.intermediate_size)) * width * 4.0 * again.elementwise;
         work.linear[ELEMENTWISE] = touched * MS_PER_GIGA / device.memory_gb_per_s / (tp * cp);
@@ -84,9 +85,10 @@ impl Work {
         work
     }
 
-    /// Adds what each of `degree` ranks, which stand among `block` consecutive ones, gives so many bytes a token of to all others.
+    /// Adds an exchange in which each of `degree` ranks, among `block` consecutive ones, sends `bytes` bytes per token to
+    /// all others.
     fn exchange(&mut self, bytes: f64, degree: f64, block: f64, device: &Device, gpus_per_node: u32) {
-        // A rank by itself gives nothing, wherever the block's other ranks are.
+        // A single rank sends nothing, wherever the layer group's other ranks are.
         if degree <= 1.0 {
             return;
         }
@@ -96,7 +98,7 @@ impl Work {
         self.linear[BETWEEN_NODES] += bytes * (1.0 - 1.0 / nodes) * MS_PER_GIGA / node_rate;
     }
 
-    /// Milliseconds at peak of what counts as operations: matrix products, and attention's, of sequences of these lengths.
+    /// Milliseconds at peak of the counted operations: matrix products, and attention's, of sequences of these lengths.
     pub(super) fn operations(&self, lengths: &[Tokens]) -> f64 {
         let of_sequence = |tokens: &Tokens| {
             let tokens = tokens.as_f64();
@@ -105,7 +107,7 @@ impl Work {
         lengths.iter().map(of_sequence).sum()
     }
 
-    /// The coefficients `a`, `b`, `c`, if each kind takes so many times as long as at peak.
+    /// The coefficients `a`, `b`, `c`, if each kind takes this multiple of its time at peak.
     pub(super) fn coefficients(&self, times_peak: &[f64; KINDS]) -> [f64; 3] {
         [&self.quadratic, &self.linear, &self.fixed]
             .map(|part| part.iter().zip(times_peak).map(|(ms, times)| ms * times).sum())
@@ -121,7 +123,7 @@ impl Work {
     }
 }
 
-/// How many times narrow matrices count beside the same matrices, if a rank has so many hidden units.
+/// The multiple by which narrow matrices count, on a rank with `width` hidden units.
 ///
 /// Of the powers 1/3, 1/2, 1, 2 and 3 the root predicts each shipped table best from the others: `docs/log.md`.
 pub(super) fn narrowness(width: f64) -> f64 {
@@ -139,7 +141,7 @@ mod tests {
     fn only_groups_exchange() {
         let model = preset("llama-32b-a800").unwrap().model.unwrap();
         let of = |text: &str| Work::of(&model, text.parse().unwrap(), &device("A800").unwrap(), 8).linear;
-        // Four times gathered and four times scattered; each token's queries, keys, values and outputs there and back.
+        // Four gathers and four scatters; each token's queries, keys, values and outputs there and back.
         let (tensor, context) = (8.0 * 60.0 * 2.0 * 6_656.0 / 200e6, 2.0 * 60.0 * 2.0 * 4.0 * 6_656.0 / 200e6);
         for (scheme, inside, between) in [
             ("<1>", 0.0, 0.0),

@@ -1,4 +1,4 @@
-//! What a fit gives.
+//! The result of a fit.
 
 use super::measurement::{features, of};
 use super::{MeasuredRange, Measurement};
@@ -7,19 +7,19 @@ use crate::linear::dot;
 use crate::spec::Scheme;
 use crate::units::{Millis, Tokens};
 
-/// Times that are half again as long as predicted, one with another, follow another law.
+/// Times with a typical error of half the prediction follow another law.
 const MOST_ERROR: f64 = 0.5;
 
-/// Between which values a coefficient lies in 95 of 100 such measurements.
+/// The interval of a coefficient in 95 of 100 such measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// At least, and not below 0.
+    /// Lower end, at least 0.
     pub low: f64,
-    /// At most.
+    /// Upper end.
     pub high: f64,
 }
 
-/// Coefficients, how well they explain the measurements, and what is not known of them.
+/// Coefficients, their errors on the measurements, and their uncertainty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CostFit {
     /// `a`, in ms per squared token.
@@ -28,19 +28,19 @@ pub struct CostFit {
     pub linear_ms_per_token: f64,
     /// `c`, in ms per micro-batch.
     pub fixed_ms: f64,
-    /// Intervals of 95 % for `a`, `b` and `c`, of the points' noise alone: what the law itself leaves out is not in them.
+    /// Intervals of 95 % for `a`, `b` and `c`, from the points' noise alone: the law's own error is not in them.
     pub intervals: [Interval; 3],
-    /// Root mean square of the relative errors, each weighed as in the fit.
+    /// Root mean square of the relative errors, weighted as in the fit.
     pub relative_error: f64,
-    /// Median of the relative errors on points that the coefficients were fitted without; none where too few are left over.
+    /// Median of the relative errors on points that the coefficients were fitted without; none if too few points remain.
     pub held_out_error: Option<f64>,
     /// Measured over predicted time, less 1, by point.
     pub residuals: Vec<f64>,
-    /// Points that agree so little with the rest that they have no say.
+    /// Number of points that agree so little with the rest that their weight is 0.
     pub outliers: usize,
-    /// What the points reached to.
+    /// Range of the points.
     pub range: MeasuredRange,
-    /// Of the coefficients, all as if none were held at 0.
+    /// Covariance of the coefficients, as if none were fixed at 0.
     pub(super) covariance: [[f64; 3]; 3],
     /// Standard errors to each side of an interval.
     pub(super) t: f64,
@@ -57,7 +57,7 @@ impl CostFit {
         Millis(dot(&features(sequences), &self.coefficients()))
     }
 
-    /// Half the interval of 95 % of a micro-batch's mean time, relative to it: what the points' noise leaves open.
+    /// Half the interval of 95 % of a micro-batch's mean time, relative to it, from the points' noise.
     pub fn uncertainty(&self, sequences: &[Tokens]) -> f64 {
         let features = features(sequences);
         let spread = self.covariance.map(|row| dot(&row, &features));

@@ -2,10 +2,10 @@
 
 use super::robust::{Problem, Settled};
 
-/// Each point is left out by itself up to this number; of more, as many groups.
+/// Up to this number of points, each is left out alone; more points are split into as many groups.
 const FOLDS: usize = 32;
 
-/// Median of the relative errors on points left out, none where the others leave more than half of them undetermined.
+/// Median of the relative errors on points left out; none if the other points leave more than half of them undetermined.
 pub(super) fn held_out_error(problem: &Problem, settled: &Settled) -> Option<f64> {
     let folds = problem.points.len().min(FOLDS);
     let mut errors: Vec<f64> = (0..folds).flat_map(|fold| left_out(problem, settled, fold, folds)).collect();

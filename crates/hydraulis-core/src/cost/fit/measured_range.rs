@@ -1,11 +1,11 @@
-//! Where a fit has seen something.
+//! The range of a fit's points.
 
 use serde::{Deserialize, Serialize};
 
 use super::Measurement;
 use crate::units::Tokens;
 
-/// What the measured micro-batches reached to.
+/// The upper ends of the measured micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredRange {
@@ -23,8 +23,8 @@ impl MeasuredRange {
         MeasuredRange { longest_tokens: longest.unwrap_or_default(), micro_batch_tokens: tokens.unwrap_or_default() }
     }
 
-    /// How many times further than the measurements a micro-batch reaches, by its longest sequence or by its tokens; 1 for
-    /// what lies within them. Shorter is never further: below the shortest point `c` decides, which is in all of them.
+    /// The extrapolation factor of a micro-batch, by its longest sequence or by its tokens, relative to the measurements;
+    /// 1 within them. Shorter is never further: below the shortest point `c` decides, which is in all points.
     pub fn beyond(self, longest: Tokens, micro_batch: Tokens) -> f64 {
         let length = longest.as_f64() / self.longest_tokens.as_f64();
         let tokens = micro_batch.as_f64() / self.micro_batch_tokens.as_f64();

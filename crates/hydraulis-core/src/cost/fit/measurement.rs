@@ -1,10 +1,10 @@
-//! What a fit is made from, and what it refuses to be made from.
+//! The measurements of a fit, and their checks.
 
 use crate::error::{FitError, Result};
 use crate::spec::Scheme;
 use crate::units::{Millis, Tokens};
 
-/// Fewer leave no point over to judge three coefficients by.
+/// Fewer points leave none to judge three coefficients by.
 pub(super) const LEAST_POINTS: usize = 4;
 
 /// Times of a fit lie within a few orders of magnitude; beyond these limits its sums would overflow or vanish.
@@ -31,7 +31,7 @@ impl Measurement {
     }
 }
 
-/// Sum of squares, sum, one: what `a`, `b` and `c` are multiplied with.
+/// Sum of squares, sum, one: the factors of `a`, `b` and `c`.
 pub(super) fn features(sequences: &[Tokens]) -> [f64; 3] {
     let squares = sequences.iter().map(|tokens| tokens.as_f64() * tokens.as_f64()).sum();
     [squares, sequences.iter().map(|tokens| tokens.as_f64()).sum(), 1.0]
@@ -61,7 +61,7 @@ pub(super) fn unidentified(points: &[Measurement], scheme: Option<Scheme>) -> Fi
     FitError::Unidentified { of: of(scheme), points: points.len(), totals: totals.len() }
 }
 
-/// Whose cost it is, for messages.
+/// The name of a fitted scheme, for messages.
 pub(super) fn of(scheme: Option<Scheme>) -> String {
     scheme.map(|scheme| format!(" of {scheme}")).unwrap_or_default()
 }

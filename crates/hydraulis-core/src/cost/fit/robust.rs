@@ -1,4 +1,4 @@
-//! The fit of one scheme's points, with or without prior knowledge, in which outliers have no say.
+//! The fit of one scheme's points, with or without prior knowledge, robust against outliers.
 
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -9,36 +9,37 @@ use super::{CostFit, Interval, MeasuredRange, Measurement};
 use crate::linear::{Row, dot, inverse, non_negative};
 use crate::units::count;
 
-/// Three unknowns: as many points determine them.
+/// Number of unknowns, and of points that determine them.
 const UNKNOWNS: usize = 3;
-/// Beginnings that are tried: with a third of outliers each triple is free of them with probability 0.3.
+/// Triples of points evaluated as starting values: with a third of outliers each triple is free of them with probability
+/// 0.3.
 const TRIPLES: usize = 300;
-/// Beginnings that are improved, the best ones.
+/// Number of best starting values that are improved.
 const IMPROVED: usize = 5;
-/// Steps by which each of these is improved (the C-steps of Rousseeuw and Van Driessen 2006).
+/// Steps of improvement of each (the C-steps of Rousseeuw and Van Driessen 2006).
 const STEPS: usize = 3;
-/// Of the weights: 95 % as efficient as least squares where errors are normal (Tukey's biweight).
+/// Constant of the weights: 95 % as efficient as least squares if errors are normal (Tukey's biweight).
 const BIWEIGHT: f64 = 4.685;
-/// From the median of absolute errors to the standard deviation, where errors are normal.
+/// Factor from the median of absolute errors to the standard deviation, if errors are normal.
 const MEDIAN_TO_DEVIATION: f64 = 1.4826;
-/// By how much least squares of `n` points may spread more than those that agree best, times the root of `n - 3`, before
-/// the rest are taken for outliers.
+/// Greatest excess of the spread of least squares of `n` points over that of the points that agree best, times the root of
+/// `n - 3`, before the rest count as outliers.
 const BY_CHANCE: f64 = 5.0;
-/// Two timings of the same work differ by as much: points that agree better than this are not held against the others.
+/// Two timings of the same work differ by as much: points that agree better than this do not count against the others.
 const LEAST_SPREAD: f64 = 0.01;
-/// The spread of timings before anything is known of it.
+/// The prior spread of timings.
 const EXPECTED_SPREAD: f64 = 0.05;
-/// Degrees of freedom of what neighbours tell: as far off as five deviations they have a sixth of their say.
+/// Degrees of freedom of the neighbours' equations: at five deviations their weight is a sixth.
 const TOLD: f64 = 4.0;
-/// Reweighing settles in ten or twenty rounds; a cycle would end here.
+/// Most rounds of reweighting; it settles in ten or twenty rounds, and a cycle would end here.
 const ROUNDS: usize = 100;
 
-/// The points, and what is known beside them, in rows whose errors have variance 1.
+/// The points and the prior knowledge, in rows whose errors have variance 1.
 #[derive(Clone)]
 pub(super) struct Problem {
     pub(super) points: Vec<Point>,
     pub(super) prior: Vec<Row<UNKNOWNS>>,
-    /// Deviation of the relative errors, at least.
+    /// Least deviation of the relative errors.
     pub(super) least_spread: f64,
 }
 
@@ -49,7 +50,7 @@ pub(super) struct Point {
     ms: f64,
 }
 
-/// Where reweighing has settled.
+/// The state after reweighting has settled.
 #[derive(Clone)]
 pub(super) struct Settled {
     pub(super) x: [f64; UNKNOWNS],
@@ -57,15 +58,16 @@ pub(super) struct Settled {
     pub(super) spread: f64,
 }
 
-/// Fits points without prior knowledge; none where they do not identify all coefficients.
+/// Fits points without prior knowledge; none if they do not identify all coefficients.
 pub(super) fn fit_alone(measurements: &[Measurement]) -> Option<CostFit> {
     let problem = Problem::of(measurements, Vec::new());
     problem.fitted(measurements, &problem.beginning()?)
 }
 
-/// Fits points with prior knowledge, which makes up for what they do not identify.
+/// Fits points with prior knowledge, which replaces what they do not identify.
 ///
-/// Errors are taken to spread by at least `usual`: a few points may agree by chance, and would overrule what is known.
+/// Errors are assumed to spread by at least `usual`: a few points may agree by chance, and would outweigh the prior
+/// knowledge.
 pub(super) fn fit_with(measurements: &[Measurement], prior: Vec<Row<UNKNOWNS>>, usual: f64) -> Option<CostFit> {
     let problem = Problem { least_spread: usual.max(LEAST_SPREAD), ..Problem::of(measurements, prior) };
     let by_time: Vec<f64> = problem.points.iter().map(|point| 1.0 / (point.ms * EXPECTED_SPREAD)).collect();
@@ -79,7 +81,7 @@ impl Point {
         self.ms / dot(&self.features, x) - 1.0
     }
 
-    /// Its equation, times `scale`.
+    /// The point's equation, times `scale`.
     fn row(&self, scale: f64) -> Row<UNKNOWNS> {
         Row { features: self.features.map(|feature| feature * scale), target: self.ms * scale }
     }
@@ -91,14 +93,14 @@ impl Problem {
         Problem { points: measurements.iter().map(point).collect(), prior, least_spread: LEAST_SPREAD }
     }
 
-    /// Least squares of points in these scales beside prior knowledge.
+    /// Least squares of points in these scales together with prior knowledge.
     fn solve(&self, scales: &[f64], prior: &[Row<UNKNOWNS>]) -> Option<[f64; UNKNOWNS]> {
         let rows = self.points.iter().zip(scales).map(|(point, &scale)| point.row(scale));
         non_negative(&rows.chain(prior.iter().copied()).collect::<Vec<_>>())
     }
 
-    /// Prior knowledge, each equation weighed by how well it agrees with `x` (as errors of Student's law would be): so good
-    /// points win over neighbours that do other work.
+    /// Prior knowledge, each equation weighted by its agreement with `x` (as if errors followed Student's law): good
+    /// points outweigh neighbours that do other work.
     fn told(&self, x: &[f64; UNKNOWNS]) -> Vec<Row<UNKNOWNS>> {
         let weighed = |row: &Row<UNKNOWNS>| {
             let off = dot(&row.features, x) - row.target;
@@ -107,9 +109,10 @@ impl Problem {
         self.prior.iter().map(weighed).collect()
     }
 
-    /// Least squares where these show no outliers, else where at least half of the points agree best.
+    /// Least squares if its errors show no outliers, otherwise the solution on which at least half of the points agree
+    /// best.
     ///
-    /// Of few points some always agree by chance: they are believed against the others only if these are far off.
+    /// Some of a few points always agree by chance: they outweigh the others only if these are far off.
     fn beginning(&self) -> Option<Settled> {
         let by_time: Vec<f64> = self.points.iter().map(|point| 1.0 / point.ms).collect();
         let start = self.solve(&by_time, &[])?;
@@ -136,7 +139,7 @@ impl Problem {
         improved.min_by(|one, other| one.0.total_cmp(&other.0)).map_or(plain, |(_, x)| x)
     }
 
-    /// Solutions of three points each: the same ones for the same number of points.
+    /// Solutions of three points each: the same triples for the same number of points.
     fn triples(&self) -> impl Iterator<Item = [f64; UNKNOWNS]> {
         let mut random = Pcg64Mcg::seed_from_u64(0);
         let number = self.points.len() as u64;
@@ -148,7 +151,7 @@ impl Problem {
         .flatten()
     }
 
-    /// How many points must agree.
+    /// Number of points that must agree.
     fn majority(&self) -> usize {
         (self.points.len() + UNKNOWNS).div_ceil(2)
     }
@@ -169,7 +172,7 @@ impl Problem {
         non_negative(&rows)
     }
 
-    /// Deviation of the relative errors, by their median; larger where few points are left over to tell it.
+    /// Deviation of the relative errors, by their median; larger if few points remain to estimate it.
     fn spread(&self, x: &[f64; UNKNOWNS]) -> f64 {
         let mut errors: Vec<f64> = self.points.iter().map(|point| point.error(x).abs()).collect();
         errors.sort_by(f64::total_cmp);
@@ -178,7 +181,7 @@ impl Problem {
         (MEDIAN_TO_DEVIATION * few * errors[errors.len() / 2]).max(self.least_spread)
     }
 
-    /// Weighs and solves in turn until nothing changes.
+    /// Weights and solves in turn until nothing changes.
     pub(super) fn settle(&self, from: &Settled) -> Option<Settled> {
         let mut x = from.x;
         for _ in 0..ROUNDS {
@@ -196,7 +199,7 @@ impl Problem {
         Some(Settled { x, ..*from })
     }
 
-    /// What a relative error is measured in: only beside prior knowledge does it matter.
+    /// The unit of a relative error: it matters only together with prior knowledge.
     fn unit(&self, spread: f64) -> f64 {
         if self.prior.is_empty() { 1.0 } else { spread }
     }
@@ -227,7 +230,7 @@ impl Problem {
         Some(fit)
     }
 
-    /// Of the coefficients, after Huber (1981, section 7.6), and the factor to an interval of 95 %.
+    /// Covariance of the coefficients, after Huber (1981, section 7.6), and the factor to an interval of 95 %.
     fn covariance(&self, settled: &Settled) -> Option<([[f64; UNKNOWNS]; UNKNOWNS], f64)> {
         let number = count(self.points.len());
         let left_over = self.points.len() - UNKNOWNS.min(self.points.len());
@@ -240,7 +243,7 @@ impl Problem {
             slope += if share.abs() < 1.0 { (1.0 - share * share) * (1.0 - 5.0 * share * share) } else { 0.0 };
         }
         let deviation = (influence / count(left_over.max(1))).sqrt() / (slope / number).max(0.1);
-        // Beside prior knowledge a deviation of 0 would leave none of it, and nothing can be inverted.
+        // Together with prior knowledge a deviation of 0 would remove all of it, and the matrix could not be inverted.
         let deviation = if self.prior.is_empty() { deviation } else { deviation.max(self.least_spread) };
         let unit = if self.prior.is_empty() { 1.0 } else { deviation };
         let rows: Vec<_> =
@@ -251,7 +254,7 @@ impl Problem {
     }
 }
 
-/// How much a point counts whose error is so many deviations.
+/// The weight of a point with an error of `deviations` deviations.
 fn weight(deviations: f64) -> f64 {
     let share = deviations / BIWEIGHT;
     let inside = (1.0 - share * share).max(0.0);

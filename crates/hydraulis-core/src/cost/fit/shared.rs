@@ -1,13 +1,13 @@
-//! Several schemes of one model, fitted together.
+//! Fits several schemes of one model together.
 //!
-//! However a model is cut, the work is the same, but for what is computed again. So `a` and `b` times all ranks of a replica
-//! change little from scheme to scheme, and `c`, which is the overhead of a stage's layers, little times its stages. Two schemes
-//! that differ in pp alone differ least, and each doubling of tp or cp, which cut the matrices smaller and add communication,
-//! lets them differ more, as another kind of checkpointing does. That is what a scheme's neighbours tell of it, as one more
-//! equation for each coefficient. Where a scheme's own points identify a coefficient they outweigh it: the data win. Where too
-//! few lengths fitted into memory, they cannot.
+//! However a model is cut, its work is the same, except for recomputation. Therefore `a` and `b` times all ranks of a
+//! replica change little from scheme to scheme, and `c`, the overhead of a stage's layers, changes little times its
+//! stages. Two schemes that differ in pp alone differ least. Each doubling of tp or cp, which cut the matrices smaller and
+//! add communication, allows a greater difference, as another kind of checkpointing does. A scheme's neighbours give one
+//! more such equation for each coefficient. If a scheme's own points identify a coefficient they outweigh this equation:
+//! the data win. If too few lengths fitted into memory, they cannot.
 //!
-//! How far schemes differ is taken from the shipped tables (`docs/cost-model.md`), generously.
+//! The difference between schemes is taken from the shipped tables (`docs/cost-model.md`), generously.
 
 use super::student::NORMAL;
 use super::{CostFit, Measurement, measurement, robust};
@@ -19,12 +19,12 @@ use crate::units::count;
 
 /// Relative deviation of `a`, `b` and `c` between schemes that differ in pp alone.
 const ALIKE: [f64; 3] = [0.1, 0.1, 0.3];
-/// What each doubling of tp or cp adds to that, and so does another kind of checkpointing.
+/// Deviation added by each doubling of tp or cp, and by another kind of checkpointing.
 const PER_DOUBLING: [f64; 3] = [0.15, 0.25, 0.3];
-/// No timings agree better.
+/// Least error of timings.
 const LEAST_ERROR: f64 = 1e-6;
 
-/// The coefficients of several schemes of one model, each from its own measurements and, where these leave them open, from
+/// The coefficients of several schemes of one model, each from its own measurements and, if these leave them open, from
 /// those of the others.
 pub fn fit_schemes(measured: &[(Scheme, Vec<Measurement>)]) -> Result<Vec<CostFit>> {
     for (scheme, points) in measured {
@@ -48,14 +48,14 @@ pub fn fit_schemes(measured: &[(Scheme, Vec<Measurement>)]) -> Result<Vec<CostFi
     fitted.collect()
 }
 
-/// The median of what the schemes' points differ from their fits by: one machine timed them all.
+/// The median of the schemes' errors from their fits: one machine timed them all.
 fn usual_error(alone: &[Option<CostFit>]) -> f64 {
     let mut errors: Vec<f64> = alone.iter().flatten().map(|fit| fit.relative_error).collect();
     errors.sort_by(f64::total_cmp);
     errors.get(errors.len() / 2).copied().unwrap_or_default()
 }
 
-/// A scheme's coefficients as work of the whole replica, and how far off each may be.
+/// A scheme's coefficients as work of the whole replica, and the deviation of each.
 struct Work {
     scheme: Scheme,
     value: [f64; 3],
@@ -65,10 +65,10 @@ struct Work {
 impl Work {
     /// Points that agree better than those of most schemes do so by chance.
     ///
-    /// Deviations are those of normal laws with the fit's intervals. The intervals of few points are Student's, so these are
-    /// wider than the fit's own deviations, which few points tell badly. By the fit's own the time of the fullest micro-batch
-    /// would be off by 1.4 instead of 1.0 % (4 points each of the 32B table's schemes, 1 % of noise, root mean square; at 3 %
-    /// by 2.8 instead of 2.1 %); of 5 points and more by as much.
+    /// Deviations are those of normal laws with the fit's intervals. The intervals of few points are Student's, so these
+    /// deviations are wider than the fit's own, which few points estimate badly. With the fit's own deviations the time of
+    /// the fullest micro-batch would be off by 1.4 instead of 1.0 % (4 points each of the 32B table's schemes, 1 % of
+    /// noise, root mean square; at 3 % by 2.8 instead of 2.1 %); of 5 points and more by as much.
     fn of(scheme: Scheme, fit: &CostFit, usual: f64) -> Work {
         let by_chance = (usual / fit.relative_error.max(LEAST_ERROR)).max(1.0);
         let shares = shares(scheme);
@@ -82,19 +82,19 @@ impl Work {
     }
 }
 
-/// What a coefficient is multiplied with to be that of the whole replica, were nothing computed again.
+/// Factors from the coefficients to those of the whole replica without recomputation.
 fn shares(scheme: Scheme) -> [f64; 3] {
     let again = Recomputation::of(scheme.layer_plan());
     let ranks = count(scheme.ranks());
     [ranks / again.attention, ranks / again.matrices, count(scheme.stages()) / again.matrices]
 }
 
-/// What the neighbours tell of each coefficient.
+/// The equations that the neighbours give for each coefficient.
 fn prior(scheme: Scheme, neighbours: &[&Work]) -> Vec<Row<3>> {
     (0..3).filter_map(|coefficient| told(scheme, neighbours, coefficient)).collect()
 }
 
-/// One coefficient's equation; none where no neighbour knows anything.
+/// One coefficient's equation; none if no neighbour determines it.
 fn told(scheme: Scheme, neighbours: &[&Work], coefficient: usize) -> Option<Row<3>> {
     let usual = usual(neighbours, coefficient)?;
     let (mut weights, mut sum, mut nearest) = (0.0, 0.0, f64::INFINITY);
@@ -116,7 +116,7 @@ fn told(scheme: Scheme, neighbours: &[&Work], coefficient: usize) -> Option<Row<
     Some(Row { features, target: sum / weights / deviation })
 }
 
-/// The weighted median of the neighbours' values: the unit of what they may differ by.
+/// The weighted median of the neighbours' values: the unit of their differences.
 fn usual(neighbours: &[&Work], coefficient: usize) -> Option<f64> {
     let weight = |work: &Work| {
         let relative = work.deviation[coefficient] / work.value[coefficient].max(f64::MIN_POSITIVE);
@@ -133,7 +133,7 @@ fn usual(neighbours: &[&Work], coefficient: usize) -> Option<f64> {
     middle.map(|(value, _)| value).filter(|&value| value > 0.0 && value.is_finite())
 }
 
-/// How many times tp and cp double from the one to the other; parts of a doubling count whole, and so does another kind of
+/// The doublings of tp and cp between two schemes; parts of a doubling count whole, and so does another kind of
 /// checkpointing.
 fn doublings(one: Scheme, other: Scheme) -> f64 {
     let between = |left: u16, right: u16| {

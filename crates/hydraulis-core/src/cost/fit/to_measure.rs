@@ -1,20 +1,21 @@
-//! Which micro-batches tell most about a scheme's coefficients.
+//! Chooses the micro-batches that determine a scheme's coefficients best.
 
 use super::measurement::features;
 use crate::linear::{Row, inverse};
 use crate::units::{Tokens, count};
 
-/// Sequences of one micro-batch: more of them are as their sum is.
+/// Most sequences of one micro-batch: more of them give the same equation as their sum.
 const MOST_SEQUENCES: u64 = 16;
-/// Lengths that are looked at, each half of the one before.
+/// Number of lengths considered, each half of the one before.
 const LENGTHS: u32 = 7;
 
-/// `number` micro-batches of at most `tokens` tokens, of sequences up to `longest`, that leave the three coefficients least
-/// open together; fewer where there are not as many.
+/// `number` micro-batches of at most `tokens` tokens, of sequences up to `longest`, that together determine the three
+/// coefficients best; fewer if not as many exist.
 ///
 /// Each next one makes the determinant of the information largest (a D-optimal design: Fedorov 1972), for errors that are
-/// relative, and for coefficients such that `a` and `b` share the time of the longest sequence, and `c` is an eighth of it.
-/// The first is the longest sequence and the second the fullest micro-batch, so that no prediction is beyond the points.
+/// relative, and for coefficients such that `a` and `b` share the time of the longest sequence, and `c` is an eighth of
+/// it. The first is the longest sequence and the second the fullest micro-batch, so that no prediction is beyond the
+/// points.
 pub fn micro_batches_to_measure(longest: Tokens, tokens: Tokens, number: usize) -> Vec<Vec<Tokens>> {
     let longest = longest.min(tokens);
     let mut left = candidates(longest, tokens);
@@ -33,7 +34,7 @@ pub fn micro_batches_to_measure(longest: Tokens, tokens: Tokens, number: usize) 
     chosen
 }
 
-/// Sequences of one length alone, in packs of two, four and so on, and as many as there is room for.
+/// Sequences of one length: alone, in packs of two, four and so on, and as many as fit.
 fn candidates(longest: Tokens, tokens: Tokens) -> Vec<Vec<Tokens>> {
     let mut mixes: Vec<Vec<Tokens>> = Vec::new();
     for halvings in 0..LENGTHS {
@@ -50,7 +51,7 @@ fn candidates(longest: Tokens, tokens: Tokens) -> Vec<Vec<Tokens>> {
     mixes
 }
 
-/// A point's equation, relative to its time under the supposed coefficients.
+/// A point's equation, relative to its time under the assumed coefficients.
 fn row(mix: &[Tokens], longest: Tokens) -> Row<3> {
     let longest = longest.as_f64();
     let [squares, tokens, one] = features(mix);
@@ -59,7 +60,7 @@ fn row(mix: &[Tokens], longest: Tokens) -> Row<3> {
     Row { features: features.map(|feature| feature / time), target: 1.0 }
 }
 
-/// So little knowledge to begin with that it decides nothing but what comes before three points are there.
+/// Prior knowledge so weak that it only decides before three points exist.
 fn vague() -> Vec<Row<3>> {
     [0, 1, 2]
         .map(|j| [0, 1, 2].map(|k| if j == k { 1e-2 } else { 0.0 }))
@@ -67,7 +68,7 @@ fn vague() -> Vec<Row<3>> {
         .into()
 }
 
-/// What a point adds to the determinant of the information: the variance of its prediction (matrix determinant lemma).
+/// A point's factor on the determinant of the information: the variance of its prediction (matrix determinant lemma).
 fn gain(rows: &[Row<3>], new: Row<3>) -> f64 {
     let Some(covariance) = inverse(rows) else { return 0.0 };
     let spread =
@@ -75,7 +76,7 @@ fn gain(rows: &[Row<3>], new: Row<3>) -> f64 {
     spread.iter().zip(&new.features).map(|(left, right)| left * right).sum()
 }
 
-/// The first of those with the greatest value.
+/// The first micro-batch of the greatest value.
 fn place_of_most(mixes: &[Vec<Tokens>], value: impl Fn(&[Tokens]) -> f64) -> usize {
     let values: Vec<f64> = mixes.iter().map(|mix| value(mix)).collect();
     (0..mixes.len()).rev().max_by(|&one, &other| values[one].total_cmp(&values[other])).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What a stage of a scheme takes of a rank's memory.
+//! The memory that a stage of a scheme takes on a rank.
 
 use std::cmp::Reverse;
 
@@ -7,32 +7,32 @@ use crate::cost::{CostProfile, PerStage, RankMemory, RankPool};
 use crate::spec::{Cluster, home_scheme};
 use crate::units::{Tokens, count, whole};
 
-/// Bytes of a rank of one stage: before its first token, and for each.
+/// Bytes of a rank of one stage: before its first token, and per token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StageMemory {
-    /// Without activations.
+    /// Memory without activations.
     pub(crate) empty: RankMemory,
-    /// For each token of a micro-batch, while it holds `in_flight` such micro-batches.
+    /// Bytes per token of a micro-batch, while the rank holds `in_flight` such micro-batches.
     per_token: f64,
     in_flight: u16,
 }
 
 impl StageMemory {
-    /// The memory while it holds `tokens`, of one micro-batch or of several.
+    /// The memory while the rank holds `tokens` tokens, of one micro-batch or of several.
     pub(crate) fn holding(&self, tokens: Tokens) -> RankMemory {
         let activations = tokens.as_f64() * self.per_token / f64::from(self.in_flight);
         RankMemory { activations, ..self.empty }
     }
 
-    /// Most tokens of each of the micro-batches in flight.
+    /// Most tokens of each micro-batch in flight.
     pub(crate) fn cap(&self, profile: &CostProfile, pool: RankPool) -> Tokens {
         self.cap_among(profile, pool, self.in_flight)
     }
 
-    /// Most tokens of each of `micro_batches` that are held at once.
+    /// Most tokens of each of `micro_batches` held at once.
     pub(crate) fn cap_among(&self, profile: &CostProfile, pool: RankPool, micro_batches: u16) -> Tokens {
         let free = count(pool.memory_bytes) - self.empty.total();
-        // Exactly 1 for as many as are in flight.
+        // Exactly 1 for the number in flight.
         let share = f64::from(micro_batches) / f64::from(self.in_flight);
         let tokens = whole(free / (self.per_token * share));
         Tokens(tokens - tokens % profile.memory.token_multiple)
@@ -42,7 +42,7 @@ impl StageMemory {
 impl CostProfile {
     /// A scheme's stages on a cluster.
     ///
-    /// A number of bytes per token is of the fullest stage, which has `pp` micro-batches in flight.
+    /// A single figure of bytes per token is the fullest stage's, which has `pp` micro-batches in flight.
     pub(crate) fn stage_memory(&self, entry: &SchemeProfile, cluster: Cluster) -> impl Iterator<Item = StageMemory> {
         let home = self.home_of_ranks(entry, cluster);
         let of_stage = move |stage: u16| StageMemory {
@@ -61,7 +61,8 @@ impl CostProfile {
         (0..entry.scheme.pp()).map(of_stage)
     }
 
-    /// The home state of a rank of each stage: its share of the stage's where all live with their holders, else of all.
+    /// The optimizer state of a rank of each stage: its share of the stage's state if all owners hold their elements,
+    /// otherwise of the whole state.
     fn home_of_ranks(&self, entry: &SchemeProfile, cluster: Cluster) -> Vec<f64> {
         let (stages, gpus) = (entry.scheme.stages(), f64::from(cluster.gpus()));
         match &entry.stage_home_bytes {
@@ -72,7 +73,8 @@ impl CostProfile {
         }
     }
 
-    /// The stage that admits the fewest tokens on ranks of the pool; among those that admit none, the one that lacks most.
+    /// The stage that admits the fewest tokens on ranks of the pool; among stages that admit none, the one that lacks
+    /// most.
     pub(crate) fn fullest_stage(&self, entry: &SchemeProfile, cluster: Cluster, pool: RankPool) -> StageMemory {
         let fullness = |stage: &StageMemory| (stage.cap(self, pool), Reverse(whole(stage.empty.total())));
         self.stage_memory(entry, cluster).min_by_key(fullness).expect("a scheme has at least one stage")

@@ -1,23 +1,23 @@
-//! What consecutive micro-batches of a replica may hold together.
+//! The in-flight limit: most tokens of consecutive micro-batches of a replica.
 
 use crate::units::{Tokens, count};
 
-/// Any so many consecutive micro-batches of a replica, or all if they are fewer, hold at most so many tokens.
+/// Any `micro_batches` consecutive micro-batches of a replica, or all if they are fewer, hold at most `tokens` tokens.
 ///
-/// Between micro-batches that do not fit into one window empty ones may stand, which cost time and hold nothing: so a
-/// replica can run any set of sequences each of which it admits. Fewer than a window's number of them in a row are
-/// enough, and none at the ends.
+/// Empty micro-batches, which cost time and hold nothing, may separate micro-batches that do not fit together: a replica
+/// can therefore run any set of sequences each of which it admits. Fewer than `micro_batches` of them in a row are enough,
+/// and none at the ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryWindow {
-    /// Consecutive micro-batches, at least one.
+    /// Number of consecutive micro-batches, at least one.
     pub micro_batches: usize,
-    /// Most tokens of them.
+    /// Most tokens of these together.
     pub tokens: Tokens,
 }
 
 impl MemoryWindow {
-    /// The micro-batches of these tokens in this order, by their places in it, with an empty one (none) wherever the next
-    /// does not fit yet. Each holds at most the window's tokens.
+    /// The micro-batches of these tokens in this order, by their indices, with an empty one (none) wherever the next does
+    /// not fit yet. Each holds at most the limit's tokens.
     pub fn spaced(self, tokens: &[Tokens]) -> Vec<Option<usize>> {
         let mut places: Vec<Option<usize>> = Vec::with_capacity(tokens.len());
         for (next, &own) in tokens.iter().enumerate() {
@@ -29,7 +29,7 @@ impl MemoryWindow {
         places
     }
 
-    /// What stands in one window with the next micro-batch.
+    /// Tokens that count together with the next micro-batch.
     fn held_before_next(self, places: &[Option<usize>], tokens: &[Tokens]) -> Tokens {
         places.iter().rev().take(self.micro_batches - 1).flatten().map(|&place| tokens[place]).sum()
     }
@@ -39,12 +39,12 @@ impl MemoryWindow {
         count(self.windows(micro_batches)) * self.tokens.as_f64()
     }
 
-    /// Windows that so many micro-batches fall into.
+    /// Number of full or partial windows in `micro_batches` micro-batches.
     pub fn windows(self, micro_batches: usize) -> usize {
         micro_batches.div_ceil(self.micro_batches)
     }
 
-    /// Most micro-batches of so many sequences, empty ones included.
+    /// Most micro-batches of this number of sequences, empty ones included.
     pub fn most_micro_batches(self, sequences: usize) -> usize {
         let between = sequences.saturating_sub(1).saturating_mul(self.micro_batches);
         if sequences == 0 { 0 } else { between.saturating_add(1) }

@@ -1,4 +1,4 @@
-//! The cost profile document: one model on one kind of cluster, with where its numbers come from.
+//! The cost profile document: one model on one kind of cluster, with the source of its numbers.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,33 +20,32 @@ pub(crate) const FORMAT: &str = "hydraulis.cost-profile/1";
 #[serde(try_from = "ProfileDocument")]
 pub struct CostProfile {
     pub(crate) format: String,
-    /// What the profile is called in messages.
+    /// Name of the profile in messages.
     pub name: String,
-    /// Where its numbers come from.
+    /// Source of its numbers.
     pub source: String,
-    /// What it was measured on.
+    /// Hardware of the measurements.
     pub hardware: Hardware,
-    /// Of which model; training refuses the profile of another. None where nobody says.
+    /// Measured model; training refuses the profile of another model. None if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelShape>,
-    /// What it computed in; training refuses another type. None where nobody says.
+    /// Type in which the model computed; training refuses another type. None if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Dtype>,
-    /// The kernel that it computed attention with, in words; a resumed run that takes another measures anew. None where nobody
-    /// says.
+    /// Attention kernel of the measurements, in words; a resumed run with another kernel measures again. None if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<String>,
-    /// What memory holds, but for what depends on the scheme.
+    /// Memory figures that do not depend on the scheme.
     pub memory: Memory,
-    /// The schemes that were measured.
+    /// The measured schemes.
     pub schemes: Vec<SchemeProfile>,
-    /// Schemes that were left out, and why.
+    /// Schemes that were left out, with reasons.
     pub excluded: Vec<Excluded>,
     /// Strategies to choose from when the caller names none.
     pub strategies: Vec<StrategyList>,
 }
 
-/// What a profile was measured on.
+/// The hardware of a profile's measurements.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hardware {
@@ -56,19 +55,19 @@ pub struct Hardware {
     pub gpus_per_node: u32,
     /// Bytes of a device that the process may use.
     pub memory_bytes: u64,
-    /// What was measured of its links; empty where nothing was.
+    /// Measurements of its links; empty if none was made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<MeasuredLink>,
 }
 
-/// What memory holds whatever the scheme.
+/// The memory figures that hold under every scheme.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
     /// Margin, context and buffers of a rank.
     pub reserved_bytes: u64,
-    /// Master parameters and optimizer state of the whole model; every rank holds an equal share, but where a run's only scheme
-    /// has `stage_home_bytes`.
+    /// Master parameters and optimizer state of the whole model; every rank holds an equal share, unless a run's only
+    /// scheme has `stage_home_bytes`.
     pub home_bytes: u64,
     /// A micro-batch's limit is a multiple of this many tokens.
     pub token_multiple: u64,
@@ -80,7 +79,7 @@ pub struct Memory {
 pub struct SchemeProfile {
     /// The scheme.
     pub scheme: Scheme,
-    /// The kind of context parallelism that was measured; given where cp is above 1, and only there.
+    /// The kind of context parallelism that was measured; present only if cp is above 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<ContextKind>,
     /// Milliseconds per squared token of one sequence, on one stage, forward and backward.
@@ -89,24 +88,25 @@ pub struct SchemeProfile {
     pub linear_ms_per_token: f64,
     /// Milliseconds per micro-batch.
     pub fixed_ms: f64,
-    /// The forward pass's share of a micro-batch's time, without what the backward pass computes again.
+    /// The forward pass's share of a micro-batch's time, without recomputation in the backward pass.
     pub forward_share: f64,
-    /// Bytes of a stage's parameters and gradients, and what else a rank needs of its stage whatever the tokens.
+    /// Bytes of a stage's parameters and gradients, and all other memory of the stage's ranks that does not depend on
+    /// tokens.
     pub held_bytes: PerStage<u64>,
-    /// Bytes of the home state of each stage's parameters, which live with its ranks if the scheme is a run's only one; where it
-    /// is left out, home is taken to be even.
+    /// Bytes of the optimizer state of each stage's parameters, which the stage's ranks own if the scheme is a run's only
+    /// one; if absent, the state is assumed even.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage_home_bytes: Option<Vec<u64>>,
-    /// Bytes of a stage's activations per token of a micro-batch: what a rank holds at its worst moment, shared out over all
-    /// tokens of a micro-batch, those of its other context ranks too.
+    /// Bytes of a stage's activations per token of a micro-batch: a rank's peak, divided by all tokens of the micro-batch,
+    /// including those of its other context ranks.
     pub activation_bytes_per_token: PerStage<f64>,
-    /// Time of each stage relative to the coefficients; all 1 when left out.
+    /// Time of each stage relative to the coefficients; all 1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage_multipliers: Option<Vec<f64>>,
-    /// Layers of each stage; shared out by cost when left out.
+    /// Layers of each stage; split by cost if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage_layers: Option<Vec<u32>>,
-    /// How well the coefficients explain what was measured; none where that is not known.
+    /// Errors of the coefficients on the measurements; none if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fit: Option<FitQuality>,
 }
@@ -126,25 +126,25 @@ impl SchemeProfile {
     }
 }
 
-/// How far the coefficients of a scheme can be trusted.
+/// The quality of a scheme's coefficients.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FitQuality {
-    /// Micro-batches that were timed.
+    /// Number of timed micro-batches.
     pub points: usize,
-    /// Those among them that agreed so little with the rest that they had no say.
+    /// Number of those that agreed so little with the rest that their weight was 0.
     pub outliers: usize,
     /// Root mean square of the relative errors.
     pub relative_error: f64,
-    /// Median of the relative errors on points left out of the fit; none where too few were measured.
+    /// Median of the relative errors on points left out of the fit; none if too few were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_out_error: Option<f64>,
-    /// How far the points reached; a prediction beyond is a guess.
+    /// Range of the points; a prediction beyond it is an extrapolation.
     pub range: MeasuredRange,
 }
 
 impl FitQuality {
-    /// Of a fit.
+    /// The quality of a fit.
     pub fn of(fit: &CostFit) -> FitQuality {
         FitQuality {
             points: fit.residuals.len(),
@@ -160,7 +160,7 @@ impl FitQuality {
         serde_json::to_string(self).expect("a fit's quality is numbers alone")
     }
 
-    /// The error to expect of a prediction within the range.
+    /// The expected relative error of a prediction within the range.
     pub fn error(&self) -> f64 {
         self.held_out_error.unwrap_or(self.relative_error)
     }
@@ -172,7 +172,7 @@ impl FitQuality {
 pub struct Excluded {
     /// The scheme.
     pub scheme: Scheme,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -205,7 +205,7 @@ impl CostProfile {
         self.check().map(|()| self)
     }
 
-    /// A profile of nothing, for whoever fills in the rest.
+    /// A profile without content, for callers that fill in the rest.
     pub(crate) fn empty() -> CostProfile {
         CostProfile {
             format: FORMAT.into(),
@@ -227,7 +227,7 @@ impl CostProfile {
         serde_json::to_string_pretty(self).expect("a profile holds numbers, texts and lists alone")
     }
 
-    /// The schemes that it knows, for any of which a run by it is laid out.
+    /// The schemes of the profile, for all of which a run's layout is built.
     pub fn every_scheme(&self) -> Vec<Scheme> {
         self.schemes.iter().map(|entry| entry.scheme).collect()
     }
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(mended(|_| ()).unwrap(), profile);
     }
 
-    /// So nobody gets one that is unchecked, as a part of another document either.
+    /// An unchecked profile cannot be read, even as a part of another document.
     #[test]
     fn whoever_reads_it_has_it_checked() {
         let text = preset("llama-32b-a800").unwrap().to_json();

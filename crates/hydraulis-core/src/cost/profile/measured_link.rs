@@ -1,4 +1,4 @@
-//! What was measured of the links between ranks.
+//! Measurements of the links between ranks.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,13 +6,13 @@ use crate::cost::CostProfile;
 use crate::error::Result;
 use crate::spec::{Cluster, LinkRates};
 
-/// One kind of exchange among so many ranks: `latency_ms + bytes / gigabytes_per_s / 1e6` milliseconds.
+/// One kind of exchange among `ranks` ranks: `latency_ms + bytes / gigabytes_per_s / 1e6` milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredLink {
-    /// What was exchanged.
+    /// Kind of exchange.
     pub operation: LinkOperation,
-    /// Ranks that took part, the first of the cluster.
+    /// Number of ranks that took part, the first of the cluster.
     pub ranks: u32,
     /// Time of the smallest exchange.
     pub latency_ms: f64,
@@ -24,32 +24,33 @@ pub struct MeasuredLink {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkOperation {
-    /// Each rank of the first half gives its buffer to the one in its place in the second half, as the ranks of neighbouring
-    /// stages do.
+    /// Each rank of the first half sends its buffer to the rank at the same index in the second half, as the ranks of
+    /// neighbouring stages do.
     Send,
-    /// Each rank has a share of its buffer for each other one, as transfers do.
+    /// Each rank sends a share of its buffer to each other one, as transfers do.
     AllToAll,
 }
 
 impl CostProfile {
-    /// What the widest message was measured to take whose sender and receiver are in one node.
+    /// The measurement of the widest send with sender and receiver in one node.
     pub fn send_inside(&self) -> Option<&MeasuredLink> {
         self.widest_send(|half, node| 2 * half <= node)
     }
 
-    /// The same where all senders are in other nodes than their receivers; each node then has as many senders as ranks.
+    /// The measurement of the widest send with all senders in other nodes than their receivers; each node then has as many
+    /// senders as ranks.
     pub fn send_between(&self) -> Option<&MeasuredLink> {
         self.widest_send(u32::is_multiple_of)
     }
 
-    /// Rates of a cluster's links by the all-to-all exchanges that were measured: transfers are such.
+    /// Rates of a cluster's links by the measured all-to-all exchanges: transfers are of this kind.
     ///
-    /// Of `n` ranks that exchange at `r` bytes of their own buffers a second, each sends `(n - 1) / n` of it; where nodes have
-    /// `g` of them, a node's links carry `g r (n - g) / n`. A message takes the latency of the widest exchange over its `n - 1`
-    /// messages. Nodes of one GPU have no links inside: those between them stand for these too.
+    /// Of `n` ranks that exchange at `r` bytes of their own buffers a second, each sends `(n - 1) / n` of it; with `g`
+    /// ranks per node, a node's links carry `g r (n - g) / n`. A message takes the latency of the widest exchange over its
+    /// `n - 1` messages. Nodes of one GPU have no links inside: those between nodes stand for these too.
     ///
-    /// None where no exchange was measured, or none between nodes and the cluster has several. Refused with `link_rate` where
-    /// the rates are beyond the limits.
+    /// None if no exchange was measured, or none between nodes and the cluster has several nodes. Refused with `link_rate`
+    /// if the rates are beyond the limits.
     pub fn exchange_rates(&self, cluster: Cluster) -> Result<Option<LinkRates>> {
         let node = self.hardware.gpus_per_node;
         let Some(widest) = self.widest(LinkOperation::AllToAll, |_| true) else { return Ok(None) };
@@ -75,7 +76,7 @@ impl CostProfile {
         self.widest(LinkOperation::Send, |ranks| is_meant(ranks / 2, node))
     }
 
-    /// The exchange of most ranks, of those whose ranks are meant.
+    /// The exchange of most ranks, among those whose ranks pass `is_meant`.
     fn widest(&self, operation: LinkOperation, is_meant: impl Fn(u32) -> bool) -> Option<&MeasuredLink> {
         let links = self.hardware.links.iter();
         let of_kind = links.filter(|link| link.operation == operation && link.ranks >= 2);

@@ -1,4 +1,4 @@
-//! The cost profile: a document of measured or predicted costs, its checks, and those that are shipped.
+//! The cost profile: a document of measured or predicted costs, its checks, and the shipped profiles.
 
 mod check;
 mod cost_profile;

@@ -5,8 +5,8 @@ use crate::error::{ProfileError, Result};
 
 /// Name and JSON text of each shipped profile.
 ///
-/// The figures are the measured tables of the Hydraulis paper's artifact, restated in this project's format
-/// with their units and source; two of the 32B table's fits are left out, and the document says why.
+/// The figures are the measured tables of the Hydraulis paper's artifact, restated in this project's format with their
+/// units and source; two of the 32B table's fits are left out, and the document says why.
 pub const PRESETS: [(&str, &str); 4] = [
     ("llama-7b-a800", include_str!("presets/llama-7b-a800.json")),
     ("llama-13b-a800", include_str!("presets/llama-13b-a800.json")),
