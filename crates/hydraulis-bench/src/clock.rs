@@ -1,17 +1,17 @@
-//! The clock that planning is measured with.
+//! The clock for planning times.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// CPU time that the calling thread has used: what a quiet machine would show, however busy this one is.
+/// CPU time of the calling thread: the time on a quiet machine, however busy this one is.
 fn thread_cpu() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     let (seconds, nanoseconds) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
     Duration::from_secs(seconds.unwrap_or_default()) + Duration::from_nanos(nanoseconds.unwrap_or_default())
 }
 
-/// What `work` gives, and the milliseconds of CPU time that it took on this thread.
+/// The result of `work`, and its CPU time on this thread in ms.
 pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let start = thread_cpu();
     let done = work();

@@ -1,4 +1,4 @@
-//! Everything the comparison can refuse, each with a stable code.
+//! The errors of the comparison, each with a stable code.
 
 use hydraulis_core::{Error as CoreError, Tokens, codes};
 use thiserror::Error;
@@ -7,49 +7,49 @@ use thiserror::Error;
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum Error {
-    /// What the core refuses.
+    /// An error of the core.
     #[error(transparent)]
     Core(#[from] CoreError),
-    /// What the core refuses in one batch of many.
+    /// An error of the core in one batch of many.
     #[error("batch {batch}: {error}")]
     Batch {
-        /// Place of the batch in the workload.
+        /// Index of the batch in the workload.
         batch: usize,
-        /// What is wrong with it.
+        /// The fault of the text.
         error: CoreError,
     },
     /// A file that cannot be read.
     #[error("file '{path}' cannot be read ({why}): give the path of a readable text file")]
     FileUnreadable {
-        /// The path given.
+        /// Path of the output.
         path: String,
-        /// What the system says.
+        /// Message of the operating system.
         why: String,
     },
     /// Records that cannot be written.
     #[error("'{path}' cannot be written ({why}): give a path in an existing folder, or - for standard output")]
     OutputUnwritable {
-        /// The path given.
+        /// Path of the output.
         path: String,
-        /// What the system says.
+        /// Message of the operating system.
         why: String,
     },
     /// A line that is no length.
     #[error("file '{path}', line {line} is '{text}': a length is a whole number from 1; mend the line or leave it out")]
     LengthsFile {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The line, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What stands there.
+        /// Text of the line.
         text: String,
     },
     /// A file that is no array of arrays of lengths.
     #[error("file '{path}': {why}; it must be a JSON array with an array of lengths for each batch")]
     BatchesFile {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What is wrong.
+        /// The reader's message.
         why: String,
     },
     /// Text that is no distribution.
@@ -57,9 +57,9 @@ pub enum Error {
         "'{text}' is no distribution ({why}): write lognormal:MU,SIGMA,MAX with finite MU, SIGMA from 0 and a whole MAX from 1"
     )]
     Distribution {
-        /// What was given.
+        /// The given text.
         text: String,
-        /// What is wrong with it.
+        /// The fault of the text.
         why: &'static str,
     },
     /// A file with too few lengths.
@@ -67,20 +67,20 @@ pub enum Error {
         "the lengths fill {batches} batches of {tokens} tokens, {count} were asked: lower --count or --tokens-per-batch"
     )]
     TooFewLengths {
-        /// Whole batches there are.
+        /// Number of whole batches in the file.
         batches: usize,
-        /// Tokens of a batch.
+        /// Least tokens of a batch.
         tokens: u64,
-        /// Batches asked.
+        /// Number of requested batches.
         count: usize,
     },
-    /// A workload of no batch, or of empty ones.
+    /// A workload without batches, or with an empty batch.
     #[error("the workload is empty: give at least one batch, and at least one token per batch")]
     WorkloadEmpty,
-    /// A seed for lengths that are not drawn.
+    /// A seed for lengths from a file.
     #[error("--seed goes with lengths that are drawn; those of '{path}' are taken in the file's order: leave it out")]
     SeedUnused {
-        /// The file.
+        /// Path of the file.
         path: String,
     },
     /// A plan that breaks a promise.
@@ -88,15 +88,15 @@ pub enum Error {
     PlanBroken {
         /// The checker's code.
         code: &'static str,
-        /// Where.
+        /// The checker's detail.
         detail: String,
     },
-    /// A window that breaks a promise.
+    /// A lookahead plan that breaks a promise.
     #[error("a planned window breaks a promise ({code}): {detail}; this is a fault of the planner")]
     WindowBroken {
         /// The checker's code.
         code: &'static str,
-        /// Where.
+        /// The checker's detail.
         detail: String,
     },
     /// A step of the dynamic program's grid is outside its range.
@@ -114,11 +114,11 @@ pub enum Error {
         "no strategy of equal replicas admits {tokens} tokens, the longest of the workload; the limit is {limit}: leave out {name}, or cut the sequences with --longest"
     )]
     NoStatic {
-        /// The baseline that needs one.
+        /// The baseline that needs equal replicas.
         name: &'static str,
-        /// The longest sequence.
+        /// Tokens of the longest sequence.
         tokens: Tokens,
-        /// The longest that some equal replicas admit.
+        /// Most tokens of a sequence that some equal replicas admit.
         limit: Tokens,
     },
     /// A sequence that no strategy of a planner under test admits.
@@ -126,15 +126,15 @@ pub enum Error {
         "batch {batch}, sequence {sequence} has {tokens} tokens, the longest that {name} admits is {limit}: give it wider strategies, leave it out, or cut the sequences with --longest"
     )]
     NotAdmitted {
-        /// Place of the batch in the workload.
+        /// Index of the batch in the workload.
         batch: usize,
-        /// Position in the batch.
+        /// Index of the sequence in the batch.
         sequence: usize,
-        /// Its tokens.
+        /// Tokens of the sequence.
         tokens: Tokens,
         /// The planner under test.
         name: &'static str,
-        /// The longest that it admits.
+        /// Most tokens of a sequence that it admits.
         limit: Tokens,
     },
 }

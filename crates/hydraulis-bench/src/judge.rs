@@ -1,10 +1,10 @@
-//! One judge for all: the core's simulated time and the core's checker.
+//! One judge for all methods: the core's simulated time and the core's checker.
 //!
-//! A baseline's decision is written into the frame of a plan that the core makes for the same strategy, so that
-//! the core's checker judges it whole: each sequence once, caps, ranks, times, schedules. That frame bears the
-//! core's lower bound for the strategy, which was never meant for the baseline: a baseline below it would prove the
-//! bound wrong. Where transfers count, its replicas without a pipeline run in the order that hides most of them, as the
-//! core's do: it changes nothing else. Only that phases share out the sequences of a batch is checked here, since no plan has phases.
+//! A baseline's decision is written into the frame of a plan that the core creates for the same strategy, so that the core's
+//! checker judges it whole: each sequence once, caps, ranks, times, schedules. The frame has the core's lower bound for the
+//! strategy, which does not depend on the baseline: a baseline below it would prove the bound wrong. With a link, its
+//! replicas without a pipeline run in the order that overlaps most transfers, as the core's do; nothing else changes.
+//! One check is made here, since no plan has phases: that the phases contain each sequence of the batch once.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -31,23 +31,23 @@ use crate::planner_under_test::Answer;
 pub struct Judge<'a> {
     cost: &'a CostModel,
     link: Option<&'a timing::Link>,
-    /// One planner for each strategy that was met, which makes its frames.
+    /// One planner for each strategy seen, which creates the frames.
     planners: BTreeMap<Strategy, Planner>,
     buffers: MakespanBuffers,
 }
 
-/// What an answer is worth.
+/// The judge's result for an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// The strategy; several that run one after another are joined by `;`.
+    /// The strategy; strategies that run one after another are joined by `;`.
     pub strategy: String,
     /// The simulated time of the iteration.
     pub iteration_ms: Millis,
-    /// What no plan of the planner's scope can beat, and how far above it the iteration is; a baseline has none.
+    /// The lower bound over the planner's strategies, and the gap of the iteration to it; none for a baseline.
     pub bound: Option<(Millis, f64)>,
     /// Number of micro-batches.
     pub micro_batches: usize,
-    /// What transfers add, where they count.
+    /// The transfers' times, with a link.
     pub transfers: Option<Transfers>,
     /// Every promise that is broken.
     pub violations: Vec<Violation>,
@@ -63,7 +63,7 @@ impl Verdict {
 }
 
 impl<'a> Judge<'a> {
-    /// A judge under these costs, and by this link, where transfers count.
+    /// Creates a judge for these costs, and for this link if transfers count.
     pub fn new(cost: &'a CostModel, link: Option<&'a timing::Link>) -> Judge<'a> {
         Judge { cost, link, planners: BTreeMap::new(), buffers: MakespanBuffers::default() }
     }
@@ -89,7 +89,7 @@ impl<'a> Judge<'a> {
         let mut violations = unshared(decision, batch);
         let mut iteration_ms = Millis::ZERO;
         let mut phases = Vec::new();
-        // Ids that point nowhere have no time.
+        // Unknown ids have no time.
         if violations.is_empty() {
             for phase in &decision.phases {
                 let plan = self.framed(phase, batch)?;
@@ -109,7 +109,7 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// The plan of a phase for the sequences it holds.
+    /// The plan of a phase for the phase's sequences.
     fn framed(&mut self, phase: &Phase, batch: &Batch) -> Result<Plan> {
         let mut ids: Vec<usize> = phase.work.iter().flatten().flatten().copied().collect();
         ids.sort_unstable();
@@ -149,7 +149,7 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// Sequences that are not in exactly one micro-batch of one phase, and work that is not one list for each replica.
+/// Sequences that are not in exactly one micro-batch of one phase, and phases without one work list for each replica.
 fn unshared(decision: &Decision, batch: &Batch) -> Vec<Violation> {
     let mut times = vec![0_usize; batch.len()];
     let mut violations = Vec::new();

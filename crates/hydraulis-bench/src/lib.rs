@@ -1,23 +1,23 @@
-//! What Hydraulis is measured with: workloads, the baselines it is compared with, and one judge for all.
+//! The benchmarks of Hydraulis: workloads, baselines to compare with, and one judge for all methods.
 //!
-//! The way of a comparison, and the modules in its order:
+//! The modules, in the order of a comparison:
 //!
 //! | takes | gives | module |
 //! |---|---|---|
 //! | a distribution or a file | the batches of a run | [`workload`] |
-//! | costs, a batch | what another method would do with it | [`baseline`] |
+//! | costs, a batch | another method's decision | [`baseline`] |
 //! | a name | the planner or the baseline of that name | [`planner_under_test`] |
 //! | a decision, a batch | its simulated time, and every promise that it breaks | [`judge`] |
-//! | layouts, the rate of the links | what the transfers take | [`model`], [`link`] |
+//! | layouts, the rates of the links | the time of transfers | [`link`] |
 //! | a run | one record per batch and planner under test | [`run`], [`record`] |
 //! | records | a table | [`summary`] |
-//! | records of clusters and batches of several sizes | how planning time grows | [`scale`] |
-//! | pipelines of several sizes | how fast they are simulated | [`simulation_rate`] |
+//! | records of clusters and batches of several sizes | the growth of planning time | [`scale`] |
+//! | pipelines of several sizes | the speed of their simulation | [`simulation_rate`] |
 //!
-//! Baselines are re-implemented from the descriptions of their methods. Each decides by its own rules, and then
-//! all are judged alike: the core's caps, the core's simulated time, the core's checker. Where a description
-//! leaves a choice open, the choice is the one better for the baseline. No planner compared minimises transfers; a run
-//! may state them beside the iteration, by one link model for all.
+//! Baselines are re-implemented from the descriptions of their methods. Each decides by its own rules, and one judge applies
+//! the same caps, simulated time and checker of the core to all of them. If a description leaves a choice open, the
+//! implementation takes the choice that is better for the baseline. No baseline minimises transfers; with a link, a run
+//! reports the transfer times of all methods by one link model.
 //!
 //! ```
 //! use hydraulis_bench::{planner_under_test::{Name, PlannerUnderTest}, judge::Judge, workload};

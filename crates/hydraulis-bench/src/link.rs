@@ -1,4 +1,4 @@
-//! The links of a run, and what transfers add to an answer by the core's model of them.
+//! The links of a run, and the transfer time of an answer by the core's model of them.
 
 use hydraulis_core::Millis;
 use hydraulis_core::cost::CostModel;
@@ -11,9 +11,9 @@ use hydraulis_core::timing::{ReplicaWork, StepTimeline, Traffic, TransferTimes};
 
 use crate::error::Result;
 
-/// The links of these rates for the profile's model.
+/// Creates the links at these rates for the profile's model.
 ///
-/// Gradients travel in bf16 too: that is what the methods compared with do.
+/// Gradients travel in bf16 too, as in the methods compared with.
 pub fn link(rates: LinkRates, cost: &CostModel) -> Result<timing::Link> {
     Ok(timing::Link::new(table(cost)?, Traffic { rates, parameter_bytes: 2, gradient_bytes: 2 })?)
 }
@@ -25,19 +25,19 @@ fn table(cost: &CostModel) -> Result<ParameterTable> {
     Ok(ParameterTable::with_split(model, split)?)
 }
 
-/// What transfers add to an answer.
+/// The transfer times of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Transfers {
-    /// What is not hidden.
+    /// The exposed time.
     pub transfer_ms: Millis,
-    /// What all of them take, nothing hidden.
+    /// The time of all transfers without overlap.
     pub alone_ms: Millis,
 }
 
 /// The transfers of phases that run one after another.
 ///
-/// Phases in one layout follow each other, whatever their order in the answer: it is filled before the first of them and
-/// emptied after the last. Layouts do not overlap, since the next one needs the memory of the one before.
+/// Phases in one layout run consecutively, whatever their order in the answer: parameters are gathered before the first of
+/// them and gradients reduced after the last. Layouts do not overlap, since the next one needs the memory of the previous.
 pub fn of_phases(phases: &[Plan], cost: &CostModel, link: &timing::Link) -> Result<Transfers> {
     let mut layouts: Vec<(Vec<Option<Position>>, Vec<&Plan>)> = Vec::new();
     for phase in phases {
@@ -66,7 +66,7 @@ pub fn of_phases(phases: &[Plan], cost: &CostModel, link: &timing::Link) -> Resu
     Ok(all)
 }
 
-/// A phase with the transfers that it has.
+/// The timeline of a phase with its transfers.
 fn timeline(phase: &Plan, times: &TransferTimes, cost: &CostModel, link: &timing::Link) -> Result<StepTimeline> {
     let at_work: Vec<&ReplicaPlan> =
         phase.replicas.iter().filter(|replica| !replica.micro_batches.is_empty()).collect();
@@ -108,7 +108,7 @@ mod tests {
         plan
     }
 
-    /// What its transfers take alone, over the time of the whole model's bytes.
+    /// The time of its transfers without overlap, relative to the time of the whole model's bytes.
     fn share(strategy: &str) -> f64 {
         let link = link("200,1e9,0".parse().unwrap(), &cost()).unwrap();
         let alone = of_phases(&[plan(strategy)], &cost(), &link).unwrap().alone_ms;
@@ -120,7 +120,7 @@ mod tests {
         alone.0 / whole
     }
 
-    /// Each node holds the whole model, an eighth of which is at home there.
+    /// Each node holds the whole model and owns an eighth of it.
     #[test]
     fn whole_models_leave_and_reach_each_node_once() {
         for strategy in ["8x<tp8>", "16x<tp4>", "8x<tp4,pp2>"] {
@@ -128,7 +128,7 @@ mod tests {
         }
     }
 
-    /// A node holds half the model, and between nothing and all of its own eighth of a bucket is part of that half.
+    /// A node holds half the model, which contains between none and all of its own eighth of a bucket.
     #[test]
     fn wide_replicas_move_half_as_much() {
         for strategy in ["4x<tp16>", "1x<tp16>"] {

@@ -1,4 +1,4 @@
-//! The one module that casts between counts and floats.
+//! Casts between counts and floats; no other module of this crate casts.
 
 use hydraulis_core::Tokens;
 
@@ -7,18 +7,18 @@ pub(crate) fn count(n: impl TryInto<u64>) -> f64 {
     Tokens(n.try_into().unwrap_or(u64::MAX)).as_f64()
 }
 
-/// A length as the core takes it; lengths come from the core, so they are far below the limit.
+/// A length in the core's input type; lengths come from the core, so they are far below the limit.
 pub(crate) fn length(tokens: Tokens) -> i64 {
     i64::try_from(tokens.0).unwrap_or(i64::MAX)
 }
 
-/// The nearest whole number from 1 to `most`.
+/// The nearest integer from 1 to `most`.
 #[expect(clippy::cast_possible_truncation, reason = "`as` saturates, and the limits follow")]
 pub(crate) fn rounded(x: f64, most: i64) -> i64 {
     (x.round() as i64).clamp(1, most)
 }
 
-/// The value below which `share` of the sorted values lie, by nearest rank; none of an empty list.
+/// The percentile of sorted values by nearest rank; none for an empty list.
 pub(crate) fn percentile(sorted: &[f64], share: f64) -> Option<f64> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a list's length")]
     let rank = (share * count(sorted.len())).ceil() as usize;

@@ -12,33 +12,33 @@ use hydraulis_core::timing::Link;
 use crate::baseline::{Buckets, Deal, Decision, Fixed, FlexibleGroups, Paper, deals};
 use crate::error::{Error, Result};
 
-/// What can be compared.
+/// The name of a planner or baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
     /// The core's planner over the given strategies.
     Hydraulis,
-    /// The core's planner, which searches the strategy itself.
+    /// The core's planner with a search over all strategies.
     Search,
     /// The Hydraulis paper's two stages over the given strategies.
     Paper,
     /// One strategy for the run; packs of balanced time, a multiple of its replicas.
     StaticBalanced,
-    /// One strategy for the run; first-fit-decreasing packs, dealt in turn.
+    /// One strategy for the run; first-fit-decreasing packs, assigned in turn.
     StaticFirstFit,
-    /// One strategy for the run; the same packs, sorted by time before they are dealt.
+    /// One strategy for the run; the same packs, sorted by time before the assignment.
     StaticSorted,
     /// One strategy for each bucket of lengths, run one after another.
     Buckets,
     /// Groups of several sizes in each of some steps, run one after another.
     FlexibleGroups,
-    /// One strategy for the run; sequences dealt longest first.
+    /// One strategy for the run; sequences assigned longest first.
     LongestFirst,
-    /// One strategy for the run; sequences dealt by largest differencing.
+    /// One strategy for the run; sequences assigned by largest differencing.
     KarmarkarKarp,
 }
 
 impl Name {
-    /// The name as the command line has it.
+    /// The name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Name::Hydraulis => "hydraulis",
@@ -54,7 +54,7 @@ impl Name {
         }
     }
 
-    /// How a baseline with one strategy for the whole run deals.
+    /// The assignment function of a baseline with one strategy for the whole run; none for other planners.
     fn deal(self) -> Option<Deal> {
         match self {
             Name::StaticBalanced => Some(deals::static_balanced),
@@ -93,7 +93,7 @@ struct Limited {
     used: Vec<Strategy>,
 }
 
-/// What a planner under test made of a batch.
+/// A planner's answer for a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// The core's plan.
@@ -103,11 +103,11 @@ pub enum Answer {
 }
 
 impl<'a> PlannerUnderTest<'a> {
-    /// Makes ready the planner under test of that name.
+    /// Creates the planner under test with this name.
     ///
-    /// `strategies` are those to choose from, the profile's own where none are given. A baseline that keeps one
-    /// strategy chooses it here, in hindsight over all batches. Refused where some sequence of the run could not be
-    /// planned. By a `link` the core's planners count transfers.
+    /// It chooses from `strategies`, or from the profile's own if none are given. A baseline that keeps one strategy chooses
+    /// it here, in hindsight over all batches. A run with a sequence that the planner does not admit is refused. With a
+    /// `link` the core's planners count transfers.
     pub fn new(
         name: Name,
         cost: &'a CostModel,
@@ -147,12 +147,12 @@ impl<'a> PlannerUnderTest<'a> {
         Ok(PlannerUnderTest { name: name.as_str().into(), method })
     }
 
-    /// The core's planner `planner`, compared under a name of its own.
+    /// Wraps the core's planner `planner` under another name.
     pub fn from_planner(name: &str, planner: Planner) -> PlannerUnderTest<'a> {
         PlannerUnderTest { name: name.into(), method: Method::Core(Box::new(planner)) }
     }
 
-    /// The core's planner `planner`, which uses at most `most` distinct strategies in the run.
+    /// Wraps the core's planner `planner` with a limit of `most` distinct strategies in the run.
     pub fn with_limit(name: &str, planner: Planner, most: usize) -> PlannerUnderTest<'a> {
         let limited = Limited { planner, most, used: Vec::new() };
         PlannerUnderTest { name: name.into(), method: Method::Limited(Box::new(limited)) }
@@ -181,7 +181,7 @@ impl Limited {
     }
 }
 
-/// The longest sequence of a run: its batch, its place there, its tokens.
+/// The longest sequence of a run: its batch, its index there, its tokens.
 fn longest(batches: &[Batch]) -> Option<(usize, usize, Tokens)> {
     let each = batches.iter().enumerate().map(|(batch, lengths)| {
         let (sequence, tokens) = lengths.longest();

@@ -1,4 +1,4 @@
-//! Cost profiles as one names them on a command line.
+//! Cost profiles by their command-line name.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use hydraulis_core::cost::{CostProfile, preset};
 use crate::error::Result;
 use crate::workload::read_text;
 
-/// The preset of that name, or the profile in the JSON file of that path.
+/// Loads the preset with this name, or the profile in the JSON file at this path.
 pub fn profile(name_or_path: &str) -> Result<CostProfile> {
     let path = Path::new(name_or_path);
     let is_path = name_or_path.contains(['/', '\\']) || path.extension().is_some();

@@ -2,37 +2,37 @@
 
 use serde::Serialize;
 
-/// What a planner under test made of one batch.
+/// The judged answer of a planner under test for one batch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Record {
-    /// Place of the batch in the workload.
+    /// Index of the batch in the workload.
     pub batch: usize,
-    /// Its sequences.
+    /// Number of sequences.
     pub sequences: usize,
-    /// Its tokens.
+    /// Number of tokens.
     pub tokens: u64,
-    /// Its longest sequence.
+    /// Tokens of the longest sequence.
     pub longest: u64,
-    /// The planner under test.
+    /// Name of the planner under test.
     pub planner: String,
-    /// The strategy it chose; several that run one after another are joined by `;`.
+    /// The chosen strategy; strategies that run one after another are joined by `;`.
     pub strategy: String,
-    /// CPU time of the one call that decides, on one thread.
+    /// CPU time of the planning call, on one thread.
     pub plan_ms: f64,
     /// The simulated time of the iteration.
     pub iteration_ms: f64,
-    /// What parameters on their way out and gradients on their way back add to the iteration by the link model; null
-    /// without one.
+    /// Exposed time of the parameter gather and gradient reduction by the link model; null without one.
     pub transfer_ms: Option<f64>,
-    /// What they take one after another, nothing hidden; null without a link model.
+    /// Time of all transfers without overlap; null without a link model.
     pub transfer_alone_ms: Option<f64>,
-    /// From new parameters at home to all gradients at home: the iteration and what transfers add; null without a link model.
+    /// Time from updated parameters to reduced gradients at their owners, iteration plus exposed transfers; null without a
+    /// link.
     pub step_ms: Option<f64>,
-    /// What no plan over the planner's strategies can beat; null for baselines.
+    /// Lower bound over the planner's strategies; null for baselines.
     pub lower_bound_ms: Option<f64>,
-    /// How far the iteration is above that bound; null for baselines.
+    /// Relative gap of the iteration to that bound; null for baselines.
     pub gap: Option<f64>,
-    /// Micro-batches of all replicas.
+    /// Number of micro-batches of all replicas.
     pub micro_batches: usize,
     /// `ok`, or the codes of all broken promises joined by `,`.
     pub status: String,
@@ -44,7 +44,7 @@ impl Record {
         self.status == "ok"
     }
 
-    /// The JSON form, on one line.
+    /// Returns the JSON form, on one line.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }

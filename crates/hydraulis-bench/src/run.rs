@@ -1,4 +1,4 @@
-//! Every planner under test on every batch.
+//! Runs every planner under test on every batch.
 
 use hydraulis_core::batch::Batch;
 use hydraulis_core::check::Violation;
@@ -11,10 +11,10 @@ use crate::judge::{Judge, Verdict};
 use crate::planner_under_test::PlannerUnderTest;
 use crate::record::Record;
 
-/// Lets each planner under test plan each batch, and judges what comes of it.
+/// Plans each batch with each planner under test, and judges the answers.
 ///
-/// `report` takes each record as it is made, with the promises that are broken. Planners under test take turns on a batch,
-/// so that what else the machine does falls on all of them alike. Transfers are stated where there is a `link`.
+/// `report` receives each record at once, with the broken promises. The planners take turns on a batch, so that other load
+/// of the machine affects all of them equally. Transfers are recorded if there is a `link`.
 pub fn run(
     cost: &CostModel,
     planners: &mut [PlannerUnderTest],

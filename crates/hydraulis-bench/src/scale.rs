@@ -1,4 +1,4 @@
-//! How planning time grows with the cluster and the batch.
+//! The growth of planning time with the cluster and the batch.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use hydraulis_core::Tokens;
 use crate::numbers::{count, percentile};
 use crate::record::Record;
 
-/// What a planner under test needed for batches of one size on a cluster of one size.
+/// Times of a planner under test for batches of one size on a cluster of one size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
     /// GPUs of the cluster.
@@ -16,20 +16,20 @@ pub struct Point {
     pub tokens: f64,
     /// Mean sequences of a batch.
     pub sequences: f64,
-    /// CPU time of planning the first batch, with which a planner makes its tables.
+    /// CPU time of planning the first batch, including the creation of the planner's tables.
     pub first_plan_ms: f64,
-    /// Mean CPU time of planning the others; the first one's where there are none.
+    /// Mean CPU time of planning the other batches; the first one's if it is the only batch.
     pub plan_ms: f64,
-    /// The most that one of the others took.
+    /// Greatest CPU time of planning one of the other batches.
     pub worst_plan_ms: f64,
-    /// Mean simulated iteration.
+    /// Mean simulated iteration time.
     pub iteration_ms: f64,
-    /// Median gap to the bound, where there is one.
+    /// Median gap to the lower bound, if there is one.
     pub gap: Option<f64>,
 }
 
 impl Point {
-    /// The point of some batches, at least one, all planned by one planner under test in this order.
+    /// The point of at least one batch, all planned by one planner under test in this order.
     pub fn of(gpus: u32, records: &[Record]) -> Point {
         let mean = |value: &dyn Fn(&Record) -> f64| records.iter().map(value).sum::<f64>() / count(records.len());
         let times: Vec<f64> = records.iter().map(|record| record.plan_ms).collect();
@@ -77,12 +77,12 @@ pub struct Exponents {
     pub gpus: f64,
     /// `y`.
     pub sequences: f64,
-    /// The share of the logarithms' variance that the power law explains.
+    /// Share of the logarithms' variance that the power law explains.
     pub explained: f64,
 }
 
 impl Exponents {
-    /// The power law through these points; none where GPUs and sequences do not vary apart from each other.
+    /// Fits the power law to these points; none if GPUs and sequences do not vary independently.
     pub fn fit(points: &[Point]) -> Option<Exponents> {
         let logarithms =
             |value: &dyn Fn(&Point) -> f64| centred(points.iter().map(|point| value(point).ln()).collect());
@@ -108,7 +108,7 @@ impl fmt::Display for Exponents {
     }
 }
 
-/// The values less their mean.
+/// The values minus their mean.
 fn centred(values: Vec<f64>) -> Vec<f64> {
     let mean = values.iter().sum::<f64>() / count(values.len());
     values.into_iter().map(|value| value - mean).collect()

@@ -1,4 +1,4 @@
-//! How many instructions the simulator runs in a second of CPU time.
+//! The simulator's instructions per second of CPU time.
 
 use std::fmt;
 
@@ -8,18 +8,18 @@ use hydraulis_core::pipeline::{StageTimes, instructions, simulate};
 use crate::clock::timed;
 use crate::numbers::count;
 
-/// What was measured of pipelines of one size.
+/// The measurement for pipelines of one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     stages: usize,
     micro_batches: usize,
-    /// Run in all.
+    /// Number of instructions run.
     instructions: usize,
     cpu_ms: f64,
 }
 
 impl Rate {
-    /// Simulates a pipeline again and again until at least so many instructions have run; making the lists counts.
+    /// Simulates a pipeline repeatedly until at least `instructions` have run; the creation of the lists counts.
     pub fn measure(stages: usize, micro_batches: usize, instructions: usize) -> Rate {
         let times = pipeline(stages, micro_batches);
         let each: usize = (0..stages).map(|stage| self::instructions(stage, stages, micro_batches).len()).sum();
@@ -29,7 +29,7 @@ impl Rate {
         Rate { stages, micro_batches, instructions: runs * each, cpu_ms }
     }
 
-    /// Instructions in a second.
+    /// Instructions per second.
     pub fn per_second(&self) -> f64 {
         1e3 * count(self.instructions) / self.cpu_ms
     }
@@ -51,7 +51,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Micro-batches of unequal times on stages of unequal speed, so that stages wait for each other.
+/// Micro-batches of unequal times on stages of unequal speed, so that stages wait for one another.
 fn pipeline(stages: usize, micro_batches: usize) -> Vec<StageTimes> {
     let times = |stage: usize, share: usize| {
         let time = |micro_batch: usize| Millis(count(share * (100 + (37 * micro_batch + 11 * stage) % 61)));
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn it_counts_what_it_ran() {
-        // One stage has nobody to exchange with: 12 computations a run.
+        // A single stage has no neighbour to exchange with: 12 computations per run.
         assert_eq!(Rate::measure(1, 6, 30).instructions, 36);
         let rate = Rate { stages: 4, micro_batches: 6, instructions: 3_000, cpu_ms: 2.0 };
         assert_eq!(rate.per_second().to_string(), "1500000");

@@ -8,43 +8,43 @@ use crate::record::Record;
 /// One time of a planner under test over all batches, compared with the first planner's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
-    /// Its mean.
+    /// Mean time.
     pub mean_ms: f64,
-    /// That mean over the first planner's: a ratio of means.
+    /// Mean time over the first planner's mean time: a ratio of means.
     pub ratio: f64,
-    /// The least ratio on one batch.
+    /// Least ratio on one batch.
     pub least_ratio: f64,
-    /// The greatest ratio on one batch.
+    /// Greatest ratio on one batch.
     pub worst_ratio: f64,
 }
 
-/// The share of the transfers' own time that iterations hide.
+/// Share of the transfer time that overlaps with computation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hidden {
-    /// Over all batches.
+    /// Share over all batches.
     pub overall: f64,
-    /// On the batch that hides the least.
+    /// Share on the batch with the least overlap.
     pub least: f64,
 }
 
 /// One planner under test over all batches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The planner under test.
+    /// Name of the planner under test.
     pub planner: String,
-    /// Its iterations.
+    /// Comparison of its iterations.
     pub iteration: Comparison,
-    /// Its iterations with their transfers, where the run has a link model.
+    /// Comparison of its iterations with their transfers, if the run has a link model.
     pub step: Option<Comparison>,
-    /// What of its transfers is hidden, where the run has a link model.
+    /// Overlap of its transfers, if the run has a link model.
     pub hidden: Option<Hidden>,
     /// Median planning time.
     pub plan_p50_ms: f64,
     /// Planning time that one batch in a hundred exceeds.
     pub plan_p99_ms: f64,
-    /// Median gap to the bound, where there is one.
+    /// Median gap to the lower bound, if there is one.
     pub median_gap: Option<f64>,
-    /// Batches of which some promise was broken.
+    /// Number of batches with a broken promise.
     pub broken: usize,
 }
 
@@ -58,7 +58,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Sums up the records of a run: batch by batch, each with the same planners under test in the same order.
+    /// Summarises the records of a run: batch by batch, each with the same planners under test in the same order.
     pub fn of(records: &[Record]) -> Summary {
         let planners = records.iter().take_while(|record| record.batch == records[0].batch).count();
         let by_planner = |place: usize| -> Vec<&Record> { records.iter().skip(place).step_by(planners).collect() };
@@ -93,7 +93,7 @@ impl Hidden {
     fn of(records: &[&Record]) -> Option<Hidden> {
         let times = |record: &&Record| record.transfer_ms.zip(record.transfer_alone_ms);
         let times = records.iter().map(times).collect::<Option<Vec<_>>>()?;
-        // Where nothing moves, all of it is hidden.
+        // Without transfers the overlap is complete.
         let share = |added: f64, alone: f64| if alone > 0.0 { 1.0 - added / alone } else { 1.0 };
         let overall = share(times.iter().map(|time| time.0).sum(), times.iter().map(|time| time.1).sum());
         Some(Hidden { overall, least: times.iter().map(|time| share(time.0, time.1)).fold(1.0, f64::min) })
@@ -101,7 +101,7 @@ impl Hidden {
 }
 
 impl Comparison {
-    /// Times of the same batches in the same order.
+    /// Compares times of the same batches in the same order.
     fn of(own: &[f64], first: &[f64]) -> Comparison {
         let sum = |times: &[f64]| times.iter().sum::<f64>();
         let ratios = own.iter().zip(first).map(|(own, first)| own / first);

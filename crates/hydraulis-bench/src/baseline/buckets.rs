@@ -1,7 +1,7 @@
-//! Length buckets, each with equal replicas over the whole cluster, run one after another: `HotSPa`'s way.
+//! Length buckets, each with equal replicas over the whole cluster, run one after another: the method of `HotSPa`.
 //!
-//! Short sequences need not wait behind a strategy for long ones; the price is that every bucket must fill the
-//! whole cluster by itself. Switching between the buckets' strategies is free here, as everywhere.
+//! Short sequences need not wait for a strategy for long ones; in exchange, every bucket must fill the whole cluster by
+//! itself. Switching between the buckets' strategies costs nothing here, as for every method.
 
 use hydraulis_core::Tokens;
 use hydraulis_core::batch::Batch;
@@ -11,19 +11,19 @@ use crate::baseline::decision::part;
 use crate::baseline::{Decision, Fixed, Phase, Work, deals};
 use crate::error::Result;
 
-/// Where the buckets of its published runs end: 32K, 16K and 4K, as divisors of the context.
+/// Upper ends of the buckets in its published runs, 32K, 16K and 4K, as divisors of the context.
 const DIVISORS: [u64; 3] = [1, 2, 8];
 
 /// A fixed strategy for each bucket of lengths.
 #[derive(Clone, Debug)]
 pub struct Buckets<'a> {
-    /// Greatest length and strategy of each bucket, the widest first.
+    /// Greatest length and strategy of each bucket, the greatest length first.
     buckets: Vec<(Tokens, Fixed<'a>)>,
 }
 
 impl<'a> Buckets<'a> {
-    /// Buckets up to a context of `longest` tokens, each with the strategy that is best for its sequences over
-    /// all of `batches`, among those that admit the bucket's greatest length.
+    /// Creates buckets up to a context of `longest` tokens. Each bucket has the strategy that is best for its sequences over
+    /// all of `batches`, among the strategies that admit the bucket's greatest length.
     pub fn best(name: &'static str, cost: &'a CostModel, batches: &[Batch], longest: Tokens) -> Result<Buckets<'a>> {
         let limits = limits(longest);
         let bucket = |(index, &limit): (usize, &Tokens)| {
@@ -36,7 +36,7 @@ impl<'a> Buckets<'a> {
         Ok(Buckets { buckets: limits.iter().enumerate().map(bucket).collect::<Result<_>>()? })
     }
 
-    /// One phase for each bucket that holds a sequence.
+    /// Decides one phase for each bucket that contains a sequence.
     pub fn decide(&self, batch: &Batch) -> Result<Decision> {
         let limits: Vec<Tokens> = self.buckets.iter().map(|(limit, _)| *limit).collect();
         let mut phases = Vec::new();
@@ -50,14 +50,14 @@ impl<'a> Buckets<'a> {
     }
 }
 
-/// The greatest length of each bucket, the widest first.
+/// The greatest length of each bucket, in descending order.
 fn limits(longest: Tokens) -> Vec<Tokens> {
     let mut limits: Vec<Tokens> = DIVISORS.iter().map(|divisor| Tokens((longest.0 / divisor).max(1))).collect();
     limits.dedup();
     limits
 }
 
-/// The ids of each bucket: a sequence belongs to the narrowest that holds it.
+/// The ids of each bucket: a sequence belongs to the narrowest bucket that admits it.
 fn split(batch: &Batch, limits: &[Tokens]) -> Vec<Vec<usize>> {
     let mut buckets = vec![Vec::new(); limits.len()];
     for (id, &tokens) in batch.tokens().iter().enumerate() {
@@ -67,7 +67,7 @@ fn split(batch: &Batch, limits: &[Tokens]) -> Vec<Vec<usize>> {
     buckets
 }
 
-/// The work of a part of a batch, in the ids of the whole.
+/// The work of a part of a batch, with the ids of the whole batch.
 fn renamed(work: Work, ids: &[usize]) -> Work {
     let micro_batch = |local: Vec<usize>| local.into_iter().map(|id| ids[id]).collect();
     work.into_iter().map(|replica| replica.into_iter().map(micro_batch).collect()).collect()

@@ -1,4 +1,4 @@
-//! What a method decides for a batch.
+//! A method's decision for a batch.
 
 use hydraulis_core::batch::Batch;
 use hydraulis_core::spec::Strategy;
@@ -13,11 +13,11 @@ pub type Work = Vec<Vec<Vec<usize>>>;
 pub struct Phase {
     /// The replicas.
     pub strategy: Strategy,
-    /// What each of them runs, in the strategy's order; nothing for one that stays idle.
+    /// The work of each replica, in the strategy's order; empty for an idle replica.
     pub work: Work,
 }
 
-/// Everything a method decides for one batch: phases that run one after another, nearly always a single one.
+/// A method's whole decision for one batch: phases that run one after another, nearly always a single one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The phases.
@@ -35,21 +35,21 @@ impl Decision {
         self.phases.iter().flat_map(|phase| &phase.work).map(Vec::len).sum()
     }
 
-    /// The strategies, in the order of the phases and joined by `;`.
+    /// The strategies in the order of the phases, joined by `;`.
     pub fn strategy(&self) -> String {
         let names: Vec<String> = self.phases.iter().map(|phase| phase.strategy.to_string()).collect();
         names.join(";")
     }
 }
 
-/// The ids of a batch, longest first, the first among equals.
+/// The ids of a batch, longest first; equal lengths keep their order.
 pub(crate) fn longest_first(batch: &Batch) -> Vec<usize> {
     let mut ids: Vec<usize> = (0..batch.len()).collect();
     ids.sort_by_key(|&id| (std::cmp::Reverse(batch.tokens()[id]), id));
     ids
 }
 
-/// The batch of these sequences alone; its ids are places in `ids`.
+/// The batch of these sequences alone; its ids are indices into `ids`.
 pub(crate) fn part(batch: &Batch, ids: &[usize]) -> hydraulis_core::Result<Batch> {
     let lengths: Vec<i64> = ids.iter().map(|&id| length(batch.tokens()[id])).collect();
     Batch::new(&lengths, None)

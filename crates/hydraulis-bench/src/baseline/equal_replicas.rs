@@ -1,4 +1,4 @@
-//! As many replicas of one scheme as a cluster holds.
+//! As many replicas of one scheme as fit on a cluster.
 
 use hydraulis_core::batch::Batch;
 use hydraulis_core::capacity::SchemeCapacity;
@@ -15,22 +15,22 @@ use crate::baseline::packs::spaced;
 /// Equal replicas that fill a cluster.
 #[derive(Clone, Debug)]
 pub struct EqualReplicas<'a> {
-    /// What a replica costs.
+    /// The cost of a replica.
     pub cost: &'a SchemeCost,
-    /// What a replica can take by a time.
+    /// The capacity of a replica within a given time.
     pub capacity: SchemeCapacity,
     /// The strategy.
     pub strategy: Strategy,
 }
 
 impl<'a> EqualReplicas<'a> {
-    /// One for each scheme that the cluster and its memory allow.
+    /// Equal replicas of each scheme that the cluster and its memory allow.
     pub fn every(cost: &'a CostModel) -> Result<Vec<EqualReplicas<'a>>> {
         let schemes = usable_schemes(cost).into_iter();
         schemes.map(|scheme| EqualReplicas::fill(cost, cost.scheme(scheme)?)).collect()
     }
 
-    /// As many replicas as find a place; blocks that do not divide a node may leave ranks idle.
+    /// Places as many replicas as fit; replicas whose ranks do not divide a node may leave ranks idle.
     fn fill(model: &CostModel, cost: &'a SchemeCost) -> Result<EqualReplicas<'a>> {
         let cluster = model.cluster();
         let most = usize::try_from(u64::from(cluster.gpus()) / cost.scheme().ranks()).unwrap_or(1);
@@ -48,7 +48,7 @@ impl<'a> EqualReplicas<'a> {
         self.strategy.schemes().len()
     }
 
-    /// The work as memory lets each replica run it.
+    /// The work with the empty micro-batches that each replica's memory needs.
     pub(crate) fn spaced(&self, batch: &Batch, work: Work) -> Work {
         work.into_iter().map(|micro_batches| spaced(micro_batches, batch, self.cost)).collect()
     }

@@ -7,10 +7,10 @@ use hydraulis_core::{Millis, Tokens};
 use crate::baseline::{Decision, EqualReplicas, Work};
 use crate::error::{Error, Result};
 
-/// A way to deal a batch onto equal replicas that admit all of its sequences.
+/// A function that assigns a batch to equal replicas that admit all of its sequences.
 pub type Deal = fn(&Batch, &EqualReplicas<'_>) -> Work;
 
-/// A way to deal, and the strategy that suits it best.
+/// An assignment function, and the strategy that suits it best.
 #[derive(Clone, Debug)]
 pub struct Fixed<'a> {
     deal: Deal,
@@ -18,9 +18,9 @@ pub struct Fixed<'a> {
 }
 
 impl<'a> Fixed<'a> {
-    /// The strategy that takes least time over all of `batches`, among those that admit `longest` tokens.
+    /// Chooses the strategy of least total time over all of `batches`, among those that admit `longest` tokens.
     ///
-    /// To know the whole run beforehand is more than any such system knows; it makes the comparison harder.
+    /// No such system knows the whole run beforehand; this knowledge makes the comparison harder for Hydraulis.
     pub fn best(
         name: &'static str,
         deal: Deal,
@@ -38,7 +38,7 @@ impl<'a> Fixed<'a> {
         Ok(Fixed { deal, replicas: best })
     }
 
-    /// Deals a batch, none of whose sequences is longer than admitted.
+    /// Assigns a batch without sequences above the admitted length.
     pub fn decide(&self, batch: &Batch) -> Decision {
         let work = self.replicas.spaced(batch, (self.deal)(batch, &self.replicas));
         Decision::new(self.replicas.strategy.clone(), work)

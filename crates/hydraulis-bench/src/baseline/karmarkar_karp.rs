@@ -1,8 +1,8 @@
-//! Largest differencing (Karmarkar and Karp 1982), as verl and its relatives balance replicas.
+//! Largest differencing (Karmarkar and Karp 1982), the method by which verl and similar systems balance replicas.
 //!
-//! Every sequence starts as a partition of its own: one replica has it, the others nothing. The two partitions of
-//! greatest spread become one, the fullest part of each joined with the emptiest of the other, until one is left.
-//! Packing is that of the longest-first heap.
+//! Every sequence starts as a partition of its own: one part has it, the other parts are empty. The two partitions of
+//! greatest spread are merged, the fullest part of each with the emptiest of the other, until one partition is left.
+//! The packing is that of the longest-first heap.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,7 +14,7 @@ use hydraulis_core::spec::PackingBudget;
 
 use crate::baseline::{EqualReplicas, Work};
 
-/// Deals by the time of sequences alone, then packs.
+/// Assigns sequences by their time alone, then packs them.
 pub fn deal(batch: &Batch, replicas: &EqualReplicas) -> Work {
     let times: Vec<Millis> = batch.tokens().iter().map(|&tokens| replicas.cost.sequence_ms(tokens)).collect();
     let mut packer = Packer::new(&replicas.capacity, batch, PackingBudget::ONLINE);
@@ -25,7 +25,7 @@ pub fn deal(batch: &Batch, replicas: &EqualReplicas) -> Work {
     packed.collect()
 }
 
-/// Parts in which the sums of `times` are close to each other.
+/// Divides `times` into parts with nearly equal sums.
 fn differenced(times: &[Millis], parts: usize) -> Vec<Vec<usize>> {
     let mut heap: BinaryHeap<Partition> =
         times.iter().enumerate().map(|(id, &time)| Partition::of(id, time, parts)).collect();
@@ -45,7 +45,7 @@ struct Part {
     ids: Vec<usize>,
 }
 
-/// Parts of some sequences, the fullest first; ordered by spread, then the earlier sequence wins.
+/// Parts of some sequences, the fullest first; partitions are ordered by spread, then by their earliest sequence.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Partition {
     spread: Millis,
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn the_textbook_cases() {
-        // Differencing 8 7 6 5 4 leaves 2, where 8+7 against 6+5+4 leaves nothing.
+        // Differencing 8 7 6 5 4 leaves a difference of 2; 8+7 against 6+5+4 would leave none.
         assert_eq!(sums(&[8.0, 7.0, 6.0, 5.0, 4.0], 2), [16.0, 14.0]);
         assert_eq!(sums(&[6.0, 5.0, 4.0, 3.0], 2), [9.0, 9.0]);
         assert_eq!(sums(&[3.0, 3.0, 3.0], 3), [3.0, 3.0, 3.0]);

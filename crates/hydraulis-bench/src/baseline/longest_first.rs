@@ -1,7 +1,7 @@
-//! One heap: each sequence, longest first, to the replica of least time (Graham 1969).
+//! One heap: each sequence, longest first, goes to the replica of least time (Graham 1969).
 //!
-//! The fewest lines that balance well, hence what a scheduler has to beat. Each replica's sequences are then
-//! packed by Hydraulis's own packer, so that what is compared is how sequences are dealt.
+//! It is the shortest program that balances well, and hence the baseline that a scheduler has to beat. Hydraulis's own
+//! packer then packs each replica's sequences, so that the comparison is between assignments.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,7 +14,7 @@ use hydraulis_core::spec::PackingBudget;
 use crate::baseline::decision::longest_first;
 use crate::baseline::{EqualReplicas, Work};
 
-/// Deals by the time of sequences alone, then packs.
+/// Assigns sequences by their time alone, then packs them.
 pub fn deal(batch: &Batch, replicas: &EqualReplicas) -> Work {
     let mut by_time: BinaryHeap<Reverse<(Millis, usize)>> =
         (0..replicas.count()).map(|replica| Reverse((Millis::ZERO, replica))).collect();

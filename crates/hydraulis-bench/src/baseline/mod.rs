@@ -3,16 +3,16 @@
 //! | file | method |
 //! |---|---|
 //! | `static_balanced` | one strategy; packs of balanced time, a multiple of the replicas |
-//! | `static_first_fit` | one strategy; first-fit-decreasing packs dealt in turn |
-//! | `static_sorted` | the same packs, sorted by time before they are dealt |
-//! | `longest_first` | one strategy; a heap deals sequences, longest first |
-//! | `karmarkar_karp` | one strategy; largest differencing deals sequences |
-//! | `buckets` | a strategy for each range of lengths, run one after another (`HotSPa`'s way) |
-//! | `flexible_groups` | groups of several sizes in each of some steps, run one after another (`FlexSP`'s way) |
+//! | `static_first_fit` | one strategy; first-fit-decreasing packs assigned in turn |
+//! | `static_sorted` | one strategy; the same packs, sorted by time and then assigned in turn |
+//! | `longest_first` | one strategy; a heap assigns sequences, longest first |
+//! | `karmarkar_karp` | one strategy; largest differencing assigns sequences |
+//! | `buckets` | one strategy for each range of lengths, run one after another (the method of `HotSPa`) |
+//! | `flexible_groups` | groups of several sizes in each of several steps, run one after another (the method of `FlexSP`) |
 //! | `paper` | the Hydraulis paper's two stages, over a list of strategies |
 //!
-//! "One strategy" is as many replicas of one scheme as the cluster holds, kept for the whole run: the one that
-//! is best in hindsight over all batches, among those that admit the longest sequence of the run.
+//! "One strategy" means as many replicas of one scheme as the cluster holds, for the whole run: the strategy that is best in
+//! hindsight over all batches, among those that admit the longest sequence of the run.
 
 mod buckets;
 mod decision;
@@ -35,7 +35,7 @@ pub use fixed::{Deal, Fixed};
 pub use flexible_groups::FlexibleGroups;
 pub use paper::{Paper, PaperGrid, PaperStrategy, paper_list};
 
-/// How each baseline with one strategy for the whole run deals a batch onto its replicas.
+/// The assignment functions of the baselines with one strategy for the whole run.
 pub mod deals {
     pub use super::karmarkar_karp::deal as karmarkar_karp;
     pub use super::longest_first::deal as longest_first;

@@ -1,4 +1,4 @@
-//! Packs that stay within a cap, the way other systems make them.
+//! Packs within a token cap, as other systems build them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,7 +7,7 @@ use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::SchemeCost;
 use hydraulis_core::{Millis, Tokens};
 
-/// First-fit decreasing: few packs, whatever their times. `ids` come longest first; one above the cap has its own pack.
+/// First-fit decreasing: few packs of any time. `ids` come longest first; a sequence above the cap has its own pack.
 pub(super) fn first_fit(ids: &[usize], batch: &Batch, cap: Tokens) -> Vec<Vec<usize>> {
     let mut packs: Vec<(Tokens, Vec<usize>)> = Vec::new();
     for &id in ids {
@@ -23,8 +23,8 @@ pub(super) fn first_fit(ids: &[usize], batch: &Batch, cap: Tokens) -> Vec<Vec<us
     packs.into_iter().map(|(_, pack)| pack).collect()
 }
 
-/// `count` packs of balanced time, empty ones left out: each sequence, longest first, into the pack of least
-/// time that has room; an empty one has room for any. None where a sequence finds no room.
+/// `count` packs of balanced time, without the empty ones: each sequence, longest first, joins the pack of least time
+/// that has room; an empty pack has room for any sequence. None if a sequence finds no room.
 pub(super) fn balanced(ids: &[usize], batch: &Batch, cost: &SchemeCost, count: usize) -> Option<Vec<Vec<usize>>> {
     let mut packs = vec![(Tokens(0), Vec::new()); count];
     let mut by_time: BinaryHeap<Reverse<(Millis, usize)>> =
@@ -47,19 +47,19 @@ pub(super) fn balanced(ids: &[usize], batch: &Batch, cost: &SchemeCost, count: u
     Some(packs.into_iter().map(|(_, pack)| pack).filter(|pack| !pack.is_empty()).collect())
 }
 
-/// The time of a pack's sequences, without what every micro-batch costs beside them.
+/// The time of a pack's sequences, without the fixed time of a micro-batch.
 pub(super) fn sequences_ms(pack: &[usize], batch: &Batch, cost: &SchemeCost) -> Millis {
     pack.iter().map(|&id| cost.sequence_ms(batch.tokens()[id])).sum()
 }
 
-/// The packs, those of most time first; the first among equals.
+/// The packs in descending order of time; equal times keep their order.
 pub(super) fn slowest_first(mut packs: Vec<Vec<usize>>, batch: &Batch, cost: &SchemeCost) -> Vec<Vec<usize>> {
     packs.sort_by_cached_key(|pack| Reverse(sequences_ms(pack, batch, cost)));
     packs
 }
 
-/// The packs in this order as memory lets a replica run them: by the exact rule, empty micro-batches stand between those
-/// that it cannot hold together.
+/// The packs in this order with the empty micro-batches that memory needs: under the in-flight limit, empty micro-batches
+/// separate packs that a replica cannot hold together.
 pub(super) fn spaced(packs: Vec<Vec<usize>>, batch: &Batch, cost: &SchemeCost) -> Vec<Vec<usize>> {
     let mut packs: Vec<Vec<usize>> = packs.into_iter().filter(|pack| !pack.is_empty()).collect();
     let tokens = |pack: &Vec<usize>| pack.iter().map(|&id| batch.tokens()[id]).sum();
@@ -67,7 +67,7 @@ pub(super) fn spaced(packs: Vec<Vec<usize>>, batch: &Batch, cost: &SchemeCost) -
     places.into_iter().map(|place| place.map(|at| std::mem::take(&mut packs[at])).unwrap_or_default()).collect()
 }
 
-/// Packs dealt to the replicas in turn.
+/// Assigns packs to the replicas in turn.
 pub(super) fn dealt_in_turn(packs: Vec<Vec<usize>>, replicas: usize) -> super::Work {
     let mut work = vec![Vec::new(); replicas];
     for (index, pack) in packs.into_iter().enumerate() {
@@ -94,7 +94,7 @@ mod tests {
         let cost = model.scheme("<tp4>".parse().unwrap()).unwrap();
         let batch = Batch::new(&[7_000, 4_000, 3_000, 2_000], None).unwrap();
         let ids = [0, 1, 2, 3];
-        // 3,000 tokens fit beside 4,000 and not beside 7,000.
+        // 3,000 tokens fit together with 4,000 and not with 7,000.
         assert_eq!(balanced(&ids, &batch, cost, 3).unwrap(), [vec![0], vec![1], vec![2, 3]]);
         assert_eq!(balanced(&ids, &batch, cost, 2), None);
         assert_eq!(balanced(&ids, &batch, cost, 9).unwrap().len(), 4);
@@ -104,7 +104,7 @@ mod tests {
     fn what_memory_cannot_hold_together_is_kept_apart() {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
         let model = model.with_memory(MemoryRule::Exact);
-        // Two in a row may hold 51,712 tokens.
+        // Two consecutive micro-batches may have 51,712 tokens.
         let cost = model.scheme("<tp8,pp2>".parse().unwrap()).unwrap();
         let batch = Batch::new(&[50_000, 30_000, 10_000, 1_000], None).unwrap();
         let packs = balanced(&[0, 1, 2, 3], &batch, cost, 3).unwrap();

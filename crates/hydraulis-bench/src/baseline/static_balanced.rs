@@ -1,4 +1,4 @@
-//! Packs of balanced time, a multiple of the replicas: the best that a static strategy is used for today.
+//! Packs of balanced time, a multiple of the replicas: the best current use of a static strategy.
 
 use hydraulis_core::Millis;
 use hydraulis_core::batch::Batch;
@@ -7,15 +7,15 @@ use crate::baseline::decision::longest_first;
 use crate::baseline::packs::{balanced, first_fit, sequences_ms, slowest_first};
 use crate::baseline::{EqualReplicas, Work};
 
-/// Multiples tried above the least that fits. More packs cost more in a replica without a pipeline and fill a
-/// pipeline better; the simulated time says which.
+/// Multiples tried above the smallest that fits. More packs cost more in a replica without a pipeline and reduce the bubble
+/// of a pipeline; the simulated time decides.
 const MORE: usize = 8;
 
-/// The multiple of least simulated time; every replica takes the same number of packs.
+/// Chooses the multiple of least simulated time; every replica takes the same number of packs.
 pub fn deal(batch: &Batch, replicas: &EqualReplicas) -> Work {
     let (ids, count) = (longest_first(batch), replicas.count());
     let fewest = first_fit(&ids, batch, replicas.cost.cap()).len().div_ceil(count);
-    // With a pack for each sequence all fit, so some multiple up to that always does.
+    // With one pack for each sequence all packs fit, so some multiple up to that number fits.
     let most = ids.len().div_ceil(count);
     let fitting = (fewest..=most).filter_map(|each| {
         let packs = balanced(&ids, batch, replicas.cost, each * count)?;
@@ -25,7 +25,7 @@ pub fn deal(batch: &Batch, replicas: &EqualReplicas) -> Work {
     timed.min_by_key(|(ms, _)| *ms).map(|(_, work)| work).unwrap_or_default()
 }
 
-/// Packs of most time first, each to the replica of least time that has fewer than `each`.
+/// Assigns the slowest packs first, each to the replica of least time that has fewer than `each` packs.
 fn dealt_by_time(packs: Vec<Vec<usize>>, batch: &Batch, replicas: &EqualReplicas, each: usize) -> Work {
     let mut work: Work = vec![Vec::new(); replicas.count()];
     let mut loads = vec![Millis::ZERO; replicas.count()];

@@ -1,6 +1,6 @@
-//! First-fit-decreasing packs, sorted by time before they are dealt in turn.
+//! First-fit-decreasing packs, sorted by time and then assigned in turn.
 //!
-//! Micro-batches that run at the same time then take about the same time; most of what such a loader can gain.
+//! Micro-batches that run at the same time then take about the same time; this is most of the gain open to such a loader.
 
 use hydraulis_core::batch::Batch;
 
@@ -8,7 +8,7 @@ use crate::baseline::decision::longest_first;
 use crate::baseline::packs::{dealt_in_turn, first_fit, slowest_first};
 use crate::baseline::{EqualReplicas, Work};
 
-/// Packs of most time first, dealt in turn.
+/// Assigns packs in turn, the slowest first.
 pub fn deal(batch: &Batch, replicas: &EqualReplicas) -> Work {
     let packs = first_fit(&longest_first(batch), batch, replicas.cost.cap());
     dealt_in_turn(slowest_first(packs, batch, replicas.cost), replicas.count())

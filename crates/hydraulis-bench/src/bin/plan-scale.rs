@@ -1,4 +1,4 @@
-//! How planning time and gap grow with the cluster and the batch.
+//! Measures the growth of planning time and gap with the cluster and the batch.
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -16,24 +16,24 @@ use hydraulis_core::spec::Cluster;
 
 /// Measure how planning time and gap grow with the cluster and the batch.
 ///
-/// Every cluster is planned for with every number of tokens per GPU, and a power law is fitted to the CPU time.
-/// Ends with 1 if a plan breaks a promise, with 2 if something given is wrong.
+/// Each cluster is planned for with each number of tokens per GPU, and a power law is fitted to the CPU time. The exit code
+/// is 1 if a plan breaks a promise, and 2 if an argument is wrong.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
     /// Cost profile: a preset's name, or the path of a JSON file
     #[arg(long, value_name = "NAME|FILE", default_value = "llama-32b-a800")]
     profile: String,
-    /// GPUs of each cluster, in nodes of as many as the profile's
+    /// GPUs of each cluster, in nodes of the profile's size
     #[arg(long, value_delimiter = ',', default_value = "64,256,1024,4096,16384")]
     gpus: Vec<u32>,
-    /// Tokens of a batch for each GPU; two values or more tell GPUs and sequences apart
+    /// Tokens of a batch for each GPU; the fit needs two values or more to separate GPUs from sequences
     #[arg(long, value_delimiter = ',', default_value = "3125,6250,7812", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     tokens_per_gpu: Vec<u64>,
-    /// Text file with one length per line, taken in its order, or a distribution to draw from
+    /// Text file with one length per line, read in order, or a distribution to draw from
     #[arg(long, value_name = "FILE|lognormal:MU,SIGMA,MAX", default_value = "lognormal:6.2,1.2,32768")]
     lengths: Lengths,
-    /// Batches of each size; the first one's time stands apart, as tables are made with it
+    /// Batches of each size; the first one's time is reported separately, because it includes the creation of tables
     #[arg(long, default_value_t = 4)]
     count: usize,
     /// Planner or method to measure
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints a line for each point as soon as it is measured, and the exponents; whether every promise is kept.
+/// Prints a line for each point once it is measured, then the exponents; returns whether every promise is kept.
 fn scale(arguments: &Arguments) -> Result<bool> {
     let profile = profile(&arguments.profile)?;
     say(&Point::header())?;
@@ -89,7 +89,7 @@ fn planned(arguments: &Arguments, profile: &CostProfile, gpus: u32, tokens_per_g
     Ok(records)
 }
 
-/// A line on standard output; a reader that has seen enough is no error.
+/// Writes a line to standard output; a reader that closes the pipe early is no error.
 fn say(line: &str) -> Result<()> {
     match writeln!(io::stdout(), "{line}") {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {

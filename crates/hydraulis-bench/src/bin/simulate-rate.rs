@@ -1,4 +1,4 @@
-//! How fast the simulator is, on one thread.
+//! Measures the speed of the simulator on one thread.
 
 use std::io::{self, Write};
 
@@ -15,7 +15,7 @@ struct Arguments {
     /// Micro-batches of each pipeline
     #[arg(long, value_delimiter = ',', default_value = "8,64,1024", value_parser = clap::value_parser!(u16).range(1..))]
     micro_batches: Vec<u16>,
-    /// Instructions to run of each size, at least
+    /// Least number of instructions to run for each size
     #[arg(long, default_value_t = 5_000_000, value_parser = clap::value_parser!(u32).range(1..))]
     instructions: u32,
 }

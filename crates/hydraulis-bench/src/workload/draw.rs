@@ -16,7 +16,7 @@ pub struct Lognormal {
     pub mu: f64,
     /// Standard deviation of the logarithm.
     pub sigma: f64,
-    /// Longer lengths become this.
+    /// Token limit to which longer lengths are cut.
     pub longest: i64,
 }
 
@@ -37,7 +37,7 @@ impl FromStr for Lognormal {
     }
 }
 
-/// `count` batches of at least `tokens` each; the same seed gives the same batches.
+/// Draws `count` batches of at least `tokens` each; equal seeds give equal batches.
 pub fn draw(lengths: &Lognormal, seed: u64, tokens: u64, count: usize) -> Result<Vec<Batch>> {
     let mut random = Random(Pcg64Mcg::seed_from_u64(seed));
     let endless = std::iter::repeat_with(|| {
@@ -47,7 +47,7 @@ pub fn draw(lengths: &Lognormal, seed: u64, tokens: u64, count: usize) -> Result
     super::cut_into_batches(endless, tokens, count)
 }
 
-/// PCG, whose output is fixed by its definition: a seed means the same batches after an update of the library.
+/// PCG, whose output is fixed by its definition: a seed gives the same batches after an update of the library.
 struct Random(Pcg64Mcg);
 
 impl Random {

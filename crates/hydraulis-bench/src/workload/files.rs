@@ -1,4 +1,4 @@
-//! Lengths from a text file, batches from a JSON file.
+//! Reads lengths from a text file and batches from a JSON file.
 
 use std::fs;
 use std::path::Path;
@@ -7,13 +7,13 @@ use hydraulis_core::batch::Batch;
 
 use crate::error::{Error, Result};
 
-/// The text of a file.
+/// Reads the text of a file.
 pub(crate) fn read_text(path: &Path) -> Result<String> {
     fs::read_to_string(path)
         .map_err(|error| Error::FileUnreadable { path: path.display().to_string(), why: error.to_string() })
 }
 
-/// One length per line, in the file's order; blank lines are skipped.
+/// Reads one length per line, in the file's order; blank lines are skipped.
 pub fn read_lengths(path: &Path) -> Result<Vec<i64>> {
     let text = read_text(path)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -28,7 +28,7 @@ pub fn read_lengths(path: &Path) -> Result<Vec<i64>> {
     lengths.collect()
 }
 
-/// A JSON array of arrays of lengths, longer ones cut to `longest` tokens.
+/// Reads a JSON array of arrays of lengths; longer ones are cut to `longest` tokens.
 pub fn read_batches(path: &Path, longest: Option<i64>) -> Result<Vec<Batch>> {
     let lists: Vec<Vec<i64>> = serde_json::from_str(&read_text(path)?)
         .map_err(|error| Error::BatchesFile { path: path.display().to_string(), why: error.to_string() })?;
@@ -41,7 +41,7 @@ pub fn read_batches(path: &Path, longest: Option<i64>) -> Result<Vec<Batch>> {
     if batches.is_empty() { Err(Error::WorkloadEmpty) } else { Ok(batches) }
 }
 
-/// `count` batches: lengths are taken in order until a batch has `tokens`, the last is kept whole.
+/// Cuts lengths into `count` batches: each takes lengths in order until it has `tokens`; its last sequence stays whole.
 pub fn cut_into_batches(lengths: impl IntoIterator<Item = i64>, tokens: u64, count: usize) -> Result<Vec<Batch>> {
     if tokens == 0 || count == 0 {
         return Err(Error::WorkloadEmpty);

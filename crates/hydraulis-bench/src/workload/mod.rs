@@ -1,7 +1,7 @@
 //! The batches of a run: drawn from a distribution, or read from a file.
 //!
-//! Sequences are added to a batch until its tokens reach the budget; the last is kept whole, so a batch has
-//! at least the budget and less than the budget and one sequence more.
+//! Sequences are added to a batch until its tokens reach the budget, and the last one stays whole. A batch therefore has
+//! at least the budget, and less than the budget plus one sequence.
 
 mod draw;
 mod files;

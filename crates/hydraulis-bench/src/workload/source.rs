@@ -1,4 +1,4 @@
-//! Where lengths come from, as one writes it on a command line.
+//! The source of lengths, as written on a command line.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,9 +11,9 @@ use crate::workload::{Lognormal, cut_into_batches, draw, read_lengths};
 /// A distribution, or a file with one length per line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Lengths {
-    /// Lengths are drawn.
+    /// Lengths drawn from a distribution.
     Drawn(Lognormal),
-    /// Lengths are taken in the file's order.
+    /// Lengths read in the file's order.
     File(PathBuf),
 }
 
@@ -26,9 +26,9 @@ impl FromStr for Lengths {
 }
 
 impl Lengths {
-    /// `count` batches of at least `tokens` each, lengths cut to `longest`.
+    /// `count` batches of at least `tokens` each, with lengths cut to `longest`.
     ///
-    /// Drawn lengths take the seed 0 where none is given; a file has no use for one, and refuses it.
+    /// The default seed of drawn lengths is 0; a seed for a file is refused.
     pub fn batches(&self, tokens: u64, count: usize, seed: Option<u64>, longest: Option<i64>) -> Result<Vec<Batch>> {
         let most = longest.unwrap_or(i64::MAX);
         match self {

@@ -1,4 +1,4 @@
-//! What holds for every baseline, whatever the batch; and hand-made cases with known answers.
+//! Properties of every baseline on any batch, and small cases with known answers.
 
 use hydraulis_bench::baseline::{EqualReplicas, Paper, Work, deals};
 use hydraulis_bench::judge::Judge;
@@ -29,7 +29,7 @@ fn model(profile: &str, gpus: u32) -> CostModel {
     CostModel::new(preset(profile).unwrap(), Cluster::new(gpus, 8).unwrap())
 }
 
-/// Replicas of this scheme that fill 64 GPUs.
+/// The work of replicas of this scheme that fill 64 GPUs.
 fn dealt(deal: fn(&Batch, &EqualReplicas) -> Work, scheme: &str, lengths: &[i64]) -> Work {
     let model = model("llama-32b-a800", 64);
     let every = EqualReplicas::every(&model).unwrap();
@@ -43,7 +43,7 @@ fn sizes(work: &Work) -> Vec<usize> {
 
 #[test]
 fn five_packs_on_four_replicas_unless_they_are_a_multiple() {
-    // Each is more than half of <tp16>'s 43,520 tokens.
+    // Each sequence is longer than half of <tp16>'s 43,520 tokens.
     let lengths = [22_000; 5];
     assert_eq!(sizes(&dealt(deals::static_first_fit, "<tp16>", &lengths)), [2, 1, 1, 1]);
     assert_eq!(sizes(&dealt(deals::static_sorted, "<tp16>", &lengths)), [2, 1, 1, 1]);
@@ -56,7 +56,7 @@ fn five_packs_on_four_replicas_unless_they_are_a_multiple() {
 
 #[test]
 fn sorted_packs_are_dealt_by_time() {
-    // 20,000 tokens do not fit beside 30,000 but beside 23,000: the pack opened second takes longer.
+    // 20,000 tokens fit together with 23,000 but not with 30,000: the pack opened second takes longer.
     let lengths = [30_000, 23_000, 20_000];
     assert_eq!(dealt(deals::static_first_fit, "<tp16>", &lengths)[..2], [vec![vec![0]], vec![vec![1, 2]]]);
     assert_eq!(dealt(deals::static_sorted, "<tp16>", &lengths)[..2], [vec![vec![1, 2]], vec![vec![0]]]);
@@ -64,7 +64,7 @@ fn sorted_packs_are_dealt_by_time() {
 
 #[test]
 fn a_heap_deals_the_longest_first() {
-    // One each for the eight replicas of <tp8>; of the last three, two go beside 1,000 and one beside 2,000.
+    // Each of the eight replicas of <tp8> takes one; of the last three, two join 1,000 and one joins 2,000.
     let lengths = [8_000, 7_000, 6_000, 5_000, 4_000, 3_000, 2_000, 1_000, 900, 800, 700];
     let work = dealt(deals::longest_first, "<tp8>", &lengths);
     assert_eq!(work[0], [vec![0]]);
@@ -104,7 +104,7 @@ fn buckets_run_one_after_another() {
 #[test]
 fn groups_take_sorted_sequences_step_by_step() {
     let cost = model("llama-32b-a800", 64);
-    // Seven <tp16> would be needed at once for the long ones; steps of four and three take them.
+    // The long sequences together would need seven <tp16>; steps of four and three serve them.
     let lengths = [&[30_000; 7][..], &[700; 60]].concat();
     let batch = Batch::new(&lengths, None).unwrap();
     let mut groups =
@@ -121,7 +121,7 @@ fn groups_take_sorted_sequences_step_by_step() {
         before += ids.len();
     }
     assert_eq!(before, lengths.len());
-    // Two steps for the long ones, and less than a third for the short ones beside or after them.
+    // Two steps for the long sequences, and less than a third for the short ones in the same steps or after them.
     let verdict = Judge::new(&cost, None).judge(&Answer::Decision(decision), &batch).unwrap();
     let alone = cost.scheme("<tp16>".parse().unwrap()).unwrap().micro_batch_ms([batch.tokens()[0]].into_iter());
     assert!(verdict.iteration_ms >= alone * 2.0 && verdict.iteration_ms < alone * 3.0, "{verdict:?}");
@@ -133,7 +133,7 @@ fn the_paper_takes_the_strategy_of_least_closed_form_time() {
     let strategies: Vec<Strategy> = ["4x<tp16>", "16x<tp4>"].iter().map(|name| name.parse().unwrap()).collect();
     let paper = Paper::new(&cost, &strategies).unwrap();
     let chosen = |lengths: &[i64]| paper.decide(&Batch::new(lengths, None).unwrap());
-    // Sixteen short ones run on sixteen narrow replicas at once; a long one fits on the wide ones only.
+    // Sixteen short sequences run on sixteen narrow replicas at once; a long one fits on the wide ones alone.
     let short = chosen(&[1_000; 16]).unwrap();
     assert_eq!(short.strategy(), "16x<tp4>");
     assert_eq!(sizes(&short.phases[0].work), [1; 16]);
@@ -157,7 +157,7 @@ fn the_core_is_never_longer_than_a_method_over_the_same_list() {
     }
 }
 
-/// A profile, its cluster, a rule of memory, and lengths up to what every planner under test admits there.
+/// A profile, its cluster, a memory rule, and lengths that every planner under test admits.
 fn any_workload() -> impl proptest::strategy::Strategy<Value = (CostModel, Vec<Vec<i64>>)> {
     let clusters = [("llama-32b-a800", 64, 43_520), ("llama-7b-a800", 16, 40_000), ("llama-13b-a800", 32, 40_000)];
     select(clusters.to_vec()).prop_flat_map(|(profile, gpus, most)| {

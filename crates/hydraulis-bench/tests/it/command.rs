@@ -1,4 +1,4 @@
-//! `plan-bench` as one runs it.
+//! `plan-bench` from the command line.
 
 use std::fs;
 use std::path::PathBuf;
@@ -78,8 +78,9 @@ fn links_add_transfers_to_every_iteration() {
     for record in &records {
         let time = |field: &str| record[field].as_f64().unwrap();
         assert!((time("iteration_ms") + time("transfer_ms") - time("step_ms")).abs() < 1e-6);
-        // Inside a node alone 1.3 ms a layer; no layout of this model takes longer than twice 325 ms and its messages,
-        // and each of some steps may have its own. Something is hidden, and never all.
+        // Inside a node alone a layer takes 1.3 ms; no layout of this model takes longer than twice 325 ms plus its
+        // messages, and each step of an answer may have its own layout. Some transfer time is overlapped, and never all of
+        // it.
         let layouts = record["strategy"].as_str().unwrap().split(';').count();
         let most = 700.0 * f64::from(u32::try_from(layouts).unwrap());
         assert!((100.0..=most).contains(&time("transfer_alone_ms")), "{record}");

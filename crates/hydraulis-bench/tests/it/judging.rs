@@ -1,4 +1,4 @@
-//! The judge sees what is wrong with a baseline's decision.
+//! The judge finds the faults of a baseline's decision.
 
 use hydraulis_bench::baseline::{Decision, Phase};
 use hydraulis_bench::judge::Judge;
@@ -8,7 +8,7 @@ use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::{CostModel, preset};
 use hydraulis_core::spec::Cluster;
 
-/// The verdict on work for 16 replicas of <tp4>, of which the first two are given.
+/// The verdict on work for 16 replicas of <tp4>, given for the first two.
 fn status(lengths: &[i64], first: Vec<Vec<usize>>, second: Vec<Vec<usize>>) -> String {
     let mut work = vec![Vec::new(); 16];
     (work[0], work[1]) = (first, second);
@@ -27,7 +27,7 @@ fn judged(lengths: &[i64], decision: Decision) -> (String, f64) {
 fn broken_promises_are_named() {
     let lengths = [5_000, 4_000, 3_000];
     assert_eq!(status(&lengths, vec![vec![0], vec![1]], vec![vec![2]]), "ok");
-    // <tp4> holds 7,808 tokens.
+    // <tp4> admits 7,808 tokens.
     assert_eq!(status(&lengths, vec![vec![0, 1]], vec![vec![2]]), "micro_batch_over_cap");
     assert_eq!(status(&lengths, vec![vec![0]], vec![vec![1]]), "sequence_missing");
     assert_eq!(status(&lengths, vec![vec![0], vec![1]], vec![vec![2], vec![1]]), "sequence_repeated");

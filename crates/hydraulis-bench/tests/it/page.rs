@@ -1,4 +1,4 @@
-//! Every command of docs/plan-bench.md, run on less.
+//! Runs every command of docs/plan-bench.md on a smaller workload.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/plan-bench.md");
 const LENGTHS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/lengths.txt");
 
-/// What an option says here in place of what it says on the page: fewer batches, of fewer tokens, on fewer GPUs.
+/// Values of options that replace those of the page: fewer batches, of fewer tokens, on fewer GPUs.
 const LESS: [(&str, &str, &str); 4] = [
     ("plan-bench", "--count", "1"),
     ("plan-bench", "--tokens-per-batch", "40000"),
@@ -15,7 +15,7 @@ const LESS: [(&str, &str, &str); 4] = [
     ("plan-scale", "--tokens-per-gpu", "300,1200"),
 ];
 
-/// The commands of the page's blocks of shell: the program, and its arguments.
+/// The commands of the page's shell blocks: the program, and its arguments.
 fn commands() -> Vec<(String, Vec<String>)> {
     let page = fs::read_to_string(PAGE).unwrap();
     let blocks = page.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap());

@@ -1,4 +1,4 @@
-//! The paper's dynamic program against a slow, plain twin.
+//! Compares the paper's dynamic program to a slow, direct implementation.
 
 use hydraulis_bench::baseline::{PaperGrid, PaperStrategy, paper_list};
 use hydraulis_core::Tokens;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use crate::arbitrary::{any_case, cases};
 
-/// The recurrence as it stands, without tables, and with every sum taken anew.
+/// The recurrence evaluated directly: without tables, every sum computed again.
 struct Twin<'a> {
     costs: Vec<&'a SchemeCost>,
     lengths: Vec<Tokens>,
@@ -42,7 +42,7 @@ impl Twin<'_> {
         best
     }
 
-    /// The same when only `left` replicas of each scheme are there.
+    /// The least time when only `left` replicas of each scheme remain.
     fn best_of(&self, step: u64, left: &mut Vec<(&SchemeCost, u64)>) -> f64 {
         if step == 0 {
             return 0.0;

@@ -1,4 +1,4 @@
-//! One step: groups, and one micro-batch for each.
+//! One step: a set of groups, and one micro-batch for each group.
 
 use std::collections::BTreeSet;
 
@@ -10,15 +10,15 @@ use hydraulis_core::{Millis, Tokens};
 
 use super::FlexibleGroups;
 
-/// Sets of groups whose neighbours are tried. With 8 of them 8,000 random steps of up to 5 sequences on 16 GPUs all
-/// end within 5 % of the optimum; stopping at the first set that no neighbour beats ends up to 10 % above it.
+/// Number of sets of groups whose neighbours are tried. With 8 sets, 8,000 random steps of up to 5 sequences on 16 GPUs
+/// all end within 5 % of the optimum; a climb that stops at the first local optimum ends up to 10 % above it.
 const CLIMBS: usize = 8;
 /// Moves and swaps for one set of groups; a few dozen reach a local optimum.
 const IMPROVEMENTS: usize = 100;
-/// A set of groups is improved only if longest first comes this close to the best so far: improving gains less.
+/// A set of groups is improved only if its longest-first time is within this factor of the best: improvement gains less.
 const PROMISING: f64 = 1.2;
 
-/// A step: its groups, the sequences of each, and the time of the slowest.
+/// A step: its groups, the sequences of each, and the time of the slowest group.
 #[derive(Clone, Debug)]
 pub(super) struct Grouped {
     pub(super) strategy: Strategy,
@@ -26,10 +26,10 @@ pub(super) struct Grouped {
     pub(super) ms: Millis,
 }
 
-/// The step of least time that a climb over sets of groups finds; none where these sequences, which come longest
-/// first, fit into no set that was tried.
+/// Finds the step of least time by a climb over sets of groups; none if these sequences, which come longest first, fit
+/// into no set that was tried.
 ///
-/// The climb goes on from the best set whose neighbours were not tried yet, so it also leaves a set that none of its
+/// The climb continues from the best set whose neighbours were not tried yet, so it also leaves a set that none of its
 /// neighbours beats.
 pub(super) fn grouped(method: &FlexibleGroups, batch: &Batch, ids: &[usize]) -> Option<Grouped> {
     let mut seen: BTreeSet<Strategy> = BTreeSet::new();
@@ -54,7 +54,7 @@ pub(super) fn grouped(method: &FlexibleGroups, batch: &Batch, ids: &[usize]) -> 
     best
 }
 
-/// The sequences on these groups: longest first, then improved where that may bring it below `limit`.
+/// Assigns the sequences to these groups: longest first, then improved if that may bring the time below `limit`.
 fn assigned(
     method: &FlexibleGroups,
     batch: &Batch,
@@ -77,7 +77,7 @@ fn assigned(
     Some(Grouped { strategy, groups: groups.into_iter().map(|group| group.ids).collect(), ms })
 }
 
-/// The first group of most time, and that time.
+/// The slowest group, the first among equals, and its time.
 fn slowest(groups: &[Group]) -> (usize, Millis) {
     let times = groups.iter().map(Group::ms).enumerate();
     times.reduce(|most, next| if next.1 > most.1 { next } else { most }).unwrap_or_default()
@@ -99,14 +99,14 @@ fn improve(groups: &mut [Group], batch: &Batch) {
     }
 }
 
-/// A sequence goes to another group, and one of that group may come for it.
+/// A move of a sequence to another group, or its swap with a sequence of that group.
 struct Change {
     leaves: usize,
     other: usize,
     returns: Option<usize>,
 }
 
-/// The change after which the slower of the two groups takes least time.
+/// The change that leaves the slower of the two groups the least time.
 fn best_change(groups: &[Group], from: usize, batch: &Batch) -> Option<Change> {
     // Rounding alone must not count as an improvement.
     let mut least = groups[from].ms() * (1.0 - 1e-9);
@@ -128,7 +128,7 @@ fn best_change(groups: &[Group], from: usize, batch: &Batch) -> Option<Change> {
     best
 }
 
-/// A group and the one micro-batch that it runs.
+/// A group and its micro-batch.
 struct Group<'a> {
     cost: &'a SchemeCost,
     ids: Vec<usize>,
@@ -141,12 +141,12 @@ impl<'a> Group<'a> {
         Group { cost, ids: Vec::new(), tokens: Tokens(0), sequences_ms: Millis::ZERO }
     }
 
-    /// The time of its micro-batch; none without a sequence.
+    /// The time of its micro-batch; zero without a sequence.
     fn ms(&self) -> Millis {
         if self.ids.is_empty() { Millis::ZERO } else { self.with(None, None) }
     }
 
-    /// That time with one sequence more, and one less.
+    /// The time with one sequence added and one removed.
     fn with(&self, more: Option<Tokens>, less: Option<Tokens>) -> Millis {
         let ms = |tokens: Option<Tokens>| tokens.map(|tokens| self.cost.sequence_ms(tokens)).unwrap_or_default();
         (self.sequences_ms + ms(more) - ms(less) + self.cost.fixed_ms()) * self.cost.stage_multipliers()[0]
@@ -178,8 +178,8 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{ProptestConfig, prop_assert, proptest};
 
-    /// The least time of a step over every set of groups and every assignment: a sequence joins a group that is
-    /// open, or opens one of any size that still fits.
+    /// The least time of a step over every set of groups and every assignment: each sequence joins an open group, or opens
+    /// one of any size that still fits.
     fn optimum(
         model: &CostModel,
         pool: &[Scheme],
@@ -215,7 +215,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(96))]
 
-        /// The published integer program is stopped after 5 s, so it need not end in the optimum either.
+        /// The published integer program is stopped after 5 s, so it need not reach the optimum either.
         #[test]
         fn a_step_is_close_to_the_best_of_all_groups(lengths in vec(1..18_000_i64, 1..6)) {
             let model = CostModel::new(preset("llama-7b-a800").unwrap(), Cluster::new(16, 8).unwrap());

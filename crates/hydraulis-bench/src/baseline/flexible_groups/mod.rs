@@ -1,15 +1,16 @@
-//! Groups of several sizes, formed anew in every step: `FlexSP`'s way.
+//! Groups of several sizes, formed again in every step: the method of `FlexSP`.
 //!
-//! Sequences are sorted and cut into steps. In each step the cluster is divided into groups of one stage, of any
-//! sizes that fit it and its nodes; each group takes one micro-batch. Steps run one after another, since the next
-//! one divides the cluster anew, and a step takes as long as its slowest group. Five numbers of steps are tried.
+//! The method sorts the sequences and cuts them into steps. In each step it divides the cluster into groups of one stage,
+//! of any sizes that fit the cluster and its nodes; each group runs one micro-batch. The steps run one after another, since
+//! the next one divides the cluster differently, and a step takes as long as its slowest group. Five numbers of steps are
+//! tried.
 //!
-//! Where this is not the published method:
-//! - its groups cut sequences over their ranks (all-to-all around attention) and share out parameters. The cost
-//!   profiles have no such entry, so each scheme without a pipeline stands for a group of as many ranks, with its
-//!   cap and time; gathering parameters in each step and forming the groups cost nothing;
-//! - its integer program over 16 buckets of lengths, stopped after 5 s, is a climb over sets of groups with moves
-//!   and swaps of single sequences: no solver, no bucket, the same objective.
+//! Differences from the published method:
+//! - its groups split sequences over their ranks (all-to-all around attention) and shard the parameters. The cost profiles
+//!   have no such entry, so each scheme without a pipeline represents a group of as many ranks, with its cap and time;
+//!   parameter gathers in each step and the formation of groups cost nothing;
+//! - it solves an integer program over 16 buckets of lengths, stopped after 5 s. Here a climb over sets of groups with moves
+//!   and swaps of single sequences replaces it: no solver, no bucket, the same objective.
 
 mod groups;
 mod steps;
@@ -27,7 +28,7 @@ use crate::baseline::{Decision, Phase};
 
 use groups::{Grouped, grouped};
 
-/// Numbers of steps that are tried, from the fewest that hold the batch.
+/// Numbers of steps that are tried, from the smallest that fits the batch.
 const TRIALS: usize = 5;
 
 /// The method over the schemes without a pipeline.
@@ -35,12 +36,12 @@ const TRIALS: usize = 5;
 pub struct FlexibleGroups<'a> {
     cost: &'a CostModel,
     pool: Vec<Scheme>,
-    /// Sets of groups that a climb begins with: one of some size beside as many of another as fit.
+    /// Start sets of a climb: one group of some size and as many of another size as fit.
     starts: Vec<Strategy>,
 }
 
 impl<'a> FlexibleGroups<'a> {
-    /// The method on the model's cluster.
+    /// Creates the method for the model's cluster.
     pub fn new(cost: &'a CostModel) -> FlexibleGroups<'a> {
         let flat = |scheme: &Scheme| scheme.pp() == 1;
         let pool = usable_schemes(cost).into_iter().filter(flat).collect();
@@ -58,7 +59,7 @@ impl<'a> FlexibleGroups<'a> {
             .unwrap_or_default()
     }
 
-    /// The steps of least total time over the numbers tried, none of whose sequences is longer than admitted.
+    /// The steps of least total time over the tried numbers; the batch has no sequence above the admitted length.
     pub fn decide(&self, batch: &Batch) -> Decision {
         let ids = longest_first(batch);
         let lengths: Vec<Tokens> = ids.iter().map(|&id| batch.tokens()[id]).collect();
@@ -66,14 +67,14 @@ impl<'a> FlexibleGroups<'a> {
             let runs = steps::cut(&lengths, count).into_iter();
             runs.map(|run| grouped(self, batch, &ids[run])).collect()
         };
-        // With a step for each sequence every step is feasible.
+        // With one step for each sequence, every step is feasible.
         let trials = (self.fewest_steps(batch)..=ids.len()).filter_map(trial).take(TRIALS);
         let total = |steps: &Vec<Grouped>| steps.iter().map(|step| step.ms).sum::<Millis>();
         let best = trials.min_by_key(|steps| (total(steps), Reverse(steps.len()))).unwrap_or_default();
         Decision { phases: best.into_iter().map(Grouped::into_phase).collect() }
     }
 
-    /// So many tokens do not fit into fewer steps.
+    /// Lower bound on the number of steps from the batch's tokens.
     fn fewest_steps(&self, batch: &Batch) -> usize {
         let cap = |&scheme: &Scheme| self.cost.scheme(scheme).map(SchemeCost::cap).unwrap_or_default();
         let held = self.starts.iter().map(|strategy| strategy.schemes().iter().map(cap).sum::<Tokens>());

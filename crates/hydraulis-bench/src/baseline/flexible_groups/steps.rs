@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use hydraulis_core::Tokens;
 
-/// `count` runs of `lengths`, at most one for each length, such that the most tokens of a run are least.
+/// Cuts `lengths` into `count` runs, at most one for each length, so that the largest number of tokens of a run is least.
 ///
-/// By dynamic programming over how many lengths the first runs hold; of equal ways the one whose last runs hold
-/// most. Takes `count` times the number of lengths times those of a run.
+/// A dynamic program over the number of lengths in the first runs; among equal cuts it takes the one whose last runs have
+/// most lengths. Its time is `count` times the number of lengths times the number of lengths of a run.
 pub(super) fn cut(lengths: &[Tokens], count: usize) -> Vec<Range<usize>> {
     let count = count.min(lengths.len());
-    // For each number of lengths, the most tokens of a run and where the last run starts; one list for each run.
+    // For each number of lengths, the most tokens of a run and the start of the last run; one list for each run.
     let mut ways: Vec<Vec<(Tokens, usize)>> = Vec::new();
     for run in 0..count {
         let way = |end: usize| last_run(lengths, ways.last(), run, end);
@@ -28,7 +28,7 @@ pub(super) fn cut(lengths: &[Tokens], count: usize) -> Vec<Range<usize>> {
     runs
 }
 
-/// Where run number `run` starts if it is the last of the first `end` lengths; no run is empty.
+/// The start of run number `run` if it is the last of the first `end` lengths; no run is empty.
 fn last_run(lengths: &[Tokens], earlier: Option<&Vec<(Tokens, usize)>>, run: usize, end: usize) -> (Tokens, usize) {
     let Some(earlier) = earlier else { return (lengths[..end].iter().copied().sum(), 0) };
     let mut best = (Tokens(u64::MAX), run);
@@ -53,7 +53,7 @@ mod tests {
         runs.iter().map(|run| lengths[run.clone()].iter().copied().sum()).max().unwrap_or_default()
     }
 
-    /// Every way to cut, by trying each end of the first run.
+    /// The optimum over every cut, by trying each end of the first run.
     fn least(lengths: &[Tokens], count: usize) -> Tokens {
         if count == 1 {
             return lengths.iter().copied().sum();

@@ -1,4 +1,4 @@
-//! Stage one: which sequence goes to which replica, by greedy trials in random order.
+//! Stage one: the assignment of sequences to replicas, by greedy trials in random order.
 
 use std::cmp::Reverse;
 
@@ -10,10 +10,10 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use crate::numbers::count;
 
-/// Random orders that are tried, each seeded by its number.
+/// Number of random orders that are tried, each seeded by its number.
 const TRIALS: u64 = 50;
 
-/// The replica of each sequence in the best of the trials; none where some sequence fits on no replica.
+/// The replica of each sequence in the best trial; none if some sequence fits on no replica.
 pub(super) fn dispatch(batch: &Batch, costs: &[&SchemeCost]) -> Option<Vec<usize>> {
     let replicas = Replicas::new(batch, costs);
     if replicas.admitting(batch.longest().0) == 0 {
@@ -28,26 +28,26 @@ pub(super) fn dispatch(batch: &Batch, costs: &[&SchemeCost]) -> Option<Vec<usize
     trials.min_by_key(|(slowest, _)| *slowest).map(|(_, replica_of)| replica_of)
 }
 
-/// Fisher and Yates.
+/// The shuffle of Fisher and Yates.
 fn shuffle(ids: &mut [usize], random: &mut Pcg64Mcg) {
     for last in (1..ids.len()).rev() {
-        // The high word of the product is uniform on 0..=last but for 1 part in 2^50.
+        // The high word of the product is uniform on 0..=last except for 1 part in 2^50.
         let product = u128::from(random.next_u64()) * (last as u128 + 1);
         ids.swap(last, usize::try_from(product >> 64).unwrap_or(0));
     }
 }
 
-/// The replicas, those first that admit the longest, and what each sequence costs there.
+/// The replicas, those of the largest cap first, and the time of each sequence on them.
 struct Replicas<'a> {
     batch: &'a Batch,
     costs: &'a [&'a SchemeCost],
     by_reach: Vec<usize>,
-    /// The sequences' times for each distinct scheme, and which of them a replica uses.
+    /// The sequences' times for each distinct scheme; each replica has an index into it.
     times: Vec<Vec<Millis>>,
     scheme_of: Vec<usize>,
 }
 
-/// What a replica has taken.
+/// The load of a replica.
 #[derive(Clone, Copy, Default)]
 struct Load {
     time: Millis,
@@ -59,7 +59,7 @@ impl<'a> Replicas<'a> {
         let mut by_reach: Vec<usize> = (0..costs.len()).collect();
         by_reach.sort_by_key(|&replica| (Reverse(costs[replica].longest()), replica));
         let (mut times, mut scheme_of): (Vec<Vec<Millis>>, Vec<usize>) = (Vec::new(), Vec::new());
-        // Equal schemes stand side by side in a strategy.
+        // Equal schemes are adjacent in a strategy.
         for (replica, cost) in costs.iter().enumerate() {
             if replica == 0 || cost.scheme() != costs[replica - 1].scheme() {
                 times.push(batch.tokens().iter().map(|&tokens| cost.sequence_ms(tokens)).collect());
@@ -69,13 +69,13 @@ impl<'a> Replicas<'a> {
         Replicas { batch, costs, by_reach, times, scheme_of }
     }
 
-    /// How many replicas admit a sequence: the first so many.
+    /// The number of replicas that admit a sequence; they come first.
     fn admitting(&self, id: usize) -> usize {
         let tokens = self.batch.tokens()[id];
         self.by_reach.partition_point(|&replica| self.costs[replica].admits(tokens))
     }
 
-    /// Each sequence in this order to the replica that lengthens the slowest least.
+    /// Assigns each sequence in this order to the replica that lengthens the slowest least.
     fn dealt(&self, order: impl Iterator<Item = usize>) -> (Millis, Vec<usize>) {
         let mut loads = vec![Load::default(); self.costs.len()];
         let mut slowest = Millis::ZERO;
@@ -85,7 +85,7 @@ impl<'a> Replicas<'a> {
             let (mut best, mut choice) = (Millis::INFINITY, 0);
             for &replica in open {
                 let then = slowest.max(self.score(replica, self.with(loads[replica], replica, id)));
-                // Of equals an empty one, else the first.
+                // Among equals an empty replica wins, then the first.
                 let is_empty = loads[replica].time == Millis::ZERO;
                 if then < best || then == best && is_empty && loads[choice].time > Millis::ZERO {
                     (best, choice) = (then, replica);
@@ -103,7 +103,7 @@ impl<'a> Replicas<'a> {
         Load { time: load.time + time, longest: load.longest.max(time) }
     }
 
-    /// The stage's closed form of a replica: what was taken, and the longest once more for each further stage.
+    /// The stage's closed form of a replica's time: the load, and the longest sequence once more for each further stage.
     fn score(&self, replica: usize, load: Load) -> Millis {
         load.time + load.longest * count(self.costs[replica].scheme().stages() - 1)
     }

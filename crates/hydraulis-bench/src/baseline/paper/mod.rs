@@ -1,14 +1,14 @@
 //! The Hydraulis paper's two stages (arXiv 2412.07894), over a list of strategies.
 //!
-//! For each strategy that admits the batch: sequences are dealt to replicas by greedy trials, then each replica's
-//! are packed for one micro-batch count after another. A closed form, never a simulation, says which count and
-//! which strategy is best; what comes of it is simulated by the judge like everything else.
+//! For each strategy that admits the batch, greedy trials assign sequences to replicas, and each replica's sequences are
+//! packed for one micro-batch count after another. A closed form, not a simulation, chooses the count and the strategy; the
+//! judge simulates the result like those of all methods.
 //!
-//! Where this is not the paper's artifact:
-//! - its packing is an integer program that is stopped after half a second for each count. Here it is
-//!   longest-first, least-loaded, improved by moves and swaps: no solver, the same objective;
-//! - its least tokens per micro-batch depend on the GPU and are left out, so that more counts are tried;
-//! - it gives a strategy up when a replica stays empty; here that replica is idle.
+//! Differences from the paper's artifact:
+//! - it packs by an integer program that is stopped after half a second for each count. Here each sequence, longest first,
+//!   joins the least loaded pack, and moves and swaps improve the packs: no solver, the same objective;
+//! - its minimum of tokens per micro-batch depends on the GPU and is omitted here, so that more counts are tried;
+//! - it rejects a strategy when a replica stays empty; here that replica is idle.
 
 mod dispatch;
 mod pack;
@@ -26,14 +26,14 @@ use crate::baseline::packs::spaced;
 use crate::baseline::{Decision, Work};
 use crate::error::{Error, Result};
 
-/// The method, over these strategies.
+/// The paper's method over a list of strategies.
 #[derive(Clone, Debug)]
 pub struct Paper<'a> {
     strategies: Vec<(Strategy, Vec<&'a SchemeCost>)>,
 }
 
 impl<'a> Paper<'a> {
-    /// The method over `strategies`, whose schemes must have a cost.
+    /// Creates the method over `strategies`, whose schemes must have a cost.
     pub fn new(cost: &'a CostModel, strategies: &[Strategy]) -> Result<Paper<'a>> {
         let with_costs = strategies.iter().map(|strategy| {
             let costs = strategy.schemes().iter().map(|&scheme| cost.scheme(scheme));
@@ -42,7 +42,7 @@ impl<'a> Paper<'a> {
         Ok(Paper { strategies: with_costs.collect::<Result<_>>()? })
     }
 
-    /// What the method does under the strategy of least closed-form time, the first among equals.
+    /// The method's decision under the strategy of least closed-form time, the first among equals.
     pub fn decide(&self, batch: &Batch) -> Result<Decision> {
         let by_length = longest_first(batch);
         let planned = self.strategies.iter().filter_map(|(strategy, costs)| {
@@ -68,7 +68,7 @@ impl<'a> Paper<'a> {
     }
 }
 
-/// What the method does under one strategy, and the closed-form time of its slowest replica.
+/// The method's work under one strategy, and the closed-form time of its slowest replica.
 fn planned(batch: &Batch, by_length: &[usize], costs: &[&SchemeCost]) -> Option<(Millis, Work)> {
     let replica_of = dispatch::dispatch(batch, costs)?;
     let packed = costs.iter().enumerate().map(|(replica, cost)| {

@@ -1,4 +1,4 @@
-//! Stage two: how many micro-batches a replica runs, and which sequences in each.
+//! Stage two: the number of a replica's micro-batches, and the sequences of each.
 
 use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::SchemeCost;
@@ -7,14 +7,14 @@ use hydraulis_core::{Millis, Tokens};
 use crate::baseline::packs::{balanced, first_fit, sequences_ms};
 use crate::numbers::count;
 
-/// Micro-batch counts that are tried, from the fewest that hold the tokens.
+/// Micro-batch counts that are tried, from the smallest that fits the tokens.
 const COUNTS: usize = 20;
 /// Moves and swaps for one count. A few dozen reach a local optimum on all workloads of `docs/plan-bench.md`.
 const IMPROVEMENTS: usize = 100;
-/// A greatest pack within this share of the mean, or of the longest sequence, is not improved any further.
+/// A slowest pack within this share of the mean, or of the longest sequence, is not improved any further.
 const CLOSE: f64 = 1e-3;
 
-/// The micro-batches of least closed-form time `(z + c)(v + p - 1)`, `z` being the most time of a pack of sequences,
+/// The micro-batches of least closed-form time `(z + c)(v + p - 1)`, where `z` is the time of the slowest pack's sequences,
 /// and that time. `ids` come longest first, each admitted.
 pub(super) fn pack(ids: &[usize], batch: &Batch, cost: &SchemeCost) -> (Millis, Vec<Vec<usize>>) {
     let tokens: Tokens = ids.iter().map(|&id| batch.tokens()[id]).sum();
@@ -26,7 +26,7 @@ pub(super) fn pack(ids: &[usize], batch: &Batch, cost: &SchemeCost) -> (Millis, 
     let packed = counts.filter_map(|count| Some(improved(balanced(ids, batch, cost, count)?, batch, cost)));
     let scored = packed.map(|packs| (score(&packs, batch, cost), packs));
     scored.min_by_key(|(score, _)| *score).unwrap_or_else(|| {
-        // Lengths just above half the cap, or above it, may leave no room in any of these counts.
+        // Lengths just above half the cap, or above the cap, may not fit with any of these counts.
         let packs = first_fit(ids, batch, cost.cap());
         (score(&packs, batch, cost), packs)
     })
@@ -37,8 +37,8 @@ fn score(packs: &[Vec<usize>], batch: &Batch, cost: &SchemeCost) -> Millis {
     (greatest + cost.fixed_ms()) * count(packs.len() + cost.scheme().stages() - 1)
 }
 
-/// Moves sequences out of the pack of most time, or swaps them for shorter ones, while that lowers its time and no
-/// other pack gets as much.
+/// Moves sequences out of the slowest pack, or swaps them for shorter ones, while that lowers its time and no other pack
+/// takes as long.
 fn improved(mut packs: Vec<Vec<usize>>, batch: &Batch, cost: &SchemeCost) -> Vec<Vec<usize>> {
     let mut times: Vec<Millis> = packs.iter().map(|pack| sequences_ms(pack, batch, cost)).collect();
     let longest = packs.iter().flatten().map(|&id| cost.sequence_ms(batch.tokens()[id])).max().unwrap_or_default();
@@ -58,7 +58,7 @@ fn improved(mut packs: Vec<Vec<usize>>, batch: &Batch, cost: &SchemeCost) -> Vec
     packs
 }
 
-/// The sequence at one place of the greatest pack goes, and one of another pack may come for it.
+/// A move of one sequence of the slowest pack to another pack, or its swap with a sequence of that pack.
 struct Change {
     leaves: usize,
     other: usize,
@@ -74,7 +74,7 @@ impl Change {
     }
 }
 
-/// The change after which the longer of the two packs takes least time.
+/// The change that leaves the slower of the two packs the least time.
 fn best_change(
     packs: &[Vec<usize>],
     times: &[Millis],
@@ -92,7 +92,7 @@ fn best_change(
             let (out_tokens, out_ms) = sequence(leaving);
             let returns = packs[other].iter().enumerate().map(|(place, &id)| (Some(place), sequence(id)));
             for (returns, (in_tokens, in_ms)) in std::iter::once((None, Default::default())).chain(returns) {
-                // A swap for a shorter one never fills the greatest pack beyond what it held.
+                // A swap for a shorter sequence never raises the tokens of the slowest pack.
                 let fits = in_tokens <= out_tokens && used + out_tokens - in_tokens <= cost.cap();
                 let then = (times[greatest] - out_ms + in_ms).max(times[other] + out_ms - in_ms);
                 if fits && then < least {

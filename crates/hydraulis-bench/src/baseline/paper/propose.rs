@@ -1,22 +1,22 @@
 //! The proposal of the Hydraulis paper: a dynamic program over ranks and lengths.
 //!
-//! Lengths are cut into intervals, each served by equal replicas of one scheme that nothing else uses. With `t(n, s)`
-//! the least time of the slowest replica when at most `n` ranks serve all sequences of up to `s` tokens,
+//! Lengths are cut into intervals; equal replicas of one scheme serve each interval exclusively. Let `t(n, s)` be the least
+//! time of the slowest replica when at most `n` ranks serve all sequences of up to `s` tokens. Then
 //!
 //! `t(n, s) = min over k, r, d of max(t(n - d g_k, r), C_k(r, s) / d)` and `t(n, 0) = 0`,
 //!
 //! for every scheme `k` on `g_k` ranks that admits `s`, every `r < s`, and every number `d` of replicas that
-//! fit; `C_k(r, s)` is the sum of `a l^2 + b l + c` over the sequences of more than `r` and up to `s` tokens, and the
+//! fit. `C_k(r, s)` is the sum of `a l^2 + b l + c` over the sequences of more than `r` and up to `s` tokens, plus the
 //! time of the longest of them once more for each further stage. The strategies that lead to `t(N, s)` are the list
 //! (Li et al., "Hydraulis", arXiv 2412.07894, and its artifact's strategy proposal).
 //!
-//! The optimum is exact. It is found faster than by the recurrence as it stands: prefix sums give `C` at once, and of
-//! the replica numbers only two are looked at, because `t(n - d g, r)` rises and `C / d` falls with `d`. That is
-//! `N/N_STEP (S/S_STEP)^2 K log N` steps.
+//! The optimum is exact, and found faster than by evaluating the recurrence directly: prefix sums give `C` in constant time,
+//! and a binary search leaves two replica numbers, because `t(n - d g, r)` rises and `C / d` falls with `d`. The program
+//! takes `N/N_STEP (S/S_STEP)^2 K log N` steps.
 //!
-//! As published it knows nothing of batches: it balances the whole data set, charges `c` for each sequence, never lets
-//! intervals share replicas, and does not care whether the replicas find aligned ranks. [`propose`](hydraulis_core::propose::propose())
-//! is what to use.
+//! The published program does not consider batches: it balances the whole data set, charges `c` for each sequence, never
+//! lets intervals share replicas, and ignores whether the replicas find aligned ranks. Use
+//! [`propose`](hydraulis_core::propose::propose()) for training runs.
 
 use hydraulis_core::batch::LengthHistogram;
 use hydraulis_core::construct::{nothing_fits, usable_schemes};
@@ -28,7 +28,7 @@ use hydraulis_core::{Error as CoreError, Millis, Tokens};
 use crate::error::{Error, Result};
 use crate::numbers::count;
 
-/// Beyond any model's context and any cluster's ranks in steps that make sense; a typing error stops here.
+/// More steps than any sensible grid of contexts and ranks has; a typing error stops here.
 const MAX_STEPS: u64 = 1 << 14;
 
 /// The grid of the dynamic program.
@@ -38,7 +38,7 @@ pub struct PaperGrid {
     pub gpu_step: u32,
     /// Tokens between two columns (`S_STEP`); the last column is the context.
     pub token_step: Tokens,
-    /// The longest sequence to serve (`S`); longer ones of the data set are left out.
+    /// Most tokens of a sequence to serve (`S`); the program omits longer sequences of the data set.
     pub context: Tokens,
 }
 
@@ -47,15 +47,15 @@ pub struct PaperGrid {
 pub struct PaperStrategy {
     /// The strategy.
     pub strategy: Strategy,
-    /// The greatest length of the grid for which it is the optimum.
+    /// Greatest length of the grid for which it is the optimum.
     pub serves: Tokens,
-    /// The time of its slowest replica over all sequences of the data set up to that length.
+    /// Time of its slowest replica over all sequences of the data set up to that length.
     pub ms: Millis,
 }
 
 /// The optimal strategy for each length of the grid, without duplicates and without those that find no aligned ranks.
 ///
-/// Refused: steps of 0 or more than 16,384 of them, a context that no scheme admits.
+/// Errors: a step of 0, more than 16,384 steps, or a context that no scheme admits.
 pub fn paper_list(cost: &CostModel, data: &LengthHistogram, grid: PaperGrid) -> Result<Vec<PaperStrategy>> {
     grid.check(cost.cluster().gpus())?;
     let schemes = usable_schemes(cost);
@@ -97,14 +97,14 @@ impl PaperGrid {
     }
 }
 
-/// What each scheme needs for the sequences between two edges.
+/// The work of each scheme for the sequences between two edges.
 struct Intervals<'a> {
     schemes: &'a [&'a SchemeCost],
-    /// 0, then a step each, then the context.
+    /// Edges of the intervals: 0, then one per step, then the context.
     edges: Vec<Tokens>,
-    /// For each scheme and edge: the work of all sequences up to there.
+    /// For each scheme and edge, the work of all sequences up to the edge.
     work: Vec<Vec<f64>>,
-    /// The longest length up to each edge that occurs.
+    /// For each edge, the longest length up to the edge in the data set.
     longest: Vec<Tokens>,
 }
 
@@ -147,7 +147,7 @@ fn alone(cost: &SchemeCost, tokens: Tokens) -> Millis {
     cost.micro_batch_ms([tokens].into_iter())
 }
 
-/// `t(n, s)`, by edge and then by step of ranks, each with what led there.
+/// `t(n, s)`, by edge and then by step of ranks, each with its last interval.
 struct Table {
     cells: Vec<Vec<Cell>>,
     gpu_step: u64,
@@ -156,7 +156,7 @@ struct Table {
 #[derive(Clone, Copy)]
 struct Cell {
     ms: Millis,
-    /// The last interval's replicas; none where one step of ranks less does as well.
+    /// The last interval's replicas; none if one step of ranks less gives the same time.
     last: Option<Share>,
 }
 
@@ -179,7 +179,8 @@ impl Table {
         table
     }
 
-    /// All `t(n, s)` of the edge `s`: no better with fewer ranks, so `t` never rises with `n`.
+    /// All `t(n, s)` of the edge `s`. A cell takes the value of fewer ranks if it is not better, so `t` never rises with
+    /// `n`.
     fn column(&self, edge: usize, rows: usize, intervals: &Intervals) -> Vec<Cell> {
         let mut column = vec![Cell { ms: Millis::INFINITY, last: None }; rows];
         for (scheme, cost) in intervals.schemes.iter().enumerate() {
@@ -204,12 +205,12 @@ impl Table {
         column
     }
 
-    /// The best time, and number of replicas, for `work` when the ranks left over serve all up to the edge `from`.
+    /// The best time, and number of replicas, for `work` when the other ranks serve all sequences up to the edge `from`.
     fn shared(&self, row: usize, from: usize, scheme: Scheme, work: Millis) -> (Millis, u64) {
         let most = row as u64 * self.gpu_step / scheme.ranks();
         let others = |replicas: u64| self.cells[from][self.row_left(row, replicas, scheme)].ms;
         let own = |replicas: u64| work * (1.0 / count(replicas));
-        // The first number at which the others take as long as these replicas, or longer.
+        // The least number of replicas at which the other ranks take at least as long as these replicas.
         let (mut low, mut high) = (1, most + 1);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -225,7 +226,7 @@ impl Table {
         usize::try_from(left / self.gpu_step).unwrap_or_default()
     }
 
-    /// The strategy that leads to `t(N, s)` of the edge `s`; none where its sequences cannot be served.
+    /// The strategy that leads to `t(N, s)` of the edge `s`; none if its sequences cannot be served.
     fn trace(&self, edge: usize, intervals: &Intervals) -> Result<Option<(Strategy, Millis)>> {
         let (mut edge, mut row) = (edge, self.cells[edge].len() - 1);
         let ms = self.cells[edge][row].ms;

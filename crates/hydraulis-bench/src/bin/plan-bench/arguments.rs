@@ -1,4 +1,4 @@
-//! The command line, and what it names.
+//! The command line and its values.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,16 +12,16 @@ use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::CostModel;
 use hydraulis_core::spec::{Cluster, LinkRates, MemoryRule, Strategy};
 
-/// How standard output is named.
+/// The name of standard output on the command line.
 pub(crate) const STDOUT: &str = "-";
 
-/// Beyond any training run; a typing error stops here and not in an allocation.
+/// Larger than any training run, so that a typing error stops here and not in an allocation.
 const MAX_TOKENS: u64 = 10_000_000_000;
 
 /// Compare planners on the same batches.
 ///
-/// Prints how long each planner takes and how long the iterations are that it plans, as ratios to the first
-/// planner. Ends with 1 if a plan breaks a promise, with 2 if something given is wrong.
+/// Prints the planning time of each planner and the time of its planned iterations, as ratios to the first planner. The exit
+/// code is 1 if a plan breaks a promise, and 2 if an argument is wrong.
 #[derive(Debug, Parser)]
 #[command(version, group = ArgGroup::new("workload").required(true).args(["batches", "lengths"]))]
 pub(crate) struct Arguments {
@@ -34,42 +34,42 @@ pub(crate) struct Arguments {
     /// GPUs of a node [default: the profile's]
     #[arg(long)]
     gpus_per_node: Option<u32>,
-    /// How micro-batches fit into memory, for every planner: 'cap', each of them by itself, or 'exact', any consecutive
-    /// ones of a pipeline that it holds at once
+    /// Memory rule for every planner: 'cap' limits each micro-batch by itself, 'exact' any consecutive micro-batches that a
+    /// pipeline holds at once
     #[arg(long, value_name = "cap|exact", default_value_t)]
     memory: MemoryRule,
     /// JSON file: an array with an array of lengths for each batch
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tokens_per_batch", "count", "seed"])]
     batches: Option<PathBuf>,
-    /// Text file with one length per line, taken in its order, or a distribution to draw from
+    /// Text file with one length per line, read in order, or a distribution to draw from
     #[arg(long, value_name = "FILE|lognormal:MU,SIGMA,MAX", requires = "tokens_per_batch")]
     lengths: Option<Lengths>,
-    /// Sequences are added to a batch until it has this many tokens; the last is kept whole
+    /// Tokens at which a batch is complete; its last sequence stays whole
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=MAX_TOKENS))]
     tokens_per_batch: Option<u64>,
     /// Number of batches
     #[arg(long, value_name = "K", default_value_t = 100)]
     count: usize,
-    /// Seed of lengths that are drawn [default: 0]
+    /// Seed of drawn lengths [default: 0]
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
-    /// Cut longer sequences to this many tokens
+    /// Token limit to which longer sequences are cut
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(i64).range(1..))]
     longest: Option<i64>,
     /// Strategies for hydraulis and paper to choose from [default: the profile's]
     ///
-    /// Joined by ';', as in `4x<tp16>;1x<tp16>+12x<tp4>`, or in a text file with one or more on each line.
+    /// Separated by ';', as in `4x<tp16>;1x<tp16>+12x<tp4>`, or in a text file with one or more on each line.
     #[arg(long, value_name = "LIST|FILE")]
     strategies: Option<String>,
-    /// Count transfers of parameters and gradients too: gigabytes (1e9 bytes) a second from and to each node, from and to
-    /// each GPU inside one [default: 200], and microseconds of a message [default: 10]
+    /// Count transfers of parameters and gradients too: gigabytes (1e9 bytes) a second between each node and the others,
+    /// between each GPU and the others of its node [default: 200], and microseconds per message [default: 10]
     #[arg(long, value_name = "NODE[,GPU[,MESSAGE]]")]
     pub(crate) link: Option<LinkRates>,
-    /// Planners to compare, the first being what the others are compared with
+    /// Planners to compare; the first is the reference
     #[arg(long = "planner", value_name = "NAME[,NAME...]", value_delimiter = ',', required = true)]
     planners: Vec<Name>,
-    /// Also write one JSON line for each batch and planner to this file; to standard output, in place of the
-    /// table, if it is -
+    /// File for one JSON line per batch and planner, in addition to the table; '-' writes them to standard output in place
+    /// of the table
     #[arg(long, value_name = "OUT")]
     pub(crate) json: Option<String>,
 }
@@ -93,7 +93,7 @@ impl Arguments {
         }
     }
 
-    /// The strategies given, if any: what has no `<` is a file.
+    /// The strategies given, if any; an argument without `<` is a file.
     pub(crate) fn strategies(&self) -> Result<Option<Vec<Strategy>>> {
         let Some(given) = &self.strategies else { return Ok(None) };
         let text = if given.contains('<') { given.clone() } else { read(given)? };

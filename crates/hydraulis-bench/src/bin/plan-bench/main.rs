@@ -1,4 +1,4 @@
-//! Compares planners on the same batches: how long they plan, and how long the iterations take that they plan.
+//! Compares planners on the same batches by planning time and by the time of the planned iterations.
 
 mod arguments;
 mod progress;
@@ -22,7 +22,7 @@ use crate::progress::Progress;
 const GOOD: u8 = 0;
 /// Some plan breaks a promise.
 const BROKEN: u8 = 1;
-/// Nothing was compared, or not all; clap ends with the same code.
+/// The comparison is missing or incomplete; clap exits with the same code.
 const REFUSED: u8 = 2;
 
 fn main() -> ExitCode {
@@ -66,7 +66,7 @@ fn compare(arguments: &Arguments) -> Result<u8> {
     Ok(if records.iter().all(Record::is_ok) { GOOD } else { BROKEN })
 }
 
-/// Where the records go.
+/// The destination of the records.
 struct Output {
     path: String,
     writer: Box<dyn Write>,
@@ -95,7 +95,7 @@ impl Output {
     }
 }
 
-/// A reader that has seen enough, such as `head`, is no error.
+/// A reader that closes the pipe early, such as `head`, is no error.
 fn unwritable(path: &str, error: &io::Error) -> Result<()> {
     if path == STDOUT && error.kind() == ErrorKind::BrokenPipe {
         return Ok(());
@@ -103,7 +103,7 @@ fn unwritable(path: &str, error: &io::Error) -> Result<()> {
     Err(Error::OutputUnwritable { path: path.into(), why: error.to_string() })
 }
 
-/// Writes a line for people; there is nowhere to say that they cannot be reached.
+/// Writes a line to standard error; a failure of this write cannot be reported.
 fn complain(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }

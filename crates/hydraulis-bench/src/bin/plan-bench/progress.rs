@@ -1,13 +1,13 @@
-//! Signs of life on standard error, for a run that takes a while.
+//! Progress lines on standard error.
 
 use std::time::{Duration, Instant};
 
 use crate::complain;
 
-/// Silence until this has passed, and between two lines.
+/// Time before the first line, and between two lines.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// What was last said, and when.
+/// The time of the last line.
 pub(crate) struct Progress {
     batches: usize,
     last: Instant,
@@ -18,12 +18,12 @@ impl Progress {
         Progress { batches, last: Instant::now() }
     }
 
-    /// A planner under test that keeps one strategy looks at all batches first.
+    /// Reports that a planner under test prepares: one that keeps one strategy reads all batches first.
     pub(crate) fn preparing(&mut self, planner: &str) {
         self.say(|batches| format!("preparing {planner} for {batches} batches"));
     }
 
-    /// A planner under test planned a batch.
+    /// Reports that a planner under test planned a batch.
     pub(crate) fn planned(&mut self, batch: usize) {
         self.say(|batches| format!("batch {} of {batches}", batch + 1));
     }

@@ -10,7 +10,7 @@ use hydraulis_core::batch::Batch;
 use hydraulis_core::search::Planner;
 use hydraulis_core::spec::{Cluster, LinkRates};
 
-/// Measure what a run's choice of strategies costs against a search for each batch.
+/// Measure the cost of a run's choice of strategies against a search for each batch.
 #[derive(Debug, Parser)]
 #[command(version)]
 pub(crate) struct Arguments {
@@ -22,11 +22,11 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Propose lists from the first half of the batches, and plan the other half over them
     Propose(ProposeArguments),
-    /// Plan the batches in turn, with a limit on how many strategies may be used
+    /// Plan the batches in turn, with a limit on the number of distinct strategies
     Limit(LimitArguments),
-    /// Plan windows of batches together, and let sequences move between them
+    /// Plan several consecutive batches together, and let sequences move between them
     Window(WindowArguments),
-    /// Print the list of the paper's dynamic program, and how long it takes
+    /// Print the list of the paper's dynamic program, and the time to compute it
     Paper(PaperArguments),
 }
 
@@ -39,19 +39,19 @@ pub(crate) struct Workload {
     /// GPUs of the cluster
     #[arg(long)]
     gpus: u32,
-    /// Text file with one length per line, taken in its order, or a distribution to draw from
+    /// Text file with one length per line, read in order, or a distribution to draw from
     #[arg(long, value_name = "FILE|lognormal:MU,SIGMA,MAX")]
     lengths: Lengths,
-    /// Sequences are added to a batch until it has this many tokens; the last is kept whole
+    /// Tokens at which a batch is complete; its last sequence stays whole
     #[arg(long, value_name = "T")]
     tokens_per_batch: u64,
     /// Number of batches
     #[arg(long, value_name = "K", default_value_t = 100)]
     count: usize,
-    /// Seed of lengths that are drawn [default: 0]
+    /// Seed of drawn lengths [default: 0]
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
-    /// Cut longer sequences to this many tokens
+    /// Token limit to which longer sequences are cut
     #[arg(long, value_name = "TOKENS")]
     longest: Option<i64>,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Workload {
 pub(crate) struct ProposeArguments {
     #[command(flatten)]
     pub(crate) workload: Workload,
-    /// Lengths of the lists to propose
+    /// Numbers of strategies of the lists to propose
     #[arg(
         long = "strategies",
         short = 'k',
@@ -75,7 +75,7 @@ pub(crate) struct ProposeArguments {
 pub(crate) struct LimitArguments {
     #[command(flatten)]
     pub(crate) workload: Workload,
-    /// The limits to try
+    /// Limits to try
     #[arg(long = "max-strategies", value_name = "N[,N...]", value_delimiter = ',', default_values_t = [2, 4, 8, 16])]
     pub(crate) limits: Vec<usize>,
 }
@@ -87,14 +87,14 @@ pub(crate) struct WindowArguments {
     /// Numbers of batches to plan together
     #[arg(long = "windows", value_name = "N[,N...]", value_delimiter = ',', default_value = "1,4,8,16")]
     pub(crate) windows: Vec<NonZeroUsize>,
-    /// How many batches later or earlier than it came a sequence may be trained
+    /// Most batches by which a sequence may be trained earlier or later than its own
     #[arg(long = "max-delay", value_name = "N[,N...]", value_delimiter = ',', default_values_t = [0, 1, 3])]
     pub(crate) delays: Vec<usize>,
     /// Milliseconds that a change of strategy takes
     #[arg(long, value_name = "MS", default_value_t = 0.0)]
     pub(crate) switch_ms: f64,
-    /// Count transfers too: gigabytes (1e9 bytes) a second from and to each node, from and to each GPU inside one
-    /// [default: 200], and microseconds of a message [default: 10]
+    /// Count transfers too: gigabytes (1e9 bytes) a second between each node and the others, between each GPU and the others
+    /// of its node [default: 200], and microseconds per message [default: 10]
     #[arg(long, value_name = "NODE[,GPU[,MESSAGE]]")]
     pub(crate) link: Option<LinkRates>,
 }
@@ -109,7 +109,7 @@ pub(crate) struct PaperArguments {
     /// Tokens between two columns of the table
     #[arg(long, value_name = "S_STEP", default_value_t = 1_024)]
     pub(crate) token_step: u64,
-    /// The longest sequence to serve
+    /// Most tokens of a sequence to serve
     #[arg(long, value_name = "S")]
     pub(crate) context: u64,
 }

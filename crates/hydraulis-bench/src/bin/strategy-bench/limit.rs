@@ -1,4 +1,4 @@
-//! A run whose strategies are limited in number, against one that is free.
+//! Compares a run with a limited number of strategies to an unlimited one.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,4 +1,4 @@
-//! Measures what a run's choice of strategies costs: short lists, limits and windows, against a search for each batch.
+//! Measures the cost of a run's choice of strategies: short lists, limits and lookaheads, against a search for each batch.
 
 mod arguments;
 mod limit;
@@ -15,7 +15,7 @@ use hydraulis_bench::Result;
 
 use crate::arguments::{Arguments, Command};
 
-/// Nothing was measured, or not all; clap ends with the same code.
+/// The measurement is missing or incomplete; clap exits with the same code.
 const REFUSED: u8 = 2;
 
 fn main() -> ExitCode {
@@ -37,7 +37,7 @@ fn measure(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// Writes a line; there is nowhere to say that its reader went away.
+/// Writes a line; a failure of this write cannot be reported.
 fn say(output: &mut dyn Write, line: &str) {
     let _ = writeln!(output, "{line}");
 }

@@ -1,4 +1,4 @@
-//! The paper's dynamic program.
+//! Runs the paper's dynamic program.
 
 use std::io;
 use std::time::Instant;
@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &PaperArguments) -> Result<()> {
     Ok(())
 }
 
-/// How often each length occurs in the batches.
+/// The number of occurrences of each length in the batches.
 pub(crate) fn histogram(batches: &[Batch]) -> Result<LengthHistogram> {
     let lengths = batches.iter().flat_map(Batch::tokens).map(|tokens| i64::try_from(tokens.0).unwrap_or(i64::MAX));
     Ok(LengthHistogram::new(&lengths.collect::<Vec<_>>(), None)?)

@@ -1,4 +1,4 @@
-//! Lists of strategies, proposed from some batches and tried on others.
+//! Proposes lists of strategies from some batches and tries them on others.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -19,7 +19,7 @@ use crate::paper::histogram;
 use crate::records::{mean, records};
 use crate::say;
 
-/// The grid of the paper's dynamic program, as its artifact ships it for this model.
+/// The grid of the paper's dynamic program in its artifact's configuration for this model.
 const GPU_STEP: u32 = 4;
 const TOKEN_STEP: Tokens = Tokens(1_024);
 
@@ -49,12 +49,12 @@ pub(crate) fn run(arguments: &ProposeArguments) -> Result<()> {
     Ok(())
 }
 
-/// Strategies to choose from.
+/// A list of strategies to choose from.
 struct List {
     name: String,
-    /// How long making it took.
+    /// Time to create the list.
     seconds: f64,
-    /// The mean iteration expected of it.
+    /// Mean iteration expected with the list.
     learnt: Option<Millis>,
     strategies: Vec<Strategy>,
 }
@@ -81,7 +81,7 @@ fn lists(search: &Planner, learnt: &[Batch], counts: &[NonZeroUsize]) -> Result<
     Ok(lists)
 }
 
-/// The list of the paper's dynamic program for all sequences learnt from.
+/// The list of the paper's dynamic program for all sequences of these batches.
 fn paper(search: &Planner, batches: &[Batch]) -> Result<Vec<Strategy>> {
     let data = histogram(batches)?;
     let grid = PaperGrid { gpu_step: GPU_STEP, token_step: TOKEN_STEP, context: data.longest() };

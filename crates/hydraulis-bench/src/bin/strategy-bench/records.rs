@@ -1,4 +1,4 @@
-//! What several planners make of the same batches, judged.
+//! Judged records of several planners on the same batches.
 
 use hydraulis_bench::planner_under_test::PlannerUnderTest;
 use hydraulis_bench::record::Record;
@@ -8,7 +8,7 @@ use hydraulis_core::Tokens;
 use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::CostModel;
 
-/// The records of each planner, one for each batch; refused where a plan breaks a promise.
+/// The records of each planner, one for each batch; an error if a plan breaks a promise.
 pub(crate) fn records(
     cost: &CostModel,
     mut planners: Vec<PlannerUnderTest>,

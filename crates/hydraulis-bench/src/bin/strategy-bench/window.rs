@@ -1,4 +1,4 @@
-//! Batches planned window by window, against each planned by itself.
+//! Compares a lookahead over several batches to plans of single batches.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &WindowArguments) -> Result<()> {
     alone.print("alone", 0, &alone);
     for &size in &arguments.windows {
         for &max_delay in &arguments.delays {
-            // One batch by itself has nowhere to send a sequence.
+            // A single batch has no other batch to exchange sequences with.
             if size.get() > 1 || max_delay == 0 {
                 Run::of(&search, &batches, size, (switch, max_delay))?.print(&size.to_string(), max_delay, &alone);
             }
@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &WindowArguments) -> Result<()> {
     Ok(())
 }
 
-/// What came of planning all batches.
+/// The sums over the plans of all batches.
 #[derive(Default)]
 struct Run {
     step_ms: Millis,
@@ -58,7 +58,7 @@ struct Run {
 }
 
 impl Run {
-    /// Each batch planned by itself; what changes and transfers take then is counted after.
+    /// Plans each batch by itself; the times of changes and transfers are added afterwards.
     fn alone(planner: &Planner, batches: &[Batch], switch: Millis) -> Result<Run> {
         let mut run = Run::default();
         let mut previous: Option<Strategy> = None;
@@ -75,7 +75,7 @@ impl Run {
         Ok(run)
     }
 
-    /// The batches in windows of `size`, one after another.
+    /// Plans the batches in consecutive lookaheads of `size` batches.
     fn of(
         planner: &Planner,
         batches: &[Batch],
@@ -97,7 +97,7 @@ impl Run {
         Ok(run)
     }
 
-    /// Adds a window; the strategy of its last iteration.
+    /// Adds a lookahead plan; returns the strategy of its last iteration.
     fn add(&mut self, plan: &WindowPlan, previous: Option<&Strategy>) -> Option<Strategy> {
         self.step_ms += plan.step_ms();
         self.iteration_ms += plan.iteration_ms();
