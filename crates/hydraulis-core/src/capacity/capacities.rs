@@ -12,12 +12,12 @@ use crate::spec::{CapacityBudget, Scheme};
 #[derive(Clone, Debug)]
 pub struct Capacities {
     cost: CostModel,
-    /// By class; none where a replica has no room for a token.
+    /// Capacity of each class; none if a replica has no room for a token.
     classes: Vec<Option<SchemeCapacity>>,
 }
 
 impl Capacities {
-    /// The capacities under `cost`; pipelines alike in stages and passes share their fills.
+    /// The capacities under `cost`; pipelines with equal stages and passes share their capacity tables.
     pub fn new(cost: CostModel, budget: CapacityBudget) -> Capacities {
         let mut tables: Vec<Arc<FillTable>> = Vec::new();
         let classes = cost.schemes().iter().map(|scheme| {
@@ -33,7 +33,7 @@ impl Capacities {
         Capacities { cost, classes }
     }
 
-    /// The costs behind them.
+    /// The cost model.
     pub fn cost(&self) -> &CostModel {
         &self.cost
     }
@@ -43,7 +43,7 @@ impl Capacities {
         self.cost.class_of(scheme).map(|class| self.class(class))
     }
 
-    /// The capacity of one class that the cost model gives for a scheme.
+    /// The capacity of one class of the cost model.
     pub fn class(&self, class: ClassId) -> &SchemeCapacity {
         self.classes[class.index()].as_ref().expect("every class that the cost model gives has room for a token")
     }

@@ -1,11 +1,11 @@
-//! How much work a pipeline can hold by a given time, whatever its micro-batches.
+//! The pipeline capacity: most work that ends by a given time, for any micro-batches.
 //!
-//! `v` micro-batches of times `t_m >= c` end by `T` exactly if no chain of computations is longer than `T`; each
-//! chain is a sum of shares of the `t_m`. So the most work, `max sum (t_m - c)`, is a linear program, and its dual
-//! weighs chains such that they hold every micro-batch at least once: any such weights prove
-//! `sum (t_m - c) <= slope T - toll c`. The program is solved by naming violated chains: the longest not at the program's
-//! own times, which jump from one chain to the next, but between these and the best times known that end by `T`
-//! (Wentges 1997). That takes half as many chains.
+//! `v` micro-batches of times `t_m >= c` end by `T` exactly if no critical path of computations is longer than `T`; each
+//! path is a sum of shares of the `t_m`. So the most work, `max sum (t_m - c)`, is a linear program, and its dual weights
+//! paths such that they contain every micro-batch at least once: any such weights prove `sum (t_m - c) <= slope T - toll
+//! c`. The program is solved by adding violated paths: the longest not at the program's own times, which jump from one
+//! path to the next, but between these and the best times known that end by `T` (Wentges 1997). That takes half as many
+//! paths.
 //!
 //! The best times are not equal: they rise geometrically, stay level, and fall towards the end. On 4 stages and 12
 //! micro-batches that holds 9 % more than equal ones.
@@ -14,13 +14,14 @@ use crate::linear::Covering;
 use crate::pipeline::CriticalPath;
 use crate::units::count;
 
-/// Chains longer than `T` by less are left, for up to so many micro-batches: the bound is that much weaker at most.
-/// Programs of many take long, a second for all in the table at the sharpest, and few replicas have so many.
+/// Tolerances up to each number of micro-batches: paths longer than `T` by less are ignored, and the bound is at most that
+/// much weaker. Programs of many micro-batches take long, a second for all in the table at the sharpest, and few replicas
+/// have so many.
 const TOLERANCES: [(usize, f64); 3] = [(16, 5e-4), (32, 2e-3), (usize::MAX, 5e-3)];
-/// How near to the best times known chains are sought, of the way there from the program's.
+/// Point at which paths are sought, as a share of the way from the program's times to the best times known.
 const NEAR: f64 = 0.7;
 
-/// What a pipeline can hold with one number of micro-batches.
+/// The capacity of a pipeline with one number of micro-batches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fill {
     slope: f64,
@@ -30,8 +31,8 @@ pub struct Fill {
 }
 
 impl Fill {
-    /// The fill of `micro_batches` on stages of these multipliers, sharpest where `c = fixed_share T`, after at most `pivots`
-    /// changes of basis for each micro-batch.
+    /// The capacity of `micro_batches` on stages of these multipliers, sharpest at `c = fixed_share T`, after at most
+    /// `pivots` changes of basis for each micro-batch.
     pub fn new(
         stage_multipliers: &[f64],
         forward_share: f64,
@@ -77,8 +78,8 @@ impl Fill {
         Fill { slope, toll, level: level(&times), shape: times }
     }
 
-    /// Most that the micro-batches can take beside their fixed costs, `sum (t_m - c)`, if the replica is to end by
-    /// `end`; in the unit of the two, on a stage of multiplier 1.
+    /// Most time of the micro-batches in addition to their fixed costs, `sum (t_m - c)`, if the replica ends by `end`; in
+    /// the unit of the two, on a stage of multiplier 1.
     pub fn most_work(&self, end: f64, fixed: f64) -> f64 {
         self.slope * end - self.toll * fixed
     }
@@ -88,30 +89,30 @@ impl Fill {
         self.end_beside(0.0, work, fixed)
     }
 
-    /// The same, where micro-batches that are not of the fill take `share` of its end, and their part of the work.
+    /// The same, if additional micro-batches take `share` of the end and their part of the work.
     pub(super) fn end_beside(&self, share: f64, work: f64, fixed: f64) -> f64 {
         (work + self.toll * fixed) / (self.slope + share)
     }
 
-    /// The times of the micro-batches that hold about that much, in running order, as shares of the end.
+    /// The times of the micro-batches that hold about the most work, in running order, as shares of the end.
     pub fn shape(&self) -> &[f64] {
         &self.shape
     }
 
-    /// What a micro-batch in the middle of that shape takes.
+    /// The time of a micro-batch in the middle of that shape.
     pub fn level(&self) -> f64 {
         self.level
     }
 }
 
-/// The mean of the middle half, where times are level: they rise before it and fall behind.
+/// The mean of the middle half, where times are level: they rise before it and fall after it.
 fn level(shape: &[f64]) -> f64 {
     let outer = shape.len() / 4;
     let middle = &shape[outer..shape.len() - outer];
     middle.iter().sum::<f64>() / count(middle.len())
 }
 
-/// Shrinks times whose longest chain is that long to such that end by 1.
+/// Shrinks times whose longest path has this length, so that they end by 1.
 fn end_by_one(times: &mut [f64], length: f64) {
     for time in times {
         *time /= length;
@@ -122,8 +123,8 @@ fn dot(one: &[f64], other: &[f64]) -> f64 {
     one.iter().zip(other).map(|(one, other)| one * other).sum()
 }
 
-/// The line that these chains prove: what they leave uncovered of a micro-batch is covered by the chain of that
-/// micro-batch alone through all stages.
+/// The cut that these paths prove: the uncovered part of a micro-batch is covered by the path of that micro-batch alone
+/// through all stages.
 fn proven(program: &Covering, chains: &[Vec<f64>], micro_batches: usize, through: f64) -> (f64, f64) {
     let mut covered = vec![0.0; micro_batches];
     let mut flow = 0.0;

@@ -1,4 +1,4 @@
-//! The fills of one kind of pipeline, made when first asked for.
+//! The capacities of one kind of pipeline, computed on first use.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -8,9 +8,9 @@ use crate::capacity::long_fill::LongFill;
 use crate::spec::CapacityBudget;
 use crate::units::count;
 
-/// Fills for stages of these multipliers, by micro-batch count and fixed share.
+/// Capacities for stages of these multipliers, by micro-batch count and fixed share.
 ///
-/// A fill is a pure function of its place in the table: who asks first changes nothing.
+/// An entry is a pure function of its place in the table: the order of queries changes nothing.
 #[derive(Debug)]
 pub struct FillTable {
     stage_multipliers: Vec<f64>,
@@ -32,13 +32,12 @@ impl FillTable {
         }
     }
 
-    /// Whether it is of stages of these multipliers and this share.
+    /// Whether the table is for stages of these multipliers and this share.
     pub fn is_of(&self, stage_multipliers: &[f64], forward_share: f64) -> bool {
         self.stage_multipliers == stage_multipliers && self.forward_share.total_cmp(&forward_share).is_eq()
     }
 
-    /// Most of `sum (t_m - c)` that `micro_batches` may take if the replica is to end by `end`; negative where it
-    /// cannot.
+    /// Most of `sum (t_m - c)` that `micro_batches` may take if the replica ends by `end`; negative if it cannot.
     pub fn most_work(&self, micro_batches: usize, end: f64, fixed: f64) -> f64 {
         let on_slowest = end / self.slowest - fixed * count(micro_batches);
         if micro_batches > self.budget.tabulated_counts {
@@ -48,10 +47,11 @@ impl FillTable {
         lines.into_iter().fold(on_slowest, f64::min)
     }
 
-    /// The earliest end of `micro_batches` with that much of `sum (t_m - c)`; about that, where they have no fill of their own.
+    /// The earliest end of `micro_batches` with that much of `sum (t_m - c)`; an estimate if the table has no entry of
+    /// that count.
     pub fn end(&self, micro_batches: usize, work: f64, fixed: f64) -> f64 {
         let mut end = (work + fixed * count(micro_batches)) * self.slowest;
-        // Later ends mean lesser shares, whose fills hold more there: this rises to the answer, level by level.
+        // Later ends mean smaller shares, whose capacity is greater there: this rises to the answer, level by level.
         for _ in 0..self.budget.tabulated_shares {
             let lines = self.around(micro_batches, end, fixed).map(|fill| fill.end(work, fixed));
             let later = lines.into_iter().fold(end, f64::max);
@@ -63,17 +63,17 @@ impl FillTable {
         end
     }
 
-    /// The times, as shares of the end, of micro-batches that hold the most, one or more.
+    /// The times, as shares of the end, of one or more micro-batches that hold the most.
     pub fn shape(&self, micro_batches: usize, end: f64, fixed: f64) -> Cow<'_, [f64]> {
         self.around(micro_batches, end, fixed)[0].shape()
     }
 
-    /// The longest of that shape.
+    /// The longest time of that shape.
     pub fn longest(&self, micro_batches: usize, end: f64, fixed: f64) -> f64 {
         end * self.around(micro_batches, end, fixed)[0].longest()
     }
 
-    /// The fills around `fixed / end`, those of many micro-batches stretched.
+    /// The capacities around `fixed / end`, those of many micro-batches extended.
     fn around(&self, micro_batches: usize, end: f64, fixed: f64) -> [LongFill<'_>; 2] {
         let own = micro_batches.min(self.budget.tabulated_counts);
         // Times are level in the middle, so `own` of them take about their share of the whole.
@@ -81,7 +81,7 @@ impl FillTable {
         self.fills_around(own, end_of_own, fixed).map(|fill| LongFill::new(fill, micro_batches - own, self.slowest))
     }
 
-    /// The fills made for the shares around `fixed / end`.
+    /// The table's entries for the shares around `fixed / end`.
     fn fills_around(&self, micro_batches: usize, end: f64, fixed: f64) -> [&Fill; 2] {
         let last = self.budget.tabulated_shares - 1;
         let level = level(end, fixed, last);
@@ -114,7 +114,7 @@ mod tests {
     use crate::pipeline::{MakespanBuffers, makespan};
     use crate::units::Millis;
 
-    /// Where fills are few, too, no pipeline holds more than they say: of shapes that rise and fall, equal ones among them.
+    /// Even with few table entries no pipeline exceeds them, whatever its shape: rising and falling ones, and equal ones.
     #[test]
     fn no_pipeline_of_many_micro_batches_holds_more() {
         let (multipliers, fixed) = ([1.0, 1.2, 1.0], 1.0);
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    /// What is estimated of more micro-batches than have fills of their own goes on from what is known of those that have.
+    /// The estimate for more micro-batches than the table has continues from the table's last entries.
     #[test]
     fn estimates_go_on_beyond_the_last_fill() {
         for multipliers in [vec![1.0; 8], vec![1.0; 4]] {
@@ -146,7 +146,7 @@ mod tests {
                     (end, table.longest(micro_batches, end, 1.0), table.shape(micro_batches, end, 1.0))
                 };
                 let (last, next, twice) = (of(tabulated), of(tabulated + 1), of(2 * tabulated));
-                // One more micro-batch is one more fixed cost, and a 64th less of the bubble.
+                // One more micro-batch adds a fixed cost, and removes a 64th of the bubble.
                 assert!((last.0 - next.0).abs() < 0.01 * last.0, "{multipliers:?} {work}: {} {}", last.0, next.0);
                 assert!((last.1 - next.1).abs() < 0.03 * last.1, "{multipliers:?} {work}: {} {}", last.1, next.1);
                 for (end, _, shape) in [next, twice] {

@@ -1,28 +1,29 @@
-//! What more micro-batches than a fill has can hold, by estimate.
+//! Estimated capacity for more micro-batches than the table has.
 //!
-//! A pipeline fills and drains over a few micro-batches at each end, however many there are: a longer one has the same head
-//! and tail, and more micro-batches that are as long as those between. Nothing is proven by that.
+//! A pipeline fills and drains over a few micro-batches at each end, for any number of them: a longer one has the same
+//! head and tail, and more micro-batches as long as those between. This is an estimate, not a bound.
 
 use std::borrow::Cow;
 
 use crate::capacity::Fill;
 use crate::units::count;
 
-/// A fill with more micro-batches in its middle.
+/// A capacity with more micro-batches in its middle.
 pub(super) struct LongFill<'a> {
     fill: &'a Fill,
     more: usize,
-    /// When it ends, in ends of the fill.
+    /// Its end, in ends of the tabulated capacity.
     stretch: f64,
 }
 
 impl<'a> LongFill<'a> {
-    /// With so many more, on stages of which the slowest has this multiplier; with none it is the fill itself.
+    /// The capacity with `more` additional micro-batches, on stages of which the slowest has this multiplier; with none it
+    /// is the tabulated one.
     pub(super) fn new(fill: &'a Fill, more: usize, slowest: f64) -> LongFill<'a> {
         LongFill { fill, more, stretch: 1.0 + fill.level() * slowest * count(more) }
     }
 
-    /// About when that much work ends, as by [`Fill::end`].
+    /// Estimated end of that much work, as by [`Fill::end`].
     pub(super) fn end(&self, work: f64, fixed: f64) -> f64 {
         let more = count(self.more);
         self.stretch * self.fill.end_beside(self.fill.level() * more, work + fixed * more, fixed)
@@ -39,7 +40,7 @@ impl<'a> LongFill<'a> {
         head.iter().copied().chain(middle).chain(tail.iter().copied()).map(|time| time / self.stretch).collect()
     }
 
-    /// The longest of them.
+    /// The longest of these times.
     pub(super) fn longest(&self) -> f64 {
         self.fill.shape().iter().copied().fold(0.0, f64::max) / self.stretch
     }
@@ -52,7 +53,8 @@ mod tests {
     use crate::spec::CapacityBudget;
     use crate::units::Millis;
 
-    /// Its times end when it says, and hold what it says, within 2 %: what it is made of is a fill found within 0.2 to 0.5 %.
+    /// Its times end at the stated time, and hold the stated work, within 2 %: the tabulated capacity is itself found
+    /// within 0.2 to 0.5 %.
     #[test]
     fn a_long_fill_ends_when_it_says() {
         for multipliers in [vec![1.0; 2], vec![1.0; 8], vec![1.0, 1.2, 1.0, 0.7]] {

@@ -1,4 +1,4 @@
-//! How long a replica takes for an amount of work, at its best number of micro-batches.
+//! The time of a replica for an amount of work, at its best number of micro-batches.
 
 use std::sync::OnceLock;
 
@@ -9,14 +9,14 @@ const STEPS: usize = 4;
 /// Doublings covered: from the unit to about 10^6 of them.
 const DOUBLINGS: usize = 20;
 
-/// A table of the best times, made where it is first asked for.
+/// A table of the best times, computed on first use.
 #[derive(Debug)]
 pub(super) struct Pace {
     unit: f64,
     points: Vec<OnceLock<Point>>,
 }
 
-/// The best for one amount of work.
+/// The best time for one amount of work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
     pub(super) micro_batches: usize,
@@ -31,7 +31,7 @@ impl Pace {
         Pace { unit, points: vec![OnceLock::new(); STEPS * DOUBLINGS + 1] }
     }
 
-    /// The best for about `work`: the count of the nearest amount below, and a time in between its neighbours'.
+    /// The best for about `work`: the count of the nearest amount below, and a time interpolated between its neighbours'.
     pub(super) fn at(&self, work: f64, best: impl Fn(f64) -> Point) -> Point {
         let units = work / self.unit;
         if units < 1.0 {
@@ -57,9 +57,9 @@ impl Pace {
     }
 }
 
-/// Between which powers of two that many units lie, 1 or more, and how many steps beyond the lower one.
+/// The power of two at or below `units`, which is 1 or more, and the number of steps above it.
 fn place(units: f64) -> (usize, f64) {
-    // The exponent stands in the bits above the 52 of the fraction.
+    // The exponent is in the bits above the 52 of the fraction.
     let exponent = usize::try_from(units.to_bits() >> 52).unwrap_or(usize::MAX);
     let doubling = exponent.saturating_sub(1023).min(DOUBLINGS - 1);
     let scale = count(1_u64 << doubling);

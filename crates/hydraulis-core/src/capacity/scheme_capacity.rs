@@ -1,4 +1,4 @@
-//! What a replica of one scheme can take.
+//! The capacity of a replica of one scheme.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::cost::SchemeCost;
 use crate::spec::CapacityBudget;
 use crate::units::{Millis, Tokens, count};
 
-/// The most that a replica can take by a time, for every number of micro-batches.
+/// The capacity of a replica by a time, for every number of micro-batches.
 #[derive(Clone, Debug)]
 pub struct SchemeCapacity {
     cost: SchemeCost,
@@ -18,12 +18,12 @@ pub struct SchemeCapacity {
     budget: CapacityBudget,
 }
 
-/// What fits into one number of micro-batches.
+/// The capacity of one number of micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Level {
-    /// Their number.
+    /// Number of micro-batches.
     pub micro_batches: usize,
-    /// Most that their sequences add, `sum of a s^2 + b s`.
+    /// Most time that their sequences add, `sum of a s^2 + b s`.
     pub work_ms: f64,
     /// Most tokens.
     pub tokens: f64,
@@ -32,9 +32,9 @@ pub struct Level {
 /// A replica at its best number of micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// About when it ends.
+    /// Estimated end.
     pub end: Millis,
-    /// The longest of its micro-batches then; without a pipeline any may be as long as it likes.
+    /// The longest of its micro-batches then; without a pipeline a micro-batch may have any length.
     pub longest: Millis,
 }
 
@@ -45,9 +45,9 @@ impl SchemeCapacity {
         SchemeCapacity::with(cost, fills, budget)
     }
 
-    /// The capacity of a scheme whose pipeline has these fills.
+    /// The capacity of a scheme whose pipeline has this table.
     pub(super) fn with(cost: SchemeCost, fills: Arc<FillTable>, budget: CapacityBudget) -> SchemeCapacity {
-        // Without a fixed cost, the least work that is told apart is a small share of a full micro-batch's.
+        // Without a fixed cost, the least distinguished work is a small share of a full micro-batch's.
         let full = cost.sequence_ms(cost.cap()).0;
         let pace = Arc::new(Pace::new(cost.fixed_ms().0.max(full / 1024.0)));
         SchemeCapacity { cost, fills, pace, budget }
@@ -58,12 +58,13 @@ impl SchemeCapacity {
         &self.cost
     }
 
-    /// The times of `micro_batches`, one or more, in running order and as shares of the whole, that take least for that work.
+    /// The times of `micro_batches`, one or more, in running order and as shares of the whole, that take least for that
+    /// work.
     pub fn shape(&self, micro_batches: usize, work: Millis) -> Cow<'_, [f64]> {
         self.fills.shape(micro_batches, self.end(micro_batches, work).0, self.cost.fixed_ms().0)
     }
 
-    /// When a replica with that much work ends at the earliest, in that many micro-batches.
+    /// The earliest end of a replica with that much work in that many micro-batches.
     pub fn end(&self, micro_batches: usize, work: Millis) -> Millis {
         let fixed = self.cost.fixed_ms().0;
         match self.cost.stage_multipliers() {
@@ -80,7 +81,7 @@ impl SchemeCapacity {
         self.best(work).micro_batches.max(fewest)
     }
 
-    /// A replica with these sequences if nothing is lost to whole ones.
+    /// A replica with these sequences if they could be divided.
     pub fn estimate(&self, work: Millis, tokens: Tokens) -> Estimate {
         let fewest = tokens.div_ceil(self.cost.cap());
         if self.cost.stage_multipliers().len() == 1 {
@@ -98,7 +99,7 @@ impl SchemeCapacity {
         self.pace.at(work.0, |work| {
             let end = |micro_batches: usize| self.end(micro_batches, Millis(work)).0;
             let mut best = (1, end(1));
-            // Times fall and then rise with the count; a few worse ones are looked past.
+            // Times fall and then rise with the count; the search continues past a few worse ones.
             let mut worse = 0;
             for micro_batches in self.counts().skip(1) {
                 let next = end(micro_batches);
@@ -116,8 +117,8 @@ impl SchemeCapacity {
         })
     }
 
-    /// Most that the sequences of `micro_batches` can add if the replica is to end by `end`; negative where that
-    /// many cannot end by then. No packing exceeds it.
+    /// Most time that the sequences of `micro_batches` can add if the replica ends by `end`; negative if that many cannot
+    /// end by then. No packing exceeds it.
     pub fn most_work(&self, micro_batches: usize, end: Millis) -> f64 {
         let fixed = self.cost.fixed_ms().0;
         match self.cost.stage_multipliers() {
@@ -126,19 +127,19 @@ impl SchemeCapacity {
         }
     }
 
-    /// What the slowest stage can compute by `end`, however well the pipeline is filled: never less than
+    /// The work that the slowest stage can compute by `end`, however well the pipeline is filled: never less than
     /// [`most_work`](SchemeCapacity::most_work), and falling with every micro-batch.
     pub fn work_on_slowest(&self, micro_batches: usize, end: Millis) -> f64 {
         let slowest = self.cost.stage_multipliers().iter().copied().fold(0.0, f64::max);
         end.0 / slowest - self.cost.fixed_ms().0 * count(micro_batches)
     }
 
-    /// What fits by `end` into each number of micro-batches, at most `most`, that holds more work or more tokens than
-    /// the fewer do.
+    /// The capacity by `end` of each number of micro-batches, at most `most`, that holds more work or more tokens than
+    /// smaller numbers do.
     pub fn levels(&self, end: Millis, most: usize) -> Vec<Level> {
         let mut levels = Vec::new();
         let (window, linear) = (self.cost.window(), self.cost.linear_ms_per_token());
-        // Work grows faster than tokens, so no window does more than one sequence that takes all of it.
+        // Work grows faster than tokens, so no consecutive micro-batches do more than one sequence with all their tokens.
         let full = self.cost.sequence_ms(window.tokens).0;
         let (mut most_work, mut most_tokens) = (0.0_f64, 0.0_f64);
         for micro_batches in 1..=most {
@@ -158,7 +159,7 @@ impl SchemeCapacity {
         levels
     }
 
-    /// The numbers of micro-batches of which one is taken for the best.
+    /// The numbers of micro-batches among which the best is chosen.
     fn counts(&self) -> impl Iterator<Item = usize> + use<> {
         let CapacityBudget { spacing, most_micro_batches, .. } = self.budget;
         let next = move |&micro_batches: &usize| Some(micro_batches + (micro_batches / spacing).max(1));

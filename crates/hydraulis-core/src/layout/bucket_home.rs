@@ -1,4 +1,4 @@
-//! Where the elements of one bucket live.
+//! The owners of one bucket's elements.
 
 use std::ops::Range;
 
@@ -13,24 +13,24 @@ use crate::spec::Scheme;
 pub(super) enum BucketHome {
     /// The canonical order, cut evenly over all ranks.
     Even {
-        /// Of the bucket.
+        /// Elements of the bucket.
         elements: u64,
     },
-    /// An order in which each rank has a piece of what it holds.
+    /// An order in which each rank owns a piece of its local shard.
     WithHolders {
-        /// Of all elements, in canonical order.
+        /// All elements, in canonical order.
         stretches: Vec<Stretch>,
-        /// Where the piece of each place starts, and the end.
+        /// Start of each place's piece, and the end of the last.
         bounds: Vec<u64>,
     },
 }
 
-/// Elements that are together in both orders.
+/// Elements that are consecutive in both orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stretch {
-    /// In canonical order.
+    /// Elements in canonical order.
     elements: Range<u64>,
-    /// Where they start in home order.
+    /// Their start in owner order.
     start: u64,
 }
 
@@ -39,14 +39,15 @@ impl BucketHome {
         BucketHome::Even { elements }
     }
 
-    /// Every bucket, each element with one of those that hold it, if the rank of each place stands so in a replica of `scheme`.
+    /// Every bucket, with each element owned by one of the ranks that hold it, if the rank of each place has this position
+    /// in a replica of `scheme`.
     pub(super) fn with_holders(
         table: &ParameterTable,
         scheme: Scheme,
         by_place: &[Position],
     ) -> Result<Vec<BucketHome>> {
         let mut buckets = Vec::with_capacity(table.buckets());
-        // Of trained parameters, then of frozen ones.
+        // Buckets of trained parameters, then of frozen ones.
         let stages = (0..table.buckets())
             .step_by(table.blocks())
             .flat_map(|first| (0..scheme.pp()).map(move |stage| (first, stage)));
@@ -59,7 +60,7 @@ impl BucketHome {
         Ok(buckets)
     }
 
-    /// Where the piece of a place starts; one past the last place, where the last one ends.
+    /// Start of a place's piece; one past the last place, the end of the last piece.
     pub(super) fn bound(&self, place: u64, ranks: u64) -> u64 {
         match self {
             BucketHome::Even { elements } => elements * place / ranks,
@@ -67,7 +68,7 @@ impl BucketHome {
         }
     }
 
-    /// Where canonical elements stand in home order, run by run of them.
+    /// The canonical elements' runs in owner order, in canonical order.
     pub(super) fn in_home_order(&self, elements: Range<u64>) -> Runs {
         let BucketHome::WithHolders { stretches, .. } = self else {
             return vec![elements];
@@ -82,7 +83,7 @@ impl BucketHome {
         placed.collect()
     }
 
-    /// The canonical elements of a piece of the home order, in that order.
+    /// The canonical elements of a piece of the owner order, in that order.
     pub(super) fn canonical(&self, piece: Range<u64>) -> Runs {
         let BucketHome::WithHolders { stretches, .. } = self else {
             return vec![piece];
@@ -106,8 +107,9 @@ fn places_of(by_place: &[Position], stage: u16, slice: u16) -> Vec<usize> {
 
 /// A bucket over the places that hold each slice of its stage.
 ///
-/// What is in several slices is the first one's, and lives at its first place. So it precedes all else that any of
-/// them holds: what a rank holds of a bucket lies in its buffer in the order of its homes, and leaves in one piece.
+/// Elements in several slices belong to the first slice and to its first place. They therefore precede all other elements
+/// of these slices: a rank's elements of a bucket lie in its buffer in the order of their owners, and are sent as one
+/// piece.
 fn among(table: &ParameterTable, bucket: usize, holders: &[Vec<usize>], places: usize) -> BucketHome {
     let mut by_place: Vec<Runs> = vec![Vec::new(); places];
     let slices = u32::try_from(holders.len()).unwrap_or(u32::MAX);
@@ -133,11 +135,11 @@ fn among(table: &ParameterTable, bucket: usize, holders: &[Vec<usize>], places: 
     BucketHome::WithHolders { stretches, bounds }
 }
 
-/// What of a bucket lives with the holders of one slice, in canonical order.
+/// Elements of a bucket owned by the ranks of one slice, in canonical order.
 struct Owned {
     runs: Runs,
     elements: u64,
-    /// Those at its beginning that are in later slices too.
+    /// Elements at the beginning that are also in later slices.
     shared: u64,
 }
 
@@ -161,7 +163,7 @@ impl Owned {
         owned
     }
 
-    /// Where the share of a place starts among so many: even, but that the first has all that is shared.
+    /// Start of a place's share among `places`: even, except that the first place has all shared elements.
     fn cut(&self, number: u64, places: u64) -> u64 {
         if number == 0 || number == places || self.shared * places <= self.elements {
             return self.elements * number / places;
@@ -169,7 +171,7 @@ impl Owned {
         self.shared + (self.elements - self.shared) * (number - 1) / (places - 1)
     }
 
-    /// The canonical elements from one of these to another.
+    /// The canonical elements of a piece of these.
     fn between(&self, piece: &Range<u64>) -> Runs {
         let mut before = 0;
         let part = |run: &Range<u64>| {

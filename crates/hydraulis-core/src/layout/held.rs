@@ -1,4 +1,4 @@
-//! What a rank holds under a strategy.
+//! The local shard of a rank under a strategy.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -11,16 +11,16 @@ use crate::spec::{LayerSplit, Scheme};
 pub struct HeldSlice {
     /// Index in the table.
     pub parameter: usize,
-    /// Its rows.
+    /// Rows of the parameter.
     pub rows: Range<u64>,
-    /// Where it starts in the rank's buffer, in elements.
+    /// Start in the rank's buffer, in elements.
     pub offset: u64,
 }
 
-/// The slices that a rank at `position` holds, packed in table order from the start of its buffer.
+/// The slices of a rank at `position`, packed in table order from the start of its buffer.
 ///
-/// Layers are shared over the stages by the table's split, the first stage has the embedding, the last one the head. Context
-/// ranks hold the same.
+/// The table's split assigns layers to stages; the first stage has the embedding, the last one the head. Context ranks
+/// hold the same slices.
 pub fn held_slices(table: &ParameterTable, position: Position) -> Result<Vec<HeldSlice>> {
     let blocks = stage_blocks(table.split(), position.scheme, position.stage())?;
     let mut offset = 0;
@@ -36,7 +36,7 @@ pub fn held_slices(table: &ParameterTable, position: Position) -> Result<Vec<Hel
     Ok(slices)
 }
 
-/// The blocks of a stage: the first has the embedding before its layers, the last the head behind them.
+/// The layer groups of a stage: the first has the embedding before its layers, the last the head after them.
 pub(crate) fn stage_blocks(split: &LayerSplit, scheme: Scheme, stage: u16) -> Result<RangeInclusive<u32>> {
     let layers = split.stage(scheme, stage)?;
     let first = if stage == 0 { 0 } else { layers.start + 1 };

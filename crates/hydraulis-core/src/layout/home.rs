@@ -1,4 +1,4 @@
-//! The home layout: one home for every element, fixed for the whole run.
+//! The owner layout: one owner for every element, fixed for the whole run.
 
 use std::ops::Range;
 
@@ -10,14 +10,14 @@ use crate::spec::{Cluster, Scheme, Strategy, home_scheme};
 
 /// Every bucket cut over the ranks.
 ///
-/// One contiguous piece of the whole model per rank would make a single rank the owner of a whole bucket,
-/// and each bucket's transfer would wait for it.
+/// One contiguous piece of the whole model per rank would make a single rank the owner of a whole bucket, and each
+/// bucket's transfer would wait for it.
 ///
-/// Consecutive pieces go to the ranks that have the same place in each node, the first of all nodes, then the second: a
-/// *rail*. A rank's *place* is its number in this order. So what one rank of a node relays to and from the others of its rail
-/// is one run of the bucket.
+/// Consecutive pieces belong to the ranks at the same index in each node, first those at the first index of all nodes,
+/// then those at the second: a *rail*. A rank's *place* is its number in this order. The elements that one rank of a node
+/// relays to and from the others of its rail are therefore one run of the bucket.
 ///
-/// Pieces are intervals of the bucket's *home order*, which is the canonical one where all ranks share it evenly.
+/// Pieces are intervals of the bucket's *owner order*, which is the canonical one if all ranks share it evenly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Home {
     buckets: Vec<BucketHome>,
@@ -25,25 +25,25 @@ pub struct Home {
     nodes: u64,
 }
 
-/// A part of a parameter in a rank's home buffer, in canonical elements.
+/// A part of a parameter in a rank's optimizer shard, in canonical elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HomeSlice {
     /// Index in the table.
     pub parameter: usize,
-    /// Its elements.
+    /// Elements of the parameter.
     pub elements: Range<u64>,
-    /// Where it starts in the rank's home buffer.
+    /// Start in the rank's optimizer shard.
     pub offset: u64,
 }
 
 impl Home {
-    /// The home layout of a run whose replicas are of these schemes alone.
+    /// The owner layout of a run whose replicas have only these schemes.
     ///
-    /// Where what a rank holds under one of them is a part of what it holds under each, an element lives with one of its holders,
-    /// and as much moves as under ZeRO-1 (Rajbhandari et al. 2020, arXiv 1910.02054). Else every bucket is cut evenly over all
-    /// ranks, since no home is with a holder under every scheme.
+    /// If a rank's shard under one of them is a part of its shard under each, an element's owner is one of the ranks that
+    /// hold it, and as many elements move as under ZeRO-1 (Rajbhandari et al. 2020, arXiv 1910.02054). Otherwise every
+    /// bucket is cut evenly over all ranks, since no owner holds its elements under every scheme.
     ///
-    /// Refused with `too_many_stages` where the model has too few layers for them.
+    /// Refused with `too_many_stages` if the model has too few layers for a scheme.
     pub fn new(table: &ParameterTable, cluster: Cluster, schemes: &[Scheme]) -> Result<Home> {
         let nodes = cluster.gpus().div_ceil(cluster.gpus_per_node());
         let mut home = Home { buckets: Vec::new(), ranks: cluster.gpus().into(), nodes: nodes.into() };
@@ -54,7 +54,7 @@ impl Home {
         Ok(home)
     }
 
-    /// Where the ranks stand if replicas of a scheme take them all, in the order of their places.
+    /// The positions of the ranks if replicas of a scheme take them all, in the order of their places.
     fn positions_by_place(&self, scheme: Scheme, cluster: Cluster) -> Result<Vec<Position>> {
         let replicas = usize::try_from(self.ranks / scheme.ranks()).unwrap_or(usize::MAX);
         let positions = strategy_positions(&Strategy::new(vec![scheme; replicas])?, cluster)?;
@@ -79,26 +79,26 @@ impl Home {
         first..first + size
     }
 
-    /// The ranks with the place of `rank` in each node, in the order of nodes.
+    /// The ranks at the index of `rank` in each node, in the order of nodes.
     pub fn rail_of(&self, rank: u64) -> impl Iterator<Item = u64> {
         let size = self.ranks / self.nodes;
         (rank % size..self.ranks).step_by(usize::try_from(size).unwrap_or(usize::MAX))
     }
 
-    /// What lives on `rank` of a bucket, in home order.
+    /// Elements of a bucket that `rank` owns, in owner order.
     pub fn piece(&self, bucket: usize, rank: u64) -> Range<u64> {
         let size = self.ranks / self.nodes;
         let place = rank % size * self.nodes + rank / size;
         self.bound(bucket, place)..self.bound(bucket, place + 1)
     }
 
-    /// What lives on the rail of `rank` of a bucket, in home order.
+    /// Elements of a bucket that the rail of `rank` owns, in owner order.
     pub fn rail_piece(&self, bucket: usize, rank: u64) -> Range<u64> {
         let first = rank % (self.ranks / self.nodes) * self.nodes;
         self.bound(bucket, first)..self.bound(bucket, first + self.nodes)
     }
 
-    /// Most elements that live on one rail, of any one of these buckets.
+    /// Most elements that one rail owns, of any of these buckets.
     pub fn largest_relay(&self, buckets: Range<usize>) -> u64 {
         let rails = |bucket| self.node_of(0).map(move |rank| length(&self.rail_piece(bucket, rank)));
         buckets.flat_map(rails).max().unwrap_or_default()
@@ -113,17 +113,17 @@ impl Home {
         self.buckets[one] == self.buckets[other]
     }
 
-    /// Where canonical elements of a bucket stand in home order, run by run of them.
+    /// The runs of a bucket's canonical elements in owner order, in canonical order.
     pub(super) fn in_home_order(&self, bucket: usize, elements: Range<u64>) -> Runs {
         self.buckets[bucket].in_home_order(elements)
     }
 
-    /// Where a bucket's piece starts in the home buffer of `rank`; the buffer's size, one past the last bucket.
+    /// Start of a bucket's piece in the optimizer shard of `rank`; the shard's size, one past the last bucket.
     pub fn offset(&self, bucket: usize, rank: u64) -> u64 {
         (0..bucket).map(|earlier| length(&self.piece(earlier, rank))).sum()
     }
 
-    /// Every slice in the home buffer of `rank`, in order.
+    /// Every slice in the optimizer shard of `rank`, in order.
     pub fn slices(&self, table: &ParameterTable, rank: u64) -> Vec<HomeSlice> {
         let mut slices = Vec::new();
         let mut offset = 0;

@@ -5,25 +5,25 @@ use std::ops::Range;
 use crate::error::{LayoutError, Result};
 use crate::spec::{LayerSplit, MOST_PARAMETERS, ModelPart, ModelShape, ParameterRow};
 
-/// A table has a bucket for each layer; the deepest models have a few hundred.
+/// Most layers: a table has a bucket for each layer, and the deepest models have a few hundred.
 const MAX_LAYERS: u32 = 1 << 14;
-/// A table has as many elements as a model may have parameters.
+/// Most elements: as many as a model may have parameters.
 const MAX_ELEMENTS: u64 = MOST_PARAMETERS;
 
 /// One parameter: `rows` rows of `row_elements`, in canonical order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its name in the model.
+    /// Name in the model.
     pub name: String,
-    /// Size of the dimension that tensor parallelism splits; of the first, where it splits none.
+    /// Size of the dimension that tensor parallelism splits; of the first dimension if it splits none.
     pub rows: u64,
     /// Elements of one row.
     pub row_elements: u64,
-    /// Runs of rows that tensor parallelism does not cut, such as the key/value heads: the tensor ranks share
-    /// them out, and hold copies where there are fewer than ranks. Of 1 unit every rank holds the whole; as many
-    /// units as rows may be cut anywhere.
+    /// Runs of rows that tensor parallelism does not cut, such as the key/value heads: the tensor ranks divide them, and
+    /// hold copies if there are fewer than ranks. With 1 unit every rank holds the whole; with as many units as rows any
+    /// cut is possible.
     pub units: u64,
-    /// The blocks that use it: 0 is the embedding, 1 to L are the layers, L + 1 is the head. Two for tied
+    /// The layer groups that use it: 0 is the embedding, 1 to L are the layers, L + 1 is the head. Two for tied
     /// embeddings. Its bucket is the first.
     pub blocks: Vec<u32>,
     /// Whether training updates it. A frozen parameter has neither gradient nor optimizer state.
@@ -36,7 +36,7 @@ impl Parameter {
         self.rows * self.row_elements
     }
 
-    /// The rows of slice `index` of `parts`: whole units, even but for a remainder spread over the ranks.
+    /// The rows of slice `index` of `parts`: whole units, even except for a remainder spread over the ranks.
     pub(super) fn rows_of(&self, index: u32, parts: u32) -> Range<u64> {
         let bound = |index: u32| self.units * u64::from(index) / u64::from(parts);
         let first = bound(index);
@@ -48,22 +48,23 @@ impl Parameter {
 
 /// Every parameter of a model, in bucket order.
 ///
-/// A block has a bucket of its trained parameters. Where a parameter is frozen, each block has a second bucket, and these follow
-/// the trained ones. So the trained part of every buffer is its beginning.
+/// A layer group has a bucket of its trained parameters. If a parameter is frozen, each layer group has a second bucket,
+/// and these follow the trained ones. The trained part of every buffer is therefore its beginning.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParameterTable {
     parameters: Vec<Parameter>,
     split: LayerSplit,
-    /// Where each parameter starts in its bucket.
+    /// Start of each parameter in its bucket.
     starts: Vec<u64>,
 }
 
 impl ParameterTable {
-    /// The table of these parameters for a model whose layers are shared out over stages by `split`; sorts them by bucket, and
-    /// in a bucket those first that most tensor ranks hold, so that what a rank holds lies in the order of its homes.
+    /// The table of these parameters for a model whose layers `split` assigns to stages. Sorts them by bucket, and within
+    /// a bucket by the number of tensor ranks that hold them, most first, so that a rank's elements lie in the order of
+    /// their owners.
     ///
-    /// Refused with `parameter_table` where an entry describes no parameter, with `table_size` where layers or elements are
-    /// more than any model has.
+    /// Refused with `parameter_table` if an entry describes no parameter, with `table_size` if layers or elements are more
+    /// than any model has.
     pub fn new(mut parameters: Vec<Parameter>, split: LayerSplit) -> Result<ParameterTable> {
         check_size(&parameters, split.layers())?;
         for parameter in &parameters {
@@ -118,17 +119,17 @@ impl ParameterTable {
         &self.parameters
     }
 
-    /// How the layers of the model are shared out over stages.
+    /// The assignment of the model's layers to stages.
     pub fn split(&self) -> &LayerSplit {
         &self.split
     }
 
-    /// Number of blocks: the embedding, each layer and the head.
+    /// Number of layer groups: the embedding, each layer and the head.
     pub fn blocks(&self) -> usize {
         self.split.layers() as usize + 2
     }
 
-    /// Number of buckets: one for each block, and one more for each where a parameter is frozen.
+    /// Number of buckets: one for each layer group, and one more for each if a parameter is frozen.
     pub fn buckets(&self) -> usize {
         let has_frozen = self.parameters.last().is_some_and(|parameter| !parameter.trained);
         self.blocks() * (1 + usize::from(has_frozen))
@@ -138,7 +139,7 @@ impl ParameterTable {
         parameter.blocks[0] as usize + if parameter.trained { 0 } else { self.blocks() }
     }
 
-    /// The bucket of a parameter, and the elements it takes there.
+    /// The bucket of a parameter, and its elements in the bucket.
     pub(super) fn place(&self, parameter: usize) -> (usize, Range<u64>) {
         let start = self.starts[parameter];
         let entry = &self.parameters[parameter];

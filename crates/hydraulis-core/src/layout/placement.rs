@@ -1,14 +1,14 @@
-//! Which ranks each replica runs on.
+//! Places replicas on ranks.
 
 use crate::error::{Result, StrategyError};
 use crate::spec::{Cluster, Strategy};
 
 /// The ranks of each replica, stage by stage; within a stage context rank by context rank, each in tensor order.
 ///
-/// A stage is an aligned block: inside one node up to the node's size, whole nodes above it. Alignment keeps
-/// tensor- and context-parallel traffic on the fast links, and the set of process groups small, because the same blocks
-/// come back whatever the strategy. The strategy's canonical order places wide blocks first, so narrow ones
-/// fill what is left; each block takes the first free place, and so stages follow each other.
+/// A stage is an aligned group of ranks: inside one node up to the node's size, whole nodes above it. Alignment keeps
+/// tensor- and context-parallel traffic on the fast links, and the set of process groups small, because the same groups
+/// recur under every strategy. The strategy's canonical order places wide groups first, so narrow ones fill the rest; each
+/// group takes the first free place, and so stages follow each other.
 pub fn place(strategy: &Strategy, cluster: Cluster) -> Result<Vec<Vec<u32>>> {
     if strategy.ranks() > u64::from(cluster.gpus()) {
         let (needed, gpus) = (strategy.ranks(), cluster.gpus());
@@ -35,7 +35,7 @@ pub fn place(strategy: &Strategy, cluster: Cluster) -> Result<Vec<Vec<u32>>> {
 struct FreeRanks {
     taken: Vec<bool>,
     cluster: Cluster,
-    /// Where the last search for a block of this size ended: earlier places cannot have become free.
+    /// End of the last search for a group of this size: earlier places cannot have become free.
     resume: (u32, u32),
 }
 
@@ -44,7 +44,7 @@ impl FreeRanks {
         FreeRanks { taken: vec![false; cluster.gpus() as usize], cluster, resume: (0, 0) }
     }
 
-    /// The first free aligned block.
+    /// The first free aligned group.
     fn take(&mut self, block: u32) -> Option<std::ops::Range<u32>> {
         let (gpus, node) = (self.cluster.gpus(), self.cluster.gpus_per_node());
         if block > node && !block.is_multiple_of(node) {
@@ -63,7 +63,7 @@ impl FreeRanks {
                 self.resume = (block, start + block);
                 return Some(start..start + block);
             }
-            // Above a node's size the next place is the next node; below it, blocks tile the node.
+            // Above a node's size the next place is the next node; below it, groups tile the node.
             start += block.min(node);
         }
         None
@@ -85,10 +85,10 @@ mod tests {
         assert_eq!(ranks, [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8], vec![9]]);
         let ranks = placed("1x<tp16>+2x<tp8,pp3>", 64, 8).unwrap();
         assert_eq!(ranks[1], (16..40).collect::<Vec<_>>());
-        // Context ranks are part of the block.
+        // Context ranks are part of the group.
         let ranks = placed("1x<tp2,cp4>+1x<cp2,pp2>+2x<cp2>", 16, 8).unwrap();
         assert_eq!(ranks, [vec![0, 1, 2, 3, 4, 5, 6, 7], vec![8, 9, 10, 11], vec![12, 13], vec![14, 15]]);
-        // Three ranks do not divide a node of eight: the third block starts on the next node.
+        // Three ranks do not divide a node of eight: the third group starts on the next node.
         assert_eq!(placed("3x<tp3>", 16, 8).unwrap()[2], [8, 9, 10]);
     }
 

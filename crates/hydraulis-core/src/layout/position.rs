@@ -1,24 +1,24 @@
-//! Where a rank stands in its replica, and which ranks it exchanges with there.
+//! The position of a rank in its replica, and its groups there.
 
 use crate::error::{LayoutError, Result};
 use crate::layout::place;
 use crate::spec::{Axis, Cluster, Coordinates, Scheme, Strategy};
 
-/// Where a rank stands in its replica.
+/// The position of a rank in its replica.
 ///
-/// A replica's ranks are listed stage by stage; within a stage context rank by context rank, and within one of
-/// these in tensor order. This is the one place that knows.
+/// A replica's ranks are listed stage by stage; within a stage context rank by context rank, and within one of these in
+/// tensor order. Only this module defines that order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
-    /// How the replica is cut.
+    /// The replica's scheme.
     pub scheme: Scheme,
-    /// The rank's place along each axis: its stage, its share of each micro-batch's tokens, and its place among the tensor
+    /// The rank's index along each axis: its stage, its share of each micro-batch's tokens, and its index among the tensor
     /// ranks that share these tokens.
     pub coordinates: Coordinates,
 }
 
 impl Position {
-    /// The place of these numbers in a replica of `scheme`.
+    /// The position of these indices in a replica of `scheme`.
     pub fn new(scheme: Scheme, stage: u16, context_rank: u16, tensor_rank: u16) -> Result<Position> {
         let coordinates = Coordinates::new([tensor_rank, context_rank, stage]);
         if !scheme.degrees().contains(coordinates) {
@@ -27,7 +27,7 @@ impl Position {
         Ok(Position { scheme, coordinates })
     }
 
-    /// Every place of a replica of `scheme`, in the order of its ranks.
+    /// Every position of a replica of `scheme`, in the order of its ranks.
     pub fn all(scheme: Scheme) -> impl Iterator<Item = Position> {
         scheme.degrees().coordinates().map(move |coordinates| Position { scheme, coordinates })
     }
@@ -37,34 +37,34 @@ impl Position {
         self.coordinates.of(Axis::Pipeline)
     }
 
-    /// The rank's place among the stage's context ranks, which is its share of each micro-batch's tokens.
+    /// The rank's index among the stage's context ranks, which is its share of each micro-batch's tokens.
     pub fn context_rank(self) -> u16 {
         self.coordinates.of(Axis::Context)
     }
 
-    /// The rank's place among the tensor ranks that share its tokens.
+    /// The rank's index among the tensor ranks that share its tokens.
     pub fn tensor_rank(self) -> u16 {
         self.coordinates.of(Axis::Tensor)
     }
 
-    /// Which slice of its stage's parameters it holds; context ranks hold the same.
+    /// The index of its slice of the stage's parameters; context ranks hold the same.
     pub fn tensor_slice(self) -> u16 {
         self.scheme.tensor_slice(self.tensor_rank())
     }
 
-    /// Its place among the ranks of its stage.
+    /// Its index among the ranks of its stage.
     pub fn in_block(self) -> u32 {
         self.scheme.degrees().number(self.coordinates.with(Axis::Pipeline, 0))
     }
 
     /// The ranks that share its tokens and split its stage's parameters, in tensor order, if it is `rank`.
     ///
-    /// A block is consecutive ranks, so one of them tells them all.
+    /// A stage's ranks are consecutive, so one of them determines them all.
     pub fn tensor_group(self, rank: u32) -> Result<Vec<u32>> {
         self.group(Axis::Tensor, rank)
     }
 
-    /// The ranks that hold the same parameters and the other tokens, in context order, if it is `rank`.
+    /// The ranks with the same parameters and the other tokens, in context order, if it is `rank`.
     pub fn context_group(self, rank: u32) -> Result<Vec<u32>> {
         self.group(Axis::Context, rank)
     }
@@ -84,16 +84,16 @@ impl Position {
     }
 }
 
-/// The position of every rank of the cluster where each replica of `strategy` has work.
+/// The position of every rank of the cluster if each replica of `strategy` has work.
 pub fn strategy_positions(strategy: &Strategy, cluster: Cluster) -> Result<Vec<Option<Position>>> {
     let ranks = place(strategy, cluster)?;
     let replicas = strategy.schemes().iter().copied().zip(ranks.iter().map(Vec::as_slice));
     Ok(positions_of(replicas, cluster))
 }
 
-/// The position of every rank of the cluster where these replicas stand on these ranks; none for ranks of no replica.
+/// The position of every rank of the cluster if these replicas occupy these ranks; none for ranks of no replica.
 ///
-/// A replica without work is left out: it holds nothing, and its ranks take part in the iteration as homes alone.
+/// A replica without work is left out: it holds nothing, and its ranks take part in the iteration only as owners.
 pub fn positions_of<'a>(
     replicas: impl Iterator<Item = (Scheme, &'a [u32])>,
     cluster: Cluster,

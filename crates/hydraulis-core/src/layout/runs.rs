@@ -17,12 +17,12 @@ pub(crate) fn joined(mut runs: Runs) -> Runs {
     joined
 }
 
-/// How many elements a run has.
+/// Number of elements of a run.
 pub(crate) fn length(run: &Range<u64>) -> u64 {
     run.end - run.start
 }
 
-/// What two runs have in common; empty where that is nothing.
+/// The elements common to two runs; may be empty.
 pub(crate) fn common(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
     let start = one.start.max(other.start);
     start..one.end.min(other.end).max(start)
@@ -33,7 +33,7 @@ pub(crate) fn within(runs: &[Range<u64>], piece: &Range<u64>) -> impl Iterator<I
     runs.iter().map(|run| common(run, piece)).filter(|part| !part.is_empty())
 }
 
-/// How many of these elements lie in a piece.
+/// Number of these elements in a piece.
 pub(crate) fn overlap(runs: &[Range<u64>], piece: &Range<u64>) -> u64 {
     within(runs, piece).map(|part| length(&part)).sum()
 }

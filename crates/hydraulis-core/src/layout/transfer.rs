@@ -1,9 +1,9 @@
-//! What each rank trades with others to bring gradients home, and parameters back.
+//! The exchanges of each rank that bring gradients to their owners, and parameters back.
 //!
-//! Inside one node every holder trades with every home. Between nodes an element travels once for each node that holds it:
-//! the rank of a node that stands on the home's rail *relays* it. Gradients of the node's ranks are added up there and
-//! the sum goes on to the home; a parameter comes in there and is shared out inside the node. So a rank trades with the
-//! others of its node and with one rank of each other node, and all ranks relay alike.
+//! Inside one node every rank that holds an element exchanges with its owner. Between nodes an element travels once for
+//! each node that holds it: the rank of a node that is on the owner's rail *relays* it. Gradients of the node's ranks are
+//! added up there and the sum goes on to the owner; a parameter arrives there and is distributed inside the node. A rank
+//! therefore exchanges with the others of its node and with one rank of each other node, and all ranks relay alike.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,44 +16,45 @@ use crate::layout::{Home, ParameterTable, Position, held_slices};
 /// A run of elements in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it starts.
+    /// Start of the run.
     pub offset: u64,
-    /// Its elements.
+    /// Number of elements.
     pub elements: u64,
 }
 
-/// What one rank trades with its peers at once, in the direction of gradients; each of them has an equal list of peers.
+/// The exchange of one rank with its peers, in the direction of gradients; each of them has an equal list of peers.
 ///
 /// A rank sends the `near` segments one after another, `near_counts[i]` elements to peer `i`, and receives `far_counts[i]`
 /// elements from it, which belong to the `far` segments in order. Parameters go the other way: the `far` segments are sent
 /// and the `near` ones filled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trade {
-    /// Segments of the buffer that gradients leave, by receiver.
+    /// Segments of the buffer that gradients are sent from, by receiver.
     pub near: Vec<Segment>,
-    /// Elements that go to each peer.
+    /// Number of elements sent to each peer.
     pub near_counts: Vec<u64>,
-    /// Segments of the buffer that they are added to, by sender.
+    /// Segments of the buffer that gradients are added to, by sender.
     pub far: Vec<Segment>,
-    /// Elements that come from each peer.
+    /// Number of elements received from each peer.
     pub far_counts: Vec<u64>,
 }
 
 /// One bucket's transfer, from the side of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BucketTransfer {
-    /// With the ranks of its node, in their order: between strategy buffers and relays; where there is one node, homes.
+    /// Exchange with the ranks of its node, in their order: between strategy buffers and relays; with a single node,
+    /// optimizer shards.
     pub inside: Trade,
-    /// Elements that the rank relays; 0 where there is one node.
+    /// Elements that the rank relays; 0 with a single node.
     pub relayed: u64,
-    /// Elements of parameters on their way out, relays among them, on the rank that has most: the same for all ranks.
+    /// Elements of parameters in transfer, relays included, on the rank with most of them: the same for all ranks.
     pub room: u64,
-    /// With its rail, in the order of nodes: between relays, of which the rank's is packed, and homes. None where there is
-    /// one node.
+    /// Exchange with its rail, in the order of nodes: between relays, of which the rank's is packed, and optimizer shards.
+    /// None with a single node.
     pub between: Option<Trade>,
 }
 
-/// The transfer of `rank` in every bucket, between home and the layout in which each rank stands at its position.
+/// The transfer of `rank` in every bucket, between owners and the layout in which each rank has its position.
 pub fn transfer(
     table: &ParameterTable,
     home: &Home,
@@ -80,20 +81,20 @@ pub fn transfer(
     Ok((0..table.buckets()).map(transfer).collect())
 }
 
-/// A slice of a bucket in a rank's strategy buffer, by its elements in home order.
+/// A slice of a bucket in a rank's strategy buffer, by its elements in owner order.
 #[derive(Clone, Debug)]
 struct Slice {
     elements: Range<u64>,
     offset: u64,
 }
 
-/// Who holds what. Ranks at one position hold the same, and a bucket concerns its own slices alone: else 1,024 ranks of a
-/// model with 60 layers would be 70 million comparisons.
+/// The local shards of all ranks. Ranks at one position hold the same, and a bucket needs its own slices alone: otherwise
+/// 1,024 ranks of a model with 60 layers would be 70 million comparisons.
 struct Held<'a> {
     positions: &'a [Option<Position>],
-    /// By position and bucket.
+    /// Slices by position and bucket.
     slices: BTreeMap<Position, Vec<Vec<Slice>>>,
-    /// By node and bucket; where there is one node it has none.
+    /// Runs by node and bucket; empty with a single node.
     nodes: Vec<Vec<Runs>>,
 }
 
@@ -112,7 +113,7 @@ impl Held<'_> {
         Ok(held)
     }
 
-    /// What the ranks of each node hold together; nodes whose ranks stand at the same positions hold the same.
+    /// The union of the local shards of each node; nodes whose ranks have the same positions hold the same.
     fn of_nodes(&self, buckets: usize, size: usize) -> Vec<Vec<Runs>> {
         let mut known: BTreeMap<BTreeSet<Position>, Vec<Runs>> = BTreeMap::new();
         let of_node = |ranks: &[Option<Position>]| {
@@ -126,7 +127,7 @@ impl Held<'_> {
         self.positions.chunks(size).map(of_node).collect()
     }
 
-    /// Whether everyone holds the same of two buckets.
+    /// Whether every rank holds the same of two buckets.
     fn are_alike(&self, one: usize, other: usize) -> bool {
         let elements = |slices: &[Slice]| slices.iter().map(|slice| slice.elements.clone()).collect::<Runs>();
         self.slices.values().all(|buckets| elements(&buckets[one]) == elements(&buckets[other]))
@@ -143,7 +144,7 @@ struct Side<'a> {
     home: &'a Home,
     bucket: usize,
     rank: u64,
-    /// Where the bucket starts in the rank's home buffer.
+    /// Start of the bucket in the rank's optimizer shard.
     start: u64,
 }
 
@@ -156,7 +157,7 @@ impl Side<'_> {
         BucketTransfer { inside, relayed: self.relayed(), between: Some(self.between()), ..BucketTransfer::default() }
     }
 
-    /// Elements of parameters on their way out from this rank: what it shares out, relays, and sends to relays.
+    /// Elements of parameters in transfer from this rank: those that it distributes, relays, and sends to relays.
     fn room(&self) -> u64 {
         let rail = self.rail();
         let slices = |peer| self.held.slices(peer, self.bucket).iter();
@@ -174,7 +175,7 @@ impl Side<'_> {
         overlap(self.node(self.rank), &self.rail())
     }
 
-    /// What the rank's node holds, or another rank's.
+    /// The elements that the node of a rank holds.
     fn node(&self, rank: u64) -> &Runs {
         let size = self.home.ranks() / self.home.nodes();
         &self.held.nodes[at(rank / size)][self.bucket]
@@ -184,7 +185,8 @@ impl Side<'_> {
         self.home.rail_piece(self.bucket, self.rank)
     }
 
-    /// With ranks of the node: what this one holds of each one's rail, and what each holds of its own.
+    /// Exchange with ranks of the node: elements of this rank's local shard on each one's rail, and elements of each one's
+    /// local shard on its own rail.
     fn inside(&self) -> Trade {
         let mut trade = Trade::default();
         for peer in self.home.node_of(self.rank) {
@@ -199,7 +201,8 @@ impl Side<'_> {
         trade
     }
 
-    /// Where elements of the rank's rail lie in its relay, which holds what the node has of it; with one node, at home.
+    /// Position of elements of the rank's rail in its relay, which has the node's elements of the rail; with a single
+    /// node, in the optimizer shard.
     fn place(&self, elements: &Range<u64>) -> u64 {
         let rail = self.rail();
         if self.home.nodes() == 1 {
@@ -208,7 +211,8 @@ impl Side<'_> {
         overlap(self.node(self.rank), &(rail.start..elements.start))
     }
 
-    /// With ranks of the rail: what the node relays to each one's home, and what each one's node relays to this one's.
+    /// Exchange with ranks of the rail: elements that the node relays to each owner, and elements that each one's node
+    /// relays to this owner.
     fn between(&self) -> Trade {
         let mut trade = Trade::default();
         let own = self.home.piece(self.bucket, self.rank);
@@ -224,7 +228,7 @@ impl Side<'_> {
     }
 }
 
-/// The slices that a rank at a position holds of each bucket, each together in home order.
+/// The slices of each bucket of a rank at a position, each consecutive in owner order.
 fn by_bucket(table: &ParameterTable, home: &Home, position: Position) -> Result<Vec<Vec<Slice>>> {
     let mut buckets = vec![Vec::new(); table.buckets()];
     for held in held_slices(table, position)? {
@@ -240,7 +244,7 @@ fn by_bucket(table: &ParameterTable, home: &Home, position: Position) -> Result<
     Ok(buckets)
 }
 
-/// What a slice has of a piece.
+/// The part of a slice inside a piece.
 fn part(slice: &Slice, piece: &Range<u64>) -> Option<Slice> {
     let elements = common(&slice.elements, piece);
     let offset = slice.offset + elements.start - slice.elements.start;
@@ -255,7 +259,7 @@ fn at(rank: u64) -> usize {
     usize::try_from(rank).unwrap_or(usize::MAX)
 }
 
-/// Appends segments, joining neighbours of one peer; returns their elements.
+/// Appends segments, joining neighbours of one peer; returns their number of elements.
 fn push_segments(list: &mut Vec<Segment>, segments: impl Iterator<Item = Segment>) -> u64 {
     let first = list.len();
     let mut elements = 0;

@@ -1,11 +1,11 @@
-//! How much each bucket's transfer moves, between nodes and into the busiest GPU.
+//! The volume of each bucket's transfer, between nodes and into the busiest GPU.
 //!
-//! Between nodes an element crosses once for each node that holds it, however many of its ranks do: gradients of
-//! ranks that hold the same elements are added inside the node first, and a parameter that came in once is shared
-//! inside it. This counts what [`transfer()`](crate::layout::transfer()) moves.
+//! Between nodes an element crosses once for each node that holds it, however many of its ranks do: gradients of ranks
+//! that hold the same elements are added inside the node first, and a parameter is distributed inside the node after it
+//! arrives. This counts the elements that [`transfer()`](crate::layout::transfer()) moves.
 //!
-//! Nodes whose ranks stand at the same positions hold the same elements, and layers that the same stages hold are alike:
-//! so the cost grows with the distinct ones among them times the ranks, not with pairs of ranks or with layers.
+//! Nodes whose ranks have the same positions hold the same elements, and layers of the same stages are alike. The cost
+//! therefore grows with the distinct ones among them times the ranks, not with pairs of ranks or with layers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,28 +14,29 @@ use crate::layout::runs::{Runs, joined, length, overlap};
 use crate::layout::{Home, ParameterTable, Position, held_slices};
 use crate::spec::Axis;
 
-/// Elements of a bucket that one node trades with the others, in the direction of gradients; parameters go the other way.
+/// Elements of a bucket that one node exchanges with the others, in the direction of gradients; parameters go the other
+/// way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeVolume {
-    /// Elements that leave the node: held there, at home elsewhere.
+    /// Elements that leave the node: held there, owned elsewhere.
     pub sent: u64,
-    /// Elements that come to it: at home there, held elsewhere, once for each node that holds them.
+    /// Elements that arrive at the node: owned there, held elsewhere, once for each node that holds them.
     pub received: u64,
 }
 
-/// What one bucket's transfer moves.
+/// The volume of one bucket's transfer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BucketVolume {
-    /// By node.
+    /// Volume of each node.
     pub nodes: Vec<NodeVolume>,
-    /// The most elements that one rank holds and is not the home of.
+    /// The most elements that one rank holds and does not own.
     pub fullest_rank: u64,
 }
 
-/// The volume of each bucket over the nodes of `home`, between it and the layout in which each rank stands at its position.
+/// The volume of each bucket over the nodes of `home`, between it and the layout in which each rank has its position.
 ///
-/// Refused with `ranks_mismatch` where home is not over the same ranks, with `too_many_stages` where a position is
-/// of a pipeline that the model has too few layers for.
+/// Refused with `ranks_mismatch` if `home` is not over the same ranks, with `too_many_stages` if a position is of a
+/// pipeline with more stages than the model has layers for.
 pub fn bucket_volumes(
     table: &ParameterTable,
     home: &Home,
@@ -58,13 +59,13 @@ pub fn bucket_volumes(
     Ok(volumes)
 }
 
-/// Who holds what.
+/// The local shards of all ranks.
 struct Holders {
-    /// By distinct position and bucket. Context ranks hold the same, and count as one position.
+    /// Runs by distinct position and bucket. Context ranks hold the same, and count as one position.
     runs: Vec<Vec<Runs>>,
-    /// The position of each rank, as its place in `runs`.
+    /// The position of each rank, as its index in `runs`.
     of_rank: Vec<Option<usize>>,
-    /// Nodes by what their ranks hold together.
+    /// Nodes by the set of their ranks' positions.
     nodes: BTreeMap<BTreeSet<usize>, Vec<usize>>,
     gpus_per_node: usize,
 }
@@ -86,7 +87,7 @@ impl Holders {
         Ok(Holders { runs, of_rank, nodes, gpus_per_node })
     }
 
-    /// Whether everyone holds the same of a bucket as of the one before.
+    /// Whether every rank holds the same of a bucket as of the one before.
     fn are_alike(&self, bucket: usize) -> bool {
         self.runs.iter().all(|runs| runs[bucket] == runs[bucket - 1])
     }
@@ -121,7 +122,7 @@ impl Holders {
     }
 }
 
-/// What a rank at this position holds: by bucket, disjoint runs of its elements in home order.
+/// The local shard of a rank at this position: by bucket, disjoint runs of its elements in owner order.
 fn held_runs(table: &ParameterTable, home: &Home, position: Position) -> Result<Vec<Runs>> {
     let mut runs: Vec<Runs> = vec![Vec::new(); table.buckets()];
     for slice in held_slices(table, position)? {

@@ -20,7 +20,7 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// Sum of squares, sum, one: what `a`, `b` and `c` are multiplied with.
+    /// Sum of squares, sum, one: the factors of `a`, `b` and `c`.
     pub(super) fn features(&self) -> [f64; 3] {
         features(&self.sequences)
     }
