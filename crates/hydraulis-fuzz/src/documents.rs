@@ -1,7 +1,7 @@
-//! What must hold for the text of profiles, plans and strategies, whatever it is.
+//! Promises of the readers of profiles, plans and strategies for any text.
 //!
-//! The first byte says what the text begins with: nothing, a good profile, or a good plan, without transfers, with them or by
-//! the exact rule. The others are edits of it, or the text itself.
+//! The first byte chooses the start of the text: nothing, a good profile, or a good plan, without transfers, with them or
+//! under the in-flight limit. The other bytes are edits of it, or the text itself.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -17,10 +17,10 @@ use hydraulis_core::search::Planner;
 use hydraulis_core::spec::{Cluster, LayerSplit, LinkRates, MemoryRule, Scheme, Strategy};
 use hydraulis_core::timing::{Link, Traffic};
 
-/// Edits of a good document.
+/// Most edits of a good document.
 const MAX_EDITS: u32 = 3;
 
-/// What a good document is made with.
+/// The cost model of the good documents.
 static MODEL: LazyLock<CostModel> = LazyLock::new(|| {
     let cluster = Cluster::new(16, 8).expect("two nodes are a cluster");
     CostModel::new(preset("llama-7b-a800").expect("the profile ships with the core"), cluster)
@@ -72,7 +72,7 @@ pub fn probe(bytes: &[u8]) {
     }
 }
 
-/// Calls everything that takes a plan read from text.
+/// Calls every function that takes a plan read from text.
 fn use_plan(plan: &Plan) {
     for link in [None, Some(&*LINK)] {
         let _ = (check(plan, &BATCH, &MODEL, link), check(plan, &plan.batch, &MODEL, link));
@@ -82,7 +82,7 @@ fn use_plan(plan: &Plan) {
     assert_eq!(Plan::from_json(&plan.to_json()).map(|again| again.to_json()), Ok(plan.to_json()));
 }
 
-/// The text that the bytes stand for.
+/// The text for these bytes.
 fn text(u: &mut Unstructured) -> Result<String> {
     let mut text = match u.int_in_range(0..=4)? {
         0 => return Ok(String::from_utf8_lossy(u.bytes(u.len())?).into_owned()),
@@ -97,7 +97,7 @@ fn text(u: &mut Unstructured) -> Result<String> {
     Ok(text)
 }
 
-/// Another number for the next one from that place on; a document stays one, and its fields may no longer agree.
+/// Replaces the next number after a position; the text stays a document, but its fields may no longer agree.
 fn other_number(u: &mut Unstructured, text: &str, from: usize) -> Result<(Range<usize>, &'static str)> {
     let numbers = ["0", "1", "2", "7", "16", "0.5", "1e300", "-1", "4294967295", "18446744073709551615"];
     let after = |from: usize, digit: bool| {
@@ -107,7 +107,7 @@ fn other_number(u: &mut Unstructured, text: &str, from: usize) -> Result<(Range<
     Ok((start..after(start, false), *u.choose(&numbers)?))
 }
 
-/// Other signs in place of up to twelve.
+/// Replaces up to twelve characters.
 fn other_text(u: &mut Unstructured, text: &str, from: usize) -> Result<(Range<usize>, &'static str)> {
     let to = (from + u.int_in_range(0..=12)?).min(text.len());
     Ok((from..to, *u.choose(&["", "0", "-", ".", "e9", "\"", ",", "null", "[]", "{}", "<tp2>", "x"])?))

@@ -1,7 +1,7 @@
-//! Bytes as the input of a planner: nothing is valid for sure, and most of it nearly is.
+//! Converts bytes to the input of a planner: no part is guaranteed to be valid, and most parts nearly are.
 //!
-//! A fuzzer changes one byte and looks whether other code was reached. So each choice takes few bytes, and what
-//! follows does not shift when one of them changes; bytes that run out read as zeros.
+//! A fuzzer changes one byte and checks whether the run reached other code. So each choice takes few bytes, and later
+//! choices do not shift when one byte changes; missing bytes read as zeros.
 
 use std::ops::RangeInclusive;
 
@@ -12,21 +12,22 @@ use serde_json::{Value, json};
 
 use crate::link::LinkInput;
 
-/// Small enough to plan in milliseconds; no rule of the core changes above it.
+/// Small enough to plan in milliseconds; the core has no rule for larger clusters alone.
 const MAX_GPUS: u32 = 64;
-/// Runs of equal lengths, and sequences of a run.
+/// Most runs of equal lengths, and most sequences of a run.
 const MAX_RUNS: u32 = 24;
 const MAX_RUN: u32 = 12;
-/// Values that were replaced in a profile's document.
+/// Most replaced values in a profile's document.
 const MAX_CHANGES: u32 = 3;
-/// Bytes of a GPU, those set aside, and those of a token: a cap is what a scheme's held bytes leave.
+/// Memory of a GPU, reserved memory, and memory of a token, in bytes: the memory that a scheme's resident bytes leave gives
+/// its cap.
 const MEMORY: u64 = 100_000_000;
 const RESERVED: u64 = 1_000;
 const PER_TOKEN: u64 = 1_000;
-/// Strategies that a run may use.
+/// Most strategies of a run.
 const MAX_LIMIT: usize = 4;
 
-/// Everything that a plan is made from, as text and numbers that nobody has looked at.
+/// All arguments of a plan, as unchecked text and numbers.
 #[derive(Debug)]
 pub(crate) struct Input {
     pub(crate) profile: String,
@@ -40,7 +41,7 @@ pub(crate) struct Input {
     pub(crate) limit: Option<LimitInput>,
 }
 
-/// The most strategies that a run may use, and those that it used.
+/// The limit on a run's strategies, and the strategies used so far.
 #[derive(Debug)]
 pub(crate) struct LimitInput {
     pub(crate) most: usize,
@@ -48,7 +49,7 @@ pub(crate) struct LimitInput {
 }
 
 impl Input {
-    /// The input that these bytes stand for.
+    /// Reads the input from these bytes.
     pub(crate) fn of(bytes: &[u8]) -> Result<Input> {
         let u = &mut Unstructured::new(bytes);
         let gpus_per_node = *u.choose(&[8, 1, 2, 3, 4, 16, 0])?;
@@ -81,7 +82,7 @@ impl Input {
     }
 }
 
-/// Runs of equal lengths up to one limit, mostly one that a scheme's cap is above.
+/// Runs of equal lengths up to one limit, mostly a limit below a scheme's cap.
 fn lengths(u: &mut Unstructured) -> Result<Vec<i64>> {
     let most = match u.int_in_range(0..=15)? {
         0 => i64::MAX,
@@ -99,7 +100,7 @@ fn lengths(u: &mut Unstructured) -> Result<Vec<i64>> {
     Ok(lengths)
 }
 
-/// A target count for each sequence, up to its length; sometimes one that is out of range, or one count too few.
+/// A target count for each sequence, up to its length; sometimes one is out of range, or one is missing.
 fn targets(u: &mut Unstructured, lengths: &[i64]) -> Result<Vec<i64>> {
     let mut targets: Vec<i64> =
         lengths.iter().map(|&length| u.int_in_range(0..=length.max(0))).collect::<Result<_>>()?;
@@ -111,7 +112,7 @@ fn targets(u: &mut Unstructured, lengths: &[i64]) -> Result<Vec<i64>> {
     Ok(targets)
 }
 
-/// The document of a preset, or of random schemes whose caps lie among the lengths.
+/// The document of a preset, or of random schemes with caps among the lengths.
 fn profile(u: &mut Unstructured, gpus: u32) -> Result<Value> {
     if u.ratio(1, 4)? {
         let (_, text) = u.choose(&PRESETS)?;
@@ -138,7 +139,7 @@ fn scheme(u: &mut Unstructured) -> Result<Value> {
         1 => u.int_in_range(1..=4_000)?,
         _ => u.int_in_range(4_000..=60_000)?,
     };
-    // All times of such a scheme are hardly above 0: one alone would hide behind the others.
+    // All times of such a scheme are close to 0: a single such time would disappear in the sum with the others.
     let vanishes = u.ratio(1, 16)?;
     let exponents = |usual: RangeInclusive<i32>| if vanishes { -323..=-300 } else { usual };
     let mut entry = json!({
@@ -154,7 +155,7 @@ fn scheme(u: &mut Unstructured) -> Result<Value> {
         entry["context"] = json!(*u.choose(&["ulysses", "ring"])?);
     }
     if u.ratio(1, 4)? {
-        // Of the fullest stage as many, so that caps are as drawn.
+        // The fullest stage has as many, so that the caps are as drawn.
         let mut activations = vec![PER_TOKEN; pp.into()];
         for later in &mut activations[1..] {
             *later = u.int_in_range(1..=PER_TOKEN)?;
@@ -175,7 +176,7 @@ fn number(u: &mut Unstructured, exponents: RangeInclusive<i32>) -> Result<f64> {
     Ok(f64::from(digit) * 10.0_f64.powi(u.int_in_range(exponents)?))
 }
 
-/// Replaces one value of the document that has no children.
+/// Replaces one value without children in the document.
 fn change(u: &mut Unstructured, document: &mut Value) -> Result<()> {
     let mut place = String::new();
     loop {
@@ -195,7 +196,7 @@ fn change(u: &mut Unstructured, document: &mut Value) -> Result<()> {
     Ok(())
 }
 
-/// Values at the edges of what a field may be, and beyond.
+/// Values at and beyond the limits of a field.
 fn hostile(u: &mut Unstructured) -> Result<Value> {
     let edges = [
         json!(0),
@@ -231,7 +232,7 @@ fn hostile(u: &mut Unstructured) -> Result<Value> {
     }
 }
 
-/// Strategies of the document's own schemes, or of text that may be anything.
+/// Strategies of the document's own schemes, or arbitrary text.
 fn strategies(u: &mut Unstructured, profile: &Value) -> Result<Vec<String>> {
     let schemes: Vec<&str> =
         profile["schemes"].as_array().into_iter().flatten().filter_map(|entry| entry["scheme"].as_str()).collect();
@@ -249,12 +250,12 @@ fn strategies(u: &mut Unstructured, profile: &Value) -> Result<Vec<String>> {
     (0..u.int_in_range(0..=4)?).map(|_| strategy(u)).collect()
 }
 
-/// Either rule, or no name of one.
+/// One of the memory rules, or an unknown name.
 fn memory(u: &mut Unstructured) -> Result<String> {
     if u.ratio(1, 32)? { u.arbitrary() } else { Ok((*u.choose(&["cap", "exact"])?).into()) }
 }
 
-/// Mostly room for one strategy more than were used.
+/// A limit that mostly allows one strategy more than were used.
 fn limit(u: &mut Unstructured, profile: &Value) -> Result<LimitInput> {
     let used = strategies(u, profile)?;
     let most = if u.ratio(1, 2)? { used.len() + 1 } else { u.int_in_range(0..=MAX_LIMIT)? };

@@ -1,13 +1,12 @@
-//! Hostile inputs for the core: what a fuzzer's bytes become, and what must hold for them.
+//! Hostile inputs for the core: the conversion of a fuzzer's bytes, and the promises for any input.
 //!
-//! | bytes become | what must hold | module |
+//! | input from the bytes | promise | module |
 //! |---|---|---|
 //! | a profile, a cluster, strategies, a batch, a memory rule, a link, a run's limit of strategies | a plan that keeps its promises, or an error by its code | [`planner`] |
-//! | the text of a profile or a plan, with transfers or without | it is refused by its code, or reads back as it was written | [`documents`] |
+//! | the text of a profile or a plan, with transfers or without | the text is refused by a code, or its value reads back unchanged | [`documents`] |
 //!
-//! What does not hold panics, which is how a fuzzer and a test both learn of it. The targets of `make fuzz` hand
-//! libFuzzer's bytes to these two modules; the tests hand them random ones, so that what the targets run is built
-//! and run by every `make test`.
+//! A broken promise panics, which both a fuzzer and a test report. The targets of `make fuzz` pass libFuzzer's bytes to these
+//! two modules; the tests pass random bytes, so that every `make test` builds and runs the code of the targets.
 
 #![forbid(unsafe_code)]
 

@@ -1,15 +1,15 @@
-//! Bytes as the links of a cluster, and what travels over them.
+//! Converts bytes to the links of a cluster and their traffic.
 
 use arbitrary::{Result, Unstructured};
 use hydraulis_core::layout::{Parameter, ParameterTable};
 use hydraulis_core::spec::{LayerSplit, LinkRates};
 use hydraulis_core::timing::{Link, Traffic};
 
-/// Small enough that transfers are laid out in milliseconds.
+/// Small enough to simulate transfers in milliseconds.
 const MAX_PARAMETERS: u32 = 8;
 const MAX_LAYERS: u32 = 12;
 
-/// A link that nobody has looked at.
+/// An unchecked link.
 #[derive(Debug)]
 pub(crate) struct LinkInput {
     layers: u32,
@@ -19,7 +19,7 @@ pub(crate) struct LinkInput {
 }
 
 impl LinkInput {
-    /// One in four has values at the edges of what they may be, and beyond.
+    /// Reads a link from the bytes; one in four has values at and beyond the limits of a field.
     pub(crate) fn of(u: &mut Unstructured) -> Result<LinkInput> {
         let is_hostile = u.ratio(1, 4)?;
         let layers = if is_hostile && u.ratio(1, 4)? {
@@ -48,7 +48,7 @@ impl LinkInput {
         Ok(LinkInput { layers, head_layers, parameters, traffic })
     }
 
-    /// The link, or why there is none.
+    /// Creates the link, or returns the core's error.
     pub(crate) fn link(&self) -> hydraulis_core::Result<Link> {
         let split = LayerSplit::new(self.layers, self.head_layers)?;
         Link::new(ParameterTable::new(self.parameters.clone(), split)?, self.traffic)
@@ -76,7 +76,7 @@ fn parameter(u: &mut Unstructured, index: u32, layers: u32, is_hostile: bool) ->
     Ok(Parameter { name: format!("parameter {index}"), rows, row_elements, units, blocks, trained: u.arbitrary()? })
 }
 
-/// From what hides behind every iteration to what dwarfs it.
+/// Rates from transfers that every iteration overlaps to transfers much longer than the iteration.
 fn rate(u: &mut Unstructured, is_hostile: bool) -> Result<f64> {
     if is_hostile && u.ratio(1, 4)? {
         let edges = [f64::MAX, 5e-324, 1e-300, f64::MIN_POSITIVE, 0.0, -1.0, f64::NAN, f64::INFINITY];

@@ -1,4 +1,4 @@
-//! What must hold for a planner, whatever it is made from.
+//! Promises of a planner for any arguments.
 
 use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::CostProfile;
@@ -12,7 +12,7 @@ use hydraulis_core::{Error, Result};
 use crate::input::{Input, LimitInput};
 use crate::link::LinkInput;
 
-/// The codes that each step of making a planner may raise; any other code there is a defect.
+/// The codes that each step of a planner's creation may raise; any other code there is a defect.
 const PROFILE: [&str; 1] = ["profile_invalid"];
 const CLUSTER: [&str; 1] = ["argument_invalid"];
 const STRATEGY: [&str; 1] = ["strategy_invalid"];
@@ -25,7 +25,7 @@ const LINKED: [&str; 1] = ["scheme_model_mismatch"];
 const LIMIT: [&str; 5] =
     ["argument_invalid", "sequence_too_long", "strategy_unplaceable", "scheme_unknown", "scheme_too_large"];
 
-/// Makes a planner of these bytes, plans with it, and panics if a promise is broken.
+/// Creates a planner from these bytes, plans with it, and panics if a promise is broken.
 pub fn probe(bytes: &[u8]) {
     let Ok(input) = Input::of(bytes) else { return };
     let Some(profile) = expected(CostProfile::from_json(&input.profile), &PROFILE) else { return };
@@ -58,7 +58,7 @@ fn linked(planner: Planner, link: Option<&Link>) -> Option<Planner> {
     }
 }
 
-/// What is good; nothing where it was refused with one of the codes.
+/// The value of a result; none if it was refused with one of the codes; any other code panics.
 fn expected<T>(result: Result<T>, codes: &[&str]) -> Option<T> {
     match result {
         Ok(good) => Some(good),
@@ -69,7 +69,7 @@ fn expected<T>(result: Result<T>, codes: &[&str]) -> Option<T> {
     }
 }
 
-/// Whether there is a plan; panics if it breaks a promise, or if there should be one.
+/// Returns whether there is a plan; panics if the plan breaks a promise, or if it is missing.
 fn probe_plan(planner: &Planner, batch: &Batch) -> bool {
     let plan = match planner.plan(batch) {
         Ok(plan) => plan,
@@ -85,7 +85,7 @@ fn probe_plan(planner: &Planner, batch: &Batch) -> bool {
     true
 }
 
-/// A run's next plan under its limit.
+/// Plans a run's next batch under its limit.
 fn probe_limited(planner: &Planner, batch: &Batch, limit: &LimitInput) {
     let Some(used) = expected(parsed(&limit.used), &STRATEGY) else { return };
     let limit = RunLimit { most: limit.most, used: &used };
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// A generator that makes nothing but refusals would find nothing.
+    /// A generator whose inputs are all refused would find no defect.
     #[test]
     fn many_inputs_become_plans() {
         let mut state = 1_u64;

@@ -1,4 +1,4 @@
-//! Valid plans broken by hand, in each way the checker knows.
+//! Valid plans with deliberate faults, one for each code of the checker.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,8 @@ use proptest::prelude::*;
 use crate::search::linked;
 use crate::support::arbitrary::{any_case, cases};
 
-/// Codes that no plan can provoke: the checker derives the instruction lists from stages and micro-batches
-/// alone, so `schedule_hangs` speaks of the code that makes lists, not of the plan. See the last test.
+/// Codes that no plan can provoke: the checker derives the instruction lists from stages and micro-batches alone, so
+/// `schedule_hangs` reports a defect of that code, not of the plan. See the last test.
 const UNPROVOKABLE: [&str; 1] = ["schedule_hangs"];
 
 const LENGTHS: [i64; 12] = [31_000, 9_000, 7_000, 6_000, 5_000, 4_000, 900, 800, 700, 600, 500, 80];
@@ -30,10 +30,10 @@ fn batch() -> Batch {
     Batch::new(&LENGTHS, None).unwrap()
 }
 
-/// A change of a plan, and every code it must be reported with.
+/// A change of a plan, and every code that the checker must report for it.
 type Break = (&'static [&'static str], fn(&mut Plan));
 
-/// Replica 0 is <tp16> on ranks 0 to 15, 1 and 2 are <tp4,pp2> on 16 to 31, 3 and 4 are <tp4> on 32 to 39.
+/// Replica 0 is <tp16> on ranks 0 to 15, replicas 1 and 2 are <tp4,pp2> on 16 to 31, and 3 and 4 are <tp4> on 32 to 39.
 const BREAKS: &[Break] = &[
     (&["batch_differs"], |plan| plan.batch = Batch::new(&LENGTHS, Some(&[50; 12])).unwrap()),
     (&["cluster_differs"], |plan| plan.cluster = Cluster::new(128, 8).unwrap()),
@@ -77,13 +77,14 @@ const BREAKS: &[Break] = &[
     (&["bound_above_time"], |plan| plan.lower_bound.ms = Millis::ZERO),
     (&["bound_above_time"], |plan| plan.lower_bound.ms = Millis(f64::NAN)),
     (&["scheme_unusable", "strategy_differs"], |plan| {
-        // Measured and left out of the profile.
+        // This scheme was measured and omitted from the profile.
         plan.replicas[3].scheme = "<tp2>".parse().unwrap();
         plan.replicas[3].ranks.truncate(2);
     }),
 ];
 
-/// By the exact rule two sequences of 100,000 tokens fit on one <tp8,pp4> with three empty micro-batches in between.
+/// Under the in-flight limit two sequences of 100,000 tokens fit on one <tp8,pp4> with three empty micro-batches between
+/// them.
 const EXACT_BREAKS: &[Break] = &[
     (&["memory_differs"], |plan| plan.memory = MemoryRule::Cap),
     (&["busy_time_wrong", "replica_time_wrong", "window_over_cap"], |plan| {
@@ -124,7 +125,7 @@ fn each_broken_promise_of_the_exact_rule_is_reported_with_its_code() {
     }
 }
 
-/// Stages of a measured profile take unequal times, and hold what their own figures say.
+/// Stages of a measured profile take unequal times, and their memory follows from their own numbers.
 #[test]
 fn windows_follow_from_what_stages_hold_and_not_from_their_times() {
     for (activations, longest) in [([2e6, 1e6], 39_936), ([2e6, 1.5e6], 19_968)] {
@@ -172,7 +173,7 @@ fn no_count_of_stages_and_micro_batches_hangs() {
     for (stages, micro_batches) in (1..=12).flat_map(|stages| (0..=40).map(move |v| (stages, v))) {
         let mut lists: Vec<_> = (0..stages).map(|stage| instructions(stage, stages, micro_batches)).collect();
         assert!(finishes(&lists), "{stages} stages, {micro_batches} micro-batches");
-        // The check itself is alive: a stage that forgets its last exchange leaves its neighbour waiting.
+        // The check itself works: a stage without its last exchange leaves its neighbour waiting.
         if stages > 1 && micro_batches > 0 {
             lists[stages - 1].pop();
             assert!(!finishes(&lists), "{stages} stages, {micro_batches} micro-batches");
@@ -205,7 +206,7 @@ proptest! {
         let other = (replica + 1) % moved.replicas.len();
         moved.replicas[other].micro_batches.push(vec![id]);
         let reported = codes(&moved);
-        // Beside hours, a sequence of nanoseconds is within what sums may differ by.
+        // Next to hours, the time of a nanosecond sequence is within the rounding of sums.
         let own = planner.cost().scheme(plan.replicas[replica].scheme).unwrap().sequence_ms(batch.tokens()[id]);
         let lost = other == replica || own.0 < 1e-6 * plan.iteration_ms.0.max(1.0);
         prop_assert!(lost || reported.contains(&"busy_time_wrong"), "{:?}", reported);

@@ -1,8 +1,7 @@
-//! Some plans, compared with stored ones: the same in debug and release builds (`make test` runs both), and on any
-//! machine.
+//! Plans compared to stored ones: equal in debug and release builds (`make test` runs both), and on every machine.
 //!
-//! A change of the planner that changes plans makes these tests fail. Each then writes the plans of today into
-//! `target/tmp/golden`: look at `git diff --no-index` of that folder and `tests/it/golden`, and copy what is right.
+//! A change of the planner that changes plans makes these tests fail. Each test then writes the current plans into
+//! `target/tmp/golden`: look at `git diff --no-index` of that folder and `tests/it/golden`, and copy the intended changes.
 
 use std::fs;
 use std::path::Path;
@@ -15,10 +14,10 @@ use hydraulis_core::plan::Plan;
 use hydraulis_core::search::Planner;
 use hydraulis_core::spec::Cluster;
 
-/// Columns of a line.
+/// Line width in columns.
 const WIDTH: usize = 120;
 
-/// Compares documents with the stored ones, by file name.
+/// Compares documents to the stored ones, by file name.
 fn assert_stored(found: &[(&str, String)]) {
     let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/golden");
     let now = Path::new(env!("CARGO_TARGET_TMPDIR")).join("golden");
@@ -34,7 +33,7 @@ fn assert_stored(found: &[(&str, String)]) {
     assert!(changed.is_empty(), "{changed:?} changed: compare {} with {}", stored.display(), now.display());
 }
 
-/// The same document on several lines where it is too long for one: every character but white space stays.
+/// Breaks a document that is too long for one line into several; every character except white space stays.
 fn broken(json: &str, indent: usize) -> String {
     let is_nested = json.starts_with(['{', '[']);
     if !is_nested || indent + json.len() < WIDTH {
@@ -55,7 +54,7 @@ fn broken(json: &str, indent: usize) -> String {
     format!("{open}\n{}\n{}{close}", lines.join(",\n"), " ".repeat(indent))
 }
 
-/// Scalars side by side, as many as a line takes.
+/// Joins scalars into lines, as many as a line takes.
 fn filled(items: &[&str], pad: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for item in items {
@@ -67,7 +66,7 @@ fn filled(items: &[&str], pad: &str) -> Vec<String> {
     lines
 }
 
-/// The parts between commas that stand in no deeper brackets and no text.
+/// The parts between commas outside of inner brackets and strings.
 fn items(inner: &str) -> Vec<&str> {
     let (mut depth, mut in_text, mut start) = (0, false, 0);
     let mut items = Vec::new();
@@ -99,7 +98,7 @@ fn breaking_lines_changes_white_space_alone() {
     assert_eq!(read, expected);
 }
 
-/// 400 lengths with a long tail, by whole numbers alone: no library function may round differently elsewhere.
+/// 400 lengths with a long tail, by integer arithmetic alone: no library function may round differently elsewhere.
 fn lengths() -> Vec<i64> {
     let mut state = 12_345_u64;
     let mut next = || {
@@ -113,13 +112,13 @@ fn planned(planner: &Planner, lengths: &[i64]) -> Plan {
     planner.plan(&Batch::new(lengths, None).unwrap()).unwrap()
 }
 
-/// The plans that are stored, in the order of their names.
+/// The stored plans, in the order of their names.
 fn plans() -> [Plan; 4] {
     let (large, small) = (Cluster::new(64, 8).unwrap(), Cluster::new(16, 8).unwrap());
     let listed = Planner::new(preset("llama-32b-a800").unwrap(), large, None).unwrap();
     let searching = Planner::search(preset("llama-32b-a800").unwrap(), large).unwrap();
     let on_few = Planner::search(preset("llama-7b-a800").unwrap(), small).unwrap();
-    // <tp4> holds 7,808 tokens, <tp8> holds 21,888.
+    // <tp4> admits 7,808 tokens, <tp8> admits 21,888.
     let at_caps: Vec<i64> = (0..90).map(|index| [7_808, 21_888, 3_904, 7_809][index % 4]).collect();
     [
         planned(&listed, &lengths()),
@@ -139,7 +138,7 @@ fn fixed_batches_give_the_stored_plans() {
     assert_stored(&found);
 }
 
-/// Three batches with a long sequence each, which are gathered; a change of strategy costs something.
+/// Three batches with a long sequence each, which the lookahead gathers; a change of strategy has a cost.
 #[test]
 fn a_window_gives_the_stored_plans() {
     let planner = Planner::search(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()).unwrap();

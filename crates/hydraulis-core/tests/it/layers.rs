@@ -1,24 +1,24 @@
-//! Which module of the core may use which, and what none of them may use.
+//! The permitted dependencies between the core's modules, and the facilities that none of them may use.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Uses against the order: `error` and `spec` name each other, since an error carries the scheme it refuses.
+/// Uses against the order: `error` and `spec` name each other, since an error contains the refused scheme.
 const EXCEPTIONS: [(&str, &str); 2] = [("error", "spec"), ("error", "units")];
 
-/// The judge of plans, and those that it must share no code with: all of them are declared after it.
+/// The judge of plans. Every module that it must share no code with is declared after it.
 const JUDGE: &str = "check";
 const MAKERS: [&str; 4] = ["capacity", "bound", "construct", "search"];
 
-/// What the judge may see of the rest.
+/// The modules that the judge may use.
 const JUDGE_SEES: [&str; 10] =
     ["error", "spec", "batch", "cost", "units", "pipeline", "timing", "layout", "plan", JUDGE];
 
-/// What it may see of the plan: the value alone.
+/// The parts of the plan module that the judge may use: the value alone.
 const OF_THE_PLAN: [&str; 2] =
     ["use crate::plan::{Plan, ReplicaPlan};", "use crate::plan::{Plan, PlannedTransfers, ReplicaPlan};"];
 
-/// The core prints nothing, opens nothing, and depends on no clock, thread or hidden state.
+/// The core prints nothing, opens no file, and depends on no clock, thread or hidden state.
 const FORBIDDEN: [&str; 12] = [
     "println!",
     "print!",
@@ -122,7 +122,7 @@ fn the_judge_stands_before_the_makers() {
         assert!(file.used().iter().all(|used| JUDGE_SEES.contains(&used.as_str())), "{:?}", file.used());
         let mut of_the_plan = file.lines().filter(|line| line.contains("crate::plan"));
         assert!(of_the_plan.all(|line| OF_THE_PLAN.contains(&line)));
-        // What lays the planner's own transfers out on a timeline, in a module before the judge.
+        // The timeline of the planner's own transfers, in a module before the judge.
         assert!(file.lines().all(|line| !line.contains("StepTimeline") && !line.contains("super::")));
     }
 }

@@ -1,4 +1,4 @@
-//! Batches that are planned together: what a window promises, and what it gains.
+//! Batches that are planned together: the promises of a lookahead, and its gain.
 
 use std::cell::Cell;
 
@@ -18,20 +18,20 @@ use crate::search::linked::{SLOW, slow_link};
 use crate::support::arbitrary::{Case, any_case, cases, small_case};
 use crate::support::world::table;
 
-/// Plans within this share of each other count as equal.
+/// Plans within this relative distance of each other count as equal.
 const TIE: f64 = 1e-3;
 
 fn planned(planner: &Planner, window: &Window) -> Result<WindowPlan> {
     plan_window(planner, window, &|| Ok(()), &mut |_| Ok(()))
 }
 
-/// The sequences of a case in up to so many batches.
+/// The sequences of a case in at most `most` batches.
 fn batches(case: &Case, most: usize) -> Vec<Batch> {
     let parts = case.lengths.chunks(case.lengths.len().div_ceil(most));
     parts.map(|lengths| Batch::new(lengths, None).unwrap()).collect()
 }
 
-/// The planner as it is, or with links so slow that the transfers of a small model matter beside its iterations.
+/// The planner unchanged, or with links so slow that the transfers of a small model matter next to its iterations.
 fn linked(planner: Planner, table: Option<ParameterTable>) -> Planner {
     match table {
         Some(table) => planner.with_link(slow_link(table)).unwrap(),
@@ -47,7 +47,7 @@ fn codes(plan: &WindowPlan, window: &Window, planner: &Planner) -> Vec<&'static 
     check_window(plan, window, planner.cost(), planner.link()).iter().map(|broken| broken.code).collect()
 }
 
-/// Short sequences, and one of 32,768 tokens in each batch.
+/// Batches of short sequences and one of 32,768 tokens each.
 fn with_long_ones(number: usize) -> Vec<Batch> {
     let batch = |seed| {
         let short = batch_of_tokens(seed, 150_000);
@@ -127,7 +127,7 @@ proptest! {
     }
 }
 
-/// The least sum over all sequences of the case's strategies, each planned alone.
+/// The least sum over all successions of the case's strategies, each planned alone.
 fn cheapest(case: &Case, link: Option<&Link>, window: &Window) -> f64 {
     let list = &case.strategies;
     let alone = |one: &spec::Strategy| {
@@ -152,7 +152,8 @@ fn cheapest(case: &Case, link: Option<&Link>, window: &Window) -> f64 {
     (0..list.len().pow(steps)).map(sum).fold(f64::INFINITY, f64::min)
 }
 
-/// Strategies across nodes move half as much as those inside, or less; the first change is from one that is not listed.
+/// Strategies across nodes transfer at most half as much as those inside nodes; the first change is from an unlisted
+/// strategy.
 #[test]
 fn no_sequence_of_strategies_is_cheaper_where_links_are_slow() {
     let (profile, cluster) = (preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
@@ -200,7 +201,7 @@ fn long_sequences_are_gathered_where_they_may_move() {
     let (none, one, three) = (of(0), of(1), of(3));
     assert_eq!(none.moved(), 0);
     assert!(one.moved() > 0);
-    // One long sequence makes 4,982 ms whatever stands beside it; the batch that has none takes 3,000.
+    // A long sequence makes 4,982 ms in any batch; the batch without one takes 3,000.
     assert!(one.step_ms().0 < 0.9 * none.step_ms().0, "{:?}, {:?}", one.step_ms(), none.step_ms());
     assert!(three.step_ms() <= one.step_ms());
     let long = |plan: &WindowPlan| {
@@ -218,7 +219,7 @@ fn a_budget_of_no_exchange_moves_nothing() {
     assert_eq!(planned(&planner, &window).unwrap().moved(), 0);
 }
 
-/// Only the longest of each batch is a target: were it moved, its batch would have no loss.
+/// The longest sequence of each batch has its only targets: a move of that sequence would leave its batch without a loss.
 #[test]
 fn every_batch_keeps_a_target() {
     let batches: Vec<Batch> = with_long_ones(3)
@@ -247,7 +248,7 @@ fn a_dear_change_is_made_less_often() {
     assert!(changes(&dear) < changes(&free), "{} and {}", changes(&dear), changes(&free));
     let free_then_paid = free.step_ms().0 + 100.0 * f64::from(u32::try_from(changes(&free)).unwrap());
     assert!(dear.step_ms().0 < free_then_paid);
-    // The one in use before the window is kept where nothing gains enough.
+    // The preceding strategy stays if no other gains enough.
     let previous: spec::Strategy = "1x<tp16>+12x<tp4>".parse().unwrap();
     let window = Window { switch: Millis(1e9), previous: Some(&previous), ..Window::new(&batches[..2]) };
     let kept = planned(&planner, &window).unwrap();
@@ -306,7 +307,7 @@ fn the_caller_hears_each_step_and_can_stop() {
     assert_eq!(plan_window(&llama_32b(), &window, &|| Ok(()), &mut stop).unwrap_err(), Error::Stopped);
 }
 
-/// A window takes as long as several plans: none is finished for who wants to stop.
+/// A lookahead takes as long as several plans: a cancellation does not wait for the end of one.
 #[test]
 fn the_caller_can_stop_within_a_plan() {
     let batches = with_long_ones(2);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::support::arbitrary::{any_case, cases};
 
-/// The durations of a timeline, as a run would measure them: by stage, in the order in which it computes.
+/// The durations of a timeline, as a run would measure them: by stage, in the order of computation.
 fn durations(plan: &Plan, timelines: &[Timeline]) -> Vec<Vec<Vec<Millis>>> {
     let of_replica = |(timeline, stages): (&Timeline, usize)| {
         let of_stage = |stage| timeline.spans.iter().filter(move |span| span.stage == stage);
@@ -17,7 +17,7 @@ fn durations(plan: &Plan, timelines: &[Timeline]) -> Vec<Vec<Vec<Millis>>> {
     timelines.iter().zip(stages).map(of_replica).collect()
 }
 
-/// Whether no stage computes two things at once, and no pass starts before its input is there.
+/// Whether no stage computes two passes at once, and no pass starts before its input arrives.
 fn is_possible(timeline: &Timeline, stages: usize) -> bool {
     let end_of = |stage, compute| {
         let span = timeline.spans.iter().find(|span| span.stage == stage && span.compute == compute);

@@ -1,4 +1,4 @@
-//! Plans read back from damaged or hostile text: refused by name or checked, never a panic.
+//! Plans read from damaged or hostile text are refused by code or checked, and never panic.
 
 use hydraulis_core::cost::CostProfile;
 use hydraulis_core::explain::explain;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::arbitrary::{Case, any_case, cases};
 
-/// The places of all values without children in a document.
+/// The paths of all values without children in a document.
 fn leaves(value: &Value, path: &str) -> Vec<String> {
     match value {
         Value::Object(fields) => {
@@ -22,7 +22,7 @@ fn leaves(value: &Value, path: &str) -> Vec<String> {
     }
 }
 
-/// Replaces one value of a document; shallow places are as likely as the many deep ones.
+/// Replaces one value of a document; the few shallow values are as likely as the many deep ones.
 fn damaged(text: &str, depth: usize, pick: Index, with: Value) -> String {
     let mut document: Value = serde_json::from_str(text).unwrap();
     let mut places = leaves(&document, "");
@@ -38,7 +38,7 @@ fn hostile() -> impl Strategy<Value = Value> {
     select([&numbers[..], &others[..]].concat())
 }
 
-/// Calls everything that takes a plan read from text.
+/// Calls every function that takes a plan read from text.
 fn use_plan(case: &Case, plan: &Plan) {
     let planner = case.planner();
     let _ = planner.check(plan, &case.batch());
@@ -103,7 +103,7 @@ fn what_no_plan_can_hold_is_named() {
     assert_eq!(Plan::from_json(&(text + "{}")).unwrap_err().code(), "plan_invalid");
 }
 
-/// Two sequences on two replicas of one node.
+/// The JSON text of a plan of two sequences on two replicas of one node.
 fn text() -> String {
     use hydraulis_core::{batch, cost, search, spec};
     let strategies = vec!["2x<tp4>".parse().unwrap()];

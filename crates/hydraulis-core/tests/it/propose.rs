@@ -1,4 +1,4 @@
-//! Proposed lists: what they promise for every batch, and what they cost on other batches.
+//! Proposed lists: their promises for every batch, and their cost on other batches.
 
 use std::cell::Cell;
 use std::num::NonZeroUsize;
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use crate::cost::presets::batch_of_tokens;
 use crate::support::arbitrary::{any_case, cases};
 
-/// A hundredth of what nodes have.
+/// A hundredth of the usual rate between nodes.
 const SLOW_RATES: LinkRates = LinkRates { gigabytes_per_s: 2.0, gpu_gigabytes_per_s: 200.0, message_us: 10.0 };
 
 fn request(batches: &[Batch], count: usize, context: Option<Tokens>) -> Request<'_> {
@@ -66,7 +66,8 @@ proptest! {
     }
 }
 
-/// Over 50 batches of 200,000 tokens eight strategies cost 0.3 % at most on 50 others; so few batches show less.
+/// Learnt from 50 batches of 200,000 tokens, eight strategies cost 0.3 % at most on 50 others; the few batches here show
+/// less.
 #[test]
 fn a_list_serves_other_batches_too() {
     let search = llama_32b();
@@ -84,7 +85,7 @@ fn a_list_serves_other_batches_too() {
     assert!(one > 0.04 && one > 3.0 * eight, "{one}, {eight}");
 }
 
-/// Both sides of what a list costs count transfers; by so slow a link a step is several times its iteration.
+/// Both times in a list's cost include transfers; with this slow link a step takes several times its iteration.
 #[test]
 fn by_a_link_a_list_and_a_search_are_compared_by_their_steps() {
     let link = Link::of_profile(&preset("llama-7b-a800").unwrap(), SLOW_RATES).unwrap();
@@ -132,7 +133,7 @@ fn the_caller_hears_each_step_and_can_stop() {
         Ok(())
     };
     propose(&llama_32b(), &request, &|| Ok(()), &mut hear).unwrap();
-    // Two batches given, three drawn for each.
+    // Two given batches, and three drawn for each.
     let searched: Vec<Progress> = (0..=8).map(|batches| Progress::Searched { batches, of: 8 }).collect();
     assert_eq!(heard[..9], searched);
     assert_eq!(heard[9], Progress::Chosen(0));
@@ -145,7 +146,7 @@ fn the_caller_hears_each_step_and_can_stop() {
     assert_eq!(calls, 3);
 }
 
-/// A plan takes seconds where there is much to search: none is finished for who wants to stop.
+/// A plan takes seconds if the search is large: a cancellation does not wait for its end.
 #[test]
 fn the_caller_can_stop_within_a_plan() {
     let batches = vec![batch_of_tokens(1, 200_000)];

@@ -1,4 +1,4 @@
-//! The simulator against closed forms, and against a plain simulation that moves from event to event.
+//! The simulator compared to closed forms, and to a direct simulation that moves from event to event.
 
 use std::collections::VecDeque;
 
@@ -31,16 +31,16 @@ fn float(n: usize) -> f64 {
     f64::from(u32::try_from(n).unwrap())
 }
 
-/// One stage of the plain simulation.
+/// One stage of the direct simulation.
 struct Plain<'a> {
     times: &'a StageTimes,
-    /// What it has yet to compute.
+    /// Computations still to run.
     order: VecDeque<Compute>,
-    /// When it is free.
+    /// Time at which it is free.
     free: f64,
 }
 
-/// The textbook's order, written down anew.
+/// The order of the textbook, written independently.
 fn textbook(stage: usize, stages: usize, micro_batches: usize) -> VecDeque<Compute> {
     let warm = (stages - 1 - stage).min(micro_batches);
     let mut order: VecDeque<Compute> = (0..warm).map(Compute::Forward).collect();
@@ -51,14 +51,14 @@ fn textbook(stage: usize, stages: usize, micro_batches: usize) -> VecDeque<Compu
     order
 }
 
-/// The ends of all computations, found by looking again and again for the earliest one that can start: slow, and with
-/// neither instruction lists nor exchanges.
+/// The ends of all computations, found by repeated search for the earliest one that can start: slow, and without
+/// instruction lists and exchanges.
 fn plain_ends(stages: &[StageTimes], travel: &[Vec<Millis>]) -> Vec<(usize, Compute, f64)> {
     let (p, v) = (stages.len(), stages[0].forward.len());
     let mut plain: Vec<Plain> =
         stages.iter().enumerate().map(|(s, times)| Plain { times, order: textbook(s, p, v), free: 0.0 }).collect();
     let mut ended: Vec<(usize, Compute, f64)> = Vec::new();
-    // When the wire of each boundary and direction is free, and what it has carried to whom.
+    // The time at which each wire of a boundary and direction is free, and the arrivals of its messages.
     let mut wires = vec![[0.0_f64; 2]; p];
     let mut arrived: Vec<(usize, Compute, f64)> = Vec::new();
     loop {
@@ -98,7 +98,7 @@ fn ends(timeline: &Timeline) -> Vec<(usize, Compute, f64)> {
     timeline.spans.iter().map(|span| (span.stage, span.compute, span.end.0)).collect()
 }
 
-/// By stage; a stage's own ends are in order already.
+/// Sorts by stage; a stage's own ends are in order already.
 fn by_stage(mut ends: Vec<(usize, Compute, f64)>) -> Vec<(usize, Compute, f64)> {
     ends.sort_by_key(|&(stage, _, _)| stage);
     ends
@@ -112,7 +112,7 @@ struct Pipeline {
 
 fn pipeline() -> impl Strategy<Value = Pipeline> {
     (1..7_usize, 0..14_usize, any::<bool>()).prop_flat_map(|(p, v, messages)| {
-        // Whole numbers now and then, so that much happens at the same moment.
+        // Some whole numbers, so that many events happen at the same time.
         let time = || prop_oneof![(0..5_u32).prop_map(f64::from), 0.01..50.0_f64];
         let travel = vec(vec(time(), v), if messages { p - 1 } else { 0 });
         (vec((vec(time(), v), vec(time(), v)), p), travel).prop_map(|(stages, travel)| Pipeline {
@@ -125,7 +125,7 @@ fn pipeline() -> impl Strategy<Value = Pipeline> {
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// Exact: both add the same numbers.
+    /// The comparison is exact: both add the same numbers.
     #[test]
     fn lists_and_events_agree_to_the_bit(case in pipeline()) {
         let timeline = simulate_over(&case.stages, &case.travel);
@@ -146,7 +146,7 @@ fn equal_micro_batches_take_the_textbooks_time() {
     }
 }
 
-/// From `p` micro-batches on the last stage never waits once it has begun, after `p - 1` forwards; its last backward then
+/// From `p` micro-batches on, the last stage starts after `p - 1` forwards and then never waits; its last backward then
 /// passes the other stages.
 #[test]
 fn a_slow_last_stage_in_closed_form() {
@@ -167,7 +167,7 @@ fn messages_of_one_micro_batch_add_up() {
     assert_eq!(timeline.makespan(), Millis(4.0 * 3.0 + 2.0 * 4.75));
 }
 
-/// Two messages at once share the wire of their direction: the second leaves when the first is there.
+/// Two messages at once share the wire of their direction: the second leaves when the first arrives.
 #[test]
 fn messages_of_one_direction_follow_each_other() {
     let stages = [stage(&[1.0, 0.0, 0.0], &[1.0; 3]), stage(&[0.0; 3], &[0.0; 3]), stage(&[0.0; 3], &[9.0; 3])];
@@ -176,7 +176,7 @@ fn messages_of_one_direction_follow_each_other() {
     assert_eq!(arrivals, [3.0, 5.0]);
 }
 
-/// Case, its planner's cost and plan.
+/// The cost model of a case's planner, and its plan.
 fn planned(case: &Case) -> (CostModel, Plan) {
     let planner = case.planner();
     (planner.cost().clone(), planner.plan(&case.batch()).unwrap())
@@ -187,7 +187,7 @@ fn network(rate: f64, latency_ms: f64) -> Network {
     Network::new(8_192.0, wire(10.0 * rate), wire(rate)).unwrap()
 }
 
-/// Whether the parts of all ranks' time are that time, and none is negative.
+/// Whether the parts of all ranks' time add up to it, and none is negative.
 fn adds_up(plan: &Plan, iteration: &Iteration) -> bool {
     let time = iteration.gpu_time;
     let parts = [time.compute, time.slower_rank, time.bubble, time.slower_replica, time.unused, time.transfers];
@@ -219,7 +219,7 @@ proptest! {
         prop_assert_eq!(rank_memory(&plan, &other).unwrap_err(), refused);
     }
 
-    /// What the caps promise of every stage, at each moment of the run, and what they leave of memory.
+    /// The promises of the caps for every stage, at each moment of the run, and the remaining memory.
     #[test]
     fn memory_holds_at_every_moment(case in any_case(), rate in 0.01..10.0_f64) {
         let (cost, plan) = planned(&case);
@@ -282,7 +282,7 @@ proptest! {
         prop_assert!(!is_flat || free == slow);
     }
 
-    /// Its times are those that the planner counted, to a rounding; a replica that computes begins before it ends.
+    /// The step has the planner's times, to a rounding; a replica with work starts before it ends.
     #[test]
     fn without_conditions_the_step_is_the_plans(case in any_case(), table in table(), is_search in any::<bool>()) {
         let planner = if is_search { case.searching() } else { case.planner() };
@@ -300,8 +300,8 @@ proptest! {
         prop_assert!((trips - step.alone.0).abs() <= 1e-9 * step.alone.0);
     }
 
-    /// Slow ranks, messages that travel and links slower than planned with: no more is added than all transfers, nothing
-    /// gets faster, and what is computed stays the same.
+    /// Slow ranks, message times and slower links than planned with: they add at most the time of all transfers, make
+    /// nothing faster, and leave the computation unchanged.
     #[test]
     fn a_step_is_simulated_under_the_conditions(
         case in any_case(), table in table(), factor in 1.0..3.0_f64, slower in 1.0..20.0_f64, rate in 0.01..1.0_f64,
@@ -323,7 +323,7 @@ proptest! {
         };
         let slow_link = run(Conditions { link: link(&table, slower), ..Conditions::default() });
         let slow_ranks = run(Conditions { link: link(&table, 1.0), slowdowns: slowdowns.clone(), network: None });
-        // All ranks and all links equally slow: the clock alone changes.
+        // With all ranks and all links equally slow, every time has the same factor.
         let slow_clock = run(Conditions { link: link(&table, factor), slowdowns: slowdowns.clone(), network: None });
         prop_assert!(slow_clock.step_end().is_close(planned.step_ms * factor), "{slow_clock:?} {planned:?}");
         let network = Some(network(rate, 0.1));

@@ -1,4 +1,4 @@
-//! What holds for every balance, and how good it is: against exact optima of small cases and a plain twin.
+//! Promises of every balance, and its quality: against exact optima of small cases and a direct implementation.
 
 use hydraulis_core::batch::Batch;
 use hydraulis_core::batching::balance::{Balance, Balancer, Barrier, MicroBatch, SequenceCost};
@@ -9,7 +9,7 @@ use proptest::sample::select;
 
 use crate::support::arbitrary::cases;
 
-/// A balancer's input.
+/// The input of a balance.
 #[derive(Clone, Debug)]
 struct Case {
     lengths: Vec<i64>,
@@ -53,7 +53,7 @@ fn any_case(sizes: std::ops::RangeInclusive<usize>, most_replicas: usize) -> imp
 /// A length, as a share of the cap.
 #[derive(Clone, Copy, Debug)]
 enum Length {
-    /// Evenly spread in its logarithm.
+    /// A share that is uniform in its logarithm.
     Tail(f64),
     Full,
     Half,
@@ -76,7 +76,7 @@ impl Length {
     }
 }
 
-/// The time of a step, from the micro-batches alone.
+/// The time of a step, computed from the micro-batches alone.
 fn iteration_ms(case: &Case, balance: &Balance, barrier: Barrier) -> Millis {
     let ms = |micro_batch: &MicroBatch| case.ms(&micro_batch.sequences);
     let total = |replica: &Vec<MicroBatch>| replica.iter().map(ms).sum();
@@ -89,7 +89,7 @@ fn iteration_ms(case: &Case, balance: &Balance, barrier: Barrier) -> Millis {
     }
 }
 
-/// Every way to put sequences into micro-batches under the cap, as the times of the micro-batches.
+/// Visits every packing of sequences into micro-batches under the cap, as the times of the micro-batches.
 fn packings(case: &Case, next: usize, open: &mut Vec<Vec<usize>>, visit: &mut impl FnMut(&[Vec<usize>])) {
     if next == case.lengths.len() {
         return visit(open);
@@ -117,7 +117,7 @@ fn optimum_by_slot(case: &Case) -> Millis {
     best
 }
 
-/// The least maximum of the replicas' totals: whatever a replica has, it can run one sequence at a time.
+/// The least maximum of the replicas' totals: a replica can run its sequences one at a time.
 fn optimum_by_step(case: &Case) -> Millis {
     let mut best = Millis::INFINITY;
     let uncapped = Case { cap: u64::MAX, ..case.clone() };
@@ -129,7 +129,7 @@ fn optimum_by_step(case: &Case) -> Millis {
     best
 }
 
-/// Graham's rule, spelled out: the ids of each replica, longest first.
+/// Graham's rule, written directly: the ids of each replica, longest first.
 fn longest_first(case: &Case) -> Vec<Vec<usize>> {
     let mut ids: Vec<usize> = (0..case.lengths.len()).collect();
     ids.sort_by_key(|&id| (std::cmp::Reverse(case.lengths[id]), id));
@@ -147,7 +147,7 @@ fn longest_total(case: &Case, dealt: &[Vec<usize>]) -> Millis {
     dealt.iter().map(|ids| case.ms(ids)).max().unwrap()
 }
 
-/// Micro-batches that best-fit decreasing opens, spelled out.
+/// The number of micro-batches of best-fit decreasing, written directly.
 fn packed(case: &Case, dealt: &[Vec<usize>]) -> usize {
     let of_one = |ids: &Vec<usize>| {
         let mut rooms: Vec<u64> = Vec::new();
@@ -199,7 +199,8 @@ proptest! {
         prop_assert!(by_step <= step.iteration_ms || by_step.is_close(step.iteration_ms));
     }
 
-    /// The plain rule, unless it needs more micro-batches than the tokens ask for; and then there are fewer of them.
+    /// The result is that of the direct rule, unless that rule needs more micro-batches than the tokens require; then the
+    /// balance has fewer of them.
     #[test]
     fn with_one_barrier_a_step_totals_are_those_of_the_plain_rule(case in any_case(1..=200, 20)) {
         let (balance, plain) = (case.balance(Barrier::Step), longest_first(&case));
@@ -234,14 +235,14 @@ fn on_a_long_tail_both_ways_are_near_their_bounds() {
     let least = u64::try_from(tokens).unwrap().div_ceil(cap).div_ceil(64) * 64;
     assert_eq!(slots.micro_batches().count() as u64, least);
     assert!(step.micro_batches().count() as u64 <= least);
-    // One plan for both would lose: equal totals leave slots unequal, and the other way round.
+    // One balance for both barriers would lose time: equal totals leave slots unequal, and equal slots leave totals unequal.
     let other = |balance: &Balance, barrier| iteration_ms(&case, balance, barrier).0;
     assert!(other(&slots, Barrier::Step) > step.iteration_ms.0 * 1.001);
 }
 
 #[test]
 fn brimful_replicas_need_no_more_micro_batches_than_the_tokens() {
-    // Short sequences make up 99.7 % of the room of 384 micro-batches.
+    // Short sequences fill 99.7 % of the positions of 384 micro-batches.
     let (cap, slots) = (32_768, 384);
     let mut lengths = long_tail(4_096, 32_768);
     while lengths.iter().sum::<i64>() > cap * slots * 997 / 1_000 {
@@ -249,7 +250,7 @@ fn brimful_replicas_need_no_more_micro_batches_than_the_tokens() {
     }
     let case = Case { lengths, replicas: 64, cap: cap.unsigned_abs(), coefficients: (1.0, 24_576.0) };
     let balance = case.balance(Barrier::Step);
-    // Dealt by time alone many replicas need a seventh.
+    // An assignment by time alone needs a seventh micro-batch on many replicas.
     assert!(packed(&case, &longest_first(&case)) > 395);
     assert!(balance.micro_batches().count() <= 384, "{}", balance.micro_batches().count());
     assert!(balance.gap() <= 0.001, "{}", balance.gap());
@@ -257,7 +258,7 @@ fn brimful_replicas_need_no_more_micro_batches_than_the_tokens() {
 
 #[test]
 fn a_brimful_batch_still_takes_the_fewest_slots() {
-    // With 0.4 % of room to spare, dealing to all micro-batches at once leaves sequences over.
+    // With 0.4 % of free positions, an assignment to all micro-batches at once leaves some sequences without a place.
     let lengths = long_tail(16_384, 20_000);
     let tokens = u64::try_from(lengths.iter().sum::<i64>()).unwrap();
     let cap = tokens.div_ceil(64 * 30) * 1_004 / 1_000;

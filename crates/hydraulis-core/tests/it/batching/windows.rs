@@ -1,4 +1,4 @@
-//! What holds for every packing into windows, and that it is the plain rule's.
+//! Promises of every packing into context windows, and its equality with a direct implementation of the rule.
 
 use hydraulis_core::batching::windows::{LengthCounts, WindowPacking, Windows};
 use hydraulis_core::{Error, Result, WindowError};
@@ -31,7 +31,7 @@ fn tokens(windows: &Windows, lengths: &[i64]) -> Vec<i64> {
     rows(windows).into_iter().map(sum).collect()
 }
 
-/// Longest first, each into the window that `choose` picks among those with room: their indices and rooms.
+/// Packs longest first, each into the window that `choose` picks among those with room, given as (index, room).
 fn plain(lengths: &[i64], window: i64, choose: impl Fn(&[(usize, i64)]) -> Option<usize>) -> Vec<i64> {
     let mut sorted = lengths.to_vec();
     sorted.sort_by_key(|&length| std::cmp::Reverse(length));
@@ -48,7 +48,7 @@ fn plain(lengths: &[i64], window: i64, choose: impl Fn(&[(usize, i64)]) -> Optio
     rooms.iter().map(|room| window - room).collect()
 }
 
-/// The fewest windows, by trying everything.
+/// The fewest windows, by exhaustive search.
 fn optimum(lengths: &[i64], window: i64, rooms: &mut Vec<i64>) -> usize {
     let Some((&length, others)) = lengths.split_first() else { return rooms.len() };
     rooms.push(window - length);
@@ -88,7 +88,7 @@ proptest! {
         prop_assert_eq!(windows.offsets[0], 0);
         prop_assert_eq!(*windows.offsets.last().unwrap(), i64::try_from(lengths.len()).unwrap());
         prop_assert!(tokens(&windows, &lengths).into_iter().all(|tokens| (1..=window).contains(&tokens)));
-        // Within a window they stand as in the file.
+        // Within a window sequences keep the order of the file.
         prop_assert!(rows(&windows).into_iter().all(<[i64]>::is_sorted));
         prop_assert_eq!(i64::try_from(windows.tokens.0).unwrap(), lengths.iter().sum::<i64>());
         prop_assert!(windows.lower_bound < windows.offsets.len() as u64);
@@ -102,7 +102,7 @@ proptest! {
         fast.sort_unstable();
         slow.sort_unstable();
         prop_assert_eq!(&fast, &slow);
-        // Johnson's bound, against another rule with the same.
+        // Johnson's bound, compared to another rule with the same bound.
         let first_fit = plain(&lengths, window, |fitting| fitting.first().map(|(at, _)| *at)).len();
         prop_assert!(9 * fast.len() <= 11 * first_fit + 9);
     }

@@ -1,4 +1,4 @@
-//! Profiles that nobody measured: near the tables they were not learnt from, and sound for any model and device.
+//! Predicted profiles: close to measured profiles that they were not learnt from, and valid for any model and device.
 
 use hydraulis_core::Tokens;
 use hydraulis_core::batch::Batch;
@@ -24,7 +24,7 @@ fn analytic(device_name: &str, checkpointing: CheckpointingKind) -> CostProfile 
         .unwrap()
 }
 
-/// Relative errors of the times of one sequence, under each scheme, at each length that it admits.
+/// Relative errors of the times of single sequences, under each scheme, at each admitted length.
 fn errors(predicted: &CostProfile, measured: &CostProfile) -> Vec<f64> {
     let [predicted, measured] = [predicted, measured].map(|profile| CostModel::new(profile.clone(), cluster()));
     let mut errors = Vec::new();
@@ -60,7 +60,7 @@ fn every_device_plans() {
     for known in DEVICES {
         let profile = analytic(known.name, CheckpointingKind::Full);
         assert_eq!(CostProfile::from_json(&profile.to_json()).unwrap(), profile);
-        // 32 billion parameters fit no 64 cores of 8 GiB.
+        // 32 billion parameters do not fit on 64 cores of 8 GiB.
         if known.name == "cpu" {
             continue;
         }
@@ -100,7 +100,7 @@ fn context_ranks_share_the_tokens_and_exchange_heads() {
     for (entry, ranks) in [(two, 2.0), (wide, 8.0)] {
         assert!((ratio([alone.quadratic_ms_per_token2, entry.quadratic_ms_per_token2]) - ranks).abs() < 1e-9);
         assert!((ratio([alone, entry].map(|entry| entry.activation_bytes_per_token.of(0))) - ranks).abs() < 1e-9);
-        // What is exchanged comes on top of a share of the rest, and over two nodes it is more.
+        // Communication adds to a share of the other time, and it takes longer over two nodes.
         let share = ratio([alone.linear_ms_per_token, entry.linear_ms_per_token]) / ranks;
         assert!((0.5..1.0).contains(&share), "{}: {share}", entry.scheme);
         assert!((entry.fixed_ms - alone.fixed_ms).abs() < 1e-12);
@@ -143,7 +143,8 @@ fn schemes_divide_the_model_and_the_last_stage_has_the_head() {
     }
 }
 
-/// 32B over two stages of tp 8: 30 layers each, an embedding or a head of 32,000 x 6,656, whose gradient the last one keeps.
+/// 32B over two stages of tp 8: 30 layers each, and an embedding or a head of 32,000 x 6,656; the last stage holds the
+/// head's gradient too.
 #[test]
 fn each_stage_has_its_own_memory() {
     let profile = analytic("H100", CheckpointingKind::None);
@@ -152,8 +153,8 @@ fn each_stage_has_its_own_memory() {
     let head = llama_32b().vocabulary_parameters() * 4 / 8;
     assert_eq!(pipeline.held_bytes.of(1) - pipeline.held_bytes.of(0), head);
     let activations = |entry: &SchemeProfile, stage| entry.activation_bytes_per_token.of(stage);
-    // The first has two micro-batches of half the layers in flight, and what it has sent on of each; the last one of them, and
-    // what the last norm and the loss keep.
+    // The first stage has two micro-batches of half the layers in flight, and its sent output of each; the last stage has
+    // one of them, and the tensors of the last norm and the loss.
     let layers = activations(&pipeline, 0) - 2.0 * 6_656.0 * 2.0 / 8.0;
     let last = activations(&single, 0) - layers;
     assert!(last > 0.0 && (activations(&pipeline, 1) - layers / 2.0 - last).abs() < 1e-6 * last);
@@ -169,7 +170,7 @@ fn nothing_is_learnt_from_a_profile_of_an_unknown_model_or_device() {
     assert_eq!(Efficiency::learnt(&[profile]).unwrap_err().code(), "profile_invalid");
 }
 
-/// What stages share out is the home of the whole model: a tied embedding, which two stages hold, is counted once.
+/// The optimizer state of all stages is that of the whole model: a tied embedding, resident on two stages, counts once.
 #[test]
 fn the_homes_of_all_stages_are_that_of_the_model() {
     let untied = llama_32b();

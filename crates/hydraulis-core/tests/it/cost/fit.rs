@@ -1,4 +1,4 @@
-//! Fits recover what made the points, know what they do not know, and refuse what nobody could fit.
+//! Fits recover the coefficients behind the points, state their uncertainty, and refuse points that determine no fit.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
-/// The coefficients that made some points.
+/// The true coefficients behind some points.
 #[derive(Clone, Copy, Debug)]
 struct Law([f64; 3]);
 
@@ -22,14 +22,14 @@ impl Law {
         self.0[0] * squares as f64 + self.0[1] * tokens as f64 + self.0[2]
     }
 
-    /// A point that takes `factor` times as long as the law says.
+    /// A point that takes `factor` times the time of the law.
     fn point(self, sequences: &[u64], factor: f64) -> Measurement {
         let ms = Millis(self.ms(sequences) * factor);
         Measurement { sequences: sequences.iter().copied().map(Tokens).collect(), ms }
     }
 }
 
-/// Noise of a normal law with this deviation; of four uniform numbers, which nothing here can tell from it.
+/// Approximately normal noise with this deviation: the sum of four uniform numbers, which these tests cannot distinguish.
 fn noise(deviation: f64) -> impl Strategy<Value = f64> {
     proptest::array::uniform4(-1.0..1.0_f64)
         .prop_map(move |parts| 1.0 + deviation * parts.iter().sum::<f64>() * (3.0_f64 / 4.0).sqrt())
@@ -46,7 +46,7 @@ fn mixes() -> impl Strategy<Value = Vec<u64>> {
     (length, prop_oneof![3 => 1_usize..2, 1 => 2_usize..9]).prop_map(|(length, sequences)| vec![length; sequences])
 }
 
-/// Points of one law with 5 % noise, `outliers` of which take up to four times as long.
+/// Points of one law with 5 % noise; a share `outliers` of them takes up to four times as long.
 fn noisy(points: Range<usize>, outliers: f64) -> impl Strategy<Value = (Law, Vec<Measurement>)> {
     let factor = (noise(0.05), prop::bool::weighted(outliers), 1.3..4.0_f64)
         .prop_map(|(noise, is_slow, slower)| if is_slow { slower } else { noise });
@@ -54,13 +54,13 @@ fn noisy(points: Range<usize>, outliers: f64) -> impl Strategy<Value = (Law, Vec
         .prop_map(|(law, drawn)| (law, drawn.iter().map(|(mix, factor)| law.point(mix, *factor)).collect()))
 }
 
-/// The same cases on every run: what is asserted of chance holds for these.
+/// A runner with the same cases on every run: assertions about chance hold for these cases.
 fn cases(number: u32) -> TestRunner {
     let config = ProptestConfig { cases: number, failure_persistence: None, ..ProptestConfig::default() };
     TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
 }
 
-/// Half of the interval, relative to the coefficient.
+/// Half-width of each interval, relative to its coefficient.
 fn halves(fitted: &CostFit) -> [f64; 3] {
     let values = [fitted.quadratic_ms_per_token2, fitted.linear_ms_per_token, fitted.fixed_ms];
     [0, 1, 2].map(|j| fitted.intervals[j].high / values[j] - 1.0)
@@ -150,7 +150,7 @@ fn one_slow_timing_among_few_changes_nothing() {
 
 #[test]
 fn a_falling_trend_gives_no_negative_coefficient() {
-    // Time per token falls with length here: an unconstrained fit makes the square negative.
+    // The time per token falls with length here: an unconstrained fit makes the quadratic coefficient negative.
     let times = [(100, 10.0), (200, 19.0), (400, 34.0), (800, 60.0), (1600, 111.0)];
     let points = times.map(|(tokens, ms)| Measurement { sequences: vec![Tokens(tokens)], ms: Millis(ms) });
     let fitted = fit(&points).unwrap();
@@ -173,7 +173,7 @@ fn unusable_points_are_refused_by_name() {
     assert_eq!(with(&|points| points[1].ms = Millis(-1.0)), Err("fit_underdetermined"));
     assert_eq!(with(&|points| points[1].sequences.clear()), Err("fit_underdetermined"));
     assert_eq!(with(&|points| points[1].sequences[0] = Tokens(0)), Err("fit_underdetermined"));
-    // Sequences of one length in packs: a cannot be told from b.
+    // Packs of sequences of one length: they do not separate a from b.
     let packs: Vec<Measurement> = (1..9).map(|number| law.point(&vec![512; number], 1.0)).collect();
     assert_eq!(fit(&packs).unwrap_err().code(), "fit_underdetermined");
     let twice = [law.point(&[512], 1.0), law.point(&[512], 1.1), law.point(&[64], 1.0), law.point(&[64], 0.9)];
@@ -187,9 +187,9 @@ fn unusable_points_are_refused_by_name() {
     assert_eq!(fit(&unrelated).unwrap_err().code(), "fit_unexplained");
 }
 
-/// The schemes of the 32B table with their caps on 1,024 ranks. Three of them hold lengths too short to tell the square: in
-/// the table two of their `a` are 0 and 8 times their neighbours', and <pp4>'s is a quarter. Here they do the work of the scheme
-/// with twice their tp.
+/// The schemes of the 32B table with their caps on 1,024 ranks. Three of them admit lengths too short to determine the
+/// quadratic coefficient: in the table two of their `a` are 0 and 8 times their neighbours', and <pp4>'s is a quarter. Here
+/// they have the law of the scheme with twice their tp.
 fn table_32b() -> Vec<(Scheme, Law, u64)> {
     let profile = preset("llama-32b-a800").unwrap();
     let caps = [2304, 4864, 7168, 7936, 9472, 13_952, 16_256, 17_024, 24_704, 28_672, 30_080, 30_720, 48_256];
@@ -225,11 +225,11 @@ fn schemes_with_few_lengths_are_sound_beside_others() {
                 prop_assert!((0.6..1.6).contains(&ratio), "{scheme}: a is {ratio} of what it was");
                 let ms = fitted.predict(&[Tokens(*cap)]).0 / law.ms(&[*cap]);
                 prop_assert!((0.95..1.05).contains(&ms), "{scheme}: {ms} of its time at the cap");
-                // A larger cluster leaves more room: the time there is what a planner needs.
+                // A larger cluster leaves more memory: a planner needs the time at that cap.
                 let far = fitted.predict(&[Tokens(16_384)]).0 / law.ms(&[16_384]);
                 prop_assert!((0.8..1.25).contains(&far), "{scheme}: {far} of its time at 16,384 tokens");
             }
-            // By themselves those points leave the square open: the interval says so.
+            // By themselves those points do not determine the quadratic coefficient, and its interval shows this.
             for (_, points) in &points[table.len() - 2..] {
                 let alone = fit(points).unwrap();
                 let interval = alone.intervals[0];
@@ -280,7 +280,7 @@ fn a_scheme_that_cannot_be_fitted_alone_borrows_from_the_others() {
 
 #[test]
 fn what_is_computed_again_is_more_work_of_the_same_model() {
-    // Packs of one length tell a sequence's time, not its parts: the neighbour under no checkpointing does.
+    // Packs of one length determine a sequence's time, but not its parts: the neighbour without checkpointing does.
     let law = Law([4e-6, 0.2, 60.0]);
     let again = Law([4e-6 * 9.0 / 7.0, 0.2 * 4.0 / 3.0, 80.0]);
     let alone: Vec<Measurement> = [64, 256, 1024, 4096, 16_384].map(|length| law.point(&[length], 1.0)).into();

@@ -1,4 +1,4 @@
-//! The planner on the shipped profiles: realistic batches, and the edges of what it admits.
+//! The planner on the shipped profiles: realistic batches, and lengths at its limits.
 
 use hydraulis_core::Tokens;
 use hydraulis_core::batch::Batch;
@@ -8,8 +8,8 @@ use hydraulis_core::plan::{Considered, Outcome, Plan};
 use hydraulis_core::search::Planner;
 use hydraulis_core::spec::{Cluster, Strategy};
 
-/// Numbers without a generator's dependency: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number
-/// generators", `SplitMix64`.
+/// A random generator without a dependency: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators",
+/// `SplitMix64`.
 struct SplitMix(u64);
 
 impl SplitMix {
@@ -20,7 +20,7 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 
-    /// Uniform above 0 and up to 1.
+    /// A uniform number above 0 and up to 1.
     #[expect(clippy::cast_precision_loss, reason = "53 bits are kept")]
     fn unit(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
@@ -37,7 +37,7 @@ pub(crate) fn log_normal(seed: u64) -> impl Iterator<Item = i64> {
     })
 }
 
-/// A log-normal batch of about that many tokens.
+/// A log-normal batch of about this many tokens.
 pub(crate) fn batch_of_tokens(seed: u64, tokens: i64) -> Batch {
     let mut left = tokens;
     let within = log_normal(seed).take_while(|length| {
@@ -56,7 +56,7 @@ fn llama_32b(strategies: &[&str]) -> Planner {
     planner(preset("llama-32b-a800").unwrap(), 64, strategies)
 }
 
-/// Plans and checks.
+/// Plans the lengths and checks the plan.
 fn planned(planner: &Planner, lengths: &[i64]) -> Plan {
     let batch = Batch::new(lengths, None).unwrap();
     let plan = planner.plan(&batch).unwrap();
@@ -65,7 +65,7 @@ fn planned(planner: &Planner, lengths: &[i64]) -> Plan {
     plan
 }
 
-/// More memory allows all that less does: with many micro-batches it does not lengthen a pipeline's plan by more than 0.3 %.
+/// More memory admits every plan of less memory: with many micro-batches it lengthens a pipeline's plan by at most 0.3 %.
 #[test]
 fn more_memory_gives_no_longer_plan() {
     let with_less = |scheme: &str, giga: u64| {
@@ -147,7 +147,7 @@ fn the_quickest_packing_is_refused_for_one_token_too_many() {
     profile.hardware.memory_bytes = 10;
     let planner = planner(profile, 2, &["1x<pp2>"]);
     assert_eq!(planner.longest_admitted(), Tokens(10));
-    // The longest alone beside all others would be quickest, and hold 11 tokens.
+    // The longest sequence alone and all others together would be fastest, but would need 11 tokens in one micro-batch.
     planned(&planner, &[7, 4, 4, 3]);
 }
 
@@ -162,7 +162,7 @@ fn a_giant_does_not_wait_for_company() {
     let mut lengths = vec![500; 100];
     lengths[37] = 32_000;
     let plan = planned(&llama_32b(&[]), &lengths);
-    // Alone on the replica that admits it, or beside sequences that cost no iteration time.
+    // The longest runs alone on the replica that admits it, or with sequences that add no iteration time.
     assert!(plan.gap() < 0.01, "{}", plan.gap());
 }
 
@@ -202,13 +202,13 @@ fn gpus_that_are_in_no_replica_are_counted() {
     assert!(!account("4x<tp16>").contains("in no replica"));
 }
 
-/// The profile's error decides whether a gap means anything, and a sequence beyond what was measured is named.
+/// The profile's error decides whether a gap is meaningful, and the account names a sequence beyond the measurements.
 #[test]
 fn a_plan_says_how_far_its_times_can_be_trusted() {
     let mut profile = preset("llama-32b-a800").unwrap();
     let planned_with =
         |profile: &CostProfile, lengths: &[i64]| planned(&planner(profile.clone(), 64, &["4x<tp16>"]), lengths);
-    // Of a gap that rounds to none nothing is left to gain.
+    // With a gap that rounds to zero there is no gain to report.
     assert!(!explain(&planned_with(&profile, &[31_000; 6])).contains("cost more"));
     let uneven: Vec<i64> = (24..=31).map(|thousands| 1_000 * thousands).collect();
     let planned_with = |profile: &CostProfile| planned_with(profile, &uneven);
@@ -235,7 +235,7 @@ fn a_plan_says_how_far_its_times_can_be_trusted() {
     assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
 }
 
-/// A list made of a profile's schemes may have hundreds of strategies: the account names those that came closest.
+/// A list of a profile's schemes may have hundreds of strategies: the account names those that came closest.
 #[test]
 fn an_account_of_many_strategies_names_those_that_came_closest() {
     let mixes: Vec<String> = (0..=14).map(|pairs| format!("1x<tp8>+{}x<tp4>+{pairs}x<pp4>", 14 - pairs)).collect();

@@ -1,4 +1,4 @@
-//! Transfers carried out on plain buffers: every rank's, both ways.
+//! Transfers of all ranks, in both directions, carried out on plain buffers.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use crate::support::arbitrary::{any_case, cases};
 use crate::support::world::{World, alone, at, in_order, mark, nested, nested_world, pairs, position, table, world};
 
-/// Each holder but one sends an element once, and it crosses to each node that holds it but one.
+/// All ranks with an element but one send it once, and it crosses once to each node with a copy but one.
 fn assert_moves_what_zero_1_moves(world: &World, cluster: Cluster) {
     let size = cluster.gpus_per_node() as usize;
     for bucket in 0..world.table.buckets() {
@@ -24,7 +24,7 @@ fn assert_moves_what_zero_1_moves(world: &World, cluster: Cluster) {
     }
 }
 
-/// Where segments end that follow each other from here.
+/// The end of the run of adjacent segments that begins at `start`.
 fn end_of_run<'a>(start: u64, segments: impl IntoIterator<Item = &'a Segment>) -> u64 {
     segments.into_iter().fold(start, |end, segment| {
         assert_eq!(segment.offset, end);
@@ -35,7 +35,7 @@ fn end_of_run<'a>(start: u64, segments: impl IntoIterator<Item = &'a Segment>) -
 proptest! {
     #![proptest_config(cases(96))]
 
-    /// Inside each node in the order of its ranks, then in the order of nodes.
+    /// The sum runs over the ranks of each node in order, then over the nodes in order.
     #[test]
     fn gradients_arrive_summed_in_the_order_of_ranks_and_nodes(world in world()) {
         let gradients = world.strategy_buffers(mark);
@@ -82,8 +82,8 @@ proptest! {
         prop_assert_eq!(parameters, world.strategy_buffers(|_, parameter, element| mark(0, parameter, element)));
     }
 
-    /// So a rank's gradients of a bucket can leave from its buffer, and parameters arrive there: in the order of peers, unless
-    /// they hold parts of what it holds. What it relays is packed.
+    /// A bucket's gradients can leave from the rank's buffer and its parameters arrive there, because segments are in the
+    /// order of peers, unless peers hold parts of the rank's slices. Relayed elements are packed.
     #[test]
     fn what_a_rank_sends_lies_in_one_piece(ordered in in_order(), nested in nested_world()) {
         for (world, is_in_order) in [(ordered, true), (nested, false)] {
@@ -102,7 +102,7 @@ proptest! {
         }
     }
 
-    /// By which all ranks divide buckets alike, though each has other amounts.
+    /// All ranks divide buckets by this size, though their own amounts differ.
     #[test]
     fn room_is_what_the_rank_with_most_has_on_its_way_out(world in world()) {
         for bucket in 0..world.table.buckets() {
@@ -117,7 +117,7 @@ proptest! {
         }
     }
 
-    /// What transfers are counted as is what they move.
+    /// The counted traffic equals the traffic of the transfers.
     #[test]
     fn between_nodes_no_more_travels_than_is_counted(world in world()) {
         let size = world.held.len() / at(world.home.nodes());
@@ -134,7 +134,7 @@ proptest! {
         }
     }
 
-    /// Counted element by element, each once for a node that holds it.
+    /// The count is by element, once for each node with a copy.
     #[test]
     fn nodes_trade_what_their_ranks_do_without_repeats(world in world()) {
         let node = world.held.len() / at(world.home.nodes());
@@ -159,8 +159,8 @@ proptest! {
         prop_assert_eq!(volumes, expected);
     }
 
-    /// Layers are cut by the split, block 0 is with the first stage and L + 1 with the last; units over tensor ranks;
-    /// context ranks hold the same.
+    /// The split assigns layers to stages, layer group 0 belongs to the first stage and L + 1 to the last; units are split
+    /// over tensor ranks; context ranks hold equal slices.
     #[test]
     fn stages_and_tensor_ranks_hold_what_is_theirs(world in world()) {
         let split = world.table.split();
@@ -177,7 +177,7 @@ proptest! {
                 block if block > layers => stage + 1 == scheme.pp(),
                 block => of_stage.contains(&(block - 1)),
             };
-            // What of a model a rank holds by <tp4> is a part of what it holds by <tp2>.
+            // A rank's slice of a model under <tp4> is a part of its slice under <tp2>.
             let slice = match scheme.tp() {
                 4 => [0, 2, 1, 3][usize::from(tensor_rank)],
                 8 => [0, 4, 2, 6, 1, 5, 3, 7][usize::from(tensor_rank)],
@@ -189,7 +189,7 @@ proptest! {
             let expected = expected.map(|(index, one)| {
                 let (first, end) = (part(one.units, slice), part(one.units, slice + 1));
                 let unit = one.rows / one.units;
-                // A rank that would be left without a unit holds a copy of the one it falls into.
+                // A rank without a unit of its own holds a copy of the unit that its range falls into.
                 (index, first * unit..end.max(first + 1) * unit)
             });
             prop_assert!(held.iter().map(|slice| (slice.parameter, slice.rows.clone())).eq(expected));
@@ -223,7 +223,7 @@ proptest! {
         }
     }
 
-    /// So gradients and optimizer state are as long as the trained part of the buffers of parameters.
+    /// Gradients and optimizer state therefore have the length of the trained part of the parameter buffers.
     #[test]
     fn the_trained_part_of_every_buffer_is_its_beginning(world in world()) {
         let table = &world.table;
@@ -238,7 +238,7 @@ proptest! {
         }
     }
 
-    /// Relays are sized by it.
+    /// It is the size of the relay buffers.
     #[test]
     fn the_largest_relay_is_the_largest_rail_of_a_bucket(world in world()) {
         let home = &world.home;
@@ -251,15 +251,16 @@ proptest! {
         }
     }
 
-    /// Of the only scheme of a run every element has its home with a holder, whether or not its node has others: each other
-    /// holder sends it once, as a reduce-scatter among them does. Between nodes it crosses once for each other that holds it.
+    /// If a run has a single scheme, each element's owner is a rank with a copy, even if its node has none: each other rank
+    /// with a copy sends it once, as in a reduce-scatter among them. Between nodes it crosses once for each other node with
+    /// a copy.
     #[test]
     fn a_scheme_alone_moves_what_zero_1_moves(alone in alone(), table in table()) {
         let world = World::at_home(table, &alone.positions(), alone.cluster, &[alone.scheme]);
         assert_moves_what_zero_1_moves(&world, alone.cluster);
     }
 
-    /// So do replicas of one stage that differ in their context ranks alone, or in what they compute again, or whose tensor
+    /// The same holds for replicas of one stage that differ in their context degrees or checkpointing alone, or whose tensor
     /// degrees divide each other.
     #[test]
     fn schemes_whose_slices_are_parts_of_each_other_move_what_zero_1_moves(nested in nested(), table in table()) {
@@ -268,7 +269,8 @@ proptest! {
         assert_moves_what_zero_1_moves(&nested.world(&table, &positions), nested.cluster);
     }
 
-    /// Each of n ranks holds all: it sends home what is not its own share, as a reduce-scatter does.
+    /// Each of n ranks holds all parameters: it sends every element outside its own shard to its owner, as in a
+    /// reduce-scatter.
     #[test]
     fn whole_replicas_move_what_a_reduce_scatter_moves(table in table(), ranks in 1..20_usize) {
         let whole = Position::new("<1>".parse().unwrap(), 0, 0, 0).unwrap();
@@ -280,7 +282,7 @@ proptest! {
                 let trade = &trade.inside;
                 prop_assert_eq!(&trade.near_counts, &expected);
                 prop_assert_eq!(&trade.far_counts, &vec![expected[rank]; ranks]);
-                // One contiguous run each: no element is packed.
+                // Each is one contiguous run: no element is packed.
                 prop_assert_eq!(trade.near.len(), expected.iter().filter(|size| **size > 0).count());
             }
         }

@@ -1,4 +1,4 @@
-//! Lower bound and plan against the exact optimum.
+//! Lower bound and plan compared to the exact optimum.
 
 use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::{CostProfile, preset};
@@ -12,7 +12,7 @@ use proptest::test_runner::TestRunner;
 use crate::support::arbitrary::{any_case, cases, small_case};
 use crate::support::oracle::optimum;
 
-/// Sums of the same terms in another order differ by less.
+/// Sums of the same terms in different orders differ by less.
 const ROUNDING: f64 = 1e-9;
 
 proptest! {
@@ -48,8 +48,8 @@ proptest! {
     }
 }
 
-/// How far plans and bounds are from the optimum, on one fixed set of small instances; the limits are about
-/// twice what was measured on 20,000 of them (0.02 % and 27 % above it, the bound at 93 % of it).
+/// The distance of plans and bounds from the optimum, on one fixed set of small instances; the limits are about twice the
+/// values measured on 20,000 of them (plans 0.02 % and 27 % above it, the bound at 93 % of it).
 #[test]
 fn small_plans_and_bounds_are_near_the_optimum() {
     const INSTANCES: u32 = 200;
@@ -70,7 +70,7 @@ fn small_plans_and_bounds_are_near_the_optimum() {
     assert!(mean(&bounds) > 0.86, "{}", mean(&bounds));
 }
 
-/// Without fixed costs and pipelines nothing is lost, so the bound must reach the plan.
+/// Without fixed costs and pipelines no time is lost, so the bound must equal the plan.
 #[test]
 fn what_only_wide_replicas_admit_bounds_them_alone() {
     let mut profile = preset("llama-32b-a800").unwrap();
@@ -84,8 +84,8 @@ fn what_only_wide_replicas_admit_bounds_them_alone() {
     assert!(plan.gap() < 0.05, "{}", plan.gap());
 }
 
-/// Six replicas of nearly equal ends and full micro-batches but for the last. The gap is 0.27 %; it would be 0.59 %
-/// without saving micro-batches, and 0.43 % were the bound to price replicas with few of them like those with many.
+/// Six replicas of nearly equal ends and full micro-batches except for the last. The gap is 0.27 %; it would be 0.59 %
+/// without the reduction of micro-batches, and 0.43 % if the bound gave replicas with few and with many of them one price.
 #[test]
 fn micro_batches_are_saved_and_the_bound_knows_how_many_can_be() {
     let strategies = vec!["1x<tp16>+6x<tp8>".parse().unwrap()];
@@ -96,7 +96,8 @@ fn micro_batches_are_saved_and_the_bound_knows_how_many_can_be() {
     assert!(plan.gap() < 0.0035, "{}", plan.gap());
 }
 
-/// With at most three replicas of <1> its linear program uses 3.4; divided there, one half would have at least four of at most three.
+/// With at most three replicas of <1> the linear program uses 3.4; a branch there would require at least four of them on one
+/// side.
 #[test]
 fn a_program_that_uses_more_replicas_than_there_are_is_not_divided_there() {
     #[rustfmt::skip]

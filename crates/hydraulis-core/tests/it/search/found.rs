@@ -1,4 +1,4 @@
-//! Planning without a list: the same promises, and a bound that no strategy at all beats.
+//! Planning without a list: the same promises, and a lower bound over all strategies.
 
 use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::{CostProfile, Efficiency, device, preset};
@@ -43,8 +43,8 @@ proptest! {
     }
 }
 
-/// On the 32B profile a plan that was searched for was never longer than the best of the profile's seven
-/// strategies on 230 batches, and 4 to 9 % shorter on average.
+/// On the 32B profile, on 230 batches, a plan by search was never longer than the best of the profile's seven strategies,
+/// and 4 to 9 % shorter on average.
 #[test]
 fn the_search_beats_the_list() {
     let profile = preset("llama-32b-a800").unwrap();
@@ -62,7 +62,7 @@ fn the_search_beats_the_list() {
     assert!(found_ms < 0.98 * listed_ms, "{found_ms} against {listed_ms}");
 }
 
-/// What a search found for a few batches.
+/// Plans by search for a few batches.
 fn found() -> impl Iterator<Item = Plan> {
     let planner = Planner::search(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()).unwrap();
     (0..4).map(move |seed| planner.plan(&batch_of_tokens(seed, 500_000)).unwrap())
@@ -90,7 +90,7 @@ fn an_account_has_lines_of_at_most_110_columns() {
     }
 }
 
-/// On few GPUs with pipelines and checkpointing the walk alone ends 5 % above what the mixes of two schemes have.
+/// On few GPUs with pipelines and checkpointing the local search alone ends 5 % above the best mix of two schemes.
 #[test]
 fn the_search_knows_what_would_be_listed_without_it() {
     let model = preset("llama-7b-a800").unwrap().model.unwrap();
@@ -106,8 +106,8 @@ fn the_search_knows_what_would_be_listed_without_it() {
     assert!(found.iteration_ms <= listed.iteration_ms, "{} against {}", found.strategy, listed.strategy);
 }
 
-/// On 4,096 GPUs one strategy is planned for so many sequences: with long ones placed and short ones levelled it is shorter
-/// than dealt out like those of small clusters.
+/// On 4,096 GPUs the planner plans one strategy for this many sequences: with long sequences placed first and short ones
+/// balanced, the plan is shorter than by the assignment for small clusters.
 #[test]
 fn large_clusters_are_placed_and_levelled() {
     let (profile, cluster) = (preset("llama-32b-a800").unwrap(), Cluster::new(4_096, 8).unwrap());

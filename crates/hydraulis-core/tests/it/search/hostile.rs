@@ -1,4 +1,4 @@
-//! Batches from the smallest to the largest, on clusters from one GPU up: planned, checked, and always alike.
+//! Batches from the smallest to the largest, on clusters from one GPU up: planned, checked, and equal on every run.
 
 use std::thread;
 
@@ -11,10 +11,10 @@ use proptest::prelude::*;
 use crate::cost::presets::log_normal;
 use crate::support::arbitrary::{any_case, cases};
 
-/// Threads that plan at once.
+/// Numbers of threads that plan at once.
 const THREADS: [usize; 3] = [1, 2, 8];
 
-/// The bytes of the plan, which keeps its promises; the batch is one that the planner admits.
+/// The bytes of a checked plan; the planner admits the batch.
 fn planned(planner: &Planner, lengths: &[i64]) -> String {
     let batch = Batch::new(lengths, None).unwrap();
     let plan = planner.plan(&batch).unwrap();
@@ -24,7 +24,7 @@ fn planned(planner: &Planner, lengths: &[i64]) -> String {
     plan.to_json()
 }
 
-/// The bytes that each of so many threads gets from one planner at the same time.
+/// The bytes of each thread's plan, from one planner at the same time.
 fn planned_at_once(planner: &Planner, lengths: &[i64], threads: usize) -> Vec<String> {
     thread::scope(|scope| {
         let running: Vec<_> = (0..threads).map(|_| scope.spawn(|| planned(planner, lengths))).collect();
@@ -32,7 +32,7 @@ fn planned_at_once(planner: &Planner, lengths: &[i64], threads: usize) -> Vec<St
     })
 }
 
-/// What lies at the edges, for a planner that admits `longest` tokens.
+/// Batches at the limits of a planner that admits `longest` tokens.
 fn hostile_batches(longest: i64) -> Vec<(&'static str, Vec<i64>)> {
     let mut giant = vec![1; 400];
     giant[399] = longest;
@@ -56,7 +56,7 @@ fn every_preset_plans_every_hostile_batch() {
         let cluster = Cluster::new(gpus, node).unwrap();
         let listed = Planner::new(preset(name).unwrap(), cluster, None);
         for planner in [listed, Planner::search(preset(name).unwrap(), cluster)] {
-            // Lists are for nodes of eight, and the largest model needs more than 16 GPUs.
+            // The profiles' lists are for nodes of eight, and the largest model needs more than 16 GPUs.
             let Ok(planner) = planner else { continue };
             planners += 1;
             let longest = i64::try_from(planner.longest_admitted().0).unwrap();

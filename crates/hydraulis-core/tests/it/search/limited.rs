@@ -1,4 +1,4 @@
-//! Runs that may use only so many strategies.
+//! Runs with a limit on the number of strategies.
 
 use hydraulis_core::Tokens;
 use hydraulis_core::batch::Batch;
@@ -41,7 +41,7 @@ proptest! {
         let longest = i64::try_from(planner.longest_admitted().0).unwrap();
         let parts = case.lengths.chunks(case.lengths.len().div_ceil(6));
         let mut batches: Vec<Batch> = parts.map(|lengths| Batch::new(lengths, None).unwrap()).collect();
-        // The shortest come first, and the longest that any strategy admits at last.
+        // The shortest sequences come first, and the longest that any strategy admits last.
         batches.sort_by_key(|batch| batch.longest().1);
         batches.push(Batch::new(&[longest, 1], None).unwrap());
         let (plans, used) = run(&planner, &batches, most);
@@ -59,27 +59,27 @@ fn without_a_limit_that_bites_the_plans_are_nearly_those_of_the_search() {
     let free: Vec<Plan> = batches.iter().map(|batch| llama_32b().plan(batch).unwrap()).collect();
     let (plans, _) = run(&llama_32b(), &batches, 1_000);
     assert!(total(&plans) <= total(&free) * 1.000_2);
-    // A strategy used before is kept where a new one gains next to nothing.
+    // A strategy in use stays if a new one gains almost nothing.
     let (plans, used) = run(&llama_32b(), &batches, 16);
     let distinct: std::collections::BTreeSet<Strategy> = free.iter().map(|plan| plan.strategy.clone()).collect();
     assert!(used.len() < distinct.len(), "{} of {}", used.len(), distinct.len());
     assert!(total(&plans) <= total(&free) * 1.01, "{}", total(&plans) / total(&free));
 }
 
-/// Two strategies of use to short sequences, and then one sequence that needs a third.
+/// Two strategies suit short sequences, and then one sequence needs a third.
 #[test]
 fn the_last_strategy_is_kept_for_the_longest_sequence() {
     let planner = llama_32b();
     let used: Vec<Strategy> = ["16x<tp4>", "8x<tp4,pp2>"].map(|text| text.parse().unwrap()).to_vec();
     let limit = RunLimit { most: 3, used: &used };
-    // 12,500 tokens fit <tp8>, which would be the third; but only <tp16> admits all that may still come.
+    // 12,500 tokens fit <tp8>, which would be the third; but <tp16> alone admits every later sequence.
     let plan = planner.plan_limited(&Batch::new(&[12_500, 900], None).unwrap(), limit).unwrap();
     assert!(plan.strategy.to_string().contains("<tp16>"), "{}", plan.strategy);
     assert_eq!(plan.scope, Scope::List);
-    // What those used admit is planned under them, however much a wide one would gain.
+    // Sequences that the strategies in use admit are planned under them, whatever the gain of a wide one.
     let plan = planner.plan_limited(&Batch::new(&[12_400, 900], None).unwrap(), limit).unwrap();
     assert!(used.contains(&plan.strategy), "{}", plan.strategy);
-    // With one more left, the third is free.
+    // With one more strategy left, the third is free.
     let free = RunLimit { most: 4, used: &used };
     let plan = planner.plan_limited(&Batch::new(&[12_500, 900], None).unwrap(), free).unwrap();
     assert_eq!(plan, planner.plan(&Batch::new(&[12_500, 900], None).unwrap()).unwrap());

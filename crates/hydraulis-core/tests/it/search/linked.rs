@@ -1,4 +1,4 @@
-//! Plans whose transfers count.
+//! Plans with transfers.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,10 @@ use crate::cost::presets::batch_of_tokens;
 use crate::support::arbitrary::{any_case, cases};
 use crate::support::world::table;
 
-/// Plans within this share of each other count as equal.
+/// Plans within this relative distance of each other count as equal.
 const TIE: f64 = 1e-3;
 
-/// Links so slow that the transfers of a small model matter beside its iterations.
+/// Links so slow that the transfers of a small model matter next to its iterations.
 pub(crate) const SLOW: Traffic = Traffic {
     rates: LinkRates { gigabytes_per_s: 1e-5, gpu_gigabytes_per_s: 1e-4, message_us: 20.0 },
     parameter_bytes: 2,
@@ -50,10 +50,10 @@ fn link_32b() -> Link {
     Link::new(table, traffic).unwrap()
 }
 
-/// A code of the checker, and what makes a plan deserve it.
+/// A code of the checker, and the fault of a plan that it reports.
 type Break = (&'static str, fn(&mut Plan));
 
-/// Changes of a plan with transfers, each with the code that it must be reported with.
+/// Changes of a plan with transfers, each with the code that the checker must report.
 pub(crate) const BREAKS: &[Break] = &[
     ("step_time_wrong", |plan| of(plan).step_ms += Millis(0.001)),
     ("transfer_time_wrong", |plan| of(plan).transfer_ms += Millis(0.001)),
@@ -87,14 +87,14 @@ proptest! {
         let at_most = (plan.iteration_ms + transfers.alone_ms) * (1.0 + 1e-9);
         prop_assert!(plan.lower_bound.ms <= plan.iteration_ms && plan.iteration_ms <= transfers.step_ms);
         prop_assert!(transfers.step_ms <= at_most, "{transfers:?}, the iteration is {:?}", plan.iteration_ms);
-        // What is shortest is the step.
+        // The objective is the step.
         let gap = transfers.step_ms.0 / plan.lower_bound.ms.0 - 1.0;
         prop_assert!((plan.gap() - gap).abs() < 1e-12, "{} and {gap}", plan.gap());
         prop_assert_eq!(&planner.plan(&batch).unwrap(), &plan);
         prop_assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
     }
 
-    /// The best step of each strategy by itself, and its bytes: none is shorter, nor as short with fewer of them.
+    /// The best step of each strategy by itself, and its bytes: none is shorter, and none equal with fewer bytes.
     #[test]
     fn no_strategy_of_a_list_has_a_shorter_step(case in any_case(), table in table()) {
         let (link, batch) = (slow_link(table), case.batch());
@@ -107,27 +107,27 @@ proptest! {
         let least = others.iter().map(Plan::step_ms).min().unwrap();
         prop_assert!(plan.step_ms() <= least * (1.0 + TIE));
         let moved = |plan: &Plan| plan.transfers.unwrap().moved_bytes;
-        // By the exact rule the plan is one of two that were each chosen so.
+        // Under the in-flight limit the plan is the better of two, each chosen in this way.
         let is_one_rule = case.memory == spec::MemoryRule::Cap;
         for other in others.iter().filter(|other| is_one_rule && other.step_ms() <= least * (1.0 + TIE)) {
             prop_assert!(moved(&plan) <= moved(other), "{} and {}", plan.strategy, other.strategy);
         }
         let is_shorter = |entry: &Considered| matches!(entry.outcome, Outcome::Planned(ms) if ms < plan.step_ms());
-        // Wherever its lines are broken.
+        // The comparison ignores line breaks.
         let account = explain(&plan).split_whitespace().collect::<Vec<_>>().join(" ");
         let says_why = account.contains("ms, chosen: within 0.1 % of the shortest, and moves fewer bytes");
         prop_assert!(!is_one_rule || says_why == plan.considered.iter().any(is_shorter), "{}", explain(&plan));
     }
 }
 
-/// The first micro-batch is the longest and the last the next longest, so that all but a few blocks' transfers hide.
+/// The first micro-batch is the longest and the last the next longest, so that they overlap nearly all transfers.
 #[test]
 fn transfers_hide_behind_long_micro_batches_at_both_ends() {
     let batch = Batch::new(&[7_000, 7_000, 6_000, 6_000, 5_000, 5_000, 100, 100].repeat(8), None).unwrap();
     let planner = over(&["16x<tp4>"]);
     let plan = planner.plan(&batch).unwrap();
     let transfers = plan.transfers.unwrap();
-    // Each node takes in 7/8 of 32 billion parameters of two bytes at 200 GB/s, both ways.
+    // Each node receives 7/8 of 32 billion parameters of two bytes at 200 GB/s, both ways.
     assert!((transfers.alone_ms.0 / 565.0 - 1.0).abs() < 0.05, "{transfers:?}");
     assert!(transfers.hidden() > 0.9, "{transfers:?}");
     for replica in plan.replicas.iter().filter(|replica| replica.micro_batches.len() > 2) {
@@ -139,14 +139,14 @@ fn transfers_hide_behind_long_micro_batches_at_both_ends() {
     }
 }
 
-/// A pipeline begins with its shortest micro-batch, and its second stage waits for half of the model: it gets less to do.
+/// A pipeline begins with its shortest micro-batch, and its second stage waits for half of the model: it gets less work.
 #[test]
 fn replicas_that_wait_for_parameters_take_less() {
     let batch = batch_of_tokens(5, 500_000);
     let list = ["1x<tp16>+2x<tp4>+10x<tp2,pp2>"];
     let transfers = over(&list).plan(&batch).unwrap().transfers.unwrap();
     assert!(transfers.hidden() > 0.9, "{transfers:?}");
-    // The same strategy planned without transfers in mind, and then laid on them.
+    // The same strategy planned without transfers, and then simulated with them.
     let strategies = Some(list.iter().map(|text| text.parse().unwrap()).collect());
     let unaware = Planner::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap(), strategies).unwrap();
     let iteration_ms = unaware.plan(&batch).unwrap().iteration_ms;

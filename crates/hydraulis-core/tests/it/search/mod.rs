@@ -1,4 +1,4 @@
-//! The planner: what it finds, and what it proves.
+//! The planner: its plans and its lower bounds.
 
 mod bound;
 mod found;

@@ -1,4 +1,4 @@
-//! What holds for every plan, whatever the profile, the strategies and the batch.
+//! Promises of every plan, for any profile, strategies and batch.
 
 use std::cell::Cell;
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::support::arbitrary::{any_case, cases};
 
-/// Plans within this share of each other count as equal.
+/// Plans within this relative distance of each other count as equal.
 const TIE: f64 = 1e-3;
 
 proptest! {
@@ -38,7 +38,7 @@ proptest! {
         let listed = case.planner().with_budget(none);
         let searching = case.searching().with_budget(none);
         let limited = searching.plan_limited(&batch, RunLimit { most, used: &case.strategies[..1] });
-        // The one strategy used may be the last that is allowed, and too narrow.
+        // The one strategy used may be the last that is allowed, and too narrow for the batch.
         for plan in [listed.plan(&batch), searching.plan(&batch)].into_iter().map(Result::unwrap).chain(limited) {
             let violations = searching.check(&plan, &batch);
             prop_assert!(violations.is_empty(), "{violations:?}");
@@ -46,7 +46,8 @@ proptest! {
         }
         let planned = |plan: &Plan| plan.considered.iter().filter(|one| matches!(one.outcome, Outcome::Planned(_))).count();
         let found = searching.plan(&batch).unwrap();
-        // Mixes, where no answer has a whole replica, are planned until one is; by the exact rule by each of the two.
+        // Mixes without a whole replica in any solution are planned until one has it; under the in-flight limit by both
+        // rules.
         let most = if case.memory == MemoryRule::Exact { 2 } else { 1 };
         prop_assert!((1..=most).contains(&planned(&found)), "{:?}", found.considered);
     }
@@ -86,7 +87,7 @@ proptest! {
         for left_out in 0..case.strategies.len() {
             let mut fewer = case.strategies.clone();
             fewer.remove(left_out);
-            // What is left may admit less than the batch needs, or nothing.
+            // The remaining strategies may admit less than the batch needs, or nothing.
             if let Some(plan) = (!fewer.is_empty()).then(|| case.planner_of(fewer).plan(&batch).ok()).flatten() {
                 prop_assert!(all.iteration_ms.0 <= plan.iteration_ms.0 * (1.0 + TIE));
                 prop_assert!(all.lower_bound.ms <= plan.lower_bound.ms);
@@ -103,7 +104,7 @@ proptest! {
         lengths[too_long] = i64::try_from(limit.0).unwrap() + 1;
         let error = planner.plan(&Batch::new(&lengths, None).unwrap()).unwrap_err();
         prop_assert_eq!(error.code(), "sequence_too_long");
-        // Numbers stand in groups.
+        // Numbers have digit separators.
         let text = error.to_string().replace(',', "");
         prop_assert!(text.contains(&format!("sequence {too_long} has {} tokens", limit.0 + 1)), "{}", text);
         let Error::SequenceTooLong { sequence, limit: named, .. } = error else { unreachable!() };
@@ -119,8 +120,8 @@ proptest! {
     }
 }
 
-/// A sequence alone may take what a full pipeline holds; with others beside it that does not fit, and one token more
-/// does nowhere.
+/// A sequence alone may have as many tokens as a full pipeline holds; with other sequences it does not fit, and one token
+/// more fits nowhere.
 #[test]
 fn the_exact_rule_admits_what_a_full_pipeline_holds() {
     let by_cap = Planner::search(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()).unwrap();
@@ -136,7 +137,7 @@ fn the_exact_rule_admits_what_a_full_pipeline_holds() {
     assert!(explain(&plan).contains("exact memory"));
 }
 
-/// Of a scheme that has no place on the cluster, memory is not what is missing.
+/// For a scheme that does not fit on the cluster, the error is not about memory.
 #[test]
 fn where_nothing_fits_the_scheme_named_is_one_that_has_a_place() {
     let refused = |gpus| {
@@ -159,13 +160,13 @@ fn where_nothing_fits_the_scheme_named_is_one_that_has_a_place() {
     assert!(message.contains("more GPUs than the 2 of the cluster (the smallest is <pp4>, with 4)"), "{message}");
 }
 
-/// A batch that takes several attempts, each of them refined.
+/// A batch that takes several candidates, each of them refined.
 fn uneven() -> Batch {
     let lengths: Vec<i64> = (0..60_i64).map(|place| 100 + place * place * 37 % 9_001).collect();
     Batch::new(&lengths, None).unwrap()
 }
 
-/// Watched planners: over a list, by search, and by search in a limited run.
+/// Planners with a cancellation: over a list, by search, and by search in a limited run.
 fn watched(kind: usize, batch: &Batch, watch: Watch) -> Result<Plan, Error> {
     let (profile, cluster) = (preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
     let strategies = ["8x<tp8>", "4x<tp16>", "16x<tp4>"].map(|text| text.parse().unwrap()).to_vec();

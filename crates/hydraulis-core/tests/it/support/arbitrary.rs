@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-/// What a planner is made from, and the lengths of one batch that its widest replica just admits.
+/// The arguments of a planner, and the lengths of one batch that its widest replica just admits.
 #[derive(Clone)]
 pub(crate) struct Case {
     pub(crate) profile: CostProfile,
@@ -55,7 +55,7 @@ impl fmt::Debug for Case {
     }
 }
 
-/// `PROPTEST_CASES` cases where that is set, else as many as given.
+/// `PROPTEST_CASES` cases if that is set, else `otherwise`.
 pub(crate) fn cases(otherwise: u32) -> ProptestConfig {
     let standard = ProptestConfig::default();
     let asked = std::env::var_os("PROPTEST_CASES").is_some();
@@ -95,7 +95,7 @@ fn case(
     )
 }
 
-/// One scheme: degrees, checkpointing, cap, coefficients, and sometimes uneven stages, in time and in memory.
+/// One scheme: degrees, checkpointing, cap, coefficients, and sometimes stages of unequal time and memory.
 #[derive(Clone, Debug)]
 struct SchemeInput {
     tp: u16,
@@ -106,7 +106,7 @@ struct SchemeInput {
     coefficients: [f64; 3],
     forward_share: f64,
     multipliers: Option<Vec<f64>>,
-    /// By stage, the bytes of a token that it holds.
+    /// Activation bytes of a token, by stage.
     activations: Option<Vec<u64>>,
 }
 
@@ -133,8 +133,8 @@ fn power_or_zero(exponents: std::ops::RangeInclusive<i32>) -> impl Strategy<Valu
 const MEMORY: u64 = 100_000_000;
 const PER_TOKEN: u64 = 1_000;
 
-/// The memory of a scheme that admits as many tokens as asked: by the fullest stage alone, or stage by stage, where a later
-/// stage may be the fullest.
+/// The memory of a scheme with the requested cap: by the fullest stage alone, or stage by stage, where a later stage may be
+/// the fullest.
 fn memory(input: &SchemeInput, pp: u16) -> [Value; 2] {
     let free = MEMORY - 1_000_000 - 64;
     let Some(by_stage) = input.activations.as_ref().filter(|_| pp > 1) else {
@@ -146,7 +146,7 @@ fn memory(input: &SchemeInput, pp: u16) -> [Value; 2] {
     [json!(vec![free - input.cap * fullest; activations.len()]), json!(activations)]
 }
 
-/// A profile of <1>, which fits everywhere, and these schemes; held bytes are such that caps come out as asked.
+/// A profile of <1>, which fits everywhere, and these schemes; the resident bytes give the requested caps.
 fn profile(schemes: &[SchemeInput], gpus: u32) -> CostProfile {
     let mut entries: Vec<Value> = Vec::new();
     for (index, input) in schemes.iter().enumerate() {
@@ -184,7 +184,7 @@ fn profile(schemes: &[SchemeInput], gpus: u32) -> CostProfile {
     CostProfile::from_json(&document.to_string()).unwrap()
 }
 
-/// The replicas picked, as far as they find a place.
+/// The picked replicas, as far as they fit on the cluster.
 fn fitting(profile: &CostProfile, cluster: Cluster, picks: &[usize]) -> spec::Strategy {
     let mut schemes: Vec<Scheme> = Vec::new();
     for &pick in picks {
@@ -200,7 +200,7 @@ fn fitting(profile: &CostProfile, cluster: Cluster, picks: &[usize]) -> spec::St
     spec::Strategy::new(schemes).unwrap()
 }
 
-/// How the lengths of a batch lie between 1 and the longest admitted.
+/// Distribution of a batch's lengths between 1 and the longest admitted.
 #[derive(Clone, Copy, Debug)]
 enum Tail {
     Long,
@@ -243,10 +243,10 @@ fn lengths(case: &Case, tail: Tail, fractions: &[f64]) -> Vec<i64> {
         Tail::OneGiant => (longest as f64 * fraction / 50.0) as i64,
         Tail::AtCaps => caps[index % caps.len()],
         Tail::PastCaps => caps[index % caps.len()] + 1,
-        // Pairs hold the cap, one token less or one token more.
+        // Pairs have the cap's tokens, one less or one more.
         Tail::HalfCaps if fraction < 0.5 => caps[index % caps.len()] / 2,
         Tail::PastHalfCaps | Tail::HalfCaps => caps[index % caps.len()] / 2 + 1,
-        // Two parts of one cap follow each other, so that a perfect packing wastes nothing.
+        // The two parts of a cap are adjacent, so that a perfect packing has no gap.
         Tail::CutCaps => {
             let cap = caps[index / 2 % caps.len()];
             let cut = (cap as f64 * fractions[index - index % 2]) as i64;

@@ -1,4 +1,4 @@
-//! What generates and what judges: inputs, worlds of ranks, a slow and plain twin of the search.
+//! Generators and judges: inputs, buffers of all ranks, and a slow, direct implementation of the search.
 
 pub(crate) mod arbitrary;
 pub(crate) mod oracle;

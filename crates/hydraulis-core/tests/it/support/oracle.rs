@@ -1,4 +1,4 @@
-//! The exact optimum of small instances, by trying everything: what bound and plan are measured against.
+//! The exact optimum of small instances, by exhaustive search: the reference for bound and plan.
 
 use hydraulis_core::cost::SchemeCost;
 use hydraulis_core::pipeline::{StageTimes, simulate};
@@ -6,13 +6,13 @@ use hydraulis_core::search::Planner;
 use hydraulis_core::spec::Strategy;
 use hydraulis_core::{Millis, Tokens};
 
-/// The least iteration time over all strategies of `planner`, assignments and ordered packings; infinite where
-/// some sequence fits nowhere.
+/// The least iteration time over all strategies of `planner`, assignments and ordered packings; infinite if some sequence
+/// fits nowhere.
 pub(crate) fn optimum(planner: &Planner, tokens: &[Tokens]) -> Millis {
     planner.strategies().iter().map(|strategy| best_of(strategy, planner, tokens)).min().unwrap()
 }
 
-/// Gives the sequences of a set, a bit mask, to the replicas one after another in every way.
+/// Assigns the sequences of a set, a bit mask, to the replicas one after another in every way.
 fn best_of(strategy: &Strategy, planner: &Planner, tokens: &[Tokens]) -> Millis {
     let all = 1_usize << tokens.len();
     let mut best = vec![Millis::INFINITY; all];
@@ -38,8 +38,8 @@ struct Packed {
     tokens: Vec<Tokens>,
 }
 
-/// The least time of micro-batches that start with `packed` and hold the set `left`: every set of sequences
-/// that memory admits comes next once, after as many empty micro-batches as it needs.
+/// The least time of micro-batches that start with `packed` and contain the set `left`: every set of sequences that memory
+/// admits comes next once, after the empty micro-batches that it needs.
 fn best_order(left: usize, packed: &mut Packed, tokens: &[Tokens], cost: &SchemeCost) -> Millis {
     if left == 0 {
         return simulated(&packed.times, cost);
@@ -64,7 +64,7 @@ fn best_order(left: usize, packed: &mut Packed, tokens: &[Tokens], cost: &Scheme
     best
 }
 
-/// Whether a micro-batch of so many tokens may follow these.
+/// Whether a micro-batch of `next` tokens may follow these.
 fn fits(before: &[Tokens], next: Tokens, cost: &SchemeCost) -> bool {
     let beside = before.len().min(cost.window().micro_batches - 1);
     before[before.len() - beside..].iter().copied().sum::<Tokens>() + next <= cost.longest()

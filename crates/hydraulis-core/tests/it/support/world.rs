@@ -1,4 +1,4 @@
-//! Buffers of all ranks, and what the transfers move between them.
+//! Buffers of all ranks, and the transfers between them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,8 +14,8 @@ use proptest::prelude::*;
 
 use crate::support::arbitrary::any_case;
 
-/// A model of four to seven layers with up to twelve parameters; some are tied, some used by several blocks,
-/// some cut anywhere, some in units, some not at all.
+/// A model of four to seven layers with up to twelve parameters; some are tied, some used by several layer groups, and each
+/// is split at any row, in units, or not at all.
 pub(crate) fn table() -> impl Strategy<Value = ParameterTable> {
     let parameter = (1..14_u64, 1..5_u64, 0..3_u8, any::<prop::sample::Index>(), 0..6_u8, prop::bool::weighted(0.8));
     let head_layers = prop_oneof![Just(0.0), 0.0..4.0_f64];
@@ -44,7 +44,7 @@ pub(crate) fn at(offset: u64) -> usize {
     usize::try_from(offset).unwrap()
 }
 
-/// Every rank's transfers, what it holds, and the layout of home.
+/// Every rank's transfers, its local slices, and the layout of the optimizer shards.
 pub(crate) struct World {
     pub(crate) table: ParameterTable,
     pub(crate) positions: Vec<Option<Position>>,
@@ -59,7 +59,7 @@ impl World {
         World::at_home(table, positions, Cluster::new(ranks, gpus_per_node).unwrap(), &[])
     }
 
-    /// With the home of a run of these schemes.
+    /// A world with the optimizer shards of a run with these schemes.
     pub(crate) fn at_home(
         table: ParameterTable,
         positions: &[Option<Position>],
@@ -81,7 +81,7 @@ impl World {
         at(slice.rows.start * width)..at(slice.rows.end * width)
     }
 
-    /// A buffer for each rank, as its slices lie, filled with `value(rank, parameter, element)`.
+    /// A buffer for each rank in the order of its slices, filled with `value(rank, parameter, element)`.
     pub(crate) fn strategy_buffers(&self, value: impl Fn(usize, usize, usize) -> f64) -> Vec<Vec<f64>> {
         let buffer = |rank: usize| {
             let mut buffer = Vec::new();
@@ -94,7 +94,7 @@ impl World {
         self.ranks().map(buffer).collect()
     }
 
-    /// The same at home, where every element lies once.
+    /// The optimizer shards' buffers, which contain every element once, filled with `value(parameter, element)`.
     pub(crate) fn home_buffers(&self, value: impl Fn(usize, usize) -> f64) -> Vec<Vec<f64>> {
         let buffer = |rank: usize| {
             let mut buffer = Vec::new();
@@ -108,12 +108,12 @@ impl World {
         self.ranks().map(buffer).collect()
     }
 
-    /// What every rank keeps of a bucket's sums on the way, where there are several nodes.
+    /// Every rank's relay buffer for a bucket's sums, used if there are several nodes.
     pub(crate) fn relays(&self, bucket: usize) -> Vec<Vec<f64>> {
         self.transfers.iter().map(|buckets| vec![0.0; at(buckets[bucket].relayed)]).collect()
     }
 
-    /// The trades of a bucket inside nodes, and between them.
+    /// The exchanges of a bucket inside nodes, and between them.
     pub(crate) fn inside(&self, bucket: usize) -> Vec<&Trade> {
         self.transfers.iter().map(|buckets| &buckets[bucket].inside).collect()
     }
@@ -131,7 +131,7 @@ impl World {
         self.home.rail_of(rank as u64).map(at).collect()
     }
 
-    /// For each element that a rank holds of a bucket, where it lies: holder, place there, home, place there; by way of relays.
+    /// For each element of a bucket in a rank's local shard: rank, offset there, owner, offset there; by way of relays.
     pub(crate) fn ways(&self, bucket: usize) -> Vec<(usize, usize, usize, usize)> {
         let inside = pairs(&self.inside(bucket), |rank| self.node_of(rank));
         if self.home.nodes() == 1 {
@@ -148,7 +148,7 @@ impl World {
     }
 }
 
-/// Each element that is traded: sender, place there, receiver, place there, in the direction of gradients, by receiver and
+/// Each exchanged element: sender, offset there, receiver, offset there, in the direction of gradients, by receiver and
 /// sender.
 pub(crate) fn pairs(trades: &[&Trade], peers: impl Fn(usize) -> Vec<usize>) -> Vec<(usize, usize, usize, usize)> {
     let part = |segments: &[Segment], counts: &[u64], peer: usize| {
@@ -168,18 +168,19 @@ pub(crate) fn pairs(trades: &[&Trade], peers: impl Fn(usize) -> Vec<usize>) -> V
     all
 }
 
-/// A number that no other element of no other rank has, and whose sums depend on their order.
+/// A number that is unique to this element of this rank, and whose sums depend on their order.
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
 pub(crate) fn mark(rank: usize, parameter: usize, element: usize) -> f64 {
     1.0 / (3.0 + (rank * 10_007 + parameter * 211 + element) as f64)
 }
 
-/// Random replicas at work, the others idle.
+/// Random replicas with work; the others are idle.
 pub(crate) fn world() -> impl Strategy<Value = World> {
     prop_oneof![2 => in_order(), 1 => nested_world()]
 }
 
-/// Of a random strategy, or of the only scheme that home is laid out for: what a rank holds lies in the order of its homes.
+/// A world of a random strategy, or of the only scheme of the optimizer shards: local slices are in the order of their
+/// owners.
 pub(crate) fn in_order() -> impl Strategy<Value = World> {
     prop_oneof![
         mixed(),
@@ -202,7 +203,7 @@ pub(crate) struct Alone {
 }
 
 impl Alone {
-    /// Where each rank stands if all replicas are at work.
+    /// The position of each rank if all replicas have work.
     pub(crate) fn positions(&self) -> Vec<Option<Position>> {
         let size = at(self.scheme.ranks());
         (0..self.cluster.gpus() as usize).map(|rank| Some(position(self.scheme, rank % size))).collect()
@@ -213,19 +214,19 @@ impl Alone {
 #[derive(Clone, Debug)]
 pub(crate) struct Nested {
     replicas: spec::Strategy,
-    /// Of the run.
+    /// Schemes of the run.
     schemes: Vec<Scheme>,
     pub(crate) cluster: Cluster,
 }
 
 impl Nested {
-    /// Where each rank stands if all replicas are at work.
+    /// The position of each rank if all replicas have work.
     pub(crate) fn positions(&self) -> Vec<Option<Position>> {
         strategy_positions(&self.replicas, self.cluster).unwrap()
     }
 
-    /// With ranks at these positions. Of each parameter up to eight tensor ranks share units evenly, or hold copies evenly: a
-    /// model of other heads is refused.
+    /// A world with ranks at these positions. For each parameter, up to eight tensor ranks share units evenly, or hold
+    /// copies evenly: a model with other heads is refused.
     pub(crate) fn world(&self, table: &ParameterTable, positions: &[Option<Position>]) -> World {
         let parameters = table.parameters().iter().map(|one| {
             let units = if one.units < 8 { one.units.next_power_of_two() } else { one.units };
@@ -236,7 +237,7 @@ impl Nested {
     }
 }
 
-/// On 16 ranks, of at most 8 each; the run may have schemes that none of them is of.
+/// Replicas on 16 ranks, of at most 8 each; the run may have schemes without a replica here.
 pub(crate) fn nested() -> impl Strategy<Value = Nested> {
     let node = prop_oneof![Just(8), Just(16)];
     let replicas = vec((0..4_u32, 0..4_u32, any::<bool>()), 1..8);
@@ -258,7 +259,7 @@ pub(crate) fn nested() -> impl Strategy<Value = Nested> {
     })
 }
 
-/// Home is laid out for schemes of which ranks hold parts of what they hold by others.
+/// A world whose optimizer shards serve schemes with local shards that are parts of one another.
 pub(crate) fn nested_world() -> impl Strategy<Value = World> {
     (nested(), table(), vec(any::<bool>(), 16)).prop_map(|(nested, table, at_work)| {
         let mut positions = nested.positions();
@@ -269,7 +270,7 @@ pub(crate) fn nested_world() -> impl Strategy<Value = World> {
     })
 }
 
-/// On at most 24 ranks, in nodes of a part of a stage's ranks, of all, or of several such blocks.
+/// A cluster of at most 24 ranks, in nodes of a part of a stage's ranks, of all of them, or of several stages.
 pub(crate) fn alone() -> impl Strategy<Value = Alone> {
     (1..=4_u16, 1..=3_u16, 1..=4_u16, 1..=4_u32, 1..=4_u32, any::<bool>()).prop_filter_map(
         "a node is whole blocks or a part of one",
@@ -298,7 +299,8 @@ fn mixed() -> impl Strategy<Value = World> {
     })
 }
 
-/// Where the rank at this place of a replica's list stands: stage by stage, context by context, in tensor order.
+/// The position of the rank at this index of a replica's list: stage by stage, context rank by context rank, in tensor
+/// order.
 pub(crate) fn position(scheme: Scheme, index: usize) -> Position {
     let index = u16::try_from(index).unwrap();
     let (tp, cp) = (scheme.tp(), scheme.cp());
