@@ -1,7 +1,7 @@
-//! The judge of plans. It shares no code with the modules that make plans, all of which are declared after it.
+//! Checks plans. It shares no code with the modules that make plans, all of which are declared after it.
 //!
-//! It derives sequences, caps, ranks and times again, and lists every broken promise. It cannot judge the strength of
-//! the bound.
+//! It derives sequences, caps, ranks and times again, and lists every violation. It cannot judge the strength of the
+//! bound.
 
 mod plan;
 mod transfers;

@@ -1,7 +1,7 @@
-//! The independent checker: lists every promise that a plan breaks.
+//! The independent checker: lists every constraint that a plan violates.
 //!
-//! It shares no code with strategy, dispatch and pack: sequences, caps, blocks of ranks and times are derived
-//! anew from the batch and the cost model, the pipeline by a slow plain simulation of its own.
+//! It shares no code with strategy, dispatch and pack: it derives sequences, caps, groups of ranks and times again from
+//! the batch and the cost model, and the pipeline by its own slow reference simulation.
 
 use std::fmt;
 
@@ -14,12 +14,12 @@ use crate::spec::{Cluster, MemoryRule};
 use crate::timing::Link;
 use crate::units::{Millis, Tokens, count};
 
-/// A broken promise: a stable code, and where.
+/// A violated constraint: a stable code, and the place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which promise.
+    /// Code of the constraint.
     pub code: &'static str,
-    /// Where, and by how much.
+    /// The place and the values.
     pub detail: String,
 }
 
@@ -29,8 +29,8 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Everything that is wrong with `plan` as a plan of `batch` under `cost` and, where transfers count, by `link`; nothing if
-/// it keeps its promises.
+/// Every violation of `plan` as a plan of `batch` under `cost` and, if transfers count, by `link`; empty if the plan is
+/// valid.
 pub fn check(plan: &Plan, batch: &Batch, cost: &CostModel, link: Option<&Link>) -> Vec<Violation> {
     let mut report = Report::default();
     check_inputs(plan, batch, cost, &mut report);
@@ -132,8 +132,8 @@ fn is_aligned(block: &[u32], node: u32) -> bool {
     consecutive && (inside_one || whole_nodes)
 }
 
-/// How many micro-batches in a row share as many caps: all that the first stage holds at once, if each stage has room for
-/// their tokens in whatever micro-batches they are, and computes nothing of them again; otherwise one.
+/// Number of consecutive micro-batches that share as many caps: all that the first stage holds at once, if each stage has
+/// room for their tokens in whatever micro-batches they are and recomputes nothing; otherwise one.
 fn held_together(scheme: &SchemeCost, cost: &CostModel) -> usize {
     let (cap, stages) = (scheme.cap().0, scheme.scheme().stages());
     let Ok(entry) = cost.profile().scheme(scheme.scheme()) else { return 1 };
@@ -142,7 +142,7 @@ fn held_together(scheme: &SchemeCost, cost: &CostModel) -> usize {
     let are_known =
         entry.activation_bytes_per_token.is_known() || (alike(scheme.stage_multipliers()) && alike(&layers));
     let together = vec![Tokens(cap.saturating_mul(stages as u64)); stages];
-    // A byte for rounding: what this admits beyond the planner's own windows, no plan has.
+    // One byte for rounding: no plan uses the room that this admits beyond the planner's own in-flight limits.
     let limit = count(cost.profile().hardware.memory_bytes) + 1.0;
     let fits = |memory: &RankMemory| memory.total() <= limit;
     let have_room = cost.rank_memory(scheme.scheme(), &together).is_ok_and(|memory| memory.iter().all(fits));
@@ -150,23 +150,23 @@ fn held_together(scheme: &SchemeCost, cost: &CostModel) -> usize {
     if cost.memory() == MemoryRule::Exact && are_kept && are_known && have_room { stages } else { 1 }
 }
 
-/// What a replica's consecutive micro-batches have room for.
+/// The token limit of a replica's consecutive micro-batches.
 #[derive(Clone, Copy)]
 struct Room {
-    /// The tokens of one, on average over those held together.
+    /// Most tokens of one, on average over those held together.
     cap: Tokens,
-    /// How many are held together.
+    /// Number of micro-batches held together.
     held: usize,
 }
 
-/// Each window of micro-batches that are held together, and the empty ones.
+/// Checks each run of micro-batches held together, and the empty ones.
 fn check_micro_batches(index: usize, replica: &ReplicaPlan, batch: &Batch, room: Room, report: &mut Report) {
     let Room { cap: Tokens(cap), held } = room;
     let length = |id: &usize| batch.tokens().get(*id).map_or(0, |tokens| tokens.0);
     let tokens: Vec<u64> = replica.micro_batches.iter().map(|ids| ids.iter().map(length).sum()).collect();
     let mut empty = held - 1;
     for (place, micro_batch) in replica.micro_batches.iter().enumerate() {
-        // As many as are held at once, less one, keep two apart that do not fit together; at an end they do nothing.
+        // One less than the number held at once separates two that do not fit together; at an end they do nothing.
         empty = if micro_batch.is_empty() { empty + 1 } else { 0 };
         let is_last = place + 1 == tokens.len();
         report.expect(empty == 0 || (empty < held && !is_last), "micro_batch_empty", || {
@@ -228,7 +228,7 @@ fn check_times(plan: &Plan, report: &mut Report) {
     report.expect(sound, "bound_above_time", || format!("lower bound {} ms, iteration {} ms", bound.0, stated.0));
 }
 
-/// The transfers are stated where they count, and are what a plain account of them gives.
+/// Checks that transfers are stated if they count, and agree with the checker's own computation.
 fn check_transfers(plan: &Plan, batch: &Batch, cost: &CostModel, link: Option<&Link>, report: &mut Report) {
     let (stated, link) = match (plan.transfers, link) {
         (None, None) => return,
@@ -247,7 +247,7 @@ fn check_transfers(plan: &Plan, batch: &Batch, cost: &CostModel, link: Option<&L
         ("transfer_time_wrong", stated.transfer_ms, derived.transfer_ms),
         ("transfer_time_wrong", stated.alone_ms, derived.alone_ms),
     ] {
-        // A difference of two sums is as exact as they are.
+        // A difference of two sums is only as exact as the sums.
         let is_close = (stated.0 - derived.0).abs() <= 1e-9 * derived.0.max(plan.iteration_ms.0).max(1.0);
         report.expect(is_close, code, || format!("stated {} ms, computed {} ms", stated.0, derived.0));
     }
@@ -255,8 +255,8 @@ fn check_transfers(plan: &Plan, batch: &Batch, cost: &CostModel, link: Option<&L
     report.expect(stated == derived, "moved_bytes_wrong", || format!("stated {stated}, computed {derived}"));
 }
 
-/// The 1F1B makespan as a fixed point: an operation starts when its stage is free and its input is there,
-/// and ends are raised, round after round, until nothing changes.
+/// The 1F1B makespan as a fixed point: an operation starts when its stage is free and its input is there; ends are raised,
+/// round after round, until nothing changes.
 fn plain_makespan(times: &[Millis], multipliers: &[f64], forward_share: f64) -> Millis {
     let (stages, v) = (multipliers.len(), times.len());
     let mut ends = vec![vec![[0.0_f64; 2]; v]; stages];

@@ -1,7 +1,7 @@
-//! The checker's own account of an iteration with its transfers.
+//! The checker's own computation of an iteration with its transfers.
 //!
-//! What each bucket takes by itself is the link's to say, as what a sequence takes is the cost model's. How long a step
-//! is, is derived anew: positions from the ranks, blocks of stages one by one, starts raised until nothing changes.
+//! The link gives the time of each bucket by itself, as the cost model gives the time of a sequence. The checker derives
+//! the step again: positions from the ranks, layer groups of stages one by one, starts raised until nothing changes.
 
 use crate::batch::Batch;
 use crate::cost::CostModel;
@@ -12,7 +12,7 @@ use crate::spec::{LayerSplit, Scheme};
 use crate::timing::{Link, TransferTimes};
 use crate::units::{Millis, count};
 
-/// What the transfers of `plan` add, for its own packings and iteration time.
+/// The transfers of `plan`, for its own packings and iteration time.
 pub(super) fn derived_transfers(plan: &Plan, batch: &Batch, cost: &CostModel, link: &Link) -> Result<PlannedTransfers> {
     let times = link.transfer_times(&positions(plan)?, cost.cluster(), &cost.profile().every_scheme())?;
     let mut ready = vec![0.0_f64; times.parameters.len()];
@@ -46,7 +46,7 @@ fn positions(plan: &Plan) -> Result<Vec<Option<Position>>> {
     Ok(positions)
 }
 
-/// Raises when each bucket is ready to when the last backward of a replica has gone through its block.
+/// Raises the ready time of each bucket to the end of its layer group in the last backward of a replica.
 fn raise_ready(
     replica: &ReplicaPlan,
     batch: &Batch,
@@ -110,7 +110,7 @@ fn order(stage: usize, stages: usize, micro_batches: usize) -> Vec<(usize, usize
     (0..micro_batches + ahead).flat_map(slot).collect()
 }
 
-/// The blocks of a stage: 0 the embedding, with the first; then its layers; then the head, with the last.
+/// The layer groups of a stage: 0 the embedding, with the first; then its layers; then the head, with the last.
 fn blocks(split: &LayerSplit, scheme: Scheme, stage: u16) -> Result<Vec<usize>> {
     let layers = split.stage(scheme, stage)?.map(|layer| layer as usize + 1);
     let embedding = (stage == 0).then_some(0);

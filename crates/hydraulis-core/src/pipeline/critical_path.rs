@@ -1,23 +1,23 @@
-//! The longest chain of computations of a pipeline, each waiting for the one before it.
+//! The critical path of a pipeline: the longest sequence of computations, each waiting for the one before it.
 
 use crate::pipeline::Compute;
 use crate::pipeline::one_f_one_b::computation;
 
-/// The computations of a replica in an order in which each stands after those that it waits for.
+/// The computations of a replica, each after those that it waits for.
 #[derive(Clone, Debug)]
 pub(crate) struct CriticalPath {
     nodes: Vec<Node>,
     ends: Vec<f64>,
-    /// Which of the two a node waited for.
+    /// The computation that each node waited for.
     waited_for: Vec<Option<usize>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Node {
     micro_batch: usize,
-    /// Its share of the micro-batch's time on a stage of multiplier 1, times the stage's multiplier.
+    /// Share of the micro-batch's time on a stage of multiplier 1, times the stage's multiplier.
     share: f64,
-    /// The computation before it on its stage.
+    /// The previous computation on the same stage.
     before: Option<usize>,
     /// The computation on the neighbouring stage that gives its input.
     input: Option<usize>,
@@ -59,8 +59,8 @@ impl CriticalPath {
         CriticalPath { nodes, ends: vec![0.0; total], waited_for: vec![None; total] }
     }
 
-    /// The length of the longest chain for these times, and into `visits` how much of each micro-batch's time
-    /// it holds.
+    /// Returns the length of the critical path for these times, and writes to `visits` how much of each micro-batch's time
+    /// it contains.
     pub(crate) fn longest(&mut self, times: &[f64], visits: &mut [f64]) -> f64 {
         let (mut length, mut at) = (0.0, None);
         for (index, node) in self.nodes.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What a rank does, step by step.
+//! The instruction lists of ranks.
 
 use crate::pipeline::{Compute, compute_order};
 
@@ -10,27 +10,27 @@ pub enum Instruction {
         /// Position in the replica's packing.
         micro_batch: usize,
     },
-    /// Run them backward.
+    /// Run the stage's layers backward on a micro-batch.
     Backward {
         /// Position in the replica's packing.
         micro_batch: usize,
     },
-    /// Trade tensors with the rank of the same tensor index in a neighbouring stage, as one batch.
+    /// Exchange tensors with the rank of the same tensor index in a neighbouring stage, as one batch.
     ///
-    /// With the next stage, activations are sent and gradients received; with the previous one, gradients
-    /// are sent and activations received. Sending and receiving are one instruction, because two ranks that
-    /// each sent first and waited would wait for ever.
+    /// With the next stage, activations are sent and gradients received; with the previous one, gradients are sent and
+    /// activations received. Sending and receiving are one instruction, because two ranks that each sent first and waited
+    /// would wait for ever.
     Exchange {
-        /// The stage traded with.
+        /// The stage of the partner.
         neighbour: Neighbour,
-        /// The micro-batch whose tensor leaves, if one does.
+        /// The micro-batch whose tensor is sent, if any.
         send: Option<usize>,
-        /// The micro-batch whose tensor arrives, if one does.
+        /// The micro-batch whose tensor is received, if any.
         receive: Option<usize>,
     },
 }
 
-/// A stage beside this one.
+/// A neighbouring stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbour {
     /// The stage before.
@@ -41,8 +41,8 @@ pub enum Neighbour {
 
 /// The instruction list of every rank of stage `stage` of `stages`, for `micro_batches` in 1F1B order.
 ///
-/// Before a computation its input is received, after it its output is sent; in the steady state a send and the
-/// receive that follows it are one exchange, on both sides of it.
+/// Before a computation its input is received, after it its output is sent; in the steady state a send and the receive
+/// that follows it are one exchange, on both sides of it.
 pub fn instructions(stage: usize, stages: usize, micro_batches: usize) -> Vec<Instruction> {
     let mut list = StageList { stage, stages, instructions: Vec::new() };
     for compute in compute_order(stage, stages, micro_batches) {
@@ -62,7 +62,7 @@ pub fn instructions(stage: usize, stages: usize, micro_batches: usize) -> Vec<In
     list.instructions
 }
 
-/// A list being written.
+/// A list under construction.
 struct StageList {
     stage: usize,
     stages: usize,
@@ -93,7 +93,7 @@ impl StageList {
         self.instructions.push(Instruction::Exchange { neighbour, send: None, receive: arriving });
     }
 
-    /// Whether the pipeline goes on in that direction.
+    /// Whether the pipeline has a stage in that direction.
     fn has(&self, neighbour: Neighbour) -> bool {
         match neighbour {
             Neighbour::Previous => self.stage > 0,
@@ -102,8 +102,8 @@ impl StageList {
     }
 }
 
-/// Whether these two cross each other: between two stages, the activation that leaves the upper one is as many
-/// micro-batches ahead of the gradient that comes back as the upper stage runs forwards ahead.
+/// Whether these two tensors cross each other: between two stages, the activation sent by the upper one is as many
+/// micro-batches ahead of the returning gradient as the upper stage runs forwards ahead.
 fn trades(stage: usize, stages: usize, neighbour: Neighbour, leaving: usize, arriving: usize) -> bool {
     match neighbour {
         Neighbour::Next => leaving == arriving + stages - 1 - stage,

@@ -1,4 +1,4 @@
-//! The makespan of one replica's ordered micro-batches, fast: what the packer minimises.
+//! The fast computation of a replica's makespan, which the packer minimises.
 
 use crate::pipeline::Compute;
 use crate::pipeline::one_f_one_b::computation;
@@ -117,13 +117,13 @@ impl StageWork<'_> {
         true
     }
 
-    /// When the input of a computation is there; NaN while that is unknown.
+    /// Time at which the input of a computation arrives; NaN while that is unknown.
     fn input(&self, is_forward: bool, micro_batch: usize, buffers: &MakespanBuffers) -> f64 {
         let v = self.times.len();
         match is_forward {
             true if self.stage == 0 => 0.0,
             true => buffers.forward_end[(self.stage - 1) * v + micro_batch],
-            // On the last stage a backward follows its own forward, whose end the clock already holds.
+            // On the last stage a backward follows its own forward, whose end is the stage's current time.
             false if self.stage + 1 == self.stages => 0.0,
             false => buffers.backward_end[(self.stage + 1) * v + micro_batch],
         }
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn closed_forms() {
-        // One stage adds up; one micro-batch passes every stage; equal ones take (v + p - 1) t.
+        // One stage sums the times; one micro-batch passes every stage; equal ones take (v + p - 1) t.
         assert!((time(&[1.0, 2.0, 4.0], 1) - 7.0).abs() < 1e-12);
         assert!((time(&[3.0], 4) - 12.0).abs() < 1e-12);
         for (stages, v) in (1..7).flat_map(|p| (1..12).map(move |v| (p, v))) {
@@ -169,9 +169,9 @@ mod tests {
             delayed_ends(&times, &stages, 1.0 / 3.0, &first_ends, &mut MakespanBuffers::default())
         };
         let are = |ends: &[Millis], expected: &[f64]| ends.iter().map(|end| end.0).eq(expected.iter().copied());
-        // One stage: forwards of 1, backwards of 2; the first forward ends at 4 in place of 1.
+        // One stage: forwards of 1, backwards of 2; the first forward ends at 4 instead of 1.
         assert!(are(&late(&[3.0, 3.0], &[4.0]), &[9.0]));
-        // Two stages: the first stage's first forward ends at 1 and the second's at 5 in place of 2.
+        // Two stages: the first stage's first forward ends at 1 and the second's at 5 instead of 2.
         assert!(are(&late(&[3.0], &[0.5, 5.0]), &[9.0, 7.0]));
         assert!(are(&late(&[3.0], &[0.0, 0.0]), &[6.0, 4.0]));
         assert!(are(&late(&[], &[4.0, 4.0]), &[0.0, 0.0]));

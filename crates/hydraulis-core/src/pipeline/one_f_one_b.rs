@@ -1,4 +1,4 @@
-//! The order in which a stage computes.
+//! The order of a stage's computations.
 
 /// One computation of a stage on one micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,8 +9,8 @@ pub enum Compute {
     Backward(usize),
 }
 
-/// The `n`-th of the `2 v` computations of stage `stage` of `stages`, for `v` micro-batches: warm-up forwards, then
-/// a forward and a backward in turn, then the backwards left.
+/// The `n`-th of the `2 v` computations of stage `stage` of `stages`, for `v` micro-batches: warm-up forwards, then a
+/// forward and a backward in turn, then the remaining backwards.
 pub(super) fn computation(n: usize, stage: usize, stages: usize, micro_batches: usize) -> Compute {
     let warm = micro_batches.min(stages - 1 - stage);
     match n {

@@ -1,11 +1,11 @@
-//! Whether instruction lists finish under the weakest transport there is.
+//! Checks that instruction lists finish on the weakest transport.
 
 use crate::pipeline::{Instruction, Neighbour};
 
-/// Whether the stages of one replica finish if every rank has a single channel and every exchange waits for
-/// its partner's matching one, in list order.
+/// Whether the stages of one replica finish if every rank has a single channel and every exchange waits for its partner's
+/// matching one, in list order.
 ///
-/// Neither NCCL nor gloo promises more than that, so lists that need buffering would hang on some day.
+/// Neither NCCL nor gloo guarantees more than that, so lists that need buffering could deadlock.
 pub fn finishes(lists: &[Vec<Instruction>]) -> bool {
     let mut at = vec![0; lists.len()];
     loop {
@@ -29,7 +29,7 @@ fn run_alone(list: &[Instruction], at: &mut usize) -> bool {
     *at > start
 }
 
-/// Completes an exchange between `stage` and the next, where both stand at it and agree on what moves.
+/// Completes an exchange between `stage` and the next, if both have reached it and agree on the tensors.
 fn meet_next(lists: &[Vec<Instruction>], at: &mut [usize], stage: usize) -> bool {
     let Some(after) = lists.get(stage + 1) else { return false };
     let (Some(&mine), Some(&theirs)) = (lists[stage].get(at[stage]), after.get(at[stage + 1])) else { return false };
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_list_that_sends_before_it_trades_hangs() {
-        // The classic mistake: the steady state's exchange taken apart into a send, then a receive.
+        // A typical error: the steady state's exchange split into a send, then a receive.
         let mut broken = lists(2, 3);
         let paired = |step: &Instruction| matches!(step, Instruction::Exchange { send: Some(_), receive: Some(_), .. });
         let place = broken[0].iter().position(paired).unwrap();

@@ -1,9 +1,9 @@
-//! Runs a replica's instruction lists against durations: the timeline that was predicted, or measured.
+//! Simulates a replica's instruction lists with predicted or measured durations.
 
 use crate::pipeline::{Compute, Instruction, Neighbour, instructions};
 use crate::units::Millis;
 
-/// How long each computation of one stage takes, by micro-batch.
+/// Duration of each computation of one stage, by micro-batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StageTimes {
     /// Forward passes.
@@ -15,17 +15,17 @@ pub struct StageTimes {
 /// One computation on the timeline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
-    /// The stage that computes.
+    /// Stage of the computation.
     pub stage: usize,
-    /// What it computes.
+    /// The computation.
     pub compute: Compute,
-    /// When it starts, after the start of the iteration.
+    /// Start, after the start of the iteration.
     pub start: Millis,
-    /// When it ends.
+    /// End, after the start of the iteration.
     pub end: Millis,
 }
 
-/// What every stage of one replica does, and when.
+/// The timeline of every stage of one replica.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
     /// Computations, stage by stage, each stage's in order.
@@ -33,29 +33,29 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// When the last computation ends.
+    /// End of the last computation.
     pub fn makespan(&self) -> Millis {
         self.spans.iter().map(|span| span.end).max().unwrap_or_default()
     }
 }
 
-/// The timeline of a replica whose stages compute for these times, and whose messages arrive the moment they are sent.
+/// The timeline of a replica with these computation times, whose messages arrive the moment they are sent.
 pub fn simulate(stages: &[StageTimes]) -> Timeline {
     simulate_over(stages, &[])
 }
 
-/// The timeline of a replica whose stages compute for these times, and whose messages travel.
+/// The timeline of a replica with these computation times, whose messages take time.
 ///
-/// `travel[j][m]` is how long the tensor of micro-batch `m` is on its way between stages `j` and `j + 1`, as an activation
-/// or as a gradient; without any, messages arrive at once. A stage waits only for what it receives: sends are parked.
-/// Messages of one direction between two stages travel one after another, those of the other direction beside them.
+/// `travel[j][m]` is the time of the tensor of micro-batch `m` between stages `j` and `j + 1`, as an activation or as a
+/// gradient; without any, messages arrive at once. A stage waits only for its receives: sends do not block. Messages of
+/// one direction between two stages travel one after another, in parallel with those of the other direction.
 pub fn simulate_over(stages: &[StageTimes], travel: &[Vec<Millis>]) -> Timeline {
     simulate_delayed(stages, travel, &[])
 }
 
-/// As [`simulate_over`], where the first forward of stage `j` ends no earlier than `first_ends[j]`.
+/// As [`simulate_over`], with the first forward of stage `j` ending no earlier than `first_ends[j]`.
 ///
-/// That is what a stage does which begins before all of its parameters are there: its first span holds the wait.
+/// A stage that begins before all of its parameters have arrived behaves like this: its first span contains the wait.
 pub fn simulate_delayed(stages: &[StageTimes], travel: &[Vec<Millis>], first_ends: &[Millis]) -> Timeline {
     let mut run = Run::new(stages, travel, first_ends);
     while run.advance_all() {}
@@ -69,7 +69,7 @@ struct Run<'a> {
     lists: Vec<Vec<Instruction>>,
     at: Vec<usize>,
     clock: Vec<Millis>,
-    /// What is on its way from each stage, towards the next (0) and the previous one (1).
+    /// Messages in transit from each stage, to the next (0) and to the previous one (1).
     wires: [Vec<Wire>; 2],
     spans: Vec<Vec<Span>>,
 }
@@ -77,9 +77,9 @@ struct Run<'a> {
 /// One direction between two stages.
 #[derive(Clone)]
 struct Wire {
-    /// When the tensor of each micro-batch arrives, once it has left.
+    /// Arrival of each micro-batch's tensor, once it has been sent.
     arrivals: Vec<Option<Millis>>,
-    /// When the last one does.
+    /// Arrival of the last one.
     free: Millis,
 }
 
@@ -100,7 +100,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Advances each stage until it waits; false when none could move.
+    /// Advances each stage until it waits; false if none could advance.
     fn advance_all(&mut self) -> bool {
         let before: usize = self.at.iter().sum();
         for stage in 0..self.stages.len() {
@@ -143,7 +143,7 @@ impl<'a> Run<'a> {
             Neighbour::Next => (0, 1, stage + 1),
             Neighbour::Previous => (1, 0, stage - 1),
         };
-        // A waiting exchange is tried again, and its tensor has left at the first try.
+        // A waiting exchange is tried again, and its tensor was sent at the first try.
         if let Some(micro_batch) = send.filter(|&sent| self.wires[outward][stage].arrivals[sent].is_none()) {
             let travel = self.travel.get(stage.min(other)).map_or(Millis::ZERO, |times| times[micro_batch]);
             let wire = &mut self.wires[outward][stage];
@@ -170,8 +170,8 @@ mod tests {
         multipliers.iter().map(stage).collect()
     }
 
-    /// The slow plain twin: repeats "an operation starts when its stage is free and its input is there"
-    /// over the textbook order, as a fixed point.
+    /// Slow reference implementation: repeats "an operation starts when its stage is free and its input is there" over the
+    /// textbook order, as a fixed point.
     fn plain_makespan(stages: &[StageTimes]) -> f64 {
         let (p, v) = (stages.len(), stages[0].forward.len());
         let mut end = vec![vec![[0.0_f64; 2]; v]; p];

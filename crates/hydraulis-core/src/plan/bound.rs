@@ -4,22 +4,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Millis;
 
-/// A proven lower bound on the iteration time, and what sets it.
+/// A proven lower bound on the iteration time, and its argument.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bound {
     /// No plan is shorter.
     pub ms: Millis,
-    /// Which argument proves it.
+    /// Argument of the proof.
     pub kind: BoundKind,
 }
 
-/// Which argument proves a bound.
+/// The argument of a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BoundKind {
-    /// This sequence alone takes that long wherever it is admitted.
+    /// This sequence alone takes that long on every replica that admits it.
     Sequence(usize),
-    /// The work of all sequences, shared out perfectly, takes that long.
+    /// The work of all sequences, divided perfectly, takes that long.
     Work,
 }

@@ -14,97 +14,98 @@ use crate::units::{Millis, Tokens};
 /// The value of a plan's `format` field.
 pub(crate) const FORMAT: &str = "hydraulis.plan/1";
 
-/// Everything an iteration needs to know, and what was predicted of it.
+/// The plan of one iteration, with its prediction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     pub(crate) format: String,
     /// Name of the cost profile that predicted the times.
     pub profile: String,
-    /// The cluster planned for.
+    /// The planned cluster.
     pub cluster: Cluster,
-    /// The rule by which micro-batches fit into memory.
+    /// The memory rule of micro-batches.
     pub memory: MemoryRule,
-    /// The lengths planned for.
+    /// The planned batch.
     pub batch: Batch,
     /// The replicas of this iteration.
     pub strategy: Strategy,
-    /// What each of them does, in the strategy's order.
+    /// Plans of the replicas, in the strategy's order.
     pub replicas: Vec<ReplicaPlan>,
     /// The slowest replica's time.
     pub iteration_ms: Millis,
-    /// What the transfers add; none where the planner had no link.
+    /// The transfers of the iteration; none if the planner had no link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfers: Option<PlannedTransfers>,
-    /// No plan over the scope's strategies has a shorter iteration than this, and none a shorter step.
+    /// Lower bound: no plan over the scope's strategies has a shorter iteration, and none a shorter step.
     pub lower_bound: Bound,
-    /// Which strategies the bound covers.
+    /// The strategies that the bound covers.
     pub scope: Scope,
-    /// Why the search ended.
+    /// The reason why the search ended.
     pub stop: Stop,
-    /// The strategies there were to choose from, and what became of each.
+    /// The strategies to choose from, and the outcome of each.
     pub considered: Vec<Considered>,
 }
 
-/// What one replica does.
+/// The plan of one replica.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicaPlan {
-    /// How it is cut.
+    /// Scheme of the replica.
     pub scheme: Scheme,
-    /// The kind of its context parallelism; none where cp is 1.
+    /// The kind of its context parallelism; none if cp is 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<ContextKind>,
     /// Its ranks, stage by stage; within a stage context rank by context rank, each in tensor order.
     pub ranks: Vec<u32>,
-    /// The sequences of each micro-batch, in running order; no micro-batches for a replica that stays idle. By the exact
-    /// rule one without sequences may stand between two that memory cannot hold together.
+    /// The sequences of each micro-batch, in running order; no micro-batches for a replica that stays idle. With the
+    /// in-flight limit one without sequences may separate two that memory cannot hold together.
     pub micro_batches: Vec<Vec<usize>>,
-    /// Most tokens of one micro-batch; by the exact rule, of each on average over as many as there are stages.
+    /// Most tokens of one micro-batch; with the in-flight limit, the average over as many consecutive ones as the replica
+    /// has stages.
     pub cap_tokens: Tokens,
-    /// How long its stages compute, on average.
+    /// Time for which its stages compute, on average.
     pub busy_ms: Millis,
-    /// When its last backward ends.
+    /// End of its last backward.
     pub predicted_ms: Millis,
-    /// How far that can be trusted; none where the profile does not say.
+    /// The prediction error and extrapolation of that time; none if the profile does not state its error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust: Option<Trust>,
 }
 
-/// Which strategies a plan was chosen from.
+/// The strategies from which a plan was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// Those that were considered.
+    /// The considered strategies.
     List,
     /// Any set of replicas of the profile's schemes; the search considered some.
     Any,
 }
 
-/// One of the strategies there were to choose from.
+/// One of the strategies to choose from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Considered {
     /// The strategy.
     pub strategy: Strategy,
-    /// What became of it.
+    /// Outcome of the strategy.
     pub outcome: Outcome,
 }
 
-/// What became of a strategy.
+/// The outcome of a strategy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It was planned and takes this long, with its transfers where the planner has a link.
+    /// The strategy was planned and takes this long, with its transfers if the planner has a link.
     Planned(Millis),
-    /// Its lower bound is above the best plan, or within 0.1 % of it.
+    /// The strategy's lower bound is above the best plan, or within 0.1 % of it.
     Pruned(Millis),
-    /// No replica of it admits the longest sequence; the most tokens that one does.
+    /// No replica of the strategy admits the longest sequence; the most tokens that one admits.
     TooNarrow(Tokens),
 }
 
 impl Plan {
-    /// What was minimised: the iteration, with its transfers where the planner had a link.
+    /// The minimised time: the iteration, with its transfers if the planner had a link.
     pub fn step_ms(&self) -> Millis {
         self.transfers.map_or(self.iteration_ms, |transfers| transfers.step_ms)
     }
@@ -115,9 +116,10 @@ impl Plan {
         positions_of(at_work.map(|replica| (replica.scheme, replica.ranks.as_slice())), self.cluster)
     }
 
-    /// How far the step may be from the shortest over the scope's strategies: `step / bound - 1`.
+    /// The greatest possible relative excess of the step over the shortest over the scope's strategies: `step / bound -
+    /// 1`.
     ///
-    /// No step is shorter than its iteration, so what bounds that bounds both; without a link they are the same.
+    /// No step is shorter than its iteration, so a bound on the iteration bounds both; without a link they are the same.
     pub fn gap(&self) -> f64 {
         self.step_ms().0 / self.lower_bound.ms.0 - 1.0
     }
@@ -127,7 +129,7 @@ impl Plan {
         serde_json::to_string(self).expect("a plan holds numbers, texts and lists alone")
     }
 
-    /// Reads the JSON form; whether its promises hold is for the checker to say.
+    /// Reads the JSON form; the checker judges whether the plan is valid.
     pub fn from_json(text: &str) -> Result<Plan> {
         let mut document = serde_json::Deserializer::from_str(text);
         let plan: Plan = serde_path_to_error::deserialize(&mut document)
@@ -140,7 +142,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Refuses ids and ranks that point nowhere: nothing could be computed from such a plan, not even its faults.
+    /// Refuses ids and ranks that do not exist: nothing could be computed from such a plan, not even its violations.
     fn check_references(&self) -> Result<()> {
         let (sequences, gpus) = (self.batch.len(), self.cluster.gpus());
         let no_sequence = |id: usize| format!("sequence {id} is not in the batch of {sequences}");
@@ -168,8 +170,8 @@ impl Plan {
         Ok(())
     }
 
-    /// This plan, or the other of the same batch if that is shorter; the rule and the bound, which holds for both, are this
-    /// one's.
+    /// This plan, or the other of the same batch if that is shorter; the rule and the bound, which holds for both, are
+    /// this plan's.
     pub(crate) fn or_shorter(mut self, other: Plan) -> Plan {
         let is_shorter = other.step_ms() < self.step_ms();
         for tried in other.considered {

@@ -1,4 +1,4 @@
-//! Where a plan's times go beyond what its profile has measured.
+//! The extrapolation of a plan beyond its profile's measurements.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use crate::spec::Scheme;
 /// The micro-batch of a plan that reaches furthest beyond the measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guess {
-    /// That it runs under.
+    /// Scheme of the micro-batch.
     pub scheme: Scheme,
-    /// How many times further than the measured ones it reaches, by its longest sequence or by its tokens; above 1.
+    /// Extrapolation factor by its longest sequence or by its tokens, relative to the measurements; above 1.
     pub beyond: f64,
 }
 
 impl fmt::Display for Guess {
-    /// The sentence with which every command says so.
+    /// The sentence with which every command reports extrapolation.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Guess { scheme, beyond } = self;
         write!(
@@ -26,20 +26,20 @@ impl fmt::Display for Guess {
 }
 
 impl Plan {
-    /// How far it goes beyond what was measured; none if it does not, or where the profile does not say.
+    /// The extrapolation of the plan; none if it stays within the measurements, or the profile does not state them.
     pub fn guess(&self) -> Option<Guess> {
         Guess::of_replicas(&self.replicas)
     }
 }
 
 impl Guess {
-    /// How far these replicas of one plan go beyond what was measured.
+    /// The extrapolation of these replicas of one plan.
     pub(crate) fn of_replicas(replicas: &[ReplicaPlan]) -> Option<Guess> {
         let of = |replica: &ReplicaPlan| Some(Guess { scheme: replica.scheme, beyond: replica.trust?.beyond });
         Guess::furthest(replicas.iter().filter_map(of)).filter(|guess| guess.beyond > 1.0)
     }
 
-    /// The one that goes furthest.
+    /// The extrapolation of the greatest factor.
     pub(crate) fn furthest(guesses: impl Iterator<Item = Guess>) -> Option<Guess> {
         guesses.max_by(|one, other| one.beyond.total_cmp(&other.beyond))
     }

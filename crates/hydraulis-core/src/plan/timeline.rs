@@ -1,4 +1,4 @@
-//! A plan's iteration on the clock: as predicted, or with the durations that were measured.
+//! The timelines of a plan's replicas, predicted or with measured durations.
 
 use crate::cost::CostModel;
 use crate::error::{Error, Result};
@@ -6,12 +6,12 @@ use crate::pipeline::{Compute, StageTimes, Timeline, compute_order, simulate};
 use crate::plan::{Plan, ReplicaPlan};
 use crate::units::Millis;
 
-/// The timeline of each replica by the cost model: what the plan's times come from.
+/// The timeline of each replica by the cost model, from which the plan's times follow.
 pub fn predicted_timeline(plan: &Plan, cost: &CostModel) -> Result<Vec<Timeline>> {
     plan.replicas.iter().map(|replica| Ok(simulate(&predicted_times(plan, replica, cost)?))).collect()
 }
 
-/// How long each computation of a replica takes by the cost model, stage by stage.
+/// Duration of each computation of a replica by the cost model, stage by stage.
 pub(crate) fn predicted_times(plan: &Plan, replica: &ReplicaPlan, cost: &CostModel) -> Result<Vec<StageTimes>> {
     let scheme = cost.scheme(replica.scheme)?;
     let tokens = |ids: &Vec<usize>| scheme.micro_batch_ms(ids.iter().map(|&id| plan.batch.tokens()[id]));
@@ -24,10 +24,10 @@ pub(crate) fn predicted_times(plan: &Plan, replica: &ReplicaPlan, cost: &CostMod
     Ok(scheme.stage_multipliers().iter().map(stage).collect())
 }
 
-/// The timeline of each replica when its computations take the durations that were measured.
+/// The timeline of each replica with measured durations.
 ///
-/// `durations[replica][stage]` holds one time for each forward and backward, in the order in which the stage
-/// computes. The same instruction lists are run, so the result differs from the prediction by the times alone.
+/// `durations[replica][stage]` has one time for each forward and backward, in the order in which the stage computes. The
+/// instruction lists are the same, so the result differs from the prediction by the times alone.
 pub fn measured_timeline(plan: &Plan, durations: &[Vec<Vec<Millis>>]) -> Result<Vec<Timeline>> {
     let expected: Vec<Vec<usize>> = plan.replicas.iter().map(computations).collect();
     let given: Vec<Vec<usize>> = durations.iter().map(|stages| stages.iter().map(Vec::len).collect()).collect();
@@ -43,7 +43,7 @@ pub fn measured_timeline(plan: &Plan, durations: &[Vec<Vec<Millis>>]) -> Result<
     Ok(plan.replicas.iter().zip(durations).map(timeline).collect())
 }
 
-/// How many forwards and backwards each stage of a replica computes.
+/// Number of forwards and backwards of each stage of a replica.
 fn computations(replica: &ReplicaPlan) -> Vec<usize> {
     vec![2 * replica.micro_batches.len(); replica.scheme.stages()]
 }

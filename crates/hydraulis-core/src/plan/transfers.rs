@@ -1,4 +1,4 @@
-//! What the transfers of a plan add to its iteration.
+//! The transfers of a plan.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,20 +8,20 @@ use crate::units::Millis;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedTransfers {
-    /// From new parameters at home to all gradients at home.
+    /// Time from updated parameters at their owners to all gradients at their owners.
     pub step_ms: Millis,
-    /// What of that is beyond the iteration: transfers that are not hidden.
+    /// Exposed time of the transfers: the step less the iteration.
     pub transfer_ms: Millis,
-    /// What all transfers take one after another, nothing hidden.
+    /// Time of all transfers one after another, without overlap.
     pub alone_ms: Millis,
     /// Bytes that cross between nodes, both ways.
     pub moved_bytes: u64,
 }
 
 impl PlannedTransfers {
-    /// The share of the transfers' own time that computation hides; all of it where nothing moves.
+    /// The share of the transfers' own time that overlaps computation; 1 if nothing moves.
     pub fn hidden(&self) -> f64 {
-        // Differences of long times may exceed what they are the differences of, in their last bits.
+        // Rounding may make a difference of long times exceed the transfers' own time.
         if self.alone_ms.0 > 0.0 { (1.0 - self.transfer_ms.0 / self.alone_ms.0).max(0.0) } else { 1.0 }
     }
 }

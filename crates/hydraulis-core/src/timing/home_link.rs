@@ -1,12 +1,12 @@
-//! A link, and the home that transfers over it begin and end at.
+//! A link with the owner layout of its transfers.
 
 use crate::error::Result;
 use crate::layout::{Home, Position};
 use crate::spec::{Cluster, Scheme};
 use crate::timing::{Link, TransferTimes};
 
-/// A link with the home layout of one run, which all iterations of the run share: to lay it out takes longer than to count what
-/// an iteration moves.
+/// A link with the owner layout of one run, which all iterations of the run share: building the layout takes longer than
+/// counting an iteration's transfers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HomeLink {
     link: Link,
@@ -14,7 +14,7 @@ pub struct HomeLink {
 }
 
 impl HomeLink {
-    /// The link of a run on `cluster` whose replicas are of these schemes alone; refused as [`Home::new`].
+    /// The link of a run on `cluster` whose replicas have only these schemes; refused as [`Home::new`].
     pub fn new(link: Link, cluster: Cluster, schemes: &[Scheme]) -> Result<HomeLink> {
         let home = Home::new(link.table(), cluster, schemes)?;
         Ok(HomeLink { link, home })
@@ -25,7 +25,7 @@ impl HomeLink {
         &self.link
     }
 
-    /// What the transfers of an iteration take in which each rank stands at its position; see [`Link::transfer_times`].
+    /// The transfer times of an iteration in which each rank has its position; see [`Link::transfer_times`].
     pub fn transfer_times(&self, positions: &[Option<Position>]) -> Result<TransferTimes> {
         self.link.times_from(&self.home, positions)
     }

@@ -1,17 +1,17 @@
-//! What an iteration's transfers take on the links of a cluster.
+//! The time of an iteration's transfers on the links of a cluster.
 //!
-//! The model, stated:
-//! - the links of a node send and receive at the same time, each way at one rate. What crosses between nodes is counted
-//!   once for each node that holds it ([`bucket_volumes`]);
-//! - inside a node each GPU sends and receives at one rate. It takes in all that it holds and is not the home of, while
-//!   links between nodes work too, and sends no more than that, since what is shared out is shared evenly;
-//! - a rank has one message for each other rank of its node and for each other node, in every bucket, and they follow
-//!   each other;
-//! - buckets follow each other in one order on all ranks, each beginning when the one before is there, and each as long
-//!   as its busiest node or GPU. That is how collectives of one group run. Buckets of different stages, which different
-//!   nodes hold, could overlap; so this counts too much rather than too little.
+//! The model:
 //!
-//! What of it an iteration has to wait for, a [`StepTimeline`](crate::timing::StepTimeline) tells.
+//! - The links of a node send and receive at the same time, each way at one rate. Bytes between nodes count once for each
+//!   node that holds them ([`bucket_volumes`]).
+//! - Inside a node each GPU sends and receives at one rate. It receives all elements that it holds and does not own, while
+//!   links between nodes work too. It sends no more than that, since the sending is split evenly.
+//! - A rank has one message for each other rank of its node and for each other node, in every bucket, one after another.
+//! - Buckets follow each other in one order on all ranks. Each begins when the one before is complete, and takes as long
+//!   as its busiest node or GPU. Collectives of one group run in this way. Buckets of different stages, which different
+//!   nodes hold, could overlap; the model therefore counts too much rather than too little.
+//!
+//! A [`StepTimeline`](crate::timing::StepTimeline) computes the exposed part of these times.
 
 use crate::cost::CostProfile;
 use crate::error::{LinkError, Result};
@@ -21,10 +21,10 @@ use crate::layout::{Home, ParameterTable, Position, bucket_volumes};
 use crate::spec::{Cluster, LayerSplit, LinkRates, Scheme};
 use crate::timing::{Traffic, TransferTimes};
 
-/// Of float64.
+/// Bytes of float64.
 const MOST_ELEMENT_BYTES: u32 = 8;
 
-/// The links of a cluster, and what travels over them.
+/// The links of a cluster, and the traffic on them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
     table: ParameterTable,
@@ -34,7 +34,7 @@ pub struct Link {
 impl Link {
     /// Links for the trained parameters of `table`: frozen ones move only when ranks change their positions.
     ///
-    /// Refused with `link_rate` or `message_time` where rates are beyond their limits, with `element_bytes` where an element has
+    /// Refused with `link_rate` or `message_time` if rates are beyond their limits, with `element_bytes` if an element has
     /// more than 8 bytes.
     pub fn new(table: ParameterTable, traffic: Traffic) -> Result<Link> {
         traffic.rates.checked()?;
@@ -49,7 +49,7 @@ impl Link {
 
     /// Links for the profile's model, in the types in which training moves it.
     ///
-    /// Refused with `link_model` where the profile does not say of which model it is, and as [`Link::new`].
+    /// Refused with `link_model` if the profile does not state its model, and as [`Link::new`].
     pub fn of_profile(profile: &CostProfile, rates: LinkRates) -> Result<Link> {
         let table = ParameterTable::from_model(profile.travelling_model()?)?;
         let dtype = profile.travelling_dtype();
@@ -65,7 +65,7 @@ impl Link {
         &self.table
     }
 
-    /// What travels over the links, and how fast.
+    /// The traffic on the links, and their rates.
     pub fn traffic(&self) -> Traffic {
         self.traffic
     }
@@ -75,16 +75,17 @@ impl Link {
         stage_blocks(self.table.split(), scheme, 0).map(drop)
     }
 
-    /// How the layers of the model are shared out over stages.
+    /// The assignment of the model's layers to stages.
     pub fn split(&self) -> &LayerSplit {
         self.table.split()
     }
 
-    /// What the transfers of an iteration take in which each rank of the cluster stands at its position, one of the schemes
-    /// for which home is laid out.
+    /// The transfer times of an iteration in which each rank of the cluster has its position, which is of one of the owner
+    /// layout's schemes.
     ///
-    /// Refused where the positions are not those of all ranks, or of a pipeline that the model has too few layers for. Whoever
-    /// asks for many iterations of one run lays home out once, as a [`HomeLink`](crate::timing::HomeLink).
+    /// Refused if the positions are not those of all ranks, or of a pipeline with more stages than the model has layers
+    /// for. A caller with many iterations of one run builds the owner layout once, as a
+    /// [`HomeLink`](crate::timing::HomeLink).
     pub fn transfer_times(
         &self,
         positions: &[Option<Position>],
@@ -94,7 +95,7 @@ impl Link {
         self.times_from(&Home::new(&self.table, cluster, schemes)?, positions)
     }
 
-    /// The same for a home that is laid out.
+    /// The same for an existing owner layout.
     pub(super) fn times_from(&self, home: &Home, positions: &[Option<Position>]) -> Result<TransferTimes> {
         let volumes = bucket_volumes(&self.table, home, positions)?;
         let messages = (length(&home.node_of(0)) - 1) + (home.nodes() - 1);
@@ -138,7 +139,7 @@ mod tests {
         times.len() == 4 && times.iter().zip(expected).all(|(ms, expected)| (ms.0 - expected).abs() < 1e-12)
     }
 
-    /// Each node is the home of half of a bucket's 8,000 elements, which the other holds; at a million bytes a ms.
+    /// Each node owns half of a bucket's 8,000 elements, which the other holds; at a million bytes a ms.
     #[test]
     fn what_crosses_between_nodes_takes_its_time() {
         let halves = times("2x<tp2>", SLOW_NODES);
@@ -147,18 +148,17 @@ mod tests {
         assert!(halves.total().is_close(Millis(0.048)));
         // 4,000 elements of each of two buckets, to each of two nodes, six bytes both ways.
         assert_eq!(halves.moved_bytes, 96_000);
-        // Once for each node, not for each rank.
+        // Elements cross once for each node, not for each rank.
         assert_eq!(times("4x<1>", SLOW_NODES), halves);
         // One node holds everything: half of it comes from the other, which holds nothing.
         let one_sided = times("1x<tp2>", SLOW_NODES);
         assert!(is_close(&one_sided.parameters, [0.0, 0.008, 0.008, 0.0]), "{one_sided:?}");
         assert_eq!(one_sided.moved_bytes, 48_000);
-        // Each node holds one layer, half of which is at home there.
+        // Each node holds one layer, and owns half of it.
         assert_eq!(times("1x<tp2,pp2>", SLOW_NODES), one_sided);
     }
 
-    /// A rank of <1> holds 8,000 elements and is the home of 2,000; one of <tp2> holds half as much, its own share among
-    /// it.
+    /// A rank of <1> holds 8,000 elements and owns 2,000; one of <tp2> holds half as many, its own share among them.
     #[test]
     fn what_a_gpu_takes_in_sets_the_time_where_it_is_slower() {
         let slow_gpus = at(LinkRates { gigabytes_per_s: 1e3, gpu_gigabytes_per_s: 1.0, ..SLOW_RATES });

@@ -1,13 +1,14 @@
-//! An iteration with its transfers: from new parameters at home to all gradients at home.
+//! The timeline of an iteration with its transfers: from updated parameters at their owners to all gradients at their
+//! owners.
 //!
 //! Parameters travel bucket by bucket in the order in which forward needs them, the embedding first. The first forward of
-//! a stage goes through its blocks one after another and waits where the next one's bucket is not there yet. Gradients
-//! travel in the opposite order: a bucket leaves when the last backward has gone through its block on every stage that
-//! holds it, and the bucket before it is at home. So transfers are hidden behind the first forward and the last backward,
-//! but for the first bucket and the last one. The blocks of a stage share its time evenly.
+//! a stage runs its layer groups one after another and waits if the next one's bucket has not arrived. Gradients travel in
+//! the opposite order: a bucket is sent when the last backward has finished its layer group on every stage that holds it,
+//! and the bucket before it is complete. Transfers therefore overlap the first forward and the last backward, except for
+//! the first bucket and the last one. The layer groups of a stage share its time evenly.
 //!
-//! Parameters that several blocks use need no more than that: they arrive with the first of these blocks, and the last
-//! backward goes through that one last.
+//! Parameters of several layer groups need nothing more: they arrive with the first of these groups, and the last backward
+//! runs that group last.
 
 use crate::layout::stage_blocks;
 use crate::pipeline::{MakespanBuffers, delayed_ends};
@@ -15,40 +16,40 @@ use crate::spec::{LayerSplit, Scheme};
 use crate::timing::TransferTimes;
 use crate::units::{Millis, count};
 
-/// What a replica with work computes.
+/// The computation of a replica with work.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplicaWork<'a> {
-    /// How it is cut.
+    /// Scheme of the replica.
     pub scheme: Scheme,
     /// The time of each micro-batch on a stage of multiplier 1, in running order; at least one.
     pub times: &'a [Millis],
-    /// By stage.
+    /// Multiplier of each stage.
     pub stage_multipliers: &'a [f64],
-    /// The share of a micro-batch's time that is its forward.
+    /// Forward share of a micro-batch's time.
     pub forward_share: f64,
 }
 
 /// The transfers of an iteration on its simulated timeline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepTimeline {
-    /// When the parameters of each bucket have arrived.
+    /// Arrival of each bucket's parameters.
     pub arrivals: Vec<Millis>,
-    /// When the gradients of each bucket leave.
+    /// Start of each bucket's gradient transfer.
     pub departures: Vec<Millis>,
-    /// When the last backward of each replica ends.
+    /// End of the last backward of each replica.
     pub ends: Vec<Millis>,
-    /// When the last of them ends.
+    /// End of the last backward of all replicas.
     pub computed: Millis,
-    /// When all gradients are at home.
+    /// Arrival of all gradients at their owners.
     pub end: Millis,
 }
 
 impl StepTimeline {
-    /// The timeline of these replicas of a model whose layers are shared out by `split`, and whose transfers take so long.
+    /// The timeline of these replicas of a model whose layers `split` assigns to stages, with these transfer times.
     ///
     /// # Panics
     ///
-    /// Where a pipeline has more stages than the model has layers; there are no transfer times of such a layout.
+    /// If a pipeline has more stages than the model has layers; such a layout has no transfer times.
     pub fn new<'a>(
         split: &LayerSplit,
         transfers: &TransferTimes,
@@ -63,10 +64,10 @@ impl StepTimeline {
         StepTimeline::of_runs(split, transfers, replicas.iter().copied(), delayed)
     }
 
-    /// As [`StepTimeline::new`], of replicas that are run by something else.
+    /// As [`StepTimeline::new`], for replicas whose pipelines `run` simulates.
     ///
-    /// `run` is given the place of a replica among those given, and when the first forward of each of its stages ends at the
-    /// earliest; it gives when the last backward of each stage ends.
+    /// `run` receives the index of a replica and the earliest end of the first forward of each of its stages; it returns
+    /// the end of the last backward of each stage.
     ///
     /// # Panics
     ///
@@ -100,13 +101,13 @@ impl StepTimeline {
     }
 }
 
-/// When the first forward of each stage ends at the earliest, because it waits for parameters.
+/// Earliest end of the first forward of each stage, because it waits for parameters.
 fn first_ends(split: &LayerSplit, arrivals: &[Millis], work: ReplicaWork<'_>) -> Vec<Millis> {
     let first = work.times.first().copied().unwrap_or_default() * work.forward_share;
     let first_end = |(stage, &multiplier): (usize, &f64)| {
         let blocks = blocks(split, work.scheme, stage);
         let number = blocks.len();
-        // From its arrival on, a block and those after it take their share of the time.
+        // From its arrival on, a layer group and those after it take their share of the time.
         let after = |(place, &arrival): (usize, &Millis)| {
             arrival + first * (multiplier * count(number - place) / count(number))
         };
@@ -115,7 +116,7 @@ fn first_ends(split: &LayerSplit, arrivals: &[Millis], work: ReplicaWork<'_>) ->
     work.stage_multipliers.iter().enumerate().map(first_end).collect()
 }
 
-/// Raises when each bucket is ready to when the last backward of this replica has gone through its block.
+/// Raises the ready time of each bucket to the end of its layer group in the last backward of this replica.
 fn note_ready(split: &LayerSplit, work: ReplicaWork<'_>, ends: &[Millis], ready: &mut [Millis]) {
     let last = work.times.last().copied().unwrap_or_default() * (1.0 - work.forward_share);
     for (stage, (&end, &multiplier)) in ends.iter().zip(work.stage_multipliers).enumerate() {

@@ -1,47 +1,47 @@
-//! What each bucket's transfer takes by itself.
+//! The time of each bucket's transfer by itself.
 
 use crate::error::{LayoutError, Result};
 use crate::layout::BucketVolume;
 use crate::spec::LinkRates;
 use crate::units::{Millis, count};
 
-/// How much an element weighs, and how fast it travels.
+/// Bytes of an element, and the rates of the links.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traffic {
-    /// How fast links are.
+    /// Rates of the links.
     pub rates: LinkRates,
-    /// Bytes of a parameter on its way out.
+    /// Bytes of a parameter in the parameter gather.
     pub parameter_bytes: u32,
-    /// Bytes of its gradient on the way back.
+    /// Bytes of a gradient in the gradient reduction.
     pub gradient_bytes: u32,
 }
 
 impl Traffic {
-    /// Of a parameter, where nothing is said: of bfloat16.
+    /// Default bytes of a parameter: bfloat16.
     pub const USUAL_PARAMETER_BYTES: u32 = 2;
-    /// Of its gradient, where nothing is said: of float32, in which contributions are added.
+    /// Default bytes of a gradient: float32, in which contributions are added.
     pub const USUAL_GRADIENT_BYTES: u32 = 4;
 }
 
-/// How long the transfers of an iteration take, bucket by bucket, if nothing stands in their way.
+/// Transfer times of an iteration, bucket by bucket, if nothing delays them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TransferTimes {
-    /// Of each bucket's parameters, from home.
+    /// Time of each bucket's parameters, from their owners.
     pub parameters: Vec<Millis>,
-    /// Of each bucket's gradients, to their home.
+    /// Time of each bucket's gradients, to their owners.
     pub gradients: Vec<Millis>,
     /// Bytes that cross between nodes, both ways.
     pub moved_bytes: u64,
 }
 
 impl TransferTimes {
-    /// The times of these volumes. `messages` are those of the rank that has most in a bucket.
+    /// The times of these volumes. `messages` are those of the rank with most of them in a bucket.
     ///
-    /// Refused with `table_size` where more bytes cross between nodes than can be counted.
+    /// Refused with `table_size` if more bytes cross between nodes than can be counted.
     pub(super) fn new(volumes: &[BucketVolume], traffic: Traffic, messages: u64) -> Result<TransferTimes> {
         let LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us } = traffic.rates;
         let one_way = |volume: &BucketVolume, bytes: u32| {
-            // What a node sends one way it receives the other, so the busiest one is the same.
+            // A node receives as much in one direction as it sends in the other, so the busiest node is the same.
             let busiest = volume.nodes.iter().map(|node| node.sent.max(node.received)).max().unwrap_or_default();
             let bytes = f64::from(bytes) * 1e-6;
             let between = count(busiest) * bytes / gigabytes_per_s;
@@ -63,7 +63,7 @@ impl TransferTimes {
         })
     }
 
-    /// All of them, one after another: what an iteration would wait if nothing were hidden.
+    /// Sum of all times: the wait of an iteration without overlap.
     pub fn total(&self) -> Millis {
         self.parameters.iter().chain(&self.gradients).copied().sum()
     }

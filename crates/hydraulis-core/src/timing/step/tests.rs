@@ -35,12 +35,12 @@ fn are(found: &[Millis], expected: &[f64]) -> bool {
     found.len() == expected.len() && found.iter().zip(expected).all(|(one, &other)| one.is_close(Millis(other)))
 }
 
-/// Two layers, four blocks: each of them 1 of a forward of 4 and 2 of a backward of 8.
+/// Two layers, four layer groups: each of them 1 of a forward of 4 and 2 of a backward of 8.
 #[test]
 fn what_is_shorter_than_a_block_hides_behind_the_one_before() {
     let step = laid(&transfers(&[1.0; 4], &[2.0; 4]), &vec![replica("<1>", &[12.0, 12.0])]);
     assert!(are(&step.arrivals, &[1.0, 2.0, 3.0, 4.0]));
-    // All but the first bucket is hidden: 24 and 1. The head's gradient leaves 6 before that.
+    // All but the first bucket overlap: 24 and 1. The head's gradient is sent 6 before that.
     assert!(step.computed.is_close(Millis(25.0)), "{step:?}");
     assert!(are(&step.departures, &[25.0, 23.0, 21.0, 19.0]), "{step:?}");
     assert!(step.end.is_close(Millis(27.0)));
@@ -48,21 +48,21 @@ fn what_is_shorter_than_a_block_hides_behind_the_one_before() {
 
 #[test]
 fn what_is_longer_is_waited_for() {
-    // The last block's parameters are there at 12, and its forward ends at 13; 8 more of backward.
+    // The last layer group's parameters arrive at 12, and its forward ends at 13; 8 more of backward.
     let step = laid(&transfers(&[3.0; 4], &[5.0; 4]), &vec![replica("<1>", &[12.0])]);
     assert!(step.computed.is_close(Millis(21.0)), "{step:?}");
-    // The head's gradient leaves at 15, the others behind it.
+    // The head's gradient is sent at 15, the others after it.
     assert!(are(&step.departures, &[30.0, 25.0, 20.0, 15.0]), "{step:?}");
     assert!(step.end.is_close(Millis(35.0)));
 }
 
 #[test]
 fn a_later_stage_has_more_time() {
-    // Two stages of two blocks; forwards of 2 on each. The second stage's parameters arrive at 3 and 4, its forward
+    // Two stages of two layer groups; forwards of 2 on each. The second stage's parameters arrive at 3 and 4, its forward
     // begins at 1 + 2.
     let step = laid(&transfers(&[1.0; 4], &[1.0; 4]), &vec![replica("<pp2>", &[6.0])]);
     assert!(step.computed.is_close(Millis(13.0)), "{step:?}");
-    // Its backward goes through the head by 7 and the second layer by 9, the first stage's by 11 and 13.
+    // Its backward finishes the head by 7 and the second layer by 9, the first stage's by 11 and 13.
     assert!(are(&step.departures, &[13.0, 11.0, 9.0, 7.0]), "{step:?}");
     assert!(step.end.is_close(Millis(14.0)));
 }
@@ -75,8 +75,8 @@ fn every_holder_of_a_bucket_must_be_done() {
     assert!(are(&step.departures, &[12.0, 10.0, 8.0, 6.0]), "{step:?}");
 }
 
-/// The slow plain twin: each block of a first forward or a last backward is a computation of its own, and starts are
-/// raised until nothing changes.
+/// Slow reference implementation: each layer group of a first forward or a last backward is a computation of its own, and
+/// starts are raised until nothing changes.
 fn plain_end(transfers: &TransferTimes, replicas: &Replicas) -> f64 {
     let buckets = transfers.parameters.len();
     let layers = u32::try_from(buckets - 2).unwrap();
