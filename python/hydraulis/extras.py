@@ -27,7 +27,7 @@ def import_extra(name: str, purpose: str, extra: str = "data") -> ModuleType:
 
 
 def require_torch(purpose: str) -> None:
-    """Refuse to go on without torch; checks the installation without the seconds of an import.
+    """Check that torch is installed, without the seconds of an import.
 
     Args:
         purpose: The feature that needs torch, for the message.

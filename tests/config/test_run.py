@@ -63,7 +63,7 @@ BAD_VALUES = {
     "output.directory": '""',
     "output.peak_tflops": "0",
 }
-# Any string may be a path, both truth values are good; what is wrong with it shows when it is opened.
+# Any string may be a path, which is checked when it is opened; both truth values are valid.
 WITHOUT_BAD_VALUE = {
     "planner.profile",
     "output.wandb_project",

@@ -52,7 +52,7 @@ def test_most_batches_have_a_sequence_for_each_replica() -> None:
     found = compute_batch_imbalance([many, some, few], 8)
     assert (found.replicas, found.median_sequences) == (4, 4)
     assert found.replica_limit == "half of the batches have no more sequences"
-    # What a batch of few sequences leaves empty counts: 9 against a mean of 9 / 4.
+    # The empty replicas of a batch with few sequences count: 9 against a mean of 9 / 4.
     assert found.token_imbalance[-1] == found.square_imbalance[-1] == 4
     assert compute_batch_imbalance([many, some], 8).replicas == 4
     assert compute_batch_imbalance([few, many, many], 64).replicas == 30

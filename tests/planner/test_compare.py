@@ -43,7 +43,7 @@ def test_the_best_static_strategy_admits_the_longest_and_is_the_best() -> None:
 def test_each_contestant_runs_every_batch() -> None:
     said: list[tuple[str, int, int]] = []
     names = ["static", "list", "search", "2x<tp4>"]
-    static, listed, search, kept = compare(SETTING, names, lambda *told: said.append(told))
+    static, listed, search, kept = compare(SETTING, names, lambda *report: said.append(report))
     assert static.name == "static 2x<tp4>"
     assert [one.name for one in (listed, search, kept)] == ["list", "search", "2x<tp4>"]
     assert static.iteration_ms == kept.iteration_ms
@@ -59,8 +59,8 @@ def test_each_contestant_runs_every_batch() -> None:
         assert one.utilisation == pytest.approx(one.parts_ms["compute"] / sum(one.iteration_ms))
         assert tuple(one.parts_ms) == PARTS
         assert {scheme for text in one.strategies for scheme in schemes(text)} == set(one.stage_memory)
-    told = ["planning under each static strategy", *(f"simulating {name}" for name in names)]
-    assert said == [(step, done, 3) for step in told for done in range(3)]
+    steps = ["planning under each static strategy", *(f"simulating {name}" for name in names)]
+    assert said == [(step, done, 3) for step in steps for done in range(3)]
 
 
 def test_memory_is_that_of_each_stage_where_it_held_most() -> None:

@@ -125,7 +125,7 @@ def test_an_analytic_profile_is_made_of_a_model_and_a_device(tmp_path: Path) -> 
     path.parent.mkdir()
     path.write_text(json.dumps(config), encoding="utf-8")
     by_config = load_profile(f"analytic:{path}:h100")
-    # They are called after what they are of, and are the same otherwise.
+    # The profiles differ only in their names.
     assert (by_preset.name, by_config.name) == (
         "analytic-llama-7b-a800-H100-80GB",
         "analytic-my-7b-H100-80GB",
@@ -257,7 +257,7 @@ def test_where_nodes_have_one_gpu_what_crosses_is_all_there_is() -> None:
     rates = LinkRates.measured(between, Cluster(gpus=4, gpus_per_node=1))
     assert rates is not None
     assert rates.gigabytes_per_s == rates.gpu_gigabytes_per_s == pytest.approx(1.5)
-    # Exchanges inside a node of 8 say nothing of what crosses between nodes of 4.
+    # Exchanges inside a node of 8 do not measure the links between nodes of 4.
     assert LinkRates.measured(profile(*INSIDE), Cluster(gpus=8, gpus_per_node=4)) is None
 
 

@@ -1,4 +1,4 @@
-"""What the best static strategy would have needed."""
+"""The best static strategy for given batches."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is read from a config.json, and what is refused by name."""
+"""Fields of a config.json that are read, and fields that are refused by name."""
 
 from pathlib import Path
 from typing import Any

@@ -147,7 +147,7 @@ def test_what_a_config_json_gives_says_so(tmp_path: Path) -> None:
     origins = load_with_origins(path, ["model.vocab_size=400"]).origins
     assert origins["model.hidden_size"] == str(tmp_path / "config.json")
     assert origins["model.vocab_size"] == "--set"
-    # What no file says is not told as if it were there.
+    # A default has no file as its origin.
     assert origins["model.attention_output_bias"] == f"left out of {tmp_path / 'config.json'}"
     assert origins["checkpoint.weights"] == f"model.path of {path}"
     by_option = load_with_origins(path, [f"model.path={tmp_path}"]).origins

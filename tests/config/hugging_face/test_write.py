@@ -1,4 +1,4 @@
-"""What is written for transformers is read back as the same model."""
+"""A config.json written for transformers is read back as the same model."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A configuration as TOML: what is printed is read as the same again."""
+"""A configuration printed as TOML is read back as the same configuration."""
 
 import tomllib
 from pathlib import Path

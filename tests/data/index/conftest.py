@@ -1,4 +1,4 @@
-"""What several tests of indexes start from."""
+"""Fixtures of the tests of indexes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Documents for indexes, the job that indexes them, and what the tests see of it."""
+"""Small documents, the job that indexes them, and views of the result."""
 
 import hashlib
 import json

@@ -101,16 +101,16 @@ def test_how_far_it_is_is_told_before_anything_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_documents(tmp_path)
-    told: list[Any] = []
+    events: list[Any] = []
 
     def read(*_: Any) -> Any:
-        told.append("reads")
+        events.append("reads")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(IndexJob, "blocks", read)
     with pytest.raises(KeyboardInterrupt):
-        ensure_index(job_of(tmp_path), tmp_path / "index", 1, told.append)
-    assert told == [0.0, "reads"]
+        ensure_index(job_of(tmp_path), tmp_path / "index", 1, events.append)
+    assert events == [0.0, "reads"]
 
 
 # Start-up code that slows every tokenizing process down, so that its progress is visible.

@@ -1,4 +1,4 @@
-"""What an index says of itself is true, even after the power went."""
+"""The journal of an index is valid, even after a power failure."""
 
 from pathlib import Path
 

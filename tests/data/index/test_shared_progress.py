@@ -1,11 +1,11 @@
-"""What each process has done counts, in whatever order their answers are read."""
+"""The progress of each process counts, in any order of reading its answers."""
 
 import os
 
 from hydraulis.data.index.shared_progress import SharedProgress
 
 
-def test_what_all_have_done_is_added_up() -> None:
+def test_the_progress_of_all_processes_is_added_up() -> None:
     done = SharedProgress.create(3)
     assert done.total() == 0
     # As the processes do, which have the memory's number alone.

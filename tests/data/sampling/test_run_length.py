@@ -1,4 +1,4 @@
-"""Epochs as iterations: how many there are, and what the last batch holds."""
+"""The number of iterations of epochs, and the contents of the last batch."""
 
 import dataclasses
 from dataclasses import dataclass

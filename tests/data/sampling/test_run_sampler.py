@@ -1,4 +1,4 @@
-"""What is said of batches that repeat the same few sequences."""
+"""The warning about batches that repeat the data."""
 
 import dataclasses
 from typing import Any

@@ -1,4 +1,4 @@
-"""Files are compared by what tells them apart without reading them."""
+"""Files are compared without reading them."""
 
 from pathlib import Path
 

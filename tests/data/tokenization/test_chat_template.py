@@ -71,7 +71,7 @@ def test_a_conversation_without_an_assistant_counts_nowhere() -> None:
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant"]), TEXTS), min_size=1, max_size=5))
 def test_both_ways_without_marks_agree_with_the_marked_template(turns: list[tuple[str, str]]) -> None:
-    """On what is written alike by all three, the parts of the assistant are the same."""
+    """All three ways find the same parts of the assistant in a text that all render alike."""
     marked = (
         "{% for m in messages %}{% if m.role == 'assistant' %}[a]{% generation %}{{ m.content }}[e]"
         "{% endgeneration %}{% else %}[u]{{ m.content }}[e]{% endif %}{% endfor %}"

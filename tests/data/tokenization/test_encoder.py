@@ -51,7 +51,7 @@ def test_of_a_completion_what_follows_the_prompt_counts() -> None:
     found = CompletionEncoder(BYTES, 0, ["prompt", "completion"]).encode(["2 + 2 =", " 4"])
     assert text_of(found) == b"2 + 2 = 4\0"
     assert counted(found) == b" 4\0"
-    # An end that the tokenizer itself puts behind every text does not stand in the middle.
+    # The final token that a tokenizer adds to every text is not in the middle.
     assert text_of(CompletionEncoder(BYTES, 10, ["prompt", "completion"]).encode(["a\n", "b"])) == b"ab\n"
 
 

@@ -54,7 +54,7 @@ class JsonLines:
 
     def place(self, where: int) -> str:
         """Return the file and the line number of the line at a byte position."""
-        # The lines of a list are in order, so the count goes on from the last one.
+        # Places are requested in order, so the count starts at the last one.
         start, lines = self._counted if self._counted[0] <= where else (0, 1)
         with self._path.open("rb") as file:
             file.seek(start)
