@@ -22,6 +22,8 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 COVERAGE := -Cpasses=sancov-module -Ccodegen-units=1 -Cllvm-args=-sanitizer-coverage-level=4 \
 	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 	-Cllvm-args=-sanitizer-coverage-trace-compares
+# How many cases of each property `make soak` draws.
+CASES ?= 2000
 # A text file of lengths whose workloads `make bench` adds; empty for none.
 LENGTHS ?=
 PLANNERS := hydraulis,search,paper,static-balanced,static-first-fit,static-sorted,buckets,flexible-groups,longest-first,karmarkar-karp
@@ -40,11 +42,14 @@ export TORCHINDUCTOR_CACHE_DIR := $(CURDIR)/target/torchinductor
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-gpu check bench bench-gpu bench-ddp scale simulate-rate check-report errors-page fuzz wheel clean set-up format
+.PHONY: help demo test soak test-gpu check bench bench-gpu bench-ddp scale simulate-rate check-report errors-page fuzz wheel clean set-up format
 
 help: ## list the commands
 	@echo "Usage: make COMMAND [PYTHON=python3.x] [TORCH_INDEX=URL]"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "The first two are all that a new checkout needs:"
+	@awk -F ':.*## ' '/^(demo|test):.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "The others:"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / && !/^(demo|test):/ {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: set-up ## train a small model on 4 local CPU ranks (CONFIG=file.toml, RUN=folder, PROFILE=file.json)
 	@# So that a signal to this process reaches torchrun, which ends the ranks.
@@ -57,12 +62,13 @@ test: set-up ## run every test, of Rust and of Python
 	@mkdir -p target
 	@echo "testing Rust first, into target/rust-tests.txt; with Python all of it takes about 15 minutes on 2 cores"
 	@cargo test --workspace --locked >target/rust-tests.txt 2>&1 || { cat target/rust-tests.txt; exit 1; }
-	@# Plans are the same bytes in a release build, which is the one that ships.
-	@cargo test --release --locked -p hydraulis-core --test it golden >>target/rust-tests.txt 2>&1 || \
-		{ tail -40 target/rust-tests.txt; exit 1; }
 	@awk '/^test result: / {n += $$4} END {print "Rust:", n, "passed"; exit n == 0}' target/rust-tests.txt
 	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile --basetemp target/pytest
 	@awk '/^test result: / {n += $$4} END {print "and Rust:", n, "passed"}' target/rust-tests.txt
+
+soak: set-up ## run the tests of drawn cases with many more of them (CASES=2000 of each property)
+	PROPTEST_CASES=$(CASES) cargo test --workspace --locked
+	HYDRAULIS_SOAK=1 $(BIN)/python -m pytest -q tests/runtime/test_worker.py
 
 test-gpu: set-up ## run the tests that need a CUDA device, and those that need two where they are
 	$(BIN)/python -m pytest -q -m gpu

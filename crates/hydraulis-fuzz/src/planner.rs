@@ -122,7 +122,7 @@ mod tests {
     use proptest::prelude::{ProptestConfig, any, proptest};
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(1_000))]
+        #![proptest_config(ProptestConfig::with_cases(250))]
 
         #[test]
         fn random_bytes_break_no_promise(bytes in vec(any::<u8>(), 0..400)) {

@@ -176,7 +176,7 @@ fn long_tailed(x: f64, most: i64) -> i64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
     fn every_answer_keeps_its_promises((cost, lengths) in any_workload()) {

@@ -1,4 +1,5 @@
-//! Plans compared to stored ones: equal in debug and release builds (`make test` runs both), and on every machine.
+//! Plans compared to stored ones: equal in debug and release builds, and on every machine.
+//! `tests/core/test_golden.py` compares the plans of the release build that ships.
 //!
 //! A change of the planner that changes plans makes these tests fail. Each test then writes the current plans into
 //! `target/tmp/golden`: look at `git diff --no-index` of that folder and `tests/it/golden`, and copy the intended changes.

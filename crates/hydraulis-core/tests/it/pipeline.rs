@@ -34,7 +34,7 @@ fn is_possible(timeline: &Timeline, stages: usize) -> bool {
 }
 
 proptest! {
-    #![proptest_config(cases(128))]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn timelines_take_as_long_as_the_plan_says(case in any_case()) {

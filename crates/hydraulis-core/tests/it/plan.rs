@@ -47,7 +47,7 @@ fn use_plan(case: &Case, plan: &Plan) {
 }
 
 proptest! {
-    #![proptest_config(cases(256))]
+    #![proptest_config(cases(96))]
 
     #[test]
     fn a_damaged_plan_is_refused_or_checked(

@@ -16,7 +16,7 @@ use crate::support::oracle::optimum;
 const ROUNDING: f64 = 1e-9;
 
 proptest! {
-    #![proptest_config(cases(128))]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn bound_optimum_and_plan_stand_in_this_order(case in small_case()) {

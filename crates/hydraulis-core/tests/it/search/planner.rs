@@ -17,7 +17,7 @@ use crate::support::arbitrary::{any_case, cases};
 const TIE: f64 = 1e-3;
 
 proptest! {
-    #![proptest_config(cases(192))]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn every_plan_keeps_its_promises(case in any_case()) {
