@@ -297,8 +297,8 @@ def with_cap(profile: CostProfile, cap: int, cluster: Cluster) -> CostProfile:
     memory = document["memory"]
     document["hardware"]["memory_bytes"] = (
         memory["reserved_bytes"]
-        + -(-memory["home_bytes"] // cluster.gpus)
-        + single["held_bytes"]
+        + -(-memory["optimizer_bytes"] // cluster.gpus)
+        + single["resident_bytes"]
         + int((cap + 1) * single["activation_bytes_per_token"])
     )
     return CostProfile.from_json(json.dumps(document))

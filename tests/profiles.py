@@ -26,16 +26,16 @@ def made_up_profile(caps: Mapping[str, int], context: str = "ulysses") -> CostPr
             "linear_ms_per_token": 0.05 / ranks,
             "fixed_ms": 2.0 / ranks,
             "forward_share": 1 / 3,
-            "held_bytes": memory - round(cap * bytes_per_token),
+            "resident_bytes": memory - round(cap * bytes_per_token),
             "activation_bytes_per_token": bytes_per_token,
         } | ({"context": context} if "cp" in text else {})
 
     document = {
-        "format": "hydraulis.cost-profile/1",
+        "format": "hydraulis.cost-profile/2",
         "name": "made-up",
         "source": "made up for a test",
         "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": memory},
-        "memory": {"reserved_bytes": 0, "home_bytes": 0, "token_multiple": MULTIPLE},
+        "memory": {"reserved_bytes": 0, "optimizer_bytes": 0, "token_multiple": MULTIPLE},
         "schemes": [scheme(text, cap) for text, cap in caps.items()],
     }
     return CostProfile.from_json(json.dumps(document))

@@ -165,11 +165,11 @@ def _plan(setting: StepSetting) -> Plan:
     """Plan the batch on one GPU that admits the largest of the micro-batches."""
     cap = max(sum(micro_batch) for micro_batch in setting.micro_batches)
     document = {
-        "format": "hydraulis.cost-profile/1",
+        "format": "hydraulis.cost-profile/2",
         "name": "made up",
         "source": "for a plan of one replica, which no time decides",
         "hardware": {"device": "one", "gpus_per_node": 1, "memory_bytes": cap + 1},
-        "memory": {"reserved_bytes": 0, "home_bytes": 0, "token_multiple": 1},
+        "memory": {"reserved_bytes": 0, "optimizer_bytes": 0, "token_multiple": 1},
         "schemes": [
             {
                 "scheme": str(setting.scheme),
@@ -177,7 +177,7 @@ def _plan(setting: StepSetting) -> Plan:
                 "linear_ms_per_token": 1e-3,
                 "fixed_ms": 1.0,
                 "forward_share": 1 / 3,
-                "held_bytes": 0,
+                "resident_bytes": 0,
                 "activation_bytes_per_token": 1.0,
             }
         ],

@@ -56,24 +56,24 @@ def test_stages_hold_what_their_micro_batches_have(plan: Plan) -> None:
             # 1,000 bytes a token of as many micro-batches as there are stages; nothing else but what is held.
             # Of the last stage nothing more is known.
             assert stage.memory.activation_bytes == 1_000 * stage.peak_tokens / len(stages)
-            assert stage.memory.reserved_bytes == stage.memory.home_bytes == 0
+            assert stage.memory.reserved_bytes == stage.memory.optimizer_bytes == 0
 
 
 def test_each_stage_holds_what_the_profile_says_of_it(plan: Plan) -> None:
     document = json.loads(made_up_profile(CAPS).to_json())
     (pipeline,) = (entry for entry in document["schemes"] if entry["scheme"] == "<pp2>")
-    pipeline |= {"held_bytes": [9_000_000, 8_000_000], "activation_bytes_per_token": [1_000, 700]}
+    pipeline |= {"resident_bytes": [9_000_000, 8_000_000], "activation_bytes_per_token": [1_000, 700]}
     profile = CostProfile.from_json(json.dumps(document))
     planner = Planner(profile, Cluster(gpus=8, gpus_per_node=4), strategies=["2x<pp2>+3x<1>"])
     by_rank = planner.rank_memory(plan)
     for replica, stages in zip(plan.replicas, planner.simulate(plan).stages, strict=True):
         if replica.scheme.pp == 2:
-            memory = [(stage.memory.held_bytes, stage.memory.activation_bytes) for stage in stages]
+            memory = [(stage.memory.resident_bytes, stage.memory.activation_bytes) for stage in stages]
             # Two micro-batches are in flight on the first, for 1,000 bytes; one on the last, for 700.
             first, last = (stage.peak_tokens for stage in stages)
             assert memory == [(9_000_000, 500 * first), (8_000_000, 700 * last)]
             of_ranks = [by_rank[rank] for rank in replica.ranks]
-            assert [one and (one.held_bytes, one.activation_bytes) for one in of_ranks] == memory
+            assert [one and (one.resident_bytes, one.activation_bytes) for one in of_ranks] == memory
 
 
 def test_a_slow_rank_and_slow_links_cost_time(plan: Plan) -> None:

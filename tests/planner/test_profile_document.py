@@ -81,7 +81,7 @@ def test_schemes_with_context_ranks_state_their_kind() -> None:
     )
     assert [profile.context(scheme) for scheme in schemes] == [None, "ring"]
     # A single stage has a number.
-    assert json.loads(profile.to_json())["schemes"][0]["held_bytes"] == 100_000
+    assert json.loads(profile.to_json())["schemes"][0]["resident_bytes"] == 100_000
     # Padding to 21 tokens never exceeds a cap.
     assert json.loads(profile.to_json())["memory"]["token_multiple"] == math.lcm(CAP_MULTIPLE, 2, 21)
 
@@ -94,16 +94,16 @@ def test_every_measurement_is_in_the_document() -> None:
         **TIME,
         "stage_layers": [1, 2],
         "fit": QUALITY,
-        "held_bytes": [100_000, 110_000],
+        "resident_bytes": [100_000, 110_000],
         "activation_bytes_per_token": [1_000.5, 700.25],
-        "stage_home_bytes": [250_000, 150_000],
+        "stage_optimizer_bytes": [250_000, 150_000],
     }
     assert document["dtype"] == "float32"
     assert any("q_norm" in row["name"] for row in document["model"]["parameters"])
     assert build().model == SHAPE
     assert document["memory"] == {
         "reserved_bytes": 20_000,
-        "home_bytes": 400_000,
+        "optimizer_bytes": 400_000,
         "token_multiple": CAP_MULTIPLE,
     }
     assert document["hardware"]["gpus_per_node"] == 2
@@ -145,7 +145,7 @@ def test_a_measurement_out_of_range_is_refused(field: str, value: Any) -> None:
 
 
 def test_the_number_of_stages_is_checked() -> None:
-    with pytest.raises(InvalidInputError, match="held_bytes") as caught:
+    with pytest.raises(InvalidInputError, match="resident_bytes") as caught:
         build(resident=(100_000,) * 3)
     assert caught.value.code == "profile_invalid"
 

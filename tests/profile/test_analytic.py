@@ -39,13 +39,13 @@ def test_activations_are_what_a_stage_keeps(checkpointing: CheckpointingKind) ->
 
 
 @pytest.mark.parametrize("scheme", ["<1>", "<tp2>", "<pp2>", "<tp2,pp2>"])
-def test_held_bytes_are_those_of_the_buffers(scheme: str) -> None:
+def test_resident_bytes_are_those_of_the_buffers(scheme: str) -> None:
     config = small_config(**SHAPE)
     buffers = LocalShard.allocate(ModelParameters.from_config(config), [Scheme(scheme)], torch.float32)
     # On a last stage the loss keeps the gradient of the head beside them.
     head = 4 * config.vocab_size * config.hidden_size // Scheme(scheme).tp
     held = buffers.parameter.nbytes + buffers.gradient.nbytes
-    predicted = analytic_entry(scheme)["held_bytes"]
+    predicted = analytic_entry(scheme)["resident_bytes"]
     if Scheme(scheme).pp == 1:
         assert predicted == pytest.approx(held + head, rel=0.02)
     else:

@@ -79,7 +79,7 @@ def test_memory_is_counted_exactly(document: dict[str, Any], entries: dict[str, 
     sizes = {name: parameter.numel() for name, parameter in build_decoder(config).named_parameters()}
     total = sum(sizes.values())
     # Parameters and gradients; master parameters, gradients and two moments.
-    assert document["memory"]["home_bytes"] == 4 * FLOAT32 * total
+    assert document["memory"]["optimizer_bytes"] == 4 * FLOAT32 * total
     layer = sum(size for name, size in sizes.items() if name.startswith("layers.0."))
     # Every rank's buffers have the size of the largest stage; a last stage saves the head's gradient for the
     # loss.
@@ -88,13 +88,13 @@ def test_memory_is_counted_exactly(document: dict[str, Any], entries: dict[str, 
     expected: dict[str, Any] = {text: FLOAT32 * (2 * total + share + 1) for text, share in shares.items()}
     expected["<pp2>"] = [FLOAT32 * (2 * total + more) for more in (0, head + 1)]
     expected["<pp3>"] = [FLOAT32 * (2 * total + more) for more in (0, 0, head + 1)]
-    assert {text: entry["held_bytes"] for text, entry in entries.items()} == expected
+    assert {text: entry["resident_bytes"] for text, entry in entries.items()} == expected
     # The optimizer state of each stage's parameters; a single stage has that of all parameters.
-    first, middle, last = entries["<pp3>"]["stage_home_bytes"]
+    first, middle, last = entries["<pp3>"]["stage_optimizer_bytes"]
     assert first == 4 * FLOAT32 * (sizes["embed_tokens.weight"] + layer)
     assert middle == 4 * FLOAT32 * layer
-    assert first + middle + last == document["memory"]["home_bytes"]
-    assert [text for text, entry in entries.items() if "stage_home_bytes" in entry] == ["<pp2>", "<pp3>"]
+    assert first + middle + last == document["memory"]["optimizer_bytes"]
+    assert [text for text, entry in entries.items() if "stage_optimizer_bytes" in entry] == ["<pp2>", "<pp3>"]
     assert document["memory"]["reserved_bytes"] >= 2 * FLOAT32 * layer
     assert document["hardware"]["memory_bytes"] == MEMORY
 

@@ -121,11 +121,11 @@ fn profile(u: &mut Unstructured, gpus: u32) -> Result<Value> {
     let mut schemes: Vec<Value> = (0..u.int_in_range(1..=5)?).map(|_| scheme(u)).collect::<Result<_>>()?;
     schemes.dedup_by_key(|entry| entry["scheme"].clone());
     Ok(json!({
-        "format": "hydraulis.cost-profile/1",
+        "format": "hydraulis.cost-profile/2",
         "name": "fuzzed",
         "source": "a fuzzer",
         "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": MEMORY},
-        "memory": {"reserved_bytes": RESERVED, "home_bytes": gpus, "token_multiple": u.int_in_range(1..=3)?},
+        "memory": {"reserved_bytes": RESERVED, "optimizer_bytes": gpus, "token_multiple": u.int_in_range(1..=3)?},
         "schemes": schemes,
     }))
 }
@@ -148,7 +148,7 @@ fn scheme(u: &mut Unstructured) -> Result<Value> {
         "linear_ms_per_token": number(u, exponents(-4..=1))?,
         "fixed_ms": number(u, exponents(-2..=5))?,
         "forward_share": f64::from(u.int_in_range(1..=9)?) / 10.0,
-        "held_bytes": MEMORY - RESERVED - 2 - cap * PER_TOKEN,
+        "resident_bytes": MEMORY - RESERVED - 2 - cap * PER_TOKEN,
         "activation_bytes_per_token": PER_TOKEN,
     });
     if cp > 1 {

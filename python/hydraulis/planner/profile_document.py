@@ -16,7 +16,7 @@ from hydraulis.config.kinds import ContextKind
 # that it is a round number.
 CAP_MULTIPLE = 64
 
-_FORMAT = "hydraulis.cost-profile/1"
+_FORMAT = "hydraulis.cost-profile/2"
 _COEFFICIENTS = ("quadratic_ms_per_token2", "linear_ms_per_token", "fixed_ms")
 
 
@@ -192,7 +192,7 @@ def measured_document(
         "attention": workload.attention,
         "memory": {
             "reserved_bytes": model.reserved_bytes,
-            "home_bytes": model.optimizer_bytes,
+            "optimizer_bytes": model.optimizer_bytes,
             "token_multiple": math.lcm(CAP_MULTIPLE, *(scheme.tp * scheme.cp for scheme in times)),
         },
         "schemes": entries,
@@ -286,13 +286,13 @@ def _memory_fields(memory: SchemeMemory) -> dict[str, object]:
     """Return the memory fields of a scheme's entry: numbers for a single stage, lists for several."""
     if len(memory.resident_bytes) == 1:
         return {
-            "held_bytes": memory.resident_bytes[0],
+            "resident_bytes": memory.resident_bytes[0],
             "activation_bytes_per_token": memory.activation_bytes_per_token[0],
         }
     return {
-        "held_bytes": list(memory.resident_bytes),
+        "resident_bytes": list(memory.resident_bytes),
         "activation_bytes_per_token": list(memory.activation_bytes_per_token),
-        "stage_home_bytes": list(memory.stage_optimizer_bytes),
+        "stage_optimizer_bytes": list(memory.stage_optimizer_bytes),
     }
 
 

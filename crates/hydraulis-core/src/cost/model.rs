@@ -324,7 +324,7 @@ mod tests {
         let scheme: Scheme = "<tp8,pp2>".parse().unwrap();
         let place = profile.schemes.iter().position(|entry| entry.scheme == scheme).unwrap();
         let with = |profile: &mut CostProfile, held: [u64; 2], activations: [f64; 2]| {
-            profile.schemes[place].held_bytes = PerStage::each(held.to_vec());
+            profile.schemes[place].resident_bytes = PerStage::each(held.to_vec());
             profile.schemes[place].activation_bytes_per_token = PerStage::each(activations.to_vec());
             CostModel::new(profile.clone(), Cluster::new(64, 8).unwrap())
         };
@@ -365,9 +365,9 @@ mod tests {
         let mut profile = preset("llama-32b-a800").unwrap();
         profile.schemes.retain(|entry| ["<tp8,pp2>", "<tp8>"].contains(&entry.scheme.to_string().as_str()));
         let scheme: Scheme = "<tp8,pp2>".parse().unwrap();
-        let all = profile.memory.home_bytes;
+        let all = profile.memory.optimizer_bytes;
         for entry in &mut profile.schemes {
-            entry.stage_home_bytes = (entry.scheme == scheme).then(|| vec![all / 4 * 3, all / 4]);
+            entry.stage_optimizer_bytes = (entry.scheme == scheme).then(|| vec![all / 4 * 3, all / 4]);
         }
         let homes = |profile: &CostProfile, gpus: u32| {
             let model = CostModel::new(profile.clone(), Cluster::new(gpus, 8).unwrap());

@@ -132,7 +132,7 @@ fn windows_follow_from_what_stages_hold_and_not_from_their_times() {
         let mut profile = preset("llama-32b-a800").unwrap();
         profile.schemes.retain(|entry| entry.scheme.to_string() == "<tp8,pp2>");
         profile.schemes[0].stage_multipliers = Some(vec![0.9, 1.1]);
-        profile.schemes[0].held_bytes = PerStage::each(vec![22_881_075_200; 2]);
+        profile.schemes[0].resident_bytes = PerStage::each(vec![22_881_075_200; 2]);
         profile.schemes[0].activation_bytes_per_token = PerStage::each(activations.to_vec());
         let strategies = vec!["4x<tp8,pp2>".parse().unwrap()];
         let planner = Planner::new(profile, Cluster::new(64, 8).unwrap(), Some(strategies)).unwrap();

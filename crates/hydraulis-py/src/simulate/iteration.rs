@@ -60,9 +60,9 @@ pub(crate) struct RankMemory {
     /// Safety margin and transfer buffers, in bytes.
     reserved_bytes: f64,
     /// Optimizer shard: master parameters, their gradients and moments, in bytes.
-    home_bytes: f64,
+    optimizer_bytes: f64,
     /// Parameters and gradients of the stage, and the head's gradient between loss and backward, in bytes.
-    held_bytes: f64,
+    resident_bytes: f64,
     /// Activations of the micro-batches in flight, in bytes.
     activation_bytes: f64,
 }
@@ -70,7 +70,12 @@ pub(crate) struct RankMemory {
 impl From<cost::RankMemory> for RankMemory {
     fn from(core: cost::RankMemory) -> RankMemory {
         let cost::RankMemory { reserved, home, held, activations } = core;
-        RankMemory { reserved_bytes: reserved, home_bytes: home, held_bytes: held, activation_bytes: activations }
+        RankMemory {
+            reserved_bytes: reserved,
+            optimizer_bytes: home,
+            resident_bytes: held,
+            activation_bytes: activations,
+        }
     }
 }
 
@@ -79,18 +84,18 @@ impl RankMemory {
     /// Sum of all categories, in bytes.
     #[getter]
     fn total_bytes(&self) -> f64 {
-        self.reserved_bytes + self.home_bytes + self.held_bytes + self.activation_bytes
+        self.reserved_bytes + self.optimizer_bytes + self.resident_bytes + self.activation_bytes
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
-        let RankMemory { reserved_bytes, home_bytes, held_bytes, activation_bytes } = *self;
-        made_by::<RankMemory>(py, "_of", [reserved_bytes, home_bytes, held_bytes, activation_bytes])
+        let RankMemory { reserved_bytes, optimizer_bytes, resident_bytes, activation_bytes } = *self;
+        made_by::<RankMemory>(py, "_of", [reserved_bytes, optimizer_bytes, resident_bytes, activation_bytes])
     }
 
     #[classmethod]
     fn _of(_class: &Bound<'_, PyType>, fields: [f64; 4]) -> RankMemory {
-        let [reserved_bytes, home_bytes, held_bytes, activation_bytes] = fields;
-        RankMemory { reserved_bytes, home_bytes, held_bytes, activation_bytes }
+        let [reserved_bytes, optimizer_bytes, resident_bytes, activation_bytes] = fields;
+        RankMemory { reserved_bytes, optimizer_bytes, resident_bytes, activation_bytes }
     }
 
     fn __repr__(&self) -> String {

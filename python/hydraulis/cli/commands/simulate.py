@@ -51,7 +51,7 @@ list; `search` searches for one. With links, all times include transfers of para
 included. `memory` is the fullest rank's share of its limit over all iterations; --json also has it by scheme
 and stage.
 """
-_MEMORY_FIELDS = ("reserved_bytes", "home_bytes", "held_bytes", "activation_bytes", "total_bytes")
+_MEMORY_FIELDS = ("reserved_bytes", "optimizer_bytes", "resident_bytes", "activation_bytes", "total_bytes")
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -20,13 +20,13 @@ pub(super) fn reserved_bytes(model: &ModelShape, device: &Device) -> u64 {
 }
 
 /// Bytes of the whole optimizer state.
-pub(super) fn home_bytes(model: &ModelShape, device: &Device) -> u64 {
+pub(super) fn optimizer_bytes(model: &ModelShape, device: &Device) -> u64 {
     HOME * model.parameters() * device.dtype.wide_bytes()
 }
 
 /// Bytes of the optimizer state of each stage's parameters, tied embeddings with the first stage; none for a single stage,
 /// which has all of it.
-pub(super) fn stage_home_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> Result<Option<Vec<u64>>> {
+pub(super) fn stage_optimizer_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> Result<Option<Vec<u64>>> {
     if scheme.pp() == 1 {
         return Ok(None);
     }
@@ -40,7 +40,7 @@ pub(super) fn stage_home_bytes(model: &ModelShape, scheme: Scheme, device: &Devi
 /// Bytes of parameters and gradients, by stage: the buffers of the largest stage on every rank; on the last stage also the
 /// gradient of the head between the loss and its backward; and parameters in transfer for which the gradient buffer leaves
 /// no room.
-pub(super) fn held_bytes(
+pub(super) fn resident_bytes(
     model: &ModelShape,
     scheme: Scheme,
     device: &Device,

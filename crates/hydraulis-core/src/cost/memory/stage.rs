@@ -49,7 +49,7 @@ impl CostProfile {
             empty: RankMemory {
                 reserved: count(self.memory.reserved_bytes),
                 home: home[usize::from(stage)],
-                held: count(entry.held_bytes.of(stage.into())),
+                held: count(entry.resident_bytes.of(stage.into())),
                 activations: 0.0,
             },
             per_token: entry.activation_bytes_per_token.of(stage.into()),
@@ -65,11 +65,11 @@ impl CostProfile {
     /// otherwise of the whole state.
     fn home_of_ranks(&self, entry: &SchemeProfile, cluster: Cluster) -> Vec<f64> {
         let (stages, gpus) = (entry.scheme.stages(), f64::from(cluster.gpus()));
-        match &entry.stage_home_bytes {
+        match &entry.stage_optimizer_bytes {
             Some(bytes) if home_scheme(&self.every_scheme(), cluster).is_some() => {
                 bytes.iter().map(|&bytes| count(bytes) * count(stages) / gpus).collect()
             }
-            _ => vec![count(self.memory.home_bytes) / gpus; stages],
+            _ => vec![count(self.memory.optimizer_bytes) / gpus; stages],
         }
     }
 

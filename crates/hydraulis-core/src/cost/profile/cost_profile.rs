@@ -10,7 +10,7 @@ use crate::spec::{ContextKind, Dtype, ModelShape, Scheme, Strategy};
 use crate::units::{Millis, Tokens};
 
 /// The value of a profile's `format` field.
-pub(crate) const FORMAT: &str = "hydraulis.cost-profile/1";
+pub(crate) const FORMAT: &str = "hydraulis.cost-profile/2";
 
 /// Time and memory of one model under each scheme of one kind of cluster.
 ///
@@ -67,8 +67,8 @@ pub struct Memory {
     /// Margin, context and buffers of a rank.
     pub reserved_bytes: u64,
     /// Master parameters and optimizer state of the whole model; every rank holds an equal share, unless a run's only
-    /// scheme has `stage_home_bytes`.
-    pub home_bytes: u64,
+    /// scheme has `stage_optimizer_bytes`.
+    pub optimizer_bytes: u64,
     /// A micro-batch's limit is a multiple of this many tokens.
     pub token_multiple: u64,
 }
@@ -92,11 +92,11 @@ pub struct SchemeProfile {
     pub forward_share: f64,
     /// Bytes of a stage's parameters and gradients, and all other memory of the stage's ranks that does not depend on
     /// tokens.
-    pub held_bytes: PerStage<u64>,
+    pub resident_bytes: PerStage<u64>,
     /// Bytes of the optimizer state of each stage's parameters, which the stage's ranks own if the scheme is a run's only
     /// one; if absent, the state is assumed even.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stage_home_bytes: Option<Vec<u64>>,
+    pub stage_optimizer_bytes: Option<Vec<u64>>,
     /// Bytes of a stage's activations per token of a micro-batch: a rank's peak, divided by all tokens of the micro-batch,
     /// including those of its other context ranks.
     pub activation_bytes_per_token: PerStage<f64>,
@@ -215,7 +215,7 @@ impl CostProfile {
             model: None,
             dtype: None,
             attention: None,
-            memory: Memory { reserved_bytes: 0, home_bytes: 0, token_multiple: 1 },
+            memory: Memory { reserved_bytes: 0, optimizer_bytes: 0, token_multiple: 1 },
             schemes: Vec::new(),
             excluded: Vec::new(),
             strategies: Vec::new(),
@@ -323,9 +323,9 @@ mod tests {
             ("/schemes/2/activation_bytes_per_token", "0"),
             ("/schemes/0/activation_bytes_per_token", "[1, 1, 0, 1]"),
             ("/schemes/0/activation_bytes_per_token", "[1, 1, 1]"),
-            ("/schemes/0/held_bytes", "[1, 1, 1, 1, 1]"),
-            ("/schemes/2/held_bytes", "[]"),
-            ("/schemes/2/stage_home_bytes", "[]"),
+            ("/schemes/0/resident_bytes", "[1, 1, 1, 1, 1]"),
+            ("/schemes/2/resident_bytes", "[]"),
+            ("/schemes/2/stage_optimizer_bytes", "[]"),
             ("/schemes/2/stage_multipliers", "[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]"),
             ("/schemes/0/stage_multipliers", "[1.0, 1.0, 1.0, 1e300]"),
             ("/schemes/0/stage_multipliers", "[1.0, 1.0, 1.0, 1e-300]"),
@@ -369,14 +369,17 @@ mod tests {
         let missing = mended(|document| drop(document["schemes"][1].as_object_mut().unwrap().remove("fixed_ms")));
         let unknown = mended(|document| document["memory"]["margin"] = 3.into());
         let mistyped = mended(|document| document["schemes"][1]["fixed_ms"] = "fast".into());
-        let negative = mended(|document| document["schemes"][1]["held_bytes"] = (-1).into());
+        let negative = mended(|document| document["schemes"][1]["resident_bytes"] = (-1).into());
         let other_kind = mended(|document| document["schemes"][0]["scheme"] = "<tp2,some>".into());
         for (result, part) in [
             (missing, "fixed_ms"),
             (unknown, "margin"),
             (mistyped, "schemes[1].fixed_ms"),
-            (negative, "schemes[1].held_bytes"),
-            (mended(|document| document["schemes"][0]["held_bytes"] = "much".into()), "a list of one for each stage"),
+            (negative, "schemes[1].resident_bytes"),
+            (
+                mended(|document| document["schemes"][0]["resident_bytes"] = "much".into()),
+                "a list of one for each stage",
+            ),
             (other_kind, "schemes[0].scheme"),
         ] {
             let error = result.unwrap_err();

@@ -104,7 +104,7 @@ fn context_ranks_share_the_tokens_and_exchange_heads() {
         let share = ratio([alone.linear_ms_per_token, entry.linear_ms_per_token]) / ranks;
         assert!((0.5..1.0).contains(&share), "{}: {share}", entry.scheme);
         assert!((entry.fixed_ms - alone.fixed_ms).abs() < 1e-12);
-        assert_eq!((&entry.held_bytes, entry.context), (&alone.held_bytes, Some(ContextKind::Ulysses)));
+        assert_eq!((&entry.resident_bytes, entry.context), (&alone.resident_bytes, Some(ContextKind::Ulysses)));
     }
     assert!(wide.linear_ms_per_token * 4.0 > two.linear_ms_per_token);
 }
@@ -151,14 +151,14 @@ fn each_stage_has_its_own_memory() {
     let of = |text: &str| profile.scheme(text.parse().unwrap()).unwrap().clone();
     let (single, pipeline) = (of("<tp8>"), of("<tp8,pp2>"));
     let head = llama_32b().vocabulary_parameters() * 4 / 8;
-    assert_eq!(pipeline.held_bytes.of(1) - pipeline.held_bytes.of(0), head);
+    assert_eq!(pipeline.resident_bytes.of(1) - pipeline.resident_bytes.of(0), head);
     let activations = |entry: &SchemeProfile, stage| entry.activation_bytes_per_token.of(stage);
     // The first stage has two micro-batches of half the layers in flight, and its sent output of each; the last stage has
     // one of them, and the tensors of the last norm and the loss.
     let layers = activations(&pipeline, 0) - 2.0 * 6_656.0 * 2.0 / 8.0;
     let last = activations(&single, 0) - layers;
     assert!(last > 0.0 && (activations(&pipeline, 1) - layers / 2.0 - last).abs() < 1e-6 * last);
-    assert!(!single.held_bytes.is_known() && pipeline.held_bytes.is_known());
+    assert!(!single.resident_bytes.is_known() && pipeline.resident_bytes.is_known());
 }
 
 #[test]
@@ -183,11 +183,11 @@ fn the_homes_of_all_stages_are_that_of_the_model() {
         let (device, efficiency) = (device("H100").unwrap(), Efficiency::shipped().unwrap());
         let kinds = [CheckpointingKind::None];
         let profile = CostProfile::analytic(&model, cluster(), &device, &kinds, &efficiency).unwrap();
-        for SchemeProfile { scheme, stage_home_bytes, .. } in &profile.schemes {
-            let homes = stage_home_bytes.as_deref();
+        for SchemeProfile { scheme, stage_optimizer_bytes, .. } in &profile.schemes {
+            let homes = stage_optimizer_bytes.as_deref();
             assert_eq!(homes.map(<[u64]>::len), (scheme.pp() > 1).then_some(scheme.stages()));
             let sum = homes.map(|homes| homes.iter().sum::<u64>());
-            assert!(sum.is_none_or(|sum| sum == profile.memory.home_bytes), "{scheme}: {sum:?}");
+            assert!(sum.is_none_or(|sum| sum == profile.memory.optimizer_bytes), "{scheme}: {sum:?}");
         }
     }
 }

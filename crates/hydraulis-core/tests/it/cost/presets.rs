@@ -123,8 +123,8 @@ fn one_gpu_packs_without_a_choice() {
     let mut profile = preset("llama-7b-a800").unwrap();
     let mut single = profile.schemes[0].clone();
     single.scheme = "<1>".parse().unwrap();
-    (single.held_bytes, single.stage_multipliers) = (PerStage::Fullest(0), None);
-    (profile.memory.home_bytes, profile.memory.reserved_bytes) = (0, 0);
+    (single.resident_bytes, single.stage_multipliers) = (PerStage::Fullest(0), None);
+    (profile.memory.optimizer_bytes, profile.memory.reserved_bytes) = (0, 0);
     profile.schemes = vec![single];
     let planner = planner(profile, 1, &["1x<1>"]);
     let cap = planner.longest_admitted();
@@ -142,8 +142,8 @@ fn the_quickest_packing_is_refused_for_one_token_too_many() {
     profile.schemes.retain(|entry| entry.scheme.to_string() == "<pp2>");
     let only = &mut profile.schemes[0];
     (only.quadratic_ms_per_token2, only.linear_ms_per_token, only.fixed_ms) = (1.0, 0.0, 30.0);
-    (only.held_bytes, only.activation_bytes_per_token) = (PerStage::Fullest(0), PerStage::Fullest(1.0));
-    (profile.memory.home_bytes, profile.memory.reserved_bytes, profile.memory.token_multiple) = (0, 0, 1);
+    (only.resident_bytes, only.activation_bytes_per_token) = (PerStage::Fullest(0), PerStage::Fullest(1.0));
+    (profile.memory.optimizer_bytes, profile.memory.reserved_bytes, profile.memory.token_multiple) = (0, 0, 1);
     profile.hardware.memory_bytes = 10;
     let planner = planner(profile, 2, &["1x<pp2>"]);
     assert_eq!(planner.longest_admitted(), Tokens(10));

@@ -115,13 +115,13 @@ fn a_program_that_uses_more_replicas_than_there_are_is_not_divided_there() {
     let entry = |scheme: &str, costs: [f64; 3], held: u64| {
         serde_json::json!({
             "scheme": scheme, "quadratic_ms_per_token2": costs[0], "linear_ms_per_token": costs[1], "fixed_ms": costs[2],
-            "forward_share": 0.1, "held_bytes": held, "activation_bytes_per_token": 1_000.0,
+            "forward_share": 0.1, "resident_bytes": held, "activation_bytes_per_token": 1_000.0,
         })
     };
     let profile = serde_json::json!({
-        "format": "hydraulis.cost-profile/1", "name": "found by chance", "source": "a random case",
+        "format": "hydraulis.cost-profile/2", "name": "found by chance", "source": "a random case",
         "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": 100_000_000},
-        "memory": {"reserved_bytes": 1_000_000, "home_bytes": 384, "token_multiple": 1},
+        "memory": {"reserved_bytes": 1_000_000, "optimizer_bytes": 384, "token_multiple": 1},
         "schemes": [
             entry("<1>", [7.041_699_616_772_946e-7, 0.021_520_726_821_058_322, 330.048_360_938_924_93], 69_477_936),
             entry("<1,full>", [0.000_034_578_520_943_940_07, 1.237_931_487_755_158_6, 786.129_124_168_537_5], 98_990_936),

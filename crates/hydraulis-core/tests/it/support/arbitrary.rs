@@ -160,7 +160,7 @@ fn profile(schemes: &[SchemeInput], gpus: u32) -> CostProfile {
             "linear_ms_per_token": input.coefficients[1],
             "fixed_ms": input.coefficients[2],
             "forward_share": input.forward_share,
-            "held_bytes": held,
+            "resident_bytes": held,
             "activation_bytes_per_token": activations,
         });
         if cp > 1 {
@@ -174,11 +174,11 @@ fn profile(schemes: &[SchemeInput], gpus: u32) -> CostProfile {
         }
     }
     let document = json!({
-        "format": "hydraulis.cost-profile/1",
+        "format": "hydraulis.cost-profile/2",
         "name": "random",
         "source": "generated",
         "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": MEMORY},
-        "memory": {"reserved_bytes": 1_000_000, "home_bytes": 64 * gpus, "token_multiple": 1},
+        "memory": {"reserved_bytes": 1_000_000, "optimizer_bytes": 64 * gpus, "token_multiple": 1},
         "schemes": entries,
     });
     CostProfile::from_json(&document.to_string()).unwrap()
