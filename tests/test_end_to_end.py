@@ -188,7 +188,7 @@ def test_a_check_says_that_nothing_is_left_to_train(folder: Path, capsys: pytest
     shorter = resume(f"train.steps={STEPS - 1}")
     assert shorter == f"{STEPS} steps are done and {STEPS - 1} wanted: there is nothing left to train"
     longer = (f"train.steps={STEPS + 1}", "train.epochs=1000")
-    assert resume(*longer) == f"goes on after step {STEPS} of {folder / 'run'}"
+    assert resume(*longer) == f"resumes after step {STEPS} of {folder / 'run'}"
 
 
 def test_training_began_with_the_models_parameters_and_left_the_frozen_ones(folder: Path) -> None:

@@ -14,10 +14,10 @@ FUNCTION_FAIL = 100
 INLINE_TESTS = re.compile(r"^#\[cfg\(test\)\]\nmod tests \{.*", re.MULTILINE | re.DOTALL)
 # rustfmt puts the closing brace under the first letter of the signature's line.
 RUST_FUNCTION = re.compile(
-    r"^( *)(?:pub(?:\([^)]*\))? )?(?:const )?fn (\w+)[^\n]*\n(?:.*?\n)??\1\}$", re.M | re.S
+    r"^( *)(?:pub(?:\([^)]*\))? )?(?:const )?fn (\w+)[^\n]*(?<!;)\n(?:.*?\n)??\1\}$", re.M | re.S
 )
-# However it is declared, and wherever it ends.
-ANY_RUST_FUNCTION = re.compile(r"^(?! *//).*?\bfn \w", re.M)
+# However it is declared, and wherever it ends; a trait's method without a body has no lines of its own.
+ANY_RUST_FUNCTION = re.compile(r"^(?! *//)(?!.*;$).*?\bfn \w", re.M)
 
 
 def python_files() -> list[Path]:

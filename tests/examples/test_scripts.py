@@ -136,7 +136,7 @@ def test_two_nodes_train_one_run_and_go_on_with_it(tmp_path: Path) -> None:
         made_up_profile({"<1>": 64, "<tp2>": 96}).to_json(), encoding="utf-8"
     )
     first = on_two_nodes(tmp_path)
-    assert "beginning anew" in "".join(first)
+    assert "starting a new run" in "".join(first)
     assert "" in first  # rank 0 alone speaks, whichever node that is on
     assert "resuming after step 2 of" in "".join(on_two_nodes(tmp_path, "--set", "train.steps=3"))
     steps = [

@@ -59,5 +59,9 @@ def evaluate(strategies: Sequence[str], frozen: Sequence[str]) -> Evaluated:
     )
     everything = Batch(corpus, np.arange(len(corpus)))
     plans = [planner.plan(corpus.lengths, corpus.target_counts) for planner in planners]
-    trained = [train_step(worker, plan, everything.read).loss for plan in plans]
+    trained = []
+    for plan in plans:
+        # The loss of a step is that before its update: each begins with the same parameters.
+        worker.optimizer_shard.master.copy_(before)
+        trained.append(train_step(worker, plan, everything.read).loss)
     return Evaluated(losses, trained, untouched, due)

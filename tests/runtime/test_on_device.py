@@ -251,4 +251,4 @@ def test_a_run_learns_and_goes_on_from_its_checkpoint_as_if_it_had_not_ended(
     assert [line["loss"] for line in parted] == [line["loss"] for line in straight]
     assert straight[-1]["loss"] < straight[0]["loss"] - 0.3
     assert all(line["memory_bytes"] > 0 for line in straight)
-    assert "attention by" in capsys.readouterr().out
+    assert "attention kernel" in capsys.readouterr().out

@@ -417,7 +417,7 @@ def test_random_and_searched_strategies_equal_one_process_in_float64_with_loss_m
 
 @pytest.mark.parametrize(("kinds", "kind"), CHECKPOINTED)
 def test_checkpointed_strategies_equal_one_process_in_float64(
-    kinds: Sequence[CheckpointingKind], kind: ContextKind
+    kinds: tuple[CheckpointingKind, ...], kind: ContextKind
 ) -> None:
     config = model_config(tie_word_embeddings=True, qk_norm=True)
     # Each list of kinds has its share of the strategies: the test below runs every list under the same ones.

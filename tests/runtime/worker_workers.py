@@ -187,13 +187,16 @@ def _step(
     sent = Sent(worker, node)
     # Rooms take turns.
     staging = sorted(room.data_ptr() for room in worker.redistribution.staging)
+    positions = [plan.position(rank) for rank in range(world_size)]
+    gathers_frozen = worker.redistribution._frozen_positions != positions
     with sent.counted():
         result = train_step(worker, plan, batch.__getitem__)
     assert sorted(room.data_ptr() for room in worker.redistribution.staging) == staging, (
         "a strategy allocates"
     )
     assert evaluated is None or abs(evaluated / result.loss - 1) < 1e-12
-    wire = torch.tensor([sent.inside_bytes, sent.crossing_bytes, *least_bytes(worker, plan, node)])
+    least = least_bytes(worker, plan, node, with_frozen=gathers_frozen)
+    wire = torch.tensor([sent.inside_bytes, sent.crossing_bytes, *least])
     dist.all_reduce(wire)
     inside, crossing, least_inside, least_crossing = wire.tolist()
     # Two counts by slices, this one and the plan's.

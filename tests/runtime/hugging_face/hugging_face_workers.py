@@ -33,4 +33,4 @@ def to_checkpoints(models: Sequence[Path]) -> None:
             torch.float32,
         )
         run = CheckpointFolder.of_run(folder / "run")
-        CheckpointSaver(run, CheckpointConfig(), [home], description).close(1)
+        CheckpointSaver(run, CheckpointConfig(), home, description).close(1)

@@ -67,11 +67,17 @@ class LeastBytes(NamedTuple):
     crossing: int
 
 
-def least_bytes(worker: Worker, plan: Plan, ranks_per_node: int) -> LeastBytes:
+def least_bytes(worker: Worker, plan: Plan, ranks_per_node: int, *, with_frozen: bool) -> LeastBytes:
     """Count what this rank cannot do without under a plan, by slices and not by the core's transfers.
 
     Of an element whose home is on another node, the rank of this node that stands where the home stands on
     its own takes part in sending it to and fro, once for the whole node; the others trade with that one.
+
+    Args:
+        worker: This rank's worker.
+        plan: Plan of the step.
+        ranks_per_node: Ranks of a node.
+        with_frozen: Whether the step gathers frozen parameters, which have no gradients.
     """
     own = dist.get_rank()
     node = range(own // ranks_per_node * ranks_per_node, (own // ranks_per_node + 1) * ranks_per_node)
@@ -81,16 +87,19 @@ def least_bytes(worker: Worker, plan: Plan, ranks_per_node: int) -> LeastBytes:
         parameter: np.any([of_rank[parameter] for of_rank in held.values()], axis=0)
         for parameter in held[own]
     }
+    parameter_bytes = worker.local_shard.parameter.element_size()
+    both_ways = parameter_bytes + worker.local_shard.gradient.element_size()
+    frozen_bytes = parameter_bytes if with_frozen else 0
     inside = crossing = 0
     for rank in range(dist.get_world_size()):
         partner = node[rank % ranks_per_node]
         for home in worker.optimizer_shard.layout.slices(table, rank):
+            element_bytes = both_ways if table.parameters[home.parameter].trained else frozen_bytes
             if partner != own:
-                inside += int(held[own][home.parameter][home.start : home.end].sum())
+                inside += element_bytes * int(held[own][home.parameter][home.start : home.end].sum())
             elif rank != own:
-                crossing += int(by_node[home.parameter][home.start : home.end].sum())
-    both_ways = worker.local_shard.parameter.element_size() + worker.local_shard.gradient.element_size()
-    return LeastBytes(inside * both_ways, crossing * both_ways)
+                crossing += element_bytes * int(by_node[home.parameter][home.start : home.end].sum())
+    return LeastBytes(inside, crossing)
 
 
 def _held(worker: Worker, position: Position | None) -> dict[int, NDArray[np.bool_]]:
