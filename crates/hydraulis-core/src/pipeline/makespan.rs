@@ -32,9 +32,9 @@ pub fn makespan(
     Millis(buffers.clock.iter().copied().fold(0.0, f64::max))
 }
 
-/// When the last backward of each stage ends, where the first forward of stage `j` ends no earlier than `first_ends[j]`.
+/// End of the last backward of each stage, with the first forward of stage `j` ending no earlier than `first_ends[j]`.
 ///
-/// That is what a stage does which begins before all of its parameters are there. No micro-batch ends at 0.
+/// A stage that begins before all of its parameters have arrived behaves like this. No micro-batch ends at 0.
 pub fn delayed_ends(
     times: &[Millis],
     stage_multipliers: &[f64],

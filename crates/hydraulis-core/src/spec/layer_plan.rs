@@ -1,4 +1,4 @@
-//! What the layers of one replica do about memory.
+//! The memory plan of one replica's layers.
 
 use crate::spec::CheckpointingKind;
 

@@ -1,17 +1,17 @@
-//! How fast the links of a cluster are.
+//! The rates of a cluster's links.
 
 use std::str::FromStr;
 
 use crate::error::{Error, LinkError, Result};
 
-/// Rates of links, each way, and what a message takes.
+/// Rates of links, each way, and the latency of a message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkRates {
-    /// What all links of a node together send, and at the same time receive: 1e9 bytes a second.
+    /// Rate at which all links of a node together send, and at the same time receive: 1e9 bytes a second.
     pub gigabytes_per_s: f64,
-    /// What a GPU sends to others of its node, and at the same time receives: 1e9 bytes a second.
+    /// Rate at which a GPU sends to others of its node, and at the same time receives: 1e9 bytes a second.
     pub gpu_gigabytes_per_s: f64,
-    /// What each message takes beside its bytes, in microseconds.
+    /// Time of each message in addition to its bytes, in microseconds.
     pub message_us: f64,
 }
 
@@ -22,9 +22,9 @@ impl LinkRates {
     pub const MOST: f64 = 1e9;
     /// A quarter of an hour: many such messages still take a finite time.
     pub const LONGEST_MESSAGE_US: f64 = 1e9;
-    /// Of a GPU inside its node, where nothing is said: `NVLink` of an A800, 400 GB/s both ways.
+    /// Default rate of a GPU inside its node: `NVLink` of an A800, 400 GB/s both ways.
     pub const USUAL_GPU: f64 = 200.0;
-    /// What a message takes, where nothing is said.
+    /// Default time of a message, in microseconds.
     pub const USUAL_MESSAGE_US: f64 = 10.0;
 
     /// The same rates, if they are within the limits; refused with `link_rate` or `message_time`.

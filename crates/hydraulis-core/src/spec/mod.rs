@@ -1,4 +1,4 @@
-//! What there is to plan with, validated where it is made.
+//! The inputs of planning, validated on construction.
 
 mod axis;
 mod checkpointing_kind;

@@ -39,7 +39,7 @@ impl Scheme {
         self.degrees
     }
 
-    /// What its layers do about memory.
+    /// The memory plan of its layers.
     pub fn layer_plan(self) -> LayerPlan {
         self.layers
     }
@@ -50,7 +50,7 @@ impl Scheme {
         Scheme { layers: LayerPlan::uniform(checkpointing), ..self }
     }
 
-    /// What each of its layers computes again for the backward pass.
+    /// The kind of checkpointing of its layers.
     pub fn checkpointing(self) -> CheckpointingKind {
         self.layers.kind()
     }
