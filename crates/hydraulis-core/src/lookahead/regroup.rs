@@ -27,7 +27,7 @@ pub(super) fn regroup(
     if window.max_delay == 0 {
         return Ok(None);
     }
-    let mut regrouping = Regrouping::new(planner, window, groups, watch)?;
+    let mut regrouping = Regrouping::new(planner, window, groups, watch);
     let of = planner.budget().exchanges.saturating_mul(groups.len());
     for from in 0..groups.len() {
         tell(Progress::Exchanged { exchanges: 0, of })?;
@@ -62,9 +62,9 @@ struct Idea {
 }
 
 impl<'a> Regrouping<'a> {
-    fn new(planner: &'a Planner, window: &'a Window<'a>, groups: &[Group], watch: Watch<'a>) -> Result<Regrouping<'a>> {
-        let bounds = groups.iter().map(|group| quick_bound(planner, &group.plan.batch)).collect::<Result<_>>()?;
-        Ok(Regrouping { planner, window, watch, groups: groups.to_vec(), bounds, ideas: BTreeMap::new() })
+    fn new(planner: &'a Planner, window: &'a Window<'a>, groups: &[Group], watch: Watch<'a>) -> Regrouping<'a> {
+        let bounds = groups.iter().map(|group| quick_bound(planner, &group.plan.batch)).collect();
+        Regrouping { planner, window, watch, groups: groups.to_vec(), bounds, ideas: BTreeMap::new() }
     }
 
     /// The other batches that a sequence of this one may be exchanged with.
@@ -91,7 +91,7 @@ impl<'a> Regrouping<'a> {
             return Ok(false);
         }
         for (place, group) in [(from, left), (to, right)] {
-            self.bounds[place] = quick_bound(self.planner, &group.plan.batch)?;
+            self.bounds[place] = quick_bound(self.planner, &group.plan.batch);
             self.groups[place] = group;
         }
         for changed in [from, to] {
@@ -151,7 +151,7 @@ impl<'a> Regrouping<'a> {
                 Err(Error::NoTargets) => return Ok(None),
                 batch => batch?,
             };
-            gain = gain - quick_bound(self.planner, &batch)?;
+            gain = gain - quick_bound(self.planner, &batch);
         }
         Ok(Some(gain).filter(|&gain| gain > before * self.planner.budget().exchange.gain))
     }
@@ -183,6 +183,6 @@ fn in_order(mut members: Vec<Member>) -> Vec<Member> {
 }
 
 /// A bound of the batch under any strategy there is to choose from, which was planned under one.
-fn quick_bound(planner: &Planner, batch: &Batch) -> Result<Millis> {
-    Ok(planner.quick_bound(batch)?.unwrap_or(Millis::INFINITY))
+fn quick_bound(planner: &Planner, batch: &Batch) -> Millis {
+    planner.quick_bound(batch).unwrap_or(Millis::INFINITY)
 }

@@ -248,18 +248,18 @@ impl Planner {
 
     /// The greatest bound, without branching, over every strategy of the planner; none if a sequence is admitted by none
     /// of them.
-    pub(crate) fn quick_bound(&self, batch: &Batch) -> Result<Option<Millis>> {
+    pub(crate) fn quick_bound(&self, batch: &Batch) -> Option<Millis> {
         let bounder = self.bounder(batch);
         match &self.choice {
             Choice::List(list) => {
                 let limit = ProofLimit { until: Millis::INFINITY, dual_solves: 1 };
                 let bounds = list.iter().filter_map(|strategy| self.bound(&bounder, strategy, limit));
-                Ok(bounds.map(|bound| bound.ms).min())
+                bounds.map(|bound| bound.ms).min()
             }
             Choice::Any { pool, .. } => {
                 let schemes: Vec<&SchemeCapacity> = pool.iter().map(|&class| self.capacities.class(class)).collect();
                 let branches = bounder.of_any(&schemes, self.cost().cluster().gpus());
-                Ok(branches.map(|branches| branches.least()))
+                branches.map(|branches| branches.least())
             }
         }
     }
