@@ -20,7 +20,7 @@ impl Tokens {
         count(self.0)
     }
 
-    /// How many micro-batches of `cap` tokens these tokens fill at least.
+    /// Least number of micro-batches of `cap` tokens that can take these tokens.
     pub fn div_ceil(self, cap: Tokens) -> usize {
         usize::try_from(self.0.div_ceil(cap.0)).unwrap_or(usize::MAX)
     }
@@ -58,18 +58,18 @@ impl Sum for Tokens {
     }
 }
 
-/// A time in milliseconds; ordered totally, so that minima never depend on how NaN compares.
+/// A time in milliseconds. The order is total, so that minima never depend on comparisons with NaN.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Millis(pub f64);
 
 impl Millis {
-    /// No time at all.
+    /// Zero milliseconds.
     pub const ZERO: Millis = Millis(0.0);
-    /// Later than any plan.
+    /// A time after the end of any plan.
     pub const INFINITY: Millis = Millis(f64::INFINITY);
 
-    /// Whether two times agree but for the rounding of sums taken in another order.
+    /// Whether two times agree up to the rounding of sums taken in another order.
     pub fn is_close(self, other: Millis) -> bool {
         (self.0 - other.0).abs() <= 1e-9 * self.0.abs().max(other.0.abs()).max(1.0)
     }

@@ -1,9 +1,9 @@
-//! Long work that can be ended from outside.
+//! Cancellation of long work by the caller.
 
 use crate::error::Result;
 
-/// Called between pieces of long work, each a small part of it: the error that it gives ends the work.
+/// The caller's cancellation function. Long work calls it between small pieces; an error from it ends the work.
 pub type Watch<'a> = &'a dyn Fn() -> Result<()>;
 
-/// Lets the work go on to its end.
+/// The cancellation function that never ends the work.
 pub(crate) const UNWATCHED: Watch<'static> = &|| Ok(());

@@ -1,4 +1,4 @@
-//! How often each length occurs in a data set, and batches drawn from it.
+//! The frequency of each length in a data set, and batches drawn from it.
 
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -8,18 +8,18 @@ use crate::batch::sequences::checked_length;
 use crate::error::{Error, Result};
 use crate::units::Tokens;
 
-/// Sequences of a data set by their length.
+/// The number of sequences of each length in a data set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LengthHistogram {
-    /// Ascending and distinct, each with how many sequences have at most this length.
+    /// Distinct lengths in ascending order, each with the number of sequences of at most this length.
     up_to: Vec<(Tokens, u64)>,
 }
 
 impl LengthHistogram {
-    /// A histogram of `lengths`, each occurring as often as `counts` says, or once where that is left out.
+    /// A histogram of `lengths`. Each length occurs as often as its entry of `counts` says, or once without `counts`.
     ///
-    /// A length may be given several times. Refused: no sequence at all, a length out of range, counts that do not
-    /// go with the lengths, or that are negative or do not fit 63 bits together.
+    /// A length may be given several times. The constructor refuses an input without sequences, a length outside its range,
+    /// counts and lengths that differ in number, a negative count, and counts whose sum exceeds 63 bits.
     pub fn new(lengths: &[i64], counts: Option<&[i64]>) -> Result<LengthHistogram> {
         if let Some(counts) = counts.filter(|counts| counts.len() != lengths.len()) {
             return Err(Error::CountsMismatch { counts: counts.len(), lengths: lengths.len() });
@@ -43,7 +43,7 @@ impl LengthHistogram {
         if up_to.is_empty() { Err(Error::BatchEmpty) } else { Ok(LengthHistogram { up_to }) }
     }
 
-    /// Each length that occurs, ascending, with its number of sequences.
+    /// The lengths that occur, in ascending order, each with its number of sequences.
     pub fn entries(&self) -> impl Iterator<Item = (Tokens, u64)> + '_ {
         let before = std::iter::once(0).chain(self.up_to.iter().map(|&(_, total)| total));
         self.up_to.iter().zip(before).map(|(&(length, total), before)| (length, total - before))
@@ -59,9 +59,10 @@ impl LengthHistogram {
         self.up_to.last().map(|&(length, _)| length).unwrap_or_default()
     }
 
-    /// `count` batches: sequences are drawn, with replacement, until a batch has `tokens`; the last is kept whole.
+    /// Draws `count` batches. Each batch draws sequences with replacement until it has `tokens` tokens; its last sequence
+    /// stays whole.
     ///
-    /// The generator is fixed by its definition (PCG, O'Neill 2014), so a seed gives the same batches everywhere.
+    /// The generator is PCG (O'Neill 2014), whose definition is fixed, so a seed gives the same batches on every machine.
     pub fn sample(&self, tokens: Tokens, count: usize, seed: u64) -> Result<Vec<Batch>> {
         if tokens.0 == 0 || count == 0 {
             return Err(Error::NoBatches);
@@ -82,7 +83,7 @@ impl LengthHistogram {
     }
 }
 
-/// A whole number below `limit`: the high word of a product, whose bias is at most `limit / 2^64` (Lemire 2019).
+/// A random whole number below `limit`: the high word of a product. Its bias is at most `limit / 2^64` (Lemire 2019).
 fn below(limit: u64, random: &mut Pcg64Mcg) -> u64 {
     let product = u128::from(random.next_u64()) * u128::from(limit);
     u64::try_from(product >> 64).unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! The lengths of one global batch, and of a whole data set.
+//! The lengths of one global batch and of a whole data set.
 
 mod histogram;
 mod sequences;

@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::units::Tokens;
 
-/// The longest sequence accepted: squares of lengths and sums over a batch stay exact in a float.
+/// Largest length of a sequence. Up to this limit, squares of lengths and sums over a batch are exact in a float.
 pub const LONGEST_SEQUENCE: i64 = 1 << 26;
 
-/// Token counts of one global batch; a sequence's id is its position.
+/// Token counts of one global batch. A sequence's id is its position.
 ///
-/// Beside each length stands the number of its *target* tokens, those that enter the loss: the mean loss of
-/// an iteration is taken over all of them, whatever the strategy.
+/// Each length has a number of *target* tokens, the tokens that enter the loss. The mean loss of an iteration is taken over
+/// all target tokens under every strategy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "BatchFields")]
 pub struct Batch {
@@ -19,7 +19,7 @@ pub struct Batch {
     targets: Vec<u64>,
 }
 
-/// A batch as a document gives it, not yet validated.
+/// The fields of a batch in a document, before validation.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BatchFields {
@@ -35,7 +35,8 @@ impl TryFrom<BatchFields> for Batch {
 }
 
 impl Batch {
-    /// A batch of `lengths`, of which `targets` enter the loss (all tokens, when left out).
+    /// A batch of sequences with these `lengths`, of which `targets` tokens enter the loss. Without `targets`, all tokens
+    /// enter it.
     pub fn new(lengths: &[i64], targets: Option<&[i64]>) -> Result<Batch> {
         if lengths.is_empty() {
             return Err(Error::BatchEmpty);
@@ -52,7 +53,7 @@ impl Batch {
         Ok(Batch { tokens, targets })
     }
 
-    /// A batch for each list of lengths, with the list of targets at the same place; an error names the place.
+    /// A batch for each list of lengths, with the list of targets at the same position. An error names the position.
     pub fn several(lengths: &[Vec<i64>], targets: Option<&[Vec<i64>]>) -> Result<Vec<Batch>> {
         let batch = |(place, lengths): (usize, &Vec<i64>)| {
             let targets = targets.map(|lists| lists.get(place).map(Vec::as_slice).unwrap_or_default());
@@ -61,7 +62,8 @@ impl Batch {
         lengths.iter().enumerate().map(batch).collect()
     }
 
-    /// The batch of sequences of several others: each by the place of its batch, and its id there.
+    /// A batch of sequences from several other batches. Each sequence is given by the position of its batch and its id
+    /// there.
     pub fn gathered(batches: &[Batch], sequences: impl Iterator<Item = (usize, usize)>) -> Result<Batch> {
         let counts = sequences.map(|(batch, id)| (batches[batch].tokens[id], batches[batch].targets[id]));
         let (tokens, targets): (Vec<Tokens>, Vec<u64>) = counts.unzip();
@@ -89,22 +91,22 @@ impl Batch {
         self.tokens.len()
     }
 
-    /// Never true: an empty batch is refused when it is made.
+    /// Always false, because the constructor refuses an empty batch.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
 
-    /// Tokens of the whole batch.
+    /// Number of tokens of the whole batch.
     pub fn total_tokens(&self) -> Tokens {
         self.tokens.iter().copied().sum()
     }
 
-    /// Target tokens of the whole batch: the one denominator of its loss.
+    /// Number of target tokens of the whole batch: the one denominator of its loss.
     pub fn total_targets(&self) -> u64 {
         self.targets.iter().sum()
     }
 
-    /// The id and length of the longest sequence; the first, among equals.
+    /// The id and length of the longest sequence. Among equally long sequences, the first one wins.
     pub fn longest(&self) -> (usize, Tokens) {
         let by_length = |&(id, tokens): &(usize, Tokens)| (tokens, std::cmp::Reverse(id));
         self.tokens.iter().copied().enumerate().max_by_key(by_length).unwrap_or_default()

@@ -105,7 +105,7 @@ pub const PLAN_INVALID: ErrorCode = ErrorCode {
     remedy: "Pass the unchanged text that `Plan.to_json` of the same version wrote.",
 };
 
-/// A plan is used where it does not belong.
+/// A plan does not match its use.
 pub const PLAN_MISMATCH: ErrorCode = ErrorCode {
     name: "plan_mismatch",
     meaning: "A plan does not match its use: it was made for another cluster, other schemes or other sequences, or measured \

@@ -1,4 +1,4 @@
-//! A plan in words: which strategy and why, what each replica does, what stands in the way of a shorter one.
+//! A plan in words: the strategy and its reasons, the work of each replica, and the obstacles to a shorter plan.
 
 use std::fmt::Write;
 
@@ -10,20 +10,21 @@ use crate::search::TIE;
 use crate::spec::MemoryRule;
 use crate::units::{Millis, Tokens};
 
-/// The error of a profile that does not say its own.
+/// Assumed error of a profile that does not state its own.
 const USUAL_ERROR: f64 = 0.03;
 
-/// The least gap that is told as one, in percent with two decimals.
+/// Smallest gap that the text reports as a gap. The text writes gaps in percent with two decimals.
 const LEAST_TOLD: f64 = 5e-5;
 
-/// How many strategies an account names; a list made of a profile's schemes may have hundreds.
+/// Largest number of strategies in an explanation. A list made from a profile's schemes may have hundreds.
 const MOST_LISTED: usize = 12;
 
-/// How much longer the plan for a profile is than that for the truth, by the error of the profile's coefficients (six draws
-/// each on lognormal batches; in between and beyond by proportion).
+/// Pairs of the error of a profile's coefficients and the share by which the plan for that profile is longer than the plan
+/// for the true coefficients. Each pair comes from six draws on lognormal batches. Other errors are interpolated or
+/// extrapolated linearly.
 const COST_OF_ERROR: [(f64, f64); 4] = [(0.0, 0.0), (0.03, 0.016), (0.05, 0.0265), (0.1, 0.035)];
 
-/// A readable account of `plan`, in plain text of at most 110 columns, but for a name that is longer by itself.
+/// A readable explanation of `plan` in plain text of at most 110 columns. A longer name stays whole.
 pub fn explain(plan: &Plan) -> String {
     let sections = [headline(plan), why_this_strategy(plan), replicas(plan), what_bounds_it(plan)];
     wrapped(&sections.join("\n\n")) + "\n"
@@ -91,7 +92,8 @@ fn why_this_strategy(plan: &Plan) -> String {
     lines.join("\n")
 }
 
-/// What one that is not the shortest was chosen for: those within a tie of the shortest are as good.
+/// The reason for choosing a strategy that is not the shortest. Strategies within a tie of the shortest count as equally
+/// good.
 fn why_not_the_least(plan: &Plan) -> String {
     let planned = plan.considered.iter().filter_map(|entry| match entry.outcome {
         Outcome::Planned(ms) => Some(ms),
@@ -106,7 +108,8 @@ fn why_not_the_least(plan: &Plan) -> String {
     format!(": within {:.1} % of the shortest, and {less}", 100.0 * TIE)
 }
 
-/// All of `considered` if they are few, else the most telling: planned before not tried before too narrow, the best first.
+/// All of `considered` if they are at most `MOST_LISTED`, otherwise the most informative ones. Planned strategies come
+/// before strategies that were not tried, and those before too narrow ones; in each class the best comes first.
 fn most_telling(considered: &[Considered]) -> Vec<&Considered> {
     let mut entries: Vec<&Considered> = considered.iter().collect();
     if entries.len() > MOST_LISTED {
@@ -119,7 +122,7 @@ fn most_telling(considered: &[Considered]) -> Vec<&Considered> {
     entries
 }
 
-/// Less is better.
+/// Sort key of an outcome. A smaller key is better.
 fn merit(outcome: &Outcome) -> (u8, f64) {
     match outcome {
         Outcome::Planned(ms) => (0, ms.0),
@@ -176,7 +179,7 @@ fn row(index: usize, replica: &ReplicaPlan, plan: &Plan) -> [String; 10] {
     ]
 }
 
-/// The scheme, and the kind of its context parallelism.
+/// The scheme and the kind of its context parallelism.
 fn scheme(replica: &ReplicaPlan) -> String {
     replica.context.map_or_else(|| replica.scheme.to_string(), |kind| format!("{} {kind}", replica.scheme))
 }
@@ -206,13 +209,13 @@ fn what_bounds_it(plan: &Plan) -> String {
     )
 }
 
-/// What the profile's own error makes of the gap, and where the plan goes beyond what was measured.
+/// A comparison of the gap with the profile's own error, and the plan's extrapolation beyond the measurements.
 fn what_to_trust(plan: &Plan) -> String {
     let trusts = || plan.replicas.iter().filter_map(|replica| replica.trust);
     let stated = trusts().map(|trust| trust.error).max_by(f64::total_cmp);
     let error = stated.unwrap_or(USUAL_ERROR);
     let mut text = String::new();
-    // Of a gap that is told as none nothing is left to gain.
+    // A gap that the text does not report as a gap leaves nothing to gain.
     if plan.gap() > LEAST_TOLD && plan.gap() < cost_of(error) {
         let whose = if stated.is_some() { "that are off by the profile's own" } else { "that are, as is usual," };
         let off = if stated.is_some() { "" } else { " off" };
@@ -228,14 +231,14 @@ fn what_to_trust(plan: &Plan) -> String {
     text
 }
 
-/// What a profile's error costs a plan.
+/// The share by which a profile's error makes a plan longer.
 fn cost_of(error: f64) -> f64 {
     let segment = COST_OF_ERROR.windows(2).find(|pair| error <= pair[1].0).unwrap_or(&COST_OF_ERROR[2..]);
     let [(from, low), (to, high)] = [segment[0], segment[1]];
     low + (high - low) * (error - from) / (to - from)
 }
 
-/// Consecutive ones from the first to the last.
+/// The ranks as text. Consecutive ranks are written as a range from the first to the last.
 fn ranks(ranks: &[u32]) -> String {
     let runs = ranks.chunk_by(|one, next| one.checked_add(1) == Some(*next));
     let written = runs.map(|run| match run {
@@ -245,13 +248,13 @@ fn ranks(ranks: &[u32]) -> String {
     written.collect::<Vec<_>>().join(",")
 }
 
-/// A share in percent, to be written with one decimal; sums round, and none is to be written as `-0.0`.
+/// A share in percent, for output with one decimal. Sums have rounding errors, and no share may be written as `-0.0`.
 fn percent(share: f64) -> f64 {
     let percent = 100.0 * share;
     if percent.abs() < 0.05 { 0.0 } else { percent }
 }
 
-/// A number with its thousands set apart.
+/// A number with separated thousands.
 fn grouped(number: u64) -> String {
     Grouped(number).to_string()
 }

@@ -1,14 +1,14 @@
-//! Plain text whose lines are not too long.
+//! Plain text with a limited line length.
 
 use std::iter;
 
-/// Columns of a line.
+/// Largest number of columns of a line.
 const COLUMNS: usize = 110;
-/// Columns that what goes on below is set in by.
+/// Columns by which continuation lines are indented.
 const INDENT: usize = 4;
 
-/// The text with its longer lines broken at spaces, and behind the `+` between the replicas of a strategy; what cannot be broken
-/// stays whole. What goes on below is set in.
+/// The text with its longer lines broken at spaces and after the `+` between the replicas of a strategy. Text without such a
+/// place stays whole. Continuation lines are indented.
 pub(super) fn wrapped(text: &str) -> String {
     text.lines().map(wrapped_line).collect::<Vec<_>>().join("\n")
 }
@@ -26,7 +26,8 @@ fn wrapped_line(line: &str) -> String {
     lines.join("\n")
 }
 
-/// Where a text of more than so many columns is broken: at the last place within them, or at the first there is.
+/// The byte index at which a text of more than `columns` columns is broken: the last place within `columns`, or the first
+/// place beyond.
 fn break_of(text: &str, columns: usize) -> Option<usize> {
     if text.chars().count() <= columns {
         return None;

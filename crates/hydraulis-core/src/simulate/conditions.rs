@@ -1,4 +1,4 @@
-//! What an iteration is simulated under.
+//! The conditions of a simulated iteration.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,26 @@ use crate::simulate::Network;
 use crate::spec::Cluster;
 use crate::timing::Link;
 
-/// Slow ranks and links; the default is what iterations are predicted under: none of either.
+/// Slow ranks and links. Predictions of iterations use the default, which has neither.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {
-    /// How much longer some ranks take.
+    /// Slowdowns of some ranks.
     pub slowdowns: Slowdowns,
-    /// What carries activations between stages; left out, they arrive at once.
+    /// Network that carries activations between stages. Without it, they arrive at once.
     pub network: Option<Network>,
-    /// What carries parameters from home and gradients to it; left out, only the iteration is simulated.
+    /// Link that carries parameters from their owners and gradients to their owners. Without it, the simulation has no
+    /// transfers of parameters and gradients.
     pub link: Option<Link>,
 }
 
-/// How many times as long as the cost model says some ranks of a cluster take; the others take as long as it says.
+/// The factors of some ranks' times relative to the cost model. The other ranks of the cluster have the factor 1.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Slowdowns(BTreeMap<u32, f64>);
 
 impl Slowdowns {
-    /// Slowdowns of these ranks; of one named twice, the last.
+    /// Slowdowns of these ranks. If a rank occurs twice, its last factor applies.
     ///
-    /// Refused with `slowdown` for a rank outside of the cluster, or a factor that is not finite and above 0.
+    /// A rank outside the cluster, or a factor that is not finite and above 0, is refused with `slowdown`.
     pub fn new(cluster: Cluster, factors: &[(u32, f64)]) -> Result<Slowdowns> {
         let gpus = cluster.gpus();
         let bad = factors.iter().find(|(rank, factor)| *rank >= gpus || !(*factor > 0.0 && factor.is_finite()));
@@ -40,7 +41,7 @@ impl Slowdowns {
         self.0.get(&rank).copied().unwrap_or(1.0)
     }
 
-    /// The factor of ranks that wait for each other: the greatest.
+    /// The factor of ranks that wait for each other: the greatest of their factors.
     pub fn of_stage(&self, ranks: &[u32]) -> f64 {
         ranks.iter().map(|&rank| self.of(rank)).fold(0.0, f64::max)
     }

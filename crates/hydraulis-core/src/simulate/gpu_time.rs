@@ -1,28 +1,30 @@
-//! Where the time of all ranks goes.
+//! The time of all ranks by use.
 
 use std::ops::AddAssign;
 
 use crate::units::Millis;
 
-/// The time of all ranks of a cluster in one step, in parts; their sum is ranks times step.
+/// The time of all ranks of a cluster in one step, in parts. The sum of the parts is the number of ranks times the step
+/// time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GpuTime {
-    /// Computing.
+    /// Time that ranks compute.
     pub compute: Millis,
-    /// Waiting inside a layer for a slower rank of the same stage.
+    /// Time that ranks wait inside a layer for a slower rank of the same stage.
     pub slower_rank: Millis,
-    /// Waiting for another stage, until the replica's last stage has ended: the pipeline's bubble, messages included.
+    /// Time that ranks wait for another stage until the replica's last stage ends: the pipeline's bubble, including
+    /// messages.
     pub bubble: Millis,
-    /// Waiting for the slowest replica; of a replica without work, all the time.
+    /// Time that ranks wait for the slowest replica. A replica without work waits all the time.
     pub slower_replica: Millis,
-    /// Of ranks that the strategy leaves out, while others compute.
+    /// Time of ranks outside the strategy while other ranks compute.
     pub unused: Millis,
-    /// Of all ranks, what transfers add to the iteration; none where no links are given.
+    /// Time that transfers add to the iteration, over all ranks. Zero without links.
     pub transfers: Millis,
 }
 
 impl GpuTime {
-    /// All of it.
+    /// Sum of all parts.
     pub fn total(&self) -> Millis {
         self.compute + self.slower_rank + self.bubble + self.slower_replica + self.unused + self.transfers
     }

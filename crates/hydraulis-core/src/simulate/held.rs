@@ -1,18 +1,19 @@
-//! What a stage holds over time.
+//! The tokens of a stage's saved activations over time.
 
 use crate::pipeline::{Compute, Span};
 use crate::units::{Millis, Tokens};
 
-/// The tokens whose activations a stage holds from a moment on.
+/// The tokens whose activations a stage saves for backward from one moment on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The moment.
+    /// Time of the change.
     pub from: Millis,
-    /// Of all micro-batches whose forward has begun and whose backward has not ended.
+    /// Tokens of all micro-batches whose forward has begun and whose backward has not ended.
     pub tokens: Tokens,
 }
 
-/// What one stage holds, by its spans in order: a step at the start of each forward and the end of each backward.
+/// The saved tokens of one stage, from its spans in order. They change at the start of each forward and the end of each
+/// backward.
 pub(super) fn held<'a>(spans: impl Iterator<Item = &'a Span>, tokens: &[Tokens]) -> Vec<Held> {
     let mut now = Tokens::default();
     let step = |span: &Span| match span.compute {

@@ -1,4 +1,4 @@
-//! One iteration of a plan, stage by stage.
+//! The simulation of one iteration of a plan, stage by stage.
 
 use crate::cost::{CostModel, RankMemory};
 use crate::error::{Error, Result};
@@ -10,56 +10,57 @@ use crate::simulate::workload::{ReplicaWorkload, boundaries, stages};
 use crate::simulate::{Conditions, GpuTime, Held, StepRun};
 use crate::units::{Millis, Tokens, count};
 
-/// What all replicas do in one iteration.
+/// The simulated work of all replicas in one iteration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Iteration {
     /// The replicas, in the strategy's order.
     pub replicas: Vec<ReplicaRun>,
-    /// When the last of them ends.
+    /// End of the last replica.
     pub end: Millis,
-    /// The same with its transfers, where the conditions have links for them.
+    /// The iteration with its transfers, if the conditions have links for them.
     pub step: Option<StepRun>,
-    /// Where the time of all ranks of the cluster goes, transfers among it.
+    /// Time of all ranks of the cluster by use, including transfers.
     pub gpu_time: GpuTime,
 }
 
 impl Iteration {
-    /// When all gradients are at home; without links, when the last replica ends.
+    /// The time at which the owners have all gradients. Without links, the end of the last replica.
     pub fn step_end(&self) -> Millis {
         self.step.as_ref().map_or(self.end, |step| step.end)
     }
 }
 
-/// What one replica does.
+/// The simulated work of one replica.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplicaRun {
-    /// Its computations.
+    /// Computations of the replica.
     pub timeline: Timeline,
-    /// Its stages.
+    /// Stages of the replica.
     pub stages: Vec<StageRun>,
-    /// When its last backward ends.
+    /// End of the replica's last backward.
     pub end: Millis,
 }
 
-/// What one stage does, and holds.
+/// The simulated work and memory of one stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StageRun {
-    /// How long it computes, at the pace of its slowest rank.
+    /// Compute time of the stage, at the speed of its slowest rank.
     pub busy: Millis,
-    /// How long it waits for other stages, until its replica's end.
+    /// Time that the stage waits for other stages, until its replica's end.
     pub bubble: Millis,
-    /// The tokens it holds, from each moment on.
+    /// Tokens whose activations the stage saves for backward, from each change on.
     pub held: Vec<Held>,
-    /// Most tokens at once.
+    /// Largest number of these tokens at once.
     pub peak: Tokens,
-    /// What a rank's memory holds at that moment, by the profile's figures for the stage, or for the fullest if it has no others.
+    /// Memory of a rank at the moment of this peak, from the profile's figures for the stage. A profile without figures for
+    /// each stage has those of the fullest stage.
     pub memory: RankMemory,
 }
 
 /// Runs a plan's instruction lists under these conditions.
 ///
-/// Without slow ranks and wires the timelines are those that the plan was predicted with, and by the plan's link the step
-/// ends when the plan says. Refused where the profile does not have the plan's schemes, or the link's model has too few
+/// Without slow ranks and wires, the timelines are those of the plan's prediction, and with the plan's link the step ends at
+/// the time in the plan. The function refuses a profile without the plan's schemes, and a link whose model has too few
 /// layers for them.
 pub fn simulate_iteration(plan: &Plan, cost: &CostModel, conditions: &Conditions) -> Result<Iteration> {
     if plan.cluster != cost.cluster() {
@@ -96,14 +97,14 @@ fn run(workload: &ReplicaWorkload<'_>, cost: &CostModel) -> Result<ReplicaRun> {
         .map(|(stage, ((held, peak), memory))| {
             let spans = timeline.spans.iter().filter(|span| span.stage == stage);
             let busy: Millis = spans.map(|span| span.end - span.start).sum();
-            // A sum of differences may be a rounding above the end.
+            // A sum of differences may exceed the end by a rounding error.
             StageRun { busy, bubble: (end - busy).max(Millis::ZERO), held, peak, memory }
         })
         .collect();
     Ok(ReplicaRun { timeline, stages, end })
 }
 
-/// Where the time of one replica's ranks goes, in an iteration that ends at `end`.
+/// The time of one replica's ranks by use, in an iteration that ends at `end`.
 fn spent(run: &ReplicaRun, replica: &ReplicaPlan, end: Millis, conditions: &Conditions) -> GpuTime {
     let mut time = GpuTime::default();
     for (stage, ranks) in run.stages.iter().zip(stages(replica)) {

@@ -3,15 +3,15 @@
 //! The instruction lists are those that the runtime executes, with the times of the cost model.
 //!
 //! - A stage computes as slowly as its slowest rank, because its ranks meet in every layer.
-//! - Between stages each rank sends its share of the tokens: inside a node over its own wire, between nodes over the
-//!   node's wire, of which every message that leaves the node has an even share. Each wire carries one message after
-//!   another each way.
-//! - By a [`Link`](crate::timing::Link), transfers are placed on the simulated timeline as in a plan. Where ranks or
+//! - Between stages each rank sends its share of the tokens, inside a node over its own wire and between nodes over the
+//!   node's wire. Every message that leaves the node has an even share of that wire. Each wire carries one message after
+//!   another in each direction.
+//! - With a [`Link`](crate::timing::Link), transfers are placed on the simulated timeline as in a plan. If ranks or
 //!   links are slow, the step is simulated instead of repeated from the plan. Transfers and messages between stages do
 //!   not slow each other. The optimizer is not simulated.
 //! - The time of all ranks splits into computing, waiting for a slower rank, for another stage and for the slowest
 //!   replica, ranks without work, and exposed transfers.
-//! - A stage holds a micro-batch from the start of its forward to the end of its backward, each token
+//! - A stage saves a micro-batch's activations from the start of its forward to the end of its backward. Each token takes
 //!   `activation_bytes_per_token / pp` bytes.
 
 mod conditions;

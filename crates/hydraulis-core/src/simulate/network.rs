@@ -1,9 +1,9 @@
-//! How long a micro-batch's hidden states travel from one stage to the next.
+//! The travel time of a micro-batch's hidden states from one stage to the next.
 //!
-//! Each rank of a stage sends its share of the tokens to the rank in its place in the next stage. Inside a node every
-//! rank has a wire of its own; what leaves a node goes over the node's one wire, of which everything that ever leaves the
-//! node in the iteration has an even share, whichever replica, boundary and direction it is of, whether the others send at
-//! that moment or not: the most that they can be in each other's way. A boundary takes as long as the slowest of its wires.
+//! Each rank of a stage sends its share of the tokens to the rank at its position in the next stage. Inside a node every
+//! rank has its own wire. Messages that leave a node use the node's one wire. All messages that leave the node during the
+//! iteration have an even share of this wire, for every replica, boundary and direction, even if the others do not send at
+//! that moment. This share assumes the largest possible interference. A boundary takes as long as the slowest of its wires.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::error::{LinkError, Result};
 use crate::spec::{Cluster, LinkRates};
 use crate::units::{Millis, Tokens, count};
 
-/// The wires of a cluster, and what one token weighs on them.
+/// The wires of a cluster and the bytes of one token's hidden state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Network {
     token_bytes: f64,
@@ -20,25 +20,26 @@ pub struct Network {
     between: Wire,
 }
 
-/// One way of a link.
+/// One direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wire {
-    /// 1e9 bytes a second.
+    /// Rate in 1e9 bytes per second.
     pub gigabytes_per_s: f64,
-    /// Milliseconds before the first byte arrives.
+    /// Latency: milliseconds before the first byte arrives.
     pub latency_ms: f64,
 }
 
 impl Wire {
-    /// Milliseconds before the first byte arrives, where nothing is said.
+    /// Default latency: milliseconds before the first byte arrives.
     pub const USUAL_LATENCY_MS: f64 = 0.0;
 }
 
 impl Network {
-    /// A network on which a token's hidden state has `token_bytes`, over wires of each rank `inside` its node and of each
-    /// node `between` nodes.
+    /// A network in which a token's hidden state has `token_bytes` bytes. Each rank has a wire `inside` its node, and each
+    /// node has a wire `between` nodes.
     ///
-    /// Refused with `network_value` where a rate or the bytes are not finite and above 0, or a latency is below 0.
+    /// Rates and bytes must be finite and above 0, and latencies finite and at least 0. Other values are refused with
+    /// `network_value`.
     pub fn new(token_bytes: f64, inside: Wire, between: Wire) -> Result<Network> {
         let positive = |value: f64| value > 0.0 && value.is_finite();
         let not_negative = |value: f64| value >= 0.0 && value.is_finite();
@@ -56,10 +57,10 @@ impl Network {
         Ok(Network { token_bytes, inside, between })
     }
 
-    /// The wires by which hidden states of the profile's model travel at these rates: a GPU's inside a node, the node's
+    /// The network for hidden states of the profile's model at these rates: the GPU's rate inside a node and the node's rate
     /// between nodes.
     ///
-    /// Refused with `link_model` where the profile does not say of which model it is, and as [`Network::new`].
+    /// A profile that does not name its model is refused with `link_model`. Other refusals are those of [`Network::new`].
     pub fn of_profile(profile: &CostProfile, rates: LinkRates) -> Result<Network> {
         let hidden_size = profile.travelling_model()?.fields().hidden_size;
         let token_bytes = count(hidden_size) * count(profile.travelling_dtype().bytes());
@@ -67,8 +68,8 @@ impl Network {
         Network::new(token_bytes, wire(rates.gpu_gigabytes_per_s), wire(rates.gigabytes_per_s))
     }
 
-    /// The same with wires as the profile has them measured point to point, and by these rates where it has not: a node's wire
-    /// carries what all its ranks sent at once.
+    /// The network with the wires that the profile measured point to point, and with these rates for the others. The rate of
+    /// a node's wire is the sum over all its ranks, which sent at once in the measurement.
     pub fn measured(profile: &CostProfile, otherwise: LinkRates) -> Result<Network> {
         let Network { token_bytes, inside, between } = Network::of_profile(profile, otherwise)?;
         let wire = |link: &MeasuredLink, senders: u32| Wire {
@@ -80,7 +81,7 @@ impl Network {
         Network::new(token_bytes, inside, between)
     }
 
-    /// Bytes of one token's hidden state.
+    /// Number of bytes of one token's hidden state.
     pub fn token_bytes(&self) -> f64 {
         self.token_bytes
     }
@@ -95,7 +96,7 @@ impl Network {
         self.between
     }
 
-    /// How long `tokens` of hidden states travel from the ranks of one stage to those of the next, or back.
+    /// The travel time of the hidden states of `tokens` from the ranks of one stage to those of the next, or back.
     pub(super) fn travel_ms(&self, crossings: &Crossings, tokens: Tokens, from: &[u32], to: &[u32]) -> Millis {
         let share = tokens.as_f64() * self.token_bytes / count(from.len().max(1));
         let pairs = || from.iter().zip(to).map(|(&rank, &partner)| (crossings.node(rank), crossings.node(partner)));
@@ -109,7 +110,8 @@ impl Network {
     }
 }
 
-/// How many messages share the wire of each node: one for each rank of it with a partner in another, each way.
+/// The number of messages that share the wire of each node: one for each direction of each of the node's ranks with a
+/// partner in another node.
 #[derive(Clone, Debug)]
 pub(super) struct Crossings {
     cluster: Cluster,
@@ -117,14 +119,14 @@ pub(super) struct Crossings {
 }
 
 impl Crossings {
-    /// Those of all boundaries between stages, each given by the ranks on both sides.
+    /// The messages over all boundaries between stages. Each boundary is given by the ranks on both sides.
     pub(super) fn new<'a>(cluster: Cluster, boundaries: impl IntoIterator<Item = (&'a [u32], &'a [u32])>) -> Crossings {
         let mut crossings = Crossings { cluster, leaving: BTreeMap::new() };
         for (from, to) in boundaries {
             for (&rank, &partner) in from.iter().zip(to) {
                 let (here, there) = (crossings.node(rank), crossings.node(partner));
                 if here != there {
-                    // An activation leaves one of them, its gradient the other.
+                    // An activation leaves one node, and its gradient leaves the other.
                     *crossings.leaving.entry(here).or_default() += 1;
                     *crossings.leaving.entry(there).or_default() += 1;
                 }
@@ -164,7 +166,7 @@ mod tests {
         among(from, to, &[])
     }
 
-    /// Beside other boundaries.
+    /// The travel time in a network with other boundaries.
     fn among(from: &[u32], to: &[u32], others: &[(&[u32], &[u32])]) -> f64 {
         let network = Network::new(1e4, INSIDE, BETWEEN).unwrap();
         let all = others.iter().copied().chain([(from, to)]);
@@ -172,7 +174,7 @@ mod tests {
         network.travel_ms(&crossings, Tokens(1_000), from, to).0
     }
 
-    /// 1,000 tokens of 10,000 bytes are 10 MB: 0.1 ms at 100 GB/s, 1 ms at 10 GB/s.
+    /// 1,000 tokens of 10,000 bytes are 10 MB, which take 0.1 ms at 100 GB/s and 1 ms at 10 GB/s.
     #[test]
     fn each_rank_sends_its_share_over_its_own_wire_and_a_node_over_its_one() {
         for (from, to, expected) in [
@@ -180,7 +182,7 @@ mod tests {
             (vec![0, 1], vec![2, 3], 0.01 + 0.05),
             (vec![3], vec![4], 0.5 + 1.0),
             (vec![0, 1, 2, 3], vec![4, 5, 6, 7], 0.5 + 1.0),
-            // Two nodes each send their half.
+            // Each of two nodes sends half of the tokens.
             ((0..8).collect(), (8..16).collect(), 0.5 + 0.5),
             // One of two pairs leaves its node.
             (vec![2, 3], vec![1, 4], 0.5 + 0.5),
@@ -189,8 +191,8 @@ mod tests {
         }
     }
 
-    /// Another replica's boundary between the same nodes, one that leaves the second of them for a third, and some that
-    /// leave neither.
+    /// The cases are another replica's boundary between the same nodes, a boundary from the second node to a third, and
+    /// boundaries that leave neither node.
     #[test]
     fn whatever_leaves_a_node_shares_its_wire() {
         for (others, messages) in [
@@ -203,7 +205,7 @@ mod tests {
             let found = among(&[3], &[4], &others);
             assert!((found - expected).abs() < 1e-12, "{others:?}: {found}");
         }
-        // Wires inside a node are the ranks' own.
+        // Each rank has its own wire inside a node.
         assert!((among(&[0], &[1], &[(&[2], &[3])]) - travel(&[0], &[1])).abs() < 1e-12);
     }
 
@@ -223,7 +225,8 @@ mod tests {
             (vec![other], stated_inside, stated_between),
             (vec![send(2, 0.1, 90.0)], wire(90.0, 0.1), stated_between),
             (vec![send(2, 0.1, 90.0), send(8, 0.2, 70.0)], wire(70.0, 0.2), stated_between),
-            // Of 24 ranks the first 12 send: some to their own node. Of 16 each of 8 sends to the other node.
+            // In a measurement with 24 ranks the first 12 send, some of them inside their own node. With 16 ranks, each of
+            // the first 8 sends to the other node.
             (vec![send(8, 0.2, 70.0), send(24, 9.0, 9.0)], wire(70.0, 0.2), stated_between),
             (vec![send(2, 0.1, 90.0), send(16, 0.3, 5.0)], wire(90.0, 0.1), wire(40.0, 0.3)),
             (vec![send(16, 0.3, 5.0), send(32, 0.4, 4.0)], stated_inside, wire(32.0, 0.4)),

@@ -1,4 +1,4 @@
-//! What each rank holds at its fullest moment.
+//! The memory of each rank at its peak.
 
 use crate::cost::{CostModel, RankMemory};
 use crate::error::Result;
@@ -6,9 +6,9 @@ use crate::plan::Plan;
 use crate::simulate::workload::stages;
 use crate::simulate::{Conditions, simulate_iteration};
 
-/// The memory of each rank of the cluster when its stage holds most; none of ranks without work.
+/// The memory of each rank of the cluster at the peak of its stage. `None` for ranks without work.
 ///
-/// By what the profile says of its stage, as [`StageRun::memory`](crate::simulate::StageRun::memory).
+/// The profile's figures for the stage apply, as in [`StageRun::memory`](crate::simulate::StageRun::memory).
 pub fn rank_memory(plan: &Plan, cost: &CostModel) -> Result<Vec<Option<RankMemory>>> {
     let iteration = simulate_iteration(plan, cost, &Conditions::default())?;
     let mut by_rank = vec![None; plan.cluster.gpus() as usize];

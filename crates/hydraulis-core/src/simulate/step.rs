@@ -8,34 +8,34 @@ use crate::simulate::workload::ReplicaWorkload;
 use crate::timing::{Link, StepTimeline};
 use crate::units::Millis;
 
-/// From new parameters at home to all gradients at home.
+/// One step, from new parameters at their owners to all gradients at their owners.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepRun {
-    /// The computations of each replica, in the strategy's order; a first forward lasts until its parameters are there.
+    /// Computations of each replica, in the strategy's order. A first forward lasts until its parameters arrive.
     pub timelines: Vec<Timeline>,
-    /// The way of each bucket's parameters out from home, in the order of the model's blocks.
+    /// Transfer span of each bucket's parameters from their owners, in the order of the model's layer groups.
     pub parameters: Vec<Trip>,
-    /// The way of each bucket's gradients to their home.
+    /// Transfer span of each bucket's gradients to their owners.
     pub gradients: Vec<Trip>,
-    /// When all gradients are at home, and every replica has ended.
+    /// Time at which the owners have all gradients and every replica has ended.
     pub end: Millis,
-    /// What of it is beyond the iteration: transfers that are not hidden.
+    /// Part of the step beyond the iteration: exposed transfers.
     pub transfer: Millis,
-    /// What all transfers take one after another, nothing hidden.
+    /// Time of all transfers one after another, without overlap.
     pub alone: Millis,
 }
 
-/// When a bucket is on its way.
+/// The transfer span of one bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trip {
-    /// When it leaves.
+    /// Start of the transfer.
     pub start: Millis,
-    /// When it is there.
+    /// End of the transfer.
     pub end: Millis,
 }
 
 impl StepRun {
-    /// The step of an iteration that takes `iteration` without transfers.
+    /// The step of an iteration that takes the time `iteration` without transfers.
     pub(super) fn new(
         plan: &Plan,
         cost: &CostModel,
@@ -54,7 +54,7 @@ impl StepRun {
             stage_ends(&timelines[index], workload.times.len())
         });
         let starts = [Millis::ZERO].iter().chain(&step.arrivals);
-        // Sums of the same times in another order may seem shorter.
+        // Sums of the same times in another order may be shorter by a rounding error.
         let end = step.end.max(iteration);
         Ok(StepRun {
             timelines,
@@ -72,7 +72,7 @@ impl StepRun {
     }
 }
 
-/// When the last computation of each stage ends.
+/// End of the last computation of each stage.
 fn stage_ends(timeline: &Timeline, stages: usize) -> Vec<Millis> {
     let mut ends = vec![Millis::ZERO; stages];
     for span in &timeline.spans {

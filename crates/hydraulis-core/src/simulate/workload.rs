@@ -1,4 +1,4 @@
-//! What one replica has to do, under the conditions of a simulation.
+//! The work of one replica under the conditions of a simulation.
 
 use crate::cost::CostModel;
 use crate::error::Result;
@@ -9,19 +9,19 @@ use crate::simulate::{Conditions, Network};
 use crate::timing::ReplicaWork;
 use crate::units::{Millis, Tokens};
 
-/// The micro-batches of one replica, their times and their ways.
+/// The micro-batches of one replica, their compute times and their travel times.
 pub(super) struct ReplicaWorkload<'a> {
-    /// As planned.
+    /// The replica's plan.
     pub replica: &'a ReplicaPlan,
     /// The tokens of each micro-batch.
     pub tokens: Vec<Tokens>,
-    /// How long each stage computes, at the pace of its slowest rank.
+    /// Compute times of each stage, at the speed of its slowest rank.
     pub times: Vec<StageTimes>,
-    /// How long each micro-batch is on its way across each boundary of stages; empty where it arrives at once.
+    /// Travel time of each micro-batch across each boundary of stages. Empty if hidden states arrive at once.
     pub travel: Vec<Vec<Millis>>,
-    /// The time of each micro-batch on a stage of multiplier 1.
+    /// Time of each micro-batch on a stage with multiplier 1.
     base: Vec<Millis>,
-    /// By stage, its slowest rank's factor in them.
+    /// Multiplier of each stage, including the slowdown of its slowest rank.
     multipliers: Vec<f64>,
     forward_share: f64,
 }
@@ -57,7 +57,7 @@ impl<'a> ReplicaWorkload<'a> {
         })
     }
 
-    /// What its step is laid out by.
+    /// The replica's work, as the step timeline needs it.
     pub(super) fn work(&self) -> ReplicaWork<'_> {
         ReplicaWork {
             scheme: self.replica.scheme,

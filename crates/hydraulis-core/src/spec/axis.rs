@@ -1,8 +1,8 @@
 //! The axes of parallelism inside one replica.
 
-/// One axis along which a replica is cut.
+/// One axis along which a replica is split.
 ///
-/// A new axis is one more entry here and in [`Axis::ALL`]; its meaning belongs to the layout of parameters and to the runtime.
+/// A new axis needs one more entry here and in [`Axis::ALL`]. The layout of parameters and the runtime define its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Axis {
     /// Ranks that split each layer's parameters.
@@ -16,7 +16,7 @@ pub enum Axis {
 impl Axis {
     /// Number of axes.
     pub const COUNT: usize = Axis::ALL.len();
-    /// Every axis, as schemes are written and innermost first in the order of a replica's ranks.
+    /// Every axis in the order of a scheme's text. The first axis is innermost in the order of a replica's ranks.
     pub const ALL: [Axis; 3] = [Axis::Tensor, Axis::Context, Axis::Pipeline];
 
     /// The axis's name in a scheme's text.
@@ -28,7 +28,7 @@ impl Axis {
         }
     }
 
-    /// The axis's place in [`Axis::ALL`].
+    /// The axis's index in [`Axis::ALL`].
     pub(crate) fn index(self) -> usize {
         self as usize
     }

@@ -1,33 +1,34 @@
 //! The activations that a rank computes again for the backward instead of saving them.
 //!
-//! Part of a scheme: one kind for all layers of a replica. `none` saves all activations, `full` a layer's input,
-//! `selective` attention and the results of matrix products. Times, the forward's share and caps depend on the kind,
-//! so in a profile the same degrees under another kind are another scheme. Gradients do not depend on it.
+//! A scheme has one kind for all layers of a replica. `none` saves all activations. `full` saves each layer's input.
+//! `selective` also saves attention and the results of matrix products. Times, the forward's share and token caps depend on
+//! the kind, so a profile treats the same degrees under another kind as another scheme. Gradients do not depend on the kind.
 
 use std::fmt;
 
-/// The way in which every decoder layer of a replica is checkpointed.
+/// The kind of checkpointing of every decoder layer of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CheckpointingKind {
-    /// Everything that the backward pass needs is kept.
+    /// A layer saves everything that the backward pass needs.
     None,
-    /// Of a layer its input, attention, and the results of matrix products are kept; what is cheap is computed again.
+    /// A layer saves its input, attention, and the results of matrix products. The backward pass computes cheap activations
+    /// again.
     Selective,
-    /// Of a layer its input alone is kept; its forward pass runs again.
+    /// A layer saves only its input. Its forward pass runs again in the backward pass.
     Full,
 }
 
 impl CheckpointingKind {
-    /// All kinds, the more is computed again the later.
+    /// All kinds in ascending order of recomputation.
     pub const ALL: [CheckpointingKind; 3] =
         [CheckpointingKind::None, CheckpointingKind::Selective, CheckpointingKind::Full];
 
-    /// The kind of that name.
+    /// The kind with this name.
     pub fn named(name: &str) -> Option<CheckpointingKind> {
         CheckpointingKind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// The name, as schemes write it.
+    /// The kind's name in a scheme's text.
     pub fn name(self) -> &'static str {
         match self {
             CheckpointingKind::None => "none",

@@ -1,13 +1,14 @@
-//! The ranks there are, and how they are grouped in nodes.
+//! A cluster's ranks and their nodes.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// Ten times the largest training cluster of 2026; a typing error stops here and not in an allocation.
+/// Largest number of GPUs, ten times the largest training cluster of 2026. The limit refuses a typing error before an
+/// allocation fails.
 pub(crate) const MAX_GPUS: u32 = 1 << 20;
 
-/// A cluster of equal GPUs in equal nodes; a rank is a GPU, numbered node by node.
+/// A cluster of equal GPUs in equal nodes. Each GPU is one rank; ranks are numbered node by node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "ClusterFields")]
 pub struct Cluster {
@@ -15,7 +16,7 @@ pub struct Cluster {
     gpus_per_node: u32,
 }
 
-/// A cluster as a document gives it, not yet validated.
+/// The fields of a cluster in a document, before validation.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClusterFields {
@@ -31,7 +32,7 @@ impl TryFrom<ClusterFields> for Cluster {
 }
 
 impl Cluster {
-    /// A cluster of `gpus` in nodes of `gpus_per_node`; part of one node is a cluster too.
+    /// A cluster of `gpus` GPUs in nodes of `gpus_per_node`. A part of one node is a valid cluster.
     pub fn new(gpus: u32, gpus_per_node: u32) -> Result<Cluster> {
         let whole_nodes =
             gpus_per_node > 0 && gpus <= MAX_GPUS && (gpus <= gpus_per_node || gpus.is_multiple_of(gpus_per_node));

@@ -1,29 +1,29 @@
-//! How the ranks of a context group let their tokens attend to each other.
+//! The kinds of attention between the tokens of a context group's ranks.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The way in which a scheme's context parallelism exchanges what attention needs.
+/// The way in which a scheme's context parallelism exchanges the inputs of attention.
 ///
-/// Time and memory of a scheme depend on it, so a cost profile says of each scheme with cp > 1 which one was
-/// measured, and a plan hands that on to the ranks.
+/// Time and memory of a scheme depend on the kind. Therefore a cost profile names the measured kind of each scheme with
+/// cp > 1, and a plan passes the kind to the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContextKind {
-    /// Each rank attends with some of the heads, over all tokens: tokens and heads change places by all-to-all.
+    /// Each rank computes attention for some of the heads over all tokens. An all-to-all exchanges tokens for heads.
     Ulysses,
-    /// Each rank attends with all heads of its own tokens, while keys and values go round from rank to rank.
+    /// Each rank computes attention for all heads of its own tokens. Keys and values circulate from rank to rank.
     Ring,
 }
 
 impl ContextKind {
-    /// The kind of that name.
+    /// The kind with this name.
     pub fn named(text: &str) -> Option<ContextKind> {
         [ContextKind::Ulysses, ContextKind::Ring].into_iter().find(|kind| kind.name() == text)
     }
 
-    /// The name, as documents write it.
+    /// The kind's name in documents.
     pub fn name(self) -> &'static str {
         match self {
             ContextKind::Ulysses => "ulysses",

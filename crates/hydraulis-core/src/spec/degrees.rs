@@ -7,17 +7,18 @@ use crate::spec::Axis;
 
 /// A degree of 1 or more for each axis.
 ///
-/// Written `tp4,pp2`, degrees of 1 left out, and `1` where all are 1. A replica's ranks are numbered with the first axis of
-/// [`Axis::ALL`] innermost.
+/// The text `tp4,pp2` leaves out degrees of 1; the text `1` stands for degrees that are all 1. The numbering of a replica's
+/// ranks has the first axis of [`Axis::ALL`] innermost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Degrees([u16; Axis::COUNT]);
 
-/// A rank's place along each axis of its replica, from 0 to below the axis's degree. The order is that of the ranks.
+/// A rank's coordinate along each axis of its replica, from 0 to below the axis's degree. Coordinates are ordered as the
+/// ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Coordinates([u16; Axis::COUNT]);
 
 impl Degrees {
-    /// The degrees in the order of [`Axis::ALL`]; none where one is 0.
+    /// The degrees in the order of [`Axis::ALL`]. `None` if a degree is 0.
     pub fn new(degrees: [u16; Axis::COUNT]) -> Option<Degrees> {
         (!degrees.contains(&0)).then_some(Degrees(degrees))
     }
@@ -27,22 +28,23 @@ impl Degrees {
         self.0[axis.index()]
     }
 
-    /// Ranks of the replica.
+    /// Number of ranks of the replica.
     pub fn ranks(self) -> u64 {
         self.0.iter().map(|&degree| u64::from(degree)).product()
     }
 
-    /// Ranks of one stage; the product saturates.
+    /// Number of ranks of one stage. The product saturates.
     pub fn stage_ranks(self) -> u32 {
         self.stride(Axis::Pipeline)
     }
 
-    /// Ranks from one to the next along an axis: the product of the degrees inside it, which saturates.
+    /// Distance in ranks between neighbours along an axis: the product of the degrees inside the axis. The product
+    /// saturates.
     pub fn stride(self, axis: Axis) -> u32 {
         self.0[..axis.index()].iter().fold(1, |stride: u32, &degree| stride.saturating_mul(degree.into()))
     }
 
-    /// The number of the rank at these coordinates among the replica's ranks; a number beyond `u32` saturates.
+    /// The number of the rank at these coordinates among the replica's ranks. A number above `u32::MAX` saturates.
     pub fn number(self, coordinates: Coordinates) -> u32 {
         let along = |axis: &Axis| self.stride(*axis).saturating_mul(coordinates.of(*axis).into());
         Axis::ALL.iter().map(along).fold(0, u32::saturating_add)
@@ -66,7 +68,7 @@ impl Degrees {
         Some(Coordinates(at))
     }
 
-    /// The degrees that these parts name, 1 where none does; or why they name none.
+    /// The degrees in these parts, 1 for each axis without a part. The error gives the cause of a refusal.
     pub(super) fn parse(parts: &[&str]) -> Result<Degrees, String> {
         if parts == ["1"] {
             return Ok(Degrees([1; Axis::COUNT]));
@@ -108,7 +110,7 @@ impl Coordinates {
         self.0[axis.index()]
     }
 
-    /// The same place, with another coordinate of one axis.
+    /// The same coordinates with another coordinate along one axis.
     #[must_use]
     pub fn with(mut self, axis: Axis, coordinate: u16) -> Coordinates {
         self.0[axis.index()] = coordinate;

@@ -4,11 +4,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Type in which a model computes. Sums of gradients and master parameters are kept in at least 32 bits.
+/// Type in which a model computes. Gradient sums and master parameters have at least 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dtype {
-    /// 16 bits, 8 of them exponent.
+    /// 16 bits, of which 8 are the exponent.
     Bfloat16,
     /// 32 bits.
     Float32,
@@ -17,7 +17,7 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// The name, as documents write it.
+    /// The type's name in documents.
     pub fn name(self) -> &'static str {
         match self {
             Dtype::Bfloat16 => "bfloat16",
@@ -35,7 +35,7 @@ impl Dtype {
         }
     }
 
-    /// Bytes of an element of gradients, master parameters, and what norms keep.
+    /// Bytes of an element of gradients, of master parameters, and of the tensors that norms save for backward.
     pub fn wide_bytes(self) -> u64 {
         self.bytes().max(4)
     }

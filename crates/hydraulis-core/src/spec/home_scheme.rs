@@ -1,11 +1,12 @@
-//! Whether home can be with the holders of every element under all schemes of a run.
+//! The scheme of optimizer shards whose owners are in the replica group of every element under all schemes of a run.
 
 use crate::spec::{Cluster, LayerPlan, Scheme};
 
-/// The scheme whose replicas take every rank of the cluster, and by which each holds what it holds under all of these, or a part
-/// of it; none where there is no such scheme.
+/// A scheme that fits all given schemes: its replicas cover every rank of the cluster, and each rank's local shard under it
+/// is equal to, or a part of, the rank's local shard under every given scheme. `None` if no such scheme exists.
 ///
-/// Context ranks hold the same and checkpointing changes nothing of it, so of schemes of one stage the tensor degrees alone count.
+/// Context ranks have equal local shards, and checkpointing does not change the shards. Therefore only the tensor degrees of
+/// schemes with one stage matter.
 pub(crate) fn home_scheme(schemes: &[Scheme], cluster: Cluster) -> Option<Scheme> {
     let node = cluster.gpus_per_node();
     let scheme = only(schemes).or_else(|| finest(schemes, node))?;
@@ -14,17 +15,18 @@ pub(crate) fn home_scheme(schemes: &[Scheme], cluster: Cluster) -> Option<Scheme
     (are_aligned && u64::from(cluster.gpus()).is_multiple_of(scheme.ranks())).then_some(scheme)
 }
 
-/// The degrees that all have.
+/// The common degrees of all schemes, if they are equal.
 fn only(schemes: &[Scheme]) -> Option<Scheme> {
     let first = schemes.first()?.degrees();
     let is_alike = schemes.iter().all(|scheme| scheme.degrees() == first);
     is_alike.then_some(Scheme::from_parts(first, LayerPlan::KEEP))
 }
 
-/// The widest tensor degree, where all have one stage and a rank's slice by it is a part of its slice by each other.
+/// The scheme with the widest tensor degree, if all schemes have one stage and a rank's slice under it is a part of the
+/// rank's slice under every other scheme.
 ///
-/// So it is where they share a parameter's units out evenly, or units are copied evenly, as training demands of heads.
-/// Of several degrees groups are whole parts of a node: beyond, a group may begin at any node.
+/// This condition holds if the tensor ranks split a parameter's units evenly, or copy units evenly, as training requires for
+/// heads. If the tensor degrees differ, the widest one must divide a node: a group wider than a node may begin at any node.
 fn finest(schemes: &[Scheme], node: u32) -> Option<Scheme> {
     let widest = schemes.iter().map(|scheme| scheme.tp()).max()?;
     let finest = Scheme::new(widest, 1, 1).ok()?;
@@ -60,7 +62,7 @@ mod tests {
         assert_eq!(common(&["<tp6>", "<tp2>"], 12, 6).unwrap(), "<tp6>");
         assert_eq!(common(&["<tp6>", "<tp3>"], 12, 6), None);
         assert_eq!(common(&["<tp3>", "<tp2>"], 12, 6), None);
-        // After a block of 24 ranks one of 16 begins in the middle of two of home's.
+        // After a stage group of 24 ranks, a stage group of 16 covers half of each of two groups of the optimizer shards.
         assert_eq!(common(&["<tp16>", "<tp8,cp3>"], 48, 8), None);
         assert_eq!(common(&["<tp16>", "<tp16,cp3>"], 48, 8).unwrap(), "<tp16>");
     }

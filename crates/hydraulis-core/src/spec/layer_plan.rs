@@ -2,17 +2,17 @@
 
 use crate::spec::CheckpointingKind;
 
-/// The memory of each layer's activations, for every stage of a replica.
+/// The memory plan of each layer's activations, for every stage of a replica.
 ///
-/// Every plan today is uniform: all layers of all stages have one kind of checkpointing. Costs and memory ask the plan,
-/// never the kind's name, so that a plan of several kinds changes this type alone.
+/// Every plan today is uniform: all layers of all stages have one kind of checkpointing. Costs and memory use the plan
+/// instead of the kind's name, so that a plan with several kinds would change only this type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LayerPlan {
     uniform: CheckpointingKind,
 }
 
 impl LayerPlan {
-    /// The plan that keeps all activations.
+    /// The plan that saves all activations for backward.
     pub const KEEP: LayerPlan = LayerPlan::uniform(CheckpointingKind::None);
 
     /// The plan with one kind of checkpointing in every layer.

@@ -1,4 +1,4 @@
-//! How the layers of a model are shared out over the stages of a pipeline.
+//! The split of a model's layers over the stages of a pipeline.
 
 use std::ops::Range;
 
@@ -6,21 +6,20 @@ use crate::error::{Error, Result};
 use crate::spec::{ModelShape, Scheme};
 use crate::units::{count, whole};
 
-/// Layers, and what the head costs beside them, which the last stage computes too; or layers of each stage as somebody stated
-/// them.
+/// The number of layers, the cost of the head, which the last stage computes too, and the stated layers of each stage.
 ///
-/// The embedding only looks rows up, so it counts for nothing.
+/// The embedding only looks rows up, so its cost is 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerSplit {
     layers: u32,
     head_layers: f64,
-    /// By number of stages, ascending; other numbers of stages go by cost.
+    /// Stated lists in ascending order of their number of stages. For other numbers of stages, cost determines the split.
     stated: Vec<Vec<u32>>,
 }
 
 impl LayerSplit {
-    /// Of so many layers, if the head costs as much as `head_layers` of them; refused with `head_layers` unless that is 0 or
-    /// more and finite.
+    /// The split of `layers` layers with a head that costs as much as `head_layers` of them. `head_layers` must be finite
+    /// and at least 0; other values are refused with `head_layers`.
     pub fn new(layers: u32, head_layers: f64) -> Result<LayerSplit> {
         if !(head_layers >= 0.0 && head_layers.is_finite()) {
             return Err(Error::HeadLayers { value: head_layers.to_string() });
@@ -28,10 +27,11 @@ impl LayerSplit {
         Ok(LayerSplit { layers, head_layers, stated: Vec::new() })
     }
 
-    /// The same, but pipelines of as many stages as a list has numbers take that list, the layers of each stage.
+    /// The same split with stated lists, each with the layers of every stage. A list applies to pipelines with its number of
+    /// stages.
     ///
-    /// Refused with `layer_split` unless every list has two stages or more, adds up to the model's layers, leaves no stage
-    /// empty, and is the only one of its number of stages.
+    /// Every list must have two stages or more, add up to the model's layers, leave no stage empty, and be the only list
+    /// with its number of stages. Other lists are refused with `layer_split`.
     pub fn with_stated(self, mut lists: Vec<Vec<u32>>) -> Result<LayerSplit> {
         for (index, list) in lists.iter().enumerate() {
             check(list, self.layers, &lists[..index]).map_err(|why| Error::LayerSplit {
@@ -44,37 +44,38 @@ impl LayerSplit {
         Ok(LayerSplit { stated: lists, ..self })
     }
 
-    /// Where the head costs nothing.
+    /// The split with a head of cost 0.
     pub fn even(layers: u32) -> LayerSplit {
         LayerSplit { layers, head_layers: 0.0, stated: Vec::new() }
     }
 
-    /// Of a model: a matrix takes the same operations for each of its parameters, wherever it stands.
+    /// The split of a model. A matrix in any part of the model takes the same operations for each of its parameters.
     pub fn of(model: &ModelShape) -> LayerSplit {
         let layers = u32::try_from(model.fields().num_hidden_layers).unwrap_or(u32::MAX);
         LayerSplit { layers, head_layers: model.head_layers(), stated: Vec::new() }
     }
 
-    /// The lists that were stated, by number of stages.
+    /// The stated lists in ascending order of their number of stages.
     pub fn stated(&self) -> &[Vec<u32>] {
         &self.stated
     }
 
-    /// How many layers cost as much as the head.
+    /// Cost of the head, in layers.
     pub fn head_layers(&self) -> f64 {
         self.head_layers
     }
 
-    /// Layers of the model.
+    /// Number of layers of the model.
     pub fn layers(&self) -> u32 {
         self.layers
     }
 
     /// The layers of a stage, counted from 0.
     ///
-    /// Those that were stated for so many stages. Otherwise the last stage has so many that the slowest stage is as fast as can
-    /// be, the others share the rest evenly; where they do not divide, later ones have one more, since under 1F1B earlier ones
-    /// hold more micro-batches. Refused with `too_many_stages` where there are fewer layers than stages.
+    /// A stated list for this number of stages takes precedence. Otherwise the last stage has the number of layers that
+    /// minimizes the time of the slowest stage, and the other stages split the rest evenly. If the rest does not divide
+    /// evenly, later stages have one more layer, because earlier stages hold more micro-batches under 1F1B. A scheme with
+    /// more stages than layers is refused with `too_many_stages`.
     pub fn stage(&self, scheme: Scheme, stage: u16) -> Result<Range<u32>> {
         let stages = u32::from(scheme.pp());
         if stages > self.layers {
@@ -93,9 +94,10 @@ impl LayerSplit {
         Ok(bound(stage)..bound(stage + 1))
     }
 
-    /// Layers of the last stage.
+    /// Number of layers of the last stage.
     ///
-    /// With fewer its time falls and that of the others rises, so the best number is next to where both are equal.
+    /// With fewer layers its time falls and the time of the others rises, so the best number is near the point of equal
+    /// times.
     fn of_last(&self, stages: u32) -> u32 {
         let most = self.layers - (stages - 1);
         if stages == 1 {
@@ -108,11 +110,11 @@ impl LayerSplit {
             others.max(f64::from(*last) + self.head_layers)
         };
         let around = (near..=near.saturating_add(2)).map(|last| last.clamp(1, most));
-        // Of equal ones the last, which has the most layers: so the others hold less of a micro-batch.
+        // Among equal candidates the largest number wins, so that the other stages hold less of a micro-batch.
         around.rev().min_by(|here, there| slowest(here).total_cmp(&slowest(there))).unwrap_or(most)
     }
 
-    /// How many layers each stage has.
+    /// Number of layers of each stage.
     pub fn stage_layers(&self, scheme: Scheme) -> Result<Vec<u32>> {
         let of_stage = |stage| self.stage(scheme, stage).map(|layers| layers.end - layers.start);
         (0..scheme.pp()).map(of_stage).collect()
@@ -128,7 +130,7 @@ impl LayerSplit {
     }
 }
 
-/// Says why a list is no split, or one too many.
+/// Refuses a list that is not a split of the layers, or that repeats the number of stages of an earlier list.
 fn check(list: &[u32], layers: u32, earlier: &[Vec<u32>]) -> std::result::Result<(), String> {
     if list.is_empty() || list.contains(&0) {
         return Err("the limit is one layer a stage".into());
@@ -161,7 +163,7 @@ mod tests {
     fn a_head_that_costs_layers_takes_their_place() {
         assert_eq!(sizes(32, 0.0, 4), [8, 8, 8, 8]);
         assert_eq!(sizes(32, 0.65, 4), [8, 8, 8, 8]);
-        // Qwen2 of 1.5 billion parameters: a vocabulary of 151,936 costs five of 28 layers.
+        // In Qwen2 with 1.5 billion parameters, a vocabulary of 151,936 costs as much as five of the 28 layers.
         assert_eq!(sizes(28, 5.0, 4), [8, 8, 8, 4]);
         assert_eq!(sizes(4, 30.0, 3), [1, 2, 1]);
         assert_eq!(sizes(7, 0.0, 3), [2, 2, 3]);

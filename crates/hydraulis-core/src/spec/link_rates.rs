@@ -4,30 +4,30 @@ use std::str::FromStr;
 
 use crate::error::{Error, LinkError, Result};
 
-/// Rates of links, each way, and the latency of a message.
+/// The rates of a cluster's links in each direction, and the latency of a message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkRates {
-    /// Rate at which all links of a node together send, and at the same time receive: 1e9 bytes a second.
+    /// Rate at which all links of a node together send and at the same time receive, in 1e9 bytes per second.
     pub gigabytes_per_s: f64,
-    /// Rate at which a GPU sends to others of its node, and at the same time receives: 1e9 bytes a second.
+    /// Rate at which a GPU sends to other GPUs of its node and at the same time receives, in 1e9 bytes per second.
     pub gpu_gigabytes_per_s: f64,
     /// Time of each message in addition to its bytes, in microseconds.
     pub message_us: f64,
 }
 
 impl LinkRates {
-    /// A byte a second: by slower links times would not be finite.
+    /// Smallest rate, one byte per second. Times over slower links would not be finite.
     pub const LEAST: f64 = 1e-9;
-    /// Beyond what any wire carries.
+    /// Largest rate, above the rate of any wire.
     pub const MOST: f64 = 1e9;
-    /// A quarter of an hour: many such messages still take a finite time.
+    /// Longest time of a message, a quarter of an hour. Many such messages still take a finite time.
     pub const LONGEST_MESSAGE_US: f64 = 1e9;
     /// Default rate of a GPU inside its node: `NVLink` of an A800, 400 GB/s both ways.
     pub const USUAL_GPU: f64 = 200.0;
     /// Default time of a message, in microseconds.
     pub const USUAL_MESSAGE_US: f64 = 10.0;
 
-    /// The same rates, if they are within the limits; refused with `link_rate` or `message_time`.
+    /// The same rates, if they are within the limits. Other rates are refused with `link_rate` or `message_time`.
     pub fn checked(self) -> Result<LinkRates> {
         for (field, rate) in
             [("gigabytes_per_s", self.gigabytes_per_s), ("gpu_gigabytes_per_s", self.gpu_gigabytes_per_s)]
@@ -43,7 +43,8 @@ impl LinkRates {
     }
 }
 
-/// `NODE[,GPU[,MESSAGE]]` in GB/s, GB/s and microseconds; refused with `link_syntax`, or as `checked`.
+/// Reads `NODE[,GPU[,MESSAGE]]` in GB/s, GB/s and microseconds. Other texts are refused with `link_syntax`, and values
+/// outside the limits as in `checked`.
 impl FromStr for LinkRates {
     type Err = Error;
 

@@ -1,4 +1,4 @@
-//! How strictly memory limits the micro-batches of a pipeline.
+//! The rules by which memory limits the micro-batches of a pipeline.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,16 +9,16 @@ use crate::error::{Error, Result};
 
 /// The rule by which micro-batches fit into memory.
 ///
-/// Under 1F1B stage `j` of `p` holds `min(v, p - j)` consecutive micro-batches at once, so a pipeline of even stages has
-/// room for a long micro-batch wherever the ones beside it are short.
+/// Under 1F1B, stage `j` of `p` holds `min(v, p - j)` consecutive micro-batches at once. Therefore a pipeline of even stages
+/// has room for a long micro-batch next to short ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryRule {
-    /// No micro-batch exceeds the scheme's cap: `p` of them always fit.
+    /// The per-micro-batch limit: no micro-batch exceeds the scheme's token cap, so `p` micro-batches always fit.
     #[default]
     Cap,
-    /// Any `p` consecutive micro-batches hold at most `p` caps together. Where a stage has no room for as many tokens of one
-    /// micro-batch, or that is not known, each micro-batch keeps the cap.
+    /// The in-flight limit: any `p` consecutive micro-batches have at most `p` token caps together. If a stage has no room
+    /// for that many tokens of one micro-batch, or its room is unknown, no micro-batch exceeds the token cap.
     Exact,
 }
 
@@ -26,7 +26,7 @@ impl MemoryRule {
     /// Every rule.
     pub const ALL: [MemoryRule; 2] = [MemoryRule::Cap, MemoryRule::Exact];
 
-    /// The name, as documents write it.
+    /// The rule's name in documents.
     pub fn name(self) -> &'static str {
         match self {
             MemoryRule::Cap => "cap",

@@ -1,28 +1,30 @@
-//! The shape of a decoder: the facts about a model that decide its cost.
+//! The shape of a decoder: the sizes that determine a model's cost.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Grouped, ProfileError, Result};
 use crate::units::count;
 
-/// The largest value of one field. No model is near it, and the product of all fields fits into 128 bits.
+/// Largest value of one field. All models are far below this limit, and the product of all fields fits into 128 bits.
 const MOST: u64 = 1 << 24;
-/// The most parameters of a model. No model is near it, and their bytes, sent to every node of a cluster, fit into 64 bits.
+/// Largest number of parameters of a model. All models are far below this limit, and the parameters' bytes, sent to every
+/// node of a cluster, fit into 64 bits.
 pub(crate) const MOST_PARAMETERS: u64 = 1 << 43;
-/// The most rows of a parameter table: several times those of any decoder.
+/// Largest number of rows of a parameter table, several times the number of any decoder.
 const MOST_ROWS: usize = 256;
-/// Stands for the index of every layer in the name of a row.
+/// Placeholder in the name of a row for the index of every layer.
 const ANY_LAYER: &str = "*";
 
 /// The shape of a decoder with grouped-query attention and a gated MLP, under the names of a Hugging Face `config.json`,
 /// and its parameter table.
 ///
-/// Two models of equal shape cost the same, whatever their weights; so a cost profile is measured for a shape.
+/// Two models of equal shape have equal costs, because the values of the weights do not matter. A cost profile is therefore
+/// measured for a shape.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "ShapeFields", into = "ShapeFields")]
 pub struct ModelShape(ShapeFields);
 
-/// A shape as a document gives it, not yet validated.
+/// The fields of a shape in a document, before validation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShapeFields {
@@ -32,31 +34,32 @@ pub struct ShapeFields {
     pub hidden_size: u64,
     /// Width inside the MLP.
     pub intermediate_size: u64,
-    /// Decoder layers.
+    /// Number of decoder layers.
     pub num_hidden_layers: u64,
-    /// Query heads.
+    /// Number of query heads.
     pub num_attention_heads: u64,
-    /// Key/value heads.
+    /// Number of key/value heads.
     pub num_key_value_heads: u64,
     /// Width of one head.
     pub head_dim: u64,
-    /// The parameter table, one row for all layers. Python makes it (`model/parameters.py`); the core only reads it.
+    /// The parameter table. One row describes a parameter of all layers. Python makes the table (`model/parameters.py`); the
+    /// core only reads it.
     pub parameters: Vec<ParameterRow>,
 }
 
-/// One parameter of the model, or one of every layer.
+/// One parameter of the model, or one parameter of every layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParameterRow {
     /// Name of the parameter; `*` stands for the index of every layer.
     pub name: String,
-    /// Size of the dimension that tensor parallelism splits, or of the first where it splits none.
+    /// Size of the dimension that tensor parallelism splits, or of the first dimension if it splits none.
     pub rows: u64,
     /// Elements of one row.
     pub row_elements: u64,
-    /// Equal runs of rows between which tensor parallelism may split; 1 where each rank holds the whole parameter.
+    /// Number of equal runs of rows between which tensor parallelism may split; 1 if each rank has the whole parameter.
     pub units: u64,
-    /// Parts of the model that use the parameter: two for a tied embedding.
+    /// Parts of the model that use the parameter. A tied embedding has two.
     pub parts: Vec<ModelPart>,
 }
 
@@ -78,7 +81,7 @@ impl ParameterRow {
         self.name.replacen(ANY_LAYER, &layer.to_string(), 1)
     }
 
-    /// Whether every layer has such a parameter.
+    /// Whether the row describes a parameter of every layer.
     pub(crate) fn is_of_layers(&self) -> bool {
         self.parts == [ModelPart::Layer]
     }
@@ -87,7 +90,7 @@ impl ParameterRow {
         u128::from(self.rows) * u128::from(self.row_elements)
     }
 
-    /// The first field that is out of its range: its name, value and limit.
+    /// The name, value and limit of the first field outside its range.
     fn wrong(&self) -> Option<(&'static str, u64, String)> {
         let fields = [
             ("parameters.rows", self.rows),
@@ -176,8 +179,8 @@ impl ShapeFields {
         self.parameters.iter().any(|row| row.parts.len() > 1)
     }
 
-    /// The elements of the rows that `select` takes. Counts here have 128 bits: before validation a model may have more
-    /// parameters than 64 hold.
+    /// Number of elements of the rows that `select` accepts. The count has 128 bits, because the parameters of a model may
+    /// exceed 64 bits before validation.
     fn elements(&self, select: impl Fn(&ParameterRow) -> bool) -> u128 {
         self.parameters.iter().filter(|row| select(row)).map(ParameterRow::elements).sum()
     }
@@ -199,7 +202,7 @@ impl ShapeFields {
         of_layers + self.elements(|row| !row.is_of_layers())
     }
 
-    /// The first rows that differ in another table, the names of a missing one or the rows themselves.
+    /// The first pair of different rows in the two tables, as text. A missing row reads "no further parameter".
     fn row_difference(&self, other: &ShapeFields) -> Option<(String, String)> {
         let rows = self.parameters.len().max(other.parameters.len());
         let row = |fields: &ShapeFields, index: usize| {
@@ -213,7 +216,7 @@ impl ShapeFields {
 }
 
 impl ModelShape {
-    /// Reads and checks the JSON form.
+    /// Reads and validates the JSON form.
     pub fn from_json(text: &str) -> Result<ModelShape> {
         let mut document = serde_json::Deserializer::from_str(text);
         let fields: ShapeFields = serde_path_to_error::deserialize(&mut document).map_err(|error| {
@@ -228,12 +231,12 @@ impl ModelShape {
         serde_json::to_string(self).expect("a shape is numbers and texts alone")
     }
 
-    /// Its fields.
+    /// The fields of the shape.
     pub fn fields(&self) -> &ShapeFields {
         &self.0
     }
 
-    /// The first field that differs in another shape: its name, the value here and there.
+    /// The first field that differs between the two shapes: its name, the value in this shape, and the value in the other.
     pub fn difference(&self, other: &ModelShape) -> Option<(&'static str, String, String)> {
         let pairs = self.0.numbers().into_iter().zip(other.0.numbers());
         let numbers = pairs.map(|((field, here), (_, there))| (field, here.to_string(), there.to_string()));
@@ -246,7 +249,7 @@ impl ModelShape {
         self.0.num_attention_heads * self.0.head_dim
     }
 
-    /// Width of all key heads, and of all value heads.
+    /// Width of all key heads, which is also the width of all value heads.
     pub fn key_width(&self) -> u64 {
         self.0.num_key_value_heads * self.0.head_dim
     }
@@ -256,33 +259,33 @@ impl ModelShape {
         self.0.is_tied()
     }
 
-    /// Parameters of the matrices of one layer.
+    /// Number of parameters of one layer's matrices.
     pub fn layer_matrices(&self) -> u64 {
         validated(self.0.layer_matrices())
     }
 
-    /// Parameters of one layer: matrices, biases and norms.
+    /// Number of parameters of one layer: matrices, biases and norms.
     pub fn layer_parameters(&self) -> u64 {
         validated(self.0.layer_parameters())
     }
 
-    /// Parameters of the embedding, and of the head without its norm.
+    /// Number of parameters of the embedding, which is also the number of the head without its norm.
     pub fn vocabulary_parameters(&self) -> u64 {
         validated(self.0.vocabulary_parameters())
     }
 
-    /// How many layers cost as much as the head: a matrix takes the same operations for each of its parameters.
+    /// Cost of the head, in layers. A matrix takes the same operations for each of its parameters.
     pub fn head_layers(&self) -> f64 {
         count(self.vocabulary_parameters()) / count(self.layer_matrices())
     }
 
-    /// Parameters of the whole model.
+    /// Number of parameters of the whole model.
     pub fn parameters(&self) -> u64 {
         validated(self.0.parameters())
     }
 }
 
-/// Some of the parameters of a shape.
+/// A number of parameters of a validated shape, in 64 bits.
 fn validated(parameters: u128) -> u64 {
     u64::try_from(parameters).expect("a shape has no more than MOST_PARAMETERS")
 }
@@ -307,7 +310,7 @@ mod tests {
     #[test]
     fn parameters_are_counted() {
         let small = shape(SMALL).unwrap();
-        // Matrices of 24 x 48 and 24 x 42, a norm and a bias; the tied embedding counts once.
+        // A layer has matrices of 24 x 48 and 24 x 42, a norm and a bias. The tied embedding counts once.
         assert_eq!(small.layer_matrices(), 2_160);
         assert_eq!(small.layer_parameters(), 2_160 + 24 + 48);
         assert_eq!(small.parameters(), 3 * 2_232 + 37 * 24 + 24);
@@ -351,7 +354,7 @@ mod tests {
             let text = SMALL.replace(good, bad);
             assert_ne!(text, SMALL, "{good}");
             if part.is_empty() {
-                // One matrix is left.
+                // One matrix remains in each layer.
                 assert!(shape(&text).is_ok());
                 continue;
             }

@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result, StrategyError};
 use crate::spec::{Axis, CheckpointingKind, Degrees, LayerPlan};
 
-/// The degrees <tp, cp, pp> of one replica, which runs on tp x cp x pp ranks, and the checkpointing of its layers.
+/// The degrees `<tp, cp, pp>` of one replica, which runs on tp x cp x pp ranks, and the checkpointing of its layers.
 ///
-/// Written `<tp4,pp2>`, degrees of 1 left out, `<1>` for all ones; with checkpointing `<tp4,full>` or `<1,selective>`. The
-/// ranks of a stage are a block: tensor ranks innermost, so that each tensor group is consecutive, context ranks around them.
+/// The text `<tp4,pp2>` leaves out degrees of 1; `<1>` has only degrees of 1. With checkpointing the text is `<tp4,full>` or
+/// `<1,selective>`. The ranks of a stage are consecutive. Tensor ranks are innermost, so that each tensor group is
+/// consecutive, and context ranks are around them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Scheme {
@@ -20,7 +21,7 @@ pub struct Scheme {
 }
 
 impl Scheme {
-    /// A scheme of the given degrees, each at least 1, that keeps all activations.
+    /// A scheme with the given degrees, each at least 1, that saves all activations for backward.
     pub fn new(tp: u16, cp: u16, pp: u16) -> Result<Scheme> {
         let degrees = Degrees::new([tp, cp, pp]).ok_or_else(|| {
             let text = format!("<tp{tp},cp{cp},pp{pp}>");
@@ -29,7 +30,7 @@ impl Scheme {
         Ok(Scheme::from_parts(degrees, LayerPlan::KEEP))
     }
 
-    /// A scheme of these degrees whose layers follow the plan.
+    /// A scheme with these degrees and this memory plan of its layers.
     pub fn from_parts(degrees: Degrees, layers: LayerPlan) -> Scheme {
         Scheme { degrees, layers }
     }
@@ -39,7 +40,7 @@ impl Scheme {
         self.degrees
     }
 
-    /// The memory plan of its layers.
+    /// The memory plan of the scheme's layers.
     pub fn layer_plan(self) -> LayerPlan {
         self.layers
     }
@@ -50,7 +51,7 @@ impl Scheme {
         Scheme { layers: LayerPlan::uniform(checkpointing), ..self }
     }
 
-    /// The kind of checkpointing of its layers.
+    /// The kind of checkpointing of the scheme's layers.
     pub fn checkpointing(self) -> CheckpointingKind {
         self.layers.kind()
     }
@@ -70,21 +71,22 @@ impl Scheme {
         self.degrees.of(Axis::Pipeline)
     }
 
-    /// Most micro-batches that a stage holds at once under 1F1B: one for itself and for each stage after it.
+    /// Largest number of micro-batches in flight on a stage under 1F1B: one for the stage itself and one for each later
+    /// stage.
     pub fn in_flight(self, stage: u16) -> u16 {
         self.pp().saturating_sub(stage)
     }
 
-    /// Pipeline stages, as a count of things.
+    /// Number of pipeline stages, as `usize`.
     pub fn stages(self) -> usize {
         usize::from(self.pp())
     }
 
-    /// Which slice of the parameters that tensor parallelism cuts the tensor rank of this number holds.
+    /// Index of a tensor rank's slice of the parameters that tensor parallelism splits.
     ///
-    /// The digits of the number, to the base of its degree's factors, are reversed: neighbours in a narrow group are far apart in a
-    /// wide one, and so what a rank holds by `<tp4>` is a part of what it holds by `<tp2>` (ranks 0 to 3: quarters 0, 2, 1, 3 of
-    /// halves 0, 1, 0, 1).
+    /// The function reverses the digits of the rank's number, written in the mixed base of the tensor degree's prime
+    /// factors. Neighbours in a narrow group are then far apart in a wide one. Therefore a rank's slice under `<tp4>` is a
+    /// part of its slice under `<tp2>` (ranks 0 to 3: quarters 0, 2, 1, 3 of halves 0, 1, 0, 1).
     pub fn tensor_slice(self, tensor_rank: u16) -> u16 {
         let (mut slice, mut place, mut slices) = (0, tensor_rank, self.tp());
         for factor in self.tensor_factors() {
@@ -95,7 +97,7 @@ impl Scheme {
         slice
     }
 
-    /// The prime factors of the tensor degree, the least one first.
+    /// The prime factors of the tensor degree in ascending order.
     pub(crate) fn tensor_factors(self) -> Vec<u16> {
         let (mut factors, mut rest) = (Vec::new(), self.tp());
         while let Some(least) = (2..=rest).find(|&factor| rest.is_multiple_of(factor)) {

@@ -9,13 +9,15 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Grouped, Result, StrategyError};
 use crate::spec::Scheme;
 
-/// More replicas than any cluster has ranks; a typing error such as `1000000000x<1>` stops here.
+/// Largest number of replicas, above the number of ranks of any cluster. The limit refuses a typing error such as
+/// `1000000000x<1>`.
 const MAX_REPLICAS: usize = 1 << 20;
 
 /// A multiset of replicas, each with its own scheme, written `1x<tp16>+12x<tp4,pp2>`.
 ///
-/// It is kept in one canonical order, widest stages first, longer pipelines before shorter ones and less checkpointing
-/// before more, so that equal sets are equal values, and so that placing replicas in this order keeps their blocks aligned.
+/// The replicas have one canonical order: widest stages first, longer pipelines before shorter ones, and less checkpointing
+/// before more. With this order, equal multisets are equal values, and placing replicas in order keeps their stage groups
+/// aligned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Strategy {
@@ -23,7 +25,7 @@ pub struct Strategy {
 }
 
 impl Strategy {
-    /// The strategy of these replicas, at least one.
+    /// The strategy with these replicas, at least one.
     pub fn new(mut schemes: Vec<Scheme>) -> Result<Strategy> {
         if schemes.is_empty() || schemes.len() > MAX_REPLICAS {
             let why =

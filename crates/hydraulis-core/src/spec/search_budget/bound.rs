@@ -17,8 +17,8 @@ pub struct BoundBudget {
     pub pivots: usize,
     /// Halvings of the interval around the latest time that given dual prices prove impossible.
     pub halvings: usize,
-    /// Micro-batches of a replica counted one by one where empty ones may stand between others, even with fewer sequences.
-    /// Filling a longer pipeline loses little.
+    /// Number of a replica's micro-batches up to which the bound counts them one by one if empty ones may stand between
+    /// others, even with fewer sequences. Filling a longer pipeline loses little.
     pub counted_micro_batches: usize,
     /// Weight of one micro-batch in the choice of a number to make whole, as a share of a replica's weight. On the 32B
     /// profile the fixed cost `c` is 1 to 4 % of an iteration.

@@ -3,17 +3,17 @@
 /// The limits of dispatch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DispatchBudget {
-    /// Replicas of each scheme compared for a sequence, the earliest to end first. One that ends later may have room in a
-    /// micro-batch and so be the better place.
+    /// Replicas of each scheme compared for a sequence, in ascending order of their end. A replica that ends later may be
+    /// the better choice, because one of its micro-batches has room.
     pub compared_replicas: usize,
     /// Share of the length. The estimates of unassigned work are updated whenever sequences are shorter by this share.
     pub reweighing: f64,
-    /// Part of all tokens, one in this number, 1 or more. The shortest sequences with this part are assigned again to rebalance
-    /// replicas: on long-tailed lengths a third of all sequences.
+    /// Denominator, 1 or more, of a part of all tokens. The shortest sequences with this part of the tokens are assigned
+    /// again to rebalance replicas. With long-tailed lengths they are a third of all sequences.
     pub rebalanced_part: u64,
-    /// Moves and swaps.
+    /// The limits of moves and swaps.
     pub refine: RefineBudget,
-    /// Micro-batches that are merged.
+    /// The limits of merging micro-batches.
     pub merge: MergeBudget,
 }
 
@@ -22,19 +22,19 @@ pub struct DispatchBudget {
 pub struct RefineBudget {
     /// Changes tried by packing, for each change of the slowest replica.
     pub tries: usize,
-    /// Other replicas of each scheme considered, the earliest to end first. One that ends later may admit sequences that
-    /// the others refuse.
+    /// Other replicas of each scheme evaluated, in ascending order of their end. A replica that ends later may admit
+    /// sequences that the others refuse.
     pub partners: usize,
 }
 
-/// The limits of merging micro-batches where replicas have no pipeline.
+/// The limits of merging micro-batches of replicas without a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MergeBudget {
     /// Sequences of all further assignments together: 40 assignments of 600 sequences, none of 100,000.
     pub assigned_sequences: usize,
-    /// Packings of replicas while such an assignment is refined. Ten times as many gain nothing.
+    /// Packings of replicas while such an assignment is refined. Ten times this number gains nothing.
     pub refinements: usize,
-    /// The same where replicas have pipelines, whose packing takes 30 times as long.
+    /// Packings of replicas with pipelines while such an assignment is refined. Each packing takes 30 times as long.
     pub pipeline_refinements: usize,
 }
 

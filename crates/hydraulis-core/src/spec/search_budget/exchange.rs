@@ -3,7 +3,7 @@
 /// The limits of one exchange.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExchangeBudget {
-    /// Sequences that leave a batch at once. Where several are equally long, giving one away gains nothing.
+    /// Sequences that leave a batch at once. If several sequences are equally long, moving one of them gains nothing.
     pub leaving: usize,
     /// Share of both iterations that an exchange must gain.
     pub gain: f64,

@@ -3,7 +3,8 @@
 /// The limits of local search over strategies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LocalSearchBudget {
-    /// Share of the time. A plan nearer to the bound is not improved, and a strategy that could gain no more is not planned.
+    /// Share of the time. The search does not improve a plan that is nearer to the bound, and does not plan a strategy whose
+    /// possible gain is smaller.
     pub near: f64,
     /// Share of the iteration time. Shorter exposed transfers do not continue the search.
     pub exposed: f64,
@@ -14,15 +15,15 @@ pub struct LocalSearchBudget {
     pub restarts: usize,
     /// Neighbours planned in each step. 2 to 4 give about the same iteration; 4 is slower.
     pub neighbours: usize,
-    /// Sequences of all planned strategies together, beyond the first strategy. A batch of more than half as many has no
-    /// local search.
+    /// Sequences of all planned strategies together, beyond the first strategy. A batch with more than half of this number
+    /// has no local search.
     pub planned_sequences: usize,
-    /// Sequences assigned in each step to estimate neighbours. On 64 GPUs that is enough for all neighbours.
+    /// Sequences assigned in each step to estimate neighbours. On 64 GPUs this number is enough for all neighbours.
     pub estimated_sequences: usize,
     /// Share of the iteration time. Shorter exposed transfers do not refine a strategy a second time.
     pub waiting: f64,
-    /// Further partners of each scheme in the refinement of a strategy that is planned alone. Where others are planned too,
-    /// refinement takes 7 % longer with them, for 0.003 % of the iteration.
+    /// Further partners of each scheme in the refinement of a strategy that is planned alone. If other strategies are
+    /// planned too, the further partners make refinement 7 % longer and gain 0.003 % of the iteration.
     pub more_partners: usize,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The budget counts work, never time: the same budget gives the same plan on any machine. Every budget gives a valid plan
 //! and a valid bound; a smaller one gives a longer iteration or a weaker bound. Tolerances and the constants of formulas
-//! stay beside their formulas.
+//! are defined next to their formulas.
 
 mod bound;
 mod capacity;
@@ -26,7 +26,7 @@ pub struct SearchBudget {
     /// Packings of replicas while one strategy is refined. On the 32B profile, 200,000 tokens and 64 GPUs, most
     /// strategies reach a local optimum within 300.
     pub refinements: usize,
-    /// Strategies that a search dispatches and packs. One always is, so that there is a plan.
+    /// Strategies that a search dispatches and packs. The search always packs at least one, so that it returns a plan.
     pub candidates: usize,
     /// Linear programs solved for a bound, each with other whole numbers of replicas and micro-batches.
     pub dual_solves: usize,

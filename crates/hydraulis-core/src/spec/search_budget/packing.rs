@@ -7,9 +7,9 @@ pub struct PackingBudget {
     pub swaps: usize,
     /// Numbers of micro-batches tried on each side of the estimated best one.
     pub counts: usize,
-    /// The larger numbers tried are this part (1 or more) of the best number apart. Where memory asks for many micro-batches, the
-    /// fewest are full to the brim, and their times cannot rise and fall. On `<pp8>` and 90 to 300 micro-batches wide
-    /// steps are 1 to 1.5 % shorter than the next three numbers.
+    /// Denominator, 1 or more, of the part of the best number by which the larger numbers tried are apart. If memory
+    /// requires many micro-batches, the fewest of them are completely full, and their times cannot rise and fall. On `<pp8>`
+    /// with 90 to 300 micro-batches, wide steps give 1 to 1.5 % shorter times than the next three numbers.
     pub spacing: usize,
 }
 

@@ -13,10 +13,10 @@ pub struct SizingBudget {
     pub spare: f64,
     /// Share of the bound. The earliest end tried because of idle ranks.
     pub earliest: f64,
-    /// Multiple of the least dual price. A replica with room is passed over where the sequence costs more there.
+    /// Multiple of the least dual price. Sizing skips a replica with room if the sequence costs more there.
     pub dearest: f64,
-    /// Long sequences on one replica up to which the replica is packed for each of them. Beyond, the estimate of one more
-    /// sequence is good enough, and the packings would take work in the square of their number.
+    /// Number of long sequences on one replica up to which sizing packs the replica for each of them. Above this number, the
+    /// estimate of one more sequence is good enough, and the packings would take quadratic work.
     pub packed_sequences: usize,
 }
 
