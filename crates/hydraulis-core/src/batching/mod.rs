@@ -1,4 +1,4 @@
-//! Batches without a cost profile: for training loops and data sets of any kind.
+//! Batch balancing and offline packing without a cost profile, for any training loop and data set.
 
 pub mod balance;
 pub mod windows;

@@ -1,16 +1,17 @@
-//! Least cost of covering a demand by columns that an oracle names one at a time.
+//! The least cost of covering a demand by columns that an oracle supplies one at a time.
 //!
-//! `min cost x` subject to `A x >= demand`, `x >= 0`, by the revised simplex method with a dense inverse
-//! (Dantzig 1953); column generation as Gilmore and Gomory 1961 have it. Programs here have at most a few dozen
-//! rows, so a change of basis costs about a microsecond. A library was tried (docs/log.md): solving the same
-//! programs whole took ten times as long, and it gives no prices, which are what the bounds are made of.
+//! The program is `min cost x` subject to `A x >= demand`, `x >= 0`. The solver is the revised simplex method with a
+//! dense inverse (Dantzig 1953), with column generation as in Gilmore and Gomory 1961. Programs here have at most a
+//! few dozen rows, so a change of basis costs about a microsecond. A library was tried (docs/log.md): to solve the
+//! same programs whole, it took ten times as long, and it gives no dual prices, from which the bounds are made.
 //!
-//! Nothing is taken on trust: callers make their bounds from the columns or prices themselves, and any columns
-//! and any prices give a valid one. A program that stops early is only weaker.
+//! The bounds do not depend on this solver's correctness: callers compute their bounds from the columns or dual
+//! prices themselves, and any columns and any dual prices give a valid bound. A program that stops early gives only a
+//! weaker bound.
 
-/// Smaller pivots would divide by rounding.
+/// The least pivot. Division by a smaller pivot would divide by a rounding error.
 const LEAST_PIVOT: f64 = 1e-9;
-/// Prices below this are negative in earnest.
+/// The threshold below which a dual price counts as negative and not as rounding.
 const NEGATIVE: f64 = -1e-9;
 
 /// A covering program in the state of a basic feasible solution.
@@ -25,18 +26,18 @@ pub(crate) struct Covering {
     direction: Vec<f64>,
 }
 
-/// What stands in a row of the basis.
+/// The entry in one row of the basis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Basic {
-    /// The column that fills its own row's demand at the penalty, or is its surplus.
+    /// The row's own column: it covers the row's demand at the penalty, or is the row's surplus.
     Own,
-    /// A column that was entered under this number.
+    /// The column that was entered under this number.
     Column(usize),
 }
 
 impl Covering {
-    /// A program for `demand`, in which a unit that no column covers costs `penalty`; a demand of zero or
-    /// less is a limit, and starts with its slack.
+    /// A program for `demand`, in which a unit that no column covers costs `penalty`. A negative demand is a limit,
+    /// and its row starts with its slack in the basis.
     pub(crate) fn new(demand: &[f64], penalty: f64) -> Covering {
         let rows = demand.len();
         let mut inverse = vec![0.0; rows * rows];
@@ -56,7 +57,7 @@ impl Covering {
         }
     }
 
-    /// What a unit of each row's demand costs at the margin.
+    /// The dual prices: the marginal cost of a unit of each row's demand.
     pub(crate) fn prices(&self) -> &[f64] {
         &self.prices
     }
@@ -69,7 +70,7 @@ impl Covering {
         })
     }
 
-    /// Takes surplus into the basis until no price is negative; false where that does not end within `budget`.
+    /// Takes surplus into the basis until no dual price is negative; returns false if `budget` ends first.
     pub(crate) fn settle(&mut self, budget: &mut usize) -> bool {
         while let Some(row) = self.most_negative() {
             if *budget == 0 {
@@ -87,7 +88,7 @@ impl Covering {
         true
     }
 
-    /// Takes a column into the basis; false where it would not lower the cost.
+    /// Takes a column into the basis; returns false where the column would not lower the cost.
     pub(crate) fn enter(&mut self, number: usize, column: &[f64], cost: f64) -> bool {
         let reduced = cost - column.iter().zip(&self.prices).map(|(entry, price)| entry * price).sum::<f64>();
         if reduced >= 0.0 {
@@ -105,7 +106,8 @@ impl Covering {
         negative.min_by(|&one, &other| self.prices[one].total_cmp(&self.prices[other]))
     }
 
-    /// Exchanges the entering column, whose form in the basis is `direction`, for the first that it drives to 0.
+    /// Exchanges the entering column, whose form in the basis is `direction`, for the first basic column that it
+    /// drives to 0.
     fn pivot(&mut self, reduced: f64, entering: Basic) -> bool {
         let Some(leaving) = self.leaving() else { return false };
         let scale = 1.0 / self.direction[leaving];
@@ -130,7 +132,7 @@ impl Covering {
     fn leaving(&self) -> Option<usize> {
         let candidates = (0..self.rows).filter(|&place| self.direction[place] > LEAST_PIVOT);
         let ratio = |place: usize| self.amounts[place] / self.direction[place];
-        // Among equals the largest pivot is the most exact.
+        // Among equal ratios the largest pivot is the most exact.
         candidates.min_by(|&one, &other| {
             ratio(one).total_cmp(&ratio(other)).then(self.direction[other].total_cmp(&self.direction[one]))
         })
@@ -143,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// A cover of `rows` by all of these columns, entered as long as they are worth it.
+    /// A cover of `rows` rows by these columns; columns enter as long as they lower the cost.
     fn cover(rows: usize, most: f64, columns: &[(Vec<f64>, f64)]) -> (Covering, Vec<f64>) {
         let mut program = Covering::new(&vec![1.0; rows], most);
         let mut budget = 10_000;
@@ -179,7 +181,7 @@ mod tests {
                 cost += amount * columns[number].1;
                 covered.iter_mut().zip(&columns[number].0).for_each(|(covered, entry)| *covered += amount * entry);
             }
-            // What is left uncovered is bought at the greatest price.
+            // The uncovered demand costs the penalty, `most` per unit.
             cost += most * covered.iter().map(|covered| (1.0 - covered).max(0.0)).sum::<f64>();
             let value: f64 = prices.iter().sum();
             prop_assert!((cost - value).abs() <= 1e-6 * cost.max(1.0), "{cost} {value}");

@@ -1,4 +1,4 @@
-//! Small linear programs: a covering program whose columns are found while it is solved, and non-negative least squares.
+//! Small linear programs: a covering program with column generation, and non-negative least squares.
 
 mod covering;
 mod non_negative;

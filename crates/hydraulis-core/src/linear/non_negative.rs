@@ -1,6 +1,6 @@
 //! Least squares whose solution has no negative entry.
 
-/// One equation: `features . x` should be `target`. Its weight is in its scale.
+/// One equation: `features . x` should be `target`. The scale of the equation is its weight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row<const N: usize> {
     pub(crate) features: [f64; N],
@@ -22,10 +22,11 @@ pub(crate) fn dot<const N: usize>(one: &[f64; N], other: &[f64; N]) -> f64 {
     one.iter().zip(other).map(|(left, right)| left * right).sum()
 }
 
-/// The `x >= 0` of least squared residuals: exact, because with few unknowns every subset of them can be solved, and the
-/// optimum is the unconstrained one of those that are above zero (Lawson and Hanson 1974, chapter 23).
+/// The `x >= 0` with the least sum of squared residuals.
 ///
-/// None where the columns depend on each other, so that the solution would be any of many.
+/// The result is exact: with few unknowns every subset of them can be solved, and the optimum is the unconstrained
+/// optimum over the unknowns above zero (Lawson and Hanson 1974, chapter 23). The result is `None` where the columns
+/// depend on each other, so that the solution would not be unique.
 pub(crate) fn non_negative<const N: usize>(rows: &[Row<N>]) -> Option<[f64; N]> {
     let normal = Normal::of(rows);
     let whole = normal.solve((1 << N) - 1)?;
@@ -37,8 +38,8 @@ pub(crate) fn non_negative<const N: usize>(rows: &[Row<N>]) -> Option<[f64; N]> 
     feasible.min_by(|one, other| squares(rows, one).total_cmp(&squares(rows, other)))
 }
 
-/// The inverse of the normal matrix: up to the noise's variance the covariance of the unconstrained solution. None where the
-/// columns depend on each other.
+/// The inverse of the normal matrix, which is the covariance of the unconstrained solution up to the noise's
+/// variance. The result is `None` where the columns depend on each other.
 pub(crate) fn inverse<const N: usize>(rows: &[Row<N>]) -> Option<[[f64; N]; N]> {
     let normal = Normal::of(rows);
     let mut columns = [[0.0; N]; N];
@@ -74,7 +75,7 @@ impl<const N: usize> Normal<N> {
         normal
     }
 
-    /// The unconstrained optimum over the unknowns of `subset` (a bit mask), the others 0.
+    /// The unconstrained optimum over the unknowns of `subset` (a bit mask), with the other unknowns 0.
     fn solve(&self, subset: u32) -> Option<[f64; N]> {
         let chosen: Vec<usize> = (0..N).filter(|column| subset & (1 << column) != 0).collect();
         let scale: Vec<f64> = chosen.iter().map(|&column| self.matrix[column][column].sqrt()).collect();
@@ -98,13 +99,15 @@ impl<const N: usize> Normal<N> {
     }
 }
 
-/// Brings a symmetric system with ones on its diagonal to triangular form.
+/// Brings a symmetric system with ones on its diagonal to triangular form; `None` where its columns depend on each
+/// other.
 fn eliminate(system: &mut [Vec<f64>]) -> Option<()> {
     let n = system.len();
     for pivot in 0..n {
         let (above, below) = system.split_at_mut(pivot + 1);
         let row = &above[pivot];
-        // The share of a column that the others do not explain: this little is rounding, not information.
+        // The pivot is the share of a column that the other columns do not explain; a share below this limit is
+        // rounding error.
         if row[pivot] < 1e-11 {
             return None;
         }
@@ -142,7 +145,7 @@ mod tests {
     }
 
     proptest! {
-        /// The conditions of Karush, Kuhn and Tucker: no entry below 0, no gradient that points inside.
+        /// The conditions of Karush, Kuhn and Tucker: no entry is below 0, and no gradient points inside.
         #[test]
         fn the_solution_is_the_constrained_optimum(
             points in proptest::collection::vec((proptest::array::uniform3(-1.0..1.0_f64), -1.0..1.0_f64), 4..12),

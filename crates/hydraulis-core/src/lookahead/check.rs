@@ -1,6 +1,6 @@
-//! The independent checker of a window: lists every promise that it breaks.
+//! The independent checker of a lookahead plan: it lists every promise that the plan breaks.
 //!
-//! It takes nothing from what makes windows but the document: members, delays, tokens and costs are derived anew.
+//! The checker takes only the plan from the lookahead planner: it derives members, delays, tokens and costs again.
 
 use crate::batch::Batch;
 use crate::check::{Violation, check};
@@ -9,8 +9,8 @@ use crate::lookahead::{Step, TOLERANCE_PARTS, Window, WindowPlan};
 use crate::timing::Link;
 use crate::units::Millis;
 
-/// Everything that is wrong with `plan` as a plan of `window` under `cost` and, where transfers count, by `link`; nothing if
-/// it keeps its promises.
+/// Every violation in `plan` as a plan of `window` under `cost` and, where transfers count, `link`. The list is empty
+/// if the plan keeps its promises.
 pub fn check_window(plan: &WindowPlan, window: &Window, cost: &CostModel, link: Option<&Link>) -> Vec<Violation> {
     let mut report = Report::default();
     let (steps, batches) = (plan.steps.len(), window.batches.len());
@@ -36,7 +36,7 @@ impl Report {
     }
 }
 
-/// Each sequence once, and not too far from where it came.
+/// Each sequence is in exactly one step, and that step is within the delay limit.
 fn check_members(plan: &WindowPlan, window: &Window, report: &mut Report) {
     let mut times: Vec<Vec<usize>> = window.batches.iter().map(|batch| vec![0; batch.len()]).collect();
     for (place, member) in
@@ -61,7 +61,7 @@ fn check_members(plan: &WindowPlan, window: &Window, report: &mut Report) {
     }
 }
 
-/// The step's plan keeps its promises for its members, which have about the tokens that its batch came with.
+/// The step's plan keeps its promises for its members, whose tokens are close to the tokens of the original batch.
 fn check_step(place: usize, step: &Step, window: &Window, cost: &CostModel, link: Option<&Link>, report: &mut Report) {
     let known = |batch: usize, sequence: usize| {
         let batch = window.batches.get(batch)?;
@@ -88,7 +88,7 @@ fn check_step(place: usize, step: &Step, window: &Window, cost: &CostModel, link
     });
 }
 
-/// What changes take.
+/// The time stated for each change of strategy is the lookahead's time.
 fn check_switches(plan: &WindowPlan, window: &Window, report: &mut Report) {
     let mut before = window.previous;
     for (place, step) in plan.steps.iter().enumerate() {

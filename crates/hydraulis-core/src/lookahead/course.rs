@@ -1,8 +1,8 @@
-//! Which strategy each batch of a window takes, where changes cost something.
+//! The choice of a strategy for each batch of a lookahead, where changes of strategy take time.
 //!
-//! The candidates are all strategies that were considered for any of the batches. Lower bounds of their times are cheap:
-//! the cheapest route over the bounds is found, the entries on it are planned, and this is done again until every entry
-//! on the route is a planned one. No other route is cheaper then, because its entries cost at least their bounds.
+//! The candidates are all strategies evaluated for any of the batches. Lower bounds of their times are cheap. The
+//! planner finds the cheapest path over the bounds, plans the entries on that path, and repeats both until every
+//! entry on the path has a plan. No other path is then cheaper, because its entries cost at least their bounds.
 
 use std::collections::BTreeMap;
 
@@ -17,27 +17,28 @@ use crate::spec::Strategy;
 use crate::units::Millis;
 use crate::watch::Watch;
 
-/// What each batch costs under each candidate, as far as it is known.
+/// The cost of each batch under each candidate, as a lower bound or a planned time.
 struct Course<'a> {
     planner: &'a Planner,
     window: &'a Window<'a>,
     watch: Watch<'a>,
     groups: Vec<Group>,
     candidates: Vec<Strategy>,
-    /// By batch and candidate: at least this much, and just this much where there is a plan.
+    /// By batch and candidate: the exact cost where there is a plan, and a lower bound elsewhere.
     costs: Vec<Vec<Millis>>,
     plans: BTreeMap<(usize, usize), Plan>,
-    /// The candidate that each batch would take for itself.
+    /// The candidate that each batch takes when it is planned alone.
     own: Vec<usize>,
 }
 
-/// The plans of these batches under the cheapest sequence of strategies.
+/// The plans of these batches along the cheapest path of strategies.
 pub(super) fn steps(planner: &Planner, window: &Window, groups: Vec<Group>, watch: Watch) -> Result<WindowPlan> {
     let mut course = Course::new(planner, window, groups, watch);
     let before = window.previous.and_then(|previous| course.candidates.iter().position(|one| one == previous));
-    // A strategy that no batch can take is a change at the beginning, whatever comes.
+    // Where no batch can take the previous strategy, the first step changes strategy in any case.
     let entry = if before.is_none() && window.previous.is_some() { window.switch } else { Millis::ZERO };
-    // Nothing changes before or after: the planner's own choice stands, which alone a search has polished.
+    // A lone batch has no change before or after it. The planner's own choice stands: only that plan has been refined
+    // by a search.
     let is_alone = course.own.len() == 1 && window.previous.is_none();
     loop {
         let route =
@@ -59,7 +60,7 @@ impl<'a> Course<'a> {
         course
     }
 
-    /// Bounds of all costs; what each batch takes for itself is known.
+    /// Lower bounds of all costs; the cost of each batch under its own candidate is exact.
     fn at_least(&self) -> Vec<Vec<Millis>> {
         let batches: Vec<Batch> = self.groups.iter().map(|group| group.plan.batch.clone()).collect();
         let mut times = Times::new(self.planner, &batches, self.candidates.clone(), self.watch);
@@ -71,7 +72,7 @@ impl<'a> Course<'a> {
         (0..batches.len()).map(|group| (0..number).map(|candidate| cost(group, candidate)).collect()).collect()
     }
 
-    /// Plans what was not planned yet along a route; false where everything was.
+    /// Plans the entries along a path that have no plan; returns false where every entry has one.
     fn plan_along(&mut self, route: &[usize]) -> Result<bool> {
         let mut is_new = false;
         for (group, &candidate) in route.iter().enumerate() {
@@ -102,7 +103,8 @@ impl<'a> Course<'a> {
     }
 }
 
-/// The time of a batch's own plan, which is within a tie of the best found for it and so counts as that.
+/// The time of a batch's own plan. That plan is within a tie of the best plan found for the batch, so it counts as
+/// the best time.
 fn tied(plan: &Plan) -> Millis {
     let planned = plan.considered.iter().filter_map(|one| match one.outcome {
         Outcome::Planned(ms) => Some(ms),
@@ -111,7 +113,8 @@ fn tied(plan: &Plan) -> Millis {
     planned.min().unwrap_or(plan.step_ms())
 }
 
-/// Every strategy of the list, or all that the searches planned, and the one before the window; each once.
+/// The candidates without duplicates: every strategy of the list or, without a list, all that the searches planned,
+/// and the strategy before the lookahead.
 fn candidates(planner: &Planner, previous: Option<&Strategy>, groups: &[Group]) -> Vec<Strategy> {
     let mut candidates: Vec<Strategy> = Vec::new();
     for Group { plan, .. } in groups {
@@ -121,7 +124,8 @@ fn candidates(planner: &Planner, previous: Option<&Strategy>, groups: &[Group]) 
         });
         candidates.extend(considered.map(|one| one.strategy.clone()));
     }
-    // The bounds of a list hold for that list alone; those of a search hold for whatever the profile and cluster admit.
+    // The bounds of a list hold for that list alone; the bounds of a search hold for every strategy that the profile
+    // and cluster admit.
     let is_search = groups.iter().all(|group| group.plan.scope == Scope::Any);
     let is_usable = |one: &&Strategy| is_search && planner.over(vec![(*one).clone()]).is_ok();
     candidates.extend(previous.filter(is_usable).cloned());

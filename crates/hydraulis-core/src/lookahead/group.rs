@@ -1,4 +1,4 @@
-//! A batch of a window as it now is.
+//! A batch of a lookahead, as it came or after exchanges.
 
 use crate::batch::Batch;
 use crate::error::Result;
@@ -7,7 +7,7 @@ use crate::plan::Plan;
 use crate::search::Planner;
 use crate::watch::Watch;
 
-/// Sequences that are trained together, in the order in which they came, and the best plan for them alone.
+/// Sequences that are trained together, in their original order, and the best plan for them alone.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) members: Vec<Member>,
@@ -15,7 +15,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// The batch at `place` as it came.
+    /// The unchanged batch at `place`.
     pub(super) fn as_it_came(planner: &Planner, batches: &[Batch], place: usize, watch: Watch) -> Result<Group> {
         let members = (0..batches[place].len()).map(|sequence| Member { batch: place, sequence }).collect();
         Ok(Group {
@@ -24,7 +24,7 @@ impl Group {
         })
     }
 
-    /// These sequences.
+    /// A group of these sequences.
     pub(super) fn of(planner: &Planner, batches: &[Batch], members: Vec<Member>, watch: Watch) -> Result<Group> {
         let plan = planner.plan_watched(&gathered(batches, &members)?, watch)?;
         Ok(Group { members, plan })

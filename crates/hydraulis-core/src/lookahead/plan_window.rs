@@ -1,4 +1,4 @@
-//! Plans the batches of a window together.
+//! Plans the batches of a lookahead together.
 
 use crate::error::Result;
 use crate::lookahead::course;
@@ -8,35 +8,38 @@ use crate::lookahead::{Window, WindowPlan};
 use crate::search::Planner;
 use crate::watch::Watch;
 
-/// How far the planning of a window has come.
+/// The progress of a lookahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Some batches are planned as they came, and the next one begins.
     Planned {
-        /// Those done.
+        /// Number of planned batches.
         batches: usize,
-        /// All of them.
+        /// Number of all batches.
         of: usize,
     },
-    /// Some exchanges of sequences between batches were planned, and the next one begins.
+    /// Some exchanges of sequences between batches are planned, and the next one begins.
     Exchanged {
-        /// Those done.
+        /// Number of planned exchanges.
         exchanges: usize,
-        /// Most there may be.
+        /// Greatest possible number of exchanges.
         of: usize,
     },
 }
 
-/// The plans of the window's iterations that take least together: iterations, changes of strategy, and transfers where
-/// the planner has a link.
+/// The plans of the lookahead's iterations with the least total time: iterations, changes of strategy and, where the
+/// planner has a link, transfers.
 ///
-/// Nothing moves unless `max_delay` allows it, and then only where the window gets shorter by it. A sequence is trained
-/// at most `max_delay` batches later or earlier than it came, and never outside of the window; each batch keeps its
-/// tokens to within one part in [`TOLERANCE_PARTS`](crate::lookahead::TOLERANCE_PARTS). A window of one batch, without
-/// costs, is [`Planner::plan`]. `tell` hears of each step, `watch` is called within them, and either ends the planning by
-/// its error.
+/// Sequences move only if `max_delay` allows it, and only where the moves shorten the total. A sequence is trained at
+/// most `max_delay` batches later or earlier than its own batch, and always inside the lookahead. Each batch keeps
+/// its tokens to within one part in [`TOLERANCE_PARTS`](crate::lookahead::TOLERANCE_PARTS). A lookahead of one batch
+/// without costs equals [`Planner::plan`]. The planner calls `tell` at each step and `watch` within the steps; an
+/// error from either ends the planning.
 ///
-/// Refused: no batches, a cost that is none, a sequence that no strategy admits.
+/// # Errors
+///
+/// The planner refuses an empty list of batches, a switch cost that is negative or not finite, and a sequence that no
+/// strategy admits.
 pub fn plan_window(
     planner: &Planner,
     window: &Window,
@@ -53,7 +56,7 @@ pub fn plan_window(
     let regrouped = regroup(planner, window, &groups, watch, tell)?;
     let as_they_came = course::steps(planner, window, groups, watch)?;
     let Some(regrouped) = regrouped else { return Ok(as_they_came) };
-    // Iterations got shorter, but strategies that differ more may cost more in changes.
+    // The iterations are shorter, but their strategies may differ more and so cost more in changes.
     let regrouped = course::steps(planner, window, regrouped, watch)?;
     Ok(if regrouped.step_ms() < as_they_came.step_ms() { regrouped } else { as_they_came })
 }

@@ -1,9 +1,10 @@
-//! Exchanges of sequences between the batches of a window.
+//! Exchanges of sequences between the batches of a lookahead.
 //!
-//! The longest sequence sets the time of its batch when the others could be done earlier, and a batch that has one such
-//! sequence takes hardly longer with two. So the longest of one batch are given to another, which gives back shorter
-//! ones of about as many tokens. Exchanges are compared by quick lower bounds, the best is planned, and made if both
-//! iterations get shorter together; until none is left that helps, or the budget of plans is used up.
+//! The longest sequence sets the time of its batch when the other sequences could be done earlier, and a batch that
+//! has one such sequence takes hardly longer with two. So one batch gives its longest sequences to another, which
+//! returns shorter ones of about as many tokens. Quick lower bounds rank the exchanges. The best exchange is planned,
+//! and is made if it shortens the sum of both iterations. The search ends when no exchange helps or the budget of
+//! plans is spent.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use crate::search::Planner;
 use crate::units::{Millis, Tokens};
 use crate::watch::Watch;
 
-/// The batches after all exchanges that helped; none where nothing moved.
+/// The batches after all exchanges that helped; `None` where no sequence moved.
 pub(super) fn regroup(
     planner: &Planner,
     window: &Window,
@@ -50,11 +51,12 @@ struct Regrouping<'a> {
     watch: Watch<'a>,
     groups: Vec<Group>,
     bounds: Vec<Millis>,
-    /// The best exchange of each pair of batches that has one: from the first leave the longest.
+    /// The best exchange of each pair of batches that has one; the first batch of the pair gives its longest
+    /// sequences.
     ideas: BTreeMap<(usize, usize), Idea>,
 }
 
-/// An exchange, and what it gains by the bounds.
+/// An exchange and its gain by the bounds.
 #[derive(Clone, Debug)]
 struct Idea {
     gain: Millis,
@@ -67,7 +69,7 @@ impl<'a> Regrouping<'a> {
         Regrouping { planner, window, watch, groups: groups.to_vec(), bounds, ideas: BTreeMap::new() }
     }
 
-    /// The other batches that a sequence of this one may be exchanged with.
+    /// The other batches with which this batch may exchange sequences.
     fn near(&self, place: usize) -> impl Iterator<Item = usize> + use<> {
         let reach = self.window.max_delay.saturating_mul(2);
         let places = place.saturating_sub(reach)..self.groups.len().min(place.saturating_add(reach).saturating_add(1));
@@ -80,7 +82,8 @@ impl<'a> Regrouping<'a> {
         gains.max().map(|(_, Reverse(pair))| pair)
     }
 
-    /// Plans both batches after the exchange, and makes it if they are shorter together; else it is no idea any more.
+    /// Plans both batches after the exchange, and makes the exchange if it shortens their sum; otherwise discards the
+    /// exchange.
     fn exchange(&mut self, (from, to): (usize, usize)) -> Result<bool> {
         let Some(idea) = self.ideas.remove(&(from, to)) else { return Ok(false) };
         let [left, right] = idea.members;
@@ -103,7 +106,7 @@ impl<'a> Regrouping<'a> {
         Ok(true)
     }
 
-    /// Notes the best exchange in which the longest sequences of one batch go to another, if one gains anything.
+    /// Stores the best exchange in which the longest sequences of one batch go to another, if an exchange has a gain.
     fn consider(&mut self, from: usize, to: usize) -> Result<()> {
         let mut best: Option<Idea> = None;
         for number in 1..=self.planner.budget().exchange.leaving {
@@ -118,7 +121,8 @@ impl<'a> Regrouping<'a> {
         Ok(())
     }
 
-    /// Both batches after the `number` longest of one went to the other; none where that may not be.
+    /// The members of both batches after the `number` longest sequences of `from` have moved to `to`; `None` where
+    /// the limits forbid the move.
     fn exchanged(&self, from: usize, to: usize, number: usize) -> Option<[Vec<Member>; 2]> {
         let (left, right) = (self.longest_first(from), self.longest_first(to));
         let (leaving, staying) = left.split_at_checked(number)?;
@@ -142,7 +146,7 @@ impl<'a> Regrouping<'a> {
         is_allowed.then_some(members)
     }
 
-    /// What an exchange gains by the bounds; none where it is too little, or a batch would have no target.
+    /// The gain of an exchange by the bounds; `None` where the gain is too small or a batch would have no target.
     fn gain(&self, from: usize, to: usize, members: &[Vec<Member>; 2]) -> Result<Option<Millis>> {
         let before = self.bounds[from] + self.bounds[to];
         let mut gain = before;
@@ -182,7 +186,8 @@ fn in_order(mut members: Vec<Member>) -> Vec<Member> {
     members
 }
 
-/// A bound of the batch under any strategy there is to choose from, which was planned under one.
+/// A lower bound on the time of the batch under every strategy that the planner may choose; the batch has been
+/// planned under one of them.
 fn quick_bound(planner: &Planner, batch: &Batch) -> Millis {
     planner.quick_bound(batch).unwrap_or(Millis::INFINITY)
 }

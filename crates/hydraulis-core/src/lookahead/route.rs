@@ -1,12 +1,12 @@
-//! The cheapest choice for each of several steps in turn, where every change costs the same.
+//! The cheapest choice for each of several consecutive steps, where every change has the same cost.
 
 use crate::units::Millis;
 
-/// One choice for each step, so that the sum of `costs[step][choice]` and of `switch` for each change is least.
+/// One choice for each step, such that the sum of `costs[step][choice]` and of `switch` for each change is least.
 ///
-/// `before` is the choice before the first step, if there is one to change from. Among equals a step keeps the choice
-/// before it, then takes the one that it prefers. Each step looks at each choice twice: either it stays, or it comes
-/// from the cheapest of all (dynamic programming, Bellman 1957).
+/// `before` is the choice before the first step, if there is one to change from. Among equal sums a step keeps the
+/// choice of the step before it, and otherwise takes its `preferred` choice. Each step evaluates each choice twice:
+/// the choice either stays, or follows the cheapest of all choices (dynamic programming, Bellman 1957).
 pub(super) fn cheapest(
     costs: &[Vec<Millis>],
     switch: Millis,
@@ -33,7 +33,8 @@ pub(super) fn cheapest(
     route
 }
 
-/// For each choice of a step: what the steps before it cost at least, a change included, and their last choice.
+/// For each choice of a step: the least cost of the steps before it, including a change, and the last choice of those
+/// steps.
 fn reached(sums: &[Millis], switch: Millis, preferred: usize) -> Vec<(Millis, usize)> {
     let cheapest = least(sums, preferred);
     let changed = sums[cheapest] + switch;
@@ -68,7 +69,7 @@ mod tests {
     }
 
     proptest! {
-        /// Small whole costs, so that sums are exact and ties are many.
+        /// The costs are small whole numbers, so that sums are exact and ties are frequent.
         #[test]
         fn no_other_route_is_cheaper(
             costs in (1..=3_usize, 1..=5_usize).prop_flat_map(|(choices, steps)| vec(vec(0..9_u32, choices), steps)),

@@ -1,4 +1,4 @@
-//! What is asked of a planning window, and what comes of it.
+//! The request for a lookahead, and its result.
 
 use crate::batch::Batch;
 use crate::error::{Error, Result};
@@ -6,51 +6,51 @@ use crate::plan::Plan;
 use crate::spec::Strategy;
 use crate::units::Millis;
 
-/// Where sequences move, a batch may have one part in so many more or fewer tokens than it came with: 1 %.
+/// The tolerance of a batch's tokens where sequences move: a batch may gain or lose one part in this number, 1 %.
 pub const TOLERANCE_PARTS: u64 = 100;
 
-/// The batches, in the order of their iterations, and what counts beside the iterations themselves.
+/// The batches in the order of their iterations, and the costs and limits of the lookahead.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
-    /// The batches as they came.
+    /// The original batches.
     pub batches: &'a [Batch],
-    /// What an iteration takes more if its strategy is another than that of the iteration before.
+    /// Extra time of an iteration whose strategy differs from that of the iteration before.
     pub switch: Millis,
-    /// The strategy of the iteration before the first; where there is none, the first is no switch.
+    /// The strategy of the iteration before the first. Without one, the first iteration is no switch.
     pub previous: Option<&'a Strategy>,
-    /// How many batches later or earlier than it came a sequence may be trained.
+    /// The greatest distance, in batches later or earlier, between a sequence's own batch and its iteration.
     pub max_delay: usize,
 }
 
-/// The plans of a window's iterations, in order.
+/// The plans of a lookahead's iterations, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WindowPlan {
-    /// One for each batch.
+    /// One step for each batch.
     pub steps: Vec<Step>,
 }
 
-/// One iteration of a window.
+/// One iteration of a lookahead.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// The plan of the batch as it now is.
+    /// The plan of the batch after all moves.
     pub plan: Plan,
-    /// Which sequences that batch has: the plan's sequence `i` is `members[i]`, in the order in which they came.
+    /// The sequences of that batch: the plan's sequence `i` is `members[i]`. The members keep their original order.
     pub members: Vec<Member>,
-    /// What the change of strategy takes; nothing where there is none.
+    /// Time of the change of strategy; zero where there is no change.
     pub switch_ms: Millis,
 }
 
-/// A sequence of the batches as they came.
+/// A sequence of the original batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Member {
-    /// Place of its batch.
+    /// Place of the sequence's batch.
     pub batch: usize,
-    /// Its id there.
+    /// Id of the sequence in that batch.
     pub sequence: usize,
 }
 
 impl<'a> Window<'a> {
-    /// These batches, each planned as it came, and nothing counted but the iterations.
+    /// A lookahead over these batches that moves no sequence and counts only the iterations.
     pub fn new(batches: &'a [Batch]) -> Window<'a> {
         Window { batches, switch: Millis::ZERO, previous: None, max_delay: 0 }
     }
@@ -67,33 +67,33 @@ impl<'a> Window<'a> {
 }
 
 impl WindowPlan {
-    /// All iterations.
+    /// The total time of all iterations.
     pub fn iteration_ms(&self) -> Millis {
         self.steps.iter().map(|step| step.plan.iteration_ms).sum()
     }
 
-    /// All changes of strategy.
+    /// The total time of all changes of strategy.
     pub fn switch_ms(&self) -> Millis {
         self.steps.iter().map(|step| step.switch_ms).sum()
     }
 
-    /// What transfers add to all iterations; nothing where the planner had no link.
+    /// The time that transfers add to all iterations; zero where the planner had no link.
     pub fn transfer_ms(&self) -> Millis {
         self.steps.iter().filter_map(|step| step.plan.transfers).map(|transfers| transfers.transfer_ms).sum()
     }
 
-    /// Iterations, changes and transfers: what is minimised.
+    /// The total time of iterations, changes and transfers, which the lookahead minimises.
     pub fn step_ms(&self) -> Millis {
         self.iteration_ms() + self.switch_ms() + self.transfer_ms()
     }
 
-    /// The sum of the plans' bounds: no strategies, dispatch or packing of the batches *as they now are* make the
-    /// iterations shorter together. Other moves of sequences might.
+    /// The sum of the plans' lower bounds. No strategies, dispatch or packing of the batches *after the moves* make
+    /// the sum of the iterations shorter; other moves of sequences might.
     pub fn lower_bound_ms(&self) -> Millis {
         self.steps.iter().map(|step| step.plan.lower_bound.ms).sum()
     }
 
-    /// How many sequences are trained in another iteration than the one they came for.
+    /// The number of sequences that are trained in another iteration than that of their own batch.
     pub fn moved(&self) -> usize {
         let away = |(place, step): (usize, &Step)| step.members.iter().filter(|member| member.batch != place).count();
         self.steps.iter().enumerate().map(away).sum()

@@ -1,27 +1,28 @@
-//! The few of many strategies that keep a set of batches shortest: a k-median problem.
+//! The choice of a few strategies that keep a set of batches shortest: a k-median problem.
 //!
-//! Each batch runs under the strategy of the chosen that is fastest for it, and the sum over the batches shall be
-//! least. Strategies are added greedily, then one of them is exchanged for another as long as that shortens the sum
+//! Each batch runs under the fastest of the chosen strategies, and the choice minimises the sum over the batches.
+//! Strategies are added greedily. Then one of them is exchanged for another as long as an exchange shortens the sum
 //! (local search with single exchanges is within a factor 5 of the optimum: Arya et al. 2004, "Local search
 //! heuristics for k-median and facility location problems"). Sums begin with lower bounds, and a time is computed
-//! only where the bounds alone do not yet rule its strategy out.
+//! only where the bounds alone do not rule its strategy out.
 
 use crate::error::Result;
 use crate::search::Times;
 use crate::units::Millis;
 
-/// An exchange has to shorten the sum by this share at least; rounding alone does not count.
+/// The factor by which an exchange has to shorten the sum; rounding alone does not count as a gain.
 const SHORTER: f64 = 1.0 - 1e-9;
 
-/// Which strategies may be chosen, and what is told before each is weighed.
+/// The strategies that may be chosen, and the callback of the choice.
 pub(super) struct Choice<'a> {
     /// Whether each strategy admits the longest sequence of all.
     pub(super) admits_longest: Vec<bool>,
-    /// Called before each strategy is bounded, and before it is weighed, with the number of those chosen.
+    /// Callback before each strategy is bounded and before its sum is computed; its argument is the number of
+    /// strategies chosen.
     pub(super) watch: &'a mut dyn FnMut(usize) -> Result<()>,
 }
 
-/// A strategy, and the sum over all batches once it is added.
+/// The sum over all batches after the addition of a strategy, and the strategy.
 type Addition = Option<(Millis, usize)>;
 
 impl Choice<'_> {
@@ -34,12 +35,14 @@ impl Choice<'_> {
         self.in_order(times, &chosen, kept)
     }
 
-    /// Greedily: each next one of `candidates` leaves the least sum together with those before it, which is shorter.
+    /// A greedy order of `candidates`: each next strategy leaves the least sum together with those before it, and
+    /// shortens the sum.
     fn in_order(&mut self, times: &mut Times, candidates: &[usize], count: usize) -> Result<Vec<usize>> {
         let mut chosen: Vec<usize> = Vec::new();
         while chosen.len() < count {
             let left: Vec<usize> = candidates.iter().copied().filter(|one| !chosen.contains(one)).collect();
-            // What adds nothing is left out, but for the first, which admits the longest sequence.
+            // A strategy that shortens nothing is left out. The first strategy, which admits the longest sequence, is
+            // always taken.
             let limit = served(times, &chosen)?.into_iter().sum::<Millis>() * SHORTER;
             let Some((_, best)) = self.addition(times, &chosen, &left, limit)? else { break };
             chosen.push(best);
@@ -47,7 +50,7 @@ impl Choice<'_> {
         Ok(chosen)
     }
 
-    /// Makes the exchange that shortens the sum most; false if none does.
+    /// Makes the exchange that shortens the sum most; returns false if no exchange shortens it.
     fn exchange(&mut self, times: &mut Times, candidates: &[usize], chosen: &mut [usize]) -> Result<bool> {
         let mut limit = served(times, chosen)?.into_iter().sum::<Millis>() * SHORTER;
         let mut best = None;
@@ -66,9 +69,9 @@ impl Choice<'_> {
         Ok(best.is_some())
     }
 
-    /// The strategy of `candidates` that added to `chosen` leaves the least sum below `limit`.
+    /// The strategy of `candidates` whose addition to `chosen` leaves the least sum below `limit`.
     ///
-    /// Without one among `chosen` that admits the longest sequence, the strategy itself must.
+    /// If no strategy in `chosen` admits the longest sequence, the added strategy must.
     fn addition(
         &mut self,
         times: &mut Times,
@@ -100,12 +103,12 @@ impl Choice<'_> {
     }
 }
 
-/// The least time of each batch under the strategies of `chosen`; infinite where none admits it.
+/// The least time of each batch under the strategies of `chosen`; infinite where none of them admits the batch.
 pub(super) fn served(times: &mut Times, chosen: &[usize]) -> Result<Vec<Millis>> {
     Ok(fastest(times, chosen)?.into_iter().map(|(ms, _)| ms).collect())
 }
 
-/// The least time of each batch, and the strategy of `chosen` that takes it.
+/// The least time of each batch, and the strategy of `chosen` that reaches it.
 pub(super) fn fastest(times: &mut Times, chosen: &[usize]) -> Result<Vec<(Millis, usize)>> {
     let batches = times.batches();
     let of_batch = |batch| {
@@ -122,7 +125,7 @@ pub(super) fn fastest(times: &mut Times, chosen: &[usize]) -> Result<Vec<(Millis
     (0..batches).map(of_batch).collect()
 }
 
-/// The sum over the batches if `one` took its lower bounds.
+/// The sum over the batches under the assumption that `one` reaches its lower bounds.
 fn optimistic(times: &mut Times, before: &[Millis], one: usize) -> Millis {
     before.iter().enumerate().map(|(batch, &ms)| ms.min(times.at_least(one, batch))).sum()
 }
@@ -168,8 +171,8 @@ mod tests {
         NAMES.iter().map(|name| name.parse().unwrap()).collect()
     }
 
-    /// Five batches of short sequences alone, and five with longer ones among them; of these the first strategy that
-    /// greedy takes is best for none, and it is given up again.
+    /// Five batches of short sequences alone, and five that also have longer sequences. The greedy choice first takes
+    /// a strategy that is best for none of the batches; an exchange then replaces it.
     fn batches() -> Vec<Batch> {
         let short: Vec<i64> = (0..400).map(|place| 30 + place * 17 % 2_903).collect();
         let drawn = |lengths: &[i64], seed| {
@@ -182,7 +185,8 @@ mod tests {
         Planner::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap(), Some(strategies())).unwrap()
     }
 
-    /// The iteration of each strategy on each batch, planned for itself; infinite where it is too narrow.
+    /// The iteration time of each strategy on each batch, planned alone; infinite where the strategy does not admit
+    /// the batch.
     fn table(planner: &Planner, batches: &[Batch]) -> Vec<Vec<f64>> {
         let alone =
             |one: Strategy| Planner::new(planner.cost().profile().clone(), planner.cost().cluster(), Some(vec![one]));

@@ -1,9 +1,9 @@
-//! The strategies that serve a distribution of lengths best.
+//! The proposal of strategies for a distribution of lengths.
 //!
-//! Candidates are the strategies that a search finds for the batches given, and for more batches drawn from all their
-//! sequences: a few batches do not show every combination of long sequences that a run will meet. Of 50 lognormal
-//! batches with one sequence above 24,704 tokens at most, eight strategies cost nothing and on 50 others 2.3 %, because
-//! one of those had two; with 150 drawn ones, 0.25 %.
+//! Candidates are the strategies that a search finds for the given batches, and for more batches drawn from all their
+//! sequences: a few batches do not show every combination of long sequences in a run. On 50 lognormal batches with at
+//! most one sequence above 24,704 tokens, a list of eight strategies cost nothing. On 50 others it cost 2.3 %,
+//! because one of those had two such sequences; with 150 drawn batches added, it cost 0.25 %.
 
 use std::num::NonZeroUsize;
 
@@ -16,51 +16,53 @@ use crate::spec::Strategy;
 use crate::units::{Millis, Tokens, count};
 use crate::watch::Watch;
 
-/// Batches drawn for each one given. With 7 in place of 3 the lists were no better on other batches.
+/// The number of batches drawn for each given one. With 7 in place of 3, the lists were no better on other batches.
 const DRAWN: usize = 3;
-/// Any number does, as long as it is always the same.
+/// The seed of the draw. Any number serves, as long as it is always the same.
 const SEED: u64 = 0;
 
-/// What is asked of a proposal.
+/// The request for a proposal.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// Batches drawn from the distribution; they stand for those of the run.
+    /// Batches drawn from the distribution; they represent the batches of the run.
     pub batches: &'a [Batch],
-    /// Most strategies of the list.
+    /// Greatest number of strategies in the list.
     pub count: NonZeroUsize,
-    /// The longest sequence that has to be admitted; that of the batches, when left out or shorter.
+    /// Longest sequence that the list has to admit. The longest sequence of the batches replaces an absent or shorter
+    /// value.
     pub context: Option<Tokens>,
 }
 
-/// How far a proposal has come.
+/// The progress of a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Some batches are searched, and the next one begins, if any is left.
+    /// The searches of some batches have ended, and the next one begins, if any remains.
     Searched {
-        /// Those done.
+        /// Number of searched batches.
         batches: usize,
-        /// All of them.
+        /// Number of all batches.
         of: usize,
     },
-    /// This many strategies were chosen, and another is weighed.
+    /// This number of strategies has been chosen, and the choice evaluates another one.
     Chosen(usize),
 }
 
-/// A short list of strategies, and what it costs against a search for each batch.
+/// A short list of strategies, and its cost against a search for each batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
-    /// The strategies, in an order in which every beginning of the list serves well too.
+    /// The strategies, in an order in which every prefix of the list serves well too.
     pub strategies: Vec<Proposed>,
-    /// Mean step over all batches, given and drawn, when each is searched for by itself; without a link a step is the
+    /// Mean step over all batches, given and drawn, when each is searched for alone. Without a link a step is the
     /// iteration.
     pub search_ms: Millis,
-    /// The longest sequence that the list admits.
+    /// Longest sequence that the list admits.
     pub longest_admitted: Tokens,
-    /// How far the plans of all batches under the list go beyond what the profile has measured; none if they do not.
+    /// The furthest extrapolation beyond the profile's measurements in the plans of all batches under the list;
+    /// `None` if there is no extrapolation.
     pub guess: Option<Guess>,
-    /// How many strategies there were to choose from.
+    /// Number of strategies among which the proposal chose.
     pub candidates: usize,
-    /// How many of the candidates' times on the batches were computed; bounds ruled out the others.
+    /// Number of the candidates' times on the batches that were computed; bounds ruled out the others.
     pub timed: usize,
 }
 
@@ -69,9 +71,9 @@ pub struct Proposal {
 pub struct Proposed {
     /// The strategy.
     pub strategy: Strategy,
-    /// The batches, of those given, for which it is the fastest of the list.
+    /// The given batches for which this strategy is the fastest of the list.
     pub batches: Vec<usize>,
-    /// The share of all batches, given and drawn, for which it is.
+    /// Share of all batches, given and drawn, for which this strategy is the fastest of the list.
     pub share: f64,
     /// Mean step over all batches with this strategy and those before it.
     pub expected_ms: Millis,
@@ -83,17 +85,22 @@ impl Proposal {
         self.strategies.last().map(|last| last.expected_ms).unwrap_or_default()
     }
 
-    /// What the list costs against a search for each batch: `expected / search - 1`.
+    /// The cost of the list against a search for each batch: `expected / search - 1`.
     pub fn cost(&self) -> f64 {
         self.expected_ms().0 / self.search_ms.0 - 1.0
     }
 }
 
-/// Chooses up to `request.count` strategies for the planner's cluster, so that the mean iteration over the batches,
-/// given and drawn, is shortest when each runs under the fastest of them; with a link the mean step.
+/// Chooses up to `request.count` strategies for the planner's cluster. The choice keeps the mean iteration over the
+/// batches, given and drawn, shortest when each runs under the fastest strategy; with a link it keeps the mean step
+/// shortest.
 ///
-/// At least one strategy of the list admits the longest sequence, so every batch can run. `tell` hears of each step,
-/// `watch` is called within them, and either ends the proposal by its error. Refused: no batches, a sequence or a context that no strategy admits.
+/// At least one strategy of the list admits the longest sequence, so every batch can run. The proposal calls `tell`
+/// at each step and `watch` within the steps; an error from either ends the proposal.
+///
+/// # Errors
+///
+/// The proposal refuses an empty list of batches, and a sequence or a context that no strategy admits.
 pub fn propose(
     planner: &Planner,
     request: &Request,
@@ -133,7 +140,7 @@ fn longest(planner: &Planner, request: &Request) -> Result<Tokens> {
     Ok(request.batches.iter().map(|batch| batch.longest().1).fold(context, Tokens::max))
 }
 
-/// More batches of as many tokens, their sequences drawn from those of all batches.
+/// More batches with the given batches' mean number of tokens; their sequences are drawn from those of all batches.
 fn drawn(given: &[Batch]) -> Result<Vec<Batch>> {
     let lengths: Vec<i64> = given.iter().flat_map(Batch::tokens).copied().map(length).collect();
     let tokens: Tokens = given.iter().map(Batch::total_tokens).sum();
@@ -141,7 +148,7 @@ fn drawn(given: &[Batch]) -> Result<Vec<Batch>> {
     LengthHistogram::new(&lengths, None)?.sample(mean, DRAWN * given.len(), SEED)
 }
 
-/// What the search found.
+/// The result of the searches.
 struct Found {
     candidates: Vec<Strategy>,
     search_ms: Millis,
@@ -173,7 +180,7 @@ impl Found {
     }
 }
 
-/// The batch and one sequence more: so a strategy is found for the longest where no batch has it.
+/// The batch with one more sequence, for which a search finds a strategy where no batch has the longest sequence.
 fn with_sequence(batch: &Batch, longest: Tokens) -> Result<Batch> {
     let lengths: Vec<i64> = batch.tokens().iter().chain([&longest]).copied().map(length).collect();
     Batch::new(&lengths, None)
@@ -183,7 +190,7 @@ fn length(tokens: Tokens) -> i64 {
     i64::try_from(tokens.0).unwrap_or(i64::MAX)
 }
 
-/// The strategies chosen, each with what it adds; the first `given` batches are those of the caller.
+/// The chosen strategies, each with its contribution; the first `given` batches are those of the caller.
 fn proposed(times: &mut Times, chosen: &[usize], given: usize) -> Result<Vec<Proposed>> {
     let whole = fastest(times, chosen)?;
     let batches = times.batches();

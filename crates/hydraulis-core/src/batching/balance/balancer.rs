@@ -1,4 +1,4 @@
-//! The balancer, and what it gives.
+//! The balancer and its result, the balance.
 
 use crate::batch::Batch;
 use crate::batching::balance::micro_batch::MicroBatch;
@@ -7,17 +7,18 @@ use crate::batching::balance::{bound, by_slot, by_step};
 use crate::error::{Error, Result};
 use crate::units::{Millis, Tokens};
 
-/// As many as a cluster may have ranks; a typing error stops here and not in an allocation.
+/// The most ranks that a cluster may have. A mistyped count fails at this limit and not in an allocation.
 const MAX_REPLICAS: i64 = 1 << 20;
-/// Sums over any number of micro-batches of that many tokens stay exact in a float.
+/// The greatest token cap. Sums over any number of micro-batches of this size stay exact in a float.
 const MAX_CAP: i64 = 1 << 32;
 
-/// Where the replicas wait for one another.
+/// The point at which the replicas wait for one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Barrier {
-    /// Once a step, for the gradients (DDP, ZeRO-1): the slowest replica's total is the time.
+    /// Once per step, for the gradients (DDP, ZeRO-1): the time of the step is the slowest replica's total.
     Step,
-    /// In every micro-batch, for the parameters (FSDP, ZeRO-3): the sum of the slots' longest micro-batches is.
+    /// In every micro-batch, for the parameters (FSDP, ZeRO-3): the time of the step is the sum over the slots of
+    /// each slot's longest micro-batch.
     MicroBatch,
 }
 
@@ -30,19 +31,20 @@ pub struct Balancer {
     barrier: Barrier,
 }
 
-/// Micro-batches of equal replicas, their time, and a bound on it.
+/// The micro-batches of equal replicas, the time of their step, and a lower bound on that time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Balance {
-    /// The micro-batches of each replica; with a barrier in each, the same number of all, some perhaps empty.
+    /// The micro-batches of each replica. With a barrier in every micro-batch, all replicas have the same number of
+    /// micro-batches, of which some may be empty.
     pub replicas: Vec<Vec<MicroBatch>>,
     /// The time of the step.
     pub iteration_ms: Millis,
-    /// No balance under the cap is shorter.
+    /// The lower bound: no balance under the cap has a shorter step.
     pub lower_bound_ms: Millis,
 }
 
 impl Balancer {
-    /// For `replicas`, whose micro-batches hold at most `cap_tokens` each.
+    /// A balancer for `replicas` replicas, whose micro-batches hold at most `cap_tokens` tokens each.
     pub fn new(replicas: i64, cap_tokens: i64, cost: SequenceCost, barrier: Barrier) -> Result<Balancer> {
         let count = checked(replicas, MAX_REPLICAS);
         let count = count.ok_or(Error::ReplicaCount { replicas, limit: MAX_REPLICAS })?;
@@ -51,7 +53,7 @@ impl Balancer {
         Ok(Balancer { replicas: count, cap: Tokens(cap), cost, barrier })
     }
 
-    /// Shares out a batch.
+    /// Assigns the sequences of a batch to replicas and micro-batches.
     pub fn balance(&self, batch: &Batch) -> Result<Balance> {
         let (sequence, tokens) = batch.longest();
         if tokens > self.cap {
@@ -71,7 +73,7 @@ impl Balancer {
 }
 
 impl Balance {
-    /// How far the time can be from the best: `iteration_ms / lower_bound_ms - 1`.
+    /// The greatest possible distance from the optimum: `iteration_ms / lower_bound_ms - 1`.
     pub fn gap(&self) -> f64 {
         self.iteration_ms.0 / self.lower_bound_ms.0 - 1.0
     }

@@ -1,31 +1,35 @@
-//! What no balance can beat.
+//! Lower bounds on the time of every balance.
 //!
-//! Each bound holds for any number of micro-batches. With `R` replicas and the work `W` of all sequences:
-//! - one barrier a step: the mean `W / R`, and the longest sequence;
-//! - one barrier a micro-batch: let `m_k` be the longest sequence such that all at least as long do not fit into
-//!   `k - 1` slots, so that `k` slots hold one of them, and let `G_k` be the most work that `k` slots have room
-//!   for. The `k` longest slots take at least `M = m_1 + .. + m_k`, and do at most `min(R M, G_k)` of the work in that
-//!   time; each further moment of theirs does `R` times itself at most, as any other slot's. So the sum of all
-//!   slots is at least `M + (W - min(R M, G_k)) / R`, for each `k`.
+//! Each bound holds for any number of micro-batches. Let `R` be the number of replicas and `W` the work of all
+//! sequences.
+//! - With one barrier per step, the bounds are the mean `W / R` and the longest sequence.
+//! - With one barrier per micro-batch, let `m_k` be the time of the longest sequence such that the sequences at least
+//!   as long do not fit into `k - 1` slots; at least `k` slots then hold one of them. Let `G_k` be the most work that
+//!   fits into `k` slots. The `k` longest slots take at least `M = m_1 + .. + m_k`, and do at most `min(R M, G_k)` of
+//!   the work in that time. Any further time of these slots, like the time of any other slot, does at most `R` times
+//!   its own length of work. So for each `k` the sum of all slots is at least `M + (W - min(R M, G_k)) / R`.
 //!
 //! `G_k` is a fractional knapsack of `k R` caps, in which at most `j` sequences above `cap / (j + 1)` share a
-//! micro-batch. Time per token rises with length, so taking the longest that these counts admit is optimal.
+//! micro-batch. Time per token rises with length, so an optimal choice takes the longest sequences that these counts
+//! admit.
 
 use crate::batching::balance::workload::Workload;
 use crate::units::{Millis, Tokens, count};
 
-/// Slots that are looked at: any number is valid, and beyond the first few long sequences set no slot's time.
+/// The number of slots that the bound evaluates. The bound is valid for any number; beyond the first few slots no
+/// long sequence determines a slot's time.
 const SLOTS: usize = 64;
-/// The balance sums the same terms in another order: without it a perfect one could seem to beat its bound.
+/// Allowance for rounding. The balance sums the same terms in another order; without this factor the time of a
+/// perfect balance could fall below its bound.
 const ROUNDING: f64 = 1.0 - 1e-9;
 
-/// The bound with one barrier a step.
+/// The bound with one barrier per step.
 pub(super) fn by_step(workload: &Workload) -> Millis {
     let longest = workload.longest_first.first().map(|&id| workload.ms[id]).unwrap_or_default();
     workload.mean_ms(&workload.longest_first, workload.replicas).max(longest) * ROUNDING
 }
 
-/// The bound with one barrier a micro-batch.
+/// The bound with one barrier per micro-batch.
 pub(super) fn by_slot(workload: &Workload) -> Millis {
     let replicas = count(workload.replicas);
     let work = workload.total_ms(&workload.longest_first).0;
@@ -40,19 +44,19 @@ pub(super) fn by_slot(workload: &Workload) -> Millis {
     Millis(bound * ROUNDING)
 }
 
-/// The longest sequence such that those at least as long do not fit into `slots - 1` slots.
+/// The time of the longest sequence such that the sequences at least as long do not fit into `slots - 1` slots.
 fn longest_of(workload: &Workload, slots: usize) -> Option<Millis> {
     let mut ranked = workload.longest_first.iter().enumerate();
     let (_, &id) = ranked.find(|&(before, &id)| before >= places(workload, id, slots - 1))?;
     Some(workload.ms[id])
 }
 
-/// How many sequences as long as this one the slots have room for.
+/// The number of sequences of this sequence's length that fit into the slots.
 fn places(workload: &Workload, id: usize, slots: usize) -> usize {
     workload.together(id).saturating_mul(slots * workload.replicas)
 }
 
-/// The most work that the slots have room for.
+/// The most work that fits into the slots.
 fn most_work(workload: &Workload, slots: usize) -> Millis {
     let mut room = Tokens(workload.cap.0.saturating_mul(u64::try_from(slots * workload.replicas).unwrap_or(u64::MAX)));
     let (mut taken, mut work) = (0, Millis::ZERO);

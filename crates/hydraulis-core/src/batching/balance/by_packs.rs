@@ -1,9 +1,10 @@
-//! The fewest micro-batches for one barrier a step: packed first, over all replicas, and then dealt.
+//! The balance with the fewest micro-batches for one barrier per step: sequences are packed over all replicas first,
+//! and the micro-batches are assigned to replicas afterwards.
 //!
-//! Where tokens nearly fill the slots, replicas of equal time have unequal tokens, and many need one micro-batch more. So
-//! sequences are packed best-fit decreasing as if there were no replicas. The micro-batches go, longest first, to the
-//! replica of least time that has a slot left; then replicas swap micro-batches, and parts of them, until their totals
-//! are about the same.
+//! Where tokens nearly fill the slots, replicas of equal time have unequal tokens, and many replicas need one
+//! micro-batch more. This balance therefore packs the sequences by best-fit decreasing without regard to replicas.
+//! Each micro-batch, longest first, goes to the replica of least time that has a free slot. Then replicas swap
+//! micro-batches, and parts of micro-batches, until their totals are nearly equal.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,16 +15,18 @@ use crate::batching::balance::micro_batch::MicroBatch;
 use crate::batching::balance::workload::Workload;
 use crate::units::Millis;
 
-/// Pairs of replicas of which parts of micro-batches are looked at, for each replica: a limit for hard batches. Most are level
-/// before.
+/// The number of pairs of replicas, per replica, whose micro-batches are searched for parts to exchange. This limit
+/// takes effect on hard batches; most batches reach nearly equal totals earlier.
 const PAIRS: usize = 8;
-/// Partners tried before the longest replica is left as it is: all of 64 replicas. With 24 one of 20 brimful batches stays
-/// at 1.0010 of the ideal, with 63 all reach 1.0003.
+/// The number of partners tried before the search leaves the longest replica unchanged; 63 covers every partner among
+/// 64 replicas. With 24 partners, one of 20 batches that fill their slots stays at 1.0010 of the ideal; with 63
+/// partners, all reach 1.0003.
 const PARTNERS: usize = 63;
-/// A longest replica this close to the mean is level enough. 1e-4 takes five times as long, for the last 1e-5.
+/// The longest replica's distance from the mean, as a share of the mean, at which the search ends. With 1e-4 the
+/// search takes five times as long and gains the last 1e-5.
 const LEVEL: f64 = 3e-4;
 
-/// The micro-batches of each replica, at most `slots` of each; None where they need more.
+/// The micro-batches of each replica, at most `slots` per replica; `None` where the sequences need more.
 pub(super) fn replicas(workload: &Workload, slots: usize) -> Option<Vec<Vec<MicroBatch>>> {
     let mut packs = packed(workload, &workload.longest_first);
     if packs.len() > slots * workload.replicas {
@@ -42,7 +45,7 @@ pub(super) fn replicas(workload: &Workload, slots: usize) -> Option<Vec<Vec<Micr
     Some(replicas.into_iter().map(filled).collect())
 }
 
-/// A replica with its micro-batches, some perhaps empty.
+/// A replica with its micro-batches, of which some may be empty.
 #[derive(Clone, Debug, Default)]
 struct Replica {
     packs: Vec<MicroBatch>,
@@ -50,7 +53,7 @@ struct Replica {
 }
 
 impl Replica {
-    /// The same with another micro-batch in one place.
+    /// A copy of the replica with another micro-batch in one place.
     fn with(&self, place: usize, pack: MicroBatch) -> Replica {
         let mut packs = self.packs.clone();
         packs[place] = pack;
@@ -58,7 +61,7 @@ impl Replica {
     }
 }
 
-/// Each micro-batch, longest first, to the replica of least time that has a slot left.
+/// Assigns each micro-batch, longest first, to the replica of least time that has a free slot.
 fn dealt(mut packs: Vec<MicroBatch>, slots: usize, replicas: usize) -> Vec<Replica> {
     packs.sort_by_key(|pack| Reverse(pack.ms));
     let mut dealt = vec![Replica::default(); replicas];
@@ -76,7 +79,8 @@ fn dealt(mut packs: Vec<MicroBatch>, slots: usize, replicas: usize) -> Vec<Repli
     dealt
 }
 
-/// Whether the longest replica, if longer than `enough`, became shorter by a `change` with one of the shortest.
+/// Shortens the longest replica, if it is longer than `enough`, by a `change` with one of the shortest replicas;
+/// returns whether a change succeeded.
 fn change_longest(
     replicas: &mut [Replica],
     enough: Millis,
@@ -97,7 +101,8 @@ fn change_longest(
     false
 }
 
-/// Both replicas with the two micro-batches swapped after which the longer is shortest.
+/// Both replicas after the swap of two micro-batches that makes the longer replica shortest; `None` where no swap
+/// shortens it.
 fn swap(long: &Replica, short: &Replica) -> Option<(Replica, Replica)> {
     let pairs =
         long.packs.iter().enumerate().flat_map(|one| short.packs.iter().enumerate().map(move |other| (one, other)));
@@ -110,8 +115,8 @@ fn swap(long: &Replica, short: &Replica) -> Option<(Replica, Replica)> {
     is_shorter.then(|| (long.with(give, short.packs[take].clone()), short.with(take, long.packs[give].clone())))
 }
 
-/// Both replicas with parts of two micro-batches exchanged, so that the longer is shortest or neither is longer than
-/// `enough`.
+/// Both replicas after an exchange of parts of two micro-batches. The search takes the exchange that makes the longer
+/// replica shortest, and ends at the first pair of micro-batches after which neither replica is longer than `enough`.
 fn exchange(long: &Replica, short: &Replica, enough: Millis, workload: &Workload) -> Option<(Replica, Replica)> {
     let of = |replica: &Replica| replica.packs.iter().map(|pack| parts(pack, workload)).collect::<Vec<Vec<Part>>>();
     let (given, taken) = (of(long), of(short));

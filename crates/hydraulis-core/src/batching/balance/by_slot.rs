@@ -1,10 +1,12 @@
-//! One barrier a micro-batch: the micro-batches of a slot are to be equal, and the slots as short as can be.
+//! The balance for one barrier per micro-batch: the micro-batches of a slot should be equal, and the slots as short
+//! as possible.
 //!
 //! A slot takes as long as its longest micro-batch. A sequence that alone takes longer than the mean micro-batch
-//! makes its slot that long, so the longest sequences are *gathered*: they fill that slot as far as its time and
-//! the cap allow, and leave less for the others. What is left is dealt over all other micro-batches at once,
-//! longest first, each to the one of least time that has room. Where tokens fill the slots to the brim that finds
-//! no room for the last sequences; then one slot after another is filled up, which wastes almost none.
+//! makes its slot that long, so the balance *gathers* the longest sequences: they fill that slot as far as its time
+//! and the cap allow, which leaves less work for the other slots. The remaining sequences are assigned to all other
+//! micro-batches at once: each sequence, longest first, goes to the micro-batch of least time that has room. Where
+//! tokens almost fill the slots, this assignment finds no room for the last sequences. In that case the balance fills
+//! one slot after another, which wastes almost no room.
 
 use std::cmp::Reverse;
 
@@ -15,7 +17,8 @@ use crate::batching::balance::quickest::Quickest;
 use crate::batching::balance::workload::Workload;
 use crate::units::Millis;
 
-/// The micro-batches of each replica: the same number of all, and the i-th of each in one slot.
+/// The micro-batches of each replica. All replicas have the same number of micro-batches; the i-th micro-batches of
+/// all replicas form one slot.
 pub(super) fn replicas(workload: &Workload) -> Vec<Vec<MicroBatch>> {
     let gathered = gathered(workload, workload.least_slots());
     let mut slots = gathered.unwrap_or_else(|| filled_up(workload));
@@ -29,7 +32,7 @@ pub(super) fn replicas(workload: &Workload) -> Vec<Vec<MicroBatch>> {
     replicas
 }
 
-/// `count` slots, the long sequences gathered; None where a sequence finds no room.
+/// `count` slots with the long sequences gathered; `None` where a sequence finds no room.
 fn gathered(workload: &Workload, count: usize) -> Option<Vec<Vec<MicroBatch>>> {
     let mut slots = Vec::new();
     let mut rest = workload.longest_first.clone();
@@ -48,20 +51,21 @@ fn gathered(workload: &Workload, count: usize) -> Option<Vec<Vec<MicroBatch>>> {
     Some(slots)
 }
 
-/// The time of the longest sequence, if it is longer than the mean micro-batch of the slots that are left.
+/// The time of the longest sequence, if it is longer than the mean micro-batch of the remaining slots.
 fn dominant(workload: &Workload, rest: &[usize], slots: usize) -> Option<Millis> {
     let longest = workload.ms[*rest.first()?];
     (slots > 0 && longest > workload.mean_ms(rest, slots * workload.replicas)).then_some(longest)
 }
 
-/// One slot with the longest sequences that fit, none of its micro-batches above `limit`; and what is left.
+/// One slot with the longest sequences that fit, in which no micro-batch takes longer than `limit`, and the remaining
+/// sequences.
 fn gather(workload: &Workload, ids: &[usize], limit: Millis) -> (Vec<MicroBatch>, Vec<usize>) {
     let mut fullest = Fullest::new(workload, limit, workload.replicas);
     let left = ids.iter().copied().filter(|&id| !fullest.put(id)).collect();
     (fullest.finish(), left)
 }
 
-/// As many slots as it takes when each is filled before the next, by time.
+/// The slots that result when each slot is filled, by time, before the next one.
 fn filled_up(workload: &Workload) -> Vec<Vec<MicroBatch>> {
     let mut slots = Vec::new();
     let mut rest = workload.longest_first.clone();

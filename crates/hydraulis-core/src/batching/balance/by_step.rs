@@ -1,9 +1,10 @@
-//! One barrier a step: the totals of the replicas are to be equal.
+//! The balance for one barrier per step: the totals of the replicas should be equal.
 //!
-//! Each sequence, longest first, goes to the replica of least time (Graham 1969); on long-tailed lengths with tens
-//! of sequences a replica the slowest is within 0.02 % of the mean. Each replica then packs its own by best-fit
-//! decreasing (Johnson 1973: at most 11/9 of the fewest micro-batches, and one). Where that takes more micro-batches than
-//! the tokens ask for, they are packed before they are dealt, unless that takes longer.
+//! Each sequence, longest first, goes to the replica of least time (Graham 1969). On long-tailed lengths with tens of
+//! sequences per replica, the slowest replica is within 0.02 % of the mean. Each replica then packs its sequences by
+//! best-fit decreasing (Johnson 1973: at most 11/9 of the fewest micro-batches, plus one). Where the result has more
+//! micro-batches than the tokens require, the sequences are packed before they are assigned, unless that balance
+//! takes longer.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,7 +15,8 @@ use crate::batching::balance::micro_batch::MicroBatch;
 use crate::batching::balance::workload::Workload;
 use crate::units::Millis;
 
-/// Fewer micro-batches may take this much longer: a balance by time alone is as far from equal on short batches.
+/// The share by which a balance with fewer micro-batches may take longer. On short batches the balance by time alone
+/// is as far from equal totals.
 const LONGER: f64 = 1e-3;
 
 /// The micro-batches of each replica.
@@ -31,7 +33,7 @@ pub(super) fn replicas(workload: &Workload) -> Vec<Vec<MicroBatch>> {
     by_packs::replicas(workload, slots).filter(is_better).unwrap_or(by_time)
 }
 
-/// When the slowest replica ends.
+/// The total time of the slowest replica.
 pub(super) fn longest_total(replicas: &[Vec<MicroBatch>]) -> Millis {
     let total = |replica: &Vec<MicroBatch>| replica.iter().map(|micro_batch| micro_batch.ms).sum();
     replicas.iter().map(total).max().unwrap_or_default()
@@ -41,7 +43,7 @@ fn number(replicas: &[Vec<MicroBatch>]) -> usize {
     replicas.iter().map(Vec::len).sum()
 }
 
-/// Each sequence onto the replica of least time.
+/// Assigns each sequence to the replica of least time.
 fn by_time(workload: &Workload) -> Vec<Vec<MicroBatch>> {
     let mut by_time: BinaryHeap<Reverse<(Millis, usize)>> =
         (0..workload.replicas).map(|replica| Reverse((Millis::ZERO, replica))).collect();

@@ -1,8 +1,9 @@
-//! What two micro-batches exchange so that the totals they are a part of come closer.
+//! Exchanges of sequences between two micro-batches that bring the two totals closer.
 //!
-//! The one of the longer total gives none, one or two sequences for none, one or two of the other's, such that the
-//! longer total becomes as short as can be. Two for one is what moves time between full micro-batches: it changes
-//! the sum of squares and hardly the tokens.
+//! Each total includes the time of one of the micro-batches. The micro-batch of the longer total gives none, one or
+//! two sequences for none, one or two sequences of the other micro-batch, such that the longer total becomes as short
+//! as possible. An exchange of two sequences for one moves time between full micro-batches: it changes the sum of
+//! squares and hardly the tokens.
 
 use std::cmp::Reverse;
 
@@ -10,14 +11,16 @@ use crate::batching::balance::micro_batch::MicroBatch;
 use crate::batching::balance::workload::Workload;
 use crate::units::{Millis, Tokens};
 
-/// Of a micro-batch, this many of the longest sequences are considered; short ones move little time.
+/// The number of a micro-batch's longest sequences that an exchange considers; short sequences move little time.
 const SEQUENCES: usize = 8;
-/// Counterparts tried around the one that would make both times equal: the nearest may not fit.
+/// The number of counterparts tried on each side of the one that would make both times equal; the nearest may not
+/// fit.
 const NEAREST: usize = 3;
-/// A sum taken in another order may differ in its last bits: so small a share is no gain.
+/// The smallest gain that counts, as a share of the total. Sums taken in different orders may differ in their last
+/// bits.
 pub(super) const ROUNDING: f64 = 1e-7;
 
-/// A micro-batch, what of it may leave, and the total that counts and that it is a part of.
+/// A micro-batch, the parts that may leave it, and the total that includes its time and counts in the comparison.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Side<'a> {
     pub(super) micro_batch: &'a MicroBatch,
@@ -25,17 +28,17 @@ pub(super) struct Side<'a> {
     pub(super) total: Millis,
 }
 
-/// What the longer of two gives and takes.
+/// The part that the longer side gives and the part that it takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Exchange {
     give: Part,
     take: Part,
-    /// The longer of both totals after it.
+    /// The longer of both totals after the exchange.
     pub(super) longest: Millis,
 }
 
 impl Exchange {
-    /// Both micro-batches after it.
+    /// Both micro-batches after the exchange.
     pub(super) fn carried_out(
         &self,
         long: &MicroBatch,
@@ -47,7 +50,7 @@ impl Exchange {
     }
 }
 
-/// The exchange after which the longer of both totals is shortest; None where it only becomes longer.
+/// The exchange after which the longer of both totals is shortest; `None` where no exchange shortens it.
 pub(super) fn best_exchange(long: Side, short: Side, workload: &Workload) -> Option<Exchange> {
     let half = Millis(0.5 * (long.total - short.total).0);
     let (given, taken) = (long.parts, short.parts);
@@ -70,7 +73,7 @@ pub(super) fn best_exchange(long: Side, short: Side, workload: &Workload) -> Opt
     chosen
 }
 
-/// None, one or two sequences of a micro-batch, by their places in it.
+/// None, one or two sequences of a micro-batch, by their places in the micro-batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Part {
     places: [Option<u8>; 2],
@@ -78,7 +81,7 @@ pub(super) struct Part {
     ms: Millis,
 }
 
-/// Every part of the longest sequences, by time.
+/// Every part that the longest sequences of a micro-batch form, by time.
 pub(super) fn parts(micro_batch: &MicroBatch, workload: &Workload) -> Vec<Part> {
     let mut parts = vec![Part::default()];
     let longest = micro_batch.sequences.iter().take(SEQUENCES);
@@ -101,7 +104,7 @@ pub(super) fn parts(micro_batch: &MicroBatch, workload: &Workload) -> Vec<Part> 
     parts
 }
 
-/// A micro-batch without a part of its own, with one of another.
+/// The micro-batch `own` without its part `out` and with the part `into` of `other`.
 fn swapped(own: &MicroBatch, out: Part, other: &MicroBatch, into: Part, workload: &Workload) -> MicroBatch {
     let leaves = |place: usize| out.places.iter().flatten().any(|&out| usize::from(out) == place);
     let kept = own.sequences.iter().enumerate().filter(|&(place, _)| !leaves(place));

@@ -1,5 +1,5 @@
-//! Each sequence into the fullest micro-batch that has room and time for it: best fit, `O(log n)` a sequence where
-//! only room counts.
+//! Best fit: each sequence goes into the fullest micro-batch that has room and time for it, in `O(log n)` per
+//! sequence where room is the only limit.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::batching::balance::micro_batch::MicroBatch;
 use crate::batching::balance::workload::Workload;
 use crate::units::{Millis, Tokens};
 
-/// Micro-batches none of which takes longer than a limit, filled by room.
+/// Micro-batches filled by room, none of which takes longer than a limit.
 #[derive(Debug)]
 pub(super) struct Fullest<'a> {
     workload: &'a Workload<'a>,
@@ -17,7 +17,7 @@ pub(super) struct Fullest<'a> {
 }
 
 impl<'a> Fullest<'a> {
-    /// `count` empty micro-batches.
+    /// `count` empty micro-batches, each of which may take at most `limit`.
     pub(super) fn new(workload: &'a Workload<'a>, limit: Millis, count: usize) -> Fullest<'a> {
         Fullest {
             workload,
@@ -27,33 +27,33 @@ impl<'a> Fullest<'a> {
         }
     }
 
-    /// Puts a sequence where it leaves the least room; false if nowhere it fits.
+    /// Puts a sequence where it leaves the least room; returns false if it fits nowhere.
     pub(super) fn put(&mut self, id: usize) -> bool {
         let fitting = self.by_room.range((self.workload.tokens[id], 0)..);
         let in_time = |&(_, at): &(Tokens, usize)| self.micro_batches[at].ms + self.workload.ms[id] <= self.limit;
         let Some((room, at)) = fitting.copied().find(in_time) else { return false };
         self.by_room.remove(&(room, at));
         self.micro_batches[at].take(id, self.workload);
-        // One without time for the shortest is looked at no more.
+        // A micro-batch without time for the shortest sequence is closed.
         if self.micro_batches[at].ms + self.workload.least_ms() <= self.limit {
             self.by_room.insert((self.micro_batches[at].room(self.workload), at));
         }
         true
     }
 
-    /// One more empty micro-batch.
+    /// Opens one more empty micro-batch.
     pub(super) fn open(&mut self) {
         self.by_room.insert((self.workload.cap, self.micro_batches.len()));
         self.micro_batches.push(MicroBatch::default());
     }
 
-    /// What they hold.
+    /// The filled micro-batches.
     pub(super) fn finish(self) -> Vec<MicroBatch> {
         self.micro_batches
     }
 }
 
-/// So many micro-batches as best fit opens for these sequences, which come longest first.
+/// The micro-batches that best fit opens for these sequences, which come longest first.
 pub(super) fn packed(workload: &Workload, ids: &[usize]) -> Vec<MicroBatch> {
     let mut fullest = Fullest::new(workload, Millis::INFINITY, 0);
     for &id in ids {
@@ -79,7 +79,8 @@ mod tests {
         assert!(fullest.put(0) && !fullest.put(1));
         fullest.open();
         assert!(fullest.put(1));
-        // Room for it is in the second alone, but no time; and for the next time is in neither but the second.
+        // Sequence 2 has room in the second micro-batch, which has no time for it. Sequence 3 has time in the second
+        // alone.
         assert!(!fullest.put(2));
         assert!(fullest.put(3) && fullest.put(4));
         let sequences: Vec<_> = fullest.finish().into_iter().map(|micro_batch| micro_batch.sequences).collect();

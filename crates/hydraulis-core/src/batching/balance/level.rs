@@ -1,10 +1,12 @@
-//! Slots whose micro-batches exchange sequences until they take about the same time.
+//! Rebalancing: the micro-batches of the slots exchange sequences until they take nearly equal time.
 //!
-//! First inside of each slot, the longest with the shortest. Where that is stuck, because tokens fill both, the longest
-//! exchanges with those of other slots that are furthest below the longest there, and do not become longer than that.
-//! On 4,096 lognormal lengths for 64 replicas with 6 slots both together take the gap to the bound from 0.62 to 0.56 %,
-//! and from 1.25 to 0.94 % where 99.4 % of all room is needed; inside of slots alone, 1.12 %. Twice as many pairs or
-//! partners gain 0.05 % at most, in twice the time.
+//! The first round works inside each slot: the longest micro-batch exchanges with the shortest ones. Where this round
+//! finds no exchange because tokens fill both micro-batches, the longest micro-batch exchanges with micro-batches of
+//! other slots. The partners are those furthest below their own slot's longest micro-batch, and an exchange may not
+//! make them longer than that one. On 4,096 lognormal lengths for 64 replicas with 6 slots, both rounds together
+//! reduce the gap to the bound from 0.62 to 0.56 %. Where 99.4 % of all room is needed, they reduce it from 1.25 to
+//! 0.94 %; exchanges inside the slots alone reach 1.12 %. Twice as many pairs or partners gain at most 0.05 % and
+//! take twice the time.
 
 use std::cmp::Reverse;
 
@@ -13,16 +15,17 @@ use crate::batching::balance::micro_batch::MicroBatch;
 use crate::batching::balance::workload::Workload;
 use crate::units::{Millis, count};
 
-/// Pairs of micro-batches looked at in each of both rounds, for each micro-batch.
+/// The number of pairs of micro-batches, per micro-batch, that each of the two rounds may evaluate.
 const PAIRS: usize = 3;
-/// Partners in the same slot tried for a longest micro-batch, the shortest first.
+/// The number of partners in the same slot, shortest first, tried for the longest micro-batch.
 const PARTNERS: usize = 16;
-/// Partners in other slots, those that may grow most first.
+/// The number of partners in other slots, those that may grow most first.
 const ACROSS: usize = 64;
-/// A slot whose longest micro-batch is this close to its mean is level enough.
+/// The distance of a slot's longest micro-batch from the slot's mean, as a share of the mean, at which the slot
+/// counts as balanced.
 const LEVEL: f64 = 1e-3;
 
-/// Levels each slot, within a budget of pairs looked at.
+/// Rebalances the slots within a budget of evaluated pairs.
 pub(super) fn level(slots: &mut [Vec<MicroBatch>], workload: &Workload) {
     let budget = PAIRS * slots.len() * workload.replicas;
     let mut leveling = Leveling { slots, workload, budget };
@@ -35,16 +38,16 @@ pub(super) fn level(slots: &mut [Vec<MicroBatch>], workload: &Workload) {
     }
 }
 
-/// Slots while they are levelled.
+/// The slots during the rebalancing.
 struct Leveling<'a> {
     slots: &'a mut [Vec<MicroBatch>],
     workload: &'a Workload<'a>,
-    /// Pairs that may still be looked at.
+    /// The number of pairs that may still be evaluated.
     budget: usize,
 }
 
 impl Leveling<'_> {
-    /// Whether an exchange inside of a slot made its longest micro-batch shorter.
+    /// Shortens the slot's longest micro-batch by an exchange inside the slot; returns whether an exchange succeeded.
     fn shorten_inside(&mut self, slot: usize) -> bool {
         let Some(longest) = self.longest(slot) else { return false };
         let mut partners: Vec<usize> = (0..self.slots[slot].len()).filter(|&at| at != longest).collect();
@@ -53,14 +56,15 @@ impl Leveling<'_> {
         self.exchange((slot, longest), partners.collect())
     }
 
-    /// Whether an exchange with another slot, which is then no longer than before, made the longest micro-batch shorter.
+    /// Shortens the slot's longest micro-batch by an exchange with another slot, which becomes no longer than before;
+    /// returns whether an exchange succeeded.
     fn shorten_across(&mut self, slot: usize) -> bool {
         let Some(longest) = self.longest(slot) else { return false };
         let ms = self.slots[slot][longest].ms;
         let mut partners: Vec<Partner> = Vec::new();
         for other in (0..self.slots.len()).filter(|&other| other != slot) {
             let limit = self.slots[other].iter().map(|micro_batch| micro_batch.ms).max().unwrap_or_default();
-            // So it counts as long as the one that it may not exceed would if that were in this slot.
+            // This difference maps the other slot's longest micro-batch, the limit for the partner, to `ms`.
             let partner = |at: usize| Partner { slot: other, at, counts_more: ms - limit };
             partners.extend((0..self.slots[other].len()).map(partner));
         }
@@ -69,8 +73,8 @@ impl Leveling<'_> {
         self.exchange((slot, longest), partners)
     }
 
-    /// The longest micro-batch of a slot; none where the slot is level, or where it holds one sequence: wherever that goes,
-    /// the time goes with it.
+    /// The longest micro-batch of a slot; `None` where the slot is balanced, or where that micro-batch has one
+    /// sequence, whose time would move with it.
     fn longest(&self, slot: usize) -> Option<usize> {
         let micro_batches = &self.slots[slot];
         let longest = (0..micro_batches.len()).max_by_key(|&at| (micro_batches[at].ms, Reverse(at)))?;
@@ -80,12 +84,13 @@ impl Leveling<'_> {
         (!is_done).then_some(longest)
     }
 
-    /// What of a partner is compared with the time of the longest.
+    /// The partner's time for the comparison with the longest micro-batch.
     fn total(&self, partner: &Partner) -> Millis {
         self.slots[partner.slot][partner.at].ms + partner.counts_more
     }
 
-    /// Whether the longest micro-batch of a slot became shorter by an exchange with one of these partners.
+    /// Shortens the longest micro-batch of a slot by an exchange with one of these partners; returns whether an
+    /// exchange succeeded.
     fn exchange(&mut self, (slot, at): (usize, usize), partners: Vec<Partner>) -> bool {
         let given = parts(&self.slots[slot][at], self.workload);
         for partner in partners {
@@ -109,12 +114,12 @@ impl Leveling<'_> {
     }
 }
 
-/// A micro-batch that another may exchange with.
+/// A micro-batch with which another may exchange sequences.
 #[derive(Clone, Copy, Debug)]
 struct Partner {
     slot: usize,
     at: usize,
-    /// What it counts beside its own time.
+    /// The time that the comparison adds to the partner's own time.
     counts_more: Millis,
 }
 
@@ -125,7 +130,7 @@ mod tests {
     use crate::batching::balance::SequenceCost;
     use crate::units::Tokens;
 
-    /// Slots of micro-batches of a case, of squares and up to 20 tokens each, once they are level.
+    /// The rebalanced slots of a case. A sequence costs the square of its tokens, and the cap is 20 tokens.
     fn levelled(lengths: &[i64], slots: &[&[&[usize]]]) -> Vec<Vec<MicroBatch>> {
         let batch = Batch::new(lengths, None).unwrap();
         let workload = Workload::new(&batch, SequenceCost::new(1.0, 0.0).unwrap(), slots[0].len(), Tokens(20));
@@ -142,15 +147,16 @@ mod tests {
 
     #[test]
     fn two_for_one_moves_time_between_full_micro_batches() {
-        // Squares of 208 and 106 over 20 tokens each: a 12 against 7 and 5 leaves 138 and 176.
+        // The micro-batches have sums of squares of 208 and 106 at 20 tokens each. A 12 exchanged for a 7 and a 5
+        // leaves 138 and 176.
         let slots = levelled(&[12, 8, 7, 5, 4, 4], &[&[&[0, 1], &[2, 3, 4, 5]]]);
         assert_eq!(times(&slots[0]), [138.0, 176.0]);
     }
 
     #[test]
     fn another_slot_takes_what_makes_it_no_longer() {
-        // 200 and 164, and no exchange inside of the slot makes that less. The other slot has one of 50 that may become as
-        // long as the one of 226 beside it.
+        // The first slot's micro-batches take 200 and 164, and no exchange inside that slot shortens the longer one.
+        // The other slot has a micro-batch of 50 that may become as long as the slot's micro-batch of 226.
         let slots = levelled(&[10, 10, 10, 8, 15, 1, 5, 5], &[&[&[0, 1], &[2, 3]], &[&[4, 5], &[6, 7]]]);
         let longest = |slot: &[MicroBatch]| times(slot).into_iter().fold(0.0, f64::max);
         assert!(longest(&slots[0]) < 200.0, "{:?}", times(&slots[0]));

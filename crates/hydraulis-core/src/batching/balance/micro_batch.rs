@@ -1,4 +1,4 @@
-//! A micro-batch while it is filled, and after.
+//! A micro-batch, during and after its filling.
 
 use crate::batching::balance::workload::Workload;
 use crate::units::{Millis, Tokens};
@@ -6,29 +6,29 @@ use crate::units::{Millis, Tokens};
 /// Sequences that run together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MicroBatch {
-    /// Their ids, longest first; none where a replica only takes part in the barrier.
+    /// The ids of the sequences, longest first; empty where a replica only takes part in the barrier.
     pub sequences: Vec<usize>,
-    /// Their tokens.
+    /// The tokens of all sequences.
     pub tokens: Tokens,
-    /// Their time.
+    /// The time of all sequences.
     pub ms: Millis,
 }
 
 impl MicroBatch {
-    /// Of these sequences, longest first.
+    /// A micro-batch of these sequences, which come longest first.
     pub(super) fn of(sequences: Vec<usize>, workload: &Workload) -> MicroBatch {
         let tokens = sequences.iter().map(|&id| workload.tokens[id]).sum();
         MicroBatch { ms: workload.total_ms(&sequences), tokens, sequences }
     }
 
-    /// Takes one more sequence, no longer than those it has.
+    /// Adds one more sequence, which is no longer than the sequences present.
     pub(super) fn take(&mut self, id: usize, workload: &Workload) {
         self.sequences.push(id);
         self.tokens += workload.tokens[id];
         self.ms += workload.ms[id];
     }
 
-    /// Tokens that it could still hold.
+    /// The number of tokens that the micro-batch can still take.
     pub(super) fn room(&self, workload: &Workload) -> Tokens {
         workload.cap - self.tokens
     }

@@ -1,7 +1,7 @@
-//! Each sequence into the micro-batch of least time that has room for it.
+//! The assignment of each sequence to the micro-batch of least time that has room for it.
 //!
-//! Sequences come longest first, so a micro-batch with too little room for one waits until the sequences are short
-//! enough, and then fits all that follow until it is chosen: `O(log n)` a sequence.
+//! Sequences come longest first, so a micro-batch with too little room for one sequence waits until the sequences are
+//! short enough. From then on it fits every sequence until it takes one: `O(log n)` per sequence.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,14 @@ use crate::batching::balance::micro_batch::MicroBatch;
 use crate::batching::balance::workload::Workload;
 use crate::units::{Millis, Tokens};
 
-/// A number of micro-batches, filled by time.
+/// A fixed number of micro-batches, filled by time.
 #[derive(Debug)]
 pub(super) struct Quickest<'a> {
     workload: &'a Workload<'a>,
     micro_batches: Vec<MicroBatch>,
-    /// With room for the last sequence, and so for the next.
+    /// The micro-batches with room for the last sequence, and so for the next one.
     fitting: BTreeSet<(Millis, usize)>,
-    /// With less room, the most last.
+    /// The micro-batches with less room, in ascending order of room.
     waiting: BTreeSet<(Tokens, usize)>,
 }
 
@@ -31,7 +31,8 @@ impl<'a> Quickest<'a> {
         }
     }
 
-    /// Puts a sequence, no longer than those before it, where it ends first; false if nowhere is room.
+    /// Puts a sequence, no longer than those before it, where it ends first; returns false if no micro-batch has
+    /// room.
     pub(super) fn put(&mut self, id: usize) -> bool {
         let tokens = self.workload.tokens[id];
         while self.waiting.last().is_some_and(|&(room, _)| room >= tokens)
@@ -50,12 +51,12 @@ impl<'a> Quickest<'a> {
         true
     }
 
-    /// After a sequence found no room: the longest that will.
+    /// The length of the longest sequence that finds room, after `put` has refused a sequence.
     pub(super) fn most_room(&self) -> Tokens {
         self.waiting.last().map(|&(room, _)| room).unwrap_or_default()
     }
 
-    /// What they hold.
+    /// The filled micro-batches.
     pub(super) fn finish(self) -> Vec<MicroBatch> {
         self.micro_batches
     }

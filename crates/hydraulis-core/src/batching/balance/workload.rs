@@ -1,4 +1,4 @@
-//! What is balanced: sequences with their times, for some replicas under a cap.
+//! The work to balance: sequences with their times, the number of replicas, and the cap.
 
 use std::cmp::Reverse;
 
@@ -14,7 +14,7 @@ pub struct SequenceCost {
 }
 
 impl SequenceCost {
-    /// Coefficients of `s^2` and `s`: finite, not negative, and not both 0.
+    /// A cost with the coefficients of `s^2` and `s`, which are finite, not negative, and not both 0.
     pub fn new(quadratic: f64, linear: f64) -> Result<SequenceCost> {
         for (field, value) in [("quadratic_ms_per_token2", quadratic), ("linear_ms_per_token", linear)] {
             if !(value.is_finite() && value >= 0.0) {
@@ -30,14 +30,14 @@ impl SequenceCost {
         Ok(SequenceCost { quadratic, linear })
     }
 
-    /// The time of a sequence.
+    /// The time of a sequence of `tokens` tokens.
     pub fn sequence_ms(self, tokens: Tokens) -> Millis {
         let tokens = tokens.as_f64();
         Millis(tokens * (self.quadratic * tokens + self.linear))
     }
 }
 
-/// The sequences of a batch with their times, and the replicas that take them.
+/// The sequences of a batch with their times, the number of replicas, and the cap.
 #[derive(Debug)]
 pub(super) struct Workload<'a> {
     pub(super) tokens: &'a [Tokens],
@@ -61,18 +61,18 @@ impl<'a> Workload<'a> {
         self.longest_first.last().map(|&id| self.ms[id]).unwrap_or_default()
     }
 
-    /// The time of these sequences together.
+    /// The total time of these sequences.
     pub(super) fn total_ms(&self, ids: &[usize]) -> Millis {
         ids.iter().map(|&id| self.ms[id]).sum()
     }
 
-    /// The mean time of each of `parts` into which these sequences are cut.
+    /// The mean time of `parts` parts that together hold these sequences.
     pub(super) fn mean_ms(&self, ids: &[usize], parts: usize) -> Millis {
         Millis(self.total_ms(ids).0 / count(parts))
     }
 
-    /// Fewer slots never suffice: the tokens fill that many, and so do the longest sequences, of which each
-    /// micro-batch has room for so many as of the shortest among them.
+    /// A lower bound on the number of slots. The tokens fill at least this number of slots. So do the longest
+    /// sequences: a micro-batch has room for no more of them than for copies of the shortest among them.
     pub(super) fn least_slots(&self) -> usize {
         let tokens: Tokens = self.tokens.iter().copied().sum();
         let ranked = (1..).zip(&self.longest_first);
@@ -80,7 +80,7 @@ impl<'a> Workload<'a> {
         tokens.div_ceil(self.cap).max(longest.unwrap_or_default()).div_ceil(self.replicas)
     }
 
-    /// How many sequences as long as this one a micro-batch has room for.
+    /// The number of sequences of this sequence's length that fit into one micro-batch.
     pub(super) fn together(&self, id: usize) -> usize {
         usize::try_from(self.cap.0 / self.tokens[id].0).unwrap_or(usize::MAX)
     }

@@ -1,27 +1,28 @@
-//! Which window each sequence goes to, by length alone.
+//! The choice of a window for each sequence, by length alone.
 
 use crate::batching::windows::counts::LengthCounts;
 use crate::batching::windows::filling::WindowFilling;
 use crate::batching::windows::rooms::Rooms;
 use crate::error::{Error, Result};
 
-/// Best-fit decreasing over counted lengths, a piece at a time.
+/// Best-fit decreasing over counted lengths, in pieces.
 ///
-/// Sequences of one length are alike, and the window that just took one and still has room for the next has the
-/// least room that suffices. So a window takes as many at once as fit.
+/// Sequences of one length are alike. A window that has just taken one and still has room for the next has the least
+/// room that suffices, so a window takes as many sequences of the length at once as fit.
 #[derive(Debug)]
 pub struct WindowPacking {
     counts: LengthCounts,
     rooms: Rooms,
-    /// The window of each sequence, from the longest to the shortest.
+    /// The window of each sequence, from the longest sequence to the shortest.
     window_of: Vec<u32>,
-    /// The length at hand, and how many of it are left.
+    /// The current length; `left` counts its sequences without a window.
     length: usize,
     left: usize,
 }
 
 impl WindowPacking {
-    /// Begins with the longest; there is at least one, and a window holds it.
+    /// A packing that starts with the longest sequence. There must be at least one sequence, and a window must have
+    /// room for the longest.
     pub fn new(counts: LengthCounts) -> Result<WindowPacking> {
         counts.check_fit()?;
         let (window, sequences) = (counts.window(), counts.sequences());
@@ -32,7 +33,7 @@ impl WindowPacking {
         Ok(WindowPacking { rooms: Rooms::new(window), window_of, length: window + 1, left: 0, counts })
     }
 
-    /// Packs about `sequences` more; false once all are packed.
+    /// Packs about `sequences` more sequences; returns false once all are packed.
     pub fn advance(&mut self, sequences: usize) -> bool {
         let goal = self.window_of.len().saturating_add(sequences);
         while self.window_of.len() < goal {
@@ -49,7 +50,7 @@ impl WindowPacking {
         true
     }
 
-    /// Puts as many sequences of the length at hand as fit into the best window.
+    /// Puts as many sequences of the current length as fit into the best window.
     fn fill_one(&mut self) {
         let new = (self.rooms.windows(), self.counts.window());
         let (window, room) = self.rooms.take(self.length).unwrap_or(new);
@@ -59,12 +60,12 @@ impl WindowPacking {
         self.left -= together;
     }
 
-    /// How many sequences have a window.
+    /// The number of sequences that have a window.
     pub fn packed(&self) -> usize {
         self.window_of.len()
     }
 
-    /// Goes on to fill the windows, once all sequences are packed.
+    /// Packs the remaining sequences, then starts to fill the windows.
     pub fn fill(mut self) -> WindowFilling {
         while self.advance(usize::MAX) {}
         WindowFilling::new(self.counts, self.window_of, self.rooms.windows() as usize)

@@ -1,7 +1,7 @@
 //! A set of small numbers that finds its next member in a few steps.
 //!
-//! Level 0 has a bit for each number, each level above a bit for each word of the one below that is not empty: a
-//! van Emde Boas tree with words for nodes. `O(log64 n)` for everything.
+//! Level 0 has a bit for each number. Each higher level has a bit for each non-empty word of the level below. The set
+//! is a van Emde Boas tree with words for nodes; every operation takes `O(log64 n)`.
 
 /// A set of numbers below a limit.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl BitSet {
         }
     }
 
-    /// The least member that is not below `number`.
+    /// The least member that is at least `number`.
     pub(super) fn next(&self, number: usize) -> Option<usize> {
         let mut at = number;
         for (height, level) in self.0.iter().enumerate() {

@@ -1,34 +1,35 @@
-//! The lengths of a data set, counted.
+//! The counts of a data set's sequences by length.
 
 use crate::batch::LONGEST_SEQUENCE;
 use crate::error::{Error, Result, WindowError};
 use crate::units::Tokens;
 
-/// The longest window: as the longest sequence of a batch, far beyond any model's context.
+/// The longest window. It equals the longest sequence of a batch, far beyond any model's context.
 const MAX_WINDOW: i64 = LONGEST_SEQUENCE;
-/// Places of sequences fit into 32 bits, which halves the memory; the largest data sets have a tenth of it.
+/// The most sequences. Sequence positions fit into 32 bits, which halves the memory; the largest data sets have a
+/// tenth of this number.
 const MAX_SEQUENCES: u64 = u32::MAX as u64;
 
-/// How many sequences there are of each length.
+/// The number of sequences of each length.
 #[derive(Debug)]
 pub struct LengthCounts {
-    /// By length; none of length 0.
+    /// The counts by length; the count of length 0 is 0.
     pub(super) counts: Vec<u32>,
     sequences: u64,
     too_long: u64,
-    /// Place and length of the longest that no window holds, the first of them.
+    /// The position and length of the longest sequence that exceeds the window; the first among equals.
     longest: Option<(u64, i64)>,
 }
 
 impl LengthCounts {
-    /// No sequence yet, for windows of so many tokens.
+    /// Empty counts for windows of `window_tokens` tokens.
     pub fn new(window_tokens: i64) -> Result<LengthCounts> {
         let window = usize::try_from(window_tokens).ok().filter(|_| (1..=MAX_WINDOW).contains(&window_tokens));
         let error = Error::TokenLimit { field: "window_tokens", value: window_tokens, limit: MAX_WINDOW };
         Ok(LengthCounts { counts: vec![0; window.ok_or(error)? + 1], sequences: 0, too_long: 0, longest: None })
     }
 
-    /// Counts the next lengths in order; the first below 1 is refused by its place.
+    /// Counts the next lengths in order; returns an error with the position of the first length below 1.
     pub fn add(&mut self, lengths: &[i64]) -> Result<()> {
         check_sequences(self.sequences, lengths.len())?;
         for &length in lengths {
@@ -45,7 +46,7 @@ impl LengthCounts {
         Ok(())
     }
 
-    /// Refuses what no window holds: all of it together, once every length has been read.
+    /// Returns one error for all sequences longer than the window, once every length has been read.
     pub(super) fn check_fit(&self) -> Result<()> {
         let Some((sequence, length)) = self.longest else {
             return Ok(());
@@ -54,25 +55,26 @@ impl LengthCounts {
         Err(WindowError::LongerThanWindow { too_long, sequences, sequence, length, limit: self.limit() }.into())
     }
 
-    /// Tokens of a window.
+    /// The tokens of a window.
     pub fn window(&self) -> usize {
         self.counts.len() - 1
     }
 
-    /// Number of sequences.
+    /// The number of sequences.
     pub fn sequences(&self) -> u64 {
         self.sequences
     }
 
-    /// Tokens of all sequences.
+    /// The tokens of all sequences.
     pub fn tokens(&self) -> Tokens {
         (0..).zip(&self.counts).map(|(length, &count)| Tokens(length * u64::from(count))).sum()
     }
 
-    /// No packing has fewer windows (Martello and Toth 1990, the bound `L2`).
+    /// A lower bound on the number of windows of every packing (Martello and Toth 1990, the bound `L2`).
     ///
-    /// For each `k` up to half a window: sequences longer than `window - k` share theirs with none of at least `k`;
-    /// each other above half a window has its own, in whose room some of those from `k` to half a window fit.
+    /// The bound considers each `k` up to half a window. A sequence longer than `window - k` shares its window with
+    /// no sequence of at least `k` tokens. Every other sequence above half a window has its own window, whose
+    /// remaining room fits some of the sequences from `k` to half a window.
     pub fn lower_bound(&self) -> u64 {
         let window = self.window();
         let half = window / 2;
@@ -137,7 +139,7 @@ mod tests {
         assert_eq!(bound(10, &[]), 0);
         assert_eq!(bound(10, &[4, 4, 4]), 2);
         assert_eq!(bound(10, &[6, 6, 6]), 3);
-        // 20 tokens fill two windows, but beside an 8 a 4 has no room.
+        // 20 tokens fill two windows, but a window with an 8 has no room for a 4.
         assert_eq!(bound(10, &[8, 8, 4]), 3);
         assert_eq!(bound(1, &[1, 1]), 2);
     }

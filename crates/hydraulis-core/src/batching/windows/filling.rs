@@ -4,31 +4,31 @@ use crate::batching::windows::counts::LengthCounts;
 use crate::error::{Result, WindowError};
 use crate::units::Tokens;
 
-/// Gives each sequence its place, as the lengths are read once more.
+/// Gives each sequence its place in a window, while the lengths are read for the second time.
 #[derive(Debug)]
 pub struct WindowFilling {
-    /// What `finish` gives, its `sequences` being filled.
+    /// The result of `finish`, with its `sequences` partly filled.
     windows: Windows,
-    /// For each length, how many of its sequences have no place yet.
+    /// For each length, the number of its sequences without a place.
     left: Vec<u32>,
     window_of: Vec<u32>,
-    /// For each length, where its next sequence stands in `window_of`.
+    /// For each length, the position of its next sequence in `window_of`.
     next: Vec<u32>,
-    /// Where the next sequence of each window goes.
+    /// The place in `sequences` of each window's next sequence.
     place: Vec<u32>,
     read: usize,
 }
 
-/// The packed windows: ids in file order within each, and where each begins.
+/// The packed windows: the ids of each window in file order, and the start of each window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// Where each window starts in `sequences`, and where the last ends.
+    /// The start of each window in `sequences`, followed by the end of the last window.
     pub offsets: Vec<i64>,
     /// The ids of all sequences, window by window.
     pub sequences: Vec<i64>,
-    /// Tokens of all sequences.
+    /// The tokens of all sequences.
     pub tokens: Tokens,
-    /// No packing has fewer windows.
+    /// A lower bound on the number of windows of every packing.
     pub lower_bound: u64,
 }
 
@@ -53,7 +53,7 @@ impl WindowFilling {
         }
     }
 
-    /// Places the next sequences in order; they must be as they were when they were counted.
+    /// Places the next sequences in order; their lengths must equal the counted lengths.
     pub fn add(&mut self, lengths: &[i64]) -> Result<()> {
         for &length in lengths {
             let window = self.window_of(length).ok_or(WindowError::LengthsChanged { sequence: self.read })?;
@@ -65,7 +65,8 @@ impl WindowFilling {
         Ok(())
     }
 
-    /// The window of the next sequence of this length; None where all that were counted have theirs.
+    /// The window of the next sequence of this length; `None` where all counted sequences of the length have a
+    /// window.
     fn window_of(&mut self, length: i64) -> Option<usize> {
         let length = usize::try_from(length).ok().filter(|&length| length > 0)?;
         let left = self.left.get_mut(length).filter(|left| **left > 0)?;
@@ -75,7 +76,7 @@ impl WindowFilling {
         Some(window as usize)
     }
 
-    /// The windows, once all sequences have been read.
+    /// The packed windows, once all sequences have been read; an error where fewer sequences were read than counted.
     pub fn finish(self) -> Result<Windows> {
         if self.read < self.window_of.len() {
             return Err(WindowError::LengthsChanged { sequence: self.read }.into());
@@ -85,7 +86,7 @@ impl WindowFilling {
     }
 }
 
-/// Where each of some lists starts when they stand one after another.
+/// The start of each of several lists that stand one after another.
 fn starts<'a>(sizes: impl IntoIterator<Item = &'a u32>) -> Vec<u32> {
     let mut end = 0;
     let start = |&size: &u32| {

@@ -1,10 +1,10 @@
-//! Offline packing: the sequences of a whole data set into windows of equal length.
+//! Offline packing of the sequences of a whole data set into windows of equal length.
 //!
-//! Best-fit decreasing: each sequence, longest first, into the window with the least room that suffices, else into a
-//! new one; at most 11/9 of the fewest windows, and one (Johnson 1973), and on long-tailed lengths nearly always the
-//! fewest. Lengths are counted, not sorted, and what a window holds is found by length, so that `n` sequences in
-//! windows of `L` tokens take `O(n + L)` time, a bit set's depth (3 for 32,768) aside, and 4 bytes a sequence and
-//! 12 bytes a window or token of a window beside the result.
+//! Best-fit decreasing puts each sequence, longest first, into the window with the least room that suffices, or into
+//! a new window. It needs at most 11/9 of the fewest windows, plus one (Johnson 1973), and on long-tailed lengths
+//! nearly always the fewest. Lengths are counted, not sorted, and the sequences of a window are found by length. So
+//! `n` sequences in windows of `L` tokens take `O(n + L)` time, apart from the depth of a bit set (3 for 32,768). In
+//! addition to the result, the packing takes 4 bytes per sequence, and 12 bytes per window or token of a window.
 //!
 //! The lengths are read twice, in order and in pieces of any size, so that they may lie in a file:
 //!

@@ -1,4 +1,4 @@
-//! Which numbers a cost profile may have.
+//! The ranges of a cost profile's numbers.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -8,17 +8,19 @@ use crate::cost::{CostProfile, FitQuality, MeasuredLink, SchemeProfile};
 use crate::error::{ProfileError, Result};
 use crate::spec::LinkRates;
 
-/// Far above any measured coefficient, and small enough that no batch's time overflows.
+/// The greatest coefficient: far above any measured one, and small enough that no batch's time overflows.
 const MAX_COEFFICIENT: f64 = 1e6;
 
-/// A token takes far longer on any device; shorter times would vanish once they are scaled and subtracted.
+/// The least time of a token. A token takes far longer on any device; shorter times would vanish after scaling and
+/// subtraction.
 const MIN_TOKEN_MS: f64 = 1e-12;
 
-/// Stages of one model differ by far less; within these limits no time overflows or vanishes.
+/// The range of stage multipliers. Stages of one model differ by far less; within these limits no time overflows or
+/// vanishes.
 const MULTIPLIERS: RangeInclusive<f64> = 1e-6..=1e6;
 
 impl CostProfile {
-    /// Refuses, with `profile_value`, what no profile may have.
+    /// Returns a `profile_value` error for the first value outside its range.
     pub(crate) fn check(&self) -> Result<()> {
         let refuse = |field: String, value: String, limit: String| {
             Err(ProfileError::Value { profile: self.name.clone(), field, value, limit }.into())
@@ -48,7 +50,7 @@ impl CostProfile {
         first.map_or(Ok(()), |(field, Broken { value, limit, .. })| refuse(field, value, limit))
     }
 
-    /// The first field of an entry that no profile may have so.
+    /// The first field of an entry whose value is outside its range.
     fn broken(&self, index: usize, entry: &SchemeProfile) -> Option<Broken> {
         let layers = self.model.as_ref().map(|model| model.fields().num_hidden_layers);
         let is_again = self.schemes[..index].iter().any(|earlier| earlier.scheme == entry.scheme);
@@ -59,7 +61,7 @@ impl CostProfile {
     }
 }
 
-/// A field of an entry that is out of its range.
+/// A field of an entry whose value is outside its range.
 struct Broken {
     field: &'static str,
     value: String,
@@ -71,7 +73,7 @@ impl Broken {
         Broken { field, value, limit: limit.into() }
     }
 
-    /// The same with the path of its field.
+    /// The full path of the field, with the field itself.
     fn of(self, entry: fmt::Arguments) -> (String, Broken) {
         (format!("{entry}{}", self.field), self)
     }
@@ -152,7 +154,7 @@ fn broken_fit(fit: &FitQuality) -> Option<Broken> {
     is_empty.then(|| Broken::new("fit.range", format!("{:?}", fit.range), "at least 1 token each"))
 }
 
-/// `layers` are the model's, where it is known.
+/// The first invalid stage field of an entry; `layers` is the model's number of layers, where it is known.
 fn broken_stages(entry: &SchemeProfile, layers: Option<u64>) -> Option<Broken> {
     let stages = entry.scheme.stages();
     if let Some(multipliers) = &entry.stage_multipliers
