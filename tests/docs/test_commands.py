@@ -221,7 +221,7 @@ def test_make_demo_trains(folders: dict[str, Path]) -> None:
         ["make", "demo", *options], cwd=ROOT, env=told, capture_output=True, text=True, check=False
     )
     assert made.returncode == 0, made.stderr
-    assert str(folder / "demo") in made.stdout
+    assert f"files of {folder / 'demo'}:" in made.stdout
     assert len((folder / "demo" / "metrics.jsonl").read_text().splitlines()) == 2
 
 
