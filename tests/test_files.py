@@ -56,6 +56,15 @@ def test_a_durable_file_is_on_the_disk_before_and_after_it_gets_its_name(
     assert found == [(".file.unfinished", False), (tmp_path.name, True)]
 
 
+def test_what_lies_under_the_temporary_name_is_not_written(tmp_path: Path) -> None:
+    path, outside = tmp_path / "file", tmp_path / "outside"
+    outside.write_text("precious")
+    (tmp_path / ".file.unfinished").symlink_to(outside)
+    with replace_file(path) as unfinished:
+        unfinished.write_text("new")
+    assert (path.read_text(), path.is_symlink(), outside.read_text()) == ("new", False, "precious")
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_behind_a_link_the_file_is_written_and_the_link_stays(tmp_path: Path, *, there: bool) -> None:
     (tmp_path / "results").mkdir()

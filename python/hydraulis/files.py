@@ -1,11 +1,12 @@
-"""Reading errors with one wording, and writing that leaves no partial file."""
+"""Reading errors with one wording; writing that leaves no partial file and follows no link out of a folder."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from hydraulis.errors import InvalidInputError
 from hydraulis.text.paths import describe_read_error
@@ -41,11 +42,36 @@ def _compression(content: bytes) -> str | None:
     return next((kind for magic, kind in _MAGIC.items() if content.startswith(magic)), None)
 
 
+def open_unlinked(path: Path, mode: str, buffering: int = -1) -> BinaryIO:
+    """Open a binary file of a folder that the package owns; a pipe in its place does not block.
+
+    Args:
+        path: Path of the file.
+        mode: Mode of `open`, with `b`.
+        buffering: Size of the buffer, as for `open`.
+
+    Raises:
+        OSError: The file cannot be opened; `ELOOP` if it is a symbolic link, which could lead out of the
+            folder.
+    """
+    return cast("BinaryIO", open(path, mode, buffering, opener=_open_unlinked))
+
+
+def _open_unlinked(path: str, flags: int) -> int:
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise OSError(errno.ELOOP, f"{os.fspath(path)} is a symbolic link") from error
+
+
 @contextmanager
 def replace_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """Replace a file atomically: yield a temporary path, which takes the file's name after the block.
 
-    If the block fails, the temporary file is removed and the old file stays.
+    If the block fails, the temporary file is removed and the old file stays. A link under either name is
+    replaced, not followed.
 
     Args:
         path: Path of the file, in an existing folder.
@@ -56,6 +82,9 @@ def replace_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
         OSError: The file cannot be written.
     """
     unfinished = path.with_name(f".{path.name}.unfinished")
+    # A killed process leaves a file there; a link there could lead out of the folder.
+    with suppress(OSError):
+        unfinished.unlink()
     try:
         yield unfinished
         if durable:

@@ -23,7 +23,7 @@ from data.index.small_index import (
 from data.small_tokenizer import write_tokenizer
 from helpers import refused
 from hydraulis.data.index import job
-from hydraulis.data.index.builder import ensure_index
+from hydraulis.data.index.builder import ensure_index, index_folder
 from hydraulis.data.index.files import complete_extent, open_index
 from hydraulis.data.index.job import IndexJob
 from hydraulis.data.tokenization.tokenizer import load_tokenizer
@@ -296,3 +296,16 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with refused("index_damaged", "data.index_directory"):
         ensure_index(job_of(tmp_path), tmp_path / "file" / "index", 1)
+
+
+@pytest.mark.parametrize("name", ["lock", "tokens.bin"])
+def test_no_link_leads_a_write_out_of_the_folder(tmp_path: Path, name: str) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("precious")
+    write_documents(tmp_path)
+    folder = index_folder(job_of(tmp_path), tmp_path / "index")
+    folder.mkdir(parents=True)
+    (folder / name).symlink_to(outside)
+    with refused("index_damaged", folder, "is a symbolic link"):
+        ensure_index(job_of(tmp_path), tmp_path / "index", 1)
+    assert outside.read_text() == "precious"

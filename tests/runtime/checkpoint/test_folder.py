@@ -127,6 +127,26 @@ def test_a_removal_that_is_cut_short_leaves_no_checkpoint(
     assert folder.complete() == []
 
 
+def test_of_a_linked_step_folder_the_link_alone_is_removed(folder: CheckpointFolder, tmp_path: Path) -> None:
+    elsewhere = CheckpointFolder(tmp_path / "elsewhere")
+    make(elsewhere, 2, 3)
+    make(folder, 5)
+    for step in (2, 3):
+        folder.step(step).symlink_to(elsewhere.step(step))
+    folder.rotate(2)
+    assert names(folder) == ["step-00000003", "step-00000005"]
+    # Begun again, the step gets a folder of its own.
+    assert list(folder.begin(3).iterdir()) == []
+    assert not folder.step(3).is_symlink()
+    assert elsewhere.complete() == [elsewhere.step(2), elsewhere.step(3)]
+
+
+def test_a_file_with_the_name_of_a_step_makes_room_for_it(folder: CheckpointFolder) -> None:
+    make(folder, 5)
+    folder.step(7).write_text("")
+    assert list(folder.begin(7).iterdir()) == []
+
+
 def test_a_run_to_go_on_with_is_named_as_it_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

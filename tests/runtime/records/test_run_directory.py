@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from helpers import file_sizes_below
+from helpers import file_sizes_below, refused
 from hydraulis import HydraulisError, InvalidInputError
 from hydraulis.runtime.records.run_directory import RunDirectory
 
@@ -124,3 +124,29 @@ def test_a_file_is_cut_behind_its_first_lines_and_the_last_whole_one(tmp_path: P
     assert (directory.path / "log").read_text() == "one\ntwo\n"
     directory.keep_lines("log", 0)
     assert (directory.path / "log").read_text() == ""
+
+
+def test_no_link_leads_a_write_out_of_the_folder(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "model").mkdir(parents=True)
+    for name in ("log", "text"):
+        (outside / name).write_text("precious\n")
+    directory = RunDirectory.create(tmp_path / "run")
+    for name in ("log", "text", ".a.json.unfinished", "model"):
+        (directory.path / name).symlink_to(outside / name.strip("."))
+    for write in (
+        lambda: directory.append("log", "more"),
+        lambda: directory.keep_lines("log", 0),
+        lambda: directory.folder("model"),
+    ):
+        with refused("file_unwritable", "is a symbolic link; remove the link"):
+            write()
+    # A file that is written whole takes the link's place.
+    for name in ("text", "a.json"):
+        directory.write(name, "new")
+        assert (directory.path / name).read_text() == "new"
+    assert {path.name: path.is_dir() or path.read_text() for path in outside.iterdir()} == {
+        "model": True,
+        "log": "precious\n",
+        "text": "precious\n",
+    }

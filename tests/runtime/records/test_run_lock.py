@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers import refused
 from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.records.run_lock import RunClaim, check_unclaimed
 
@@ -46,6 +47,24 @@ def test_a_process_that_is_killed_leaves_no_claim(tmp_path: Path) -> None:
             check_unclaimed(tmp_path)
         process.send_signal(signal.SIGKILL)
     RunClaim(tmp_path).release()
+
+
+def test_a_lock_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("precious")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "lock").symlink_to(outside)
+    check_unclaimed(tmp_path / "run")
+    with refused("file_unwritable", tmp_path / "run" / "lock", "is a symbolic link"):
+        RunClaim(tmp_path / "run")
+    assert outside.read_text() == "precious"
+
+
+def test_a_lock_that_is_a_pipe_holds_nothing_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock")
+    check_unclaimed(tmp_path)
+    with refused("file_unwritable", tmp_path / "lock"):
+        RunClaim(tmp_path)
 
 
 def test_a_disk_without_locks_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

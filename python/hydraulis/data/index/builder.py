@@ -19,7 +19,7 @@ from hydraulis.data.index.files import Extent, IndexWriter, complete_extent, par
 from hydraulis.data.index.job import Block, IndexJob
 from hydraulis.data.index.worker import WorkerProcesses
 from hydraulis.errors import HydraulisError, InvalidInputError
-from hydraulis.files import check_folder_writable, nearest_existing
+from hydraulis.files import check_folder_writable, nearest_existing, open_unlinked
 from hydraulis.progress import ShareCallback, ignore_share
 from hydraulis.text.numbers import format_count
 
@@ -190,7 +190,7 @@ def _write(writer: IndexWriter, blocks: Iterator[Block | BrokenRecords]) -> Brok
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Lock the folder against other programs; the lock ends with the process."""
-    with (folder / "lock").open("wb") as file:
+    with open_unlinked(folder / "lock", "wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

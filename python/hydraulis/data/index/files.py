@@ -24,7 +24,7 @@ from hydraulis.data.corpus import Corpus
 from hydraulis.data.index.broken_records import MAX_LISTED
 from hydraulis.data.index.job import Block
 from hydraulis.errors import HydraulisError
-from hydraulis.files import replace_file
+from hydraulis.files import open_unlinked, replace_file
 
 _JOURNAL, _COMPLETE = "journal.json", "index.json"
 
@@ -89,7 +89,7 @@ class IndexWriter:
         fresh = self.extent.pieces == 0
         for name, size in self.extent.file_sizes().items():
             path = self._folder / name
-            file = self._files[name] = path.open("wb" if fresh else "r+b")
+            file = self._files[name] = open_unlinked(path, "wb" if fresh else "r+b")
             file.truncate(0 if fresh else size)
             file.seek(0, os.SEEK_END)
         if fresh:

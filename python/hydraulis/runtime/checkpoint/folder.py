@@ -77,13 +77,15 @@ class CheckpointFolder:
 
 
 def remove(checkpoint: Path) -> None:
-    """Remove a checkpoint if it exists.
+    """Remove a checkpoint if it exists; of a link to a folder elsewhere, the link alone.
 
     The manifest is removed first, so a folder with a manifest always has its shards.
     """
+    if checkpoint.is_symlink() or not checkpoint.is_dir():
+        checkpoint.unlink(missing_ok=True)
+        return
     (checkpoint / MANIFEST).unlink(missing_ok=True)
-    if checkpoint.exists():
-        shutil.rmtree(checkpoint)
+    shutil.rmtree(checkpoint)
 
 
 def newest_checkpoint(run: Path, otherwise: str = _NEW_RUN) -> Path:

@@ -1,5 +1,6 @@
 """The folder of a run: its file names, and atomic writes into it."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from hydraulis.errors import HydraulisError, InvalidInputError
-from hydraulis.files import replace_file
+from hydraulis.files import open_unlinked, replace_file
 
 # Files with one line per step:
 METRICS = "metrics.jsonl"
@@ -84,6 +85,8 @@ class RunDirectory:
         """
         path = self.path / name
         with writing(path):
+            if path.is_symlink():
+                raise OSError(errno.ELOOP, f"{path} is a symbolic link")
             path.mkdir(exist_ok=True)
         return type(self)(path)
 
@@ -95,7 +98,7 @@ class RunDirectory:
         """
         path = self.path / name
         missing = memoryview((line + "\n").encode())
-        with writing(path), path.open("ab", buffering=0) as file:
+        with writing(path), open_unlinked(path, "ab", buffering=0) as file:
             end = file.tell()
             try:
                 while missing:
@@ -113,7 +116,7 @@ class RunDirectory:
         path = self.path / name
         if not path.exists():
             return
-        with writing(path), path.open("r+b") as file:
+        with writing(path), open_unlinked(path, "r+b") as file:
             end = 0
             for _ in range(lines):
                 if not file.readline().endswith(b"\n"):
@@ -162,7 +165,12 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        message = f"{path} cannot be written: {error}; make room, or set output.directory to another disk"
+        remedy = (
+            "remove the link"
+            if error.errno == errno.ELOOP
+            else "make room, or set output.directory to another disk"
+        )
+        message = f"{path} cannot be written: {error.strerror or error}; {remedy}"
         raise HydraulisError(message, code="file_unwritable") from error
 
 

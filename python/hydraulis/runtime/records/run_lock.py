@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hydraulis.errors import InvalidInputError
+from hydraulis.files import open_unlinked
 from hydraulis.runtime.records.run_directory import LOCK, writing
 
 
@@ -27,7 +28,7 @@ class RunClaim:
     def __init__(self, directory: Path) -> None:
         with writing(directory / LOCK):
             # The file is not truncated: the error message quotes the other process's entry.
-            self._file = (directory / LOCK).open("a+b", buffering=0)
+            self._file = open_unlinked(directory / LOCK, "a+b", buffering=0)
         try:
             _lock(self._file)
         except BlockingIOError as error:
@@ -51,7 +52,7 @@ def check_unclaimed(directory: Path) -> None:
         InvalidInputError: Another training has locked the folder (code `folder_busy`).
     """
     try:
-        file = (directory / LOCK).open("rb")
+        file = open_unlinked(directory / LOCK, "rb")
     except OSError:
         # The folder was never locked, or is unreadable; other checks report an unreadable folder.
         return
