@@ -1,4 +1,4 @@
-"""Reading errors with one wording; writing that leaves no partial file and follows no link out of a folder."""
+"""Reads errors with one wording, and writes files whole and inside their folder."""
 
 import errno
 import os

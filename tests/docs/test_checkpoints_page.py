@@ -13,7 +13,7 @@ from helpers import ROOT, at_least
 from hydraulis.config.layered.table import from_table
 from hydraulis.config.output import CheckpointConfig
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
-from hydraulis.runtime.checkpoint.manifest import FORMAT, Manifest
+from hydraulis.runtime.checkpoint.manifest import FORMAT, MANIFEST, Manifest
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
 from ranks import run_ranks
 from runtime.hugging_face.hugging_face_workers import to_checkpoints
@@ -35,7 +35,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_ranks(2, to_checkpoints, [folder / "base"])
     (folder / "runs").mkdir()
     checkpoints = CheckpointFolder.of_run((folder / "base" / "run").rename(folder / "runs" / "demo"))
-    checkpoints.step(1).rename(checkpoints.step(500))
+    manifest = dataclasses.replace(read_manifest(checkpoints.step(1)), step=500)
+    moved = checkpoints.step(1).rename(checkpoints.step(500))
+    (moved / MANIFEST).write_text(manifest.to_json())
     return folder
 
 

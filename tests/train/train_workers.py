@@ -22,6 +22,7 @@ from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime import step
 from hydraulis.runtime.checkpoint import saver
+from hydraulis.runtime.checkpoint.manifest import ShardRecord
 from hydraulis.runtime.checkpoint.shard import write_shard
 from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.iteration import Iteration
@@ -92,12 +93,12 @@ def run_while_writing(arguments: Sequence[str]) -> list[Ended]:
             lost.set()
             raise
 
-    def held_up(*shard: Any) -> int:
+    def held_up(*shard: Any) -> ShardRecord:
         if dist.get_rank() == 1:
             lost.wait()
         return write_shard(*shard)
 
-    def full(*_: object) -> int:
+    def full(*_: object) -> ShardRecord:
         if dist.get_rank() == 1:
             lost.wait()
         message = "no space left"

@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch.distributed as dist
+
 from hydraulis._core import Scheme
 from hydraulis.config.run import RunConfig
+from hydraulis.runtime.checkpoint.reader import verify_shards
 from hydraulis.runtime.checkpoint.resume import ResumedRun, restore_moments
 from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
 from hydraulis.runtime.ranks.every_rank import on_every_rank
@@ -28,6 +31,9 @@ def build_worker(config: RunConfig, schemes: Sequence[Scheme], resumed: ResumedR
     """
     if resumed is None:
         return _start(config, schemes)
+    # Each shard is verified by one rank, whichever ranks read it.
+    shards = range(dist.get_rank(), resumed.manifest.world_size, dist.get_world_size())
+    on_every_rank(lambda: verify_shards(resumed.checkpoint, resumed.manifest, shards))
     with resumed.reader() as reader:
         worker = _build(config, schemes, reader)
         on_every_rank(lambda: restore_moments(reader, worker.optimizer_shard))

@@ -16,6 +16,7 @@ from hydraulis.runtime.checkpoint import saver as saver_module
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.durable import write_durably
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
+from hydraulis.runtime.checkpoint.manifest import ShardRecord
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
 from hydraulis.runtime.checkpoint.resume import restore_moments
@@ -104,7 +105,7 @@ def write_slowly(folder: Path) -> Written:
     saver = make_saver(folder, home, every_steps=2, keep=2)
     released = threading.Event()
 
-    def held_up(*arguments: Any) -> int:
+    def held_up(*arguments: Any) -> ShardRecord:
         if dist.get_rank() == 1:
             released.wait()
         return write_shard(*arguments)
@@ -147,14 +148,14 @@ def first_copy(folder: Path) -> bool:
 
 
 def _failure(saver: CheckpointSaver) -> str:
-    def fail(file: Path, _tensors: Any) -> int:
+    def fail(file: Path, _tensors: Any) -> ShardRecord:
         def full(_path: Path) -> None:
             message = "no space left"
             raise OSError(message)
 
         if dist.get_rank() == 1:
             write_durably(file, full)
-        return 0
+        return ShardRecord(file=file.name, bytes=0, digest="")
 
     setattr(saver_module, "write_shard", fail)  # noqa: B010
     try:

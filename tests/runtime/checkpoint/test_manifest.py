@@ -8,8 +8,16 @@ from typing import Any
 
 import pytest
 
+from helpers import at_least, refused
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.checkpoint.manifest import DataCursor, Manifest, ParameterRecord, ShardRecord, torn
+from hydraulis.runtime.checkpoint.manifest import (
+    DataCursor,
+    Manifest,
+    ParameterRecord,
+    ShardRecord,
+    torn,
+    with_digest,
+)
 from small_model import FAMILIES, small_config
 
 MANIFEST = Manifest(
@@ -27,7 +35,10 @@ MANIFEST = Manifest(
         max_tokens=64,
         next_batch="cd",
     ),
-    shards=(ShardRecord(file="a.safetensors", bytes=10), ShardRecord(file="b.safetensors", bytes=12)),
+    shards=(
+        ShardRecord(file="a.safetensors", bytes=10, digest="12"),
+        ShardRecord(file="b.safetensors", bytes=12, digest="34"),
+    ),
     parameters=(
         ParameterRecord(name="w", shape=(3, 4), trained=True, intervals=((0, 0, 7), (1, 7, 12))),
         ParameterRecord(name="v", shape=(5,), trained=False, intervals=((1, 0, 5),)),
@@ -43,10 +54,26 @@ def intervals(*of_w: tuple[int, int, int]) -> Callable[[dict[str, Any]], None]:
     return lambda document: document["parameters"][0].update(intervals=of_w)
 
 
+def file(name: str) -> Callable[[dict[str, Any]], None]:
+    return lambda document: document["shards"][0].update(file=name)
+
+
+def without(name: str) -> Callable[[dict[str, Any]], object]:
+    return lambda document: document.pop(name)
+
+
+def changed(change: Callable[[dict[str, Any]], object]) -> str:
+    """Return the manifest with a change that its digest covers."""
+    document = json.loads(MANIFEST.to_json())
+    del document["digest"]
+    change(document)
+    return with_digest(document)
+
+
 @pytest.mark.parametrize(
     ("change", "code", "says"),
     [
-        (lambda document: document.update(format="hydraulis.checkpoint/2"), "run_unreadable", "/2'"),
+        (lambda document: document.update(format="hydraulis.checkpoint/1"), "run_unreadable", "/1'"),
         (lambda document: document.pop("format"), "run_unreadable", "None"),
         (lambda document: document.pop("step"), "checkpoint_damaged", "'step'"),
         (lambda document: document.update(step="20"), "checkpoint_damaged", "manifest.step = '20'"),
@@ -57,15 +84,24 @@ def intervals(*of_w: tuple[int, int, int]) -> Callable[[dict[str, Any]], None]:
         (intervals((0, 0, 7), (1, 8, 12)), "checkpoint_damaged", "intervals of w"),
         (intervals((0, 1, 12)), "checkpoint_damaged", "intervals of w"),
         (intervals((2, 0, 12)), "checkpoint_damaged", "w is in a shard beyond the 2"),
+        (intervals((0, 0, 7), (1, 7, 7), (1, 7, 12)), "checkpoint_damaged", "intervals of w"),
+        (intervals((0, 0, 14), (1, 14, 12)), "checkpoint_damaged", "intervals of w"),
+        (lambda document: document.update(step=0), "checkpoint_damaged", "step = 0 must be at least 1"),
+        (lambda document: document.update(world_size=7), "checkpoint_damaged", "world_size = 7"),
+        (lambda document: document["parameters"][1].update(name="w"), "checkpoint_damaged", "occurs twice"),
+        (file("../../elsewhere/a.safetensors"), "checkpoint_damaged", "'../../elsewhere/a.safetensors' is"),
+        (file("/elsewhere/a.safetensors"), "checkpoint_damaged", "is no plain name of a file"),
+        (file("\0"), "checkpoint_damaged", "is no plain name of a file"),
+        (file(".."), "checkpoint_damaged", "is no plain name of a file"),
+        (file(""), "checkpoint_damaged", "is no plain name of a file"),
+        (file("b.safetensors"), "checkpoint_damaged", "two shards have one file"),
     ],
 )
 def test_what_is_no_whole_manifest_is_refused(
     change: Callable[[dict[str, Any]], None], code: str, says: str
 ) -> None:
-    document = json.loads(MANIFEST.to_json())
-    change(document)
     with pytest.raises(HydraulisError, match="here") as refusal:
-        Manifest.from_json(json.dumps(document), "here")
+        Manifest.from_json(changed(change), "here")
     assert refusal.value.code == code
     assert says in str(refusal.value)
 
@@ -106,8 +142,21 @@ def test_a_list_is_no_manifest() -> None:
 
 
 def test_every_field_is_needed() -> None:
-    for field in dataclasses.fields(Manifest):
-        document = json.loads(MANIFEST.to_json())
-        del document[field.name]
+    for field in at_least(8, dataclasses.fields(Manifest)):
         with pytest.raises(HydraulisError, match=field.name):
-            Manifest.from_json(json.dumps(document), "here")
+            Manifest.from_json(changed(without(field.name)), "here")
+
+
+def test_one_that_was_changed_afterwards_is_refused() -> None:
+    text = MANIFEST.to_json()
+    # Written in another form it has the same content.
+    assert Manifest.from_json(json.dumps(json.loads(text), indent=2), "here") == MANIFEST
+    for before, after in (('"seed": 3', '"seed": 4'), ("[0, 0, 7]", "[1, 0, 7]"), ('"12"', '"13"')):
+        assert text.count(before) == 1
+        with refused("checkpoint_damaged", "here", "does not match its digest"):
+            Manifest.from_json(text.replace(before, after), "here")
+
+
+def test_one_that_is_nested_without_end_is_torn() -> None:
+    with refused("checkpoint_damaged", "here", "it is no JSON"):
+        Manifest.from_json('{"a":' * 100_000, "here")

@@ -1,5 +1,7 @@
 """Any slice of a checkpoint, whatever the shards it was cut into; and shards that are not whole."""
 
+import dataclasses
+import os
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers import refused
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.checkpoint.digest import file_digest
 from hydraulis.runtime.checkpoint.manifest import (
     MANIFEST,
     DataCursor,
@@ -19,7 +23,7 @@ from hydraulis.runtime.checkpoint.manifest import (
     ParameterRecord,
     ShardRecord,
 )
-from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
+from hydraulis.runtime.checkpoint.reader import CheckpointReader, check_shards, read_manifest, verify_shards
 from small_model import small_config
 
 ELEMENTS = 30
@@ -35,7 +39,7 @@ def write(folder: Path, edges: Sequence[int]) -> Manifest:
         path = folder / f"{rank}.safetensors"
         tensors = {"master/w": VALUES[start:end], "exp_avg/w": -VALUES[start:end]} if start < end else {}
         safetensors.torch.save_file(tensors, path)
-        shards.append(ShardRecord(file=path.name, bytes=path.stat().st_size))
+        shards.append(ShardRecord(file=path.name, bytes=path.stat().st_size, digest=file_digest(path)))
         if start < end:
             intervals.append((rank, start, end))
     return Manifest(
@@ -101,6 +105,63 @@ def test_a_shard_that_is_not_whole_is_refused_by_name(tmp_path: Path, damage: st
     ):
         reader.read("w", 0, ELEMENTS)
     assert refusal.value.code == "checkpoint_damaged"
+
+
+def test_a_shard_of_another_interval_or_type_is_refused(tmp_path: Path) -> None:
+    manifest = write(tmp_path, [10, 22])
+    (parameter,) = manifest.parameters
+    other = dataclasses.replace(parameter, intervals=((1, 0, 10), (0, 10, 22), (2, 22, 30)))
+    for wrong, says in (
+        (dataclasses.replace(manifest, parameters=(other,)), "has shape [12] and must have [10]"),
+        (dataclasses.replace(manifest, dtype="float32"), "has type torch.float64 and must have float32"),
+    ):
+        with CheckpointReader(tmp_path, wrong) as reader, refused("checkpoint_damaged", says):
+            reader.read("w", 0, 10)
+
+
+@pytest.mark.parametrize("damage", ["bit", "swapped", "link", "missing"])
+def test_a_shard_with_other_content_is_found_by_its_digest(tmp_path: Path, damage: str) -> None:
+    manifest = write(tmp_path, [10, 20])
+    verify_shards(tmp_path, manifest, range(3))
+    shards = [tmp_path / record.file for record in manifest.shards]
+    content = shards[1].read_bytes()
+    if damage == "bit":
+        shards[1].write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    elif damage == "swapped":
+        shards[1].write_bytes(shards[0].read_bytes())
+        shards[0].write_bytes(content)
+    elif damage == "link":
+        shards[1].unlink()
+        shards[1].symlink_to(shards[2])
+    else:
+        shards[1].unlink()
+    with refused("checkpoint_damaged", "1.safetensors"):
+        verify_shards(tmp_path, manifest, [1, 2])
+    verify_shards(tmp_path, manifest, [2])
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_place_of_a_shard_holds_nothing_up(tmp_path: Path) -> None:
+    manifest = write(tmp_path, [10])
+    empty = dataclasses.replace(manifest.shards[1], bytes=0)
+    manifest = dataclasses.replace(manifest, shards=(manifest.shards[0], empty))
+    (tmp_path / empty.file).unlink()
+    os.mkfifo(tmp_path / empty.file)
+    for check in (check_shards, lambda folder, whole: verify_shards(folder, whole, [1])):
+        with refused("checkpoint_damaged", tmp_path / empty.file, "no regular file"):
+            check(tmp_path, manifest)
+
+
+def test_a_manifest_in_the_folder_of_another_step_is_refused(tmp_path: Path) -> None:
+    manifest = write(tmp_path, [10])
+    for name, is_read in (("step-00000001", True), ("best", True), ("step-00000002", False)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / MANIFEST).write_text(manifest.to_json())
+        if is_read:
+            assert read_manifest(tmp_path / name) == manifest
+        else:
+            with refused("checkpoint_damaged", "it is that of step 1 in the folder of step 2"):
+                read_manifest(tmp_path / name)
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b"{}"])

@@ -19,7 +19,7 @@ from hydraulis.preflight.run import preflight
 from hydraulis.report.imbalance import balances
 from hydraulis.report.run import read_run
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
-from hydraulis.runtime.checkpoint.manifest import MANIFEST
+from hydraulis.runtime.checkpoint.manifest import MANIFEST, with_digest
 from hydraulis.runtime.records.run_lock import RunClaim
 from profiles import made_up_profile
 from ranks import run_ranks
@@ -279,6 +279,7 @@ REFUSALS = {
     "nowhere": Refusal([], "checkpoint_missing", "there is no folder "),
     "newer": Refusal([], "run_unreadable", "hydraulis.checkpoint/9"),
     "torn": Refusal([], "checkpoint_damaged", "state-00001-of-00002.safetensors is not whole"),
+    "flipped": Refusal([], "checkpoint_damaged", "its content does not match its digest"),
     "order": Refusal([], "checkpoint_mismatch", "the next batch's digest"),
     "ended": Refusal([], "checkpoint_mismatch", "trained all its data (train.epochs)"),
     "busy": Refusal([], "folder_busy", f"is being trained by process {os.getpid()} on "),
@@ -290,24 +291,26 @@ def damage(run: Path, kind: str) -> None:
     assert checkpoint is not None
     manifest = checkpoint / MANIFEST
     document = json.loads(manifest.read_text())
+    del document["digest"]
     if kind == "nowhere":
         shutil.rmtree(run)
     elif kind == "thawed":
         (record,) = (one for one in document["parameters"] if one["name"] == "norm.weight")
         record["trained"] = False
-        manifest.write_text(json.dumps(document))
+        manifest.write_text(with_digest(document))
     elif kind == "newer":
         document["format"] = "hydraulis.checkpoint/9"
-        manifest.write_text(json.dumps(document))
+        manifest.write_text(with_digest(document))
     elif kind == "order":
         document["data"]["next_batch"] = "0" * 64
-        manifest.write_text(json.dumps(document))
+        manifest.write_text(with_digest(document))
     elif kind == "ended":
         document["data"]["next_batch"] = hashlib.sha256(b"").hexdigest()
-        manifest.write_text(json.dumps(document))
-    elif kind == "torn":
+        manifest.write_text(with_digest(document))
+    elif kind in ("torn", "flipped"):
         shard = checkpoint / "state-00001-of-00002.safetensors"
-        shard.write_bytes(shard.read_bytes()[:-1])
+        content = shard.read_bytes()
+        shard.write_bytes(content[:-1] + (bytes([content[-1] ^ 1]) if kind == "flipped" else b""))
 
 
 @pytest.fixture(scope="module")
@@ -338,7 +341,7 @@ def test_what_does_not_belong_to_the_run_is_refused(
     assert REFUSALS[kind].says in first.err
     assert second.err == ""
     # All but the shards is known before anything is made.
-    assert (f"resuming after step {STOPPED} of " in first.out) == (kind == "torn")
+    assert (f"resuming after step {STOPPED} of " in first.out) == (kind in ("torn", "flipped"))
     if kind != "nowhere":
         metrics = (folder / kind / "metrics.jsonl").read_bytes()
         assert metrics == (runs.folder / "stopped" / "metrics.jsonl").read_bytes()

@@ -72,8 +72,14 @@ class CheckpointFolder:
     def _all(self) -> list[Path]:
         if not self.path.is_dir():
             return []
-        found = [(_NAME.fullmatch(path.name), path) for path in self.path.iterdir()]
-        return [path for _, path in sorted((int(match[1]), path) for match, path in found if match)]
+        found = [(step_of(path), path) for path in self.path.iterdir()]
+        return [path for _, path in sorted((step, path) for step, path in found if step is not None)]
+
+
+def step_of(checkpoint: Path) -> int | None:
+    """Return the step in the name of a checkpoint's folder; None if it has another name."""
+    match = _NAME.fullmatch(checkpoint.name)
+    return int(match[1]) if match else None
 
 
 def remove(checkpoint: Path) -> None:

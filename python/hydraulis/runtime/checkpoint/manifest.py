@@ -6,6 +6,7 @@ ranks, with any layout of optimizer shards, can read the checkpoint.
 
 import dataclasses
 import json
+import math
 import shlex
 from collections.abc import Mapping
 from itertools import pairwise
@@ -15,9 +16,12 @@ from typing import Self
 from hydraulis.config.layered.table import from_table
 from hydraulis.config.model import ModelConfig
 from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.runtime.checkpoint.digest import text_digest
+from hydraulis.text.values import as_toml
 
-FORMAT = "hydraulis.checkpoint/1"
+FORMAT = "hydraulis.checkpoint/2"
 MANIFEST = "manifest.json"
+_DIGEST = "digest"
 _SUFFIXES = (".json", ".safetensors")
 
 Interval = tuple[int, int, int]
@@ -50,10 +54,17 @@ class DataCursor:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ShardRecord:
-    """The name and size in bytes of one rank's file."""
+    """One rank's file.
+
+    Attributes:
+        file: Name of the file in the checkpoint's folder.
+        bytes: Size in bytes.
+        digest: Digest of the content (see `file_digest`).
+    """
 
     file: str
     bytes: int
+    digest: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,27 +129,54 @@ class Manifest:
                 "read it with the release that wrote it"
             )
             raise InvalidInputError(message, code="run_unreadable")
+        stated = document.pop(_DIGEST, None)
+        if stated != text_digest(json.dumps({"format": known} | document)):
+            raise torn(source, "its content does not match its digest, so it was changed")
         try:
             manifest = from_table(cls, document, "manifest")
         except InvalidInputError as error:
             raise torn(source, str(error)) from error
-        manifest._check_intervals(source)
+        manifest._check_shards(source)
+        manifest._check_parameters(source)
         return manifest
 
     def to_json(self) -> str:
-        """Return the manifest as JSON with a final newline."""
-        return json.dumps({"format": FORMAT} | dataclasses.asdict(self)) + "\n"
+        """Return the manifest as JSON with its digest and a final newline."""
+        return with_digest({"format": FORMAT} | dataclasses.asdict(self))
 
-    def _check_intervals(self, source: str) -> None:
+    def _check_shards(self, source: str) -> None:
+        if self.step < 1:
+            raise torn(source, f"step = {self.step} must be at least 1")
+        if self.world_size != len(self.shards):
+            raise torn(source, f"world_size = {self.world_size} does not match its {len(self.shards)} shards")
+        for shard in self.shards:
+            if not _is_plain(shard.file):
+                raise torn(source, f"{as_toml(shard.file)} is no plain name of a file in the folder")
+        if len({shard.file for shard in self.shards}) < len(self.shards):
+            raise torn(source, "two shards have one file")
+
+    def _check_parameters(self, source: str) -> None:
+        if len({parameter.name for parameter in self.parameters}) < len(self.parameters):
+            raise torn(source, "a parameter occurs twice")
         for parameter in self.parameters:
-            elements = 1
-            for size in parameter.shape:
-                elements *= size
-            edges = [(0, 0), *((start, end) for _, start, end in parameter.intervals), (elements, elements)]
-            if any(before[1] != after[0] for before, after in pairwise(edges)):
+            elements = math.prod(parameter.shape)
+            pieces = [(start, end) for _, start, end in parameter.intervals]
+            edges = [(0, 0), *pieces, (elements, elements)]
+            is_covered = all(before[1] == after[0] for before, after in pairwise(edges))
+            if not is_covered or any(start >= end for start, end in pieces):
                 raise torn(source, f"the intervals of {parameter.name} do not cover its {elements} elements")
             if any(not 0 <= shard < len(self.shards) for shard, _, _ in parameter.intervals):
                 raise torn(source, f"{parameter.name} is in a shard beyond the {len(self.shards)} there are")
+
+
+def with_digest(document: Mapping[str, object]) -> str:
+    """Return a manifest's fields as JSON with a final newline; the digest of the other fields comes last."""
+    return json.dumps({**document, _DIGEST: text_digest(json.dumps(document))}) + "\n"
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name is that of a file in the folder itself."""
+    return name not in ("", ".", "..") and "/" not in name and name.isprintable()
 
 
 def torn(path: str, cause: str) -> HydraulisError:
@@ -160,7 +198,7 @@ def torn(path: str, cause: str) -> HydraulisError:
 def _document(text: str, source: str) -> dict[str, object]:
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise torn(source, f"it is no JSON ({error})") from error
     if not isinstance(document, Mapping):
         raise torn(source, "it holds no JSON object")

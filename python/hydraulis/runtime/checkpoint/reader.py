@@ -1,5 +1,8 @@
 """Reads intervals of a checkpoint's parameters, written by any number of ranks."""
 
+import stat
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -10,8 +13,13 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.checkpoint.digest import file_digest
+from hydraulis.runtime.checkpoint.folder import step_of
 from hydraulis.runtime.checkpoint.manifest import MANIFEST, Manifest, ShardRecord, torn
 from hydraulis.runtime.checkpoint.shard import tensor_name
+
+# Shards that one process hashes at the same time.
+_MOST_READERS = 4
 
 
 def read_manifest(checkpoint: Path) -> Manifest:
@@ -19,14 +27,19 @@ def read_manifest(checkpoint: Path) -> Manifest:
 
     Raises:
         InvalidInputError: The manifest has another format (code `run_unreadable`).
-        HydraulisError: The manifest cannot be read or is invalid (code `checkpoint_damaged`).
+        HydraulisError: The manifest cannot be read, is invalid, or is that of another step than the folder's
+            name says (code `checkpoint_damaged`).
     """
     path = checkpoint / MANIFEST
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise torn(str(path), str(error)) from error
-    return Manifest.from_json(text, str(path))
+    manifest = Manifest.from_json(text, str(path))
+    step = step_of(checkpoint)
+    if step not in (None, manifest.step):
+        raise torn(str(path), f"it is that of step {manifest.step} in the folder of step {step}")
+    return manifest
 
 
 def check_shards(checkpoint: Path, manifest: Manifest) -> None:
@@ -42,16 +55,49 @@ def check_shards(checkpoint: Path, manifest: Manifest) -> None:
             raise torn(str(checkpoint / record.file), str(error)) from error
 
 
+def verify_shards(checkpoint: Path, manifest: Manifest, shards: Sequence[int]) -> None:
+    """Check that shards of a checkpoint have the content that was written; reads them whole.
+
+    Args:
+        checkpoint: The checkpoint's folder.
+        manifest: The checkpoint's manifest.
+        shards: Numbers of the shards.
+
+    Raises:
+        HydraulisError: A shard is missing, or has another size or content (code `checkpoint_damaged`).
+    """
+
+    def verify(number: int) -> None:
+        record = manifest.shards[number]
+        try:
+            check_size(checkpoint, record)
+            digest = file_digest(checkpoint / record.file)
+        except OSError as error:
+            raise torn(str(checkpoint / record.file), str(error)) from error
+        if digest != record.digest:
+            raise torn(
+                str(checkpoint / record.file), "its content does not match its digest, so it was changed"
+            )
+
+    # Hashing releases the GIL.
+    with ThreadPoolExecutor(_MOST_READERS, thread_name_prefix="digest") as readers:
+        for _ in readers.map(verify, shards):
+            pass
+
+
 def check_size(checkpoint: Path, record: ShardRecord) -> None:
-    """Check that one shard has the size recorded in the manifest.
+    """Check that one shard is a file with the size recorded in the manifest.
 
     Raises:
         OSError: The shard is missing.
-        HydraulisError: The shard has another size (code `checkpoint_damaged`).
+        HydraulisError: The shard is no file or has another size (code `checkpoint_damaged`).
     """
-    size = (checkpoint / record.file).stat().st_size
-    if size != record.bytes:
-        raise torn(str(checkpoint / record.file), f"it has {size} bytes and must have {record.bytes}")
+    path = checkpoint / record.file
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise torn(str(path), "it is no regular file")
+    if status.st_size != record.bytes:
+        raise torn(str(path), f"it has {status.st_size} bytes and must have {record.bytes}")
 
 
 class CheckpointReader:
@@ -96,16 +142,22 @@ class CheckpointReader:
         for shard, first, last in self._intervals[name]:
             low, high = max(start, first), min(end, last)
             if low < high:
-                pieces.append(self._piece(shard, tensor_name(buffer, name), low - first, high - first))
+                wanted = slice(low - first, high - first)
+                pieces.append(self._piece(shard, tensor_name(buffer, name), range(first, last), wanted))
         return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
 
-    def _piece(self, shard: int, name: str, start: int, end: int) -> Tensor:
+    def _piece(self, shard: int, name: str, interval: range, wanted: slice) -> Tensor:
+        """Read the wanted elements of an interval, counted from the interval's first element."""
         try:
-            piece: Tensor = self._shard(shard).get_slice(name)[start:end]
+            stored = self._shard(shard).get_slice(name)
+            shape = stored.get_shape()
+            piece: Tensor | None = stored[wanted] if shape == [len(interval)] else None
         except (OSError, SafetensorError) as error:
             raise self._torn(shard, str(error)) from error
-        if len(piece) != end - start:
-            raise self._torn(shard, f"{name} has fewer than {end} elements")
+        if piece is None:
+            raise self._torn(shard, f"{name} has shape {shape} and must have [{len(interval)}]")
+        if str(piece.dtype) != f"torch.{self._manifest.dtype}":
+            raise self._torn(shard, f"{name} has type {piece.dtype} and must have {self._manifest.dtype}")
         return piece
 
     def _shard(self, number: int) -> Any:

@@ -5,10 +5,10 @@ collective. Between later steps the ranks check whether all shards are written; 
 manifest.
 """
 
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -34,7 +34,7 @@ class _Pending:
 
     step: int
     path: Path
-    written: Future[int]
+    written: Future[ShardRecord]
 
 
 class CheckpointSaver:
@@ -95,10 +95,9 @@ class CheckpointSaver:
             return
         pending, self._pending = self._pending, None
         raise_everywhere(_failure(pending.written))
-        bytes_by_rank = torch.zeros(dist.get_world_size(), dtype=torch.int64)
-        bytes_by_rank[dist.get_rank()] = pending.written.result()
-        dist.all_reduce(bytes_by_rank)
-        on_rank_zero(lambda: self._complete(pending, bytes_by_rank.tolist()))
+        shards: list[Any] = [None] * dist.get_world_size() if dist.get_rank() == 0 else []
+        dist.gather_object(pending.written.result(), shards or None)
+        on_rank_zero(lambda: self._complete(pending, tuple(shards)))
 
     def _begin(self, step: int) -> None:
         """Copy the state, and start writing it."""
@@ -124,11 +123,7 @@ class CheckpointSaver:
         except OSError as error:
             raise _unwritten(error) from error
 
-    def _complete(self, pending: _Pending, bytes_by_rank: Sequence[int]) -> None:
-        shards = tuple(
-            ShardRecord(file=shard_name(rank, len(bytes_by_rank)), bytes=size)
-            for rank, size in enumerate(bytes_by_rank)
-        )
+    def _complete(self, pending: _Pending, shards: tuple[ShardRecord, ...]) -> None:
         manifest = self._description.manifest(pending.step, shards, parameter_records(self._shard))
         write_durably(
             pending.path / CHECKPOINT_CONFIG, lambda path: path.write_text(self._description.config_json())
@@ -140,7 +135,7 @@ class CheckpointSaver:
             raise _unwritten(error) from error
 
 
-def _failure(written: "Future[int]") -> HydraulisError | None:
+def _failure(written: "Future[ShardRecord]") -> HydraulisError | None:
     """Wait for the writer and return its error, None if it succeeded."""
     error = written.exception()
     if error is None or isinstance(error, HydraulisError):

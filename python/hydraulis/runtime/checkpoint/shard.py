@@ -8,8 +8,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hydraulis.runtime.checkpoint.digest import file_digest
 from hydraulis.runtime.checkpoint.durable import write_durably
-from hydraulis.runtime.checkpoint.manifest import Interval, ParameterRecord
+from hydraulis.runtime.checkpoint.manifest import Interval, ParameterRecord, ShardRecord
 from hydraulis.runtime.checkpoint.tensor_file import write_tensors
 from hydraulis.runtime.ranks.streams import Landmark, SideStream
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard, elements_of
@@ -76,11 +77,12 @@ def parameter_records(shard: OptimizerShard) -> tuple[ParameterRecord, ...]:
     )
 
 
-def write_shard(file: Path, snapshot: Snapshot) -> int:
-    """Wait for the snapshot, write it atomically as a shard, and return the file's size in bytes.
+def write_shard(file: Path, snapshot: Snapshot) -> ShardRecord:
+    """Wait for the snapshot, write it atomically as a shard, and return the file's size and digest.
 
     Raises:
         HydraulisError: The file cannot be written (code `file_unwritable`).
+        OSError: The written file cannot be read.
     """
     write_durably(file, lambda path: write_tensors(path, snapshot.tensors()))
-    return file.stat().st_size
+    return ShardRecord(file=file.name, bytes=file.stat().st_size, digest=file_digest(file))

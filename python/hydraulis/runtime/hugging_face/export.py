@@ -16,7 +16,7 @@ from hydraulis.config.hugging_face.write import to_hugging_face
 from hydraulis.errors import HydraulisError
 from hydraulis.model.parameters import checkpoint_name
 from hydraulis.runtime.checkpoint.manifest import Manifest
-from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
+from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest, verify_shards
 from hydraulis.runtime.checkpoint.tensor_file import write_tensors
 from hydraulis.runtime.hugging_face.files import carried_files, carried_folder, check_output
 from hydraulis.runtime.hugging_face.weights import INDEX, SINGLE
@@ -51,6 +51,7 @@ def export(
             (`file_unwritable`).
     """
     manifest = read_manifest(checkpoint)
+    verify_shards(checkpoint, manifest, range(manifest.world_size))
     carried = carried_folder(checkpoint)
     config = _config(manifest, carried) | {"dtype": str(dtype).removeprefix("torch.")}
     with _made_whole(output) as folder:
