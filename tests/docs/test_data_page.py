@@ -29,7 +29,7 @@ def of_kind(kind: str) -> list[str]:
 def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name, kind, body in BLOCKS:
-        if kind == "jsonl":
+        if name and kind in ("jsonl", "jinja"):
             Path(name).write_text(body, encoding="utf-8")
     write_megatron(tmp_path, SEQUENCES)
     for suffix in (".bin", ".idx"):

@@ -1,11 +1,9 @@
-"""Which characters of a conversation count, by each of the three ways to know it."""
+"""Which characters of a conversation count, and which conversations a template refuses."""
 
 import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from helpers import refused
 from hydraulis.data.tokenization.chat_template import CHATML, ChatTemplate, load_template
@@ -28,9 +26,6 @@ FORGETFUL = """\
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<a>' }}{% endif %}"""
 TALK = [("user", "hi"), ("assistant", "ho"), ("user", "and?"), ("assistant", "ho")]
-
-
-TEXTS = st.text(st.characters(exclude_characters="\ufdd0\ufdd1", exclude_categories=["Cs"]), max_size=8)
 
 
 def messages(*turns: tuple[str, str]) -> list[dict[str, Any]]:
@@ -60,7 +55,7 @@ def test_a_template_that_writes_earlier_messages_differently() -> None:
 
 def test_a_template_may_change_what_was_written() -> None:
     source = "{% for m in messages %}{{ m.content.strip() | upper }}{{ loop.last }}{% endfor %}"
-    assert counted(source, ("user", "hi"), ("assistant", " ho\n"), ("user", "x")) == ["HO"]
+    assert counted(source, ("user", "hi"), ("assistant", " ho\n"), ("user", "x")) == ["HOFalse"]
 
 
 def test_a_conversation_without_an_assistant_counts_nowhere() -> None:
@@ -68,25 +63,13 @@ def test_a_conversation_without_an_assistant_counts_nowhere() -> None:
         assert counted(source, ("user", "hi"), bos_token="", eos_token="") == []
 
 
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(["user", "assistant"]), TEXTS), min_size=1, max_size=5))
-def test_both_ways_without_marks_agree_with_the_marked_template(turns: list[tuple[str, str]]) -> None:
-    """All three ways find the same parts of the assistant in a text that all render alike."""
-    marked = (
-        "{% for m in messages %}{% if m.role == 'assistant' %}[a]{% generation %}{{ m.content }}[e]"
-        "{% endgeneration %}{% else %}[u]{{ m.content }}[e]{% endif %}{% endfor %}"
-        "{% if add_generation_prompt %}[a]{% endif %}"
+def test_a_filter_with_options_of_hugging_face_is_there() -> None:
+    source = (
+        "{% for m in messages %}{{ m | tojson(ensure_ascii=False) }}{{ m | tojson(indent=1) }}{% endfor %}"
     )
-    plain = marked.replace("{% generation %}", "").replace("{% endgeneration %}", "")
-    expected = ChatTemplate(marked, {}).render(messages(*turns))
-    found = ChatTemplate(plain, {})
-    conversation = messages(*turns)
-    assert found.render(conversation).text == expected.text
-    if turns[0][0] != "assistant":
-        # Before a first message there is no prompt to render.
-        assert list(found.render(conversation).spans) == list(expected.spans)
-    if any(role == "assistant" for role, _ in turns[1:]) and turns[0][0] != "assistant":
-        assert found._by_marks(conversation, None, expected.text) == list(expected.spans)
+    message = {"role": "user", "content": "ü"}
+    expected = json.dumps(message, ensure_ascii=False) + json.dumps(message, ensure_ascii=False, indent=1)
+    assert ChatTemplate(source, {}).render([message]).text == expected
 
 
 def test_tools_and_the_helpers_of_hugging_face_are_there() -> None:
@@ -123,18 +106,6 @@ def test_content_without_a_text_is_named(second: dict[str, Any], cause: str, val
     conversation = [*messages(("user", "x")), {"role": "assistant", **second}]
     with refused("chat_template_invalid", cause, "content of message 1", f"is {value};"):
         ChatTemplate(CHATML, {}).render(conversation)
-
-
-def test_calls_of_tools_that_a_template_would_leave_out_are_refused() -> None:
-    calls = [{"type": "function", "function": {"name": "weather", "arguments": "{}"}}]
-    talk = [*messages(("user", "weather?")), {"role": "assistant", "content": "", "tool_calls": calls}]
-    with refused("chat_template_invalid", "message 1,", "tool_calls"):
-        ChatTemplate(CHATML, {}).render(talk)
-    writing = CHATML.replace("message.content", "(message.content or message.tool_calls | string)")
-    assert "weather" in ChatTemplate(writing, {}).render(talk).text.partition("weather?")[2]
-    # An empty list of calls is accepted.
-    talk[1]["tool_calls"] = []
-    assert ChatTemplate(CHATML, {}).render(talk).text
 
 
 def test_nobody_can_forge_a_mark() -> None:

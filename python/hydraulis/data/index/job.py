@@ -32,7 +32,7 @@ from hydraulis.progress import ShareCallback, ignore_share
 from hydraulis.text.paths import describe_read_error
 
 # Version of the content that this code makes from the same files.
-FORMAT = 2
+FORMAT = 3
 # Tokens of a block, which bounds the memory of a piece.
 _BLOCK_TOKENS = 1 << 20
 # Time between two reports of progress.

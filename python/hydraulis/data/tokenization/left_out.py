@@ -1,0 +1,80 @@
+"""The refusal of conversations whose tool calls or reasoning the chat template leaves out.
+
+A template leaves a part out if the text without the part is the same. Templates of reasoning models leave out
+the reasoning of earlier messages, as they do when the model is prompted; this is accepted.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from hydraulis.data.tokenization.message_parts import Message
+from hydraulis.errors import InvalidInputError
+
+_TOOL_CALLS = "tool_calls"
+_REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
+_REASONING_END = "</think>"
+
+
+class TextRenderer(Protocol):
+    """A template with the tools of one conversation."""
+
+    def text(self, messages: Sequence[Message]) -> str:
+        """Return the text of messages."""
+
+
+def check_nothing_left_out(renderer: TextRenderer, messages: Sequence[Message], text: str) -> None:
+    """Refuse tool calls, and reasoning of the last message, that the template leaves out.
+
+    Args:
+        renderer: Template of the conversation.
+        messages: Messages of the conversation.
+        text: Text of the messages.
+
+    Raises:
+        InvalidInputError: The template leaves one of them out (code `chat_template_invalid`).
+    """
+    for number, message in enumerate(messages):
+        if message.get(_TOOL_CALLS) and _is_text_without(renderer, messages, number, _TOOL_CALLS, text):
+            raise _left_out(number, _TOOL_CALLS)
+    last = len(messages) - 1
+    if messages[last].get("role") != "assistant":
+        return
+    for field in _REASONING_FIELDS:
+        value = messages[last].get(field)
+        if (
+            isinstance(value, str)
+            and value.strip()
+            and _is_text_without(renderer, messages, last, field, text)
+        ):
+            raise _left_out(last, field)
+    content = messages[last].get("content")
+    if not isinstance(content, str) or _REASONING_END not in content:
+        return
+    reasoning, _, answer = content.rpartition(_REASONING_END)
+    if reasoning.rpartition("<think>")[2].strip() and _is_text(
+        renderer, [*messages[:last], {**messages[last], "content": answer}], text
+    ):
+        raise _left_out(last, f"reasoning before {_REASONING_END}")
+
+
+def _is_text_without(
+    renderer: TextRenderer, messages: Sequence[Message], number: int, field: str, text: str
+) -> bool:
+    without = {key: value for key, value in messages[number].items() if key != field}
+    return _is_text(renderer, [*messages[:number], without, *messages[number + 1 :]], text)
+
+
+def _is_text(renderer: TextRenderer, messages: Sequence[Message], text: str) -> bool:
+    try:
+        return renderer.text(messages) == text
+    except InvalidInputError:
+        # The template needs the part, so it writes it.
+        return False
+
+
+def _left_out(number: int, part: str) -> InvalidInputError:
+    message = (
+        f"message {number}, counted from 0, has {part}, which the chat template does not write: set "
+        "data.chat_template (--chat-template) to one that writes it, or take it out of the record"
+    )
+    return InvalidInputError(message, code="chat_template_invalid")
