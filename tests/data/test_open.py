@@ -126,6 +126,38 @@ def test_chats_completions_and_labels_count_in_part(tmp_path: Path) -> None:
     assert train.source_bounds.tolist() == [0, 1, 2, 3]
 
 
+def test_records_as_sharegpt_and_alpaca_have_them(tmp_path: Path) -> None:
+    shared = [{"from": "human", "value": "the fox"}, {"from": "gpt", "value": "yes"}]
+    sharegpt = write_lines(tmp_path / "s.jsonl", [{"conversations": shared}])
+    alpaca = [{"instruction": "Add.", "output": "4"}, {"instruction": "Add.", "input": "3", "output": "5"}]
+    dolly = [{"instruction": "Who?", "context": "", "response": "He."}]
+    config = config_of(
+        tmp_path,
+        {"files": [sharegpt], "format": "chat", "fields": ["conversations"]},
+        {"files": [write_lines(tmp_path / "a.jsonl", alpaca)], "format": "alpaca"},
+        {
+            "files": [write_lines(tmp_path / "d.jsonl", dolly)],
+            "format": "alpaca",
+            "fields": ["instruction", "context", "response"],
+        },
+        chat_template="chatml",
+    )
+    train = load(config).train
+    answers = [b"yes", b"4", b"5", b"He."]
+    assert [counted(train.read(n)) for n in range(4)] == [answer + b"<|im_end|>\n" for answer in answers]
+
+
+def test_a_field_that_the_configuration_names_is_in_every_record(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "d.jsonl", [{"instruction": "Who?", "response": "He."}])
+    fields = ["instruction", "context", "response"]
+    with refused("record_malformed", "no field 'context'"):
+        load(
+            config_of(
+                tmp_path, {"files": [path], "format": "alpaca", "fields": fields}, chat_template="chatml"
+            )
+        )
+
+
 def test_files_of_both_kinds_in_one_source_are_one_source(tmp_path: Path) -> None:
     config = config_of(
         tmp_path,

@@ -6,14 +6,18 @@ from typing import Literal, TypeAlias
 from hydraulis.config.check import check_above, check_at_least, check_not_empty, check_within
 from hydraulis.errors import InvalidInputError
 
-RecordFormat: TypeAlias = Literal["text", "chat", "completion", "tokens"]
+RecordFormat: TypeAlias = Literal["text", "chat", "alpaca", "completion", "tokens"]
 TooLong: TypeAlias = Literal["split", "truncate", "refuse"]
 Broken: TypeAlias = Literal["refuse", "skip"]
+
+# Formats that a chat template renders.
+CHAT_FORMATS: tuple[RecordFormat, ...] = ("chat", "alpaca")
 
 # Minimum number, maximum number and defaults of the fields of each format.
 _FIELDS: dict[RecordFormat, tuple[int, int, tuple[str, ...]]] = {
     "text": (1, 1, ("text",)),
     "chat": (1, 2, ("messages",)),
+    "alpaca": (2, 3, ("instruction", "input", "output")),
     "completion": (2, 2, ("prompt", "completion")),
     "tokens": (1, 2, ("input_ids",)),
 }
@@ -27,9 +31,11 @@ class SourceConfig:
         files: Paths and globs of `.jsonl`, `.parquet`, `.arrow` and `.npy` files and Megatron's `.bin` or
             `.idx`, or folders written by Hugging Face's datasets.
         format: Format of a record. `text` is a document. `chat` is a list of messages; the assistant's are
-            targets. `completion` is a prompt and a completion; the completion's tokens are targets. `tokens`
-            is tokenized data.
+            targets. `alpaca` is an instruction, an input and an output, rendered as a chat with one turn; the
+            output is the target. `completion` is a prompt and a completion; the completion's tokens are
+            targets. `tokens` is tokenized data.
         fields: Names of the record's fields, by default `text`; `messages`, and optionally a field of tools;
+            `instruction`, `input` (which records may lack) and `output`, or two names without an input;
             `prompt` and `completion`; `input_ids`, and optionally a field of labels, where -100 marks tokens
             outside the loss. Files without records (`.npy`, `.bin`) have no fields.
         weight: Share of the tokens from this source, relative to the weights of the other sources. Without
@@ -44,6 +50,12 @@ class SourceConfig:
     def __post_init__(self) -> None:
         *_, default = _FIELDS[self.format]
         object.__setattr__(self, "fields", self.fields or default)
+
+    @property
+    def optional_fields(self) -> tuple[str, ...]:
+        """Fields that a record may lack; none if the configuration names the fields."""
+        is_default = self.format == "alpaca" and self.fields == _FIELDS["alpaca"][2]
+        return ("input",) if is_default else ()
 
     def check(self, place: str) -> None:
         """Refuse values that are out of range; `DataConfig` calls it with the source's index.

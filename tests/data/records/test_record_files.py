@@ -103,6 +103,14 @@ def test_a_field_that_is_not_there_is_named_with_those_that_are(tmp_path: Path, 
         read(open_records(path, ("txt",)))
 
 
+@pytest.mark.parametrize("write", WRITERS)
+def test_an_optional_field_may_be_absent(tmp_path: Path, write: Writer) -> None:
+    file = open_records(write(tmp_path), ("text", "input", "other"), ["input", "other"])
+    assert read(file)[3] == ["row 3 ü", None, 3]
+    with refused("record_malformed", "'txt'"):
+        read(open_records(write(tmp_path), ("txt", "input"), ["input"]))
+
+
 def test_the_format_of_conversations_is_named_where_there_are_some_alone(tmp_path: Path) -> None:
     path = tmp_path / "body.jsonl"
     path.write_text('{"body": "x"}\n')

@@ -9,6 +9,7 @@ from data.small_tokenizer import write_tokenizer
 from helpers import refused
 from hydraulis.data.tokenization.chat_template import CHATML, ChatTemplate
 from hydraulis.data.tokenization.encoder import (
+    AlpacaEncoder,
     ChatEncoder,
     CompletionEncoder,
     Encoder,
@@ -22,6 +23,7 @@ BYTES = ByteTokenizer()
 TEXT = TextEncoder(BYTES, None, ["text"])
 PAIRS = CompletionEncoder(BYTES, None, ["prompt", "completion"])
 CHAT = ChatEncoder(BYTES, ChatTemplate(CHATML, {}), ["messages", "tools"])
+ALPACA = AlpacaEncoder(BYTES, ChatTemplate(CHATML, {}), ["instruction", "input", "output"])
 IDS = TokensEncoder(["input_ids"])
 LABELS = TokensEncoder(["input_ids", "labels"])
 TALK = [{"role": "user", "content": "naïve?"}, {"role": "assistant", "content": "the 水"}]
@@ -45,6 +47,27 @@ def test_a_document_is_ended_once(tmp_path: Path) -> None:
     ending = TextEncoder(tokenizer, tokenizer.token("</s>"), ["text"])
     first, *_, last = plain_tokens(ending.encode(["the fox"]))
     assert (first, last) == (tokenizer.token("<s>"), tokenizer.token("</s>"))
+
+
+def test_a_conversation_as_sharegpt_has_it_is_that_of_its_roles() -> None:
+    speakers = ["system", "human", "gpt", "human", "observation", "chatgpt"]
+    roles = ["system", "user", "assistant", "user", "tool", "assistant"]
+    shared = [{"from": speaker, "value": speaker[0]} for speaker in speakers]
+    plain = [{"role": role, "content": speaker[0]} for role, speaker in zip(roles, speakers, strict=True)]
+    assert text_of(CHAT.encode([shared])) == text_of(CHAT.encode([plain]))
+    assert counted(CHAT.encode([shared])) == b"g<|im_end|>\nc<|im_end|>\n"
+
+
+def test_the_fields_of_alpaca_are_a_turn() -> None:
+    turn = [{"role": "user", "content": "Add.\n\n2 and 2"}, {"role": "assistant", "content": "4"}]
+    found = ALPACA.encode(["Add.", "2 and 2", "4"])
+    assert text_of(found) == text_of(CHAT.encode([turn]))
+    assert counted(found) == b"4<|im_end|>\n"
+    turn[0]["content"] = "Add."
+    for nothing in ("", None):
+        assert text_of(ALPACA.encode(["Add.", nothing, "4"])) == text_of(CHAT.encode([turn]))
+    two = AlpacaEncoder(BYTES, ChatTemplate(CHATML, {}), ["question", "answer"])
+    assert text_of(two.encode(["Add.", "4"])) == text_of(CHAT.encode([turn]))
 
 
 def test_of_a_completion_what_follows_the_prompt_counts() -> None:
@@ -89,7 +112,11 @@ def test_labels_say_which_tokens_count() -> None:
         (CHAT, [[]], "messages", "0 messages"),
         (CHAT, [{"a": True}], "messages", '{"a": true}'),
         (CHAT, [[*TALK[:1], {"from": "x"}]], "messages[1]", '{"from": "x"}'),
-        (CHAT, [[{"from": "human", "value": "x"}]], "messages[0]", "ShareGPT"),
+        (CHAT, [[{"from": "human", "value": ["x"]}]], "messages[0].value", '["x"]'),
+        (CHAT, [[{"from": "alien", "value": "x"}]], "messages[0]", "alien"),
+        (ALPACA, ["a", ["b"], "c"], "input", '["b"]'),
+        (ALPACA, [["a", "b"], "", "c"], "instruction", '["a", "b"]'),
+        (ALPACA, ["a", "", None], "output", "null"),
         (TEXT, [b"abc"], "text", "bytes"),
         (CHAT, [TALK, "tool"], "tools", '"tool"'),
         (IDS, ["abc"], "input_ids", '"abc"'),

@@ -109,7 +109,7 @@ def _add_record_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=("text", "chat", "completion", "tokens"),
+        choices=("text", "chat", "alpaca", "completion", "tokens"),
         help="content of a record (default: text)",
     )
     parser.add_argument(

@@ -13,12 +13,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis.config.data import Broken, RecordFormat
+from hydraulis.config.data import CHAT_FORMATS, Broken, RecordFormat
 from hydraulis.data.index.broken_records import BrokenRecords
 from hydraulis.data.records.fields import BrokenRecord
 from hydraulis.data.records.record_file import RecordFile, open_records
 from hydraulis.data.tokenization.chat_template import CHATML_NAME, ChatTemplate, load_template
 from hydraulis.data.tokenization.encoder import (
+    AlpacaEncoder,
     ChatEncoder,
     CompletionEncoder,
     Encoder,
@@ -78,7 +79,8 @@ class IndexJob:
     Attributes:
         paths: Paths of the files with records, in order.
         format: Format of a record.
-        fields: Names of the required fields.
+        fields: Names of the fields.
+        optional_fields: Names of those that a record may lack.
         tokenizer: Name of the tokenizer; unused if the records are tokens.
         chat_template: `chatml`, a path, or empty for the tokenizer's own; for conversations only.
         eos_token: Token at the end of a document; empty for the tokenizer's own.
@@ -89,6 +91,7 @@ class IndexJob:
     paths: tuple[Path, ...]
     format: RecordFormat
     fields: tuple[str, ...]
+    optional_fields: tuple[str, ...] = ()
     tokenizer: str
     chat_template: str
     eos_token: str
@@ -122,14 +125,15 @@ class IndexJob:
         """Make the encoder from records to tokens."""
         if self.format == "tokens":
             return TokensEncoder(self.fields)
-        if self.format == "chat":
+        if self.format in CHAT_FORMATS:
             name = (
                 f"chat template '{self.chat_template}'"
                 if self.chat_template
                 else f"the chat template of '{self.tokenizer}'"
             )
             template = ChatTemplate(self.template_source, self.loaded_tokenizer.special.named, name)
-            return ChatEncoder(self.loaded_tokenizer, template, self.fields)
+            chat = ChatEncoder if self.format == "chat" else AlpacaEncoder
+            return chat(self.loaded_tokenizer, template, self.fields)
         kind = TextEncoder if self.format == "text" else CompletionEncoder
         return kind(self.loaded_tokenizer, self._eos(), self.fields)
 
@@ -153,13 +157,13 @@ class IndexJob:
         facts["files"] = [file_stamp(path) for path in self.paths]
         if self.format != "tokens":
             facts["tokenizer"] = self.loaded_tokenizer.fingerprint
-        if self.format == "chat":
+        if self.format in CHAT_FORMATS:
             facts["chat_template"] = self.template_source
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def open(self, file: int) -> RecordFile:
         """Open one of the files."""
-        return open_records(self.paths[file], self.fields)
+        return open_records(self.paths[file], self.fields, self.optional_fields)
 
     def pieces(self) -> list[Piece]:
         """Divide all files into pieces; the result is the same each time."""

@@ -1,6 +1,6 @@
 """Arrow files: streams of record batches, as written by Hugging Face's datasets, and Feather."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ class ArrowFile:
 
     Args:
         path: Path of the file.
-        fields: Names of the required fields.
+        fields: Names of the fields to read.
+        optional: Names of those that a record may lack.
 
     Raises:
         InvalidInputError: The file is no Arrow file (code `data_file_invalid`), or lacks a field
@@ -26,7 +27,7 @@ class ArrowFile:
         OSError: The file cannot be read.
     """
 
-    def __init__(self, path: Path, fields: Sequence[str]) -> None:
+    def __init__(self, path: Path, fields: Sequence[str], optional: Collection[str] = ()) -> None:
         self._pyarrow: Any = import_extra("pyarrow", f"the Arrow file '{path}'")
         self._path = path
         self._fields = fields
@@ -37,7 +38,7 @@ class ArrowFile:
         except self._pyarrow.ArrowInvalid as error:
             message = f"file '{path}' is no Arrow file ({error}); write it again"
             raise InvalidInputError(message, code="data_file_invalid") from error
-        check_fields(names, fields, f"file '{path}'")
+        check_fields(names, fields, optional, f"file '{path}'")
 
     def pieces(self) -> list[tuple[int, int]]:
         """Return the rows of each run of record batches; reads only the batches' headers."""

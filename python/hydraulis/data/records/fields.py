@@ -26,11 +26,18 @@ class BrokenRecord(NamedTuple):
 
 
 def iterate_rows(batch: Any, fields: Sequence[str]) -> Iterator[Sequence[object]]:
-    """Yield the values of the fields for each row of a record batch; lists of integers are array views."""
-    return zip(*(_values(batch.column(batch.schema.get_field_index(name))) for name in fields), strict=True)
+    """Yield the values of the fields for each row of a record batch; lists of integers are array views.
+
+    The values of an absent column are None.
+    """
+    return zip(*(_values(batch, name) for name in fields), strict=True)
 
 
-def _values(column: Any) -> Sequence[object]:
+def _values(batch: Any, name: str) -> Sequence[object]:
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        return [None] * batch.num_rows
+    column = batch.column(index)
     pyarrow: Any = import_extra("pyarrow", "reading columns")
     kind = column.type
     is_list = pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)
@@ -43,21 +50,29 @@ def _values(column: Any) -> Sequence[object]:
     return result
 
 
-_CHAT = "messages"
+# The format of a record with a field.
+_FORMAT_OF = {
+    "messages": "'chat' (--format chat)",
+    "conversations": "'chat' and its field to 'conversations' (--format chat --field conversations)",
+    "instruction": "'alpaca' (--format alpaca)",
+}
 
 
-def check_fields(names: Collection[str], fields: Sequence[str], place: str) -> None:
+def check_fields(
+    names: Collection[str], fields: Sequence[str], optional: Collection[str], place: str
+) -> None:
     """Refuse a file that lacks a field.
 
     Args:
         names: Names of the file's fields.
-        fields: Names of the required fields.
+        fields: Names of the fields to read.
+        optional: Names of those that a file may lack.
         place: Name of the file at the start of the message.
 
     Raises:
         InvalidInputError: A field is missing (code `record_malformed`).
     """
-    broken = find_missing_field(names, fields)
+    broken = find_missing_field(names, [name for name in fields if name not in optional])
     if broken is not None:
         raise broken.error(place)
 
@@ -67,12 +82,11 @@ def find_missing_field(names: Collection[str], fields: Sequence[str]) -> BrokenR
     for field in fields:
         if field not in names:
             have = ", ".join(names) or "none"
-            is_chat = (
-                ", or its format to 'chat' (--format chat)" if _CHAT in names and _CHAT not in fields else ""
-            )
+            found = (hint for name, hint in _FORMAT_OF.items() if name in names and name not in fields)
+            or_format = f", or its format to {hint}" if (hint := next(found, "")) else ""
             reason = (
                 f" has no field '{field}', its fields are {have}; set data.sources.fields (--field of "
-                f"hydraulis analyze) to fields that every record has{is_chat}"
+                f"hydraulis analyze) to fields that every record has{or_format}"
             )
             return BrokenRecord(reason, code="record_malformed")
     return None

@@ -1,7 +1,7 @@
 """JSON Lines: files with one JSON object per line."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from hydraulis.data.records.fields import BrokenRecord, find_missing_field
@@ -17,15 +17,17 @@ class JsonLines:
 
     Args:
         path: Path of the file.
-        fields: Names of the required fields.
+        fields: Names of the fields to read.
+        optional: Names of those that a record may lack.
 
     Raises:
         OSError: The file cannot be read.
     """
 
-    def __init__(self, path: Path, fields: Sequence[str]) -> None:
+    def __init__(self, path: Path, fields: Sequence[str], optional: Collection[str] = ()) -> None:
         self._path = path
         self._fields = fields
+        self._required = [name for name in fields if name not in optional]
         self._size = path.stat().st_size
         # A byte position and the number of its line.
         self._counted = (0, 1)
@@ -75,4 +77,4 @@ class JsonLines:
             return BrokenRecord(reason, code="record_malformed")
         if not isinstance(record, dict):
             return BrokenRecord(" is no JSON object; write one object per line", code="record_malformed")
-        return find_missing_field(record, self._fields) or [record[name] for name in self._fields]
+        return find_missing_field(record, self._required) or [record.get(name) for name in self._fields]

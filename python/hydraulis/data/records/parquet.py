@@ -1,6 +1,6 @@
 """Parquet files, read by row groups."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ _ROWS = 1024
 
 
 class ParquetFile:
-    """A `.parquet` file in pieces of row groups; only the columns of the required fields are read.
+    """A `.parquet` file in pieces of row groups; only the columns of the fields are read.
 
     Args:
         path: Path of the file.
-        fields: Names of the required fields.
+        fields: Names of the fields to read.
+        optional: Names of those that a record may lack.
 
     Raises:
         InvalidInputError: The file is no Parquet file (code `data_file_invalid`), or lacks a field
@@ -27,7 +28,7 @@ class ParquetFile:
         OSError: The file cannot be read.
     """
 
-    def __init__(self, path: Path, fields: Sequence[str]) -> None:
+    def __init__(self, path: Path, fields: Sequence[str], optional: Collection[str] = ()) -> None:
         pyarrow: Any = import_extra("pyarrow", f"the Parquet file '{path}'")
         parquet: Any = import_extra("pyarrow.parquet", f"the Parquet file '{path}'")
         try:
@@ -35,9 +36,10 @@ class ParquetFile:
         except pyarrow.ArrowInvalid as error:
             message = f"file '{path}' is no Parquet file ({error}); write it again"
             raise InvalidInputError(message, code="data_file_invalid") from error
-        check_fields(self._file.schema_arrow.names, fields, f"file '{path}'")
+        check_fields(self._file.schema_arrow.names, fields, optional, f"file '{path}'")
         self._path = path
         self._fields = fields
+        self._columns = [name for name in fields if name in self._file.schema_arrow.names]
 
     def pieces(self) -> list[tuple[int, int]]:
         """Return the rows of each row group."""
@@ -50,7 +52,7 @@ class ParquetFile:
         pieces = enumerate(self.pieces())
         groups = [number for number, (first, last) in pieces if start <= first and last <= stop]
         where = start
-        for batch in self._file.iter_batches(_ROWS, row_groups=groups, columns=list(self._fields)):
+        for batch in self._file.iter_batches(_ROWS, row_groups=groups, columns=self._columns):
             for values in iterate_rows(batch, self._fields):
                 yield where, values
                 where += 1

@@ -1,6 +1,6 @@
 """The interface of a file of records, and the formats by file ending."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -25,7 +25,7 @@ class RecordFile(Protocol):
         """Return the file and the place of a record, for a message."""
 
 
-_FORMATS: dict[str, Callable[[Path, Sequence[str]], RecordFile]] = {
+_FORMATS: dict[str, Callable[[Path, Sequence[str], Collection[str]], RecordFile]] = {
     ".jsonl": JsonLines,
     ".ndjson": JsonLines,
     ".parquet": ParquetFile,
@@ -38,19 +38,20 @@ def is_record_file(path: Path) -> bool:
     return path.suffix.lower() in _FORMATS
 
 
-def open_records(path: Path, fields: Sequence[str]) -> RecordFile:
+def open_records(path: Path, fields: Sequence[str], optional: Collection[str] = ()) -> RecordFile:
     """Open a file of records.
 
     Args:
         path: Path of the file; its ending determines the format.
-        fields: Names of the required fields.
+        fields: Names of the fields to read.
+        optional: Names of those that a record may lack; their value is None then.
 
     Raises:
         InvalidInputError: The file cannot be read (code `data_file_invalid`).
         HydraulisError: The library of the format is not installed (code `extra_missing`).
     """
     try:
-        return _FORMATS[path.suffix.lower()](path, fields)
+        return _FORMATS[path.suffix.lower()](path, fields, optional)
     except OSError as error:
         message = (
             f"file '{path}' cannot be read ({describe_read_error(path, error)}); check the path and the file"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hydraulis.config.data import DataConfig, SourceConfig
+from hydraulis.config.data import CHAT_FORMATS, DataConfig, SourceConfig
 from hydraulis.data.index.builder import ensure_index
 from hydraulis.data.index.job import IndexJob
 from hydraulis.data.sources.source_files import find_source_files
@@ -92,9 +92,10 @@ def make_index_job(config: DataConfig, source: SourceConfig, records: Sequence[P
         paths=tuple(records),
         format=source.format,
         fields=source.fields,
+        optional_fields=source.optional_fields,
         # Unused settings must not change the index.
         tokenizer=config.tokenizer if is_text else "",
-        chat_template=config.chat_template if source.format == "chat" else "",
+        chat_template=config.chat_template if source.format in CHAT_FORMATS else "",
         eos_token=config.eos_token if is_text else "",
         broken=config.broken,
     )

@@ -1,16 +1,17 @@
 """Encoders from the fields of one record to the tokens of one document, one for each record format."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from hydraulis.data.tokenization.chat_template import ChatTemplate
+from hydraulis.data.tokenization.messages import Message, join_instruction, read_messages
 from hydraulis.data.tokenization.tokenizer import Tokenizer
+from hydraulis.data.tokenization.values import integers_value, refuse_value, text_value
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, Tokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.text.numbers import format_count
-from hydraulis.text.values import as_short_json
 
 # The label of a token outside the loss in torch and transformers.
 IGNORED_LABEL = -100
@@ -53,7 +54,7 @@ class TextEncoder:
 
     def encode(self, values: Sequence[object]) -> SequenceTokens:
         """Return the tokens of the text; see `Encoder`."""
-        tokens = self._tokenizer.encode(_text(self._fields[0], values[0]), special=True)
+        tokens = self._tokenizer.encode(text_value(self._fields[0], values[0]), special=True)
         return _ended(tokens, self._eos)
 
 
@@ -72,7 +73,7 @@ class CompletionEncoder:
 
     def encode(self, values: Sequence[object]) -> SequenceTokens:
         """Return the tokens of prompt and completion; see `Encoder`."""
-        first, second = (_text(field, value) for field, value in zip(self._fields, values, strict=True))
+        first, second = (text_value(field, value) for field, value in zip(self._fields, values, strict=True))
         prompt = self._tokenizer.encode(first, special=True)
         completion = _ended(self._tokenizer.encode(second, special=False), self._eos)
         # A tokenizer may add the final token to every text, but the prompt does not end the document.
@@ -84,7 +85,13 @@ class CompletionEncoder:
 
 
 class ChatEncoder:
-    """Encodes a conversation; a token is a target if its first character is the assistant's."""
+    """Encodes a conversation; a token is a target if its first character is the assistant's.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+        template: Template of the conversations.
+        fields: Names of the record's fields of messages and of tools, for messages.
+    """
 
     masked = True
 
@@ -97,13 +104,24 @@ class ChatEncoder:
         """Return the tokens of the messages; see `Encoder`."""
         tools = values[1] if len(values) > 1 else None
         if tools is not None and not isinstance(tools, list):
-            raise _value(self._fields[1], tools, "a list of tools")
-        rendered = self._template.render(_messages(self._fields[0], values[0]), tools)
+            raise refuse_value(self._fields[1], tools, "a list of tools")
+        return self._encode(read_messages(self._fields[0], values[0]), tools)
+
+    def _encode(self, messages: Sequence[Message], tools: Sequence[Any] | None = None) -> SequenceTokens:
+        rendered = self._template.render(messages, tools)
         tokens, places = self._tokenizer.encode_with_places(rendered.text)
         inside = np.zeros(len(rendered.text) + 1, dtype=np.bool_)
         for start, stop in rendered.spans:
             inside[start:stop] = True
         return MaskedTokens(tokens, inside[places])
+
+
+class AlpacaEncoder(ChatEncoder):
+    """Encodes an instruction, an input and an output as a conversation with one turn."""
+
+    def encode(self, values: Sequence[object]) -> SequenceTokens:
+        """Return the tokens of the turn; see `Encoder`."""
+        return self._encode(join_instruction(self._fields, values))
 
 
 class TokensEncoder:
@@ -115,7 +133,7 @@ class TokensEncoder:
 
     def encode(self, values: Sequence[object]) -> SequenceTokens:
         """Return the tokens with the loss mask of the labels; see `Encoder`."""
-        tokens = _integers(self._fields[0], values[0], "token")
+        tokens = integers_value(self._fields[0], values[0], "token")
         if len(tokens) and not 0 <= tokens.min() <= tokens.max() <= LARGEST_TOKEN:
             wrong = tokens.min() if tokens.min() < 0 else tokens.max()
             message = (
@@ -125,7 +143,7 @@ class TokensEncoder:
             raise InvalidInputError(message, code="record_malformed")
         if not self.masked:
             return tokens
-        labels = _integers(self._fields[1], values[1], "label")
+        labels = integers_value(self._fields[1], values[1], "label")
         if len(labels) != len(tokens):
             message = (
                 f"field '{self._fields[1]}' has {format_count(len(labels), 'label')} for "
@@ -140,53 +158,3 @@ def _ended(tokens: Tokens, eos: int | None) -> Tokens:
         return tokens
     # An empty document stays empty and is left out later.
     return np.append(tokens, eos) if len(tokens) else tokens
-
-
-def _text(field: str, value: object) -> str:
-    if isinstance(value, bytes):
-        message = f"field '{field}' has bytes instead of a string; convert the column to strings"
-        raise InvalidInputError(message, code="record_malformed")
-    if not isinstance(value, str):
-        raise _value(field, value, "a string")
-    return value
-
-
-def _messages(field: str, value: object) -> list[Mapping[str, Any]]:
-    if not isinstance(value, list):
-        raise _value(field, value, "a list of messages")
-    if not value:
-        message = (
-            f"field '{field}' has 0 messages, and a conversation has at least 1; correct the record, or "
-            "leave it out"
-        )
-        raise InvalidInputError(message, code="record_malformed")
-    for number, message in enumerate(value):
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            place = f"{field}[{number}]"
-            if isinstance(message, dict) and {"from", "value"} <= message.keys():
-                text = (
-                    f"field '{place}' has 'from' and 'value', as ShareGPT writes them; rename them to 'role' "
-                    "and 'content', and human and gpt to user and assistant"
-                )
-                raise InvalidInputError(text, code="record_malformed")
-            raise _value(place, message, 'a message such as {"role": "user", "content": "..."}')
-    # In a column, every message has the keys of all messages.
-    return [
-        {key: part for key, part in message.items() if part is not None or key == "content"}
-        for message in value
-    ]
-
-
-def _integers(field: str, value: object, noun: str) -> Tokens:
-    array = np.asarray(value) if isinstance(value, list | np.ndarray) else None
-    if array is not None and array.size == 0:
-        return np.zeros(0, dtype=np.int64)
-    if array is None or array.ndim != 1 or array.dtype.kind not in "iu":
-        raise _value(field, value, f"a list of integers, one for each {noun}")
-    return array
-
-
-def _value(field: str, value: object, wanted: str) -> InvalidInputError:
-    held = as_short_json(value)
-    message = f"field '{field}' has {held} instead of {wanted}; correct the record, or leave it out"
-    return InvalidInputError(message, code="record_malformed")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hydraulis.config.data import DataConfig
+from hydraulis.config.data import CHAT_FORMATS, DataConfig
 from hydraulis.config.hugging_face.read import MODEL_CONFIG
 from hydraulis.data.tokenization.chat_template import load_template
 from hydraulis.errors import InvalidInputError
@@ -38,7 +38,7 @@ def carry(model: Path, run: RunDirectory, data: DataConfig) -> None:
     for name in (MODEL_CONFIG,) if tokenizer_note(str(model), data) else (MODEL_CONFIG, *TOKENIZER_FILES):
         if (model / name).is_file():
             folder.write(name, _content(model / name))
-    if data.chat_template and any(source.format == "chat" for source in data.sources):
+    if data.chat_template and any(source.format in CHAT_FORMATS for source in data.sources):
         # transformers prefers this file to a template in tokenizer_config.json.
         folder.write(TEMPLATE, load_template(data.chat_template))
 
