@@ -8,7 +8,15 @@ HEAVY = {"torch", "rich", "pandas", "safetensors", "pyarrow", "tokenizers", "jin
 
 
 @pytest.mark.parametrize(
-    "module", ["hydraulis", "hydraulis.errors", "hydraulis.config", "hydraulis.planner", "hydraulis.cli.main"]
+    "module",
+    [
+        "hydraulis",
+        "hydraulis.errors",
+        "hydraulis.config",
+        "hydraulis.planner",
+        "hydraulis.batching",
+        "hydraulis.cli.main",
+    ],
 )
 def test_starting_is_light(module: str) -> None:
     """Only a fresh interpreter knows what an import brings in."""

@@ -1,0 +1,108 @@
+"""Steps with as many sequences as fit into a fixed number of micro-batches.
+
+Each step is the longest range of the epoch's order, up to a bisection, that best-fit decreasing packs into
+the micro-batches, so every step has a plan. Packing takes about a microsecond per sequence of the epoch.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from hydraulis._core import pack_windows
+from hydraulis.batching.order import EpochOrder, Indices
+from hydraulis.batching.pool import SequencePool
+from hydraulis.batching.steps import StepRanges
+from hydraulis.errors import InfeasibleError
+
+_BLOCK: Final = 1 << 16
+_NOTHING: Final = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class FilledSteps:
+    """The capacity of a step.
+
+    Attributes:
+        cap_tokens: Most tokens of a micro-batch.
+        micro_batches: Micro-batches of all ranks in a step.
+        drop_last: Whether the sequences after the last full step are dropped.
+        allow_empty: Whether micro-batches of the last step may be empty.
+    """
+
+    cap_tokens: int
+    micro_batches: int
+    drop_last: bool
+    allow_empty: bool
+
+    def divide(self, pool: SequencePool, order: EpochOrder) -> StepRanges:
+        """Divide an epoch.
+
+        Args:
+            pool: Sequences of the epoch, none longer than the cap.
+            order: Order of the epoch.
+
+        Raises:
+            InfeasibleError: The last step has too few sequences to fill its micro-batches, and the step
+                before it too few to give some (code `batch_unplaceable`).
+        """
+        starts = [0]
+        ahead = _NOTHING
+        is_full = True
+        while starts[-1] < len(pool):
+            ahead = self._extend(ahead, pool, order, starts[-1])
+            count, is_full = self._longest_fit(ahead)
+            starts.append(starts[-1] + count)
+            ahead = ahead[count:]
+        if self.drop_last and not is_full:
+            starts.pop()
+        elif not self.allow_empty:
+            self._fill_last(starts, pool, order)
+        return StepRanges(np.array(starts, dtype=np.int64))
+
+    def _extend(self, ahead: Indices, pool: SequencePool, order: EpochOrder, start: int) -> Indices:
+        """Read tokens of the order from `start` until a step cannot hold more."""
+        room = self.cap_tokens * self.micro_batches
+        while start + len(ahead) < len(pool) and ahead.sum() <= room:
+            place = start + len(ahead)
+            sequences = pool.take(order, place, min(place + _BLOCK, len(pool)))
+            ahead = np.concatenate([ahead, pool.occupied(sequences)])
+        return ahead
+
+    def _longest_fit(self, ahead: Indices) -> tuple[int, bool]:
+        """Count the first sequences of `ahead` that fit; and whether there are more than these."""
+        most = int(np.searchsorted(np.cumsum(ahead), self.cap_tokens * self.micro_batches, "right"))
+        # One sequence for each micro-batch always fits.
+        fits = min(most, self.micro_batches)
+        beyond = most + 1
+        middle = most
+        while beyond - fits > 1:
+            if self._fits(ahead[:middle]):
+                fits = middle
+            else:
+                beyond = middle
+            middle = (fits + beyond) // 2
+        return fits, fits < len(ahead)
+
+    def _fits(self, lengths: Indices) -> bool:
+        return len(pack_windows(lengths, window_tokens=self.cap_tokens)) <= self.micro_batches
+
+    def _fill_last(self, starts: list[int], pool: SequencePool, order: EpochOrder) -> None:
+        """Move sequences from the last step but one into the last one until no micro-batch is empty."""
+        last = starts[-1] - starts[-2]
+        if last >= self.micro_batches:
+            return
+        before = starts[-3] if len(starts) > 2 else starts[-2]
+        for cut in range(starts[-1] - self.micro_batches, before + self.micro_batches - 1, -1):
+            # Packing fewer sequences can take more windows, so a shorter range is not sure to fit.
+            if self._fits(pool.occupied(pool.take(order, before, cut))) and self._fits(
+                pool.occupied(pool.take(order, cut, starts[-1]))
+            ):
+                starts[-2] = cut
+                return
+        message = (
+            f"the last step of the epoch has {last} sequences for {self.micro_batches} micro-batches of all "
+            "ranks, and the step before it has none to spare; pass drop_last=True, or allow_empty=True with "
+            "a collator that takes an empty list"
+        )
+        raise InfeasibleError(message, code="batch_unplaceable")

@@ -1,0 +1,146 @@
+"""Lengths of a data set's sequences: an array, a memory map, a column, or a file.
+
+Lengths stay where they are: a mapped file is read in blocks once, to check it, and then at the sequences of
+each step. Hundreds of millions of lengths take no memory of the process.
+"""
+
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from hydraulis._core import LONGEST_SEQUENCE
+from hydraulis.errors import InvalidInputError
+from hydraulis.files import unreadable_error
+from hydraulis.planner.lengths import map_lengths
+
+Lengths = npt.NDArray[np.integer[Any]]
+
+_BLOCK: Final = 1 << 20
+# Head of a Megatron index: magic word, version, code of the dtype, numbers of sequences and of documents.
+_MAGIC: Final = b"MMIDIDX\x00\x00"
+_HEAD: Final = struct.Struct("<9sQBQQ")
+
+
+@dataclass(frozen=True, slots=True)
+class LengthSummary:
+    """Facts about all lengths, from one pass over them.
+
+    Attributes:
+        sequences: Number of sequences.
+        tokens: Sum of the lengths.
+        longest: Index of the first longest sequence.
+        longest_tokens: Its tokens.
+        checksum: CRC-32 of the lengths as int64.
+    """
+
+    sequences: int
+    tokens: int
+    longest: int
+    longest_tokens: int
+    checksum: int
+
+
+def open_lengths(source: object, column: str | None = None) -> Lengths:
+    """Take lengths from an array, a data set's column or a file, without a copy where that is possible.
+
+    Args:
+        source: A one-dimensional array of integers, a memory map or a list; a `datasets.Dataset` or pyarrow
+            table; or the path of a file: `.npy`, which is mapped, Megatron's `.idx`, which is mapped and has
+            one length per sequence, `.jsonl` or text as `hydraulis.planner.read_lengths` reads them.
+        column: Column of a data set or field of a `.jsonl` file, with lengths or with lists of tokens; None
+            for other sources.
+
+    Raises:
+        InvalidInputError: The source is no list of lengths (code `lengths_invalid`), or its file is refused
+            (`file_unreadable`, `data_file_invalid`).
+    """
+    if isinstance(source, str | Path):
+        path = Path(source)
+        return _map_megatron(path) if path.suffix == ".idx" else map_lengths(path, column)
+    if column is not None:
+        return _column(source, column)
+    lengths = np.asarray(source)
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not lengths.size:
+        message = (
+            f"lengths have shape {lengths.shape} and dtype {lengths.dtype}: give one dimension of whole "
+            "numbers with at least 1 element, or name the column of a data set"
+        )
+        raise InvalidInputError(message, code="lengths_invalid")
+    return lengths
+
+
+def summarize(lengths: Lengths) -> LengthSummary:
+    """Check every length and summarize them in blocks.
+
+    Raises:
+        InvalidInputError: A length is outside its range (code `lengths_invalid`).
+    """
+    tokens = checksum = longest = longest_tokens = 0
+    for start in range(0, len(lengths), _BLOCK):
+        block = np.ascontiguousarray(lengths[start : start + _BLOCK], dtype=np.int64)
+        wrong = np.flatnonzero((block < 1) | (block > LONGEST_SEQUENCE))
+        if wrong.size:
+            message = (
+                f"sequence {start + wrong[0]} has length {block[wrong[0]]}: it must be between 1 and "
+                f"{LONGEST_SEQUENCE:,}; correct it or leave it out"
+            )
+            raise InvalidInputError(message, code="lengths_invalid")
+        tokens += int(block.sum())
+        checksum = zlib.crc32(block.data, checksum)
+        place = int(block.argmax())
+        if block[place] > longest_tokens:
+            longest, longest_tokens = start + place, int(block[place])
+    return LengthSummary(len(lengths), tokens, longest, longest_tokens, checksum)
+
+
+def _map_megatron(path: Path) -> Lengths:
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD.size)
+        if len(head) == _HEAD.size:
+            magic, version, _, num_sequences, _ = _HEAD.unpack(head)
+            fits = path.stat().st_size >= _HEAD.size + 12 * num_sequences
+            if magic == _MAGIC and version == 1 and num_sequences and fits:
+                mapped: Lengths = np.memmap(path, "<i4", "r", _HEAD.size, (num_sequences,))
+                return mapped
+    except OSError as error:
+        raise unreadable_error(path, error) from error
+    message = f"file '{path}' is no index of Megatron, version 1, with sequences; write it again"
+    raise InvalidInputError(message, code="data_file_invalid")
+
+
+def _column(source: Any, column: str) -> Lengths:
+    names = list(source.column_names)
+    if column not in names:
+        message = (
+            f"the data set has no column '{column}', its columns are {', '.join(names)}; name one of them"
+        )
+        raise InvalidInputError(message, code="lengths_invalid")
+    if hasattr(source, "with_format"):
+        # Applies the selection and the order of a `datasets.Dataset`.
+        source = source.select_columns([column]).with_format("arrow")[:]
+    values = source.column(column)
+    kind = str(values.type)
+    if kind.startswith(("list<", "large_list<", "fixed_size_list<")):
+        return np.concatenate([_list_lengths(chunk) for chunk in values.chunks])
+    lengths = values.to_numpy()
+    if values.null_count or lengths.dtype.kind not in "iu":
+        message = (
+            f"column '{column}' has type {kind} and {values.null_count} nulls; give whole numbers or lists"
+        )
+        raise InvalidInputError(message, code="lengths_invalid")
+    return open_lengths(lengths)
+
+
+def _list_lengths(chunk: Any) -> npt.NDArray[np.int64]:
+    lengths = chunk.value_lengths().to_numpy(zero_copy_only=False)
+    if chunk.null_count:
+        message = f"a column of lists has {chunk.null_count} nulls; leave those records out"
+        raise InvalidInputError(message, code="lengths_invalid")
+    converted: npt.NDArray[np.int64] = lengths.astype(np.int64)
+    return converted

@@ -1,0 +1,96 @@
+"""The sequences of an epoch, and the tokens that each occupies in a micro-batch."""
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from hydraulis.batching.lengths import Lengths, LengthSummary, summarize
+from hydraulis.batching.order import EpochOrder, Indices
+from hydraulis.errors import InfeasibleError
+
+TooLong = Literal["refuse", "drop", "truncate"]
+
+_BLOCK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SequencePool:
+    """The sequences that an epoch trains.
+
+    Attributes:
+        lengths: Tokens of each sequence of the data set.
+        summary: Summary of all lengths of the data set.
+        kept: Indices of the sequences within the cap; None if every sequence is.
+        limit: Most tokens of a sequence; a longer one is truncated to it.
+        multiple: Multiple to which each sequence is padded.
+    """
+
+    lengths: Lengths
+    summary: LengthSummary
+    kept: Indices | None
+    limit: int
+    multiple: int
+
+    def __len__(self) -> int:
+        return len(self.lengths) if self.kept is None else len(self.kept)
+
+    @property
+    def num_dropped(self) -> int:
+        """Number of sequences that are left out because they are longer than the cap."""
+        return len(self.lengths) - len(self)
+
+    def take(self, order: EpochOrder, start: int, stop: int) -> Indices:
+        """Return the indices in the data set of a range of an epoch's order, int64 [stop - start]."""
+        places = order(start, stop)
+        return places if self.kept is None else self.kept[places]
+
+    def tokens(self, sequences: Indices) -> Indices:
+        """Return the tokens of sequences without padding, int64 [n]."""
+        return np.minimum(self.lengths[sequences].astype(np.int64), self.limit)
+
+    def occupied(self, sequences: Indices) -> Indices:
+        """Return the tokens of sequences with the padding of each, int64 [n]."""
+        return -(-self.tokens(sequences) // self.multiple) * self.multiple
+
+    def count_occupied(self) -> tuple[int, int, int]:
+        """Count the occupied tokens of all sequences, and find the first longest one and its tokens."""
+        total = longest = most = 0
+        everything = EpochOrder(max(1, len(self)), 0, 0, shuffle=False)
+        for start in range(0, len(self), _BLOCK):
+            sequences = self.take(everything, start, min(start + _BLOCK, len(self)))
+            occupied = self.occupied(sequences)
+            total += int(occupied.sum())
+            place = int(occupied.argmax())
+            if occupied[place] > most:
+                longest, most = int(sequences[place]), int(occupied[place])
+        return total, longest, most
+
+
+def make_pool(lengths: Lengths, cap_tokens: int, too_long: TooLong, multiple: int) -> SequencePool:
+    """Check the lengths and apply the treatment of sequences longer than the cap.
+
+    Args:
+        lengths: Tokens of each sequence.
+        cap_tokens: Most tokens of a micro-batch.
+        too_long: Treatment of sequences whose padded tokens exceed the cap.
+        multiple: Multiple to which each sequence is padded.
+
+    Raises:
+        InvalidInputError: A length is outside its range (code `lengths_invalid`).
+        InfeasibleError: A sequence exceeds the cap and is refused, or all of them are dropped
+            (`sequence_too_long`).
+    """
+    summary = summarize(lengths)
+    limit = cap_tokens // multiple * multiple
+    kept: Any = None
+    if summary.longest_tokens > limit and too_long != "truncate":
+        message = (
+            f"sequence {summary.longest} has {summary.longest_tokens:,} tokens, and a micro-batch has at "
+            f"most {limit:,}; raise cap_tokens, or choose too_long='drop' or 'truncate'"
+        )
+        if too_long == "drop":
+            kept = np.flatnonzero(lengths <= limit)
+        if kept is None or not len(kept):
+            raise InfeasibleError(message, code="sequence_too_long")
+    return SequencePool(lengths, summary, kept, max(limit, 1), multiple)

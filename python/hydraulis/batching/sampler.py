@@ -1,0 +1,377 @@
+"""A batch sampler with a token cap, balanced in time over the ranks, that resumes exactly.
+
+Each epoch is a permutation of the sequences, divided into steps of nearly equal size. The sequences of a step
+depend on the lengths, the seed, the epoch and the number of the step alone. Its micro-batches depend on these
+sequences and the options. So every rank computes the same plan without a message, and training continues at
+any step on any number of ranks.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
+from typing import Any, ClassVar, Literal, TypeVar
+
+from hydraulis.batching.cost import SequenceCost
+from hydraulis.batching.filled_steps import FilledSteps
+from hydraulis.batching.lengths import open_lengths
+from hydraulis.batching.order import EpochOrder, Indices
+from hydraulis.batching.pool import TooLong, make_pool
+from hydraulis.batching.report import BalanceReport, report_steps
+from hydraulis.batching.state import Position, identify, restore
+from hydraulis.batching.step_planner import Barrier, StepPlan, StepPlanner
+from hydraulis.batching.steps import Steps, StepsBySequences, TokenShares, share_tokens
+from hydraulis.errors import InvalidInputError
+
+Loaded = TypeVar("Loaded")
+
+# Plans of recent steps: a training loop asks for the plan of the step whose batches it loads.
+_CACHED_STEPS = 8
+_CACHES = ("_steps", "_plan", "_length")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BalancedStep:
+    """One step of training.
+
+    Attributes:
+        epoch: Number of the epoch.
+        index: Number of the step in the epoch.
+        micro_batches: Sequences of each micro-batch of each rank, by their index in the data set.
+        own: The micro-batches of the sampler's rank; those of all ranks in turn without a rank.
+        tokens: Tokens of all ranks, without padding.
+        targets: Target tokens of all ranks, the denominator of the mean loss.
+        time: Predicted time in the unit of the cost.
+    """
+
+    epoch: int
+    index: int
+    micro_batches: list[list[Indices]]
+    own: list[Indices]
+    tokens: int
+    targets: int
+    time: float
+
+
+@dataclass(eq=False, kw_only=True)
+class BalancedBatchSampler:
+    """A `batch_sampler` for `torch.utils.data.DataLoader` whose batches are micro-batches of one rank.
+
+    The classes that wrap a loader find what they read: `batch_size` (None, because sizes vary), `drop_last`,
+    `sampler`, `set_epoch`, `state_dict` and `load_state_dict`.
+
+    Attributes:
+        lengths: Tokens of each sequence: an array, a memory map, a data set with its `column`, or the path of
+            a file with lengths (`hydraulis.batching.open_lengths`).
+        column: Column of the data set, with lengths or with lists of tokens.
+        cap_tokens: Most tokens of a micro-batch, with padding.
+        cost: Time of a sequence: a `SequenceCost`, a cost profile, the configuration of a model, or
+            `(linear, quadratic)`.
+        ranks: Number of data-parallel ranks.
+        rank: This rank; None for the batches of all ranks in turn, which accelerate distributes.
+        sequences_per_step: Most sequences of a step.
+        tokens_per_step: Approximate tokens of a step, at least those of the longest sequence.
+        micro_batches: Number of micro-batches of every rank in every step, for a loop with a fixed number of
+            accumulated micro-batches; None for as few as possible. Without `sequences_per_step` and
+            `tokens_per_step` a step has as many sequences as fit, and epochs may differ by a few steps.
+        barrier: "micro_batch" if the ranks wait for each other in every micro-batch (FSDP, ZeRO-3), "step"
+            if once a step (DDP, ZeRO-1).
+        targets: Target tokens of each sequence, in a form of `lengths`; None for all tokens but the first.
+        too_long: Treatment of a sequence longer than the cap: "refuse" it, "drop" it, or "truncate", which
+            counts it as long as the cap and leaves the truncation to the data set or the collator.
+        pad_sequence_to: Multiple to which the collator pads each sequence.
+        pad_to: Multiple to which the collator pads each micro-batch.
+        shuffle: Whether an epoch permutes the sequences.
+        seed: Seed of the permutations.
+        drop_last: Whether every step is full, and the sequences after the last full one are dropped.
+        allow_empty: Whether a batch may have no sequence; the collator then takes an empty list.
+
+    Raises:
+        InvalidInputError: An option is outside its range or contradicts another (code `argument_invalid`), or
+            a length is (`lengths_invalid`).
+        InfeasibleError: A sequence is longer than the cap and refused (code `sequence_too_long`). Iteration
+            raises `batch_unplaceable` at a step that has no plan; `report` finds such a step in advance.
+
+    >>> import numpy as np
+    >>> lengths = np.random.default_rng(0).integers(1, 1000, 200)
+    >>> options = dict(cap_tokens=4096, cost=(24_576, 1), ranks=2, sequences_per_step=50)
+    >>> samplers = [BalancedBatchSampler(lengths, rank=rank, **options) for rank in range(2)]
+    >>> seen = [sequence for sampler in samplers for batch in sampler for sequence in batch]
+    >>> sorted(seen) == list(range(200))
+    True
+    """
+
+    lengths: Any = field(repr=False, kw_only=False)
+    column: str | None = None
+    cap_tokens: int
+    cost: Any
+    ranks: int
+    rank: int | None = None
+    sequences_per_step: int | None = None
+    tokens_per_step: int | None = None
+    micro_batches: int | None = None
+    barrier: Barrier = "micro_batch"
+    targets: Any = field(default=None, repr=False)
+    too_long: TooLong = "refuse"
+    pad_sequence_to: int = 1
+    pad_to: int = 1
+    shuffle: bool = True
+    seed: int = 0
+    drop_last: bool = False
+    allow_empty: bool = False
+
+    # Loaders read it; None says that batches have different sizes.
+    batch_size: ClassVar[int | None] = None
+
+    def __post_init__(self) -> None:
+        _check(self)
+        self._epoch = 0
+        self._position = Position(0, 0)
+        self._is_loaded = False
+        self._planner = StepPlanner(
+            ranks=self.ranks,
+            cap_tokens=self.cap_tokens // self.pad_to * self.pad_to,
+            cost=SequenceCost.of(self.cost),
+            barrier=self.barrier,
+            micro_batches=self.micro_batches,
+            allow_empty=self.allow_empty,
+        )
+        lengths = open_lengths(self.lengths, self.column)
+        self._pool = make_pool(lengths, self._planner.cap_tokens, self.too_long, self.pad_sequence_to)
+        self._targets = None if self.targets is None else open_lengths(self.targets)
+        _check_targets(self._targets, len(lengths))
+        self._shares = self._share()
+        self._make_caches()
+        if not self.num_steps:
+            message = "drop_last leaves no full step of these sequences; make the steps smaller"
+            raise InvalidInputError(message, code="argument_invalid")
+
+    def _make_caches(self) -> None:
+        self._steps = lru_cache(maxsize=2)(self._divide)
+        self._plan = lru_cache(maxsize=_CACHED_STEPS)(self._make_plan)
+        self._length = lru_cache(maxsize=2)(self._count_batches)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the caches out: worker processes of a loader receive a pickled sampler."""
+        return {name: value for name, value in vars(self).items() if name not in _CACHES}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._make_caches()
+
+    @property
+    def mode(self) -> Literal["rank", "global"]:
+        """Whether the batches are those of one rank, or of all ranks in turn."""
+        return "global" if self.rank is None else "rank"
+
+    @property
+    def sampler(self) -> "BalancedBatchSampler":
+        """This object: accelerate's loaders call `batch_sampler.sampler.set_epoch`."""
+        return self
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch that the next iteration yields."""
+        return self._epoch
+
+    @property
+    def num_steps(self) -> int:
+        """Number of steps of the current epoch."""
+        return len(self._steps(self._epoch))
+
+    @property
+    def num_dropped(self) -> int:
+        """Number of sequences that no epoch has because they are longer than the cap."""
+        return self._pool.num_dropped
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration, which starts at its first step if it is another epoch.
+
+        Raises:
+            InvalidInputError: The epoch is negative (code `argument_invalid`).
+        """
+        if epoch < 0:
+            message = f"epoch is {epoch}: it must be at least 0; count epochs from 0"
+            raise InvalidInputError(message, code="argument_invalid")
+        if epoch != self._epoch:
+            self._epoch, self._position, self._is_loaded = epoch, Position(0, 0), False
+
+    def __len__(self) -> int:
+        """Count the batches of the current epoch.
+
+        Without a fixed number of micro-batches this plans every step of the epoch, some milliseconds each.
+        """
+        return self._length(self._epoch)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield batches from the loaded position or the epoch's start; then the next epoch is current."""
+        if not self._is_loaded:
+            self._position = Position(0, 0)
+        self._is_loaded = False
+        return self._batches(self._epoch, self._position)
+
+    def step(self, index: int, epoch: int | None = None) -> BalancedStep:
+        """Return any step of any epoch.
+
+        Args:
+            index: Number of the step in its epoch.
+            epoch: Number of the epoch; None for the current one.
+
+        Raises:
+            InvalidInputError: There is no such step (code `argument_invalid`).
+        """
+        number = self._epoch if epoch is None else epoch
+        count = len(self._steps(number))
+        if not 0 <= index < count:
+            message = f"step {index} does not exist: epoch {number} has {count:,} steps, counted from 0"
+            raise InvalidInputError(message, code="argument_invalid")
+        sequences, plan = self._plan(number, index)
+        tokens = self._pool.tokens(sequences)
+        targets = tokens - 1 if self._targets is None else self._targets[sequences]
+        return BalancedStep(
+            epoch=number,
+            index=index,
+            micro_batches=plan.micro_batches,
+            own=self._own(plan),
+            tokens=int(tokens.sum()),
+            targets=int(targets.sum()),
+            time=plan.time,
+        )
+
+    def group(self, loader: Iterable[Loaded]) -> Iterator[tuple[BalancedStep, Iterator[Loaded]]]:
+        """Yield each step with its batches from a loader that this sampler drives.
+
+        Args:
+            loader: Loader with this sampler as its `batch_sampler`, at the start of an iteration.
+        """
+        epoch, position = self._epoch, self._position if self._is_loaded else Position(0, 0)
+        batches = iter(loader)
+        for index in range(position.step, len(self._steps(epoch))):
+            step = self.step(index, epoch)
+            done = position.batch if index == position.step else 0
+            yield step, islice(batches, len(step.own) - done)
+        # Lets the loader and this sampler end their epoch.
+        next(batches, None)
+
+    def report(self, steps: int | None = None) -> BalanceReport:
+        """Plan the steps of the current epoch, and add up where their time goes.
+
+        Args:
+            steps: Number of steps from the first one; None for the whole epoch.
+
+        Raises:
+            InfeasibleError: A step has no plan (code `batch_unplaceable`).
+        """
+        count = self.num_steps if steps is None else min(steps, self.num_steps)
+        plans = (self._plan(self._epoch, index) for index in range(count))
+        return report_steps(plans, self._pool, self._planner, self.pad_to)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position after the last batch that was yielded, as plain numbers and strings.
+
+        A loader with worker processes asks for batches ahead of training. torchdata's `StatefulDataLoader`
+        accounts for that; with another loader save `state_at(step)`.
+        """
+        return self.state_at(self._position.step, batch=self._position.batch)
+
+    def state_at(self, step: int, *, epoch: int | None = None, batch: int = 0) -> dict[str, Any]:
+        """Return the state at the start of a step.
+
+        Args:
+            step: Number of the step in its epoch.
+            epoch: Number of the epoch; None for the current one.
+            batch: Batches of the step that are done.
+        """
+        number = self._epoch if epoch is None else epoch
+        return {"epoch": number, "step": step, "batch": batch, **self._identity()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue at a saved position in the next iteration.
+
+        At the start of a step the number of ranks, the cap and the cost may be others than those of the
+        state. Inside of a step they are the same.
+
+        Raises:
+            InvalidInputError: The state has other sequences, another seed or other steps (code
+                `checkpoint_mismatch`).
+        """
+        self._epoch, self._position = restore(state, self._identity())
+        self._is_loaded = True
+
+    def _identity(self) -> dict[str, Any]:
+        return identify(self, self._planner.cost, self._pool.summary)
+
+    def _batches(self, epoch: int, start: Position) -> Iterator[list[int]]:
+        for index in range(start.step, len(self._steps(epoch))):
+            own = self._own(self._plan(epoch, index)[1])
+            for place in range(start.batch if index == start.step else 0, len(own)):
+                if self._epoch == epoch:
+                    is_last = place + 1 == len(own)
+                    self._position = Position(index + 1, 0) if is_last else Position(index, place + 1)
+                yield own[place].tolist()
+        if self._epoch == epoch:
+            self._epoch, self._position = epoch + 1, Position(0, 0)
+
+    def _own(self, plan: StepPlan) -> list[Indices]:
+        if self.rank is not None:
+            return plan.micro_batches[self.rank]
+        return [part for slot in zip(*plan.micro_batches, strict=True) for part in slot]
+
+    def _make_plan(self, epoch: int, index: int) -> tuple[Indices, StepPlan]:
+        start, stop = self._steps(epoch).bounds(index)
+        sequences = self._pool.take(self._order(epoch), start, stop)
+        return sequences, self._planner.plan(sequences, self._pool.occupied(sequences))
+
+    def _count_batches(self, epoch: int) -> int:
+        count = len(self._steps(epoch))
+        if self.micro_batches is not None:
+            return count * self.micro_batches * (self.ranks if self.rank is None else 1)
+        return sum(len(self._own(self._plan(epoch, index)[1])) for index in range(count))
+
+    def _order(self, epoch: int) -> EpochOrder:
+        return EpochOrder(len(self._pool), self.seed, epoch, shuffle=self.shuffle)
+
+    def _share(self) -> StepsBySequences | TokenShares | FilledSteps:
+        if self.sequences_per_step is not None:
+            return StepsBySequences(len(self._pool), self.sequences_per_step, self.drop_last)
+        if self.tokens_per_step is not None:
+            return share_tokens(self._pool, self.tokens_per_step, drop_last=self.drop_last)
+        count = self.ranks * (self.micro_batches or 1)
+        return FilledSteps(self._planner.cap_tokens, count, self.drop_last, self.allow_empty)
+
+    def _divide(self, epoch: int) -> Steps:
+        if isinstance(self._shares, StepsBySequences):
+            return self._shares
+        return self._shares.divide(self._pool, self._order(epoch))
+
+
+def _check(sampler: BalancedBatchSampler) -> None:
+    sizes = (sampler.sequences_per_step, sampler.tokens_per_step)
+    if None not in sizes or (sizes == (None, None) and sampler.micro_batches is None):
+        message = "the size of a step is needed: give sequences_per_step, tokens_per_step or micro_batches"
+        raise InvalidInputError(message, code="argument_invalid")
+    for name in ("sequences_per_step", "tokens_per_step", "pad_sequence_to", "pad_to"):
+        value = getattr(sampler, name)
+        if value is not None and value < 1:
+            message = f"{name} is {value}: it must be at least 1; correct it"
+            raise InvalidInputError(message, code="argument_invalid")
+    if sampler.rank is not None and not 0 <= sampler.rank < sampler.ranks:
+        message = f"rank is {sampler.rank}: it must be from 0 to {sampler.ranks - 1}, below ranks; correct it"
+        raise InvalidInputError(message, code="argument_invalid")
+    if sampler.rank is None and sampler.barrier == "step" and sampler.micro_batches is None:
+        message = (
+            "barrier='step' gives ranks different numbers of micro-batches, which cannot be yielded in turn; "
+            "give rank, micro_batches, or barrier='micro_batch'"
+        )
+        raise InvalidInputError(message, code="argument_invalid")
+    if sampler.too_long not in ("refuse", "drop", "truncate"):
+        message = f"too_long is '{sampler.too_long}': give 'refuse', 'drop' or 'truncate'"
+        raise InvalidInputError(message, code="argument_invalid")
+
+
+def _check_targets(targets: Any, num_sequences: int) -> None:
+    if targets is not None and len(targets) != num_sequences:
+        message = (
+            f"targets has {len(targets)} entries and lengths {num_sequences}: give one for each sequence"
+        )
+        raise InvalidInputError(message, code="lengths_invalid")

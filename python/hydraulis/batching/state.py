@@ -1,0 +1,101 @@
+"""The state of a sampler: a position, and the facts without which the position has another meaning."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from hydraulis.batching.cost import SequenceCost
+from hydraulis.batching.lengths import LengthSummary
+from hydraulis.errors import InvalidInputError
+
+# Facts that decide the sequences of a step, and those that decide its micro-batches too.
+_CONTENT = (
+    "sequences",
+    "checksum",
+    "seed",
+    "shuffle",
+    "sequences_per_step",
+    "tokens_per_step",
+    "drop_last",
+    "dropped_above",
+    "truncated_to",
+    "pad_sequence_to",
+    "filled",
+)
+_PLAN = ("ranks", "is_global", "cap_tokens", "cost", "barrier", "micro_batches", "pad_to", "allow_empty")
+
+
+class Position(NamedTuple):
+    """A place in an epoch: a step, and the batches of it that are done."""
+
+    step: int
+    batch: int
+
+
+def identify(sampler: Any, cost: SequenceCost, summary: LengthSummary) -> dict[str, Any]:
+    """Collect the facts that a state states besides its position, as plain values.
+
+    Args:
+        sampler: Sampler with its options.
+        cost: Time of a sequence.
+        summary: Summary of the data set's lengths.
+    """
+    limit = sampler.cap_tokens // sampler.pad_to * sampler.pad_to
+    by_tokens = sampler.sequences_per_step is None
+    is_filled = by_tokens and sampler.tokens_per_step is None
+    return {
+        "sequences": summary.sequences,
+        "checksum": summary.checksum,
+        "seed": sampler.seed,
+        "shuffle": sampler.shuffle,
+        "sequences_per_step": sampler.sequences_per_step,
+        "tokens_per_step": sampler.tokens_per_step,
+        "drop_last": sampler.drop_last,
+        "dropped_above": limit if sampler.num_dropped else None,
+        "truncated_to": limit if by_tokens and summary.longest_tokens > limit else None,
+        "pad_sequence_to": sampler.pad_sequence_to if by_tokens else None,
+        "filled": _capacity(sampler, limit) if is_filled else None,
+        "ranks": sampler.ranks,
+        "is_global": sampler.rank is None,
+        "cap_tokens": sampler.cap_tokens,
+        "cost": [cost.linear, cost.quadratic],
+        "barrier": sampler.barrier,
+        "micro_batches": sampler.micro_batches,
+        "pad_to": sampler.pad_to,
+        "allow_empty": sampler.allow_empty,
+    }
+
+
+def _capacity(sampler: Any, limit: int) -> list[int]:
+    return [sampler.ranks * sampler.micro_batches, limit, int(sampler.allow_empty)]
+
+
+def restore(state: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[int, Position]:
+    """Read a state's epoch and position.
+
+    Args:
+        state: Saved state.
+        own: Facts of the sampler that continues, from `identify`.
+
+    Raises:
+        InvalidInputError: A fact differs that the position depends on, or the position does not exist (code
+            `checkpoint_mismatch`).
+    """
+    missing = [name for name in ("epoch", "step", "batch", *own) if name not in state]
+    if missing:
+        message = (
+            f"the state has no '{missing[0]}', so it is no state of this sampler; give one of state_dict()"
+        )
+        raise InvalidInputError(message, code="checkpoint_mismatch")
+    position = Position(state["step"], state["batch"])
+    inside = position.batch > 0
+    for name in (*_CONTENT, *_PLAN) if inside else _CONTENT:
+        if state[name] != own[name]:
+            remedy = "or continue from the start of a step" if name in _PLAN else "or start a new epoch"
+            message = (
+                f"the state has {name} = {state[name]}, and the sampler {own[name]}; set it back, {remedy}"
+            )
+            raise InvalidInputError(message, code="checkpoint_mismatch")
+    if min(*position, state["epoch"]) < 0:
+        message = f"the state is at {position} of epoch {state['epoch']}, below 0; give another state"
+        raise InvalidInputError(message, code="checkpoint_mismatch")
+    return state["epoch"], position

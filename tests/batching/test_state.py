@@ -1,0 +1,57 @@
+from typing import Any
+
+import pytest
+
+from batching.drawn import long_tail, sampler
+from helpers import refused
+
+
+@pytest.mark.parametrize(
+    ("changed", "part"),
+    [
+        ({"seed": 1}, "seed = 1"),
+        ({"sequences_per_step": 9}, "sequences_per_step = 9"),
+        ({"shuffle": False}, "shuffle = False"),
+        ({"drop_last": True}, "drop_last = True"),
+        ({"tokens_per_step": 2000}, "sequences_per_step = None"),
+    ],
+)
+def test_a_state_of_other_steps_is_refused(changed: dict[str, Any], part: str) -> None:
+    state = sampler(long_tail(60), **changed).state_at(1)
+    with refused("checkpoint_mismatch", part):
+        sampler(long_tail(60)).load_state_dict(state)
+
+
+def test_a_state_of_other_data_is_refused() -> None:
+    state = sampler(long_tail(60)).state_at(1)
+    with refused("checkpoint_mismatch", "checksum"):
+        sampler(long_tail(60, seed=1)).load_state_dict(state)
+    with refused("checkpoint_mismatch", "sequences = 60", 61):
+        sampler(long_tail(61)).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"cap_tokens": 1200}, {"cost": (1, 0)}, {"ranks": 3}, {"pad_to": 8}, {"rank": None}]
+)
+def test_other_micro_batches_continue_at_the_start_of_a_step_only(changed: dict[str, Any]) -> None:
+    one = sampler(long_tail(60), rank=0)
+    other = sampler(long_tail(60), **({"rank": 0} | changed))
+    other.load_state_dict(one.state_at(1))
+    assert other.state_dict()["step"] == 1
+    with refused("checkpoint_mismatch", "start of a step"):
+        other.load_state_dict(one.state_at(1, batch=1))
+
+
+def test_filled_steps_depend_on_their_capacity() -> None:
+    state = sampler(long_tail(60), rank=0, ranks=2, micro_batches=4).state_at(1)
+    sampler(long_tail(60), rank=0, ranks=4, micro_batches=2).load_state_dict(state)
+    with refused("checkpoint_mismatch", "filled"):
+        sampler(long_tail(60), rank=0, ranks=4, micro_batches=4).load_state_dict(state)
+
+
+def test_a_state_of_something_else_is_refused() -> None:
+    one = sampler(long_tail(60), rank=0)
+    with refused("checkpoint_mismatch", "'batch'"):
+        one.load_state_dict({"epoch": 1, "step": 0})
+    with refused("checkpoint_mismatch", "below 0"):
+        one.load_state_dict(one.state_at(0) | {"step": -1})
