@@ -181,11 +181,12 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "range of `train.dtype`.",
     ),
     "lost_rank": ErrorCode(
-        "Another rank ended, or did not answer within `train.timeout_s`. One remaining rank reports the "
-        "missing ranks and their hosts, and all remaining ranks end with exit code 3.",
-        "Read the reports of the missing ranks and of torchrun on their hosts: they have the cause. Then "
-        "resume from the checkpoint that the message names. If all ranks answer again, one was slow (raise "
-        "`train.timeout_s`) or a connection failed.",
+        "Another rank ended, never joined, did not answer within `train.timeout_s`, or gave no sign of life "
+        "for `train.silence_s`. One remaining rank reports the lost ranks and their hosts, and all remaining "
+        "ranks end with exit code 3.",
+        "Read the reports of the lost ranks and of torchrun on their hosts: they have the cause. Then resume "
+        "from the checkpoint that the message names; with `--max-restarts` torchrun does it. If all ranks "
+        "answer, one was slow (raise `train.timeout_s`) or a connection failed.",
     ),
     "measurements_invalid": ErrorCode(
         "A file of measurements has another format, a malformed line, or measurements of other conditions, "

@@ -37,6 +37,7 @@ BAD_VALUES = {
     "train.frozen": '[" "]',
     "train.evaluate_every": "-1",
     "train.timeout_s": "0",
+    "train.silence_s": "0",
     "train.trace_step": "-1",
     "optimizer.learning_rate": "0.0",
     "optimizer.warmup_steps": "-1",
@@ -225,6 +226,7 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
         "frozen": [],
         "evaluate_every": None,
         "timeout_s": 600.0,
+        "silence_s": 60.0,
         "trace_step": None,
     }
     assert from_table(RunConfig, dumped, "") == config

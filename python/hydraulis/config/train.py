@@ -32,7 +32,9 @@ class TrainConfig:
             `model.embed_tokens.*`; they have neither gradients nor optimizer state.
         evaluate_every: Iterations between two evaluations on the held-out sequences (`data.held_out`); one
             more follows the last iteration. 0 or absent for none.
-        timeout_s: Timeout of the process groups in seconds.
+        timeout_s: Seconds after which a rank that does not take part in an exchange is lost; also the most
+            time in which all ranks join.
+        silence_s: Seconds without a sign of life after which a rank is lost, such as a stopped process.
         trace_step: Iteration whose timeline is exported, counted from 1; a shorter run exports its last one.
             0 or absent for none.
     """
@@ -48,6 +50,7 @@ class TrainConfig:
     frozen: tuple[str, ...] = ()
     evaluate_every: int | None = None
     timeout_s: float = 600.0
+    silence_s: float = 60.0
     trace_step: int | None = None
 
     def __post_init__(self) -> None:
@@ -69,6 +72,7 @@ class TrainConfig:
                 # 0 cancels the value of a file.
                 object.__setattr__(self, name, step or None)
         check_above("train.timeout_s", self.timeout_s, 0)
+        check_above("train.silence_s", self.silence_s, 0)
 
     @property
     def num_steps(self) -> int:

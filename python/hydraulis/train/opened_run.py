@@ -27,6 +27,7 @@ from hydraulis.runtime.records.tracking.tracker import require_trackers
 from hydraulis.runtime.run_data import load_data
 from hydraulis.text.numbers import format_count
 from hydraulis.train.observer import TrainingObserver
+from hydraulis.train.restarted_run import folder_to_resume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ class OpenedRun:
         """
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         named_strategies(config.planner, cluster)
-        resumed = find_resumed(config.checkpoint.resume, config.output.directory)
+        resumed = find_resumed(folder_to_resume(config, observer), config.output.directory)
         files: list[DataFile] = []
         on_rank_zero(lambda: files.extend(_check_environment(config, resumed)))
         data = _open_data(config, stop, observer)

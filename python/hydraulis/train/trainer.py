@@ -32,8 +32,10 @@ from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
 from hydraulis.runtime.planning.run_schemes import run_schemes
 from hydraulis.runtime.ranks.device import device_name
-from hydraulis.runtime.ranks.liveness import is_lost, lost_rank
+from hydraulis.runtime.ranks.heartbeat import current
+from hydraulis.runtime.ranks.lost_rank import is_lost, lost_rank
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
+from hydraulis.runtime.ranks.restart import remember_run
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.recorder import Recorder, RunSummary
 from hydraulis.runtime.records.run_directory import ANALYSIS, CORPUS, RUN_CONFIG, RunDirectory
@@ -170,18 +172,23 @@ class Trainer:
         Raises:
             HydraulisError: Another rank was lost (code `lost_rank`); the message has the run's position.
         """
+        heartbeat = current()
+        if heartbeat is not None:
+            heartbeat.then = lambda: self._failed_progress().after_failure()
         try:
             yield
         except Exception as error:
             if isinstance(error, HydraulisError) and error.is_everywhere:
                 self._complete_checkpoint()
-            newest = CheckpointFolder.of_run(self.recorder.directory.path).newest()
-            progress = self.progress(newest)
+            progress = self._failed_progress()
             if is_lost(error):
                 # Any remaining rank reports this error, and rank 0 may be the lost one.
                 raise lost_rank(error, progress.after_failure()) from error
             self.observer.failed(progress)
             raise
+
+    def _failed_progress(self) -> RunProgress:
+        return self.progress(CheckpointFolder.of_run(self.recorder.directory.path).newest())
 
     def _complete_checkpoint(self) -> None:
         """Complete the checkpoint in progress, if any."""
@@ -252,6 +259,7 @@ def _recorder(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> Reco
             RunDirectory(run.resumed.run) if run.resumed else RunDirectory.create(run.config.output.directory)
         )
         claims.append(RunClaim(made.path))
+        remember_run(made.path)
         _write_first(made, run, profile)
         return str(made.path)
 

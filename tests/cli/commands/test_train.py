@@ -54,7 +54,7 @@ FILES = {
 
 
 def start(
-    arguments: Sequence[str], output: int = subprocess.PIPE, **environment: str
+    arguments: Sequence[str], output: int = subprocess.PIPE, *, restarts: int = 0, **environment: str
 ) -> "subprocess.Popen[str]":
     loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
     # Two CPU ranks, also on a machine with one device.
@@ -67,7 +67,7 @@ def start(
     # Without it torchrun leaves a folder in /tmp; the first argument is a file in the test's folder.
     logs = ("--log-dir", str(Path(arguments[0]).parent / "torchrun"))
     return subprocess.Popen(
-        [*launcher, *logs, "-m", "hydraulis.train", *arguments],
+        [*launcher, *logs, "--max-restarts", str(restarts), "-m", "hydraulis.train", *arguments],
         env=os.environ | settings,
         stdout=output,
         stderr=output,
@@ -313,7 +313,7 @@ def test_a_killed_rank_is_reported_by_the_remaining_one(first: Run, tmp_path: Pa
     assert not (tmp_path / f"code-{killed}").exists()
     (error,) = (line for line in err.splitlines() if line.startswith("hydraulis.train: error "))
     assert error.startswith(
-        f"hydraulis.train: error [lost_rank]: no answer from rank {killed} ({socket.gethostname()}): "
+        f"hydraulis.train: error [lost_rank]: rank {killed} ({socket.gethostname()}) ended: "
         "another rank ended, or did not answer within"
     )
     newest = CheckpointFolder.of_run(directory).newest()
@@ -322,7 +322,7 @@ def test_a_killed_rank_is_reported_by_the_remaining_one(first: Run, tmp_path: Pa
     assert "failed after" not in out
     # torchrun names the rank that ended first, and repeats the other one's error.
     assert f"rank      : {killed} (local_rank: {killed})" in err.partition("Root Cause")[2]
-    assert f"ended [lost_rank]: no answer from rank {killed} " in err
+    assert f"ended [lost_rank]: rank {killed} " in err
     assert_no_traceback_of_ours(err)
 
 

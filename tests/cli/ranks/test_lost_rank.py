@@ -1,23 +1,19 @@
-"""The report of a lost rank: which rank prints it, and the ranks it names."""
+"""The report of a lost rank: which rank prints it, and the text around it."""
 
 import io
+import os
 import sys
 from collections.abc import Callable
 
 import pytest
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from hydraulis.cli.ranks import lost_rank
-from hydraulis.cli.ranks.report import report_as_rank
+from hydraulis.cli.ranks.report import end_as_lost, report_as_rank
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.ranks import heartbeat
 
 LOST = HydraulisError("another rank ended", code="lost_rank")
-WITHOUT_STORE = "hydraulis.train: error [lost_rank]: another rank ended\n"
-
-
-def line(missing: str) -> str:
-    who = f"no answer from {missing} (host not known)"
-    return f"hydraulis.train: error [lost_rank]: {who}: another rank ended\n"
+NAMED = HydraulisError("rank 3 ended: another rank ended", code="lost_rank")
+LINE = "hydraulis.train: error [lost_rank]: rank 3 ended: another rank ended\n"
 
 
 class Terminal(io.StringIO):
@@ -25,79 +21,63 @@ class Terminal(io.StringIO):
         return True
 
 
+class Found:
+    """Stands in for the heartbeat: this rank prints an error, or another rank does."""
+
+    def __init__(self, printed: HydraulisError | None) -> None:
+        self._printed = printed
+
+    def find_lost(self, error: HydraulisError) -> HydraulisError | None:
+        assert error is LOST
+        return self._printed
+
+
 @pytest.fixture
-def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, io.StringIO], str]:
-    """Return a function that reports the loss of rank 3 as a remaining rank, and returns the output."""
-    store = TCPStore("127.0.0.1", 0, is_master=True)
-    monkeypatch.setattr(lost_rank, "ANSWER_S", 0.1)
-    monkeypatch.setenv("WORLD_SIZE", "4")
+def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Return a function that reports the loss as a remaining rank, and returns the output."""
     monkeypatch.delenv("TORCHELASTIC_ERROR_FILE", raising=False)
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.setenv("MASTER_PORT", str(store.port))
     monkeypatch.setenv("TERM", "xterm-256color")
 
-    def report(rank: str, stderr: io.StringIO) -> str:
-        assert store.port
+    def report(rank: str, found: Found | None, stderr: io.StringIO) -> str:
         monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("LOCAL_RANK", rank)
         monkeypatch.setattr(sys, "stderr", stderr)
+        monkeypatch.setattr(heartbeat, "current", lambda: found)
         assert report_as_rank("hydraulis.train", LOST) == 3
         return stderr.getvalue()
 
     return report
 
 
-def test_the_first_remaining_rank_reports_a_lost_one(lose: Callable[[str, io.StringIO], str]) -> None:
-    assert [lose(rank, io.StringIO()) for rank in "210"] == [line("ranks 0, 1, 3"), "", ""]
+def test_the_rank_that_is_to_report_prints_and_others_do_not(lose: Callable[..., str]) -> None:
+    assert lose("1", Found(NAMED), io.StringIO()) == LINE
+    assert lose("2", Found(None), io.StringIO()) == ""
 
 
-def test_on_a_terminal_rank_zero_reports(
-    lose: Callable[[str, io.StringIO], str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("rank", "term", "before"),
+    [("0", "xterm-256color", ""), ("1", "xterm-256color", "\x1b[?25h\n"), ("1", "dumb", "\n")],
+)
+def test_on_a_terminal_another_rank_than_zero_begins_a_new_line(
+    lose: Callable[..., str], monkeypatch: pytest.MonkeyPatch, rank: str, term: str, before: str
 ) -> None:
-    monkeypatch.setattr(lost_rank, "DISPLAY_S", 60.0)
-    terminal = Terminal()
-    printed: list[str] = []
-
-    def come(_: float) -> None:
-        if not printed:
-            printed.append("")
-            printed[0] = lose("0", terminal)
-
-    monkeypatch.setattr("hydraulis.cli.ranks.lost_rank.time.sleep", come)
-    assert lose("1", terminal) == line("ranks 1, 2, 3")
-    # Rank 0 printed it while rank 1 waited.
-    assert printed == [line("ranks 1, 2, 3")]
+    monkeypatch.setenv("TERM", term)
+    assert lose(rank, Found(NAMED), Terminal()) == before + LINE
 
 
-def test_without_rank_zero_another_rank_begins_a_new_line(
-    lose: Callable[[str, io.StringIO], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lost_rank, "DISPLAY_S", 0.1)
-    assert lose("1", Terminal()) == "\x1b[?25h\n" + line("ranks 0, 2, 3")
-    assert lose("2", Terminal()) == ""
+def test_ranks_that_did_not_meet_report_once_on_a_node(lose: Callable[..., str]) -> None:
+    said = "hydraulis.train: error [lost_rank]: another rank ended\n"
+    assert [lose(rank, None, io.StringIO()) for rank in ("0", "1", "2")] == [said, said, ""]
 
 
-def test_a_terminal_that_knows_no_cursor_gets_a_new_line_alone(
-    lose: Callable[[str, io.StringIO], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lost_rank, "DISPLAY_S", 0.1)
-    monkeypatch.setenv("TERM", "dumb")
-    assert lose("1", Terminal()) == "\n" + line("ranks 0, 2, 3")
-
-
-def test_with_all_answers_no_rank_is_missing(
-    lose: Callable[[str, io.StringIO], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "1")
-    said = "hydraulis.train: error [lost_rank]: all ranks answer again: another rank ended\n"
-    assert lose("0", io.StringIO()) == said
-
-
-def test_without_the_store_each_rank_reports(
-    lose: Callable[[str, io.StringIO], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unreachable() -> None:
-        message = "planted"
-        raise RuntimeError(message)
-
-    monkeypatch.setattr("hydraulis.runtime.ranks.liveness.RollCall", unreachable)
-    assert [lose(rank, io.StringIO()) for rank in "01"] == [WITHOUT_STORE] * 2
+def test_a_blocked_rank_is_ended_after_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    monkeypatch.delenv("TORCHELASTIC_ERROR_FILE", raising=False)
+    monkeypatch.setenv("RANK", "0")
+    for error, said in ((NAMED, LINE), (None, "")):
+        written = io.StringIO()
+        monkeypatch.setattr(sys, "stderr", written)
+        end_as_lost("hydraulis.train", error)  # type: ignore[unreachable, unused-ignore]
+        assert written.getvalue() == said
+    assert codes == [3, 3]

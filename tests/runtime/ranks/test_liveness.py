@@ -1,66 +1,142 @@
-"""The roll of a job's ranks, kept in a store."""
+"""The liveness check: the states of ranks, and the text that names the lost ones."""
 
+import os
+import signal
 import socket
-from collections.abc import Callable
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from hydraulis.runtime.ranks import liveness
-from hydraulis.runtime.ranks.liveness import RollCall
+from hydraulis.runtime.ranks.liveness import (
+    ENDED,
+    LEFT,
+    SILENT,
+    STOPPED,
+    WAITING,
+    WORKING,
+    Answer,
+    LivenessCheck,
+    Process,
+    describe,
+    reporter,
+)
 
-
-@pytest.fixture
-def as_rank(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RollCall]:
-    """Give what makes the roll of a rank of five, on a host and in a start of the job."""
-    store = TCPStore("127.0.0.1", 0, is_master=True)
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.setenv("MASTER_PORT", str(store.port))
-    monkeypatch.setenv("WORLD_SIZE", "5")
-
-    def make(rank: int, host: str = "node-1", start: int = 0) -> RollCall:
-        assert store.port
-        monkeypatch.setenv("RANK", str(rank))
-        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(start))
-        monkeypatch.setattr(socket, "gethostname", lambda: host)
-        return RollCall()
-
-    return make
+only_linux = pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="needs Linux's /proc")
 
 
-def test_who_does_not_answer_is_missing_and_named_with_the_host(as_rank: Callable[..., RollCall]) -> None:
-    for rank, host in enumerate(("node-1", "node-1", "node-2", "node-2")):
-        as_rank(rank, host).sign_in()
-    rolls = [as_rank(rank) for rank in (1, 0)]
-    assert [roll.answer() for roll in rolls] == [True, False]
-    for roll in rolls:
-        assert roll.num_answers() == 2
-        assert roll.missing(0.05) == [2, 3, 4]
-        assert roll.named([1, 2, 3, 4]) == "rank 1 (node-1), ranks 2, 3 (node-2), rank 4 (host not known)"
+def checks(store: HashStore, world_size: int = 3) -> list[LivenessCheck]:
+    made = [LivenessCheck(store, rank, world_size, range(world_size)) for rank in range(world_size)]
+    for check in made:
+        check.sign_in()
+    return made
 
 
-def test_who_answers_late_is_waited_for_and_no_longer(
-    as_rank: Callable[..., RollCall], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, *late = [as_rank(rank) for rank in range(5)]
-    first.answer()
-    monkeypatch.setattr("hydraulis.runtime.ranks.liveness.time.sleep", lambda _: late.pop().answer())
-    # The last to come ends the wait; there is nobody after it.
-    assert first.missing(60.0) == []
+def test_a_rank_without_an_answer_is_silent_and_the_first_living_one_reports() -> None:
+    first, second, _ = checks(HashStore())
+    assert not first.is_called()
+    second.call()
+    assert first.is_called()
+    first.leave()
+    second.answer("save")
+    answers = second.collect(0.0)
+    assert [answer.state for answer in answers] == [LEFT, WORKING, SILENT]
+    assert {answer.host for answer in answers} == {socket.gethostname()}
+    assert reporter(answers) == 1
+    assert describe(answers) == f"no answer from rank 2 ({socket.gethostname()})"
 
 
-def test_ranks_that_are_started_anew_are_called_anew(as_rank: Callable[..., RollCall]) -> None:
-    assert as_rank(0).answer()
-    assert as_rank(1, start=1).answer()
-    assert as_rank(1, start=1).missing(0.0) == [0, 2, 3, 4]
+def test_answers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, *late = checks(HashStore())
+    first.answer(None)
+    monkeypatch.setattr("hydraulis.runtime.ranks.liveness.time.sleep", lambda _: late.pop().answer(None))
+    assert [answer.state for answer in first.collect(60.0)] == [WAITING] * 3
+    assert late == []
 
 
-def test_without_a_store_there_is_no_roll(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "_STORE_S", 0.1)
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("MASTER_PORT", str(unused.getsockname()[1]))
-        for name, value in {"MASTER_ADDR": "127.0.0.1", "RANK": "0", "WORLD_SIZE": "1"}.items():
-            monkeypatch.setenv(name, value)
-        with pytest.raises(RuntimeError):
-            RollCall()
+def test_a_rank_that_never_signed_in_has_no_host() -> None:
+    check = LivenessCheck(HashStore(), 0, 2, range(2))
+    check.sign_in()
+    check.answer(None)
+    assert describe(check.collect(0.0)) == "no answer from rank 1 (host not known)"
+
+
+def test_one_rank_collects_and_all_read_its_report() -> None:
+    first, second, _ = checks(HashStore())
+    assert (second.is_first(), first.is_first()) == (True, False)
+    assert first.published() is None
+    second.publish("rank 2 ended")
+    assert first.published() == "rank 2 ended"
+
+
+def test_beats_are_read_until_a_rank_leaves() -> None:
+    store = HashStore()
+    alone = LivenessCheck(store, 0, 2, range(2))
+    assert alone.last_beat(1) is None
+    _, second = checks(store, 2)
+    before = alone.last_beat(1)
+    second.beat()
+    assert None is not before != alone.last_beat(1)
+    second.leave()
+    assert alone.last_beat(1) is None
+
+
+@pytest.mark.parametrize(
+    ("answers", "text"),
+    [
+        (
+            [Answer(WAITING), Answer(ENDED, host="a"), Answer(SILENT, host="b"), Answer(SILENT, host="b")],
+            "rank 1 (a) ended; no answer from ranks 2, 3 (b)",
+        ),
+        (
+            [Answer(ENDED, host="a"), Answer(ENDED, host="b"), Answer(WORKING, "step", "b")],
+            "rank 0 (a), rank 1 (b) ended",
+        ),
+        (
+            [Answer(WAITING), Answer(STOPPED, host="a")],
+            "rank 1 (a) stopped by a signal (SIGCONT continues it)",
+        ),
+        (
+            [Answer(WORKING, "take", "a"), Answer(WAITING), Answer(LEFT)],
+            "all ranks answer, and these are still at work: rank 0 (a) in take",
+        ),
+        ([Answer(WORKING, "step"), Answer(WORKING, "step")], "all ranks answer again"),
+        ([Answer(WAITING), Answer(WAITING)], "all ranks answer again"),
+    ],
+)
+def test_the_text_names_what_is_known_of_each_rank(answers: list[Answer], text: str) -> None:
+    assert describe(answers) == text
+
+
+@only_linux
+def test_a_node_knows_the_stopped_and_ended_processes_of_its_ranks() -> None:
+    store = HashStore()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        process = Process(socket.gethostname(), child.pid, Process.own().namespace)
+        assert process.state() is None
+        child.send_signal(signal.SIGSTOP)
+        os.waitpid(child.pid, os.WUNTRACED)
+        assert process.state() == STOPPED
+        child.kill()
+        # The parent has not asked for the exit code yet.
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert process.state() == ENDED
+        child.wait()
+        assert process.state() == ENDED
+        store.set("process/1", f'["{process.host}", {process.pid}, "{process.namespace}"]')
+    check = LivenessCheck(store, 0, 3, range(2))
+    check.sign_in()
+    check.answer(None)
+    assert [answer.state for answer in check.collect(0.0)] == [WAITING, ENDED, SILENT]
+
+
+@only_linux
+def test_a_node_knows_nothing_of_other_nodes_and_namespaces() -> None:
+    own = Process.own()
+    assert own.state() is None
+    gone = 2**22 + 1  # above the system's highest process number, proc_sys_kernel(5)
+    assert Process(own.host, gone, own.namespace).state() == ENDED
+    assert Process("elsewhere", gone, own.namespace).state() is None
+    assert Process(own.host, gone, "pid:[0]").state() is None

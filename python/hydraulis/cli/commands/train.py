@@ -8,12 +8,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.options import add_json, add_resume, add_run_config, json_line, with_resume
 from hydraulis.cli.parser import Parser
-from hydraulis.cli.ranks.report import report_as_rank, report_before_meeting
+from hydraulis.cli.ranks.report import end_as_lost, report_as_rank, report_before_meeting
 from hydraulis.cli.terminal.output import tolerating_lost_output
 from hydraulis.config.run import RunConfig, load
 from hydraulis.errors import HydraulisError
@@ -68,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(config: RunConfig, *, as_json: bool) -> int:
     from hydraulis.runtime.ranks.device import choose_device
     from hydraulis.runtime.ranks.distributed import joined
+    from hydraulis.runtime.ranks.joining import LivenessSettings
     from hydraulis.runtime.ranks.stop import StopRequest
 
     try:
@@ -76,8 +78,11 @@ def _run(config: RunConfig, *, as_json: bool) -> int:
         return report_before_meeting(_PROGRAM, error)
     timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
     with StopRequest() as stop:
+        liveness = LivenessSettings(
+            silence_s=config.train.silence_s, stop=stop, end=partial(end_as_lost, _PROGRAM)
+        )
         try:
-            with joined(timeout, device, deterministic=deterministic) as rank:
+            with joined(timeout, device, deterministic=deterministic, liveness=liveness) as rank:
                 return _train(config, rank, stop, as_json=as_json)
         except HydraulisError as error:
             # Inside StopRequest: torchrun terminates all ranks once one has failed, and the error has to be

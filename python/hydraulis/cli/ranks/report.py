@@ -2,13 +2,15 @@
 
 import json
 import os
+import sys
 import time
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
 
-from hydraulis.cli.exit import EXIT_REFUSED, LOST_RANK, exit_code, one_line, report
-from hydraulis.cli.ranks.lost_rank import lost_rank_report
+from hydraulis.cli.exit import EXIT_LOST_RANK, EXIT_REFUSED, LOST_RANK, exit_code, one_line, report
+from hydraulis.cli.ranks.lost_rank import end_progress_line, lost_rank_report
 from hydraulis.errors import HydraulisError
 from hydraulis.files import replace_file
 
@@ -42,6 +44,24 @@ def report_as_rank(program: str, error: HydraulisError, variable: str = "RANK") 
         report(program, printed)
     _pass_to_torchrun(printed or error)
     return exit_code(error)
+
+
+def end_as_lost(program: str, error: HydraulisError | None) -> NoReturn:
+    """End a rank whose main thread is blocked after the loss of another rank.
+
+    Args:
+        program: Name of the program, for the line that is printed.
+        error: Error that this rank prints; None if another rank prints it.
+    """
+    if error is not None:
+        end_progress_line()
+        report(program, error)
+        _pass_to_torchrun(error)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    # Neither the main thread nor the threads of gloo can end.
+    os._exit(EXIT_LOST_RANK)
 
 
 def _printed_error(error: HydraulisError, variable: str) -> HydraulisError | None:

@@ -19,10 +19,14 @@ iteration; on the CPU, persistent tensors are counted.
 
 **Determinism.** With `train.deterministic` every kernel adds in a fixed order.
 
+**Joining.** The ranks meet in torchrun's store under a name of their attempt, so the keys of an attempt
+before a restart are never read. Only then do they connect.
+
 **Failure.** A rank that fails aborts its groups, because destroying them would wait for the other ranks. A
-rank that loses the connection to another one raises `lost_rank` and joins a liveness check through torchrun's
-store, which outlives all ranks. The first rank to reach the store reports the loss and the ranks that did not
-answer; on a terminal rank 0 comes first.
+rank that loses the connection to another one raises `lost_rank` and calls all ranks through torchrun's
+store, which outlives them. A thread of each rank beats there and answers calls, also while the main thread
+is blocked, and says which processes of its node have ended or are stopped. The first caller collects the
+answers, and the lowest living rank reports the loss. A rank without signs of life is a loss too.
 
 **Stop.** A request to stop takes effect between two steps, on all ranks at the same step.
 """

@@ -2,15 +2,17 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _abort_process_group
 
-from hydraulis.runtime.ranks.device import CPU, backend_of, prepare_device
-from hydraulis.runtime.ranks.liveness import RollCall, is_lost, lost_rank
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.ranks.device import CPU, prepare_device
+from hydraulis.runtime.ranks.joining import LivenessSettings, join
+from hydraulis.runtime.ranks.lost_rank import LOST_RANK, is_lost, lost_rank
 from hydraulis.runtime.ranks.node_interface import node_interface
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.ranks.torchrun import require_torchrun
@@ -19,17 +21,25 @@ GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 @contextmanager
-def joined(timeout: timedelta, device: torch.device = CPU, *, deterministic: bool = False) -> Iterator[int]:
+def joined(
+    timeout: timedelta,
+    device: torch.device = CPU,
+    *,
+    deterministic: bool = False,
+    liveness: LivenessSettings | None = None,
+) -> Iterator[int]:
     """Join the process group for the duration of the context, and yield the rank's number.
 
     Args:
-        timeout: Timeout of every collective.
+        timeout: Timeout of every collective, and of joining.
         device: This rank's device; all ranks have the same kind.
         deterministic: Whether repeated runs must give bitwise equal results (see `prepare_device`).
+        liveness: Reactions to a stop while ranks join, and to the loss of a rank; the defaults if left out.
 
     Raises:
         InvalidInputError: The process was not started by torchrun (code `not_torchrun`).
-        HydraulisError: Another rank ended before this one (code `lost_rank`).
+        HydraulisError: Another rank did not join, or ended before this one (code `lost_rank`).
+        KeyboardInterrupt: The run was interrupted while ranks joined.
     """
     require_torchrun()
     # One thread per rank: ranks share the cores, and a second thread of each would wait for the other ranks'
@@ -37,14 +47,7 @@ def joined(timeout: timedelta, device: torch.device = CPU, *, deterministic: boo
     torch.set_num_threads(1)
     prepare_device(device, deterministic=deterministic)
     _choose_interface()
-    backend = backend_of(device, int(os.environ["WORLD_SIZE"]))
-    # With a device NCCL connects all ranks now. Without one the first exchange would have to include all
-    # ranks, but that of a pipeline's stages does not. Smaller groups are also split off, which is faster.
-    device_id = device if "nccl" in backend else None
-    dist.init_process_group(backend, timeout=timeout, device_id=device_id)
-    # If the store cannot be reached, only the report of a later loss lacks this rank's host.
-    with suppress(RuntimeError):
-        RollCall().sign_in()
+    heartbeat = join(timeout, device, liveness or LivenessSettings())
     try:
         yield dist.get_rank()
     except BaseException as error:
@@ -53,8 +56,11 @@ def joined(timeout: timedelta, device: torch.device = CPU, *, deterministic: boo
         _abort_process_group()
         if is_lost(error):
             raise lost_rank(error) from error
+        if not (isinstance(error, HydraulisError) and error.code == LOST_RANK):
+            heartbeat.leave(failed=True)
         raise
     dist.destroy_process_group()
+    heartbeat.leave()
 
 
 def _choose_interface() -> None:

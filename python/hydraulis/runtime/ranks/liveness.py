@@ -1,101 +1,217 @@
-"""Recognises the loss of a rank, and finds the ranks that still answer (liveness check)."""
+"""The liveness check: which ranks of an attempt still live, as they say it in torchrun's store.
 
+Each rank beats while it lives. After a loss one rank calls all, and each living rank answers from a thread,
+also while its main thread is blocked. A rank knows at once of the ended and stopped processes on its own
+node, so a lost rank is named exactly unless its whole node is gone.
+"""
+
+import json
 import os
-import re
 import socket
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import timedelta
+from dataclasses import dataclass
+from pathlib import Path
 
-import torch.distributed as dist
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed import Store  # type: ignore[attr-defined]
 
-from hydraulis.errors import HydraulisError
+# Most time that a living rank takes to answer a call.
+ANSWER_S = 5.0
+_POLL_S = 0.05
+# The states of a rank after a call: the first two are those of a living rank. A rank that left has done its
+# work, and no rank waits for it.
+WAITING, WORKING, STOPPED, ENDED, LEFT, SILENT = "waiting", "working", "stopped", "ended", "left", "silent"
 
-# A gloo error starts with the path of a gloo source file.
-_GLOO = re.compile(r"\[\S*gloo/transport/\S*\] ")
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The process of a rank.
+
+    Attributes:
+        host: Name of its node.
+        pid: Number of the process in its namespace.
+        namespace: Identity of the namespace of process numbers; empty if the system has none.
+    """
+
+    host: str
+    pid: int
+    namespace: str
+
+    @classmethod
+    def own(cls) -> "Process":
+        """Return this process."""
+        try:
+            namespace = str(Path("/proc/self/ns/pid").readlink())
+        except OSError:
+            namespace = ""
+        return cls(socket.gethostname(), os.getpid(), namespace)
+
+    def state(self) -> str | None:
+        """Return `ENDED` or `STOPPED`, as the system of this node knows it; None if neither is known."""
+        own = Process.own()
+        if not own.namespace or (self.host, self.namespace) != (own.host, own.namespace):
+            return None
+        try:
+            # proc(5): the state follows the name, which may contain parentheses.
+            letter = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, IndexError):
+            return ENDED
+        return {"Z": ENDED, "X": ENDED, "T": STOPPED, "t": STOPPED}.get(letter)
 
 
-def is_lost(error: BaseException) -> bool:
-    """Return whether an error means that another rank can no longer be reached."""
-    return isinstance(error, dist.DistError) or (
-        isinstance(error, RuntimeError) and _GLOO.match(str(error)) is not None
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of one rank to a call, or the finding of another rank about it.
+
+    Attributes:
+        state: State of the rank.
+        activity: Function in which its main thread works.
+        host: Name of its node; empty for a rank that never signed in.
+    """
+
+    state: str
+    activity: str = ""
+    host: str = ""
+
+
+def reporter(answers: Sequence[Answer]) -> int:
+    """Return the rank that prints the report: the lowest living one, whose progress line is on the screen."""
+    living = (rank for rank, answer in enumerate(answers) if answer.state in (WAITING, WORKING))
+    return next(living, 0)
+
+
+def describe(answers: Sequence[Answer]) -> str:
+    """Name the ranks that caused a loss, such as `rank 3 (node-1) ended; no answer from rank 4 (node-2)`.
+
+    If all ranks live, those that still work are the ones that the others wait for.
+    """
+    by_state: defaultdict[str, list[int]] = defaultdict(list)
+    for rank, answer in enumerate(answers):
+        by_state[answer.state].append(rank)
+    found = [_named(answers, by_state[ENDED], "{ranks} ended")] if by_state[ENDED] else []
+    if by_state[STOPPED]:
+        found.append(_named(answers, by_state[STOPPED], "{ranks} stopped by a signal (SIGCONT continues it)"))
+    if by_state[SILENT]:
+        found.append(_named(answers, by_state[SILENT], "no answer from {ranks}"))
+    if not found and by_state[WORKING] and by_state[WAITING]:
+        at_work = (
+            f"{_named(answers, [rank], '{ranks}')} in {answers[rank].activity}" for rank in by_state[WORKING]
+        )
+        found.append(f"all ranks answer, and these are still at work: {', '.join(at_work)}")
+    return "; ".join(found) or "all ranks answer again"
+
+
+def _named(answers: Sequence[Answer], ranks: Sequence[int], text: str) -> str:
+    """Insert ranks with their hosts into a text: `rank 3 (node-1), ranks 4, 5 (node-2)`."""
+    by_host: defaultdict[str, list[int]] = defaultdict(list)
+    for rank in ranks:
+        by_host[answers[rank].host or "host not known"].append(rank)
+    named = ", ".join(
+        f"{'rank' if len(of_host) == 1 else 'ranks'} {', '.join(map(str, of_host))} ({host})"
+        for host, of_host in by_host.items()
     )
+    return text.format(ranks=named)
 
 
-def lost_rank(error: BaseException, then: str = "start again") -> HydraulisError:
-    """Build the error of a rank that lost the connection to another one.
+class LivenessCheck:
+    """One rank's access to the liveness check.
 
     Args:
-        error: Error of the failed communication.
-        then: Remedy after the cause is removed, as the end of the message.
-    """
-    # The sentences after gloo's first one are advice for developers of distributed programs.
-    why = _GLOO.sub("", str(error).split("\n")[0]).split(". ")[0]
-    message = (
-        f"another rank ended, or did not answer within train.timeout_s ({why}): its report or torchrun's has "
-        f"the cause; a rank that SIGKILL ended may have run out of memory; {then}"
-    )
-    return HydraulisError(message, code="lost_rank")
-
-
-# Timeout of torchrun's store.
-_STORE_S = 5.0
-_POLL_S = 0.05
-
-
-class RollCall:
-    """One rank's access to the liveness check in torchrun's store.
-
-    The store outlives every rank, and restarts of the ranks by torchrun.
+        store: Store of this attempt's keys.
+        rank: Number of this rank.
+        world_size: Number of ranks.
+        neighbours: Ranks on this rank's node.
 
     Raises:
-        RuntimeError: The store cannot be reached; every method raises it too.
+        RuntimeError: The store cannot be reached; every method raises it.
     """
 
-    def __init__(self) -> None:
-        self._rank, self._world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        self._prefix = f"hydraulis/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        self._store = TCPStore(host, port, timeout=timedelta(seconds=_STORE_S))
+    def __init__(self, store: Store, rank: int, world_size: int, neighbours: Sequence[int]) -> None:
+        self._store = store
+        self._rank, self._world_size, self._neighbours = rank, world_size, neighbours
+        self._beats = 0
 
     def sign_in(self) -> None:
-        """Store this rank's host name at the start, for a later report."""
-        self._store.set(self._host_key(self._rank), socket.gethostname())
+        """Store this rank's process, for a later report."""
+        own = Process.own()
+        self._store.set(f"process/{self._rank}", json.dumps([own.host, own.pid, own.namespace]))
+        self.beat()
 
-    def answer(self) -> bool:
-        """Record that this rank still runs; return whether it is the first rank to answer."""
-        self._store.set(self._answer_key(self._rank), "")
-        return self._store.add(f"{self._prefix}/answers", 1) == 1
+    def beat(self) -> None:
+        """Give a sign of life."""
+        self._beats += 1
+        self._store.set(f"beat/{self._rank}", str(self._beats))
 
-    def num_answers(self) -> int:
-        """Return the number of ranks that have answered."""
-        return self._store.add(f"{self._prefix}/answers", 0)
+    def last_beat(self, rank: int) -> bytes | None:
+        """Return the last sign of life of a rank; None if it has not signed in, or has left the run."""
+        if self._store.check([self._state(rank)]) or not self._store.check([f"beat/{rank}"]):
+            return None
+        return self._store.get(f"beat/{rank}")
 
-    def missing(self, patience_s: float) -> list[int]:
-        """Wait at most `patience_s` seconds for all ranks to answer, and return those that did not."""
+    def leave(self, *, failed: bool = False) -> None:
+        """Say that this rank ends, after its work or by an error of its own."""
+        self._set_state(self._rank, ENDED if failed else LEFT)
+
+    def call(self) -> None:
+        """Ask all ranks to answer."""
+        self._store.set("call", "")
+
+    def is_called(self) -> bool:
+        """Return whether a rank has called."""
+        return bool(self._store.check(["call"]))
+
+    def answer(self, activity: str | None) -> None:
+        """Answer for this rank, and for the lost ones on its node.
+
+        Args:
+            activity: Function that the main thread computes in; None if it waits for other ranks.
+        """
+        self._set_state(self._rank, WAITING if activity is None else WORKING, activity or "")
+        for rank in self._neighbours:
+            process = self._process(rank)
+            state = process.state() if process is not None and rank != self._rank else None
+            if state is not None:
+                self._set_state(rank, state)
+
+    def is_first(self) -> bool:
+        """Return whether this rank is the first one to ask, so that it collects the answers."""
+        return bool(self._store.add("collectors", 1) == 1)
+
+    def collect(self, patience_s: float = ANSWER_S) -> list[Answer]:
+        """Wait at most `patience_s` seconds for the answers of all ranks, and return them by rank."""
         deadline = time.monotonic() + patience_s
-        while self.num_answers() < self._world_size and time.monotonic() < deadline:
+        states: dict[int, tuple[str, str]] = {}
+        while True:
+            for rank in range(self._world_size):
+                if rank not in states and self._store.check([self._state(rank)]):
+                    state, activity = json.loads(self._store.get(self._state(rank)))
+                    states[rank] = (state, activity)
+            if len(states) == self._world_size or time.monotonic() > deadline:
+                break
             time.sleep(_POLL_S)
-        return [rank for rank in range(self._world_size) if not self._store.check([self._answer_key(rank)])]
+        return [
+            Answer(*states.get(rank, (SILENT, "")), host=self._host(rank)) for rank in range(self._world_size)
+        ]
 
-    def named(self, ranks: Sequence[int]) -> str:
-        """Format ranks with their hosts: `rank 3 (node-1), ranks 4, 5 (node-2)`."""
-        by_host: defaultdict[str, list[int]] = defaultdict(list)
-        for rank in ranks:
-            by_host[self._host_of(rank)].append(rank)
-        return ", ".join(
-            f"{'rank' if len(of_host) == 1 else 'ranks'} {', '.join(map(str, of_host))} ({host})"
-            for host, of_host in by_host.items()
-        )
+    def publish(self, report: str) -> None:
+        """Give the report of the loss to all ranks."""
+        self._store.set("report", report)
 
-    def _host_of(self, rank: int) -> str:
-        key = self._host_key(rank)
-        return self._store.get(key).decode() if self._store.check([key]) else "host not known"
+    def published(self) -> str | None:
+        """Return the report; None if there is none yet."""
+        return self._store.get("report").decode() if self._store.check(["report"]) else None
 
-    def _host_key(self, rank: int) -> str:
-        return f"{self._prefix}/host/{rank}"
+    def _set_state(self, rank: int, state: str, activity: str = "") -> None:
+        self._store.set(self._state(rank), json.dumps([state, activity]))
 
-    def _answer_key(self, rank: int) -> str:
-        return f"{self._prefix}/answer/{rank}"
+    def _process(self, rank: int) -> Process | None:
+        key = f"process/{rank}"
+        return Process(*json.loads(self._store.get(key))) if self._store.check([key]) else None
+
+    def _host(self, rank: int) -> str:
+        process = self._process(rank)
+        return "" if process is None else process.host
+
+    def _state(self, rank: int) -> str:
+        return f"state/{rank}"

@@ -16,10 +16,13 @@ class StopRequest:
     effect: one Ctrl-C reaches a rank twice, from the terminal and from torchrun, which ends ranks that run
     for another 30 s. torchrun also forwards a hang-up, such as a dropped ssh connection. The end of torchrun
     itself, for example by a kill, is a request too: its ranks would otherwise continue unnoticed.
+
+    Attributes:
+        signal: First signal that this rank received; None without one.
     """
 
     def __init__(self) -> None:
-        self._requested = False
+        self.signal: int | None = None
         self._previous: dict[int, signal._HANDLER] = {}
         # Another launcher, such as a background shell, may exit on purpose while its ranks continue.
         self._torchrun = os.getppid() if dist.is_torchelastic_launched() else None
@@ -37,7 +40,7 @@ class StopRequest:
 
     def agreed(self) -> bool:
         """Return whether any rank has a request to stop, the same on all ranks. Collective."""
-        agreed = torch.tensor(int(self._requested or self._is_left_alone()))
+        agreed = torch.tensor(int(self.signal is not None or self._is_left_alone()))
         dist.all_reduce(agreed, op=dist.ReduceOp.MAX)
         # A request that arrives during the call is reported by the next call.
         return bool(agreed)
@@ -46,5 +49,5 @@ class StopRequest:
         """Return whether the torchrun process that started this rank has ended."""
         return self._torchrun is not None and os.getppid() != self._torchrun
 
-    def _request(self, _number: int, _frame: FrameType | None) -> None:
-        self._requested = True
+    def _request(self, number: int, _frame: FrameType | None) -> None:
+        self.signal = self.signal or number

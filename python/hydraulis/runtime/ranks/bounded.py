@@ -1,0 +1,63 @@
+"""Bounds the time of a call that may never return, such as a request to a store that stands still."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+_POLL_S = 0.05
+
+
+class Stopped(Exception):  # noqa: N818 - no error
+    """The call was left because of a request to stop."""
+
+
+class _Call(Generic[T]):
+    """A call on a thread of its own, which the caller may leave before it ends."""
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function = function
+        self._result: list[T] = []
+        self._error: BaseException | None = None
+        self.ended = threading.Event()
+        # A daemon thread: the process may end while the call is still blocked.
+        threading.Thread(target=self._run, name="bounded call", daemon=True).start()
+
+    def result(self) -> T:
+        if self._error is not None:
+            raise self._error
+        return self._result[0]
+
+    def _run(self) -> None:
+        try:
+            self._result.append(self._function())
+        except BaseException as error:
+            self._error = error
+        self.ended.set()
+
+
+def call_within(seconds: float, function: Callable[[], T], stopped: Callable[[], bool] = lambda: False) -> T:
+    """Call `function` on another thread, and return its result.
+
+    The calling thread stays in Python while it waits, so it handles signals although the call is blocked in
+    native code.
+
+    Args:
+        seconds: Most time of the call.
+        function: Function to call.
+        stopped: Returns whether to leave the call.
+
+    Raises:
+        TimeoutError: The call took longer; its thread is left behind.
+        Stopped: `stopped` returned true; the thread is left behind.
+        BaseException: The error of `function`.
+    """
+    call, deadline = _Call(function), time.monotonic() + seconds
+    while not call.ended.wait(_POLL_S):
+        if stopped():
+            raise Stopped
+        if time.monotonic() > deadline:
+            raise TimeoutError
+    return call.result()

@@ -1,0 +1,186 @@
+"""The thread of a rank that gives signs of life, notices a silent rank, and takes part in liveness checks.
+
+The main thread may be blocked in a collective, and the store may stand still. The main thread therefore only
+waits for this thread, for a bounded time, and this thread ends a process whose main thread stays blocked.
+"""
+
+import json
+import linecache
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.ranks.liveness import ANSWER_S, LivenessCheck, describe, reporter
+from hydraulis.runtime.ranks.lost_rank import lost_rank
+
+# Time from a call to a living rank's answer, and from a rank's loss to its process's end.
+_POLL_S = 0.25
+_BEAT_S = 1.0
+# Most time that a rank waits for the report, which the first caller makes within `ANSWER_S`.
+_REPORT_S = ANSWER_S + 3.0
+# Time that the main thread gets to notice the loss itself.
+_END_S = 1.0
+# Parts of the source line in which a thread waits for other ranks.
+_WAITS = ("wait(", "dist.", "synchronize(")
+
+
+class Heartbeat:
+    """The liveness thread of one rank.
+
+    Attributes:
+        then: Function that returns the remedy in the report of a silent rank, such as how to resume.
+
+    Args:
+        check: Liveness check, used by this thread alone.
+        rank: Number of this rank.
+        world_size: Number of ranks; each watches the signs of life of the next one.
+        silence_s: Seconds without a sign of life after which a rank is lost.
+        end: Function that prints the report of a loss, None on ranks that print nothing, and ends the
+            process; called if the main thread stays blocked.
+    """
+
+    def __init__(
+        self,
+        check: LivenessCheck,
+        rank: int,
+        world_size: int,
+        silence_s: float,
+        end: Callable[[HydraulisError | None], None] | None = None,
+    ) -> None:
+        self._check = check
+        self._rank, self._watched = rank, (rank + 1) % world_size
+        self._silence_s, self._end = silence_s, end
+        self.then: Callable[[], str] = lambda: "start again"
+        self._main = threading.main_thread().ident
+        self._error: HydraulisError | None = None
+        self._has_failed = False
+        self._report: str | None = None
+        self._wake, self._over, self._leaving = threading.Event(), threading.Event(), threading.Event()
+        # Held by the thread that prints the report.
+        self._printer = threading.Lock()
+        self._last_beat: bytes | None = None
+        self._silent_s = 0.0
+
+    def start(self) -> None:
+        """Sign in, and start the thread."""
+        self._check.sign_in()
+        threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
+
+    def leave(self, *, failed: bool = False) -> None:
+        """End the thread; waits a bounded time for a silent store.
+
+        Args:
+            failed: Whether this rank ends by an error of its own, which other ranks then learn of.
+        """
+        self._has_failed = failed
+        self._leaving.set()
+        self._wake.set()
+        self._over.wait(_END_S)
+
+    def find_lost(self, error: HydraulisError) -> HydraulisError | None:
+        """Ask all ranks for an answer after a loss, and return the error that this rank prints.
+
+        Args:
+            error: Error of this rank, with the code `lost_rank`.
+
+        Returns:
+            The error with the lost ranks; None if another rank prints it. Without an answer of the store, the
+            error as it was.
+        """
+        self._error = error
+        self._wake.set()
+        known = self._over.wait(_REPORT_S)
+        # If the other thread prints, it ends the process.
+        self._printer.acquire()
+        return self._printed() if known and self._report is not None else error
+
+    def _run(self) -> None:
+        try:
+            while not self._leaving.is_set():
+                for _ in range(round(_BEAT_S / _POLL_S)):
+                    self._wake.wait(_POLL_S)
+                    self._wake.clear()
+                    if self._error is not None or self._check.is_called():
+                        self._take_part()
+                        return
+                    if self._leaving.is_set():
+                        break
+                self._beat()
+            self._check.leave(failed=self._has_failed)
+        except RuntimeError:
+            # The store is gone with its node: every rank reports for itself.
+            return
+        finally:
+            self._over.set()
+
+    def _beat(self) -> None:
+        """Give a sign of life, and count the time of this thread since the last one of the watched rank."""
+        self._check.beat()
+        beat = self._check.last_beat(self._watched) if self._watched != self._rank else None
+        is_silent = beat is not None and beat == self._last_beat
+        # Counted in beats of this thread: if the whole job was suspended, no rank is silent.
+        self._silent_s = self._silent_s + _BEAT_S if is_silent else 0.0
+        self._last_beat = beat
+        if self._silent_s >= self._silence_s:
+            why = f"rank {self._watched} gave no sign of life for {self._silence_s:g} s"
+            self._error = lost_rank(RuntimeError(why), self.then())
+
+    def _take_part(self) -> None:
+        """Answer a call or make one, and wait for the report."""
+        if self._error is not None:
+            self._check.call()
+        self._check.answer(activity_of(self._main))
+        if self._error is not None and self._check.is_first():
+            answers = self._check.collect()
+            text = f"{describe(answers)}: {self._error}"
+            self._check.publish(json.dumps([reporter(answers), text]))
+        for _ in range(round(_REPORT_S / _POLL_S)):
+            self._report = self._check.published()
+            if self._report is not None:
+                break
+            threading.Event().wait(_POLL_S)
+        self._over.set()
+        if self._end is not None and not self._leaving.wait(_END_S) and self._printer.acquire(blocking=False):
+            self._end(self._printed() if self._report is not None else self._error)
+
+    def _printed(self) -> HydraulisError | None:
+        assert self._report is not None
+        rank, text = json.loads(self._report)
+        return HydraulisError(text, code="lost_rank") if rank == self._rank else None
+
+
+def activity_of(thread: int | None) -> str | None:
+    """Return the function in which a thread works; None if it waits for other ranks or has ended."""
+    frame = None if thread is None else sys._current_frames().get(thread)
+    while frame is not None and not _is_ours(frame):
+        if "torch/distributed" in frame.f_code.co_filename:
+            return None
+        frame = frame.f_back
+    if frame is None:
+        return None
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    return None if any(wait in line for wait in _WAITS) else frame.f_code.co_name
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith("hydraulis.")
+
+
+_current: list[tuple[Heartbeat, object]] = []
+
+
+def set_current(heartbeat: Heartbeat, store: object) -> None:
+    """Make a heartbeat that of this process, which has one as it has one default process group.
+
+    Args:
+        heartbeat: The heartbeat.
+        store: Store to keep until the process ends: rank 0 may serve it to the others.
+    """
+    _current[:] = [(heartbeat, store)]
+
+
+def current() -> Heartbeat | None:
+    """Return the heartbeat of this process; None without one."""
+    return _current[0][0] if _current else None

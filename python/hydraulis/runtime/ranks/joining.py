@@ -1,0 +1,127 @@
+"""The start of a process group: the ranks meet in torchrun's store, and connect to each other."""
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.ranks.bounded import Stopped, call_within
+from hydraulis.runtime.ranks.device import backend_of
+from hydraulis.runtime.ranks.heartbeat import Heartbeat, set_current
+from hydraulis.runtime.ranks.liveness import LivenessCheck
+from hydraulis.runtime.ranks.lost_rank import is_lost, lost_rank
+from hydraulis.runtime.ranks.meeting import Meeting
+from hydraulis.runtime.ranks.stop import StopRequest
+
+T = TypeVar("T")
+
+# Most time of a request to the store by the liveness thread.
+_STORE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivenessSettings:
+    """The end of a rank that is asked to stop, or that lost another rank.
+
+    Attributes:
+        silence_s: Seconds without a sign of life after which a rank is lost.
+        stop: Request to end the run; None if signals have their default effects.
+        end: Function that prints the report of a loss and ends the process (see `Heartbeat`); None to let
+            the collectives fail.
+    """
+
+    silence_s: float = 60.0
+    stop: StopRequest | None = None
+    end: Callable[[HydraulisError | None], None] | None = None
+
+
+def join(timeout: timedelta, device: torch.device, settings: LivenessSettings) -> Heartbeat:
+    """Join the process group that torchrun's environment variables describe.
+
+    Args:
+        timeout: Most time of each part of joining, and timeout of every collective.
+        device: This rank's device.
+        settings: Reactions to a stop and to a loss.
+
+    Returns:
+        The heartbeat of this rank.
+
+    Raises:
+        HydraulisError: A rank did not join in time, ended, or the run was terminated while ranks joined (code
+            `lost_rank`).
+        KeyboardInterrupt: The run was interrupted while ranks joined.
+    """
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    within = partial(_within, timeout, settings.stop)
+    store = within(partial(_open_store, rank, world_size, timeout))
+    meeting = Meeting(store, rank, world_size, timeout)
+    attempt = within(meeting.find)
+    heartbeat = within(partial(_start_heartbeat, attempt, rank, world_size, settings))
+    set_current(heartbeat, store)
+    within(meeting.complete)
+    groups = PrefixStore(f"{attempt}/groups", store)
+    within(partial(_connect, groups, rank, world_size, timeout, device))
+    return heartbeat
+
+
+def _within(timeout: timedelta, stop: StopRequest | None, function: Callable[[], T]) -> T:
+    """Call a function that waits for other ranks, so that this thread handles signals and the time ends."""
+    try:
+        return call_within(
+            timeout.total_seconds(), function, lambda: stop is not None and stop.signal is not None
+        )
+    except Stopped as stopped:
+        assert stop is not None
+        if stop.signal == signal.SIGINT:
+            raise KeyboardInterrupt from stopped
+        # torchrun terminates the ranks after one has ended.
+        raise lost_rank(RuntimeError("terminated while the ranks joined")) from stopped
+    except TimeoutError as error:
+        raise lost_rank(
+            RuntimeError(f"the ranks did not join within {timeout.total_seconds():g} s")
+        ) from error
+    except RuntimeError as error:
+        raise (lost_rank(error) if is_lost(error) else error) from error
+
+
+def _open_store(rank: int, world_size: int, timeout: timedelta) -> Store:
+    """Connect to torchrun's store; where it has none for its ranks, rank 0 serves one."""
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    serves = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    # Ranks are waited for by the meeting, which names the missing ones.
+    return TCPStore(
+        *address, world_size, serves, timeout=timeout, wait_for_workers=False, multi_tenant=serves
+    )
+
+
+def _start_heartbeat(attempt: str, rank: int, world_size: int, settings: LivenessSettings) -> Heartbeat:
+    # A connection of its own: requests of one connection wait for each other.
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = PrefixStore(f"{attempt}/liveness", TCPStore(*address, timeout=timedelta(seconds=_STORE_S)))
+    of_node = int(os.environ["LOCAL_WORLD_SIZE"])
+    first = rank - int(os.environ.get("LOCAL_RANK", rank % of_node))
+    check = LivenessCheck(store, rank, world_size, range(first, first + of_node))
+    heartbeat = Heartbeat(check, rank, world_size, settings.silence_s, settings.end)
+    heartbeat.start()
+    return heartbeat
+
+
+def _connect(store: Store, rank: int, world_size: int, timeout: timedelta, device: torch.device) -> None:
+    backend = backend_of(device, world_size)
+    # With a device NCCL connects all ranks now. Without one the first exchange would have to include all
+    # ranks, but that of a pipeline's stages does not. Smaller groups are also split off, which is faster.
+    device_id = device if "nccl" in backend else None
+    if device_id is not None:
+        # A thread's current device is the first one of the node by default.
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        backend, store=store, rank=rank, world_size=world_size, timeout=timeout, device_id=device_id
+    )

@@ -1,0 +1,164 @@
+"""The liveness thread of a rank: signs of life, calls, reports, and a store that stands still."""
+
+import linecache
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from torch.distributed import HashStore  # type: ignore[attr-defined]
+
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.ranks import heartbeat as module
+from hydraulis.runtime.ranks.heartbeat import Heartbeat, activity_of
+from hydraulis.runtime.ranks.liveness import LivenessCheck, Process
+
+LOST = HydraulisError("another rank ended", code="lost_rank")
+End = Callable[[HydraulisError | None], None]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_POLL_S", 0.01)
+    monkeypatch.setattr(module, "_BEAT_S", 0.01)
+
+
+class StandingStore(HashStore):
+    """A store whose server accepts requests and stays silent, once it is told so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stands = False
+
+    def check(self, keys: list[str]) -> bool:
+        if self.stands:
+            threading.Event().wait()
+        return super().check(keys)
+
+
+def ranks(store: Any, world_size: int, end: End | None = None, silence_s: float = 60.0) -> list[Heartbeat]:
+    """Make the threads of all ranks but the last one, which has signed in."""
+    checks = [LivenessCheck(store, rank, world_size, ()) for rank in range(world_size)]
+    checks[-1].sign_in()
+    made = [Heartbeat(check, rank, world_size, silence_s, end) for rank, check in enumerate(checks[:-1])]
+    for heartbeat in made:
+        heartbeat.start()
+    return made
+
+
+def test_one_rank_reports_the_lost_one_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LivenessCheck.collect, "__defaults__", (0.5,))
+    first, second = ranks(HashStore(), 3)
+    found: list[HydraulisError | None] = []
+    other = threading.Thread(target=lambda: found.append(second.find_lost(LOST)))
+    other.start()
+    printed = first.find_lost(LOST)
+    other.join()
+    assert found == [None]
+    assert printed is not None
+    assert printed.code == "lost_rank"
+    assert str(printed) == f"no answer from rank 2 ({Process.own().host}): another rank ended"
+
+
+def test_a_blocked_rank_answers_and_is_ended_and_the_lowest_one_reports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(LivenessCheck.collect, "__defaults__", (0.5,))
+    monkeypatch.setattr(module, "_END_S", 0.01)
+    ended: list[HydraulisError | None] = []
+    is_ended = threading.Event()
+
+    def end(error: HydraulisError | None) -> None:
+        ended.append(error)
+        is_ended.set()
+
+    _, noticing = ranks(HashStore(), 3, end)
+    # Rank 0 is blocked: only its thread takes part, and prints what rank 1 found.
+    assert noticing.find_lost(LOST) is None
+    assert is_ended.wait(60)
+    (error,) = ended
+    assert error is not None
+    assert str(error).endswith(": another rank ended")
+    assert "no answer from rank 2" in str(error)
+
+
+def test_a_rank_without_signs_of_life_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LivenessCheck.collect, "__defaults__", (0.1,))
+    monkeypatch.setattr(module, "_END_S", 0.01)
+    ended: list[HydraulisError | None] = []
+    is_ended = threading.Event()
+
+    def end(error: HydraulisError | None) -> None:
+        ended.append(error)
+        is_ended.set()
+
+    (only,) = ranks(HashStore(), 2, end, silence_s=0.05)
+    only.then = lambda: "resume run 7"
+    assert is_ended.wait(60)
+    (error,) = ended
+    assert error is not None
+    assert "no answer from rank 1" in str(error)
+    assert "rank 1 gave no sign of life for 0.05 s" in str(error)
+    assert str(error).endswith("; resume run 7")
+
+
+def test_a_store_that_stands_still_does_not_hang_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_REPORT_S", 0.2)
+    monkeypatch.setattr(module, "_END_S", 0.05)
+    store = StandingStore()
+    (only,) = ranks(store, 2)
+    store.stands = True
+    assert only.find_lost(LOST) is LOST
+    (leaving,) = ranks(StandingStore(), 2)
+    store.stands = True
+    leaving.leave()
+
+
+def test_without_a_store_each_rank_reports() -> None:
+    class GoneStore(HashStore):
+        def check(self, _: list[str]) -> bool:
+            message = "Broken pipe"
+            raise RuntimeError(message)
+
+    for heartbeat in ranks(GoneStore(), 3):
+        assert heartbeat.find_lost(LOST) is LOST
+
+
+def test_a_rank_that_leaves_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LivenessCheck.collect, "__defaults__", (0.1,))
+    store = HashStore()
+    first, second = ranks(store, 3)
+    second.leave()
+    assert store.get("state/1")
+    printed = first.find_lost(LOST)
+    assert printed is not None
+    assert "rank 1" not in str(printed)
+
+
+def test_a_rank_that_failed_by_itself_is_named_at_once() -> None:
+    store = HashStore()
+    first, second, _ = ranks(store, 4)
+    second.leave(failed=True)
+    LivenessCheck(store, 3, 4, ()).leave()
+    printed = first.find_lost(LOST)
+    assert printed is not None
+    assert str(printed) == f"rank 1 ({Process.own().host}) ended: another rank ended"
+
+
+def test_a_thread_waits_or_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = threading.get_ident()
+
+    def activity() -> str | None:
+        with ThreadPoolExecutor(1) as other:
+            return other.submit(activity_of, here).result()
+
+    # No frame of the package: neither is known.
+    assert activity() is None
+    assert activity_of(None) is None
+    namespace: dict[str, Any] = {"__name__": "hydraulis.made_up"}
+    exec(compile("def compute(f):\n    return f()\n", "made_up.py", "exec"), namespace)
+    monkeypatch.setattr(linecache, "getline", lambda *_: "return f()")
+    assert namespace["compute"](activity) == "compute"
+    monkeypatch.setattr(linecache, "getline", lambda *_: "request.wait()")
+    assert namespace["compute"](activity) is None

@@ -1,0 +1,62 @@
+"""Ranks that never come, and signals while ranks join."""
+
+import os
+import signal
+import threading
+from datetime import timedelta
+
+import pytest
+import torch.distributed as dist
+
+from devices import alone_under_torchrun
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.ranks.distributed import joined
+from hydraulis.runtime.ranks.heartbeat import current
+from hydraulis.runtime.ranks.joining import LivenessSettings
+from hydraulis.runtime.ranks.liveness import LivenessCheck
+from hydraulis.runtime.ranks.stop import StopRequest
+
+
+@pytest.fixture
+def first_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Describe rank 0 of two ranks, the other of which never comes."""
+    alone_under_torchrun(monkeypatch)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr(LivenessCheck.collect, "__defaults__", (0.1,))
+
+
+@pytest.mark.usefixtures("first_of_two")
+def test_a_rank_that_never_comes_is_lost_and_named() -> None:
+    with pytest.raises(HydraulisError, match="did not join within") as caught:
+        joined(timedelta(seconds=0.5)).__enter__()
+    assert caught.value.code == "lost_rank"
+    assert not dist.is_initialized()
+    heartbeat = current()
+    assert heartbeat is not None
+    assert "no answer from rank 1 (host not known): " in str(heartbeat.find_lost(caught.value))
+
+
+def test_without_rank_zero_the_others_do_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone_under_torchrun(monkeypatch)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(HydraulisError) as caught:
+        joined(timedelta(seconds=0.5)).__enter__()
+    assert caught.value.code == "lost_rank"
+
+
+@pytest.mark.usefixtures("first_of_two")
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGTERM, HydraulisError), (signal.SIGINT, KeyboardInterrupt)]
+)
+def test_a_signal_ends_a_rank_that_joins(number: int, raised: type[BaseException]) -> None:
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), number))
+    with StopRequest() as stop:
+        timer.start()
+        with pytest.raises(raised) as caught:
+            joined(timedelta(seconds=60), liveness=LivenessSettings(stop=stop)).__enter__()
+    timer.join()
+    if isinstance(caught.value, HydraulisError):
+        assert caught.value.code == "lost_rank"
+        assert "terminated while the ranks joined" in str(caught.value)

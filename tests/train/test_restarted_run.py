@@ -1,0 +1,76 @@
+"""The folder of a run whose ranks were started again."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from torch.distributed import HashStore, PrefixStore  # type: ignore[attr-defined]
+
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder
+from hydraulis.runtime.checkpoint.manifest import MANIFEST
+from hydraulis.runtime.ranks import restart
+from hydraulis.runtime.ranks.restart import remember_run
+from hydraulis.train import restarted_run
+from hydraulis.train.restarted_run import folder_to_resume
+from runtime.tiny import run_config
+from train.events import RecordedEvents
+
+AGAIN = "torchrun started the ranks again"
+Resume = Callable[[str], tuple[str, list[str]]]
+
+
+@pytest.fixture
+def resume(monkeypatch: pytest.MonkeyPatch) -> Resume:
+    """Return a function of `checkpoint.resume` that returns the folder to resume and the messages."""
+    stores = {"attempt": PrefixStore("attempt", HashStore())}
+    monkeypatch.setattr(restart, "_get_default_store", lambda: stores["attempt"])
+    monkeypatch.setattr(restarted_run, "from_rank_zero", lambda make: make())
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "7")
+
+    def found(wanted: str) -> tuple[str, list[str]]:
+        config = run_config(1, ["1x<1>"])
+        checkpoint = dataclasses.replace(config.checkpoint, resume=wanted)
+        events = RecordedEvents()
+        folder = folder_to_resume(dataclasses.replace(config, checkpoint=checkpoint), events)
+        # A later attempt has other prefixes in the same store.
+        stores["attempt"] = PrefixStore("later", stores["attempt"].underlying_store)
+        return folder, events.messages
+
+    return found
+
+
+def test_the_first_start_resumes_as_it_is_configured(resume: Resume) -> None:
+    assert [resume(wanted) for wanted in ("", "latest")] == [("", []), ("latest", [])]
+
+
+@pytest.mark.parametrize("wanted", ["", "latest", "another"])
+def test_a_restart_continues_the_jobs_own_run(resume: Resume, tmp_path: Path, wanted: str) -> None:
+    remember_run(tmp_path)
+    (CheckpointFolder.of_run(tmp_path).begin(2) / MANIFEST).touch()
+    for _ in range(2):
+        assert resume(wanted) == (str(tmp_path), [f"{AGAIN}: continuing the run {tmp_path}"])
+
+
+def test_a_restart_without_a_checkpoint_says_so(resume: Resume, tmp_path: Path) -> None:
+    remember_run(tmp_path)
+    CheckpointFolder.of_run(tmp_path).begin(2)
+    said = f"{AGAIN}, and {tmp_path} has no complete checkpoint: "
+    assert resume("") == ("", [f"{said}starting a new run"])
+    assert resume("latest") == ("latest", [f"{said}resuming latest"])
+
+
+def test_a_restart_before_there_was_a_folder_says_so(resume: Resume, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    folder, (message,) = resume("")
+    assert folder == ""
+    assert message.startswith(f"{AGAIN}, and the attempt before had made no folder: ")
+
+
+def test_without_torchrun_no_run_is_remembered(
+    resume: Resume, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID")
+    remember_run(tmp_path)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "7")
+    assert resume("") == ("", [])
