@@ -39,3 +39,11 @@ def test_profiles_of_discarded_steps_are_removed(tmp_path: Path) -> None:
     assert profiles(tmp_path) == {"profile.json": OTHER, "profile-00000015.json": ONE}
     write_profile(directory, ONE, 15)
     assert profiles(tmp_path) == {"profile.json": ONE}
+
+
+def test_a_profile_that_cannot_be_read_is_kept_as_it_is(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    (tmp_path / "profile.json").write_bytes(b"\xff\0")
+    write_profile(directory, ONE, 21)
+    assert CostProfile.from_json((tmp_path / "profile.json").read_text()) == ONE
+    assert (tmp_path / "profile-00000021.json").read_bytes() == b"\xff\0"

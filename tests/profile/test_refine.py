@@ -109,7 +109,20 @@ def test_steps_with_counted_memory_are_ignored(run: Path) -> None:
     assert sum(entry.micro_batches for entry in refine(run).schemes) == before - left_out
 
 
-@pytest.mark.parametrize("line", ["[]", "nonsense", "[[[1.0]], 3]"])
+def test_steps_whose_plan_was_lost_and_lines_that_are_being_written_are_ignored(run: Path) -> None:
+    before = sum(entry.micro_batches for entry in refine(run).schemes)
+    plans = (run / "plans.jsonl").read_text().splitlines()
+    (run / "plans.jsonl").write_text("\n".join(["null", *plans[1:]]) + '\n{"form')
+    with (run / "times.jsonl").open("a") as times:
+        times.write("[[[1.")
+    left_out = sum(map(len, json.loads((run / "times.jsonl").read_text().splitlines()[0])))
+    assert sum(entry.micro_batches for entry in refine(run).schemes) == before - left_out
+
+
+NESTED = "[" * 100_000
+
+
+@pytest.mark.parametrize("line", ["[]", "nonsense", "[[[1.0]], 3]", '[[["1.0"]]]', "[[[NaN]]]", NESTED])
 def test_times_that_do_not_match_their_plan_are_refused(run: Path, line: str) -> None:
     times = (run / "times.jsonl").read_text().splitlines()
     (run / "times.jsonl").write_text("\n".join([times[0], line, *times[2:]]) + "\n")

@@ -230,6 +230,11 @@ def test_steps_on_other_ranks_are_left_out(tmp_path: Path) -> None:
     more = Planner(PROFILE, Cluster(gpus=8, gpus_per_node=8), strategies=["8x<1>"])
     resumed = [*plans[:4], *(more.plan(plan.lengths.clip(max=190)) for plan in plans[4:])]
     (path / "plans.jsonl").write_text("".join(f"{plan.to_json()}\n" for plan in resumed))
+    metrics = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    for one, plan in zip(metrics, resumed, strict=True):
+        ranks = [None] * plan.cluster.gpus
+        one |= {"tokens": int(plan.lengths.sum()), "rank_peak_bytes": ranks, "rank_planned_bytes": ranks}
+    (path / "metrics.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in metrics))
     (path / "config.json").write_text(json.dumps(made_up_config(["8x<1>", "4x<tp2>"])))
     run = read_run(path)
     assert balances(run)[-1].steps == [5, 6]
@@ -237,6 +242,18 @@ def test_steps_on_other_ranks_are_left_out(tmp_path: Path) -> None:
     assert summed["left_out"] == 4
     assert " on 4, then 8 ranks</p>" in text
     assert f"{summed['static_ratio']:.2f} × as long, of the last 2 steps<" in text
+
+
+def test_a_run_without_plans_has_the_figures_of_its_metrics(tmp_path: Path) -> None:
+    write_run(tmp_path / "<run>")
+    (tmp_path / "<run>" / "plans.jsonl").unlink()
+    text, shown, summed = report(read_run(tmp_path / "<run>"))
+    assert [one.name for one in shown] == ["data", "loss", "strategies", "prediction"]
+    assert (summed["steps"], summed["last_loss"]) == (6, 3.5)
+    assert "static_ratio" not in summed
+    assert " on 4 ranks</p>" in text
+    assert "<p>plans.jsonl lacks the plans of 5 steps</p>" in text
+    assert "<p>trace.json is left out: step 2 has no plan in plans.jsonl</p>" in text
 
 
 def test_a_run_that_searched_is_compared_with_homogeneous_strategies(tmp_path: Path) -> None:

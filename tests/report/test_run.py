@@ -66,11 +66,89 @@ def test_a_running_training_may_lack_a_plan_and_a_trace(folder: Path, tmp_path: 
     (path / "plans.jsonl").write_text("".join(plans[:-1]))
     (path / "trace.json").unlink()
     run = read_run(path)
-    assert len(run.metrics) == len(run.plans) == 5
-    assert run.traced is None
+    assert (len(run.metrics), run.planned_steps) == (6, [1, 2, 3, 4, 5])
+    assert (run.traced, run.notes) == (None, [])
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "plans.jsonl", "config.json"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "plans.jsonl", "evaluations.jsonl"])
+def test_a_line_that_is_being_written_does_not_count_yet(folder: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(folder, path)
+    with (path / name).open("ab") as file:
+        file.write(b'{"step": 7, "lo')
+    run, whole = read_run(path), read_run(folder)
+    assert (run.metrics, run.plans, run.evaluations) == (whole.metrics, whole.plans, whole.evaluations)
+    assert run.notes == []
+
+
+def test_lines_that_cannot_be_read_are_left_out_and_noted(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(folder, path)
+    for name, places in (("metrics.jsonl", [1, 3]), ("plans.jsonl", [4]), ("evaluations.jsonl", [0])):
+        lines = (path / name).read_bytes().splitlines(keepends=True)
+        for place in places:
+            lines[place] = b"\0" * 40 + b"\n"
+        (path / name).write_bytes(b"".join(lines))
+    run, whole = read_run(path), read_run(folder)
+    assert [one.step for one in run.metrics] == [1, 3, 5, 6]
+    assert run.planned_steps == [1, 3, 6]
+    assert run.plans == [whole.plans[step - 1] for step in (1, 3, 6)]
+    assert run.evaluations == whole.evaluations[1:]
+    assert run.notes == [
+        "line 2 and 1 other of metrics.jsonl cannot be read and is left out",
+        "line 5 of plans.jsonl cannot be read and is left out",
+        "plans.jsonl lacks the plans of 1 step",
+        "trace.json is left out: step 2 has no plan in plans.jsonl",
+        "line 1 of evaluations.jsonl cannot be read and is left out",
+    ]
+
+
+def test_a_plan_of_another_step_is_not_drawn(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(folder, path)
+    # A line is gone from the middle, and all plans after it moved up.
+    lines = (path / "plans.jsonl").read_text().splitlines(keepends=True)
+    (path / "plans.jsonl").write_text("".join(lines[:2] + lines[3:]))
+    run = read_run(path)
+    assert run.planned_steps == [1, 2]
+    assert run.notes == ["plans.jsonl lacks the plans of 3 steps"]
+
+
+def test_of_a_step_that_was_recorded_twice_the_last_lines_count(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(folder, path)
+    for name in ("metrics.jsonl", "plans.jsonl"):
+        lines = (path / name).read_text().splitlines(keepends=True)
+        (path / name).write_text("".join(lines[:4] + lines[2:]))
+    run, whole = read_run(path), read_run(folder)
+    assert (run.metrics, run.plans, run.notes) == (whole.metrics, whole.plans, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("trace.json", "{}"),
+        ("trace.json", "[]"),
+        ("trace.json", "[" * 100_000),
+        ("trace.json", '{"otherData": {"step": 99}, "traceEvents": []}'),
+        ("trace.json", '{"otherData": {"step": 2}, "traceEvents": []}'),
+        ("analysis.json", '{"lengths": 3}'),
+        ("analysis.json", ""),
+    ],
+)
+def test_a_file_that_a_report_can_do_without_is_left_out(
+    folder: Path, tmp_path: Path, name: str, content: str
+) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(folder, path)
+    (path / name).write_text(content)
+    run = read_run(path)
+    assert (run.traced if name == "trace.json" else run.analysis) is None
+    (note,) = run.notes
+    assert note.startswith(f"{name} is left out: ")
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "config.json"])
 def test_a_missing_file_is_named(folder: Path, tmp_path: Path, name: str) -> None:
     path = tmp_path / "run"
     shutil.copytree(folder, path)
@@ -97,13 +175,9 @@ def test_a_run_without_a_step_has_no_report(folder: Path, tmp_path: Path) -> Non
         ("metrics.jsonl", "{}\n"),
         ("metrics.jsonl", "[1]\n"),
         ("metrics.jsonl", '{"step": \n'),
-        ("plans.jsonl", "{}\n"),
         ("profile.json", "{}"),
         ("config.json", "{}"),
         ("config.json", "[]"),
-        ("trace.json", "{}"),
-        ("trace.json", '{"otherData": {"step": 99}, "traceEvents": []}'),
-        ("trace.json", '{"otherData": {"step": 2}, "traceEvents": []}'),
     ],
 )
 def test_a_file_of_another_kind_is_named(folder: Path, tmp_path: Path, name: str, content: str) -> None:

@@ -29,10 +29,10 @@ def write_profile(directory: RunDirectory, profile: CostProfile, completed: int)
     Raises:
         HydraulisError: A file cannot be written (code `file_unwritable`).
     """
-    replaced, text = f"profile-{completed:08}.json", profile.to_json() + "\n"
+    replaced, text = f"profile-{completed:08}.json", (profile.to_json() + "\n").encode()
     later = sorted(path for path in directory.path.glob("profile-*.json") if path.name >= replaced)
     previous_file = (later or [directory.path / PROFILE])[0]
-    previous = previous_file.read_text(encoding="utf-8") if previous_file.exists() else text
+    previous = previous_file.read_bytes() if previous_file.exists() else text
     if previous != text:
         directory.write(replaced, previous)
     directory.write(PROFILE, text)

@@ -1,6 +1,6 @@
 """Fits a run's profile to the recorded times of the run."""
 
-import json
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,10 @@ from hydraulis.planner.profile import load_profile
 from hydraulis.planner.profile_document import with_times
 from hydraulis.profile.fit import TimedMicroBatch, fit_times
 from hydraulis.progress import ProgressCallback, ignore_progress
+from hydraulis.runtime.records.resumed_records import LOST
 from hydraulis.runtime.records.run_directory import PLANS, PROFILE, TIMES, require_run
 from hydraulis.runtime.records.times import MicroBatchTimes
+from hydraulis.text.documents import parse_json
 
 # A fit to fewer micro-batches of a scheme is no better than the fit of the profile.
 LEAST_MICRO_BATCHES = 16
@@ -63,10 +65,6 @@ class Refined:
             f"{scheme}: unchanged, the run has too few of its micro-batches" for scheme in self.unchanged
         ]
         return "".join(line + "\n" for line in lines)
-
-
-# Marks a step without times, because the memory count of that step would distort them.
-_NOT_TIMED = "null"
 
 
 def refine(run_directory: Path, progress: ProgressCallback = ignore_progress) -> Refined:
@@ -119,26 +117,32 @@ def refine(run_directory: Path, progress: ProgressCallback = ignore_progress) ->
 
 def _iterations(run_directory: Path, progress: ProgressCallback) -> Iterator[tuple[Plan, MicroBatchTimes]]:
     path = run_directory / TIMES
-    plans, lines = map(Plan.from_json, _lines(run_directory / PLANS)), _lines(path)
+    plans, lines = _lines(run_directory / PLANS), _lines(path)
     # A run that ended between its two writes of a step has one more plan.
     for number, (plan, line) in enumerate(zip(plans, lines, strict=False), 1):
         progress("reading steps", number - 1, len(lines))
-        if line == _NOT_TIMED:
-            continue
-        try:
-            times: MicroBatchTimes = json.loads(line)
-            shape = [[len(stages) for stages in replica] for replica in times]
-        except (TypeError, ValueError):
-            shape = []
-        if shape != [[replica.scheme.pp] * len(replica.micro_batches) for replica in plan.replicas]:
-            message = f"file '{path}', line {number} does not match its plan; refine another run"
-            raise InvalidInputError(message, code="run_unreadable")
-        yield plan, times
+        if LOST not in (plan, line):
+            yield _timed(Plan.from_json(plan), line, f"file '{path}', line {number}")
+
+
+def _timed(plan: Plan, line: str, place: str) -> tuple[Plan, MicroBatchTimes]:
+    """Read the times of a plan's micro-batches from a line of `times.jsonl`."""
+    try:
+        times: MicroBatchTimes = parse_json(line)
+        shape = [[len(stages) for stages in replica] for replica in times]
+        is_time = all(0 <= ms < math.inf for replica in times for stages in replica for ms in stages)
+    except (TypeError, ValueError):
+        shape, is_time = [], False
+    if not is_time or shape != [[one.scheme.pp] * len(one.micro_batches) for one in plan.replicas]:
+        message = f"{place} does not match its plan; refine another run"
+        raise InvalidInputError(message, code="run_unreadable")
+    return plan, times
 
 
 def _lines(path: Path) -> list[str]:
+    """Return the complete lines; a running training may be writing the last one."""
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        return path.read_text(encoding="utf-8").split("\n")[:-1]
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable_error(path, error) from error
 

@@ -67,7 +67,7 @@ def balances(run: Run, progress: ProgressCallback = ignore_progress) -> list[Bal
     if not places:
         return []
     chosen = sorted({places[round(place)] for place in np.linspace(0, len(places) - 1, MOST_STEPS)})
-    steps = [run.metrics[place].step for place in chosen]
+    steps = [run.planned_steps[place] for place in chosen]
     plans = [run.plans[place] for place in chosen]
     after = _balance("A plan for each step", steps, plans, run)
     if (run.path / CALIBRATIONS).exists():
@@ -94,11 +94,13 @@ def balances(run: Run, progress: ProgressCallback = ignore_progress) -> list[Bal
 
 
 def comparable(run: Run) -> list[int]:
-    """Return the indices of the steps that the run's profile can simulate on its last cluster.
+    """Return the indices of the plans that the run's profile can simulate on its last cluster.
 
     A run that was resumed with other strategies or other ranks can have earlier steps that its profile lacks
     schemes for.
     """
+    if not run.plans:
+        return []
     cluster = run.plans[-1].cluster
     known = {
         strategy

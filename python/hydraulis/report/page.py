@@ -18,8 +18,7 @@ from hydraulis.report.loss import loss_figure
 from hydraulis.report.prediction import prediction_figure
 from hydraulis.report.strategies import strategies_figure
 from hydraulis.report.timeline import timeline_figure
-from hydraulis.runtime.memory.prediction import MemoryPrediction
-from hydraulis.runtime.records.metrics import mean_mfu, mean_tokens_per_s, median_prediction_error
+from hydraulis.runtime.records.totals import Totals
 from hydraulis.text.numbers import format_count, format_percent
 
 if TYPE_CHECKING:
@@ -84,6 +83,7 @@ def sections(run: Run, found: Sequence[Balance], progress: ProgressCallback) -> 
         HydraulisError: matplotlib is missing (code `extra_missing`).
     """
     drawn = [_data(run.analysis)] if run.analysis is not None else []
+    drawn += [_LENGTHS] if run.plans else []
     drawn += _OF_EVERY_RUN
     drawn += [_imbalance(len(run.plans) - len(comparable(run)))] if found else []
     drawn += [_timeline(run.traced)] if run.traced is not None else []
@@ -133,13 +133,13 @@ def _imbalance(left_out: int) -> _Figure:
     return "imbalance", "Balance of the replicas", caption, lambda _, found: imbalance_figure(found)
 
 
+_LENGTHS: _Figure = (
+    "lengths",
+    "Trained lengths",
+    "Shares of all trained sequences, their tokens and their attention, by length.",
+    lambda run, _: data_figure(_trained(run)),
+)
 _OF_EVERY_RUN: tuple[_Figure, ...] = (
-    (
-        "lengths",
-        "Trained lengths",
-        "Shares of all trained sequences, their tokens and their attention, by length.",
-        lambda run, _: data_figure(_trained(run)),
-    ),
     (
         "loss",
         "Loss",
@@ -171,25 +171,22 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
         `last_evaluation` of the held-out loss, `left_out` as the number of steps that are not `comparable`,
         and `static_ratio` as the planned time of the best static strategy relative to the run's plans.
     """
-    metrics = run.metrics
+    metrics, totals = run.metrics, Totals.of(run.metrics)
     summed: dict[str, float] = {
         "steps": len(metrics),
         "num_steps": run.num_steps,
-        "tokens": sum(one.tokens for one in metrics),
+        "tokens": totals.tokens,
         "first_loss": metrics[0].loss,
         "last_loss": metrics[-1].loss,
-        "strategies": len({one.strategy for one in metrics}),
-        "tokens_per_s": mean_tokens_per_s(metrics),
+        "strategies": len(totals.strategies),
+        "tokens_per_s": totals.tokens_per_s,
     }
-    error = median_prediction_error(metrics)
-    if error is not None:
-        summed["median_error"] = error
-    memory = MemoryPrediction.from_metrics(metrics)
-    if memory is not None:
-        summed["memory_error"] = memory.median_error
-    mfu = mean_mfu(metrics)
-    if mfu is not None:
-        summed["mfu"] = mfu
+    if totals.median_error is not None:
+        summed["median_error"] = totals.median_error
+    if totals.memory is not None:
+        summed["memory_error"] = totals.memory.median_error
+    if totals.mfu is not None:
+        summed["mfu"] = totals.mfu
     if run.evaluations:
         summed["first_evaluation"] = run.evaluations[0].loss
         summed["last_evaluation"] = run.evaluations[-1].loss
@@ -216,19 +213,20 @@ def page(run: Run, shown: Sequence[Section], summed: dict[str, float]) -> str:
         f"<figure>{inline_svg(one)}</figure></section>\n"
         for one in shown
     )
+    notes = "".join(f"<p>{html.escape(note)}</p>\n" for note in run.notes)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{name}: a run of Hydraulis</title><style>{_STYLE}</style></head>\n"
         f"<body><h1>{name}</h1><p>{html.escape(run.profile.name)} on {_ranks(run)}</p>"
-        f"<dl>{facts}</dl>\n{body}</body></html>\n"
+        f"<dl>{facts}</dl>\n{notes}{body}</body></html>\n"
     )
 
 
 def _ranks(run: Run) -> str:
     """Return the number of ranks; several numbers if the run was resumed with others."""
-    numbers_of_ranks = [str(gpus) for gpus, _ in groupby(plan.cluster.gpus for plan in run.plans)]
+    numbers_of_ranks = [str(gpus) for gpus, _ in groupby(len(one.rank_peak_bytes) for one in run.metrics)]
     return f"{', then '.join(numbers_of_ranks)} ranks"
 
 

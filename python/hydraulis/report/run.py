@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import CostProfile, Plan, Span
 from hydraulis.data.analysis import Analysis
-from hydraulis.errors import HydraulisError
+from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.files import unreadable_error
 from hydraulis.progress import ignore_progress
 from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.records.metrics import StepMetrics
+from hydraulis.runtime.records.resumed_records import LOST, read_record
 from hydraulis.runtime.records.run_directory import (
     ANALYSIS,
     EVALUATIONS,
@@ -29,9 +29,11 @@ from hydraulis.runtime.records.run_directory import (
     require_run,
 )
 from hydraulis.runtime.records.trace import MEASURED, PLANNED, durations, traced_step
+from hydraulis.text.documents import parse_json
+from hydraulis.text.numbers import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from hydraulis.progress import ProgressCallback
@@ -60,25 +62,29 @@ class Run:
 
     Attributes:
         path: Run directory.
-        metrics: Metrics of each step.
-        plans: Plans of the same steps.
+        metrics: Metrics of each recorded step, in order.
+        plans: Plans of these steps, without lost ones.
+        planned_steps: Number of the step of each plan.
         profile: Cost profile of the plans.
         strategies: Strategies that the planner chose from.
         num_steps: Number of steps of the whole run.
         traced: Step with a recorded timeline; None if there is none.
         evaluations: Evaluations on held-out data, in order.
         analysis: Analysis of the data; None if it was not recorded.
+        notes: Records that are left out because they were lost or cannot be read.
     """
 
     path: Path
     metrics: list[StepMetrics]
     plans: list[Plan]
+    planned_steps: list[int]
     profile: CostProfile
     strategies: list[str]
     num_steps: int
     traced: TracedStep | None
     evaluations: list[Evaluation]
     analysis: Analysis | None
+    notes: list[str]
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -87,56 +93,91 @@ class Run:
 
 
 def read_run(path: Path, progress: ProgressCallback = ignore_progress) -> Run:
-    """Read a run directory.
+    """Read a run directory; records that cannot be read are left out and noted.
 
     Args:
         path: Run directory.
         progress: Callback during reading, with the activity and its progress.
 
     Raises:
-        InvalidInputError: A file cannot be read (code `file_unreadable`), or the folder or a file was not
-            written by a run (`run_unreadable`).
+        InvalidInputError: The metrics, the profile or the configuration cannot be read (code
+            `file_unreadable`), or the folder was not written by a run (`run_unreadable`).
     """
     require_run(path)
-    if not any((path / name).exists() for name in (METRICS, PLANS)):
-        raise _without_steps(path)
-    metrics = _steps(path / METRICS, StepMetrics.from_json, progress)
-    plans = _steps(path / PLANS, Plan.from_json, progress)
-    # A running training may have written a step's metrics and not yet its plan.
-    steps = min(len(metrics), len(plans))
-    if steps == 0:
-        raise _without_steps(path)
+    notes: list[str] = []
+    read = _read_steps(path, notes, progress)
+    metrics, plans = list(read.metrics.values()), read.plans
     profile = _parsed(path / PROFILE, CostProfile.from_json, _text(path / PROFILE))
-    config = _parsed(path / RUN_CONFIG, json.loads, _text(path / RUN_CONFIG))
-    by_step = {one.step: plan for one, plan in zip(metrics, plans, strict=False)}
-    trace = path / TRACE
+    config = _parsed(path / RUN_CONFIG, parse_json, _text(path / RUN_CONFIG))
     return Run(
         path=path,
-        metrics=metrics[:steps],
-        plans=plans[:steps],
+        metrics=metrics,
+        plans=list(plans.values()),
+        planned_steps=list(plans),
         profile=profile,
         strategies=_parsed(path / RUN_CONFIG, _strategies, config),
         num_steps=_parsed(path / RUN_CONFIG, _num_steps, config),
-        traced=_traced(trace, by_step) if trace.exists() else None,
-        evaluations=_evaluations(path, metrics[steps - 1].step),
-        analysis=_analysis(path),
+        traced=_optional(path / TRACE, partial(_traced, plans), notes),
+        evaluations=_evaluations(path, metrics[-1].step, notes),
+        analysis=_optional(path / ANALYSIS, Analysis.from_json, notes),
+        notes=notes,
     )
+
+
+class _Steps(NamedTuple):
+    """Metrics and plans of steps, by the number of the step and in order."""
+
+    metrics: dict[int, StepMetrics]
+    plans: dict[int, Plan]
+
+
+def _read_steps(path: Path, notes: list[str], progress: ProgressCallback) -> _Steps:
+    """Read the metrics of all steps, and the plans that belong to them."""
+    if not any((path / name).exists() for name in (METRICS, PLANS)):
+        raise _without_steps(path)
+    metrics = _records(path / METRICS, StepMetrics.from_json, notes, progress)
+    plans = _records(path / PLANS, Plan.from_json, notes, progress) if (path / PLANS).exists() else []
+    # The n-th lines of both files belong together; of a step that was repeated the last lines count.
+    found = {one.step: place for place, one in enumerate(metrics) if one is not None}
+    if not found:
+        raise not_a_run(path, notes[0]) if notes else _without_steps(path)
+    steps = _Steps({}, {})
+    for step in sorted(found):
+        one = steps.metrics[step] = cast("StepMetrics", metrics[found[step]])
+        plan = plans[found[step]] if found[step] < len(plans) else None
+        if plan is not None and (len(plan.lengths), plan.lengths.sum()) == (one.sequences, one.tokens):
+            steps.plans[step] = plan
+    # A running training may have written a step's metrics and not yet its plan.
+    missing = len(steps.metrics) - len(steps.plans) - (max(found) not in steps.plans)
+    if missing > 0:
+        notes.append(f"{PLANS} lacks the plans of {format_count(missing, 'step')}")
+    return steps
 
 
 def _without_steps(path: Path) -> HydraulisError:
     return not_a_run(path, f"no step is recorded in {METRICS} and {PLANS}; train at least one")
 
 
-def _traced(path: Path, plans: dict[int, Plan]) -> TracedStep:
-    document = _parsed(path, json.loads, _text(path))
-    step = _parsed(path, traced_step, document)
+def _optional(path: Path, parse: Callable[[str], _T], notes: list[str]) -> _T | None:
+    """Parse a file that a report can do without; None if it is absent, or unreadable, which is noted."""
+    if not path.exists():
+        return None
+    try:
+        return cast("_T", _parsed(path, parse, _text(path)))
+    except InvalidInputError as error:
+        notes.append(f"{path.name} is left out: {error.__cause__}")
+        return None
+
+
+def _traced(plans: Mapping[int, Plan], text: str) -> TracedStep:
+    document = parse_json(text)
+    step = traced_step(document)
     if step not in plans:
-        raise not_a_run(path, f"its step {step} is not in {METRICS}")
+        message = f"step {step} has no plan in {PLANS}"
+        raise ValueError(message)
     plan = plans[step]
     # From the trace, not the profile, whose times may have been corrected when the step was planned.
-    timelines = {
-        name: _parsed(path, partial(_timeline, plan, name), document) for name in (PLANNED, MEASURED)
-    }
+    timelines = {name: _timeline(plan, name, document) for name in (PLANNED, MEASURED)}
     return TracedStep(step=step, plan=plan, timelines=timelines)
 
 
@@ -144,26 +185,33 @@ def _timeline(plan: Plan, name: str, document: dict[str, Any]) -> list[list[Span
     return plan.measured_timeline(durations(plan, document, name))
 
 
-def _steps(path: Path, parse: Callable[[str], _T], progress: ProgressCallback) -> list[_T]:
-    """Read a file with a line for each step."""
-    lines, found = _lines(path.parent, path.name), []
+def _records(
+    path: Path, parse: Callable[[str], _T], notes: list[str], progress: ProgressCallback = ignore_progress
+) -> list[_T | None]:
+    """Read a file with one record on each line; None for a lost or unreadable one, which is noted.
+
+    The last line counts once it is complete, because a running training may be writing it.
+    """
+    lines = _bytes(path).split(b"\n")[:-1]
+    found: list[_T | None] = []
+    broken = []
     for done, line in enumerate(lines):
         progress(f"reading {path.name}", done, len(lines))
-        found.append(_parsed(path, parse, line))
+        found.append(read_record(line, parse))
+        if found[-1] is None and line != LOST.encode():
+            broken.append(done + 1)
+    if broken:
+        several = f" and {format_count(len(broken) - 1, 'other')}" if len(broken) > 1 else ""
+        notes.append(f"line {broken[0]}{several} of {path.name} cannot be read and is left out")
     return found
 
 
-def _evaluations(path: Path, last: int) -> list[Evaluation]:
+def _evaluations(path: Path, last: int, notes: list[str]) -> list[Evaluation]:
     """Read the evaluations up to a step; a running training may have added later ones meanwhile."""
     if not (path / EVALUATIONS).exists():
         return []
-    found = [_parsed(path / EVALUATIONS, Evaluation.from_json, line) for line in _lines(path, EVALUATIONS)]
-    return [one for one in found if one.step <= last]
-
-
-def _analysis(path: Path) -> Analysis | None:
-    file = path / ANALYSIS
-    return _parsed(file, Analysis.from_json, _text(file)) if file.exists() else None
+    found = _records(path / EVALUATIONS, Evaluation.from_json, notes)
+    return [one for one in found if one is not None and one.step <= last]
 
 
 def _strategies(config: Any) -> list[str]:
@@ -174,14 +222,17 @@ def _num_steps(config: Any) -> int:
     return int(config["train"]["steps"])
 
 
-def _lines(path: Path, name: str) -> list[str]:
-    return [line for line in _text(path / name).splitlines() if line.strip()]
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise unreadable_error(path, error) from error
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return _bytes(path).decode()
+    except UnicodeDecodeError as error:
         raise unreadable_error(path, error) from error
 
 
@@ -189,5 +240,5 @@ def _parsed(path: Path, parse: Any, content: Any) -> Any:
     """Parse a file's content; the error names the file."""
     try:
         return parse(content)
-    except (HydraulisError, ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise not_a_run(path, f"{type(error).__name__}: {error}") from error

@@ -1,7 +1,7 @@
 """The parts that train a run on one rank, built once its data are open, and the loop over its steps."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -102,7 +102,7 @@ class Trainer:
         planner = RunPlanner(config.planner, profile, run.cluster, link)
         planner.check_longest(run.data.longest)
         # The directory gets the unrestricted profile: resumed steps may have used more schemes.
-        recorder = _recorder(run, whole, planner)
+        recorder = _recorder(run, whole, planner, observer.message)
         observer.message(_directory_message(recorder.directory.path, run))
         saver = _saver(run, worker, recorder)
         # A planner of its own: evaluation must not count against planner.max_strategies of training.
@@ -250,8 +250,10 @@ def _measured(
     return profile
 
 
-def _recorder(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> Recorder:
-    """Create or reopen the run directory and its recorder. Collective; rank 0 writes."""
+def _recorder(
+    run: OpenedRun, profile: CostProfile, planner: RunPlanner, note: Callable[[str], None]
+) -> Recorder:
+    """Create or reopen the run directory and its recorder; note lost records. Collective; rank 0 writes."""
     claims: list[RunClaim] = []
 
     def create() -> str:
@@ -273,7 +275,8 @@ def _recorder(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> Reco
         recorder.static = _static(run, profile, planner)
         recorder.trackers = open_trackers(run.config, directory, run.completed)
         if run.resumed is not None:
-            recorder.go_on(run.completed)
+            for lost in recorder.go_on(run.completed):
+                note(lost)
             planner.resume(recorder.used(), recorder.factors())
 
     on_rank_zero(resume)

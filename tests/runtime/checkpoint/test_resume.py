@@ -245,6 +245,25 @@ def test_with_fewer_strategies_the_report_still_reads_the_steps_before(runs: Run
     assert len(balances(read_run(run))[-1].steps) == STEPS
 
 
+def test_damaged_records_do_not_stop_a_run(runs: Runs, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs.folder / "stopped", run)
+    metrics = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_bytes(b"".join([*metrics[:2], b"\0" * 200, b"\n"]))
+    (run / "times.jsonl").unlink()
+    for name in ("trace.json", "evaluations.jsonl", "calibrations.jsonl", "corpus.json", "profile.json"):
+        (run / name).write_bytes(b"\xff\0\n")
+    (CheckpointFolder.of_run(run).step(STOPPED) / "config.json").write_text("[]")
+    ended, _ = run_ranks(2, run_commands, [command(runs.folder / "run.toml", resume=str(run))])
+    assert ended[0].code == 0, ended[0].err
+    assert f"metrics.jsonl lacks 2 steps of the {STOPPED} before: their records were lost" in ended[0].out
+    assert [line["step"] for line in lines(run, "metrics.jsonl")] == [1, 2, 5, 6, 7]
+    whole = [line["loss"] for line in lines(runs.whole, "metrics.jsonl")]
+    assert [line["loss"] for line in lines(run, "metrics.jsonl")] == [*whole[:2], *whole[STOPPED:]]
+    plans_of = [plan.lengths.tolist() for plan in plans(runs.whole)]
+    assert [plan.lengths.tolist() for plan in plans(run)] == [*plans_of[:2], *plans_of[STOPPED:]]
+
+
 def test_a_run_that_is_done_stays_as_it_is(runs: Runs) -> None:
     files = [path for path in runs.whole.rglob("*") if path.is_file()]
     before = {path: path.read_bytes() for path in at_least(10, files)}

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from devices import one_rank
+from helpers import synced
 from hydraulis.runtime.checkpoint import saver as saver_module
 from hydraulis.runtime.ranks.streams import SideStream
+from hydraulis.runtime.records.run_directory import RunDirectory
 from ranks import run_ranks
 from runtime.checkpoint.checkpoint_workers import (
     Loaded,
@@ -110,3 +112,15 @@ def test_all_checkpoints_of_a_run_are_copied_on_one_stream(
         saver.close(3)
     # Torch has few, and a new one for each would soon be one that something else travels on.
     assert len(made) == 1
+
+
+def test_the_disk_has_the_records_of_the_steps_before_their_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    run.append("metrics.jsonl", "{}")
+    found = synced(monkeypatch, tmp_path)
+    with one_rank("cpu"):
+        make_saver(run.path / "checkpoints", make_home()).close(1)
+    names = [name for name, _ in found]
+    assert names.index("metrics.jsonl") < names.index(".manifest.json.unfinished")

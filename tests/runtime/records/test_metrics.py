@@ -8,8 +8,8 @@ import re
 import pytest
 
 from helpers import ROOT, at_least
-from hydraulis.runtime.memory.prediction import MemoryPrediction
-from hydraulis.runtime.records.metrics import StepMetrics, median_prediction_error
+from hydraulis.runtime.records.metrics import StepMetrics
+from hydraulis.runtime.records.totals import Totals
 
 
 def made_up_metrics(step: int = 0, **changes: float | str | tuple[int | None, ...] | None) -> StepMetrics:
@@ -66,9 +66,9 @@ def test_a_line_is_one_json_object_with_every_field() -> None:
 def test_memory_is_compared_where_both_are_known() -> None:
     metrics = made_up_metrics()
     assert metrics.rank_memory == [(1_000, 1_250)]
-    assert MemoryPrediction.from_metrics([]) is None
+    assert Totals().memory is None
     other = dataclasses.replace(metrics, rank_peak_bytes=(800, 1_000, 700))
-    found = MemoryPrediction.from_metrics([metrics, other])
+    found = Totals.of([metrics, other]).memory
     assert found is not None
     assert (found.planned_bytes, found.peak_bytes) == (1_000, 1_250)
     # 20 % too little, 25 % and 10 % too much.
@@ -87,8 +87,8 @@ def test_what_is_tracked_leaves_out_what_is_not_known() -> None:
 
 def test_how_far_plans_are_off_is_of_the_measured_iterations() -> None:
     slow, fast, unmeasured = (made_up_metrics(measured_ms=measured) for measured in (125.0, 80.0, 0.0))
-    assert median_prediction_error([slow, fast, unmeasured]) == pytest.approx((0.2 + 0.25) / 2)
-    assert median_prediction_error([unmeasured]) is None
+    assert Totals.of([slow, fast, unmeasured]).median_error == pytest.approx((0.2 + 0.25) / 2)
+    assert Totals.of([unmeasured]).median_error is None
 
 
 def test_the_page_of_metrics_explains_every_field() -> None:
@@ -110,3 +110,20 @@ def test_a_field_of_another_type_or_none_is_refused(field: str) -> None:
     for wrong in (values | {field: {}}, {name: value for name, value in values.items() if name != field}):
         with pytest.raises(ValueError, match=field):
             StepMetrics.from_json(json.dumps(wrong))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"loss": math.nan},
+        {"wall_ms": 0.0},
+        {"step": 0},
+        {"rank_peak_bytes": (0, 1, 2)},
+        {"rank_peak_bytes": (1_000,)},
+    ],
+)
+def test_a_line_that_no_run_records_is_refused(change: dict[str, object]) -> None:
+    metrics = made_up_metrics(3)
+    assert StepMetrics.from_json(metrics.to_json()) == metrics
+    with pytest.raises(ValueError, match="step"):
+        StepMetrics.from_json(dataclasses.replace(metrics, **change).to_json())  # type: ignore[arg-type]

@@ -70,9 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
             files.append(arguments.png / f"{section.name}.png")
             section.drawing.save(files[-1])
     if arguments.json:
-        sys.stdout.write(json_line(numbers, *files))
+        sys.stdout.write(json_line({**numbers, "notes": trained.notes}, *files))
     else:
-        sys.stdout.write(written_to(*files))
+        sys.stdout.write("".join(f"note: {note}\n" for note in trained.notes) + written_to(*files))
     return 0
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from hydraulis.config.layered.table import from_table
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import RunConfig, to_dict
 from hydraulis.data.sources.data_files import DataFile, describe_difference
@@ -25,6 +26,7 @@ from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.records.run_directory import CORPUS
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard, elements_of
 from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.text.documents import parse_json
 from hydraulis.text.values import as_toml
 
 LATEST = "latest"
@@ -34,6 +36,13 @@ _NO_BATCH = hashlib.sha256().hexdigest()
 _NOT_OF_THE_MODEL = "initializer_range"
 # They determine where and how the index is built, not its content.
 _NOT_OF_THE_DATA = ("index_directory", "index_processes")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _DataFiles:
+    """The list of data files in a run's `corpus.json`."""
+
+    files: tuple[DataFile, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,16 +126,18 @@ class ResumedRun:
     def _files(self, now: Sequence[DataFile]) -> Sequence[DataFile]:
         """Read the list of the run's data files; return `now` if it is unreadable, since `check` follows."""
         try:
-            known = json.loads((self.run / CORPUS).read_text(encoding="utf-8"))["files"]
-            return [DataFile(**file) for file in known]
+            known = parse_json((self.run / CORPUS).read_text(encoding="utf-8"))["files"]
+            return from_table(_DataFiles, {"files": known}, "corpus").files
         except (OSError, ValueError, KeyError, TypeError):
             return now
 
     def _what_differs(self, config: RunConfig) -> str:
         """Describe the keys of the section `data` that differ from the checkpoint's configuration."""
         try:
-            before = json.loads((self.checkpoint / CHECKPOINT_CONFIG).read_text(encoding="utf-8"))["data"]
-        except (OSError, ValueError, KeyError):
+            before = dict(
+                parse_json((self.checkpoint / CHECKPOINT_CONFIG).read_text(encoding="utf-8"))["data"]
+            )
+        except (OSError, ValueError, KeyError, TypeError):
             # The file is for human readers, who may have removed it.
             return ""
         now = json.loads(json.dumps(to_dict(config)["data"]))

@@ -23,6 +23,7 @@ from hydraulis.runtime.checkpoint.shard import Snapshot, parameter_records, shar
 from hydraulis.runtime.ranks.every_rank import raise_everywhere
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.ranks.streams import SideStream
+from hydraulis.runtime.records.run_directory import RunDirectory
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard
 
 CHECKPOINT_CONFIG = "config.json"
@@ -124,6 +125,8 @@ class CheckpointSaver:
             raise _unwritten(error) from error
 
     def _complete(self, pending: _Pending, shards: tuple[ShardRecord, ...]) -> None:
+        # A power failure then takes the records of later steps only.
+        RunDirectory(self._folder.path.parent).sync()
         manifest = self._description.manifest(pending.step, shards, parameter_records(self._shard))
         write_durably(
             pending.path / CHECKPOINT_CONFIG, lambda path: path.write_text(self._description.config_json())

@@ -1,11 +1,11 @@
 """Predicted memory of ranks against their measured memory."""
 
+import math
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
 
-from hydraulis.runtime.records.metrics import StepMetrics
+from hydraulis.runtime.records.even_sample import EvenSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +15,7 @@ class MemoryPrediction:
     Attributes:
         planned_bytes: Predicted bytes of the rank and iteration with the most measured bytes.
         peak_bytes: Measured bytes of that rank and iteration.
-        median_error: Median of the absolute relative error.
+        median_error: Median of the absolute relative error, of an `EvenSample` in a long run.
         worst_error: Least relative error: below 0 if a rank needed more than was predicted.
     """
 
@@ -24,16 +24,31 @@ class MemoryPrediction:
     median_error: float
     worst_error: float
 
-    @classmethod
-    def from_metrics(cls, metrics: Iterable[StepMetrics]) -> Self | None:
-        """Compare the iterations' predictions with their measurements; None without measurements."""
-        pairs = [pair for one in metrics for pair in one.rank_memory]
-        if not pairs:
+
+@dataclass(slots=True)
+class MemoryErrors:
+    """Collects predictions and measurements of ranks, in memory that does not grow with their number."""
+
+    _highest: tuple[int, int] = (0, 0)
+    _worst: float = math.inf
+    _errors: EvenSample = field(default_factory=EvenSample)
+
+    def add(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Add the predicted and the measured bytes of ranks that have both, of one iteration."""
+        for planned, peak in pairs:
+            if peak > self._highest[1]:
+                self._highest = planned, peak
+            self._worst = min(self._worst, planned / peak - 1)
+            self._errors.add(abs(planned / peak - 1))
+
+    def prediction(self) -> MemoryPrediction | None:
+        """Return the error over all added pairs; None without any."""
+        if not self._errors.values:
             return None
-        planned, peak = max(pairs, key=lambda pair: pair[1])
-        return cls(
+        planned, peak = self._highest
+        return MemoryPrediction(
             planned_bytes=planned,
             peak_bytes=peak,
-            median_error=statistics.median(abs(planned / peak - 1) for planned, peak in pairs),
-            worst_error=min(planned / peak - 1 for planned, peak in pairs),
+            median_error=statistics.median(self._errors.values),
+            worst_error=self._worst,
         )

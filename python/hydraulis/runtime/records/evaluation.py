@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from hydraulis.config.layered.table import from_table
+from hydraulis.text.documents import parse_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Evaluation:
         Raises:
             ValueError: The line is no JSON, or a field is missing, unknown or of another type.
         """
-        return from_table(cls, json.loads(line), "evaluation")
+        return from_table(cls, parse_json(line), "evaluation")
 
     def to_json(self) -> str:
         """Return the line as JSON, without a newline."""

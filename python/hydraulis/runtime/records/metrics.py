@@ -2,11 +2,11 @@
 
 import dataclasses
 import json
-import statistics
-from collections.abc import Sequence
+import math
 from typing import Self
 
 from hydraulis.config.layered.table import from_table
+from hydraulis.text.documents import parse_json
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +95,21 @@ class StepMetrics:
         """Read a line of `metrics.jsonl`.
 
         Raises:
-            ValueError: The line is no JSON, or a field is missing, unknown or of another type.
+            ValueError: The line is no JSON, or a field is missing, unknown, of another type or no number that
+                a run records.
         """
-        return from_table(cls, json.loads(line), "metrics")
+        metrics = from_table(cls, parse_json(line), "metrics")
+        values = (getattr(metrics, field.name) for field in dataclasses.fields(cls))
+        numbers = [one for one in values if isinstance(one, float)]
+        if (
+            not all(map(math.isfinite, numbers))
+            or min(metrics.step, metrics.wall_ms) <= 0
+            or len(metrics.rank_planned_bytes) != len(metrics.rank_peak_bytes)
+            or any(planned <= 0 or peak <= 0 for planned, peak in metrics.rank_memory)
+        ):
+            message = f"the metrics of step {metrics.step} have values that no run records"
+            raise ValueError(message)
+        return metrics
 
     def tracked(self) -> dict[str, float | str]:
         """Return the values for tracking services by name, without those that are None."""
@@ -127,22 +139,3 @@ class StepMetrics:
     def to_json(self) -> str:
         """Return the line as JSON, without a newline."""
         return json.dumps(dataclasses.asdict(self))
-
-
-def mean_tokens_per_s(steps: Sequence[StepMetrics]) -> float:
-    """Return the tokens per second of wall time over at least one iteration, without padding."""
-    return 1e3 * sum(one.tokens for one in steps) / sum(one.wall_ms for one in steps)
-
-
-def mean_mfu(steps: Sequence[StepMetrics]) -> float | None:
-    """Return the mean MFU weighted by wall time, over the iterations that have one; None without any."""
-    known = [(one.mfu, one.wall_ms) for one in steps if one.mfu is not None]
-    if not known:
-        return None
-    return sum(mfu * wall_ms for mfu, wall_ms in known) / sum(wall_ms for _, wall_ms in known)
-
-
-def median_prediction_error(steps: Sequence[StepMetrics]) -> float | None:
-    """Return the median absolute prediction error of the measured iterations; None without any."""
-    known = [abs(one.prediction_error) for one in steps if one.prediction_error is not None]
-    return statistics.median(known) if known else None

@@ -1,12 +1,9 @@
 """Writes a run's files during training, and summarises the run at its end."""
 
 import json
-import statistics
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,11 +13,13 @@ from hydraulis.planner.static import StaticComparison, StaticTotal
 from hydraulis.runtime.iteration import Iteration
 from hydraulis.runtime.memory.prediction import MemoryPrediction
 from hydraulis.runtime.records.evaluation import Evaluation
-from hydraulis.runtime.records.metrics import (
-    StepMetrics,
-    mean_mfu,
-    mean_tokens_per_s,
-    median_prediction_error,
+from hydraulis.runtime.records.resumed_records import (
+    bring_to_step,
+    read_calibration,
+    read_lines,
+    read_record,
+    read_strategy,
+    record_lines,
 )
 from hydraulis.runtime.records.run_directory import (
     CALIBRATIONS,
@@ -33,7 +32,8 @@ from hydraulis.runtime.records.run_directory import (
 )
 from hydraulis.runtime.records.run_lock import RunClaim
 from hydraulis.runtime.records.times import micro_batch_times
-from hydraulis.runtime.records.trace import MEASURED, PLANNED, chrome_trace, traced_step
+from hydraulis.runtime.records.totals import Totals
+from hydraulis.runtime.records.trace import MEASURED, PLANNED, chrome_trace
 from hydraulis.runtime.records.tracking.tracker import Tracker
 
 # Each of these steps is planned under every static strategy; a search may have many.
@@ -116,13 +116,14 @@ class Recorder:
     static: StaticComparison | None = None
     trackers: Sequence[Tracker] = ()
     claim: RunClaim | None = None
-    _metrics: list[StepMetrics] = field(init=False, default_factory=list)
+    _totals: Totals = field(init=False, default_factory=Totals)
+    _lines_before: int = field(init=False, default=0)
     _evaluations: list[Evaluation] = field(init=False, default_factory=list)
 
     def add(self, iteration: Iteration) -> None:
         """Record an iteration."""
         metrics = iteration.metrics
-        self._metrics.append(metrics)
+        self._totals.add(metrics)
         self.directory.append(METRICS, metrics.to_json())
         self.directory.append(PLANS, iteration.plan.to_json())
         # Counting memory takes time, so these times would distort a profile.
@@ -154,78 +155,74 @@ class Recorder:
 
     def recalibrated(self, factors: Mapping[str, float]) -> None:
         """Record the schemes' correction factors after the last added iteration."""
-        line = {"step": self._metrics[-1].step, "factors": dict(factors)}
+        assert self._totals.last is not None
+        line = {"step": self._totals.last.step, "factors": dict(factors)}
         self.directory.append(CALIBRATIONS, json.dumps(line))
 
-    def go_on(self, step: int) -> None:
-        """Continue a run's records after `step` iterations; records of later iterations are removed."""
-        for name in (METRICS, PLANS, TIMES):
-            self.directory.keep_lines(name, step)
-        self._keep(CALIBRATIONS, lambda line: bool(json.loads(line)["step"] <= step))
-        self._keep(EVALUATIONS, lambda line: Evaluation.from_json(line).step <= step)
-        trace = self.directory.path / TRACE
-        if trace.exists() and traced_step(json.loads(trace.read_text())) > step:
-            self.directory.remove(TRACE)
+    def go_on(self, step: int) -> list[str]:
+        """Continue a run's records after `step` iterations; return notes about lost records.
 
-    def _keep(self, name: str, counts: Callable[[str], bool]) -> None:
-        """Keep the leading lines that `counts` accepts, in a file that has no line for some steps."""
-        path = self.directory.path / name
-        if path.exists():
-            whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-            self.directory.keep_lines(name, sum(map(counts, whole)))
+        Records of later iterations and unreadable ones are removed (see `bring_to_step`).
+        """
+        notes = bring_to_step(self.directory, step)
+        self._lines_before = sum(1 for _ in read_lines(self.directory, METRICS, read_strategy))
+        return notes
 
     def used(self) -> list[str]:
         """Return the distinct strategies of all recorded iterations, in the order of their first use."""
-        return list(dict.fromkeys(entry["strategy"] for entry in self._entries(METRICS)))
+        found = read_lines(self.directory, METRICS, read_strategy)
+        return list(dict.fromkeys(strategy for _, strategy in found))
 
     def factors(self) -> Mapping[str, float]:
         """Return the schemes' correction factors after the last recorded iteration."""
-        entries = self._entries(CALIBRATIONS)
-        return entries[-1]["factors"] if entries else {}
-
-    def _entries(self, name: str) -> list[dict[str, Any]]:
-        path = self.directory.path / name
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        found = [factors for _, factors in read_lines(self.directory, CALIBRATIONS, read_calibration)]
+        return found[-1] if found else {}
 
     def summary(self) -> RunSummary:
         """Summarise a run of at least one recorded step."""
-        compared = self._add_to_static()
-        wall_ms = sum(metrics.wall_ms for metrics in self._metrics)
-        counts = Counter(metrics.strategy for metrics in self._metrics)
+        totals = self._totals
+        assert totals.first is not None
+        assert totals.last is not None
+        static_steps, static_planned_ms = self._add_to_static()
         return RunSummary(
-            first_step=self._metrics[0].step,
-            steps=len(self._metrics),
-            first_loss=self._metrics[0].loss,
-            last_loss=self._metrics[-1].loss,
+            first_step=totals.first.step,
+            steps=totals.steps,
+            first_loss=totals.first.loss,
+            last_loss=totals.last.loss,
             evaluations=list(self._evaluations),
-            tokens_per_s=mean_tokens_per_s(self._metrics),
-            mfu=mean_mfu(self._metrics),
-            plan_ms=statistics.median(metrics.plan_ms for metrics in self._metrics),
-            bubble=statistics.fmean(metrics.bubble for metrics in self._metrics),
-            imbalance=statistics.fmean(metrics.imbalance for metrics in self._metrics),
-            strategies=counts.most_common(),
-            planned_ms=sum(metrics.planned_ms for metrics in self._metrics),
-            measured_ms=sum(metrics.measured_ms for metrics in self._metrics),
-            median_error=median_prediction_error(self._metrics),
-            transfer_share=sum(metrics.transfer_ms for metrics in self._metrics) / wall_ms,
-            groups_ms=sum(metrics.groups_ms for metrics in self._metrics),
-            memory_bytes=max(metrics.memory_bytes for metrics in self._metrics),
-            memory=MemoryPrediction.from_metrics(self._metrics),
-            static=self.static.best() if self.static else None,
-            static_steps=len(compared),
-            static_planned_ms=sum(metrics.planned_ms for metrics in compared),
+            tokens_per_s=totals.tokens_per_s,
+            mfu=totals.mfu,
+            plan_ms=totals.plan_ms,
+            bubble=totals.bubble,
+            imbalance=totals.imbalance,
+            strategies=totals.strategies.most_common(),
+            planned_ms=totals.planned_ms,
+            measured_ms=totals.measured_ms,
+            median_error=totals.median_error,
+            transfer_share=totals.transfer_ms / totals.wall_ms,
+            groups_ms=totals.groups_ms,
+            memory_bytes=totals.memory_bytes,
+            memory=totals.memory,
+            static=self.static.best() if self.static and static_steps else None,
+            static_steps=static_steps,
+            static_planned_ms=static_planned_ms,
             directory=self.directory.path,
             files=sorted(self.directory.path.iterdir()),
         )
 
-    def _add_to_static(self) -> list[StepMetrics]:
-        """Plan recorded batches under static strategies; return the metrics of their steps."""
+    def _add_to_static(self) -> tuple[int, float]:
+        """Plan recorded batches under static strategies; return their number and the sum of their times."""
         if self.static is None:
-            return []
-        places = np.linspace(0, len(self._metrics) - 1, MOST_STATIC_STEPS)
-        compared = {self._metrics[place].step: self._metrics[place] for place in places.round().astype(int)}
-        with (self.directory.path / PLANS).open() as lines:
-            for step, line in enumerate(lines, start=1):
-                if step in compared:
-                    self.static.add(Plan.from_json(line).lengths)
-        return list(compared.values())
+            return 0, 0.0
+        planned = self._totals.planned
+        places = np.linspace(0, len(planned.values) - 1, MOST_STATIC_STEPS).round().astype(int)
+        by_line = {
+            self._lines_before + int(place) * planned.stride: planned.values[place] for place in places
+        }
+        compared = []
+        for number, line in enumerate(record_lines(self.directory, PLANS)):
+            plan = read_record(line, Plan.from_json) if number in by_line else None
+            if plan is not None:
+                self.static.add(plan.lengths)
+                compared.append(by_line[number])
+        return len(compared), sum(compared)

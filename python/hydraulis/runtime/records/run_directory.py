@@ -107,6 +107,18 @@ class RunDirectory:
                 file.truncate(end)
                 raise
 
+    def sync(self) -> None:
+        """Wait until the disk has the appended lines.
+
+        Raises:
+            HydraulisError: A file cannot be written (code `file_unwritable`).
+        """
+        for name in (METRICS, PLANS, TIMES, CALIBRATIONS, EVALUATIONS):
+            path = self.path / name
+            if path.is_file():
+                with writing(path), open_unlinked(path, "ab") as file:
+                    os.fsync(file.fileno())
+
     def keep_lines(self, name: str, lines: int) -> None:
         """Truncate a file after its first `lines` complete lines; an absent file is left absent.
 

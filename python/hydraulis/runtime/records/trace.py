@@ -47,8 +47,17 @@ def chrome_trace(
 
 
 def traced_step(document: dict[str, Any]) -> int:
-    """Return the step of a trace that a run wrote."""
+    """Return the step of a trace that a run wrote.
+
+    Raises:
+        KeyError: It has no step.
+        TypeError: It has another form.
+        ValueError: The step is no number of an iteration.
+    """
     step: int = document["otherData"]["step"]
+    if type(step) is not int or step < 1:
+        message = f"step {step} is no number of an iteration"
+        raise ValueError(message)
     return step
 
 

@@ -170,6 +170,12 @@ def test_the_name_of_a_run_there_is_written_whole_or_refused(
         open_trackers(config(wandb_project="p"), RunDirectory(tmp_path), 0)
     assert len(set(given)) == 1
     assert len(given[0]) == 12
+    # A crash left no name.
+    (tmp_path / "wandb-id.txt").write_bytes(b"\0" * 13)
+    for _ in range(2):
+        open_trackers(config(wandb_project="p"), RunDirectory(tmp_path), 0)
+    assert len(given[2]) == 12
+    assert given[3] == given[2] != given[0]
 
 
 @pytest.mark.parametrize(

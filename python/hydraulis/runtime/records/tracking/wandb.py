@@ -4,6 +4,7 @@ The library's own settings choose the destination: WANDB_MODE=offline keeps the 
 `wandb sync`.
 """
 
+import re
 import uuid
 from collections.abc import Mapping
 from types import ModuleType
@@ -67,6 +68,9 @@ def require_wandb() -> ModuleType:
 def _identity(directory: RunDirectory) -> str:
     """Return the run's stored identifier, so that a resumed run continues the same line of a chart."""
     path = directory.path / WANDB_ID
-    if not path.exists():
-        directory.write(WANDB_ID, uuid.uuid4().hex[:12] + "\n")
-    return path.read_text(encoding="utf-8").strip()
+    stored = path.read_bytes() if path.is_file() else b""
+    # A crash can leave an empty or a zeroed file.
+    if not re.fullmatch(rb"[0-9a-f]{12}\n", stored):
+        stored = f"{uuid.uuid4().hex[:12]}\n".encode()
+        directory.write(WANDB_ID, stored)
+    return stored.decode().strip()
