@@ -58,8 +58,8 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         " the type or the device.",
     ),
     "batch_unplaceable": ErrorCode(
-        "The sequences of a step do not fit into the number of micro-batches under the token cap, or are too few "
-        "to give each micro-batch one.",
+        "The sequences of a step do not fit into the number of micro-batches under the token cap, or are too "
+        "few to give each micro-batch one.",
         "Make the step smaller or larger, change `micro_batches` or `cap_tokens`, or pass `allow_empty=True` "
         "with a collator that takes an empty list. Without the size of a step, `BalancedBatchSampler` fills "
         "the micro-batches with as many sequences as fit.",

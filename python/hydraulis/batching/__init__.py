@@ -24,8 +24,9 @@ step 0: no plan without splitting is below 1.55x: sequence 0 has 31,000 tokens
 
 - `SequenceCost` is the time of a sequence, from a cost profile, a model's configuration or two numbers.
 - `open_lengths` opens the lengths of arrays, data sets and files.
+- `hydraulis.batching.collators` packs the samples of a batch for transformers, flash-attn and Megatron.
 
-The package needs numpy alone.
+The package needs numpy alone; its collators import torch.
 """
 
 from hydraulis.batching.cost import SequenceCost

@@ -1,0 +1,16 @@
+"""Collators: the samples of a micro-batch end to end, as a model or an attention kernel takes them.
+
+- `TransformersCollator`: the keyword arguments of a transformers model.
+- `VarlenCollator`: `cu_seqlens` and `max_seqlen` of flash-attn and of torch's variable-length attention.
+- `MegatronCollator`: Megatron-core's tokens, loss mask and `PackedSeqParams`.
+
+Sequences never attend to each other. The first token of a sequence and padding are no targets. An empty list
+of samples gives padding alone, which adds nothing to the loss. The loss of a step is the sum over its targets
+divided by `BalancedStep.targets`.
+"""
+
+from hydraulis.batching.collators.megatron import MegatronCollator
+from hydraulis.batching.collators.packed_samples import PackedSamples, Packing
+from hydraulis.batching.collators.varlen import TransformersCollator, VarlenCollator
+
+__all__ = ["MegatronCollator", "PackedSamples", "Packing", "TransformersCollator", "VarlenCollator"]

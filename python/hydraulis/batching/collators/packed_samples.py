@@ -1,0 +1,141 @@
+"""Packs the samples of a micro-batch end to end: tokens, labels and positions, as arrays.
+
+Legend: T tokens of the micro-batch with padding, n sequences.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from hydraulis.batching.order import Indices
+from hydraulis.errors import InvalidInputError
+
+IGNORE_INDEX: Final = -100
+"""Label of tokens that are no target, in torch and transformers."""
+
+# Fields of samples that say which tokens are targets, as TRL and transformers name them.
+_MASKS: Final = ("loss_mask", "completion_mask", "assistant_masks")
+
+Sample = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedSamples:
+    """Samples end to end, each followed by its padding; the padding of the micro-batch is at the end.
+
+    Attributes:
+        tokens: Tokens, int64 [T].
+        labels: The token itself where it is a target, `IGNORE_INDEX` elsewhere, int64 [T]. The first token of
+            a sequence and padding are no targets.
+        positions: Position of each token in its sequence, int64 [T]; padding of a sequence counts on, padding
+            of the micro-batch starts at 0.
+        lengths: Tokens of each sequence, int64 [n].
+        padded: Tokens of each sequence with its padding, int64 [n].
+    """
+
+    tokens: Indices
+    labels: Indices
+    positions: Indices
+    lengths: Indices
+    padded: Indices
+
+    @property
+    def num_targets(self) -> int:
+        """Number of target tokens."""
+        return int((self.labels != IGNORE_INDEX).sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packing:
+    """Rules for padding and truncation.
+
+    Attributes:
+        pad_to: Divisor of the tokens of a micro-batch, as the sampler's `pad_to`.
+        pad_sequence_to: Divisor of the tokens of a sequence with its padding, as the sampler's.
+        max_tokens: Most tokens of a sequence, which is cut at its end; None for no limit.
+        pad_token: Token of the padding.
+    """
+
+    pad_to: int = 1
+    pad_sequence_to: int = 1
+    max_tokens: int | None = None
+    pad_token: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("pad_to", "pad_sequence_to", "max_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                message = f"{name} is {value}: it must be at least 1; correct it"
+                raise InvalidInputError(message, code="argument_invalid")
+
+    def pack(self, samples: Sequence[Sample]) -> PackedSamples:
+        """Pack samples.
+
+        Args:
+            samples: Samples with `input_ids`, and with `labels` or a mask of the targets (`loss_mask`,
+                `completion_mask`, `assistant_masks`), or without either. No sample gives padding alone.
+
+        Raises:
+            InvalidInputError: A sample has no tokens, or labels or a mask of another length (code
+                `micro_batch_invalid`).
+        """
+        tokens, labels = [], []
+        for index, sample in enumerate(samples):
+            token, label = _read(sample, index)
+            tokens.append(token[: self.max_tokens])
+            labels.append(label[: self.max_tokens])
+        lengths = np.array([len(token) for token in tokens], dtype=np.int64)
+        padded = -(-lengths // self.pad_sequence_to) * self.pad_sequence_to
+        size = max(1, int(padded.sum()))
+        size += -size % self.pad_to
+        packed = PackedSamples(
+            tokens=np.full(size, self.pad_token, dtype=np.int64),
+            labels=np.full(size, IGNORE_INDEX, dtype=np.int64),
+            positions=np.arange(size, dtype=np.int64),
+            lengths=lengths,
+            padded=padded,
+        )
+        ends = np.cumsum(padded)
+        for token, label, start, end in zip(tokens, labels, ends - padded, ends, strict=True):
+            packed.tokens[start : start + len(token)] = token
+            packed.labels[start + 1 : start + len(token)] = label[1:]
+            packed.positions[start:end] -= start
+        if len(ends):
+            packed.positions[ends[-1] :] -= ends[-1]
+        return packed
+
+
+def bounds(sizes: npt.NDArray[np.int64], total: int | None = None) -> npt.NDArray[np.int32]:
+    """Return the cumulative sizes from 0, int32 [n + 1]; a last segment reaches `total` if it is given.
+
+    Args:
+        sizes: Size of each segment, int64 [n].
+        total: End of the last segment; None for the sum of the sizes.
+    """
+    ends = np.concatenate(([0], np.cumsum(sizes)))
+    if total is not None and ends[-1] < total:
+        ends = np.append(ends, total)
+    converted: npt.NDArray[np.int32] = ends.astype(np.int32)
+    return converted
+
+
+def _read(sample: Sample, index: int) -> tuple[Indices, Indices]:
+    token = np.asarray(sample["input_ids"], dtype=np.int64)
+    if not token.size:
+        message = f"sample {index} has 0 tokens and must have at least 1; leave it out"
+        raise InvalidInputError(message, code="micro_batch_invalid")
+    label = np.asarray(sample.get("labels", token), dtype=np.int64)
+    masks = [np.asarray(sample[name], dtype=bool) for name in _MASKS if name in sample]
+    for values in (label, *masks):
+        if values.shape != token.shape:
+            message = (
+                f"sample {index} has {token.size} tokens and labels or a mask of {values.size}; give "
+                "one value for each token"
+            )
+            raise InvalidInputError(message, code="micro_batch_invalid")
+    for mask in masks:
+        label = np.where(mask, label, IGNORE_INDEX)
+    return token, label

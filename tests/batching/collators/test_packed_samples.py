@@ -1,0 +1,53 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from helpers import refused
+from hydraulis.batching.collators import Packing
+
+MASKS = ["loss_mask", "completion_mask", "assistant_masks"]
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_a_mask_restricts_the_targets_but_never_the_first_token(name: str) -> None:
+    packed = Packing().pack([{"input_ids": [4, 5, 6], name: [1, 0, 1]}, {"input_ids": [7], name: [1]}])
+    assert packed.labels.tolist() == [-100, -100, 6, -100]
+    assert packed.num_targets == 1
+
+
+def test_labels_of_a_sample_are_kept() -> None:
+    packed = Packing().pack([{"input_ids": torch.tensor([4, 5, 6]), "labels": np.array([4, -100, 9])}])
+    assert packed.labels.tolist() == [-100, -100, 9]
+
+
+def test_long_sequences_are_cut_at_their_end() -> None:
+    packed = Packing(max_tokens=2).pack([{"input_ids": [4, 5, 6], "loss_mask": [1, 1, 0]}])
+    assert (packed.tokens.tolist(), packed.labels.tolist()) == ([4, 5], [-100, 5])
+
+
+def test_padding_is_no_target_and_has_its_token() -> None:
+    packed = Packing(pad_to=5, pad_sequence_to=2, pad_token=3).pack(
+        [{"input_ids": [8]}, {"input_ids": [9, 9]}]
+    )
+    assert packed.tokens.tolist() == [8, 3, 9, 9, 3]
+    assert packed.positions.tolist() == [0, 1, 0, 1, 0]
+    assert packed.labels.tolist() == [-100, -100, -100, 9, -100]
+
+
+@pytest.mark.parametrize(
+    ("samples", "part"),
+    [
+        ([{"input_ids": []}], "sample 0"),
+        ([{"input_ids": [1]}, {"input_ids": [1], "labels": [1, 2]}], "sample 1"),
+    ],
+)
+def test_samples_are_checked(samples: list[dict[str, Any]], part: str) -> None:
+    with refused("micro_batch_invalid", part):
+        Packing().pack(samples)
+
+
+def test_rules_are_checked() -> None:
+    with refused("argument_invalid", "pad_to is 0"):
+        Packing(pad_to=0)

@@ -1,0 +1,68 @@
+"""The sampler in torch's own data loader, with and without worker processes."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from batching.collators.attention import made_samples
+from batching.drawn import long_tail, sampler
+from hydraulis.batching.collators import VarlenCollator
+
+LENGTHS = long_tail(60, longest=80)
+SAMPLES = made_samples(LENGTHS.tolist())
+
+
+class Samples(Dataset[dict[str, Any]]):
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return SAMPLES[index]
+
+    def __len__(self) -> int:
+        return len(SAMPLES)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_yields_the_packed_micro_batches(workers: int) -> None:
+    one = sampler(LENGTHS, rank=1, cap_tokens=400, pad_to=16)
+    collate = VarlenCollator(pad_to=16)
+    loader: DataLoader[Any] = DataLoader(
+        Samples(), batch_sampler=one, collate_fn=collate, num_workers=workers
+    )
+    assert len(loader) == len(one)
+    expected = [
+        collate([SAMPLES[i] for i in part]) for index in range(one.num_steps) for part in one.step(index).own
+    ]
+    batches = list(loader)
+    assert all(
+        torch.equal(batch["input_ids"], other["input_ids"])
+        for batch, other in zip(batches, expected, strict=True)
+    )
+    assert max(len(batch["input_ids"]) for batch in batches) <= 400
+    assert one.epoch == 1
+
+
+@pytest.mark.parametrize("barrier", ["step", "micro_batch"])
+def test_steps_come_with_their_batches_and_their_targets(barrier: str) -> None:
+    loaders = []
+    for rank in range(2):
+        one = sampler(LENGTHS, rank=rank, cap_tokens=200, barrier=barrier, sequences_per_step=20)
+        loaders.append((one, DataLoader(Samples(), batch_sampler=one, collate_fn=VarlenCollator())))
+    steps = [[(step, list(batches)) for step, batches in one.group(loader)] for one, loader in loaders]
+    assert len(steps[0]) == 3
+    for parts in zip(*steps, strict=True):
+        assert len({step.targets for step, _ in parts}) == 1
+        counted = sum(batch["num_targets"] for _, batches in parts for batch in batches)
+        assert counted == parts[0][0].targets
+        assert [len(batches) for _, batches in parts] == [len(step.own) for step, _ in parts]
+    assert {one.epoch for one, _ in loaders} == {1}
+
+
+def test_steps_continue_inside_of_a_step() -> None:
+    one = sampler(LENGTHS, rank=0, cap_tokens=200, sequences_per_step=20)
+    state = one.state_at(1, batch=1)
+    one.load_state_dict(state)
+    loader = DataLoader(Samples(), batch_sampler=one, collate_fn=VarlenCollator())
+    groups = [(step.index, len(list(batches)), len(step.own)) for step, batches in one.group(loader)]
+    assert groups[0] == (1, groups[0][2] - 1, groups[0][2])
+    assert [(index, count) for index, count, _ in groups[1:]] == [(2, groups[1][2])]
