@@ -1,5 +1,7 @@
 """From a configuration to sequences, over every kind of file."""
 
+import csv
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -145,6 +147,30 @@ def test_records_as_sharegpt_and_alpaca_have_them(tmp_path: Path) -> None:
     train = load(config).train
     answers = [b"yes", b"4", b"5", b"He."]
     assert [counted(train.read(n)) for n in range(4)] == [answer + b"<|im_end|>\n" for answer in answers]
+
+
+def test_streamed_files_give_the_documents_of_lines(tmp_path: Path) -> None:
+    rows = [{"text": text, "id": str(n)} for n, text in enumerate(["the fox", "a, b", "c\nd"])]
+    lines = write_lines(tmp_path / "t.jsonl", rows)
+    (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress(Path(lines).read_bytes()))
+    (tmp_path / "t.json").write_text(json.dumps(rows))
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["id", "text"])
+        writer.writeheader()
+        writer.writerows(rows)
+    names = [lines, *(str(tmp_path / name) for name in ("t.jsonl.gz", "t.json", "t.csv"))]
+    train = load(config_of(tmp_path, {"files": names}, index_processes=2)).train
+    assert all_tokens(train) == [list(row["text"].encode()) for row in rows] * 4
+
+
+def test_a_broken_row_of_a_streamed_file_is_skipped_or_refused_by_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("id,text\n0,first\n1,a,b\n2,last\n")
+    with refused("record_malformed", f"file '{path}', line 3 has 3 fields"):
+        load(config_of(tmp_path, {"files": [str(path)]}))
+    train = load(config_of(tmp_path, {"files": [str(path)]}, broken="skip")).train
+    assert all_tokens(train) == [list(b"first"), list(b"last")]
+    assert f"file '{path}', line 3" in train.describe_broken()
 
 
 def test_a_field_that_the_configuration_names_is_in_every_record(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ class SourceConfig:
     """Files with records of one format: one part of the data mixture.
 
     Attributes:
-        files: Paths and globs of `.jsonl`, `.parquet`, `.arrow` and `.npy` files and Megatron's `.bin` or
-            `.idx`, or folders written by Hugging Face's datasets.
+        files: Paths and globs of `.jsonl`, `.json`, `.csv` (also with `.gz` or `.zst`), `.parquet`, `.arrow`
+            and `.npy` files and Megatron's `.bin` or `.idx`, or folders written by Hugging Face's datasets.
         format: Format of a record. `text` is a document. `chat` is a list of messages; the assistant's are
             targets. `alpaca` is an instruction, an input and an output, rendered as a chat with one turn; the
             output is the target. `completion` is a prompt and a completion; the completion's tokens are

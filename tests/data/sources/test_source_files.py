@@ -23,6 +23,12 @@ def test_paths_globs_and_either_of_two_files_are_found_once_and_in_order(tmp_pat
     assert [is_token_file(path) for path in found] == [False, False, False, True, True]
 
 
+def test_a_megatron_data_set_is_found_by_its_name_without_an_ending(tmp_path: Path) -> None:
+    touch(tmp_path, "my.corpus_text_document.bin", "my.corpus_text_document.idx")
+    found = find_source_files([str(tmp_path / "my.corpus_text_document")])
+    assert found == [tmp_path / "my.corpus_text_document.idx"]
+
+
 def test_a_saved_data_set_gives_its_files_in_its_order(tmp_path: Path) -> None:
     files = ["data-00001-of-00002.arrow", "data-00000-of-00002.arrow"]
     touch(tmp_path, *files)

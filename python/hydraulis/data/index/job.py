@@ -50,8 +50,8 @@ class Piece(NamedTuple):
     stop: int
 
     def share(self, where: int) -> float:
-        """Return the share of the piece before a position."""
-        return (where - self.start) / (self.stop - self.start)
+        """Return the share of the piece before a position; the end of a piece may be an estimate."""
+        return min(1.0, (where - self.start) / (self.stop - self.start))
 
 
 class Block(NamedTuple):

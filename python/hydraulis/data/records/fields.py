@@ -25,6 +25,19 @@ class BrokenRecord(NamedTuple):
         return InvalidInputError(f"{place}{reason}", code=code)
 
 
+class UnreadableRestError(Exception):
+    """A record after which no record of the file can be found.
+
+    Attributes:
+        number: Number of the record.
+        reason: Cause, which follows the place of the record in a message.
+    """
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(number, reason)
+        self.number, self.reason = number, reason
+
+
 def iterate_rows(batch: Any, fields: Sequence[str]) -> Iterator[Sequence[object]]:
     """Yield the values of the fields for each row of a record batch; lists of integers are array views.
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from hydraulis.data.records.fields import BrokenRecord, find_missing_field
 from hydraulis.text.paths import describe_json_error
@@ -67,14 +68,29 @@ class JsonLines:
         return f"file '{self._path}', line {lines}"
 
     def _values(self, line: bytes) -> Sequence[object] | BrokenRecord:
-        try:
-            record = json.loads(line.decode().rstrip())
-        except UnicodeDecodeError as error:
-            reason = f" is not UTF-8 (byte {error.start}); save the file as UTF-8 text"
-            return BrokenRecord(reason, code="record_malformed")
-        except (ValueError, RecursionError) as error:
-            reason = f" is no JSON ({describe_json_error(error)}); write one object per line"
-            return BrokenRecord(reason, code="record_malformed")
-        if not isinstance(record, dict):
-            return BrokenRecord(" is no JSON object; write one object per line", code="record_malformed")
+        record = parse_line(line)
+        if isinstance(record, BrokenRecord):
+            return record
         return find_missing_field(record, self._required) or [record.get(name) for name in self._fields]
+
+
+def parse_line(line: bytes) -> dict[str, Any] | BrokenRecord:
+    """Parse a line; it is broken if it is no JSON object in UTF-8."""
+    try:
+        record = json.loads(line.decode().rstrip())
+    except UnicodeDecodeError as error:
+        reason = f" is not UTF-8 (byte {error.start}); save the file as UTF-8 text"
+        return BrokenRecord(reason, code="record_malformed")
+    except (ValueError, RecursionError) as error:
+        reason = f" is no JSON ({describe_json_error(error)}); write one object per line"
+        return BrokenRecord(reason, code="record_malformed")
+    if not isinstance(record, dict):
+        return BrokenRecord(" is no JSON object; write one object per line", code="record_malformed")
+    return record
+
+
+def parse_lines(content: BinaryIO) -> Iterator[tuple[int, dict[str, Any] | BrokenRecord]]:
+    """Yield the records of a stream, each with its line number counted from 1, without blank lines."""
+    for number, line in enumerate(content, start=1):
+        if not line.isspace():
+            yield number, parse_line(line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line)

@@ -5,9 +5,13 @@ from pathlib import Path
 from typing import Protocol
 
 from hydraulis.data.records.arrow import ArrowFile
+from hydraulis.data.records.compressed import COMPRESSIONS, inner_suffix, open_stream
+from hydraulis.data.records.csv_table import parse_csv
 from hydraulis.data.records.fields import BrokenRecord
-from hydraulis.data.records.json_lines import JsonLines
+from hydraulis.data.records.json_array import is_json_array, parse_json_array
+from hydraulis.data.records.json_lines import JsonLines, parse_lines
 from hydraulis.data.records.parquet import ParquetFile
+from hydraulis.data.records.streamed import StreamedFile
 from hydraulis.errors import InvalidInputError
 from hydraulis.text.paths import describe_read_error
 
@@ -25,17 +29,46 @@ class RecordFile(Protocol):
         """Return the file and the place of a record, for a message."""
 
 
-_FORMATS: dict[str, Callable[[Path, Sequence[str], Collection[str]], RecordFile]] = {
-    ".jsonl": JsonLines,
-    ".ndjson": JsonLines,
+_Format = Callable[[Path, Sequence[str], Collection[str]], RecordFile]
+
+
+def _json_lines(path: Path, fields: Sequence[str], optional: Collection[str]) -> RecordFile:
+    if path.suffix.lower() in COMPRESSIONS:
+        return StreamedFile(path, fields, optional, parse_lines, "line")
+    return JsonLines(path, fields, optional)
+
+
+def _json(path: Path, fields: Sequence[str], optional: Collection[str]) -> RecordFile:
+    with open_stream(path) as (content, _):
+        is_array = is_json_array(content)
+    if is_array:
+        return StreamedFile(path, fields, optional, parse_json_array, "record")
+    return _json_lines(path, fields, optional)
+
+
+def _csv(path: Path, fields: Sequence[str], optional: Collection[str]) -> RecordFile:
+    return StreamedFile(path, fields, optional, parse_csv, "line")
+
+
+_FORMATS: dict[str, _Format] = {
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".json": _json,
+    ".csv": _csv,
     ".parquet": ParquetFile,
     ".arrow": ArrowFile,
 }
+# Formats that have no compression of their own.
+_TEXT_FORMATS = (".jsonl", ".ndjson", ".json", ".csv")
+RECORD_ENDINGS = (
+    f"{', '.join(_FORMATS)} (the first {len(_TEXT_FORMATS)} also with {' or '.join(COMPRESSIONS)})"
+)
 
 
 def is_record_file(path: Path) -> bool:
     """Whether the file's ending is that of a format with records."""
-    return path.suffix.lower() in _FORMATS
+    is_compressed = path.suffix.lower() in COMPRESSIONS
+    return inner_suffix(path) in (_TEXT_FORMATS if is_compressed else _FORMATS)
 
 
 def open_records(path: Path, fields: Sequence[str], optional: Collection[str] = ()) -> RecordFile:
@@ -51,7 +84,7 @@ def open_records(path: Path, fields: Sequence[str], optional: Collection[str] = 
         HydraulisError: The library of the format is not installed (code `extra_missing`).
     """
     try:
-        return _FORMATS[path.suffix.lower()](path, fields, optional)
+        return _FORMATS[inner_suffix(path)](path, fields, optional)
     except OSError as error:
         message = (
             f"file '{path}' cannot be read ({describe_read_error(path, error)}); check the path and the file"

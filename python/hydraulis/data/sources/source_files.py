@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hydraulis.data.records.record_file import is_record_file
+from hydraulis.data.records.record_file import RECORD_ENDINGS, is_record_file
 from hydraulis.data.sources.token_files import MEGATRON_SUFFIXES, is_token_file
 from hydraulis.errors import InvalidInputError
 
@@ -14,7 +14,8 @@ def find_source_files(names: Sequence[str]) -> list[Path]:
     """Find the files of paths, globs and folders, each once.
 
     A folder must be one that Hugging Face's datasets saved; its files are in its stated order. The files of a
-    glob are in the order of their names. A Megatron data set is represented by its `.idx` file.
+    glob are in the order of their names. A Megatron data set may be named without an ending, and is
+    represented by its `.idx` file.
 
     Raises:
         InvalidInputError: A name matches nothing (code `file_unreadable`), a folder is no saved data set, or
@@ -22,7 +23,7 @@ def find_source_files(names: Sequence[str]) -> list[Path]:
     """
     found: dict[Path, None] = {}
     for name in names:
-        paths = [Path(name)] if Path(name).exists() else _matching(name)
+        paths = [Path(name)] if Path(name).exists() else _matching(name) or _megatron(name)
         if not paths:
             where = "" if Path(name).is_absolute() else f" in {Path.cwd()}"
             message = (
@@ -40,13 +41,18 @@ def _matching(pattern: str) -> list[Path]:
     return [Path(path) for path in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207
 
 
+def _megatron(prefix: str) -> list[Path]:
+    """Return the files of a Megatron data set without their endings, as Megatron names a data set."""
+    return [path for suffix in MEGATRON_SUFFIXES if (path := Path(prefix + suffix)).exists()]
+
+
 def _checked(path: Path) -> Path:
     if path.suffix in MEGATRON_SUFFIXES:
         return path.with_suffix(".idx")
     if not is_token_file(path) and not is_record_file(path):
         message = (
-            f"file '{path}' has an unknown format: the endings are .jsonl, .ndjson, .parquet, .arrow, .npy, "
-            ".bin and .idx; unpack or convert it"
+            f"file '{path}' has an unknown format: the endings are {RECORD_ENDINGS}, .npy, .bin and .idx; "
+            "convert it"
         )
         raise InvalidInputError(message, code="data_file_invalid")
     return path
