@@ -1,5 +1,4 @@
 import hashlib
-import math
 from typing import Any
 
 import numpy as np
@@ -77,13 +76,6 @@ def test_fingerprint_covers_the_tokens_and_the_cuts() -> None:
 def test_fingerprint_is_the_same_on_every_machine() -> None:
     one_document = b"abc" + (0).to_bytes(8, "little") + (3).to_bytes(8, "little")
     assert corpus_of(b"abc").fingerprint == hashlib.sha256(one_document).hexdigest()
-
-
-def test_unigram_entropy() -> None:
-    expected = -(5 / 8) * math.log(5 / 8) - (3 / 8) * math.log(3 / 8)
-    assert corpus_of(b"aaaa", b"bb", b"ab").unigram_entropy() == pytest.approx(expected)
-    # Of the first tokens alone.
-    assert corpus_of(b"aaaa", b"bb").unigram_entropy(max_tokens=4) == 0
 
 
 def test_a_mask_goes_with_its_tokens() -> None:

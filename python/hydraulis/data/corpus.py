@@ -113,16 +113,6 @@ class Corpus:
             digest.update(self.loss_mask_T.tobytes())
         return digest.hexdigest()
 
-    def unigram_entropy(self, max_tokens: int = 1 << 24) -> float:
-        """Compute the entropy of the token frequencies in nats: the loss of the best model without context.
-
-        Args:
-            max_tokens: Number of first tokens to count.
-        """
-        _, counts = np.unique(self.token_T[:max_tokens], return_counts=True)
-        shares = counts / counts.sum()
-        return float(-(shares * np.log(shares)).sum())
-
 
 def _check_array(name: str, array: npt.NDArray[Any], dtype: type[Any]) -> None:
     if not np.issubdtype(array.dtype, dtype) or array.ndim != 1:

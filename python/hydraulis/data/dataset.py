@@ -19,6 +19,7 @@ from hydraulis.data.context_limit import SequenceSlices
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.index.broken_records import MAX_LISTED, describe_left_out
 from hydraulis.data.tokens import SequenceTokens
+from hydraulis.data.unigram_entropy import compute_unigram_entropy
 from hydraulis.errors import InvalidInputError
 
 # Largest corpus to scan for tokens beyond the vocabulary, in 0.1 s plus reading; others are checked by batch.
@@ -170,13 +171,9 @@ class Dataset:
             "median": int(median),
             "p99": int(p99),
             "longest": int(self.lengths.max()),
-            "unigram_entropy_nats": self._unigram_entropy,
+            "unigram_entropy_nats": compute_unigram_entropy(self),
             "fingerprint": self.fingerprint,
         }
-
-    @cached_property
-    def _unigram_entropy(self) -> float:
-        return self.corpora[0].unigram_entropy()
 
 
 def check_largest_token(holder: str, largest: int, vocab_size: int) -> None:

@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 from helpers import refused
+from hydraulis.config.data import DataConfig
 from hydraulis.data.corpus import Corpus
+from hydraulis.data.open import make_datasets
 from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.data.tokens import plain_tokens
+from hydraulis.data.unigram_entropy import compute_unigram_entropy
 
 UNREAD = "files_that_do_not_parse"
 SHAPES = b'''\
@@ -152,6 +155,7 @@ def test_the_library_of_this_interpreter() -> None:
     assert len(corpus.token_T) > 4_000_000
     assert 150 < float(np.median(corpus.lengths)) < 500
     assert 0.005 < np.mean(corpus.lengths > 3_000) < 0.05
-    assert 2.5 < corpus.unigram_entropy() < 3.5
+    data = make_datasets(DataConfig(tokens_per_batch=8), [[corpus]]).train
+    assert 2.5 < compute_unigram_entropy(data) < 3.5
     assert corpus.left_out[UNREAD] < 20
     assert 0 < np.count_nonzero(corpus.lengths > 8192) < 100
