@@ -52,9 +52,8 @@ help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / && !/^(demo|test):/ {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: set-up ## train a small model on 4 local CPU ranks (CONFIG=file.toml, RUN=folder, PROFILE=file.json)
-	@# So that a signal to this process reaches torchrun, which ends the ranks.
-	@exec env OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo $(BIN)/torchrun --standalone --local-addr 127.0.0.1 --log-dir target/torchrun \
-		--nproc-per-node 4 -m hydraulis.train $(CONFIG) $(if $(RUN),--set 'output.directory="$(RUN)"') \
+	@# So that a signal to this process reaches the command, which ends the ranks.
+	@exec $(BIN)/hydraulis train $(CONFIG) --ranks 4 $(if $(RUN),--set 'output.directory="$(RUN)"') \
 		$(if $(PROFILE),--set 'planner.profile="$(PROFILE)"')
 
 test: set-up ## run every test, of Rust and of Python

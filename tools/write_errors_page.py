@@ -20,9 +20,9 @@ subclasses are `ValueError`s too:
 - `InfeasibleError`: the input is valid and has no plan; change the cluster, the memory or the batch.
 - `HydraulisError` itself: the run or its machine failed.
 
-A command prints `hydraulis: error [code]: message` and ends with exit code 2. Training prints
-`hydraulis.train: error [code]: message` once, and each rank ends with 2, or with 3 for `lost_rank`; torchrun
-then adds its own report, repeats the message as `refused [code]: message`, and ends with 1.
+A command prints `hydraulis: error [code]: message` and ends with exit code 2, or 3 for `lost_rank`. Under
+torchrun a run prints `hydraulis.train: error [code]: message` once; torchrun then adds its own report, repeats
+the message as `refused [code]: message`, and ends with 1.
 
     try:
         plan = planner.plan(lengths)

@@ -21,7 +21,7 @@ sequence. It needs no GPU, no torch and no data files:
 
 Other functions work without a planner: `balance` assigns a batch to equal replicas, `pack_windows` packs a
 data set into context windows, and `propose` finds a list of strategies for given batches. `hydraulis.planner`
-reads cost profiles and lengths from files. `python -m hydraulis.train` trains by plans.
+reads cost profiles and lengths from files. The command `hydraulis train` trains by plans.
 
 Importing the package imports neither torch nor rich.
 """

@@ -208,9 +208,9 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "[checkpoints.md](checkpoints.md)).",
     ),
     "not_torchrun": ErrorCode(
-        "Training or measuring was started without the environment variables of torchrun.",
-        "Start it as the message says, or by `make demo`. `hydraulis profile --ranks N` starts its own "
-        "ranks.",
+        "A rank of training or measuring was started without the environment variables of torchrun.",
+        "Start it as the message says. `hydraulis train --ranks N` and `hydraulis profile --ranks N` start "
+        "their own ranks.",
     ),
     "option_invalid": ErrorCode(
         "A command has an unknown option, lacks a required one, cannot read the value of one, or got options"

@@ -10,7 +10,6 @@ import pytest
 
 from helpers import ROOT, at_least
 from hydraulis.cli.commands.train import make_parser as make_train_parser
-from hydraulis.cli.exit import EXIT_REFUSED
 from hydraulis.cli.main import COMMANDS, main, make_parser
 from hydraulis.cli.options import PathEnding
 
@@ -38,6 +37,9 @@ def examples(parser: argparse.ArgumentParser) -> Iterator[list[str]]:
 @pytest.mark.parametrize("name", PARSERS)
 def test_the_examples_of_a_command_are_accepted(name: str) -> None:
     for words in at_least(2, examples(PARSERS[name])):
+        if "hydraulis.train" in words:
+            # That of torchrun, as below.
+            continue
         start = words.index("hydraulis")
         assert words[start + 1] == name
         make_parser().parse_args(words[start + 1 :])
@@ -70,13 +72,6 @@ def test_the_examples_of_training_are_accepted() -> None:
 def test_every_command_is_on_the_page(name: str) -> None:
     assert re.search(rf"^\| `hydraulis {name}\b", PAGE, re.MULTILINE)
     assert all(action.help for action in PARSERS[name]._actions)
-
-
-def test_train_points_to_torchrun(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "run.toml"]) == EXIT_REFUSED
-    error = capsys.readouterr().err
-    assert error.startswith("hydraulis: error [not_torchrun]: ")
-    assert error.endswith("torchrun --standalone --nproc-per-node N -m hydraulis.train RUN.toml\n")
 
 
 # Options whose meaning depends on the command: with or without a profile, for lengths or for documents.

@@ -81,7 +81,8 @@ def on_ranks(words: list[str]) -> list[str]:
     """Give what each rank of a command runs: the command's module, and its arguments but for --ranks N."""
     module = next(word for word in words if word in ("hydraulis", "hydraulis.train"))
     first = words.index("--ranks") if "--ranks" in words else len(words)
-    return words[words.index(module) : first] + words[first + 2 :]
+    ran = words[words.index(module) : first] + words[first + 2 :]
+    return ["hydraulis.train", *ran[2:]] if ran[:2] == ["hydraulis", "train"] else ran
 
 
 def reason(words: list[str]) -> str | None:

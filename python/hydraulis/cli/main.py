@@ -21,6 +21,7 @@ from hydraulis.cli.commands import (
     propose,
     report,
     simulate,
+    train,
 )
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from hydraulis.cli.exit import report as refuse
@@ -29,7 +30,7 @@ from hydraulis.cli.ranks.report import is_rank, report_before_meeting
 from hydraulis.cli.terminal.output import discard
 from hydraulis.errors import HydraulisError, InvalidInputError
 
-COMMANDS = (analyze, plan, propose, simulate, profile, config, check, report, pack, export)
+COMMANDS = (train, config, check, report, export, analyze, plan, propose, simulate, profile, pack)
 
 _PROGRAM = "hydraulis"
 # Errors of a write that the disk, or a missing stream, refuses.
@@ -84,10 +85,6 @@ def _report(error: HydraulisError) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    if words[:1] == ["train"]:
-        command = "torchrun --standalone --nproc-per-node N -m hydraulis.train RUN.toml"
-        message = f"training runs under torchrun; start it as {command}"
-        raise InvalidInputError(message, code="not_torchrun")
     parsed = make_parser().parse_args(words)
     code: int = parsed.run(parsed)
     return code

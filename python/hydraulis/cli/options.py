@@ -45,6 +45,13 @@ def add_gpus(parser: argparse.ArgumentParser, per_node: str, *, required: bool =
     )
 
 
+def add_ranks(parser: argparse.ArgumentParser) -> None:
+    """Declare `--ranks`."""
+    parser.add_argument(
+        "--ranks", type=count, metavar="N", help="number of ranks to start here (not under torchrun)"
+    )
+
+
 def add_run_config(parser: argparse.ArgumentParser) -> None:
     """Declare `RUN.toml`, `--preset` and `--set`: the layers of a run's configuration."""
     parser.add_argument("config", metavar="RUN.toml", help="the run's configuration")

@@ -8,12 +8,13 @@ from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.parallel.groups import most_groups_of_rank
 from hydraulis.planner.profile_document import with_schemes
+from hydraulis.planner.strategies import named_strategies
 from hydraulis.preflight.finding import Status, with_warnings
 from hydraulis.profile.run_profile import chosen_profile, memory_note
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.memory.resident import resident_memory
 from hydraulis.runtime.planning.run_planner import RunPlanner
-from hydraulis.runtime.planning.run_schemes import named_strategies, run_schemes
+from hydraulis.runtime.planning.run_schemes import run_schemes
 from hydraulis.text.numbers import format_count
 
 # Errors about this machine, which need not hold for the machines of the run.

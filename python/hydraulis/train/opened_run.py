@@ -15,9 +15,9 @@ from hydraulis.data.open import Datasets
 from hydraulis.data.sampling.run_length import run_length, with_steps
 from hydraulis.data.sampling.run_sampler import describe_run_repeats
 from hydraulis.data.sources.data_files import DataFile, list_data_files
+from hydraulis.planner.strategies import named_strategies
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.resume import ResumedRun, find_resumed
-from hydraulis.runtime.planning.run_schemes import named_strategies
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.ranks.stop import StopRequest

@@ -1,4 +1,4 @@
-"""A run that loses its reader, its terminal, torchrun or its first rank."""
+"""A run that loses its reader, its terminal, its launcher or its first rank."""
 
 import os
 import pty
@@ -6,9 +6,11 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-from cli.commands.test_train import ENDLESS, KEEP_CODES, start
+import pytest
+
+from cli.commands.test_train import ENDLESS, KEEP_CODES, Launcher, start
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_LOST_RANK
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.reader import read_manifest
@@ -20,12 +22,15 @@ if TYPE_CHECKING:
 DEADLINE_S = 90.0
 
 
-def started(folder: Path, output: int, steps: int = ENDLESS) -> "subprocess.Popen[str]":
+def started(
+    folder: Path, output: int, steps: int = ENDLESS, launcher: Launcher = "hydraulis"
+) -> "subprocess.Popen[str]":
     """Start a run that keeps its ranks' process ids and exit codes."""
     (folder / "sitecustomize.py").write_text(KEEP_CODES.format(place=folder))
     path = os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", "")))
     options = ["--set", f"train.steps={steps}"]
-    return start([str(write_config(folder)), *options], output, PYTHONPATH=path, TERM="xterm-256color")
+    environment = {"PYTHONPATH": path, "TERM": "xterm-256color"}
+    return start([str(write_config(folder)), *options], output, launcher, **environment)
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
@@ -41,7 +46,7 @@ def num_recorded(folder: Path) -> int:
 
 
 def codes(folder: Path) -> Sequence[str]:
-    """Return the ranks' exit codes; they may outlive torchrun."""
+    """Return the ranks' exit codes; they may outlive the launcher."""
     files = [folder / f"code-{rank}" for rank in range(2)]
     wait_until(lambda: all(file.exists() and file.read_text() for file in files))
     return [file.read_text() for file in files]
@@ -57,7 +62,7 @@ def assert_stopped_with_a_checkpoint(folder: Path) -> None:
 
 
 def end(process: "subprocess.Popen[str]") -> None:
-    # torchrun, if it runs, passes the signal on to its ranks.
+    # The launcher, if it runs, passes the signal on to its ranks.
     process.terminate()
     process.wait(60)
 
@@ -88,7 +93,7 @@ def test_a_terminal_that_is_closed_stops_a_run_with_a_checkpoint(tmp_path: Path)
             wait_until(lambda: drained(terminal) and num_recorded(tmp_path) >= STEPS)
         finally:
             os.close(terminal)
-        # The kernel does this if torchrun controls the terminal.
+        # The kernel does this if the launcher controls the terminal.
         process.send_signal(signal.SIGHUP)
         process.wait(DEADLINE_S)
     finally:
@@ -96,9 +101,10 @@ def test_a_terminal_that_is_closed_stops_a_run_with_a_checkpoint(tmp_path: Path)
     assert_stopped_with_a_checkpoint(tmp_path)
 
 
-def test_ranks_do_not_outlive_torchrun(tmp_path: Path) -> None:
+@pytest.mark.parametrize("launcher", get_args(Launcher))
+def test_ranks_do_not_outlive_their_launcher(tmp_path: Path, launcher: Launcher) -> None:
     with Path(os.devnull).open("w") as nowhere:
-        process = started(tmp_path, nowhere.fileno())
+        process = started(tmp_path, nowhere.fileno(), launcher=launcher)
     try:
         wait_until(lambda: num_recorded(tmp_path) >= STEPS)
         process.kill()
@@ -119,13 +125,14 @@ def test_on_a_terminal_the_loss_of_rank_zero_is_reported_below_its_line(tmp_path
         wait_until(lambda: drained(terminal, written) and num_recorded(tmp_path) >= STEPS)
         os.kill(int((tmp_path / "process-0").read_text()), signal.SIGKILL)
         wait_until(lambda: drained(terminal, written) and process.poll() is not None)
+        drained(terminal, written)
     finally:
         end(process)
         os.close(terminal)
-    # torchrun terminates the remaining rank meanwhile.
     assert (tmp_path / "code-1").read_text() == str(EXIT_LOST_RANK)
-    (error,) = (line for line in written.decode().split("\n") if "hydraulis.train: error " in line)
-    assert error.startswith("hydraulis.train: error [lost_rank]: ")
+    (error,) = (line for line in written.decode().split("\n") if "hydraulis: error " in line)
+    assert error.startswith("hydraulis: error [lost_rank]: SIGKILL ended rank 0: ")
+    assert "\x1b[?25h" in written.decode()
 
 
 def drained(terminal: int, kept: bytearray | None = None) -> bool:

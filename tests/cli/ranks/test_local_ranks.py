@@ -2,14 +2,17 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from hydraulis.cli.exit import EXIT_REFUSED
-from hydraulis.cli.ranks.local_ranks import run_local_ranks
+import hydraulis
+from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_LOST_RANK, EXIT_REFUSED
+from hydraulis.cli.ranks.local_ranks import _reserved_port, run_local_ranks
 from hydraulis.cli.ranks.report import PARENT
 
 _RANK = """
@@ -18,14 +21,10 @@ rank = int(os.environ["RANK"])
 {act}
 """
 
-# Both ranks are ready before rank 0 signals the command; each takes a moment to exit.
-_WAIT = """
+# Both ranks are ready before rank 0 signals the command.
+_READY = """
 folder = {folder!r}
-def leave(*_):
-    time.sleep(0.2)
-    open(f"{{folder}}/{{rank}}.ended", "w").close()
-    sys.exit(130)
-signal.signal(signal.SIGTERM, leave)
+{handle}
 open(f"{{folder}}/{{rank}}.ready", "w").close()
 while not all(os.path.exists(f"{{folder}}/{{one}}.ready") for one in range(2)):
     time.sleep(0.01)
@@ -33,6 +32,39 @@ if rank == 0:
     os.kill(os.getppid(), {number})
 while True:
     signal.pause()
+"""
+# Each rank takes a moment to exit.
+_LEAVE = """
+def leave(*_):
+    time.sleep(0.2)
+    open(f"{folder}/{rank}.ended", "w").close()
+    sys.exit(130)
+signal.signal(signal.SIGTERM, leave)
+"""
+# The ranks stay, and rank 0 asks again.
+_STAY = """
+signal.signal(signal.SIGTERM, lambda *_: rank or os.kill(os.getppid(), signal.SIGINT))
+"""
+# Rank 1 reports an error, and rank 0 the loss of rank 1, once it has ended.
+_REFUSE = """
+from hydraulis.cli.ranks.report import report_as_rank
+from hydraulis.errors import HydraulisError
+if rank == 0:
+    while not os.path.exists({folder!r} + "/1.ended"):
+        time.sleep(0.01)
+error = HydraulisError("disk 1 is full", code="file_unwritable")
+lost = HydraulisError("another rank ended", code="lost_rank")
+code = report_as_rank("hydraulis", error if rank else lost)
+open({folder!r} + f"/{{rank}}.ended", "w").close()
+sys.exit(code)
+"""
+# Rank 1 is killed, and rank 0 reports the loss.
+_LOSE = """
+if rank:
+    os.kill(os.getpid(), signal.SIGKILL)
+from hydraulis.cli.ranks.report import report_as_rank
+from hydraulis.errors import HydraulisError
+sys.exit(report_as_rank("hydraulis", HydraulisError("start again", code="lost_rank")))
 """
 
 
@@ -62,13 +94,71 @@ def test_an_error_of_another_rank_is_printed(act: Path, capfd: pytest.CaptureFix
     assert capfd.readouterr().err == "disk 1 is full\n"
 
 
+def test_the_cause_is_printed_and_not_the_loss_that_it_causes(
+    act: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_the_package(act, monkeypatch)
+    act.write_text(_RANK.format(act=_REFUSE.format(folder=str(act.parent))))
+    assert run_local_ranks(2, []) == EXIT_REFUSED
+    assert capfd.readouterr().err == "hydraulis: error [file_unwritable]: disk 1 is full\n"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_signal_that_ends_a_rank_is_named(act: Path, capfd: pytest.CaptureFixture[str], rank: int) -> None:
+    kill = f"rank == {rank} and os.kill(os.getpid(), signal.SIGKILL); time.sleep(60)"
+    act.write_text(_RANK.format(act=kill))
+    assert run_local_ranks(2, [], grace_s=0.1) == EXIT_LOST_RANK
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"hydraulis: error [lost_rank]: SIGKILL ended rank {rank}: ")
+
+
+def test_the_loss_of_a_rank_is_reported_with_its_signal(
+    act: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_the_package(act, monkeypatch)
+    act.write_text(_RANK.format(act=_LOSE))
+    assert run_local_ranks(2, []) == EXIT_LOST_RANK
+    wanted = "hydraulis: error [lost_rank]: SIGKILL ended rank 1: start again\n"
+    assert capfd.readouterr().err == wanted
+
+
+def use_the_package(act: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the module of a rank import the rest of the package."""
+    act.with_name("__init__.py").write_text(f"__path__.append({hydraulis.__path__[0]!r})\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(act.parents[1]), *sys.path)))
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_are_passed_on_to_all_ranks(act: Path, number: int) -> None:
-    act.write_text(_RANK.format(act=_WAIT.format(folder=str(act.parent), number=int(number))))
-    with pytest.raises(KeyboardInterrupt):
-        run_local_ranks(2, [])
+def test_signals_are_passed_on_to_all_ranks(
+    act: Path, capfd: pytest.CaptureFixture[str], number: int
+) -> None:
+    act.write_text(_RANK.format(act=_READY.format(folder=str(act.parent), handle=_LEAVE, number=int(number))))
+    assert run_local_ranks(2, []) == EXIT_INTERRUPTED
     assert sorted(path.name for path in act.parent.glob("*.ended")) == ["0.ended", "1.ended"]
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert ("Ctrl-C again" in capfd.readouterr().err) == (number == signal.SIGINT)
+
+
+def test_a_signal_before_ranks_handle_it_interrupts_the_command(act: Path) -> None:
+    number = int(signal.SIGTERM)
+    act.write_text(_RANK.format(act=_READY.format(folder=str(act.parent), handle="", number=number)))
+    with pytest.raises(KeyboardInterrupt):
+        run_local_ranks(2, [])
+
+
+def test_a_second_interrupt_ends_the_ranks_at_once(act: Path) -> None:
+    number = int(signal.SIGINT)
+    act.write_text(_RANK.format(act=_READY.format(folder=str(act.parent), handle=_STAY, number=number)))
+    with pytest.raises(KeyboardInterrupt):
+        run_local_ranks(2, [], grace_s=60)
+
+
+def test_no_other_socket_gets_the_port_of_the_store() -> None:
+    with _reserved_port() as port:
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        # The store itself does.
+        TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a parent's end")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hydraulis.cli.ranks.report import PARENT, report_as_rank, report_before_meeting
+from hydraulis.cli.ranks.failure import EndedRank
+from hydraulis.cli.ranks.report import ERROR_FILE, PARENT, report_as_rank, report_before_meeting
 from hydraulis.errors import InvalidInputError
 
 ERROR = InvalidInputError("steps = 0:\nraise it", code="config_value")
@@ -42,13 +43,12 @@ def test_each_rank_passes_the_error_to_torchrun(
 
 
 @pytest.mark.parametrize(
-    ("rank", "nodes", "parent", "said", "done"),
+    ("rank", "nodes", "said", "done"),
     [
-        ("0", 1, False, True, []),
-        ("1", 1, False, False, ["wait"]),
-        ("0", 2, False, True, ["meet"]),
-        ("1", 2, False, False, ["meet"]),
-        ("1", 1, True, True, []),
+        ("0", 1, True, []),
+        ("1", 1, False, ["wait"]),
+        ("0", 2, True, ["meet"]),
+        ("1", 2, False, ["meet"]),
     ],
 )
 def test_before_ranks_meet_others_wait_for_the_report(
@@ -57,18 +57,36 @@ def test_before_ranks_meet_others_wait_for_the_report(
     *,
     rank: str,
     nodes: int,
-    parent: bool,
     said: bool,
     done: list[str],
 ) -> None:
     monkeypatch.delenv("TORCHELASTIC_ERROR_FILE", raising=False)
     for name, value in {"LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": str(2 * nodes)}.items():
         monkeypatch.setenv(name, value)
-    if parent:
-        monkeypatch.setenv(PARENT, "1")
     found: list[str] = []
     monkeypatch.setattr("hydraulis.cli.ranks.report.time.sleep", lambda _: found.append("wait"))
     monkeypatch.setattr("hydraulis.cli.ranks.report._meet", lambda: found.append("meet"))
     assert report_before_meeting("hydraulis.train", ERROR) == 2
     assert found == done
     assert capsys.readouterr().err.count("[config_value]") == said
+
+
+def test_a_rank_leaves_its_error_to_the_parent_and_waits_for_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delattr("hydraulis.cli.ranks.report.time.sleep")
+    monkeypatch.setenv(PARENT, "1")
+    with (tmp_path / "errors").open("w+b") as file:
+        monkeypatch.setenv(ERROR_FILE, str(file.fileno()))
+        assert report_before_meeting("hydraulis", ERROR) == 2
+        passed = EndedRank(2, None, file).error()
+    assert passed is not None
+    assert (passed.code, str(passed)) == (ERROR.code, str(ERROR))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_rank_without_an_error_passes_none(tmp_path: Path) -> None:
+    with (tmp_path / "errors").open("w+b") as file:
+        assert EndedRank(1, None, file).error() is None

@@ -7,7 +7,7 @@ from helpers import refused
 from hydraulis import Cluster
 from hydraulis.config.layered.layers import PRESETS
 from hydraulis.config.run import load, load_with_origins
-from hydraulis.runtime.planning.run_schemes import named_strategies
+from hydraulis.planner.strategies import named_strategies
 
 
 def test_a_section_that_is_no_table_is_refused_even_with_an_override(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.cli.exit import EXIT_INTERRUPTED
-from hydraulis.cli.options import PathEnding, add_config_layers, add_json, count, overrides_of, written_to
+from hydraulis.cli.options import PathEnding, add_config_layers, add_json, add_ranks, overrides_of, written_to
 from hydraulis.cli.ranks.local_ranks import end_with_parent, run_local_ranks
 from hydraulis.cli.ranks.report import is_rank, report_as_rank
 from hydraulis.cli.tables.profile_table import profile_table
@@ -63,9 +63,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="FILE.json",
         help="the profile to write",
     )
-    parser.add_argument(
-        "--ranks", type=count, metavar="N", help="number of ranks to start here (not under torchrun)"
-    )
+    add_ranks(parser)
     parser.add_argument(
         "--schemes", metavar="LIST", help="schemes separated by ';' (default: those of the run's strategies)"
     )
@@ -211,10 +209,12 @@ def _schemes(config: RunConfig, cluster: Cluster, named: str | None) -> list[Sch
     """Return the schemes to measure: those of `--schemes`, else those of the run's strategies."""
     from hydraulis.runtime.planning.run_schemes import run_schemes
 
+    if named is not None:
+        return run_schemes(config, cluster, None, "--schemes")
     try:
         return run_schemes(config, cluster, None)
     except InvalidInputError as error:
-        if error.code != "strategy_unplaceable" or named is not None:
+        if error.code != "strategy_unplaceable":
             raise
         message = f"{error}, or name the schemes to measure by --schemes"
         raise InvalidInputError(message, code=error.code) from None

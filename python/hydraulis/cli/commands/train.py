@@ -1,125 +1,148 @@
-"""`torchrun -m hydraulis.train`: trains as one rank.
+"""`hydraulis train`: a training run, on ranks that it starts here or that torchrun has started.
 
-torch takes seconds to load on each rank, so that it is loaded after the configuration is accepted.
+`python -m hydraulis.train` is the same command for torchrun, which starts a rank by a module's name.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict
-from datetime import timedelta
-from functools import partial
-from typing import TYPE_CHECKING
 
-from hydraulis.cli.exit import EXIT_INTERRUPTED
-from hydraulis.cli.options import add_json, add_resume, add_run_config, json_line, with_resume
+from hydraulis._core import Cluster
+from hydraulis.cli.options import add_json, add_ranks, add_resume, add_run_config, with_resume
 from hydraulis.cli.parser import Parser
-from hydraulis.cli.ranks.report import end_as_lost, report_as_rank, report_before_meeting
-from hydraulis.cli.terminal.output import tolerating_lost_output
+from hydraulis.cli.ranks.local_ranks import end_with_parent, run_local_ranks
+from hydraulis.cli.ranks.report import is_rank, report_before_meeting
+from hydraulis.cli.ranks.training_rank import say_start, train_as_rank
 from hydraulis.config.run import RunConfig, load
-from hydraulis.errors import HydraulisError
+from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.extras import require_torch
-from hydraulis.runtime.ranks.torchrun import require_torchrun
+from hydraulis.planner.strategies import most_ranks, named_strategies
 
-if TYPE_CHECKING:
-    from hydraulis.runtime.ranks.stop import StopRequest
-    from hydraulis.train.run import TrainingResult
-
-_EXAMPLES = """\
-examples:
-  torchrun --standalone --nproc-per-node 4 -m hydraulis.train examples/demo.toml
-  torchrun --standalone --nproc-per-node 8 -m hydraulis.train run.toml --preset node --set train.epochs=2
+_TORCHRUN = """\
   torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
       -m hydraulis.train run.toml --preset nodes --resume latest
-
+"""
+_SEE_ALSO = """\
 `hydraulis config RUN.toml` prints the effective configuration; `hydraulis check RUN.toml --gpus N` checks a
 run before any rank starts.
-
+"""
+_EXIT_CODES = """\
 exit codes:
   0    done
   2    the configuration or the data was refused
   3    another rank was lost; the message names the newest checkpoint
   130  interrupted, terminated or hung up: the current step was completed and a checkpoint written
-torchrun itself exits with 1 if any rank exits with a code other than 0.
+"""
+_EXAMPLES = f"""\
+examples:
+  hydraulis train examples/demo.toml --ranks 4
+  hydraulis train run.toml --preset node --set train.epochs=2
+  hydraulis train run.toml --resume latest
+{_TORCHRUN}
+The ranks run on this machine; torchrun starts those of several machines. Without --ranks there are as many as
+the largest strategy of planner.strategies needs, and for a search one for each CUDA device.
+
+Ctrl-C stops after the current step, with a checkpoint; a second Ctrl-C stops at once, without one.
+
+{_SEE_ALSO}"""
+_RANK_EXAMPLES = f"""\
+examples:
+  torchrun --standalone --nproc-per-node 4 -m hydraulis.train examples/demo.toml
+  torchrun --standalone --nproc-per-node 8 -m hydraulis.train run.toml --preset node --set train.epochs=2
+{_TORCHRUN}
+On one machine `hydraulis train RUN.toml --ranks N` starts its ranks itself.
+
+{_SEE_ALSO}
+{_EXIT_CODES}torchrun itself exits with 1 if any rank exits with a code other than 0.
 """
 _PROGRAM = "hydraulis.train"
+_DESCRIPTION = "Train, with a plan of its own for each step."
+# Time that the remaining ranks have after the loss of one, to notice it and to complete a checkpoint in
+# progress; torchrun gives them the same.
+_GRACE_S = 30.0
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Declare the subcommand and its options."""
+    parser = commands.add_parser("train", help="train a model", description=_DESCRIPTION, epilog=_EXAMPLES)
+    add_ranks(parser)
+    _add_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Start the ranks of a run and wait for them, or train as one of them.
+
+    Returns:
+        The exit code, as in the help text.
+
+    Raises:
+        InvalidInputError: The number of ranks is unknown or not for this command to choose (code
+            `option_invalid`), or the configuration is refused.
+        KeyboardInterrupt: The run was interrupted before its first step, or twice.
+    """
+    if is_rank():
+        if arguments.ranks is not None:
+            message = "--ranks starts ranks, and torchrun has started them already: leave it out"
+            raise InvalidInputError(message, code="option_invalid")
+        end_with_parent()
+        return train_as_rank("hydraulis", arguments)
+    # Loaded here too: a refusal is printed once and starts no rank.
+    config = load(arguments.config, with_resume(arguments), arguments.preset)
+    require_torch("training")
+    ranks = arguments.ranks or _default_ranks(config)
+    named_strategies(config.planner, Cluster(gpus=ranks, gpus_per_node=ranks))
+    say_start(ranks, as_json=arguments.json)
+    return run_local_ranks(ranks, _for_ranks(arguments), _GRACE_S)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train as one rank.
+    """Train as one rank of `torchrun -m hydraulis.train`.
 
     Args:
         arguments: Command line without the program's name; None for that of the process.
 
     Returns:
-        The exit code: 0; 2 if the configuration or the data was refused; 3 if another rank was lost; 130 if
-        the run was interrupted.
+        The exit code (see `train_as_rank`).
     """
     try:
         parsed = make_parser().parse_args(arguments)
-        config = load(parsed.config, with_resume(parsed), parsed.preset)
-        require_torchrun()
-        require_torch("training")
     except HydraulisError as error:
         return report_before_meeting(_PROGRAM, error)
-    with tolerating_lost_output():
-        return _run(config, as_json=parsed.json)
-
-
-def _run(config: RunConfig, *, as_json: bool) -> int:
-    from hydraulis.runtime.ranks.device import choose_device
-    from hydraulis.runtime.ranks.distributed import joined
-    from hydraulis.runtime.ranks.joining import LivenessSettings
-    from hydraulis.runtime.ranks.stop import StopRequest
-
-    try:
-        device = choose_device(config.train.device)
-    except HydraulisError as error:
-        return report_before_meeting(_PROGRAM, error)
-    timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
-    with StopRequest() as stop:
-        liveness = LivenessSettings(
-            silence_s=config.train.silence_s, stop=stop, end=partial(end_as_lost, _PROGRAM)
-        )
-        try:
-            with joined(timeout, device, deterministic=deterministic, liveness=liveness) as rank:
-                return _train(config, rank, stop, as_json=as_json)
-        except HydraulisError as error:
-            # Inside StopRequest: torchrun terminates all ranks once one has failed, and the error has to be
-            # reported first.
-            return report_as_rank(_PROGRAM, error)
-
-
-def _train(config: RunConfig, rank: int, stop: "StopRequest", *, as_json: bool) -> int:
-    from hydraulis.cli.terminal.display import TrainingDisplay
-    from hydraulis.train.run import train
-
-    with TrainingDisplay(rank, json=as_json) as display:
-        result = train(config, stop, display)
-    if result is None:
-        return EXIT_INTERRUPTED
-    if rank == 0 and as_json:
-        sys.stdout.write(_json(result))
-    return 0 if result.is_finished else EXIT_INTERRUPTED
-
-
-def _json(result: "TrainingResult") -> str:
-    """Return the document that `--json` prints."""
-    summary = result.summary
-    facts = {"first_step": result.first_step, "steps": 0} if summary is None else asdict(summary)
-    document = {"num_steps": result.num_steps, "finished": result.is_finished, **facts}
-    return json_line(document, *(summary.files if summary else ()))
+    return train_as_rank(_PROGRAM, parsed)
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Declare the command's options."""
-    parser = Parser(
-        # --help works without torchrun.
-        prog=f"python -m {_PROGRAM}",
-        description="Train, with a plan of its own for each step.",
-        epilog=_EXAMPLES,
-    )
+    """Declare the options of a rank."""
+    # --help works without torchrun.
+    parser = Parser(prog=f"python -m {_PROGRAM}", description=_DESCRIPTION, epilog=_RANK_EXAMPLES)
+    _add_options(parser)
+    return parser
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
     add_run_config(parser)
     add_resume(parser)
     add_json(parser, "the summary")
-    return parser
+
+
+def _default_ranks(config: RunConfig) -> int:
+    """Return the number of ranks that the strategies need; for a search the number of CUDA devices."""
+    ranks = most_ranks(config.planner)
+    if ranks is None and config.train.device != "cpu":
+        import torch
+
+        ranks = torch.cuda.device_count() or None
+    if ranks is None:
+        message = (
+            "planner.strategies = ['search'] fits any number of ranks, and there is no CUDA device to count: "
+            "state the number by --ranks N"
+        )
+        raise InvalidInputError(message, code="option_invalid")
+    return ranks
+
+
+def _for_ranks(arguments: argparse.Namespace) -> list[str]:
+    """Return the command line of a rank: that of the command without `--ranks`."""
+    words = ["train", arguments.config, *(["--json"] if arguments.json else [])]
+    words += ["--preset", arguments.preset] if arguments.preset is not None else []
+    return words + [word for override in with_resume(arguments) for word in ("--set", override)]

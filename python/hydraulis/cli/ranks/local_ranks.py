@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,51 +12,54 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import IO
 
-from hydraulis.cli.exit import EXIT_REFUSED
-from hydraulis.cli.ranks.report import PARENT
+from hydraulis.cli.ranks.failure import EndedRank, report_failure
+from hydraulis.cli.ranks.report import ERROR_FILE, PARENT
 
 # Time that other ranks get after the first failure: rank 0 may report a shared refusal later than others.
 GRACE_S = 5.0
 POLL_S = 0.1
+_LOOPBACK = "127.0.0.1"
 _PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 
 
-def run_local_ranks(num_ranks: int, arguments: Sequence[str]) -> int:
+def run_local_ranks(num_ranks: int, arguments: Sequence[str], grace_s: float = GRACE_S) -> int:
     """Run `hydraulis ARGUMENTS` as several ranks over the loopback interface, and wait for their end.
 
-    A failed rank ends the others. An interrupt or termination is passed on to all ranks. An error that all
-    ranks share is printed by rank 0 alone.
+    A failed rank ends the others. An interrupt or termination is passed on to all ranks; a second interrupt
+    kills them. The cause of a failure is printed once.
 
     Args:
         num_ranks: Number of ranks.
         arguments: Command line of each rank.
+        grace_s: Seconds that the other ranks get after the first failure, before they are killed.
 
     Returns:
-        The exit code of the first rank that failed; 0 if none did.
+        The exit code: 0, or that of the failure's cause (see `report_failure`).
 
     Raises:
-        KeyboardInterrupt: The command was interrupted or terminated, and a rank ended with its work undone.
+        KeyboardInterrupt: A signal ended the ranks before they could handle it, or a second interrupt.
     """
-    port = _free_port()
     with ExitStack() as stack, _requests() as requests:
-        outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(1, num_ranks)]
+        port = stack.enter_context(_reserved_port())
+        # Rank 0 writes to this process's standard error; that of the others is printed after a failure.
+        outputs = [None, *(stack.enter_context(tempfile.TemporaryFile()) for _ in range(1, num_ranks))]
+        errors = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(num_ranks)]
         ranks: list[subprocess.Popen[bytes]] = []
         try:
-            for rank, errors in enumerate([None, *outputs]):
-                process = _start(rank, num_ranks, port, arguments, errors)
-                ranks.append(process)
-            first = _wait(ranks, requests)
+            for rank, (output, error) in enumerate(zip(outputs, errors, strict=True)):
+                ranks.append(_start(rank, num_ranks, port, arguments, (output, error)))
+            failed = _wait(ranks, requests, grace_s)
         finally:
             for process in ranks:
                 process.kill()
                 process.wait()
-        if first is None:
+        if not failed:
             return 0
-        if requests:
-            raise KeyboardInterrupt
-        if first > 0 and ranks[0].returncode != EXIT_REFUSED:
-            _print_output(outputs[first - 1])
-        return ranks[first].returncode
+        ended = [
+            EndedRank(process.returncode, output, error)
+            for process, output, error in zip(ranks, outputs, errors, strict=True)
+        ]
+        return report_failure(ended, failed, is_stopped=bool(requests))
 
 
 def end_with_parent() -> None:
@@ -74,24 +76,32 @@ def end_with_parent() -> None:
 
 
 def _start(
-    rank: int, num_ranks: int, port: int, arguments: Sequence[str], errors: IO[bytes] | None
+    rank: int,
+    num_ranks: int,
+    port: int,
+    arguments: Sequence[str],
+    files: tuple[IO[bytes] | None, IO[bytes]],
 ) -> "subprocess.Popen[bytes]":
+    output, error = files
     loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
     environment = os.environ | {
         PARENT: str(os.getpid()),
+        ERROR_FILE: str(error.fileno()),
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(num_ranks),
         "LOCAL_WORLD_SIZE": str(num_ranks),
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_ADDR": _LOOPBACK,
         "MASTER_PORT": str(port),
         # Ranks share the cores: further threads would only wait for one another.
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": loopback,
     }
-    # A rank in a process group of its own gets a terminal's Ctrl-C from this process alone.
     command = [sys.executable, "-m", "hydraulis", *arguments]
-    return subprocess.Popen(command, env=environment, stderr=errors, process_group=0)
+    # A rank in a process group of its own gets a terminal's Ctrl-C from this process alone.
+    return subprocess.Popen(
+        command, env=environment, stderr=output, pass_fds=[error.fileno()], process_group=0
+    )
 
 
 @contextmanager
@@ -111,39 +121,51 @@ def _requests() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _wait(ranks: "Sequence[subprocess.Popen[bytes]]", requests: Sequence[int]) -> int | None:
-    """Wait for all ranks, or for `GRACE_S` after the first failure: others may wait for the failed rank.
+def _wait(
+    ranks: "Sequence[subprocess.Popen[bytes]]", requests: Sequence[int], grace_s: float
+) -> Sequence[int]:
+    """Wait for all ranks, or for `grace_s` after the first failure: others may wait for the failed rank.
 
     Returns:
-        The rank that failed first; None if none did.
+        The ranks that failed, in the order of their ends.
+
+    Raises:
+        KeyboardInterrupt: A second interrupt arrived.
     """
-    first, deadline, passed_on = None, float("inf"), 0
-    while any(rank.poll() is None for rank in ranks) and time.monotonic() < deadline:
-        if first is None:
-            first = _failed(ranks)
-            deadline = deadline if first is None else time.monotonic() + GRACE_S
+    failed: list[int] = []
+    deadline, passed_on = float("inf"), 0
+    while True:
+        codes = [rank.poll() for rank in ranks]
+        failed += [rank for rank, code in enumerate(codes) if code and rank not in failed]
+        if failed:
+            deadline = min(deadline, time.monotonic() + grace_s)
+        if None not in codes or time.monotonic() >= deadline:
+            return failed
+        if requests.count(signal.SIGINT) > 1:
+            raise KeyboardInterrupt
         if len(requests) > passed_on:
+            _pass_on(ranks, requests[passed_on:])
             passed_on = len(requests)
-            for rank in ranks:
-                rank.terminate()
         time.sleep(POLL_S)
-    return _failed(ranks) if first is None else first
 
 
-def _failed(ranks: "Sequence[subprocess.Popen[bytes]]") -> int | None:
-    return next((rank for rank, process in enumerate(ranks) if process.poll()), None)
+def _pass_on(ranks: "Sequence[subprocess.Popen[bytes]]", requests: Sequence[int]) -> None:
+    if signal.SIGINT in requests:
+        sys.stderr.write("\nhydraulis: stopping once the work is saved; Ctrl-C again stops at once\n")
+        sys.stderr.flush()
+    for rank in ranks:
+        rank.terminate()
 
 
-def _print_output(output: IO[bytes]) -> None:
-    """Print a rank's collected standard error."""
-    output.seek(0)
-    sys.stderr.flush()
-    shutil.copyfileobj(output, sys.stderr.buffer)
-    sys.stderr.flush()
+@contextmanager
+def _reserved_port() -> Iterator[int]:
+    """Yield a port of the loopback interface for rank 0's store, which takes seconds to open.
 
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    Until then the kernel gives the port to no other socket, because one is bound to it. The store can be
+    bound to it too, since both set SO_REUSEADDR and this socket does not listen.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind((_LOOPBACK, 0))
+        port: int = holder.getsockname()[1]
+        yield port

@@ -14,8 +14,10 @@ from hydraulis.cli.ranks.lost_rank import end_progress_line, lost_rank_report
 from hydraulis.errors import HydraulisError
 from hydraulis.files import replace_file
 
-# Environment variable with the process id of the parent that `hydraulis profile --ranks` is to its ranks.
+# Environment variables of a rank that `run_local_ranks` started: the process id of its parent, and the number
+# of the open file in which the rank leaves its error, for the parent to print.
 PARENT = "HYDRAULIS_RANKS_PARENT"
+ERROR_FILE = "HYDRAULIS_ERROR_FILE"
 # Most time between the starts of two ranks.
 PATIENCE_S = 60.0
 # Environment variable with the file from which torchrun reads the error of a rank, to print it last.
@@ -23,12 +25,12 @@ _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
 
 def is_rank() -> bool:
-    """Whether this process was started as a rank, by torchrun or by `hydraulis profile --ranks`."""
+    """Whether this process was started as a rank, by torchrun or by another `hydraulis`."""
     return "RANK" in os.environ
 
 
 def report_as_rank(program: str, error: HydraulisError, variable: str = "RANK") -> int:
-    """Report an error that all ranks share: one of them prints it, and each passes it to torchrun.
+    """Report an error that all ranks share: one of them prints it, and each passes it to its parent.
 
     Args:
         program: Name of the program, for the line that is printed.
@@ -40,7 +42,9 @@ def report_as_rank(program: str, error: HydraulisError, variable: str = "RANK") 
         The exit code.
     """
     printed = _printed_error(error, variable)
-    if printed is not None:
+    if PARENT in os.environ:
+        _pass_to_parent(printed, error)
+    elif printed is not None:
         report(program, printed)
     _pass_to_torchrun(printed or error)
     return exit_code(error)
@@ -53,7 +57,9 @@ def end_as_lost(program: str, error: HydraulisError | None) -> NoReturn:
         program: Name of the program, for the line that is printed.
         error: Error that this rank prints; None if another rank prints it.
     """
-    if error is not None:
+    if PARENT in os.environ:
+        _pass_to_parent(error, error)
+    elif error is not None:
         end_progress_line()
         report(program, error)
         _pass_to_torchrun(error)
@@ -66,12 +72,10 @@ def end_as_lost(program: str, error: HydraulisError | None) -> NoReturn:
 
 def _printed_error(error: HydraulisError, variable: str) -> HydraulisError | None:
     """Return the error that this rank prints; None if another rank prints it."""
-    # run_local_ranks collects the output of its ranks and prints it once.
-    if PARENT in os.environ:
-        return error
     if error.code == LOST_RANK:
         return lost_rank_report(error)
-    return error if os.environ.get(variable, "0") == "0" else None
+    is_first = PARENT in os.environ or os.environ.get(variable, "0") == "0"
+    return error if is_first else None
 
 
 def report_before_meeting(program: str, error: HydraulisError) -> int:
@@ -106,6 +110,18 @@ def _meet() -> None:
 
         with joined(timedelta(seconds=PATIENCE_S)):
             pass
+
+
+def _pass_to_parent(printed: HydraulisError | None, error: HydraulisError | None) -> None:
+    """Write an error into the file that the parent reads after the ranks' end.
+
+    Args:
+        printed: The error to print, with the names of lost ranks; None if another rank passes it.
+        error: The error without these names.
+    """
+    if printed is not None:
+        document = {"code": printed.code, "message": str(printed), "unnamed": str(error)}
+        os.write(int(os.environ[ERROR_FILE]), json.dumps(document).encode())
 
 
 def _pass_to_torchrun(error: HydraulisError) -> None:

@@ -3,24 +3,28 @@
 from collections.abc import Iterator
 
 from hydraulis._core import Cluster, CostProfile, Scheme, Strategy
-from hydraulis.config.planner import MIB, PlannerConfig
+from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.parallel.tensor import check_tensor_degree
+from hydraulis.planner.strategies import named_strategies
 from hydraulis.runtime.memory.resident import resident_memory
 
 # Maximum share of a rank's memory that a scheme's resident bytes may take, to be worth measuring.
 _HELD_SHARE = 0.8
 
 
-def run_schemes(config: RunConfig, cluster: Cluster, profile: CostProfile | None) -> list[Scheme]:
+def run_schemes(
+    config: RunConfig, cluster: Cluster, profile: CostProfile | None, origin: str = "planner.schemes"
+) -> list[Scheme]:
     """List every scheme that a plan of the run may use, sorted.
 
     Args:
         config: The run's configuration.
         cluster: Cluster of the run's ranks.
         profile: Cost profile for planning; None if the run measures one.
+        origin: Key or option that set `planner.schemes`, for error messages.
 
     Raises:
         InvalidInputError: A strategy or a scheme is malformed (code `strategy_invalid`), does not fit the
@@ -28,7 +32,7 @@ def run_schemes(config: RunConfig, cluster: Cluster, profile: CostProfile | None
             (`scheme_unknown`).
         InfeasibleError: A search has no admitted scheme (code `no_strategies`).
     """
-    named = {Scheme(text): "planner.schemes" for text in config.planner.schemes}
+    named = {Scheme(text): origin for text in config.planner.schemes}
     for strategy in named_strategies(config.planner, cluster):
         named |= dict.fromkeys(strategy.schemes, f"'{strategy}' of planner.strategies")
     if named:
@@ -42,19 +46,6 @@ def run_schemes(config: RunConfig, cluster: Cluster, profile: CostProfile | None
         )
         raise InfeasibleError(message, code="no_strategies")
     return sorted(schemes)
-
-
-def named_strategies(config: PlannerConfig, cluster: Cluster) -> list[Strategy]:
-    """Parse the strategies that a configuration lists; empty for a search.
-
-    Raises:
-        InvalidInputError: A strategy is malformed (code `strategy_invalid`), or does not fit the cluster
-            (`strategy_unplaceable`).
-    """
-    strategies = [] if config.is_search else [Strategy(text) for text in config.strategies]
-    for strategy in strategies:
-        strategy.place(cluster)
-    return strategies
 
 
 def _named(

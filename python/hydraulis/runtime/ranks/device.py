@@ -50,7 +50,7 @@ def choose_device(kind: DeviceKind) -> torch.device:
     if ranks > devices:
         message = (
             f"train.device = '{kind}' and {ranks} ranks run on this node, which has {devices} CUDA devices, "
-            f"and each needs its own: start --nproc-per-node {devices}, or set train.device = 'cpu'"
+            f"and each needs its own: start {devices} ranks, or set train.device = 'cpu'"
         )
         raise InvalidInputError(message, code="device_missing")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))

@@ -16,7 +16,7 @@ def require_torchrun() -> None:
     missing = [name for name in _SET_BY_TORCHRUN if name not in os.environ]
     if missing:
         message = (
-            f"{', '.join(missing)} not set: training runs under torchrun; start it as "
-            "torchrun --standalone --nproc-per-node RANKS -m hydraulis.train RUN.toml"
+            f"{', '.join(missing)} not set, which torchrun sets: start training as "
+            "hydraulis train RUN.toml --ranks N, or by torchrun on several machines"
         )
         raise InvalidInputError(message, code="not_torchrun")

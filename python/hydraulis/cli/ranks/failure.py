@@ -1,0 +1,109 @@
+"""The report of a failed command of local ranks: one cause, printed once, after all ranks have ended."""
+
+import json
+import shutil
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_LOST_RANK, LOST_RANK, report
+from hydraulis.cli.ranks.lost_rank import end_progress_line
+from hydraulis.errors import HydraulisError
+
+_PROGRAM = "hydraulis"
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRank:
+    """A rank that has ended.
+
+    Attributes:
+        code: Exit code; negative for the number of the signal that ended the rank.
+        output: Standard error of the rank; None for rank 0, which shares that of its parent.
+        errors: File with the error that the rank passed to its parent, if any.
+    """
+
+    code: int
+    output: IO[bytes] | None
+    errors: IO[bytes]
+
+    def error(self, *, named: bool = True) -> HydraulisError | None:
+        """Return the error that the rank passed to its parent; None without one.
+
+        Args:
+            named: Whether the message of a loss begins with the lost ranks.
+        """
+        self.errors.seek(0)
+        try:
+            passed = json.loads(self.errors.read())
+        except ValueError:
+            # Empty, or the rank was killed while it wrote.
+            return None
+        code = passed["code"]
+        return HydraulisError(passed["message" if named else "unnamed"], code=code)
+
+
+def report_failure(ranks: Sequence[EndedRank], failed: Sequence[int], *, is_stopped: bool) -> int:
+    """Print why ranks failed, and return the command's exit code.
+
+    An error that a rank reported is the cause, unless it is the loss of another rank. Otherwise the cause is
+    the first rank that ended without a report: by a signal, or with a traceback on its standard error.
+
+    Args:
+        ranks: All ranks.
+        failed: The ranks that failed, in the order of their ends; at least one.
+        is_stopped: Whether the command received a signal to stop.
+
+    Raises:
+        KeyboardInterrupt: The signal to stop ended a rank before it could handle it.
+    """
+    if ranks[0].code < 0:
+        end_progress_line()
+    errors = {rank: error for rank in failed if (error := ranks[rank].error()) is not None}
+    for error in errors.values():
+        if error.code != LOST_RANK:
+            return report(_PROGRAM, error)
+    first = next((rank for rank in failed if _is_unexplained(ranks[rank])), None)
+    if is_stopped and (bool(errors) if first is None else ranks[first].code == -signal.SIGTERM):
+        # The ranks were still loading, or connecting to each other.
+        raise KeyboardInterrupt
+    if first is None:
+        return _report_loss(ranks, errors)
+    _print(ranks[first].output)
+    if ranks[first].code < 0:
+        unnamed = next((ranks[rank].error(named=False) for rank in errors), None)
+        return report(_PROGRAM, _ended_by_signal(first, -ranks[first].code, unnamed))
+    for error in errors.values():
+        # It names the newest checkpoint.
+        report(_PROGRAM, error)
+        break
+    return ranks[first].code
+
+
+def _is_unexplained(rank: EndedRank) -> bool:
+    return rank.code not in (EXIT_INTERRUPTED, EXIT_LOST_RANK) and rank.error() is None
+
+
+def _report_loss(ranks: Sequence[EndedRank], errors: Mapping[int, HydraulisError]) -> int:
+    """Report a loss whose cause no rank knows; return the exit code of an interrupt if there was no loss."""
+    if not errors and not any(rank.code == EXIT_LOST_RANK for rank in ranks):
+        return EXIT_INTERRUPTED
+    silent = HydraulisError("a rank did not answer, and no other one reports it; start again", code="lost_rank")
+    return report(_PROGRAM, next(iter(errors.values()), silent))
+
+
+def _ended_by_signal(rank: int, number: int, lost: HydraulisError | None) -> HydraulisError:
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    then = lost or "SIGKILL is also the signal of the kernel when memory runs out; start again"
+    return HydraulisError(f"{name} ended rank {rank}: {then}", code="lost_rank")
+
+
+def _print(output: IO[bytes] | None) -> None:
+    """Print a rank's standard error, if it was collected."""
+    if output is not None:
+        output.seek(0)
+        sys.stderr.flush()
+        shutil.copyfileobj(output, sys.stderr.buffer)
+        sys.stderr.flush()
