@@ -161,10 +161,7 @@ def test_an_interrupt_names_the_kept_measurements(config: Path) -> None:
         said = measuring.stderr.read().splitlines()
     assert measuring.returncode == EXIT_INTERRUPTED
     number = kept.read_text().count("\n") - 1
-    assert said[-2:] == [
-        f"{number:,} measurements are kept in {kept}; the same command continues them",
-        "hydraulis: interrupted",
-    ]
+    assert said[-1] == f"{number:,} measurements are kept in {kept}; the same command continues them"
     with subprocess.Popen([*command, "--precision", "1e-12"], stderr=subprocess.PIPE, text=True) as measuring:
         assert measuring.stderr is not None
         first = measuring.stderr.readline()
