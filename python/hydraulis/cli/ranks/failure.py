@@ -75,10 +75,9 @@ def report_failure(ranks: Sequence[EndedRank], failed: Sequence[int], *, is_stop
     if ranks[first].code < 0:
         unnamed = next((ranks[rank].error(named=False) for rank in errors), None)
         return report(_PROGRAM, _ended_by_signal(first, -ranks[first].code, unnamed))
-    for error in errors.values():
+    if errors:
         # It names the newest checkpoint.
-        report(_PROGRAM, error)
-        break
+        report(_PROGRAM, next(iter(errors.values())))
     return ranks[first].code
 
 
@@ -90,7 +89,9 @@ def _report_loss(ranks: Sequence[EndedRank], errors: Mapping[int, HydraulisError
     """Report a loss whose cause no rank knows; return the exit code of an interrupt if there was no loss."""
     if not errors and not any(rank.code == EXIT_LOST_RANK for rank in ranks):
         return EXIT_INTERRUPTED
-    silent = HydraulisError("a rank did not answer, and no other one reports it; start again", code="lost_rank")
+    silent = HydraulisError(
+        "a rank did not answer, and no other one reports it; start again", code="lost_rank"
+    )
     return report(_PROGRAM, next(iter(errors.values()), silent))
 
 
