@@ -58,7 +58,7 @@ def rank(code: int, passed: dict[str, str] | None = None, output: str | None = N
             [rank(3), rank(-signal.SIGKILL, None, "")],
             [0],
             EXIT_LOST_RANK,
-            "hydraulis: error [lost_rank]: a rank did not answer, and no other one reported; start again\n",
+            "hydraulis: error [lost_rank]: a rank did not answer, and no other one reports it; start again\n",
         ),
         ([rank(130), rank(130, None, "")], [0, 1], EXIT_INTERRUPTED, ""),
         # Half of an error: its rank was killed meanwhile.
@@ -66,8 +66,8 @@ def rank(code: int, passed: dict[str, str] | None = None, output: str | None = N
             [EndedRank(-signal.SIGKILL, None, io.BytesIO(b'{"code":'))],
             [0],
             EXIT_LOST_RANK,
-            "hydraulis: error [lost_rank]: SIGKILL ended rank 0: SIGKILL is also the signal of the kernel when "
-            "memory runs out; start again\n",
+            "hydraulis: error [lost_rank]: SIGKILL ended rank 0: SIGKILL is also the signal of the kernel "
+            "when memory runs out; start again\n",
         ),
     ],
 )
