@@ -17,6 +17,9 @@ the received contributions to `OptimizerShard.gradient`, which `ShardedAdamW.ste
 **Hooks** exist only where communication overlaps computation. `Redistribution.register_hooks` registers both
 kinds on a stage when it is built: a forward pre-hook on each layer group waits for the group's parameters
 before its first forward, and a hook on each trained parameter notices the last backward through the group.
+
+**Order of launches.** `redistribute/launch_order.py` states when a gradient reduction may start between the
+pipeline's messages, so that no order of events on the devices can stop all ranks.
 """
 
 import math
@@ -53,11 +56,16 @@ def train_step(worker: Worker, plan: Plan, read: Callable[[int], SequenceTokens]
     """
     work = worker.prepare(plan, read)
     worker.start_measuring(plan)
-    worker.redistribution.start_parameter_gather(plan, work.stage, work.num_micro_batches)
+    redistribution = worker.redistribution
+    redistribution.start_parameter_gather(plan, work)
     losses = run_pipeline(
-        work, worker.redistribution.finish_parameter_gather, worker.timers, worker.memory.saved
+        work,
+        redistribution.finish_parameter_gather,
+        redistribution.launched,
+        worker.timers,
+        worker.memory.saved,
     )
-    worker.redistribution.finish_gradient_reduction()
+    redistribution.finish_gradient_reduction()
     work.sequences.check()
     loss = all_reduce_loss(work, losses)
     measured = worker.measure(plan)

@@ -25,31 +25,53 @@ def test_a_bucket_leaves_after_the_last_addition_and_after_those_behind_it() -> 
     exchange = FakeExchange()
     reduction, _ = begun(exchange, {0: 2, 1: 1, 2: 2})
     assert len(exchange.works) == 0
+    # Bucket 3 is not held.
+    reduction.start_from(0)
+    assert len(exchange.works) == 1
     reduction.accumulated(2)
-    assert len(exchange.works) == 0
-    # Bucket 3 is not held, and may go; bucket 1 is ready, and has to wait for bucket 2.
+    # Bucket 1 is complete, and waits for bucket 2.
     reduction.accumulated(1)
     assert len(exchange.works) == 1
     reduction.accumulated(2)
     assert len(exchange.works) == 2
     exchange.works[0].end()
-    reduction.advance()
+    reduction.start_from(0)
     assert len(exchange.works) == 3
     reduction.accumulated(0)
     assert len(exchange.works) == 3
     assert [len(work.outgoing) for work in exchange.works] == [0, 2, 2]
 
 
+def test_a_bucket_starts_once_it_is_permitted_and_complete() -> None:
+    exchange = FakeExchange(has_side_stream=True)
+    reduction, _ = begun(exchange, {2: 1, 1: 1, 0: 2})
+    reduction.accumulated(2)
+    assert len(exchange.works) == 0
+    reduction.start_from(2)
+    assert len(exchange.works) == 2
+    reduction.accumulated(1)
+    assert len(exchange.works) == 2
+    reduction.start_from(1)
+    # A permission is not taken back.
+    reduction.start_from(3)
+    assert len(exchange.works) == 3
+    reduction.start_from(0)
+    assert len(exchange.works) == 3
+    # Its last gradient never comes.
+    reduction.end_accumulation()
+    assert len(exchange.works) == 4
+
+
 def test_no_more_is_in_flight_than_there_is_room_for_and_nobody_waits() -> None:
     exchange = FakeExchange()
     reduction, _ = begun(exchange, {})
-    reduction.advance()
+    reduction.start_from(0)
     assert len(exchange.works) == NUM_STAGING
-    reduction.advance()
+    reduction.start_from(0)
     assert len(exchange.works) == NUM_STAGING
     assert all(work.waits == 0 for work in exchange.works)
     exchange.works[0].end()
-    reduction.advance()
+    reduction.start_from(0)
     assert len(exchange.works) == NUM_STAGING + 1
     # Two buffers take turns, and neither is one that is in flight.
     addresses = [work.incoming.data_ptr() for work in exchange.works]
@@ -59,7 +81,7 @@ def test_no_more_is_in_flight_than_there_is_room_for_and_nobody_waits() -> None:
 def test_beside_computation_nothing_waits_for_room_and_the_end_is_waited_for() -> None:
     exchange = FakeExchange(has_side_stream=True)
     reduction, _ = begun(exchange, {})
-    reduction.advance()
+    reduction.start_from(0)
     assert len(exchange.works) == 4
     assert [work.waits for work in exchange.works] == [1, 1, 0, 0]
     assert exchange.joins == 0
@@ -84,7 +106,7 @@ def test_what_lies_in_another_order_is_put_in_that_of_its_homes_before_it_leaves
     reduction = GradientReduction(exchange, optimizer_shard, local_shard)  # type: ignore[arg-type]
     reduction.expect([bucket([(2, 2), (1, 1)], [(0, 1)] * 3)], {})
     local_shard.gradient.copy_(torch.tensor([1.0, 2.0, 3.0, 4.0]))
-    reduction.advance()
+    reduction.start_from(0)
     (work,) = exchange.works
     assert work.outgoing.tolist() == [3.0, 4.0, 2.0]
     reduction.finish()
@@ -100,7 +122,7 @@ def test_what_was_never_added_to_leaves_at_the_end() -> None:
     assert all(work.waits == 1 for work in exchange.works)
     # Between iterations hooks find nothing to do.
     reduction.accumulated(0)
-    reduction.advance()
+    reduction.start_from(0)
     assert len(exchange.works) == 4
 
 
@@ -132,13 +154,13 @@ def test_sums_of_a_node_go_on_to_home() -> None:
 def test_nobody_waits_for_room_in_the_second_part_either() -> None:
     reduction, inside, between, _ = relaying(has_side_stream=False)
     for arrived in range(4):
-        reduction.advance()
+        reduction.start_from(0)
         assert len(inside.works) == min(5, NUM_STAGING + arrived)
         if arrived < 3:
             inside.works[arrived].end()
         if arrived == 2:
             # Two sums are on their way home: the third waits at its relay until the first is there.
-            reduction.advance()
+            reduction.start_from(0)
             assert (len(inside.works), len(between.works)) == (NUM_STAGING + 2, 2)
             between.works[0].end()
     assert all(work.waits == 0 for work in inside.works[3:] + between.works[1:])
@@ -148,7 +170,7 @@ def test_nobody_waits_for_room_in_the_second_part_either() -> None:
 
 def test_a_relay_is_not_used_again_before_its_sums_are_at_home() -> None:
     reduction, inside, between, optimizer_shard = relaying(has_side_stream=True)
-    reduction.advance()
+    reduction.start_from(0)
     assert len(inside.works) == 5
     addresses = [work.outgoing.data_ptr() for work in between.works]
     assert len(between.works) == 3

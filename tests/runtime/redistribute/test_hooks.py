@@ -8,14 +8,23 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from hydraulis import Strategy
+from hydraulis._core import LayerSplit
 from hydraulis.runtime.pipeline.timers import step_timers
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.redistribute import redistribution
 from hydraulis.runtime.redistribute.redistribution import Redistribution
 from runtime.redistribute.fake_exchange import FakeExchange, bucket, shards
+from runtime.tiny import plan_for
 
-# Of the first this rank holds two elements, of the second none; it is the home of one of each.
-BUCKETS = [bucket([(0, 2)], [(0, 1), (0, 1)]), bucket([], [(1, 1)])]
+# The rank is the first of two stages with a layer each. It holds two elements of its layer, and nothing of
+# the embedding, the second stage's layer and the head, whose sums it owns.
+BUCKETS = [
+    bucket([], [(2, 1)]),
+    bucket([(0, 2)], [(0, 1), (0, 1)]),
+    bucket([], [(1, 1)]),
+    bucket([], [(3, 1)]),
+]
 
 
 class Block(nn.Module):
@@ -31,9 +40,9 @@ class Block(nn.Module):
 
 def hooked(block: Block, exchange: Any) -> tuple[Redistribution, Any]:
     """Make the redistribution of a stage of this block alone."""
-    table = SimpleNamespace(parameters=[SimpleNamespace(blocks=[0])])
-    stage: Any = SimpleNamespace(trained={0: block.weight}, layer_groups=lambda: iter([(0, block)]))
-    optimizer_shard, local_shard = shards(owned=2, local=2)
+    table = SimpleNamespace(parameters=[SimpleNamespace(blocks=[1])], split=LayerSplit(2))
+    stage: Any = SimpleNamespace(trained={0: block.weight}, layer_groups=lambda: iter([(1, block)]))
+    optimizer_shard, local_shard = shards(owned=4, local=2)
     optimizer_shard.parameters = SimpleNamespace(table=table, num_layer_groups=len(BUCKETS))
     optimizer_shard.layout = None
     moved = Redistribution(exchange, optimizer_shard, local_shard, step_timers(CPU))
@@ -42,26 +51,39 @@ def hooked(block: Block, exchange: Any) -> tuple[Redistribution, Any]:
 
 
 @pytest.mark.parametrize("has_side_stream", [False, True])
-def test_what_a_rank_holds_nothing_of_leaves_with_its_last_forward(
+def test_buckets_start_after_the_messages_on_which_they_depend(
     monkeypatch: pytest.MonkeyPatch, *, has_side_stream: bool
 ) -> None:
     monkeypatch.setattr(redistribution, "transfer", lambda *_: BUCKETS)
     monkeypatch.setattr(dist, "get_rank", lambda: 0)
-    monkeypatch.setattr(dist, "get_world_size", lambda: 1)
-    plan: Any = SimpleNamespace(position=lambda _: None)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    plan = plan_for(2, "1x<pp2>", [30, 30, 30])
     block, exchange = Block(), FakeExchange(has_side_stream=has_side_stream)
     moved, stage = hooked(block, exchange)
+    (scheme,) = Strategy("1x<pp2>").schemes
+    work: Any = SimpleNamespace(
+        stage=stage,
+        position=SimpleNamespace(scheme=scheme, stage=0),
+        instructions=plan.instructions(0),
+        num_micro_batches=3,
+        last_micro_batch=2,
+    )
     for _ in range(2):
-        moved.start_parameter_gather(plan, stage, num_micro_batches=3)
+        moved.start_parameter_gather(plan, work)
         num_before = len(exchange.works)
-        # One forward one backward, on the second of three stages.
-        outputs = [block(torch.ones(2)), block(torch.ones(2))]
-        outputs.pop(0).sum().backward()
-        assert len(exchange.works) == num_before
-        outputs.append(block(torch.ones(2)))
-        assert len(exchange.works) == num_before + 1
-        outputs.pop(0).sum().backward()
-        assert len(exchange.works) == num_before + 1
-        outputs.pop(0).sum().backward()
-        assert len(exchange.works) == num_before + 2
+        outputs, started = [], []
+        for index, instruction in enumerate(work.instructions):
+            match type(instruction).__name__:
+                case "Forward":
+                    outputs.append(block(torch.ones(2)))
+                case "Backward":
+                    outputs.pop(0).sum().backward()
+            # The two buckets of the second stage start, and each exchange completes soon after.
+            moved.launched(index)
+            for one in exchange.works:
+                one.end()
+            started.append(len(exchange.works) - num_before)
+        # F0, send 0, F1, send 1 and receive 0, B0, F2, send 2 and receive 1, B1, receive 2, B2.
+        assert started == [0, 0, 0, 0, 0, 0, 2, 2, 2, 4]
         moved.finish_gradient_reduction()
+        assert len(exchange.works) == num_before + 4

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 def run_pipeline(
     work: RankWork,
     finish_parameter_gather: Callable[[], None],
+    launched: Callable[[int], None],
     timers: StepTimers,
     saved: "SavedActivations | None" = None,
 ) -> list[Tensor]:
@@ -34,6 +35,7 @@ def run_pipeline(
     Args:
         work: This rank's part of the plan.
         finish_parameter_gather: Called once, before the first backward; it zeroes the gradients.
+        launched: Called after each instruction with its index in the list.
         timers: Timers of each forward and backward.
         saved: Counter of the activations saved for backward; None to count none.
 
@@ -44,7 +46,7 @@ def run_pipeline(
         finish_parameter_gather()
         return []
     run = _Run(work.stage, work.collate(), work.denominator, saved)
-    for instruction in work.instructions:
+    for index, instruction in enumerate(work.instructions):
         match instruction:
             case Forward(micro_batch):
                 with timers.computing():
@@ -56,6 +58,7 @@ def run_pipeline(
                     run.backward(micro_batch)
             case Exchange(peer, next=is_next, send=send, receive=receive):
                 run.exchange(peer, send, receive, towards_next=is_next)
+        launched(index)
     run.drain()
     return run.losses
 

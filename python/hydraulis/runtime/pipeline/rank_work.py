@@ -37,6 +37,11 @@ class RankWork:
         """The number of micro-batches that have sequences."""
         return sum(map(bool, self.micro_batches))
 
+    @property
+    def last_micro_batch(self) -> int:
+        """The index of the last micro-batch that has sequences; -1 if there is none."""
+        return max((index for index, one in enumerate(self.micro_batches) if one), default=-1)
+
     def collate(self) -> list[PackedMicroBatch | None]:
         """Read and pack the micro-batches; None in place of an empty one."""
         if self.stage is None:

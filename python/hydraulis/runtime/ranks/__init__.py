@@ -10,8 +10,8 @@ Micro-batches are copied through pinned memory, losses are read at the end, and 
 
 **Streams.** Transfers and their groups use high-priority streams, because torch reuses its 32 streams of each
 priority in turn and the groups of stages may need more than the normal-priority ones. The device gets 32
-queues, since streams in one queue wait for each other. A computation that another rank needs never waits
-behind a gradient exchange, so ranks that start exchanges in different orders cannot deadlock.
+queues, since streams in one queue wait for each other. All ranks launch their communication in one common
+order (`runtime/redistribute/launch_order.py`), so a step ends even if each launch waits for the one before.
 
 **Memory.** The allocator uses expandable segments. The environment overrides the queues
 (CUDA_DEVICE_MAX_CONNECTIONS) and the allocator (PYTORCH_ALLOC_CONF). The allocator's peak is a metric of each

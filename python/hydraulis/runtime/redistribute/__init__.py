@@ -3,9 +3,8 @@
 **Order.** Every rank starts the same buckets in the same order: all parameter gathers before the first
 forward, first bucket first; gradient reductions from the last bucket to the first. A layer group waits for
 its own parameters only. A bucket's gradient reduction starts when the last backward has passed its layer
-group and the buckets behind it have started, whatever other ranks do. A bucket that the rank does not hold
-starts with the rank's last forward at the earliest: no gradient could arrive before, and on CUDA a waiting
-exchange would take multiprocessors from computation.
+group and the buckets behind it have started. A rank also starts buckets of other stages of its replica, whose
+gradients it adds up: only after the messages on which those stages depend (`launch_order.py`).
 
 **Gathered parameters** wait in the gradient buffer, which is free until the first backward, and arrive in
 place. Where a rank holds parts of several owners' slices of each parameter, they arrive in the owners' order

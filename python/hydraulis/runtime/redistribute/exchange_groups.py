@@ -92,8 +92,6 @@ class ExchangeGroups:
 
     Buckets have groups of their own, because pipeline stages communicate in other orders on other ranks. On
     CUDA exchanges follow each other on a side stream, and computation waits for the buckets that it needs.
-    Work that another rank's computation waits for never queues behind an exchange, so no order of starts on
-    different ranks can deadlock.
 
     Attributes:
         inside: Group of this rank's node.

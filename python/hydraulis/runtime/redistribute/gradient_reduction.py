@@ -16,12 +16,12 @@ from hydraulis.runtime.state.optimizer_shard import OptimizerShard
 class GradientReduction:
     """Reduces every trained bucket's gradients to their owners, from the last bucket to the first.
 
-    That is the order of backward. A bucket starts once this rank's last backward has passed its layer group
-    and the buckets behind it have started. A bucket outside this rank's stage starts once the buckets behind
-    it have started and `advance` is called. Gradients leave from the gradient buffer, where they are first
-    put in the order of their owners. The owner adds contributions in rank order in the gradient's dtype, so a
-    run is bit-reproducible. On several nodes the rank with the owner's place in its node adds up its node's
-    contributions, and sends the sums to the owner, which adds them in the order of nodes.
+    That is the order of backward. A bucket starts once `start_from` permits it, this rank's last backward has
+    passed its layer group, and the buckets behind it have started. Gradients leave from the gradient buffer,
+    where they are first put in the order of their owners. The owner adds contributions in rank order in the
+    gradient's dtype, so a run is bit-reproducible. On several nodes the rank with the owner's place in its
+    node adds up its node's contributions, and sends the sums to the owner, which adds them in the order of
+    nodes.
 
     Received contributions of two buckets are staged, and a bucket starts only if staging is free. Computation
     never waits for staging, because another rank's start may depend on that computation; so ranks start
@@ -49,6 +49,8 @@ class GradientReduction:
         # For each bucket, the number of accumulations that are still to come.
         self._pending: dict[int, int] = {}
         self._num_unstarted = 0
+        # The lowest bucket that may start.
+        self._startable_from = 0
 
     def reserve(self, sizes: StagingSizes) -> None:
         """Allocate the staging that any strategy needs."""
@@ -73,7 +75,7 @@ class GradientReduction:
         return self._inside.next_staging
 
     def expect(self, buckets: Sequence[BucketTransfer], accumulations: Mapping[int, int]) -> None:
-        """Zero the sums and expect the gradients of an iteration.
+        """Zero the sums and expect the gradients of an iteration; no bucket may start yet.
 
         Args:
             buckets: This rank's exchanges of each trained bucket.
@@ -83,7 +85,12 @@ class GradientReduction:
         self._sums.zero_()
         self._buckets = buckets
         self._pending = dict(accumulations)
-        self._num_unstarted = len(buckets)
+        self._num_unstarted = self._startable_from = len(buckets)
+
+    def start_from(self, bucket: int) -> None:
+        """Permit this bucket and those behind it to start; start those that are complete."""
+        self._startable_from = min(self._startable_from, bucket)
+        self._advance()
 
     def accumulated(self, bucket: int) -> None:
         """Note one accumulation into a bucket's gradients; start the buckets that are complete by it."""
@@ -91,14 +98,12 @@ class GradientReduction:
             self._pending[bucket] -= 1
             if self._pending[bucket] == 0:
                 del self._pending[bucket]
-                self.advance()
+                self._advance()
 
-    def advance(self) -> None:
-        """Start the next buckets as far as they are complete and staging is free."""
-        while self._num_unstarted and self._num_unstarted - 1 not in self._pending:
-            if self._inside.is_full and not self._free_staging():
-                return
-            self._start_next()
+    def end_accumulation(self) -> None:
+        """Note that this rank's last backward has ended; start the buckets that are complete by it."""
+        self._pending.clear()
+        self._advance()
 
     def finish(self) -> None:
         """Start the remaining buckets, and wait until every sum is at its owner."""
@@ -112,6 +117,13 @@ class GradientReduction:
         while self._between is not None and len(self._between):
             self._complete_at_owner()
         self._groups.join()
+
+    def _advance(self) -> None:
+        """Start the next buckets as far as permitted and complete, while staging is free."""
+        while self._num_unstarted > self._startable_from and self._num_unstarted - 1 not in self._pending:
+            if self._inside.is_full and not self._free_staging():
+                return
+            self._start_next()
 
     def _start_next(self) -> None:
         self._num_unstarted -= 1

@@ -21,11 +21,13 @@ from operator import attrgetter
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hydraulis._core import Cluster, Plan, Position, Scheme, transfer
+from hydraulis._core import Backward, Cluster, Plan, Position, Scheme, transfer
+from hydraulis.runtime.pipeline.rank_work import RankWork
 from hydraulis.runtime.pipeline.stage import Stage
 from hydraulis.runtime.pipeline.timers import StepTimers
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroups
 from hydraulis.runtime.redistribute.gradient_reduction import GradientReduction
+from hydraulis.runtime.redistribute.launch_order import bucket_stages, startable_from
 from hydraulis.runtime.redistribute.parameter_gather import GatheredBucket, ParameterGather
 from hydraulis.runtime.redistribute.staging import StagingSizes
 from hydraulis.runtime.state.local_shard import LocalShard
@@ -57,10 +59,9 @@ class Redistribution:
         )
         self._has_side_stream = groups.has_side_stream
         self._timers = timers
-        self._num_micro_batches = 0
-        self._last_layer_group = -1
-        # Of each layer group, since the gather started.
-        self._num_forwards: Counter[int] = Counter()
+        # By instruction: the lowest bucket that may start after it.
+        self._startable_from: list[int] = []
+        self._last_backward = -1
         # Positions of all ranks for which the frozen parameters were gathered.
         self._frozen_positions: list[Position | None] | None = None
 
@@ -89,27 +90,22 @@ class Redistribution:
         for layer_group, parameter in self._trained_parameters(stage):
             parameter.register_post_accumulate_grad_hook(partial(self._after_accumulation, layer_group))
 
-    def start_parameter_gather(
-        self, plan: Plan, stage: Stage | None = None, num_micro_batches: int = 0
-    ) -> None:
+    def start_parameter_gather(self, plan: Plan, work: RankWork | None = None) -> None:
         """Start gathering all parameters, and expect the gradients of the micro-batches. Collective.
 
         Args:
             plan: The iteration's plan, the same on every rank.
-            stage: Stage of this rank; None for a rank without work.
-            num_micro_batches: Number of its replica's micro-batches that have sequences.
+            work: This rank's part of the plan; None if gradients come from elsewhere than `run_pipeline`.
         """
         buckets = self._buckets(plan)
-        groups = [] if stage is None else [number for number, _ in self._trained_parameters(stage)]
+        self._startable_from, accumulations = [], {}
+        if work is not None and work.stage is not None and work.position is not None:
+            self._expect_launches(work, work.position)
+            groups = Counter(number for number, _ in self._trained_parameters(work.stage))
+            accumulations = {number: count * work.num_micro_batches for number, count in groups.items()}
         with self._timers.transferring():
             self._gather.start(buckets)
-            self._reduction.expect(
-                [bucket.transfer for bucket in buckets if bucket.trained],
-                {number: count * num_micro_batches for number, count in Counter(groups).items()},
-            )
-        self._num_micro_batches = num_micro_batches
-        self._last_layer_group = -1 if stage is None else max(number for number, _ in stage.layer_groups())
-        self._num_forwards.clear()
+            self._reduction.expect([bucket.transfer for bucket in buckets if bucket.trained], accumulations)
 
     def gather_parameters(self, plan: Plan) -> None:
         """Gather all parameters, and expect no gradients. Collective."""
@@ -120,6 +116,19 @@ class Redistribution:
         """Wait for all parameters, and zero the gradients: before the first backward."""
         with self._timers.transferring():
             self._gather.finish()
+
+    def launched(self, instruction: int) -> None:
+        """Start the buckets that may start once an instruction of `run_pipeline` is launched.
+
+        Args:
+            instruction: Index in the rank's instruction list.
+        """
+        if not self._startable_from:
+            return
+        with self._reducing():
+            self._reduction.start_from(self._startable_from[instruction])
+            if instruction == self._last_backward:
+                self._reduction.end_accumulation()
 
     def finish_gradient_reduction(self) -> None:
         """Wait until every gradient is at its owner. Collective; the parameter gather has finished."""
@@ -148,18 +157,19 @@ class Redistribution:
         for index, parameter in stage.trained.items():
             yield table[index].blocks[0], parameter
 
+    def _expect_launches(self, work: RankWork, position: Position) -> None:
+        """Look up the order of the list's launches and the reductions among them."""
+        last = work.last_micro_batch
+        stages = bucket_stages(self._parameters.table.split, position.scheme)
+        self._startable_from = startable_from(work.instructions, stages, position.stage, last)
+        backwards = [index for index, one in enumerate(work.instructions) if isinstance(one, Backward)]
+        # Backwards are in the order of micro-batches.
+        self._last_backward = backwards[last]
+
     def _before_forward(self, layer_group: int, _module: nn.Module, _args: object) -> None:
         if self._gather.is_awaited(layer_group):
             with self._timers.transferring():
                 self._gather.wait_for(layer_group)
-        self._num_forwards[layer_group] += 1
-        is_last = self._num_forwards[layer_group] == self._num_micro_batches
-        if is_last and not self._gather.is_awaited(self._last_layer_group):
-            # Starts the buckets outside this rank's stage. Not earlier: other stages of the replica hold
-            # them, whose last backward comes after this forward, and on CUDA a waiting exchange takes
-            # multiprocessors from computation. Parameters still to be permuted may need the staging, too.
-            with self._reducing():
-                self._reduction.advance()
 
     def _after_accumulation(self, layer_group: int, _parameter: object) -> None:
         with self._reducing():

@@ -1,0 +1,55 @@
+"""The points of a rank's instruction list at which gradient reductions may start.
+
+On CUDA an exchange occupies multiprocessors until every rank of its group has launched it, and the host may
+have to wait for the device at any launch: a kernel is loaded, host memory is pinned, freed memory is
+returned, a connection is opened. A rank that launches an exchange before a message on which another rank's
+part of the exchange depends can therefore stop all ranks.
+
+**Rule.** Stage `s` starts the buckets of stage `s + d` after the exchange that receives the gradient of
+micro-batch `last - d`; if there is no such micro-batch, after the exchange that sends the last activations.
+It starts its own buckets during its last backward, and those of earlier stages after its last exchange.
+
+`last` is the last micro-batch with sequences. While stage `s + d` runs its last backward, stage `s` runs the
+backward of micro-batch `last - d`: a bucket starts on all stages of a replica at the same time.
+
+**Why no order of events deadlocks.** All ranks launch their gathers, messages, collectives and reductions in
+one common order: each bucket of a stage after the gradient that starts the stage's last backward, and before
+the gradient that the stage sends on. The first launch in this order that is not complete has all its ranks
+free, so it completes, even if a rank does nothing else meanwhile.
+"""
+
+from collections.abc import Sequence
+
+from hydraulis._core import Backward, Exchange, Forward, LayerSplit, Scheme
+
+
+def bucket_stages(split: LayerSplit, scheme: Scheme) -> list[int]:
+    """Return the pipeline stage of each bucket: of the embedding, each layer, and the head."""
+    layers = [stage for stage, count in enumerate(split.stage_layers(scheme)) for _ in range(count)]
+    return [0, *layers, scheme.pp - 1]
+
+
+def startable_from(
+    instructions: Sequence[Forward | Backward | Exchange], stages: Sequence[int], stage: int, last: int
+) -> list[int]:
+    """Return the lowest bucket that may start after each instruction; buckets start in descending order.
+
+    The stage's own buckets also wait for their gradients. Buckets of earlier stages start after the list.
+
+    Args:
+        instructions: Instruction list of the rank.
+        stages: Stage of each bucket in the rank's replica, ascending (see `bucket_stages`).
+        stage: Stage of the rank.
+        last: Last micro-batch with sequences.
+    """
+    # The last stage receives no gradient, and no stage is later.
+    latest = stage if stage == stages[-1] else stages[-1] + 1
+    lowest = []
+    for instruction in instructions:
+        match instruction:
+            case Exchange(next=True, receive=int(gradient)):
+                latest = min(latest, stage + max(0, last - gradient))
+            case Exchange(next=True, send=activations) if activations == last:
+                latest = min(latest, stage + last + 1)
+        lowest.append(sum(one < latest for one in stages))
+    return lowest

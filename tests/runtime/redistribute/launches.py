@@ -1,0 +1,251 @@
+"""The launches of every rank in one training step, derived from a plan without torch.
+
+A rank's host launches computations, messages between stages, collectives of its stage group, and exchanges
+of buckets. Each launch is in a stream and waits there for earlier launches; communication also waits for the
+same launch on other ranks. `replay.py` runs the lists, and `test_launch_order.py` compares them with the
+launches of real steps.
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
+
+from hydraulis import Plan
+from hydraulis._core import Backward, BucketTransfer, Exchange, Forward, LayerSplit, Position
+from hydraulis.runtime.redistribute.launch_order import bucket_stages, startable_from
+from hydraulis.runtime.redistribute.summed_exchanges import NUM_STAGING
+
+Instruction = Forward | Backward | Exchange
+# Of an instruction list, the stage of each bucket, the rank's stage and the last micro-batch with sequences:
+# the lowest bucket that may start before each instruction and after the last one.
+Order = Callable[[Sequence[Instruction], Sequence[int], int, int], list[int]]
+
+
+class Launch(NamedTuple):
+    """One launch of a rank.
+
+    Attributes:
+        name: What is launched.
+        stream: Stream of the work.
+        waits: Indices of the rank's earlier launches that must have completed.
+        meets: Name of the communication, the same on all its ranks; None of a computation.
+        peers: Other ranks that must have started it too.
+    """
+
+    name: tuple[Hashable, ...]
+    stream: str
+    waits: tuple[int, ...]
+    meets: Hashable = None
+    peers: tuple[int, ...] = ()
+
+
+class Step(NamedTuple):
+    """A training step.
+
+    Attributes:
+        plan: Its plan.
+        split: Layers of the stages.
+        has_sequences: Of each replica, whether each micro-batch has any.
+        ranks_per_node: Ranks of a node.
+        loads: Buckets that are gathered together, in order.
+        transfers: Of each rank, its exchanges of each bucket; None where all ranks of a group exchange.
+    """
+
+    plan: Plan
+    split: LayerSplit
+    has_sequences: Sequence[Sequence[bool]]
+    ranks_per_node: int
+    loads: Sequence[range]
+    transfers: Sequence[Sequence[BucketTransfer]] | None = None
+
+
+def safe_order(
+    instructions: Sequence[Instruction], stages: Sequence[int], stage: int, last: int
+) -> list[int]:
+    """Start reductions as the runtime does."""
+    return [len(stages), *startable_from(instructions, stages, stage, last)]
+
+
+def launches(step: Step, order: Order = safe_order) -> list[list[Launch]]:
+    """List the launches of every rank, with reductions started in this order."""
+    return [_Rank(step, rank).launches(order) for rank in range(step.plan.cluster.gpus)]
+
+
+class _Rank:
+    def __init__(self, step: Step, rank: int) -> None:
+        self._rank, self._step = rank, step
+        self._launches: list[Launch] = []
+        # Of each stream, the launches that its next work waits for.
+        self._after: dict[str, tuple[int, ...]] = {}
+        self._position = step.plan.position(rank)
+        self._stages = bucket_stages(step.split, self._position.scheme) if self._position else []
+        self._num_exchanges = {"inside": 0, "between": 0}
+        node, nodes = step.ranks_per_node, step.plan.cluster.gpus // step.ranks_per_node
+        self._peers = {
+            "inside": [rank // node * node + place for place in range(node)],
+            "between": [rank % node + node * number for number in range(nodes)],
+        }
+        self._has_nodes = nodes > 1
+
+    def launches(self, order: Order) -> list[Launch]:
+        gathered = self._gather()
+        reduction = _Reduction(self, self._step.loads[-1].stop)
+        if self._position is None:
+            reduction.finish()
+            return self._launches
+        replica = next(i for i, one in enumerate(self._step.plan.replicas) if self._rank in one.ranks)
+        has_sequences = self._step.has_sequences[replica]
+        last = max(index for index, one in enumerate(has_sequences) if one)
+        instructions = self._step.plan.instructions(self._rank)
+        own = [bucket for bucket, stage in enumerate(self._stages) if stage == self._position.stage]
+        reduction.pending.update(own)
+        startable = order(instructions, self._stages, self._position.stage, last)
+        for lowest, instruction in zip(startable, instructions, strict=False):
+            reduction.start_from(lowest)
+            match instruction:
+                case Forward(batch) if has_sequences[batch]:
+                    for bucket in own:
+                        self._wait("compute", gathered[bucket])
+                        self._compute("forward", batch, bucket)
+                case Backward(batch) if has_sequences[batch]:
+                    for bucket in gathered:
+                        self._wait("compute", gathered[bucket])
+                    for bucket in reversed(own):
+                        self._compute("backward", batch, bucket)
+                        if batch == last:
+                            reduction.pending.discard(bucket)
+                            reduction.start_from(lowest)
+                case Exchange(peer, is_next, send, receive):
+                    sends, receives = (one is not None and has_sequences[one] for one in (send, receive))
+                    self._message(
+                        peer, send if sends else None, receive if receives else None, is_next=is_next
+                    )
+        reduction.start_from(startable[-1])
+        reduction.finish()
+        return self._launches
+
+    def exchange(self, kind: str, bucket: int, *, parameters: bool = False) -> int:
+        """Launch an exchange of the rank's node or rail behind the side stream, and return its index."""
+        number, peers = self._num_exchanges[kind], self._peers[kind]
+        self._num_exchanges[kind] += 1
+        if self._step.transfers is not None:
+            transfer = self._step.transfers[self._rank][bucket]
+            counts = transfer.inside if kind == "inside" else transfer.between
+            assert counts is not None
+            flows = counts.near_counts + counts.far_counts
+            met = [peer for peer, count in zip(peers, flows, strict=True) if count]
+        else:
+            met = peers
+        del parameters
+        meets = (kind, number, peers[0])
+        return self._launch(
+            (kind, number), kind, meets, tuple(peer for peer in met if peer != self._rank), "side"
+        )
+
+    def wait_beside(self, stream: str = "compute") -> None:
+        """Let the side stream wait for another stream."""
+        self._wait("side", *self._after.get(stream, ()))
+
+    def wait_for(self, index: int) -> None:
+        """Let the side stream wait for a launch."""
+        self._wait("side", index)
+
+    @property
+    def has_nodes(self) -> bool:
+        return self._has_nodes
+
+    def _gather(self) -> dict[int, int]:
+        """Launch the gathers; return the launch that brings each bucket."""
+        gathered: dict[int, int] = {}
+        previous: list[int] = []
+        for load in self._step.loads:
+            for index in previous:
+                self.wait_for(index)
+            relayed = {bucket: self.exchange("between", bucket) for bucket in load if self._has_nodes}
+            previous = []
+            for bucket in load:
+                if bucket in relayed:
+                    self.wait_for(relayed[bucket])
+                previous.append(self.exchange("inside", bucket))
+                gathered[bucket] = previous[-1]
+        return gathered
+
+    def _compute(self, what: str, batch: int, bucket: int) -> None:
+        """Compute a layer group, after a collective of the stage group if it has several ranks."""
+        assert self._position is not None
+        position: Position = self._position
+        group = sorted({*position.tensor_group(self._rank), *position.context_group(self._rank)})
+        if len(group) > 1:
+            for kind, ranks in (
+                ("tensor", position.tensor_group(self._rank)),
+                ("context", position.context_group(self._rank)),
+            ):
+                peers = tuple(peer for peer in ranks if peer != self._rank)
+                if peers:
+                    meets = (kind, min(ranks), tuple(ranks), what, batch, bucket)
+                    name = (kind, what, batch, bucket)
+                    self._wait("compute", self._launch(name, kind, meets, peers, "compute"))
+        self._launch((what, batch, bucket), "compute")
+
+    def _message(self, peer: int, send: int | None, receive: int | None, *, is_next: bool) -> None:
+        if send is None and receive is None:
+            return
+        crossing = (send, receive) if is_next else (receive, send)
+        meets = ("message", *sorted((self._rank, peer)), *crossing)
+        index = self._launch(("message", peer, send, receive), "messages", meets, (peer,), "compute")
+        if receive is not None:
+            self._wait("compute", index)
+
+    def _launch(
+        self,
+        name: tuple[Hashable, ...],
+        stream: str,
+        meets: Hashable = None,
+        peers: tuple[int, ...] = (),
+        behind: str | None = None,
+    ) -> int:
+        """Launch work in a stream, behind the work of another one so far; return its index."""
+        waits = {*self._after.get(stream, ()), *(self._after.get(behind, ()) if behind else ())}
+        self._launches.append(Launch(name, stream, tuple(sorted(waits)), meets, peers))
+        self._after[stream] = (len(self._launches) - 1,)
+        return len(self._launches) - 1
+
+    def _wait(self, stream: str, *indices: int) -> None:
+        self._after[stream] = tuple({*self._after.get(stream, ()), *indices})
+
+
+class _Reduction:
+    """The reductions of a rank: the order of `GradientReduction` on a side stream."""
+
+    def __init__(self, rank: _Rank, num_buckets: int) -> None:
+        self.pending: set[int] = set()
+        self._rank = rank
+        self._num_unstarted = num_buckets
+        self._in_node: deque[tuple[int, int]] = deque()
+        self._at_owner: deque[int] = deque()
+
+    def start_from(self, lowest: int) -> None:
+        while self._num_unstarted > lowest and self._num_unstarted - 1 not in self.pending:
+            self._start_next()
+
+    def finish(self) -> None:
+        self.pending.clear()
+        self.start_from(0)
+        while self._in_node:
+            self._complete_in_node()
+
+    def _start_next(self) -> None:
+        if len(self._in_node) == NUM_STAGING:
+            self._complete_in_node()
+        self._num_unstarted -= 1
+        self._rank.wait_beside()
+        self._in_node.append((self._num_unstarted, self._rank.exchange("inside", self._num_unstarted)))
+
+    def _complete_in_node(self) -> None:
+        if len(self._at_owner) == NUM_STAGING:
+            self._rank.wait_for(self._at_owner.popleft())
+        bucket, index = self._in_node.popleft()
+        self._rank.wait_beside()
+        self._rank.wait_for(index)
+        if self._rank.has_nodes:
+            self._at_owner.append(self._rank.exchange("between", bucket))
