@@ -237,7 +237,7 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "such records and they are now refused. The message lists the first ten records and counts the "
         "others for up to ten seconds.",
         "Correct the records or leave them out, name other fields (`data.sources.fields`, `--field`), or set"
-        ' `data.broken = "skip"` (`--broken skip`).',
+        ' `data.broken_records = "skip"` (`--broken-records skip`).',
     ),
     "run_unreadable": ErrorCode(
         "A folder is not the folder of a run, its files do not match its plans, or they have the format of "

@@ -20,7 +20,7 @@ BAD_VALUES = {
     "data.sources": '[{files=["x"], weight=0}]',
     "data.tokenizer": '""',
     "data.too_long": '"drop"',
-    "data.broken": '"drop"',
+    "data.broken_records": '"drop"',
     "data.tokens_per_batch": "0",
     "data.sequences_per_batch": "0",
     "data.epoch_end": '"stop"',

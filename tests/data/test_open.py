@@ -168,7 +168,7 @@ def test_a_broken_row_of_a_streamed_file_is_skipped_or_refused_by_its_place(tmp_
     path.write_text("id,text\n0,first\n1,a,b\n2,last\n")
     with refused("record_malformed", f"file '{path}', line 3 has 3 fields"):
         load(config_of(tmp_path, {"files": [str(path)]}))
-    train = load(config_of(tmp_path, {"files": [str(path)]}, broken="skip")).train
+    train = load(config_of(tmp_path, {"files": [str(path)]}, broken_records="skip")).train
     assert all_tokens(train) == [list(b"first"), list(b"last")]
     assert f"file '{path}', line 3" in train.describe_broken()
 

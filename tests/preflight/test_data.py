@@ -48,12 +48,12 @@ def test_broken_records_are_skipped_and_counted_with_that_setting(made: Path, tm
     sources = f'data.sources=[{{files=["{tmp_path}/text.jsonl"]}}]'
     config = read(made, f"data.index_directory={tmp_path}/index", sources)
     assert findings(config)["data"].code == "record_malformed"
-    config = replace(config, data=replace(config.data, broken="skip"))
+    config = replace(config, data=replace(config.data, broken_records="skip"))
     assert findings(config)["data"].status == "later"
     prepare_sources(config.data)
     found = findings(config)["data"]
     assert (found.status, found.text.rpartition(", ")[2]) == ("ok", "1 broken record left out")
-    config = replace(config, data=replace(config.data, broken="refuse"))
+    config = replace(config, data=replace(config.data, broken_records="refuse"))
     assert findings(config)["data"].code == "record_malformed"
 
 

@@ -155,7 +155,10 @@ def test_a_run_over_context_ranks_measures_and_trains(tmp_path: Path) -> None:
     own_data = [f'planner.profile="{tmp_path}/run/profile.json"', 'data.chat_template="chatml"']
     chats = (ROOT / "examples/chat.jsonl").read_text()
     (tmp_path / "chat.jsonl").write_text(f"no JSON\n{chats}")
-    own_data += [f'data.sources=[{{files=["{tmp_path}/chat.jsonl"], format="chat"}}]', "data.broken=skip"]
+    own_data += [
+        f'data.sources=[{{files=["{tmp_path}/chat.jsonl"], format="chat"}}]',
+        "data.broken_records=skip",
+    ]
     own_data += ["data.held_out=0.3"]
     own_data += [f'data.index_directory="{tmp_path}/index"']
     own_data += ["train.steps=100", "train.epochs=2"]

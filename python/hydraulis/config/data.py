@@ -8,7 +8,7 @@ from hydraulis.errors import InvalidInputError
 
 RecordFormat: TypeAlias = Literal["text", "chat", "alpaca", "completion", "tokens"]
 TooLong: TypeAlias = Literal["split", "truncate", "refuse"]
-Broken: TypeAlias = Literal["refuse", "skip"]
+BrokenRecordsPolicy: TypeAlias = Literal["refuse", "skip"]
 
 # Formats that a chat template renders.
 CHAT_FORMATS: tuple[RecordFormat, ...] = ("chat", "alpaca")
@@ -94,9 +94,9 @@ class DataConfig:
         max_tokens: Maximum number of tokens of a sequence.
         too_long: Treatment of longer documents: `split` cuts them into several sequences, `truncate` drops
             their ends, `refuse` refuses the data. The run reports their number.
-        broken: Treatment of unreadable records (invalid JSON, a missing field): `refuse` refuses the data
-            and names the first of them, `skip` leaves them out, with their number and the first of them in
-            the report.
+        broken_records: Treatment of unreadable records (invalid JSON, a missing field): `refuse` refuses the
+            data and names the first of them, `skip` leaves them out, with their number and the first of them
+            in the report.
         tokens_per_batch: Token budget of a global batch, which takes whole sequences until it is reached.
         sequences_per_batch: Number of sequences of a global batch. Exactly one of the two budgets is set.
         epoch_end: Treatment of the last sequences of an epoch that do not fill a batch: `continue` fills the
@@ -114,7 +114,7 @@ class DataConfig:
     eos_token: str = ""
     max_tokens: int = 8192
     too_long: TooLong = "split"
-    broken: Broken = "refuse"
+    broken_records: BrokenRecordsPolicy = "refuse"
     tokens_per_batch: int | None = None
     sequences_per_batch: int | None = None
     epoch_end: Literal["continue", "drop"] = "continue"

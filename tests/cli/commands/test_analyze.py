@@ -77,12 +77,12 @@ def test_broken_records_are_skipped_and_named_with_that_option(capsys: pytest.Ca
     command = ["analyze", "some.jsonl"]
     assert main(command) == 2
     assert "has 2 broken records: line 2 has no field 'text'" in capsys.readouterr().err
-    assert main([*command, "--broken", "skip"]) == 0
+    assert main([*command, "--broken-records", "skip"]) == 0
     output = capsys.readouterr()
     assert "2 broken records left out: file 'some.jsonl', line 2 has no field 'text'" in output.err
     assert "file 'some.jsonl', line 3: field 'text' has 3 " in output.err
     assert output.out.startswith("1 document to train on; 2 records broken\n")
-    assert document(capsys, "some.jsonl", "--broken", "skip")["documents"]["broken_records"] == 2
+    assert document(capsys, "some.jsonl", "--broken-records", "skip")["documents"]["broken_records"] == 2
 
 
 def test_batches_are_sampled_on_request(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,7 @@ def job_of(folder: Path, **changes: Any) -> IndexJob:
         tokenizer="bytes",
         chat_template="",
         eos_token="",
-        broken="refuse",
+        broken_records="refuse",
     )
     return replace(job, **changes)
 

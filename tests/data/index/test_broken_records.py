@@ -15,7 +15,7 @@ from hydraulis.data.index.builder import ensure_index
 from hydraulis.data.index.files import open_index, partial_extent
 from hydraulis.errors import InvalidInputError
 
-SKIP = 'data.broken = "skip" (--broken skip)'
+SKIP = 'data.broken_records = "skip" (--broken-records skip)'
 
 
 @pytest.mark.usefixtures("_small_pieces")
@@ -67,7 +67,7 @@ def test_rows_that_are_refused_are_told_together(
     monkeypatch.setattr("hydraulis.data.records.arrow._PIECE_ROWS", 4)
     path = write_columns(tmp_path / name, ["ab", "cd", None, "ef", "gh", None, "ij"])
     assert job_of(tmp_path, paths=(path,)).pieces() == [(0, 0, 4), (0, 4, 7)]
-    with refused("record_malformed", path, "2 broken records", "row 2: ", "row 5: "):
+    with refused("record_malformed", path, "2 broken records", "row 2: ", "also row 5"):
         ensure_index(job_of(tmp_path, paths=(path,)), tmp_path / "index", 1)
 
 
@@ -80,7 +80,7 @@ def test_the_scan_for_further_records_has_a_time_limit(
     lines = path.read_text().splitlines(keepends=True)
     lines[20] = lines[22] = lines[99] = "[]\n"
     path.write_text("".join(lines))
-    listed = [f"line {line} is no JSON object" for line in (21, 23, 100)]
+    listed = ["line 21 is no JSON object", "also line 23, line 100"]
     with refused("record_malformed", path, "3 broken records", *listed):
         ensure_index(job_of(tmp_path), tmp_path / "index", 1)
     monkeypatch.setattr(broken_records, "SCAN_S", 0.0)
@@ -101,6 +101,37 @@ def test_each_remedy_is_given_once(tmp_path: Path) -> None:
     assert message.index("write one object") < message.index(SKIP)
 
 
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("record", ['{"txt": "a"}', '{"text": 3}'])
+def test_a_field_that_is_wrong_everywhere_is_told_once_without_advice_to_skip(
+    tmp_path: Path, processes: int, record: str
+) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(f"{record}\n" * 120)
+    with pytest.raises(InvalidInputError) as refusal:
+        ensure_index(job_of(tmp_path, paths=(path,)), tmp_path / "index", processes)
+    message = str(refusal.value)
+    assert "no readable record, 120 are broken" in message
+    assert "line 1" in message
+    assert message.count("line ") == message.count("'text'") == 1
+    assert SKIP not in message
+
+
+def test_records_with_the_same_cause_are_told_together(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "x.jsonl", [{"text": "a"}, *[{"txt": "a"}] * 3, {"text": 3}])
+    listed = ["4 broken records", "line 2 has no field 'text', its fields are txt (also line 3, line 4)"]
+    with refused("record_malformed", *listed, "line 5: field 'text' has 3", SKIP):
+        ensure_index(job_of(tmp_path, paths=(path,)), tmp_path / "index", 1)
+
+
+def test_a_file_with_one_record_that_is_broken_is_not_advised_to_be_empty(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "x.jsonl", [{"txt": "a"}])
+    with pytest.raises(InvalidInputError) as refusal:
+        ensure_index(job_of(tmp_path, paths=(path,)), tmp_path / "index", 1)
+    assert SKIP not in str(refusal.value)
+
+
 def write_broken(folder: Path) -> list[str]:
     """Write the documents with broken records among them, 12 in the first file and 3 in the second."""
     texts = write_documents(folder)
@@ -117,7 +148,7 @@ def write_broken(folder: Path) -> list[str]:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_broken_records_are_left_out_and_counted_with_skip(tmp_path: Path, processes: int) -> None:
     texts = write_broken(tmp_path)
-    corpus = open_index(ensure_index(job_of(tmp_path, broken="skip"), tmp_path / "index", processes))
+    corpus = open_index(ensure_index(job_of(tmp_path, broken_records="skip"), tmp_path / "index", processes))
     assert texts_of(corpus) == texts
     assert corpus.left_out == {"documents_without_target": 0, "broken_records": 15}
     assert len(corpus.first_broken) == 10
@@ -129,7 +160,7 @@ def test_broken_records_are_left_out_and_counted_with_skip(tmp_path: Path, proce
 @pytest.mark.parametrize("name", ["x.parquet", "x.arrow"])
 def test_broken_rows_are_left_out_and_counted_with_skip(tmp_path: Path, name: str) -> None:
     path = write_columns(tmp_path / name, ["ab", "cd", None, "ef", "gh", None, "ij"])
-    job = job_of(tmp_path, paths=(path,), broken="skip")
+    job = job_of(tmp_path, paths=(path,), broken_records="skip")
     corpus = open_index(ensure_index(job, tmp_path / "index", 1))
     assert texts_of(corpus) == ["ab", "cd", "ef", "gh", "ij"]
     assert [place.split(":")[0] for place in corpus.first_broken] == [
@@ -150,7 +181,7 @@ def test_a_run_that_skips_records_continues_the_index_of_one_that_refused_them(
     assert partial is not None
     assert partial.pieces > 0
     read = counted_pieces(monkeypatch)
-    job = job_of(tmp_path, broken="skip")
+    job = job_of(tmp_path, broken_records="skip")
     assert ensure_index(job, tmp_path / "index", 1) == folder
     assert read == job.pieces()[partial.pieces :]
     assert texts_of(open_index(folder)) == texts
@@ -167,7 +198,7 @@ def test_an_index_that_leaves_records_out_is_refused_where_they_are(tmp_path: Pa
             tmp_path / "a.jsonl",
             "line 41 is ",
             "and 5 more",
-            'data.broken = "skip"',
+            'data.broken_records = "skip"',
         ]
         with refused("record_malformed", *parts):
             ensure_index(job, tmp_path / "index", 1)
@@ -178,15 +209,15 @@ def test_an_index_that_leaves_records_out_is_refused_where_they_are(tmp_path: Pa
 
     # An interrupted index is refused like a complete one.
     with pytest.raises(KeyboardInterrupt):
-        ensure_index(replace(job, broken="skip"), tmp_path / "index", 1, interrupted)
+        ensure_index(replace(job, broken_records="skip"), tmp_path / "index", 1, interrupted)
     refuse()
-    ensure_index(replace(job, broken="skip"), tmp_path / "index", 1)
+    ensure_index(replace(job, broken_records="skip"), tmp_path / "index", 1)
     refuse()
 
 
 def test_files_of_broken_records_alone_are_refused(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "x.jsonl", [{"txt": "a"}] * 120)
-    job = job_of(tmp_path, paths=(path,), broken="skip")
+    job = job_of(tmp_path, paths=(path,), broken_records="skip")
     with refused("corpus_empty", path, "120 broken records", "line 1 has no field 'text'"):
         ensure_index(job, tmp_path / "index", 1)
     first = ["the first 100 records", path, "line 1 has no field 'text'"]

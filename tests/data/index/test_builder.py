@@ -158,7 +158,7 @@ builder._SAVE_S, json_lines.PIECE_BYTES = 0.0, 2000
 folder, until = pathlib.Path(sys.argv[1]), float(sys.argv[2])
 paths = (folder / "a.jsonl", folder / "b.jsonl")
 kind = {"format": "text", "fields": ("text",), "tokenizer": "bytes", "chat_template": "", "eos_token": ""}
-job = IndexJob(paths=paths, broken="refuse", **kind)
+job = IndexJob(paths=paths, broken_records="refuse", **kind)
 
 def progress(share):
     if share > until:

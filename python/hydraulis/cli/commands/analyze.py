@@ -123,7 +123,7 @@ def _add_record_options(parser: argparse.ArgumentParser) -> None:
         help="a Jinja file, or chatml (default: the tokenizer's)",
     )
     parser.add_argument(
-        "--broken",
+        "--broken-records",
         choices=("refuse", "skip"),
         help="treatment of records that cannot be read (default: refuse)",
     )
@@ -219,7 +219,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _check_records(arguments: argparse.Namespace) -> None:
     """Refuse options about records in a file of lengths, or where a configuration has them."""
-    names = ["format", "tokenizer", "chat_template", "broken", "max_tokens"]
+    names = ["format", "tokenizer", "chat_template", "broken_records", "max_tokens"]
     given = [name for name in names if getattr(arguments, name) is not None]
     if arguments.field and is_run(arguments):
         given.append("field")

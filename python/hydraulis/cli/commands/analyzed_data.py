@@ -112,7 +112,7 @@ def _of_options(arguments: argparse.Namespace) -> DataConfig:
         ],
         "tokenizer": arguments.tokenizer or "bytes",
         "chat_template": arguments.chat_template or "",
-        "broken": arguments.broken or "refuse",
+        "broken_records": arguments.broken_records or "refuse",
         "max_tokens": arguments.max_tokens or _NO_LIMIT,
         "tokens_per_batch": arguments.tokens_per_batch or 1,
     }

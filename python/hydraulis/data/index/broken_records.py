@@ -12,13 +12,13 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.text.numbers import format_count
 
 if TYPE_CHECKING:
-    from hydraulis.data.index.job import Piece
+    from hydraulis.data.index.job import Block, Piece
 
 # Number of records that a message lists; the others are counted.
 MAX_LISTED = 10
 # Time limit of the search for further broken records after the first.
 SCAN_S = 10.0
-_OR_SKIP = '; data.broken = "skip" (--broken skip) leaves such records out'
+_OR_SKIP = '; data.broken_records = "skip" (--broken-records skip) leaves such records out'
 
 
 @dataclass(slots=True)
@@ -31,6 +31,7 @@ class BrokenRecords:
         file: Number of the file.
         listed: Positions and causes of the first broken records.
         number: Number of all broken records.
+        num_readable: Number of readable records.
         scanned_to: Position of the last scanned record.
         is_complete: Whether the scan did not reach its time limit.
     """
@@ -38,28 +39,35 @@ class BrokenRecords:
     file: int
     listed: list[tuple[int, BrokenRecord]] = field(default_factory=list)
     number: int = 0
+    num_readable: int = 0
     scanned_to: int = 0
     is_complete: bool = True
 
     @classmethod
     def scan_piece(
-        cls, file: int, where: int, first: BrokenRecord, others: Iterable[tuple[int, object]]
+        cls,
+        file: int,
+        num_readable: int,
+        first: tuple[int, BrokenRecord],
+        others: Iterable[tuple[int, object]],
     ) -> Self:
         """Collect the broken records of a piece from the first one on.
 
         Args:
             file: Number of the file.
-            where: Position of the first broken record.
-            first: The first broken record.
+            num_readable: Number of readable records before it.
+            first: Position of the first broken record, and the record.
             others: Positions and values of the records after it.
         """
-        broken = cls(file)
-        broken.add(where, first)
+        broken = cls(file, num_readable=num_readable)
+        broken.add(*first)
         until_s = time.monotonic() + SCAN_S
         for place, record in others:
             broken.scanned_to = place
             if isinstance(record, BrokenRecord):
                 broken.add(place, record)
+            else:
+                broken.num_readable += 1
             if time.monotonic() > until_s:
                 broken.is_complete = False
                 break
@@ -74,7 +82,7 @@ class BrokenRecords:
         """Return the place and the cause of each listed record."""
         return [f"{file.place(where)}{broken.reason}" for where, broken in self.listed]
 
-    def scan_rest(self, later: Iterable[tuple["Piece", Iterable[object]]]) -> None:
+    def scan_rest(self, later: Iterable[tuple["Piece", Iterable["Block | Self"]]]) -> None:
         """Scan the rest of the file.
 
         Args:
@@ -85,8 +93,11 @@ class BrokenRecords:
             if piece.file != self.file or not self.is_complete:
                 return
             for part in parts:
-                if isinstance(part, BrokenRecords):
+                if not isinstance(part, BrokenRecords):
+                    self.num_readable += len(part.lengths) + part.num_without_target
+                else:
                     self._add(part.listed, part.number)
+                    self.num_readable += part.num_readable
                     self.scanned_to, self.is_complete = part.scanned_to, part.is_complete
                 if time.monotonic() > until_s:
                     self.is_complete = False
@@ -95,22 +106,40 @@ class BrokenRecords:
                 self.scanned_to = piece.stop - 1
 
     def error(self, path: Path, file: RecordFile) -> InvalidInputError:
-        """Make one error for all records, with the code of the first."""
-        texts = self.describe(file)
+        """Make one error for all records, with the code of the first.
+
+        It advises to skip them only if the file has readable records.
+        """
         code = self.listed[0][1].code
-        if self.number == 1 and self.is_complete:
-            return InvalidInputError(texts[0] + _OR_SKIP, code=code)
         # The file is named once.
         prefix = f"file '{path}', "
-        texts = [text.removeprefix(prefix) for text in texts]
         scanned_to = file.place(self.scanned_to).removeprefix(prefix)
         up_to = "" if self.is_complete else f" up to {scanned_to}, where the scan ended after {SCAN_S:.0f} s"
+        texts = self._texts(file, prefix)
+        first = f"{file.place(self.listed[0][0]).removeprefix(prefix)}{self.listed[0][1].reason}"
         if self.number == 1:
-            message = f"{prefix}{texts[0]} (the only broken record{up_to})"
-        else:
+            message = prefix + first + ("" if self.is_complete else f" (the only broken record{up_to})")
+        elif self.num_readable:
             records = f"{self.number:,} broken records{up_to}"
-            message = f"file '{path}' has {records}: {_join(texts, self.number)}"
-        return InvalidInputError(message + _OR_SKIP, code=code)
+            message = f"file '{path}' has {records}: {_join(texts, self.number - len(self.listed))}"
+        else:
+            # A wrong setting, and not a few wrong records.
+            message = (
+                f"file '{path}' has no readable record, {self.number:,} are broken{up_to}; the first: {first}"
+            )
+        return InvalidInputError(message + (_OR_SKIP if self.num_readable else ""), code=code)
+
+    def _texts(self, file: RecordFile, prefix: str) -> list[str]:
+        """Describe the listed records; those with the same cause together."""
+        places: dict[str, list[str]] = {}
+        for where, broken in self.listed:
+            places.setdefault(broken.reason, []).append(file.place(where).removeprefix(prefix))
+        texts = []
+        for reason, (first, *others) in places.items():
+            cause, _, remedy = reason.rpartition("; ")
+            also = f" (also {', '.join(others)})" if others else ""
+            texts.append(f"{first}{cause}{also}; {remedy}")
+        return texts
 
     def _add(self, listed: Sequence[tuple[int, BrokenRecord]], number: int) -> None:
         self.listed += listed[: MAX_LISTED - len(self.listed)]
@@ -124,13 +153,13 @@ def describe_left_out(number: int, first: Sequence[str]) -> str:
         number: Number of records, at least 1.
         first: Places and causes of the first of them.
     """
-    return f"{format_count(number, 'broken record')} left out: {_join(first, number)}"
+    return f"{format_count(number, 'broken record')} left out: {_join(first, number - len(first))}"
 
 
-def _join(texts: Sequence[str], number: int) -> str:
-    """Join texts "cause; remedy" of the first of `number` records, with each remedy once at the end."""
+def _join(texts: Sequence[str], num_others: int) -> str:
+    """Join texts "cause; remedy", with the number of other records and each remedy once at the end."""
     parts = [text.rpartition("; ") for text in texts]
     causes = [cause for cause, _, _ in parts]
-    more = [f"and {number - len(texts):,} more"] if number > len(texts) else []
+    more = [f"and {num_others:,} more"] if num_others else []
     remedies = dict.fromkeys(remedy for _, _, remedy in parts)
     return "; ".join([*causes, *more, *remedies])

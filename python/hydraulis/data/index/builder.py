@@ -99,10 +99,10 @@ def check_extent(job: IndexJob, extent: Extent) -> None:
 
 
 def _check_broken(job: IndexJob, extent: Extent) -> None:
-    if job.broken == "refuse" and extent.broken:
+    if job.broken_records == "refuse" and extent.broken:
         message = (
-            f'{describe_left_out(extent.broken, extent.first_broken)}; that was with data.broken = "skip": '
-            "set it again, or correct the files"
+            f"{describe_left_out(extent.broken, extent.first_broken)}; that was with "
+            'data.broken_records = "skip": set it again, or correct the files'
         )
         raise InvalidInputError(message, code="record_malformed")
 
@@ -162,7 +162,7 @@ def _build(job: IndexJob, folder: Path, processes: int, progress: ShareCallback)
         saved = time.monotonic()
         for place in range(len(remaining)):
             broken = _write(writer, blocks(place))
-            if broken is not None and job.broken == "refuse":
+            if broken is not None and job.broken_records == "refuse":
                 later = range(place + 1, len(remaining))
                 broken.scan_rest((remaining[number], blocks(number)) for number in later)
                 raise broken.error(job.paths[broken.file], job.open(broken.file))

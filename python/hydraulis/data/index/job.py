@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis.config.data import CHAT_FORMATS, Broken, RecordFormat
+from hydraulis.config.data import CHAT_FORMATS, BrokenRecordsPolicy, RecordFormat
 from hydraulis.data.index.broken_records import BrokenRecords
 from hydraulis.data.records.fields import BrokenRecord
 from hydraulis.data.records.record_file import RecordFile, open_records
@@ -84,8 +84,8 @@ class IndexJob:
         tokenizer: Name of the tokenizer; unused if the records are tokens.
         chat_template: `chatml`, a path, or empty for the tokenizer's own; for conversations only.
         eos_token: Token at the end of a document; empty for the tokenizer's own.
-        broken: Treatment of unreadable records. It is not part of the index's name, so a run that skips them
-            continues the index of a run that refused one.
+        broken_records: Treatment of unreadable records. It is not part of the index's name, so a run that
+            skips them continues the index of a run that refused one.
     """
 
     paths: tuple[Path, ...]
@@ -95,7 +95,7 @@ class IndexJob:
     tokenizer: str
     chat_template: str
     eos_token: str
-    broken: Broken
+    broken_records: BrokenRecordsPolicy
 
     @cached_property
     def loaded_tokenizer(self) -> Tokenizer:
@@ -152,7 +152,7 @@ class IndexJob:
 
     def key(self) -> str:
         """Return the SHA-256 of the files (path, size and time of change), the tokenizer and the settings."""
-        facts = {key: value for key, value in asdict(self).items() if key not in ("paths", "broken")}
+        facts = {key: value for key, value in asdict(self).items() if key not in ("paths", "broken_records")}
         facts["format_version"] = FORMAT
         facts["files"] = [file_stamp(path) for path in self.paths]
         if self.format != "tokens":
@@ -185,17 +185,20 @@ class IndexJob:
         skipped = BrokenRecords(piece.file)
         documents: list[_Document] = []
         tokens = without_target = 0
+        # Readable records before the current one in the file; an earlier piece has at least one.
+        num_readable = int(piece.start > 0)
         reported_s = time.monotonic()
         for where, document in records:
             if time.monotonic() - reported_s > _REPORT_S:
                 progress(piece.share(where))
                 reported_s = time.monotonic()
             if isinstance(document, BrokenRecord):
-                if self.broken == "refuse":
-                    yield BrokenRecords.scan_piece(piece.file, where, document, records)
+                if self.broken_records == "refuse":
+                    yield BrokenRecords.scan_piece(piece.file, num_readable, (where, document), records)
                     return
                 skipped.add(where, document)
                 continue
+            num_readable += 1
             if document.num_targets == 0:
                 without_target += 1
                 continue
@@ -221,7 +224,7 @@ class IndexJob:
         opened = self.open(file)
         every = chain.from_iterable(opened.records(*ends) for ends in opened.pieces())
         broken = []
-        for where, values in islice(every, 1 if self.broken == "refuse" else _MAX_BROKEN):
+        for where, values in islice(every, 1 if self.broken_records == "refuse" else _MAX_BROKEN):
             document = _encode(encoder, values)
             if not isinstance(document, BrokenRecord):
                 return True

@@ -97,5 +97,5 @@ def make_index_job(config: DataConfig, source: SourceConfig, records: Sequence[P
         tokenizer=config.tokenizer if is_text else "",
         chat_template=config.chat_template if source.format in CHAT_FORMATS else "",
         eos_token=config.eos_token if is_text else "",
-        broken=config.broken,
+        broken_records=config.broken_records,
     )
