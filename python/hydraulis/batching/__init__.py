@@ -23,6 +23,7 @@ lost to micro-batches: 0.0%
 step 0: no plan without splitting is below 1.55x: sequence 0 has 31,000 tokens
 
 - `SequenceCost` is the time of a sequence, from a cost profile, a model's configuration or two numbers.
+- `make_forest` merges the common prefixes of sequences, which occupy a micro-batch once.
 - `open_lengths` opens the lengths of arrays, data sets and files.
 - `hydraulis.batching.collators` packs the samples of a batch for transformers, flash-attn and Megatron.
 
@@ -31,6 +32,7 @@ The package needs numpy alone; its collators import torch.
 
 from hydraulis.batching.cost import SequenceCost
 from hydraulis.batching.lengths import open_lengths
+from hydraulis.batching.prefix_tree import PrefixForest, make_forest
 from hydraulis.batching.report import BalanceReport, BoundingSequence
 from hydraulis.batching.sampler import BalancedBatchSampler, BalancedStep
 from hydraulis.batching.step_planner import StepPlan, StepPlanner
@@ -40,8 +42,10 @@ __all__ = [
     "BalancedBatchSampler",
     "BalancedStep",
     "BoundingSequence",
+    "PrefixForest",
     "SequenceCost",
     "StepPlan",
     "StepPlanner",
+    "make_forest",
     "open_lengths",
 ]

@@ -1,10 +1,13 @@
-"""The sequences of an epoch, and the tokens that each occupies in a micro-batch."""
+"""The sequences or groups of an epoch, and the tokens that each occupies in a micro-batch."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 
+from hydraulis.batching.cost import SequenceCost
+from hydraulis.batching.groups import Groups
 from hydraulis.batching.lengths import Lengths, LengthSummary, summarize
 from hydraulis.batching.order import EpochOrder, Indices
 from hydraulis.errors import InfeasibleError
@@ -16,14 +19,15 @@ _BLOCK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SequencePool:
-    """The sequences that an epoch trains.
+    """The items that an epoch trains: sequences, or groups of them.
 
     Attributes:
-        lengths: Tokens of each sequence of the data set.
+        lengths: Tokens of each item of the data set.
         summary: Summary of all lengths of the data set.
-        kept: Indices of the sequences within the cap; None if every sequence is.
-        limit: Most tokens of a sequence; a longer one is truncated to it.
-        multiple: Multiple to which each sequence is padded.
+        kept: Indices of the items within the cap; None if every item is.
+        limit: Most tokens of an item; a longer one is truncated to it.
+        multiple: Multiple to which each item is padded.
+        groups: Groups that are the items; None if the items are sequences.
     """
 
     lengths: Lengths
@@ -31,13 +35,14 @@ class SequencePool:
     kept: Indices | None
     limit: int
     multiple: int
+    groups: Groups | None
 
     def __len__(self) -> int:
         return len(self.lengths) if self.kept is None else len(self.kept)
 
     @property
     def num_dropped(self) -> int:
-        """Number of sequences that are left out because they are longer than the cap."""
+        """Number of items that are left out because they are longer than the cap."""
         return len(self.lengths) - len(self)
 
     def take(self, order: EpochOrder, start: int, stop: int) -> Indices:
@@ -53,6 +58,24 @@ class SequencePool:
         """Return the tokens of sequences with the padding of each, int64 [n]."""
         return -(-self.tokens(sequences) // self.multiple) * self.multiple
 
+    def times(self, items: Indices, cost: SequenceCost, *, padded: bool = True) -> npt.NDArray[np.float64]:
+        """Return the time of items, float64 [n].
+
+        Args:
+            items: Indices of the items.
+            cost: Time of a sequence.
+            padded: Whether the padding of each item counts.
+        """
+        tokens = self.occupied(items) if padded else self.tokens(items)
+        if self.groups is None:
+            return cost.times(tokens)
+        times: npt.NDArray[np.float64] = cost.linear * tokens + cost.quadratic * self.groups.squares[items]
+        return times
+
+    def expand(self, items: Indices) -> Indices:
+        """Return the sequences of items, item after item."""
+        return items if self.groups is None else self.groups.expand(items)
+
     def count_occupied(self) -> tuple[int, int, int]:
         """Count the occupied tokens of all sequences, and find the first longest one and its tokens."""
         total = longest = most = 0
@@ -67,14 +90,17 @@ class SequencePool:
         return total, longest, most
 
 
-def make_pool(lengths: Lengths, cap_tokens: int, too_long: TooLong, multiple: int) -> SequencePool:
-    """Check the lengths and apply the treatment of sequences longer than the cap.
+def make_pool(
+    lengths: Lengths, cap_tokens: int, too_long: TooLong, multiple: int, groups: Groups | None = None
+) -> SequencePool:
+    """Check the lengths and apply the treatment of items longer than the cap.
 
     Args:
-        lengths: Tokens of each sequence.
+        lengths: Tokens of each item.
         cap_tokens: Most tokens of a micro-batch.
         too_long: Treatment of sequences whose padded tokens exceed the cap.
-        multiple: Multiple to which each sequence is padded.
+        multiple: Multiple to which each item is padded.
+        groups: Groups that are the items; None if the items are sequences.
 
     Raises:
         InvalidInputError: A length is outside its range (code `lengths_invalid`).
@@ -86,11 +112,12 @@ def make_pool(lengths: Lengths, cap_tokens: int, too_long: TooLong, multiple: in
     kept: Any = None
     if summary.longest_tokens > limit and too_long != "truncate":
         message = (
-            f"sequence {summary.longest} has {summary.longest_tokens:,} tokens, and a micro-batch has at "
-            f"most {limit:,}; raise cap_tokens, or choose too_long='drop' or 'truncate'"
+            f"{'sequence' if groups is None else 'group'} {summary.longest} has {summary.longest_tokens:,} "
+            f"tokens, and a micro-batch has at most {limit:,}; raise cap_tokens, or choose too_long='drop' "
+            "or 'truncate'"
         )
         if too_long == "drop":
             kept = np.flatnonzero(lengths <= limit)
         if kept is None or not len(kept):
             raise InfeasibleError(message, code="sequence_too_long")
-    return SequencePool(lengths, summary, kept, max(limit, 1), multiple)
+    return SequencePool(lengths, summary, kept, max(limit, 1), multiple, groups)

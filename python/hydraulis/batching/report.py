@@ -19,8 +19,8 @@ class BoundingSequence:
 
     Attributes:
         step: Number of the step.
-        sequence: Index in the data set.
-        tokens: Tokens of the sequence.
+        sequence: Index in the data set; of a group, its first sequence.
+        tokens: Tokens of the sequence or group.
         factor: Its time over the ideal time of the step: no plan that keeps sequences whole is below.
     """
 
@@ -110,19 +110,20 @@ def _account(
 ) -> BalanceReport:
     cost, ranks = planner.cost, planner.ranks
     tokens, occupied = pool.tokens(sequences), pool.occupied(sequences)
-    times = cost.times(occupied)
+    times = pool.times(sequences, cost)
     work = float(times.sum()) / ranks
-    ideal = float(cost.times(tokens).sum()) / ranks
+    ideal = float(pool.times(sequences, cost, padded=False).sum()) / ranks
     sizes = [[int(pool.occupied(part).sum()) for part in rank] for rank in plan.micro_batches]
     pads = sum(-size % pad_to for rank in sizes for size in rank) * cost.linear / ranks
-    totals = [[float(cost.times(pool.occupied(part)).sum()) for part in rank] for rank in plan.micro_batches]
+    totals = [[float(pool.times(part, cost).sum()) for part in rank] for rank in plan.micro_batches]
     reached = total_time(totals, planner.barrier)
-    uncapped = min(reached, planner.time_without_cap(occupied))
+    uncapped = min(reached, planner.time_without_cap(occupied, None if pool.groups is None else times))
     longest = int(times.argmax())
-    bounding = BoundingSequence(step, int(sequences[longest]), int(tokens[longest]), times[longest] / work)
+    first = int(pool.expand(sequences[longest : longest + 1])[0])
+    bounding = BoundingSequence(step, first, int(tokens[longest]), times[longest] / work)
     return BalanceReport(
         steps=1,
-        sequences=len(sequences),
+        sequences=len(pool.expand(sequences)),
         micro_batches=sum(map(len, sizes)),
         tokens=int(tokens.sum()),
         fill=0.0,

@@ -12,8 +12,11 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, ClassVar, Literal, TypeVar
 
+import numpy as np
+
 from hydraulis.batching.cost import SequenceCost
 from hydraulis.batching.filled_steps import FilledSteps
+from hydraulis.batching.groups import Groups, make_groups
 from hydraulis.batching.lengths import open_lengths
 from hydraulis.batching.order import EpochOrder, Indices
 from hydraulis.batching.pool import TooLong, make_pool
@@ -39,7 +42,7 @@ class BalancedStep:
         index: Number of the step in the epoch.
         micro_batches: Sequences of each micro-batch of each rank, by their index in the data set.
         own: The micro-batches of the sampler's rank; those of all ranks in turn without a rank.
-        tokens: Tokens of all ranks, without padding.
+        tokens: Tokens of all ranks, without padding; those of a group's prefix once.
         targets: Target tokens of all ranks, the denominator of the mean loss.
         time: Predicted time in the unit of the cost.
     """
@@ -77,6 +80,10 @@ class BalancedBatchSampler:
         barrier: "micro_batch" if the ranks wait for each other in every micro-batch (FSDP, ZeRO-3), "step"
             if once a step (DDP, ZeRO-1).
         targets: Target tokens of each sequence, in a form of `lengths`; None for all tokens but the first.
+        groups: Number of the group of each sequence, in a form of `lengths`. A group stays in one
+            micro-batch, and the sizes of a step count groups. None for no groups.
+        prefix_tokens: Tokens of the prefix that each sequence shares with the rest of its group. They occupy
+            the micro-batch once, as `hydraulis.batching.collators.PrefixTreeCollator` computes them.
         too_long: Treatment of a sequence longer than the cap: "refuse" it, "drop" it, or "truncate", which
             counts it as long as the cap and leaves the truncation to the data set or the collator.
         pad_sequence_to: Multiple to which the collator pads each sequence.
@@ -112,6 +119,8 @@ class BalancedBatchSampler:
     micro_batches: int | None = None
     barrier: Barrier = "micro_batch"
     targets: Any = field(default=None, repr=False)
+    groups: Any = field(default=None, repr=False)
+    prefix_tokens: Any = field(default=None, repr=False)
     too_long: TooLong = "refuse"
     pad_sequence_to: int = 1
     pad_to: int = 1
@@ -136,8 +145,10 @@ class BalancedBatchSampler:
             micro_batches=self.micro_batches,
             allow_empty=self.allow_empty,
         )
-        lengths = open_lengths(self.lengths, self.column)
-        self._pool = make_pool(lengths, self._planner.cap_tokens, self.too_long, self.pad_sequence_to)
+        self._lengths = lengths = open_lengths(self.lengths, self.column)
+        groups = self._make_groups()
+        items = lengths if groups is None else groups.tokens
+        self._pool = make_pool(items, self._planner.cap_tokens, self.too_long, self.pad_sequence_to, groups)
         self._targets = None if self.targets is None else open_lengths(self.targets)
         _check_targets(self._targets, len(lengths))
         self._shares = self._share()
@@ -181,7 +192,7 @@ class BalancedBatchSampler:
 
     @property
     def num_dropped(self) -> int:
-        """Number of sequences that no epoch has because they are longer than the cap."""
+        """Number of sequences or groups that no epoch has because they are longer than the cap."""
         return self._pool.num_dropped
 
     def set_epoch(self, epoch: int) -> None:
@@ -225,16 +236,19 @@ class BalancedBatchSampler:
         if not 0 <= index < count:
             message = f"step {index} does not exist: epoch {number} has {count:,} steps, counted from 0"
             raise InvalidInputError(message, code="argument_invalid")
-        sequences, plan = self._plan(number, index)
-        tokens = self._pool.tokens(sequences)
-        targets = tokens - 1 if self._targets is None else self._targets[sequences]
+        items, plan = self._plan(number, index)
+        sequences = self._pool.expand(items)
+        if self._targets is None:
+            targets = np.minimum(self._lengths[sequences].astype(np.int64), self._pool.limit) - 1
+        else:
+            targets = self._targets[sequences]
         return BalancedStep(
             epoch=number,
             index=index,
-            micro_batches=plan.micro_batches,
+            micro_batches=[[self._pool.expand(part) for part in rank] for rank in plan.micro_batches],
             own=self._own(plan),
-            tokens=int(tokens.sum()),
-            targets=int(targets.sum()),
+            tokens=int(self._pool.tokens(items).sum()),
+            targets=int(targets.sum(dtype=np.int64)),
             time=plan.time,
         )
 
@@ -314,13 +328,16 @@ class BalancedBatchSampler:
 
     def _own(self, plan: StepPlan) -> list[Indices]:
         if self.rank is not None:
-            return plan.micro_batches[self.rank]
-        return [part for slot in zip(*plan.micro_batches, strict=True) for part in slot]
+            parts = plan.micro_batches[self.rank]
+        else:
+            parts = [part for slot in zip(*plan.micro_batches, strict=True) for part in slot]
+        return [self._pool.expand(part) for part in parts]
 
     def _make_plan(self, epoch: int, index: int) -> tuple[Indices, StepPlan]:
         start, stop = self._steps(epoch).bounds(index)
-        sequences = self._pool.take(self._order(epoch), start, stop)
-        return sequences, self._planner.plan(sequences, self._pool.occupied(sequences))
+        items = self._pool.take(self._order(epoch), start, stop)
+        weights = None if self._pool.groups is None else self._pool.times(items, self._planner.cost)
+        return items, self._planner.plan(items, self._pool.occupied(items), weights)
 
     def _count_batches(self, epoch: int) -> int:
         count = len(self._steps(epoch))
@@ -330,6 +347,12 @@ class BalancedBatchSampler:
 
     def _order(self, epoch: int) -> EpochOrder:
         return EpochOrder(len(self._pool), self.seed, epoch, shuffle=self.shuffle)
+
+    def _make_groups(self) -> Groups | None:
+        if self.groups is None:
+            return None
+        prefixes = None if self.prefix_tokens is None else open_lengths(self.prefix_tokens)
+        return make_groups(self._lengths, open_lengths(self.groups), prefixes)
 
     def _share(self) -> StepsBySequences | TokenShares | FilledSteps:
         if self.sequences_per_step is not None:
@@ -363,6 +386,12 @@ def _check(sampler: BalancedBatchSampler) -> None:
             "barrier='step' gives ranks different numbers of micro-batches, which cannot be yielded in turn; "
             "give rank, micro_batches, or barrier='micro_batch'"
         )
+        raise InvalidInputError(message, code="argument_invalid")
+    if sampler.groups is None and sampler.prefix_tokens is not None:
+        message = "prefix_tokens are given without groups; give the group of each sequence too"
+        raise InvalidInputError(message, code="argument_invalid")
+    if sampler.groups is not None and sampler.too_long == "truncate":
+        message = "too_long='truncate' cannot cut a group; choose 'refuse' or 'drop'"
         raise InvalidInputError(message, code="argument_invalid")
     if sampler.too_long not in ("refuse", "drop", "truncate"):
         message = f"too_long is '{sampler.too_long}': give 'refuse', 'drop' or 'truncate'"

@@ -15,6 +15,7 @@ from hydraulis._core import Balance, balance, pack_windows
 from hydraulis.batching.cost import SequenceCost
 from hydraulis.batching.exact_count import arrange_bins, fill_empty, split_slots
 from hydraulis.batching.order import Indices
+from hydraulis.batching.weighted import plan_weighted
 from hydraulis.errors import InfeasibleError, InvalidInputError
 
 Barrier = Literal["step", "micro_batch"]
@@ -72,39 +73,58 @@ class StepPlanner:
             message = f"barrier is '{self.barrier}': give 'step' (DDP) or 'micro_batch' (FSDP)"
             raise InvalidInputError(message, code="argument_invalid")
 
-    def plan(self, sequences: Indices, lengths: Indices) -> StepPlan:
+    def plan(self, sequences: Indices, lengths: Indices, weights: Times | None = None) -> StepPlan:
         """Plan one step.
 
         Args:
             sequences: Index of each sequence in the data set, int64 [n].
             lengths: Tokens of each sequence, int64 [n].
+            weights: Time of each sequence, float64 [n]; None for the time by the cost.
 
         Raises:
             InfeasibleError: A sequence is longer than the cap (code `sequence_too_long`), or the sequences
                 do not fit or do not fill the micro-batches (`batch_unplaceable`).
         """
+        if weights is not None:
+            return self._plan_weighted(sequences, lengths, weights)
         times = self.cost.times(lengths)
         natural = self._balance(lengths, self.ranks, self.barrier)
         # A rank without micro-batches would not take part in the step's reduction.
         parts = [rank or [_NOTHING] for rank in _micro_batches(natural)]
         if self.micro_batches is not None:
             parts = self._with_exact_count(parts, lengths, times, self.micro_batches)
-        if not self.allow_empty:
-            parts = self._without_empty(parts, times)
-        return StepPlan(
-            [[sequences[part] for part in rank] for rank in parts],
-            self._time(parts, times, self.cost.fixed),
-            natural.lower_bound_ms,
-        )
+        return self._finish(parts, sequences, times, natural.lower_bound_ms)
 
-    def time_without_cap(self, lengths: Indices) -> float:
+    def time_without_cap(self, lengths: Indices, weights: Times | None = None) -> float:
         """Return the time of a step whose micro-batches have any size and number.
 
         Args:
             lengths: Tokens of each sequence, int64 [n].
+            weights: Time of each sequence, float64 [n]; None for the time by the cost.
         """
-        free = replace(self, cap_tokens=int(lengths.sum()), micro_batches=None)
-        return free._balance(lengths, self.ranks, self.barrier).iteration_ms
+        free = replace(self, cap_tokens=int(lengths.sum()), micro_batches=None, allow_empty=True)
+        if weights is None:
+            return free._balance(lengths, self.ranks, self.barrier).iteration_ms
+        fixed = self.cost.fixed
+        return free._plan_weighted(np.arange(len(lengths)), lengths, weights).time - fixed
+
+    def _plan_weighted(self, sequences: Indices, lengths: Indices, weights: Times) -> StepPlan:
+        parts = plan_weighted(
+            lengths,
+            weights,
+            ranks=self.ranks,
+            cap_tokens=self.cap_tokens,
+            count=self.micro_batches,
+            by_slot=self.barrier == "micro_batch",
+        )
+        bound = max(float(weights.sum()) / self.ranks, float(weights.max()))
+        return self._finish(parts, sequences, weights, bound)
+
+    def _finish(self, parts: MicroBatches, sequences: Indices, times: Times, bound: float) -> StepPlan:
+        if not self.allow_empty:
+            parts = self._without_empty(parts, times)
+        time = self._time(parts, times, self.cost.fixed)
+        return StepPlan([[sequences[part] for part in rank] for rank in parts], time, bound)
 
     def _time(self, parts: MicroBatches, times: Times, fixed: float = 0.0) -> float:
         return total_time(

@@ -84,7 +84,7 @@ class Packing:
         """
         tokens, labels = [], []
         for index, sample in enumerate(samples):
-            token, label = _read(sample, index)
+            token, label = read_sample(sample, index)
             tokens.append(token[: self.max_tokens])
             labels.append(label[: self.max_tokens])
         lengths = np.array([len(token) for token in tokens], dtype=np.int64)
@@ -122,7 +122,17 @@ def bounds(sizes: npt.NDArray[np.int64], total: int | None = None) -> npt.NDArra
     return converted
 
 
-def _read(sample: Sample, index: int) -> tuple[Indices, Indices]:
+def read_sample(sample: Sample, index: int) -> tuple[Indices, Indices]:
+    """Return the tokens and labels of a sample, int64; labels outside of its masks are `IGNORE_INDEX`.
+
+    Args:
+        sample: Sample as `Packing.pack` takes it.
+        index: Number of the sample for a message.
+
+    Raises:
+        InvalidInputError: The sample has no tokens, or labels or a mask of another length (code
+            `micro_batch_invalid`).
+    """
     token = np.asarray(sample["input_ids"], dtype=np.int64)
     if not token.size:
         message = f"sample {index} has 0 tokens and must have at least 1; leave it out"
