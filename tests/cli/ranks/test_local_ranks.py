@@ -99,7 +99,7 @@ def test_the_cause_is_printed_and_not_the_loss_that_it_causes(
 ) -> None:
     use_the_package(act, monkeypatch)
     act.write_text(_RANK.format(act=_REFUSE.format(folder=str(act.parent))))
-    assert run_local_ranks(2, []) == EXIT_REFUSED
+    assert run_local_ranks(2, [], grace_s=60) == EXIT_REFUSED
     assert capfd.readouterr().err == "hydraulis: error [file_unwritable]: disk 1 is full\n"
 
 
@@ -117,7 +117,7 @@ def test_the_loss_of_a_rank_is_reported_with_its_signal(
 ) -> None:
     use_the_package(act, monkeypatch)
     act.write_text(_RANK.format(act=_LOSE))
-    assert run_local_ranks(2, []) == EXIT_LOST_RANK
+    assert run_local_ranks(2, [], grace_s=60) == EXIT_LOST_RANK
     wanted = "hydraulis: error [lost_rank]: SIGKILL ended rank 1: start again\n"
     assert capfd.readouterr().err == wanted
 
