@@ -49,7 +49,7 @@ def job_of(path: Path, tokenizer: str) -> IndexJob:
         tokenizer=tokenizer,
         chat_template="",
         eos_token="",
-        broken="refuse",
+        broken_records="refuse",
     )
 
 

@@ -61,7 +61,7 @@ warmup_steps = 2
 
 [planner]
 memory_mib = 6
-memory = "exact"
+memory = "in_flight"
 strategies = {strategies}
 profile = "{folder}/profile.json"
 
@@ -173,7 +173,7 @@ def test_every_step_is_there_once_and_the_loss_falls(folder: Path) -> None:
     plans = lines(folder / "run" / "plans.jsonl", Plan.from_json)
     assert [plan.cluster.gpus for plan in plans[:10]] == [4] * 10
     assert [plan.cluster.gpus for plan in plans[12:]] == [2] * 8
-    assert {plan.memory for plan in plans} == {"exact"}
+    assert {plan.memory for plan in plans} == {"in_flight"}
 
 
 def test_a_check_says_that_nothing_is_left_to_train(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,8 +21,8 @@ subclasses are `ValueError`s too:
 - `HydraulisError` itself: the run or its machine failed.
 
 A command prints `hydraulis: error [code]: message` and ends with exit code 2, or 3 for `lost_rank`. Under
-torchrun a run prints `hydraulis.train: error [code]: message` once; torchrun then adds its own report, repeats
-the message as `refused [code]: message`, and ends with 1.
+torchrun a run prints `hydraulis.train: error [code]: message` once; torchrun then adds its own report,
+repeats the message as `refused [code]: message`, and ends with 1.
 
     try:
         plan = planner.plan(lengths)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hydraulis.runtime.ranks.streams import Landmark
+from hydraulis.runtime.ranks.streams import StreamEvent
 
 # Of web text cut into documents: most are short, and a few fill the context.
 MEDIAN_TOKENS, SIGMA = 500, 1.2
@@ -54,10 +54,10 @@ class Clock:
         work()
         times = []
         for _ in range(self.repetitions):
-            Landmark(self.device).synchronize()
+            StreamEvent(self.device).synchronize()
             start = time.perf_counter()
             work()
-            Landmark(self.device).synchronize()
+            StreamEvent(self.device).synchronize()
             times.append(1e3 * (time.perf_counter() - start))
         return statistics.median(times)
 

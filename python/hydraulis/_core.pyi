@@ -16,18 +16,18 @@ __all__ = [
     "CostProfile",
     "Efficiency",
     "Exchange",
+    "Extrapolation",
     "Forward",
     "GpuTime",
-    "Guess",
-    "HeldSlice",
-    "Home",
-    "HomeSlice",
     "LayerSplit",
     "LengthHistogram",
     "Link",
     "LinkRates",
+    "LocalSlice",
+    "LookaheadPlan",
     "ModelShape",
     "Network",
+    "OptimizerShards",
     "Parameter",
     "ParameterTable",
     "Plan",
@@ -39,18 +39,18 @@ __all__ = [
     "Replica",
     "Scheme",
     "SearchBudget",
+    "SendReceive",
+    "ShardSlice",
     "Simulation",
     "Span",
     "StageRun",
     "Strategy",
-    "Trade",
-    "Trip",
-    "WindowPlan",
+    "TransferSpan",
     "Windows",
     "balance",
     "error_codes",
     "fit_costs",
-    "held_slices",
+    "local_slices",
     "micro_batches_to_measure",
     "pack_windows",
     "propose",
@@ -250,7 +250,7 @@ class Planner:
         *,
         strategies: Sequence[str | Strategy] | Literal["search"] | None = None,
         max_strategies: int | None = None,
-        memory: Literal["cap", "exact"] = "cap",
+        memory: Literal["per_micro_batch", "in_flight"] = "per_micro_batch",
         link: Link | None = None,
         budget: SearchBudget | None = None,
         prove: bool = False,
@@ -260,7 +260,7 @@ class Planner:
     @property
     def longest_admitted(self) -> int: ...
     @property
-    def memory(self) -> Literal["cap", "exact"]: ...
+    def memory(self) -> Literal["per_micro_batch", "in_flight"]: ...
     @property
     def max_strategies(self) -> int | None: ...
     def plan(
@@ -270,7 +270,7 @@ class Planner:
         *,
         used: Sequence[str | Strategy] | None = None,
     ) -> Plan: ...
-    def plan_window(
+    def plan_lookahead(
         self,
         batches: Iterable[ArrayLike],
         targets: Iterable[ArrayLike] | None = None,
@@ -279,11 +279,11 @@ class Planner:
         switch_ms: float = 0.0,
         previous: str | Strategy | None = None,
         progress: Callable[[str, int, int], object] | None = None,
-    ) -> WindowPlan: ...
+    ) -> LookaheadPlan: ...
     def check(self, plan: Plan, lengths: ArrayLike, targets: ArrayLike | None = None) -> list[str]: ...
-    def check_window(
+    def check_lookahead(
         self,
-        plan: WindowPlan,
+        plan: LookaheadPlan,
         batches: Iterable[ArrayLike],
         targets: Iterable[ArrayLike] | None = None,
         *,
@@ -311,13 +311,13 @@ class Plan:
     def to_json(self) -> str: ...
     def explain(self) -> str: ...
     @property
-    def guess(self) -> Guess | None: ...
+    def extrapolation(self) -> Extrapolation | None: ...
     @property
     def strategy(self) -> str: ...
     @property
     def cluster(self) -> Cluster: ...
     @property
-    def memory(self) -> Literal["cap", "exact"]: ...
+    def memory(self) -> Literal["per_micro_batch", "in_flight"]: ...
     @property
     def profile(self) -> str: ...
     @property
@@ -327,7 +327,7 @@ class Plan:
     @property
     def transfer_ms(self) -> float | None: ...
     @property
-    def hidden(self) -> float | None: ...
+    def overlapped(self) -> float | None: ...
     @property
     def moved_bytes(self) -> int | None: ...
     @property
@@ -347,7 +347,7 @@ class Plan:
     @property
     def replica_offsets(self) -> NDArray[np.int64]: ...
     def position(self, rank: int) -> Position | None: ...
-    def instructions(self, rank: int) -> list[Forward | Backward | Exchange]: ...
+    def instructions(self, rank: int) -> list[Forward | Backward | SendReceive]: ...
     def measured_timeline(self, durations: Sequence[Sequence[Sequence[float]]]) -> list[list[Span]]: ...
     def __eq__(self, other: object, /) -> bool: ...
 
@@ -370,10 +370,10 @@ class Replica:
     @property
     def predicted_ms(self) -> float: ...
     @property
-    def trust(self) -> tuple[float, float] | None: ...
+    def reliability(self) -> tuple[float, float] | None: ...
 
 @final
-class Guess:
+class Extrapolation:
     @property
     def scheme(self) -> str: ...
     @property
@@ -382,7 +382,7 @@ class Guess:
 # Window
 
 @final
-class WindowPlan:
+class LookaheadPlan:
     __hash__: ClassVar[None]  # type: ignore[assignment]
     @property
     def plans(self) -> list[Plan]: ...
@@ -468,7 +468,7 @@ class Proposal:
     @property
     def longest_admitted(self) -> int: ...
     @property
-    def guess(self) -> Guess | None: ...
+    def extrapolation(self) -> Extrapolation | None: ...
     @property
     def candidates(self) -> int: ...
 
@@ -490,7 +490,7 @@ def propose(
     k: int,
     *,
     context: int | None = None,
-    memory: Literal["cap", "exact"] = "cap",
+    memory: Literal["per_micro_batch", "in_flight"] = "per_micro_batch",
     progress: Callable[[str, int, int], object] | None = None,
 ) -> Proposal: ...
 
@@ -571,7 +571,7 @@ class Backward:
     def __eq__(self, other: object, /) -> bool: ...
 
 @final
-class Exchange:
+class SendReceive:
     __hash__: ClassVar[None]  # type: ignore[assignment]
     __match_args__: ClassVar[tuple[Literal["peer"], Literal["next"], Literal["send"], Literal["receive"]]]
     @property
@@ -625,9 +625,9 @@ class Simulation:
     @property
     def transfer_ms(self) -> float: ...
     @property
-    def hidden_ms(self) -> float: ...
+    def overlapped_ms(self) -> float: ...
     @property
-    def trips(self) -> list[Trip]: ...
+    def transfer_spans(self) -> list[TransferSpan]: ...
     @property
     def replica_ms(self) -> list[float]: ...
     @property
@@ -648,9 +648,9 @@ class StageRun:
     @property
     def memory(self) -> RankMemory: ...
     @property
-    def held_from_ms(self) -> NDArray[np.float64]: ...
+    def saved_from_ms(self) -> NDArray[np.float64]: ...
     @property
-    def held_tokens(self) -> NDArray[np.int64]: ...
+    def saved_tokens(self) -> NDArray[np.int64]: ...
 
 @final
 class RankMemory:
@@ -681,11 +681,11 @@ class GpuTime:
     def transfers_ms(self) -> float: ...
 
 @final
-class Trip:
+class TransferSpan:
     @property
-    def block(self) -> int: ...
+    def layer_group(self) -> int: ...
     @property
-    def what(self) -> Literal["parameters", "gradients"]: ...
+    def kind(self) -> Literal["parameters", "gradients"]: ...
     @property
     def start_ms(self) -> float: ...
     @property
@@ -702,7 +702,7 @@ class Parameter:
         rows: int,
         row_elements: int,
         units: int,
-        blocks: Sequence[int],
+        layer_groups: Sequence[int],
         trained: bool = True,
     ) -> Parameter: ...
     @property
@@ -714,7 +714,7 @@ class Parameter:
     @property
     def units(self) -> int: ...
     @property
-    def blocks(self) -> list[int]: ...
+    def layer_groups(self) -> list[int]: ...
     @property
     def trained(self) -> bool: ...
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, object]]: ...
@@ -751,7 +751,7 @@ class Position:
     def __getnewargs_ex__(self) -> tuple[tuple[Scheme], dict[str, object]]: ...
 
 @final
-class HeldSlice:
+class LocalSlice:
     @property
     def parameter(self) -> int: ...
     @property
@@ -764,16 +764,18 @@ class HeldSlice:
     def elements(self) -> int: ...
 
 @final
-class Home:
-    def __new__(cls, table: ParameterTable, cluster: Cluster, schemes: Sequence[Scheme]) -> Home: ...
+class OptimizerShards:
+    def __new__(
+        cls, table: ParameterTable, cluster: Cluster, schemes: Sequence[Scheme]
+    ) -> OptimizerShards: ...
     def node_of(self, rank: int) -> list[int]: ...
     def rail_of(self, rank: int) -> list[int]: ...
     def largest_relays(self, table: ParameterTable) -> tuple[int, int]: ...
     def shard_elements(self, table: ParameterTable, rank: int) -> tuple[int, int]: ...
-    def slices(self, table: ParameterTable, rank: int) -> list[HomeSlice]: ...
+    def slices(self, table: ParameterTable, rank: int) -> list[ShardSlice]: ...
 
 @final
-class HomeSlice:
+class ShardSlice:
     @property
     def parameter(self) -> int: ...
     @property
@@ -784,7 +786,7 @@ class HomeSlice:
     def offset(self) -> int: ...
 
 @final
-class Trade:
+class Exchange:
     @property
     def near(self) -> NDArray[np.int64]: ...
     @property
@@ -797,13 +799,15 @@ class Trade:
 @final
 class BucketTransfer:
     @property
-    def inside(self) -> Trade: ...
+    def inside(self) -> Exchange: ...
     @property
     def relayed(self) -> int: ...
     @property
     def room(self) -> int: ...
     @property
-    def between(self) -> Trade | None: ...
+    def between(self) -> Exchange | None: ...
 
-def held_slices(table: ParameterTable, position: Position) -> list[HeldSlice]: ...
-def transfer(table: ParameterTable, home: Home, plan: Plan, rank: int) -> list[BucketTransfer]: ...
+def local_slices(table: ParameterTable, position: Position) -> list[LocalSlice]: ...
+def transfer(
+    table: ParameterTable, shards: OptimizerShards, plan: Plan, rank: int
+) -> list[BucketTransfer]: ...

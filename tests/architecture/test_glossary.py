@@ -9,33 +9,6 @@ from helpers import ROOT, at_least
 
 FOLDERS = ("python", "crates", "tests", "benches", "tools", "examples")
 
-# Files that still have an old name. Renaming them shortens this list; nothing may be added.
-STILL = {
-    "crates/hydraulis-bench/src/contender.rs",
-    "crates/hydraulis-core/src/batching/balance/level.rs",
-    "crates/hydraulis-core/src/bound/demand.rs",
-    "crates/hydraulis-core/src/bound/market.rs",
-    "crates/hydraulis-core/src/capacity/fill.rs",
-    "crates/hydraulis-core/src/capacity/fill_table.rs",
-    "crates/hydraulis-core/src/capacity/long_fill.rs",
-    "crates/hydraulis-core/src/capacity/pace.rs",
-    "crates/hydraulis-core/src/construct/dispatch/deal.rs",
-    "crates/hydraulis-core/src/construct/dispatch/level.rs",
-    "crates/hydraulis-core/src/construct/dispatch/save.rs",
-    "crates/hydraulis-core/src/cost/memory/window.rs",
-    "crates/hydraulis-core/src/cost/trust.rs",
-    "crates/hydraulis-core/src/layout/bucket_home.rs",
-    "crates/hydraulis-core/src/layout/held.rs",
-    "crates/hydraulis-core/src/layout/home.rs",
-    "crates/hydraulis-core/src/lookahead/course.rs",
-    "crates/hydraulis-core/src/plan/guess.rs",
-    "crates/hydraulis-core/src/search/attempt.rs",
-    "crates/hydraulis-core/src/simulate/held.rs",
-    "crates/hydraulis-core/src/spec/home_scheme.rs",
-    "crates/hydraulis-core/src/timing/home_link.rs",
-    "crates/hydraulis-core/src/watch.rs",
-}
-
 
 class Row(NamedTuple):
     words: list[str]
@@ -94,4 +67,4 @@ def test_no_file_name_uses_a_replaced_word() -> None:
         for word in replaced
         if any(f" {form} " in spoken(path) for form in (word, f"{word}s"))
     }
-    assert sorted(found - STILL) == []
+    assert sorted(found) == []

@@ -9,8 +9,8 @@ ELEMENTS = 6_656**2
 def table(layers: int = LAYERS) -> ParameterTable:
     """One square matrix in each layer."""
     parameters = [
-        Parameter("matrix", rows=6_656, row_elements=6_656, units=6_656, blocks=[block])
-        for block in range(1, layers + 1)
+        Parameter("matrix", rows=6_656, row_elements=6_656, units=6_656, layer_groups=[layer_group])
+        for layer_group in range(1, layers + 1)
     ]
     return ParameterTable(parameters, LayerSplit(layers))
 

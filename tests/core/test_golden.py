@@ -60,8 +60,8 @@ def test_fixed_batches_give_the_stored_plans(name: str, planner: Planner, batch:
 def test_a_lookahead_gives_the_stored_plans() -> None:
     drawn = lengths()
     batches = [[*drawn[start : start + 134], 32_768] for start in range(0, 400, 134)]
-    found = SEARCHING.plan_window(batches, max_delay=2, switch_ms=20.0)
-    steps = stored("window")
+    found = SEARCHING.plan_lookahead(batches, max_delay=2, switch_ms=20.0)
+    steps = stored("lookahead")
     assert [json.loads(plan.to_json()) for plan in found.plans] == [step["plan"] for step in steps]
     assert [members.tolist() for members in found.members] == [step["members"] for step in steps]
     assert found.switch_ms == sum(step["switch_ms"] for step in steps)

@@ -19,13 +19,13 @@ def narrow() -> Plan:
 
 def test_a_plan_states_its_transfers(narrow: Plan) -> None:
     assert narrow.transfer_ms is not None
-    assert narrow.hidden is not None
+    assert narrow.overlapped is not None
     assert narrow.step_ms == pytest.approx(narrow.iteration_ms + narrow.transfer_ms)
     # The whole model on each node: 7/8 of it leave and reach each, two bytes out and four back.
     assert narrow.moved_bytes == LAYERS * ELEMENTS * 6 * 8 * 7 // 8
     alone_ms = LAYERS * ELEMENTS * 6 * 7 / 8 / 200e6
-    assert narrow.hidden == pytest.approx(1 - narrow.transfer_ms / alone_ms)
-    assert narrow.hidden > 0.8
+    assert narrow.overlapped == pytest.approx(1 - narrow.transfer_ms / alone_ms)
+    assert narrow.overlapped > 0.8
     assert Plan.from_json(narrow.to_json()) == narrow
     assert "transfers" in narrow.explain()
 
@@ -33,7 +33,7 @@ def test_a_plan_states_its_transfers(narrow: Plan) -> None:
 def test_without_a_link_a_step_is_an_iteration(narrow: Plan) -> None:
     planner = Planner(PROFILE, CLUSTER, strategies=["16x<tp4>"])
     plan = planner.plan(LENGTHS)
-    assert (plan.transfer_ms, plan.hidden, plan.moved_bytes) == (None, None, None)
+    assert (plan.transfer_ms, plan.overlapped, plan.moved_bytes) == (None, None, None)
     assert plan.step_ms == plan.iteration_ms == pytest.approx(narrow.iteration_ms)
     assert any("transfers_differ" in broken for broken in planner.check(narrow, LENGTHS))
 

@@ -13,21 +13,21 @@ LENGTHS = [111_616, 43_521, 9_000, 400, 80]
 
 def test_the_exact_rule_admits_longer_sequences() -> None:
     by_cap = Planner(PROFILE, CLUSTER, strategies="search")
-    exact = Planner(PROFILE, CLUSTER, strategies="search", memory="exact")
-    assert (by_cap.memory, by_cap.longest_admitted) == ("cap", 43_520)
-    assert (exact.memory, exact.longest_admitted) == ("exact", 111_616)
+    exact = Planner(PROFILE, CLUSTER, strategies="search", memory="in_flight")
+    assert (by_cap.memory, by_cap.longest_admitted) == ("per_micro_batch", 43_520)
+    assert (exact.memory, exact.longest_admitted) == ("in_flight", 111_616)
     with pytest.raises(InfeasibleError, match="43,520") as refused:
         by_cap.plan(LENGTHS)
     assert refused.value.code == "sequence_too_long"
     plan = exact.plan(LENGTHS)
-    assert plan.memory == "exact"
+    assert plan.memory == "in_flight"
     assert exact.check(plan, LENGTHS) == []
     assert any(broken.startswith("memory_differs") for broken in by_cap.check(plan, LENGTHS))
     assert Plan.from_json(plan.to_json()) == plan
 
 
 def test_what_memory_cannot_hold_together_has_empty_micro_batches_in_between() -> None:
-    planner = Planner(PROFILE, CLUSTER, strategies=["2x<tp8,pp4>"], memory="exact")
+    planner = Planner(PROFILE, CLUSTER, strategies=["2x<tp8,pp4>"], memory="in_flight")
     plan = planner.plan([100_000] * 4)
     assert [[len(ids) for ids in replica.micro_batches] for replica in plan.replicas] == [[1, 0, 0, 0, 1]] * 2
     assert [replica.cap_tokens for replica in plan.replicas] == [27_904] * 2
@@ -35,6 +35,6 @@ def test_what_memory_cannot_hold_together_has_empty_micro_batches_in_between() -
 
 def test_another_rule_is_refused() -> None:
     unknown: Any = "all"
-    with pytest.raises(InvalidInputError, match="'cap' or 'exact'") as refused:
+    with pytest.raises(InvalidInputError, match="'per_micro_batch' or 'in_flight'") as refused:
         Planner(PROFILE, CLUSTER, memory=unknown)
     assert refused.value.code == "argument_invalid"

@@ -17,7 +17,7 @@ from helpers import at_least
 from hydraulis import (
     Cluster,
     CostProfile,
-    Guess,
+    Extrapolation,
     LayerSplit,
     LengthHistogram,
     LinkRates,
@@ -38,11 +38,16 @@ CLUSTER = Cluster(gpus=32, gpus_per_node=8)
 PROFILE = CostProfile.preset("llama-7b-a800")
 BATCHES = [[4_000, 900, 900, 450, 31_000, 80], [20_000, 64, 512, 7_000]]
 LINKED = Planner(
-    PROFILE, CLUSTER, strategies="search", memory="exact", link=link(25), budget=SearchBudget(dual_solves=3)
+    PROFILE,
+    CLUSTER,
+    strategies="search",
+    memory="in_flight",
+    link=link(25),
+    budget=SearchBudget(dual_solves=3),
 )
 LISTED = Planner(PROFILE, CLUSTER, strategies=["4x<tp8>", "2x<tp8>+4x<tp4>"], max_strategies=2)
 PLAN = LINKED.plan(BATCHES[0])
-WINDOW = Planner(PROFILE, CLUSTER).plan_window(BATCHES, switch_ms=5.0)
+WINDOW = Planner(PROFILE, CLUSTER).plan_lookahead(BATCHES, switch_ms=5.0)
 PROPOSAL = propose(PROFILE, CLUSTER, BATCHES, 2)
 SIMULATION = LINKED.simulate(PLAN, slowdowns={0: 1.5})
 PIPELINE = Planner(PROFILE, CLUSTER, strategies=["2x<tp4,pp4>"]).plan(BATCHES[0])
@@ -57,20 +62,20 @@ BALANCE = balance(
 )
 
 
-def guess() -> Guess:
+def extrapolation() -> Extrapolation:
     """Give that of a plan for a sequence four times as long as what was measured."""
     document = json.loads(made_up_profile({"<1>": 400}).to_json())
     for scheme in document["schemes"]:
         measured = {"longest_tokens": 100, "micro_batch_tokens": 100}
         scheme["fit"] = {"points": 9, "outliers": 0, "relative_error": 0.01, "range": measured}
     planner = Planner(CostProfile.from_json(json.dumps(document)), Cluster(gpus=1, gpus_per_node=1))
-    found = planner.plan([400]).guess
+    found = planner.plan([400]).extrapolation
     assert found is not None
     return found
 
 
 # What a rank works with, made of its own table and plan.
-OF_A_RANK = {"BucketTransfer", "CostFit", "HeldSlice", "Home", "HomeSlice", "Trade"}
+OF_A_RANK = {"BucketTransfer", "CostFit", "LocalSlice", "OptimizerShards", "ShardSlice", "Exchange"}
 
 VALUES = [
     CLUSTER,
@@ -96,15 +101,15 @@ VALUES = [
     BALANCE,
     pack_windows(BATCHES[0], window_tokens=32_768),
     SIMULATION,
-    SIMULATION.trips[0],
-    SIMULATION.trips[-1],
+    SIMULATION.transfer_spans[0],
+    SIMULATION.transfer_spans[-1],
     SIMULATION.gpu_time,
     SIMULATION.stages[0][0],
     SIMULATION.stages[0][0].memory,
     SIMULATION.timelines[0][0],
     PLAN.position(3),
     _core.Efficiency.shipped(),
-    guess(),
+    extrapolation(),
     *INSTRUCTIONS.values(),
 ]
 

@@ -338,7 +338,7 @@ MANY = 100 + np.arange(20_000) ** 2 * 37 % 9_001
     "work",
     [
         lambda _tell: LISTED.plan(MANY),
-        lambda tell: LISTED.plan_window([MANY, MANY], progress=tell),
+        lambda tell: LISTED.plan_lookahead([MANY, MANY], progress=tell),
         lambda tell: propose(*LARGE, [MANY], 2, progress=tell),
     ],
 )

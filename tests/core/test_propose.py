@@ -40,7 +40,7 @@ def test_a_list_may_be_proposed_by_the_exact_rule() -> None:
     batches = [[60_000, 900, 80]] * 2
     with pytest.raises(InfeasibleError):
         propose(PROFILE, CLUSTER, batches, 2)
-    proposal = propose(PROFILE, CLUSTER, batches, 2, memory="exact")
+    proposal = propose(PROFILE, CLUSTER, batches, 2, memory="in_flight")
     assert proposal.longest_admitted >= 60_000
 
 

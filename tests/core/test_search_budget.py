@@ -21,8 +21,8 @@ def test_a_budget_of_zero_still_gives_a_valid_plan(strategies: Literal["search"]
     assert plan.lower_bound_ms <= longer.lower_bound_ms
     assert plan.gap > longer.gap
     assert strategies == "search" or "until its budget of work was used up" in plan.explain()
-    window = planner.plan_window([LENGTHS, LENGTHS[:100]], max_delay=1)
-    assert online.check_window(window, [LENGTHS, LENGTHS[:100]], max_delay=1) == []
+    window = planner.plan_lookahead([LENGTHS, LENGTHS[:100]], max_delay=1)
+    assert online.check_lookahead(window, [LENGTHS, LENGTHS[:100]], max_delay=1) == []
 
 
 def test_the_default_is_online_and_prove_is_proof() -> None:

@@ -44,14 +44,14 @@ def test_alone_it_is_the_prediction(plan: Plan) -> None:
 def test_stages_hold_what_their_micro_batches_have(plan: Plan) -> None:
     for replica, stages in zip(plan.replicas, PLANNER.simulate(plan).stages, strict=True):
         tokens = [int(plan.lengths[ids].sum()) for ids in replica.micro_batches]
-        assert [stage.held_tokens.max() for stage in stages] == [stage.peak_tokens for stage in stages]
+        assert [stage.saved_tokens.max() for stage in stages] == [stage.peak_tokens for stage in stages]
         assert stages[-1].peak_tokens == max(tokens)
         assert stages[0].peak_tokens == max(
             sum(tokens[at : at + len(stages)]) for at in range(max(1, len(tokens) - len(stages) + 1))
         )
         for stage in stages:
-            assert stage.held_from_ms.shape == stage.held_tokens.shape == (2 * len(tokens),)
-            assert (np.diff(stage.held_from_ms) >= 0).all()
+            assert stage.saved_from_ms.shape == stage.saved_tokens.shape == (2 * len(tokens),)
+            assert (np.diff(stage.saved_from_ms) >= 0).all()
             assert stage.memory.total_bytes <= 10_000_000_000
             # 1,000 bytes a token of as many micro-batches as there are stages; nothing else but what is held.
             # Of the last stage nothing more is known.
@@ -90,8 +90,8 @@ def test_a_slow_rank_and_slow_links_cost_time(plan: Plan) -> None:
 
 def test_a_step_is_simulated_with_its_transfers(plan: Plan) -> None:
     without = PLANNER.simulate(plan)
-    assert (without.step_ms, without.transfer_ms, without.hidden_ms) == (without.iteration_ms, 0, 0)
-    assert without.trips == []
+    assert (without.step_ms, without.transfer_ms, without.overlapped_ms) == (without.iteration_ms, 0, 0)
+    assert without.transfer_spans == []
     planner = Planner(
         made_up_profile(CAPS), Cluster(gpus=8, gpus_per_node=4), strategies=["2x<pp2>+3x<1>"], link=link(1e3)
     )
@@ -101,10 +101,10 @@ def test_a_step_is_simulated_with_its_transfers(plan: Plan) -> None:
     assert step.transfer_ms == pytest.approx(linked.transfer_ms)
     assert sum(parts(step)) == pytest.approx(8 * step.step_ms)
     assert step.gpu_time.transfers_ms == pytest.approx(8 * step.transfer_ms)
-    ends = {what: max(trip.end_ms for trip in step.trips if trip.what == what) for what in WAYS}
+    ends = {what: max(span.end_ms for span in step.transfer_spans if span.kind == what) for what in WAYS}
     assert ends["gradients"] == pytest.approx(step.step_ms)
-    alone = sum(trip.end_ms - trip.start_ms for trip in step.trips)
-    assert alone == pytest.approx(step.transfer_ms + step.hidden_ms)
+    alone = sum(span.end_ms - span.start_ms for span in step.transfer_spans)
+    assert alone == pytest.approx(step.transfer_ms + step.overlapped_ms)
     # A first forward ends no earlier than its last parameters are there.
     last = max(
         span.end_ms for spans in step.timelines for span in spans if span.micro_batch == 0 and span.forward
@@ -114,7 +114,7 @@ def test_a_step_is_simulated_with_its_transfers(plan: Plan) -> None:
     assert slow.iteration_ms == step.iteration_ms
     assert slow.transfer_ms > step.transfer_ms
     busy = planner.simulate(linked, slowdowns=dict.fromkeys(range(8), 4.0))
-    assert busy.hidden_ms > step.hidden_ms
+    assert busy.overlapped_ms > step.overlapped_ms
 
 
 def test_what_is_no_condition_is_refused(plan: Plan) -> None:

@@ -20,9 +20,9 @@ def test_strategies_are_texts_or_values() -> None:
         assert plan.strategy == text
     free = Planner(profile, cluster, strategies=values)
     for previous in (values[0], texts[0]):
-        window = free.plan_window([LENGTHS], switch_ms=1e9, previous=previous)
+        window = free.plan_lookahead([LENGTHS], switch_ms=1e9, previous=previous)
         assert (window.switch_ms, window.plans[0].strategy) == (0, texts[0])
-        assert free.check_window(window, [LENGTHS], switch_ms=1e9, previous=previous) == []
+        assert free.check_lookahead(window, [LENGTHS], switch_ms=1e9, previous=previous) == []
     with pytest.raises(InvalidInputError, match="give 'search', or a list") as refusal:
         Planner(profile, cluster, strategies=[texts[0], 5])  # type: ignore[list-item]
     assert refusal.value.code == "strategy_invalid"

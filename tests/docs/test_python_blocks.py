@@ -56,11 +56,11 @@ def test_a_plan_says_where_each_sequence_is(names: dict[str, Any]) -> None:
     assert sorted(sequence for one in micro_batches for sequence in one) == list(range(len(lengths)))
 
 
-def test_a_window_says_where_each_sequence_came_from(names: dict[str, Any]) -> None:
-    batches, window = names["batches"], names["window"]
-    assert len(window) == len(batches)
+def test_a_lookahead_says_where_each_sequence_came_from(names: dict[str, Any]) -> None:
+    batches, lookahead = names["batches"], names["lookahead"]
+    assert len(lookahead) == len(batches)
     came = set()
-    for plan, members in zip(window.plans, window.members, strict=True):
+    for plan, members in zip(lookahead.plans, lookahead.members, strict=True):
         assert [batches[batch][place] for batch, place in members] == plan.lengths.tolist()
         came |= {tuple(one) for one in members.tolist()}
     assert len(came) == sum(map(len, batches))

@@ -33,7 +33,7 @@ def test_only_strategies_that_admit_the_longest_sequence_count(longest: int, adm
     assert set(static._totals) == set(STRATEGIES[4 - admitting :])
 
 
-@pytest.mark.parametrize(("memory", "admitting"), [("cap", set()), ("exact", {"2x<pp2>"})])
+@pytest.mark.parametrize(("memory", "admitting"), [("per_micro_batch", set()), ("in_flight", {"2x<pp2>"})])
 def test_pipelines_admit_more_by_the_exact_rule(memory: MemoryRule, admitting: set[str]) -> None:
     profile = made_up_profile({"<1>": 512, "<pp2>": 512})
     static = StaticComparison.for_strategies(profile, CLUSTER, ["4x<1>", "2x<pp2>"], 1024, memory=memory)

@@ -31,7 +31,7 @@ def run(tmp_path: Path) -> Path:
             # takes no time.
             lengths += [8000, 7000] if step % 4 == 1 else []
             strategy = ("2x<1>", "1x<pp2>")[step % 2]
-            plan = Planner(profile, CLUSTER, strategies=[strategy], memory="exact").plan(lengths)
+            plan = Planner(profile, CLUSTER, strategies=[strategy], memory="in_flight").plan(lengths)
             num_empty += sum(not ids for replica in plan.replicas for ids in replica.micro_batches)
             plans.write(plan.to_json() + "\n")
             measured = [

@@ -10,7 +10,7 @@ from runtime.devices_workers import Trained, train
 from small_model import small_config
 
 EVERY_DEGREE = ("2x<1>", "1x<tp2>", "1x<pp2>", "1x<cp2>", "1x<1>", "1x<pp2>")
-# What a rank holds by <1> does not lie in the order of homes.
+# What a rank holds by <1> is not in the order of owners.
 WITHOUT_STAGES = ("2x<1>", "1x<tp2>", "1x<cp2>", "2x<1>", "1x<1>", "1x<tp2>")
 LENGTHS = (30, 20, 11, 9, 5, 2, 2)
 CONFIG = small_config(qk_norm=True, attention_bias=True)

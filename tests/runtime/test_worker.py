@@ -248,14 +248,18 @@ def assert_equal(
 # layers of stages where they are not shared out by cost (two and two; one, one and two), the rule of memory.
 @pytest.mark.parametrize(
     ("tied", "node", "stage_layers", "memory"),
-    [(False, 8, (), "cap"), (True, 4, ((1, 3), (2, 1, 1)), "cap"), (False, 2, (), "exact")],
+    [
+        (False, 8, (), "per_micro_batch"),
+        (True, 4, ((1, 3), (2, 1, 1)), "per_micro_batch"),
+        (False, 2, (), "in_flight"),
+    ],
 )
 def test_every_strategy_equals_one_process_in_float64(
     *, tied: bool, node: int, stage_layers: tuple[tuple[int, ...], ...], memory: MemoryRule
 ) -> None:
     config = model_config(tie_word_embeddings=tied)
     steps = list(zip(STRATEGIES, batches(len(STRATEGIES), config.vocab_size), strict=True))
-    long = long_steps(config.vocab_size) if memory == "exact" else []
+    long = long_steps(config.vocab_size) if memory == "in_flight" else []
     settings = (config, OPTIMIZER, torch.float64, [*steps, *long], "ulysses", stage_layers, None, memory)
     result = run_ranks(8, train, *settings, ranks_per_node=node)[0]
     assert_equal(result, one_process(config, torch.float64, [*steps, *long]), 1e-10, 1e-10)
@@ -277,9 +281,9 @@ def test_every_strategy_equals_one_process_in_float64(
 def assert_sends_what_zero_1_does(step: Step) -> None:
     """Compare with ZeRO-1, where D replicas scatter gradients and gather parameters among each other.
 
-    That is D - 1 models each way, of any tensor and pipeline degree. Home is the same for all strategies of
-    the run, so it is not always a part of what its rank holds: then up to one model more moves, and norms
-    once for each tensor rank.
+    That is D - 1 models each way, of any tensor and pipeline degree. The optimizer shards are the same for
+    all strategies of the run, so a rank's shard is not always a part of its local shard: then up to one model
+    more moves, and norms once for each tensor rank.
     """
     ((count, scheme),) = (part.split("x", 1) for part in step.strategy.split("+"))
     replicas, tp = int(count), Strategy(f"1x{scheme}").schemes[0].tp
@@ -303,11 +307,11 @@ def test_a_run_whose_ranks_always_hold_the_same_sends_what_zero_1_does(strategy:
     steps = [(strategy, batch) for batch in batches(2, config.vocab_size)]
     result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, ranks_per_node=node)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
-    assert_sends_what_holders_trade(result[1:])
+    assert_sends_what_replica_groups_exchange(result[1:])
 
 
-def assert_sends_what_holders_trade(steps: list[Step]) -> None:
-    """Each holder but one sends an element home and gets it back, as in reduce-scatter and all-gather."""
+def assert_sends_what_replica_groups_exchange(steps: list[Step]) -> None:
+    """All ranks of a replica group but the owner send an element and get it back, as in ZeRO-1."""
     for step in steps:
         assert step.idle_ranks == 0
         sizes = {name: value.numel() for name, value in step.gradients.items()}
@@ -337,7 +341,7 @@ def test_a_run_whose_slices_are_parts_of_each_other_sends_what_zero_1_does(
     steps = list(zip(chosen, batches(len(chosen), config.vocab_size, 24), strict=True))
     result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, ranks_per_node=node)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
-    assert_sends_what_holders_trade(result[1:])
+    assert_sends_what_replica_groups_exchange(result[1:])
 
 
 def test_a_norm_counted_twice_is_noticed() -> None:

@@ -34,12 +34,16 @@ CAPS = {
 OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=4, weight_decay=0.1, no_decay=(), clip_norm=0)
 
 
-def planner_for(world_size: int, strategies: Sequence[str], memory: MemoryRule = "cap") -> Planner:
+def planner_for(
+    world_size: int, strategies: Sequence[str], memory: MemoryRule = "per_micro_batch"
+) -> Planner:
     cluster = Cluster(gpus=world_size, gpus_per_node=8)
     return Planner(made_up_profile(CAPS), cluster, strategies=list(strategies), memory=memory)
 
 
-def plan_for(world_size: int, strategy: str, lengths: Sequence[int], memory: MemoryRule = "cap") -> Plan:
+def plan_for(
+    world_size: int, strategy: str, lengths: Sequence[int], memory: MemoryRule = "per_micro_batch"
+) -> Plan:
     targets = [length - 1 for length in lengths]
     return planner_for(world_size, [strategy], memory).plan(lengths, targets)
 

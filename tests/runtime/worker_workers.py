@@ -66,7 +66,7 @@ class Step(NamedTuple):
         strategy: of the plan.
         idle_ranks: that had no work.
         loss: of the batch.
-        gradients: at home, before the optimizer.
+        gradients: At the owners, before the optimizer.
         parameters: after it.
         sent_bytes: that all ranks together gave to collectives of transfers for other ranks of their nodes,
             and for ranks of other nodes.
@@ -94,7 +94,7 @@ def train(
     context: ContextKind = "ulysses",
     stage_layers: tuple[tuple[int, ...], ...] = (),
     profiles: Mapping[str, str] | None = None,
-    memory: MemoryRule = "cap",
+    memory: MemoryRule = "per_micro_batch",
 ) -> list[Step] | None:
     """Run each batch under its strategy; rank 0 returns the steps.
 
@@ -164,7 +164,7 @@ def sequences_read(config: ModelConfig, batch: Batch) -> tuple[set[int], set[int
 
 
 def _step(
-    worker: Worker, profile: CostProfile, strategy: str, batch: Batch, memory: MemoryRule = "cap"
+    worker: Worker, profile: CostProfile, strategy: str, batch: Batch, memory: MemoryRule = "per_micro_batch"
 ) -> Any:
     lengths = np.array([len(tokens) for tokens in batch])
     targets = np.array([count_targets(tokens) for tokens in batch])

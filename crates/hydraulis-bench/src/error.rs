@@ -92,8 +92,8 @@ pub enum Error {
         detail: String,
     },
     /// A lookahead plan that breaks a promise.
-    #[error("a planned window breaks a promise ({code}): {detail}; this is a fault of the planner")]
-    WindowBroken {
+    #[error("a planned lookahead breaks a promise ({code}): {detail}; this is a fault of the planner")]
+    LookaheadBroken {
         /// The checker's code.
         code: &'static str,
         /// The checker's detail.
@@ -149,7 +149,7 @@ impl Error {
             Error::LengthsFile { .. } | Error::BatchesFile { .. } => "data_file_invalid",
             Error::Distribution { .. } | Error::TooFewLengths { .. } | Error::SeedUnused { .. } => "option_invalid",
             Error::WorkloadEmpty => codes::BATCH_EMPTY.name,
-            Error::PlanBroken { .. } | Error::WindowBroken { .. } => "plan_broken",
+            Error::PlanBroken { .. } | Error::LookaheadBroken { .. } => "plan_broken",
             Error::PaperGrid { .. } => codes::ARGUMENT_INVALID.name,
             Error::NoStatic { .. } | Error::NotAdmitted { .. } => codes::SEQUENCE_TOO_LONG.name,
         }

@@ -1,10 +1,11 @@
 //! One judge for all methods: the core's simulated time and the core's checker.
 //!
-//! A baseline's decision is written into the frame of a plan that the core creates for the same strategy, so that the core's
-//! checker judges it whole: each sequence once, caps, ranks, times, schedules. The frame has the core's lower bound for the
-//! strategy, which does not depend on the baseline: a baseline below it would prove the bound wrong. With a link, its
-//! replicas without a pipeline run in the order that overlaps most transfers, as the core's do; nothing else changes.
-//! One check is made here, since no plan has phases: that the phases contain each sequence of the batch once.
+//! A baseline's decision is written into the frame of a plan that the core creates for the same strategy, so that the
+//! core's checker judges it whole: each sequence once, caps, ranks, times, schedules. The frame has the core's lower
+//! bound for the strategy, which does not depend on the baseline: a baseline below it would prove the bound wrong. With
+//! a link, its replicas without a pipeline run in the order that overlaps most transfers, as the core's do; nothing
+//! else changes. One check is made here, since no plan has phases: that the phases contain each sequence of the batch
+//! once.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

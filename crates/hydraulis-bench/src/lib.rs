@@ -14,10 +14,10 @@
 //! | records of clusters and batches of several sizes | the growth of planning time | [`scale`] |
 //! | pipelines of several sizes | the speed of their simulation | [`simulation_rate`] |
 //!
-//! Baselines are re-implemented from the descriptions of their methods. Each decides by its own rules, and one judge applies
-//! the same caps, simulated time and checker of the core to all of them. If a description leaves a choice open, the
-//! implementation takes the choice that is better for the baseline. No baseline minimises transfers; with a link, a run
-//! reports the transfer times of all methods by one link model.
+//! Baselines are re-implemented from the descriptions of their methods. Each decides by its own rules, and one judge
+//! applies the same caps, simulated time and checker of the core to all of them. If a description leaves a choice open,
+//! the implementation takes the choice that is better for the baseline. No baseline minimises transfers; with a link, a
+//! run reports the transfer times of all methods by one link model.
 //!
 //! ```
 //! use hydraulis_bench::{planner_under_test::{Name, PlannerUnderTest}, judge::Judge, workload};

@@ -36,8 +36,9 @@ pub struct Transfers {
 
 /// The transfers of phases that run one after another.
 ///
-/// Phases in one layout run consecutively, whatever their order in the answer: parameters are gathered before the first of
-/// them and gradients reduced after the last. Layouts do not overlap, since the next one needs the memory of the previous.
+/// Phases in one layout run consecutively, whatever their order in the answer: parameters are gathered before the first
+/// of them and gradients reduced after the last. Layouts do not overlap, since the next one needs the memory of the
+/// previous.
 pub fn of_phases(phases: &[Plan], cost: &CostModel, link: &timing::Link) -> Result<Transfers> {
     let mut layouts: Vec<(Vec<Option<Position>>, Vec<&Plan>)> = Vec::new();
     for phase in phases {

@@ -9,7 +9,7 @@ use hydraulis_core::search::{Planner, RunLimit};
 use hydraulis_core::spec::Strategy;
 use hydraulis_core::timing::Link;
 
-use crate::baseline::{Buckets, Deal, Decision, Fixed, FlexibleGroups, Paper, deals};
+use crate::baseline::{Assign, Buckets, Decision, Fixed, FlexibleGroups, Paper, assigners};
 use crate::error::{Error, Result};
 
 /// The name of a planner or baseline.
@@ -55,13 +55,13 @@ impl Name {
     }
 
     /// The assignment function of a baseline with one strategy for the whole run; none for other planners.
-    fn deal(self) -> Option<Deal> {
+    fn assign(self) -> Option<Assign> {
         match self {
-            Name::StaticBalanced => Some(deals::static_balanced),
-            Name::StaticFirstFit => Some(deals::static_first_fit),
-            Name::StaticSorted => Some(deals::static_sorted),
-            Name::LongestFirst => Some(deals::longest_first),
-            Name::KarmarkarKarp => Some(deals::karmarkar_karp),
+            Name::StaticBalanced => Some(assigners::static_balanced),
+            Name::StaticFirstFit => Some(assigners::static_first_fit),
+            Name::StaticSorted => Some(assigners::static_sorted),
+            Name::LongestFirst => Some(assigners::longest_first),
+            Name::KarmarkarKarp => Some(assigners::karmarkar_karp),
             Name::Hydraulis | Name::Search | Name::Paper | Name::Buckets | Name::FlexibleGroups => None,
         }
     }
@@ -105,9 +105,9 @@ pub enum Answer {
 impl<'a> PlannerUnderTest<'a> {
     /// Creates the planner under test with this name.
     ///
-    /// It chooses from `strategies`, or from the profile's own if none are given. A baseline that keeps one strategy chooses
-    /// it here, in hindsight over all batches. A run with a sequence that the planner does not admit is refused. With a
-    /// `link` the core's planners count transfers.
+    /// It chooses from `strategies`, or from the profile's own if none are given. A baseline that keeps one strategy
+    /// chooses it here, in hindsight over all batches. A run with a sequence that the planner does not admit is
+    /// refused. With a `link` the core's planners count transfers.
     pub fn new(
         name: Name,
         cost: &'a CostModel,
@@ -125,8 +125,8 @@ impl<'a> PlannerUnderTest<'a> {
             Some(link) => planner.with_link(link.clone()),
             None => Ok(planner),
         };
-        let method = match (name, name.deal()) {
-            (_, Some(deal)) => Method::Fixed(Box::new(Fixed::best(name.as_str(), deal, cost, batches, longest)?)),
+        let method = match (name, name.assign()) {
+            (_, Some(assign)) => Method::Fixed(Box::new(Fixed::best(name.as_str(), assign, cost, batches, longest)?)),
             (Name::Search, _) => Method::Core(Box::new(linked(search()?.with_memory(cost.memory()))?)),
             (Name::Buckets, _) => Method::Buckets(Buckets::best(name.as_str(), cost, batches, longest)?),
             (Name::FlexibleGroups, _) => {

@@ -25,8 +25,8 @@ pub struct Record {
     pub transfer_ms: Option<f64>,
     /// Time of all transfers without overlap; null without a link model.
     pub transfer_alone_ms: Option<f64>,
-    /// Time from updated parameters to reduced gradients at their owners, iteration plus exposed transfers; null without a
-    /// link.
+    /// Time from updated parameters to reduced gradients at their owners, iteration plus exposed transfers; null
+    /// without a link.
     pub step_ms: Option<f64>,
     /// Lower bound over the planner's strategies; null for baselines.
     pub lower_bound_ms: Option<f64>,

@@ -13,8 +13,8 @@ use crate::record::Record;
 
 /// Plans each batch with each planner under test, and judges the answers.
 ///
-/// `report` receives each record at once, with the broken promises. The planners take turns on a batch, so that other load
-/// of the machine affects all of them equally. Transfers are recorded if there is a `link`.
+/// `report` receives each record at once, with the broken promises. The planners take turns on a batch, so that other
+/// load of the machine affects all of them equally. Transfers are recorded if there is a `link`.
 pub fn run(
     cost: &CostModel,
     planners: &mut [PlannerUnderTest],

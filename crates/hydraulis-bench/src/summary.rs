@@ -20,7 +20,7 @@ pub struct Comparison {
 
 /// Share of the transfer time that overlaps with computation.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Hidden {
+pub struct Overlapped {
     /// Share over all batches.
     pub overall: f64,
     /// Share on the batch with the least overlap.
@@ -37,7 +37,7 @@ pub struct Row {
     /// Comparison of its iterations with their transfers, if the run has a link model.
     pub step: Option<Comparison>,
     /// Overlap of its transfers, if the run has a link model.
-    pub hidden: Option<Hidden>,
+    pub overlapped: Option<Overlapped>,
     /// Median planning time.
     pub plan_p50_ms: f64,
     /// Planning time that one batch in a hundred exceeds.
@@ -80,7 +80,7 @@ fn row(own: &[&Record], first: &[&Record]) -> Row {
     Row {
         planner: own[0].planner.clone(),
         iteration: Comparison::of(&iterations(own), &iterations(first)),
-        hidden: Hidden::of(own),
+        overlapped: Overlapped::of(own),
         step: steps(own).zip(steps(first)).map(|(own, first)| Comparison::of(&own, &first)),
         plan_p50_ms: percentile(&plan_ms, 0.5).unwrap_or_default(),
         plan_p99_ms: percentile(&plan_ms, 0.99).unwrap_or_default(),
@@ -89,14 +89,14 @@ fn row(own: &[&Record], first: &[&Record]) -> Row {
     }
 }
 
-impl Hidden {
-    fn of(records: &[&Record]) -> Option<Hidden> {
+impl Overlapped {
+    fn of(records: &[&Record]) -> Option<Overlapped> {
         let times = |record: &&Record| record.transfer_ms.zip(record.transfer_alone_ms);
         let times = records.iter().map(times).collect::<Option<Vec<_>>>()?;
         // Without transfers the overlap is complete.
         let share = |added: f64, alone: f64| if alone > 0.0 { 1.0 - added / alone } else { 1.0 };
         let overall = share(times.iter().map(|time| time.0).sum(), times.iter().map(|time| time.1).sum());
-        Some(Hidden { overall, least: times.iter().map(|time| share(time.0, time.1)).fold(1.0, f64::min) })
+        Some(Overlapped { overall, least: times.iter().map(|time| share(time.0, time.1)).fold(1.0, f64::min) })
     }
 }
 
@@ -126,19 +126,21 @@ impl fmt::Display for Summary {
         if self.rows.iter().any(|row| row.step.is_some()) {
             writeln!(f)?;
             let columns = format!("{:>10} {:>7} {:>7} {:>7}", "step", "ratio", "least", "worst");
-            writeln!(f, "{:<17} {columns} {:>9} {:>8} {:>8}", "with transfers", "transfer", "hidden", "least")?;
+            writeln!(f, "{:<17} {columns} {:>9} {:>8} {:>8}", "with transfers", "transfer", "overlapped", "least")?;
         }
-        self.rows.iter().filter_map(|row| Some((row, row.step?, row.hidden?))).try_for_each(|(row, step, hidden)| {
-            let transfer = step.mean_ms - row.iteration.mean_ms;
-            let Hidden { overall, least } = hidden;
-            writeln!(
-                f,
-                "{:<17} {step} {transfer:>9.1} {:>6.1} % {:>6.1} %",
-                row.planner,
-                100.0 * overall,
-                100.0 * least
-            )
-        })
+        self.rows.iter().filter_map(|row| Some((row, row.step?, row.overlapped?))).try_for_each(
+            |(row, step, overlapped)| {
+                let transfer = step.mean_ms - row.iteration.mean_ms;
+                let Overlapped { overall, least } = overlapped;
+                writeln!(
+                    f,
+                    "{:<17} {step} {transfer:>9.1} {:>6.1} % {:>6.1} %",
+                    row.planner,
+                    100.0 * overall,
+                    100.0 * least
+                )
+            },
+        )
     }
 }
 
@@ -222,8 +224,8 @@ mod tests {
         let summary = Summary::of(&records);
         let steps = summary.rows[1].step.expect("a link");
         assert_eq!((steps.mean_ms, steps.least_ratio, steps.worst_ratio), (460.0, 620.0 / 450.0, 2.0));
-        assert_eq!(summary.rows[0].hidden, Some(Hidden { overall: 0.5, least: 0.25 }));
-        assert_eq!(summary.rows[1].hidden, Some(Hidden { overall: 0.7, least: 0.5 }));
+        assert_eq!(summary.rows[0].overlapped, Some(Overlapped { overall: 0.5, least: 0.25 }));
+        assert_eq!(summary.rows[1].overlapped, Some(Overlapped { overall: 0.7, least: 0.5 }));
         assert_eq!(summary.to_string().lines().count(), 9);
     }
 

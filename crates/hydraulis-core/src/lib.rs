@@ -22,10 +22,11 @@
 //! | a distribution of lengths | a short list of strategies for a run | [`propose`] |
 //! | several batches | the plans of all, together | [`lookahead`] |
 //!
-//! [`batching`] needs no profile: plain data parallelism over equal replicas, and the offline packing of whole data sets.
+//! [`batching`] needs no profile: plain data parallelism over equal replicas, and the offline packing of whole data
+//! sets.
 //!
-//! A module uses only those before it in the list below. The order is the proof that [`check`], the judge of plans, shares
-//! no code with those that make them: capacities, construction and search are declared after it.
+//! A module uses only those before it in the list below. The order is the proof that [`check`], the judge of plans,
+//! shares no code with those that make them: capacities, construction and search are declared after it.
 //!
 //! The core knows no Python, opens no file, prints nothing and reads no clock: a plan depends on its inputs
 //! alone, and the same inputs give the same bytes.
@@ -53,7 +54,8 @@
 mod error;
 mod linear;
 mod units;
-mod watch;
+
+mod cancellation;
 
 pub mod spec;
 
@@ -89,9 +91,9 @@ pub mod propose;
 
 pub mod lookahead;
 
+pub use cancellation::Cancellation;
 pub use error::{
     Error, ErrorCode, ErrorKind, FitError, LayoutError, LinkError, ProfileError, Result, StrategyError, WindowError,
     codes,
 };
 pub use units::{Millis, Tokens};
-pub use watch::Watch;

@@ -1,7 +1,7 @@
 //! Promises of the readers of profiles, plans and strategies for any text.
 //!
-//! The first byte chooses the start of the text: nothing, a good profile, or a good plan, without transfers, with them or
-//! under the in-flight limit. The other bytes are edits of it, or the text itself.
+//! The first byte chooses the start of the text: nothing, a good profile, or a good plan, without transfers, with them
+//! or under the in-flight limit. The other bytes are edits of it, or the text itself.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -28,12 +28,12 @@ static MODEL: LazyLock<CostModel> = LazyLock::new(|| {
 static BATCH: LazyLock<Batch> =
     LazyLock::new(|| Batch::new(&[9_000, 700, 600, 50, 1], None).expect("lengths from 1 are a batch"));
 static LINK: LazyLock<Link> = LazyLock::new(|| {
-    let layer = |block| Parameter {
-        name: format!("layer {block}"),
+    let layer = |layer_group| Parameter {
+        name: format!("layer {layer_group}"),
         rows: 4_096,
         row_elements: 50_000,
         units: 4_096,
-        blocks: vec![block],
+        layer_groups: vec![layer_group],
         trained: true,
     };
     let table = ParameterTable::new((1..=32).map(layer).collect(), LayerSplit::even(32)).expect("layers are a table");
@@ -47,8 +47,8 @@ static LINK: LazyLock<Link> = LazyLock::new(|| {
 static PLANS: LazyLock<[String; 3]> = LazyLock::new(|| {
     let plain = Planner::new(MODEL.profile().clone(), MODEL.cluster(), None).expect("the profile fits the cluster");
     let linked = plain.clone().with_link(LINK.clone()).expect("no scheme has 32 stages");
-    let exact = plain.clone().with_memory(MemoryRule::Exact);
-    [plain, linked, exact].map(|planner| planner.plan(&BATCH).expect("the cluster admits the batch").to_json())
+    let in_flight = plain.clone().with_memory(MemoryRule::InFlight);
+    [plain, linked, in_flight].map(|planner| planner.plan(&BATCH).expect("the cluster admits the batch").to_json())
 });
 
 /// Reads these bytes as every kind of document, and panics if a promise is broken.

@@ -19,8 +19,8 @@ const MAX_RUNS: u32 = 24;
 const MAX_RUN: u32 = 12;
 /// Most replaced values in a profile's document.
 const MAX_CHANGES: u32 = 3;
-/// Memory of a GPU, reserved memory, and memory of a token, in bytes: the memory that a scheme's resident bytes leave gives
-/// its cap.
+/// Memory of a GPU, reserved memory, and memory of a token, in bytes: the memory that a scheme's resident bytes leave
+/// gives its cap.
 const MEMORY: u64 = 100_000_000;
 const RESERVED: u64 = 1_000;
 const PER_TOKEN: u64 = 1_000;
@@ -252,7 +252,7 @@ fn strategies(u: &mut Unstructured, profile: &Value) -> Result<Vec<String>> {
 
 /// One of the memory rules, or an unknown name.
 fn memory(u: &mut Unstructured) -> Result<String> {
-    if u.ratio(1, 32)? { u.arbitrary() } else { Ok((*u.choose(&["cap", "exact"])?).into()) }
+    if u.ratio(1, 32)? { u.arbitrary() } else { Ok((*u.choose(&["per_micro_batch", "in_flight"])?).into()) }
 }
 
 /// A limit that mostly allows one strategy more than were used.

@@ -63,17 +63,24 @@ fn parameter(u: &mut Unstructured, index: u32, layers: u32, is_hostile: bool) ->
     };
     let (units, unit_rows, row_elements) = (size(u)?, size(u)?, size(u)?);
     let rows = if is_hostile && u.ratio(1, 8)? { size(u)? } else { units.saturating_mul(unit_rows) };
-    let mut blocks = vec![u.int_in_range(0..=layers.saturating_add(1))?];
+    let mut layer_groups = vec![u.int_in_range(0..=layers.saturating_add(1))?];
     for _ in 0..u.int_in_range(0..=2)? {
-        blocks.push(u.int_in_range(0..=layers.saturating_add(1))?);
+        layer_groups.push(u.int_in_range(0..=layers.saturating_add(1))?);
     }
     if is_hostile && u.ratio(1, 8)? {
-        blocks.push(u.arbitrary()?);
+        layer_groups.push(u.arbitrary()?);
     } else {
-        blocks.sort_unstable();
-        blocks.dedup();
+        layer_groups.sort_unstable();
+        layer_groups.dedup();
     }
-    Ok(Parameter { name: format!("parameter {index}"), rows, row_elements, units, blocks, trained: u.arbitrary()? })
+    Ok(Parameter {
+        name: format!("parameter {index}"),
+        rows,
+        row_elements,
+        units,
+        layer_groups,
+        trained: u.arbitrary()?,
+    })
 }
 
 /// Rates from transfers that every iteration overlaps to transfers much longer than the iteration.

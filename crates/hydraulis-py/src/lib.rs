@@ -35,15 +35,17 @@ mod _core {
     #[pymodule_export]
     use crate::cost::profile::{CostProfile, Efficiency, ModelShape};
     #[pymodule_export]
-    use crate::layout::table::{HeldSlice, Home, HomeSlice, Parameter, ParameterTable, Position, held_slices};
+    use crate::layout::table::{
+        LocalSlice, OptimizerShards, Parameter, ParameterTable, Position, ShardSlice, local_slices,
+    };
     #[pymodule_export]
-    use crate::layout::transfer::{BucketTransfer, Trade, transfer};
+    use crate::layout::transfer::{BucketTransfer, Exchange, transfer};
     #[pymodule_export]
-    use crate::lookahead::WindowPlan;
+    use crate::lookahead::LookaheadPlan;
     #[pymodule_export]
-    use crate::pipeline::{Backward, Exchange, Forward, Span};
+    use crate::pipeline::{Backward, Forward, SendReceive, Span};
     #[pymodule_export]
-    use crate::plan::{Guess, Plan, Replica};
+    use crate::plan::{Extrapolation, Plan, Replica};
     #[pymodule_export]
     use crate::propose::{LengthHistogram, Proposal, ProposedStrategy, propose};
     #[pymodule_export]
@@ -51,7 +53,7 @@ mod _core {
     #[pymodule_export]
     use crate::search::search_budget::SearchBudget;
     #[pymodule_export]
-    use crate::simulate::iteration::{GpuTime, RankMemory, Simulation, StageRun, Trip};
+    use crate::simulate::iteration::{GpuTime, RankMemory, Simulation, StageRun, TransferSpan};
     #[pymodule_export]
     use crate::simulate::network::Network;
     #[pymodule_export]

@@ -1,7 +1,7 @@
-//! `WindowPlan`, and the arguments of a lookahead over several batches.
+//! `LookaheadPlan`, and the arguments of a lookahead over several batches.
 
 use hydraulis_core::batch::Batch;
-use hydraulis_core::lookahead::{self, Member, Progress, Window};
+use hydraulis_core::lookahead::{self, Lookahead, Member, Progress};
 use hydraulis_core::search::Planner;
 use hydraulis_core::spec::Strategy;
 use hydraulis_core::{Millis, Result, codes};
@@ -11,7 +11,7 @@ use pyo3::types::PyType;
 
 use crate::convert::arrays::{Whole, batches, from_zero, lists, pairs};
 use crate::convert::errors::invalid;
-use crate::convert::gil::{detached, watched};
+use crate::convert::gil::{cancellable, detached};
 use crate::convert::pickle::{Reduced, made_by};
 use crate::plan::Plan;
 use crate::spec::GivenStrategy;
@@ -19,8 +19,8 @@ use crate::spec::GivenStrategy;
 /// The plans of several iterations, planned together.
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
-pub(crate) struct WindowPlan {
-    core: lookahead::WindowPlan,
+pub(crate) struct LookaheadPlan {
+    core: lookahead::LookaheadPlan,
     plans: Vec<Py<Plan>>,
     members: Vec<Py<PyArray2<i64>>>,
 }
@@ -29,15 +29,15 @@ pub(crate) struct WindowPlan {
 type StepFields = (Py<Plan>, Vec<(usize, usize)>, f64);
 
 #[pymethods]
-impl WindowPlan {
+impl LookaheadPlan {
     /// Plan of each iteration, for its batch after the moves.
     #[getter]
     fn plans(&self, py: Python<'_>) -> Vec<Py<Plan>> {
         self.plans.iter().map(|plan| plan.clone_ref(py)).collect()
     }
 
-    /// Origins of each plan's sequences: per iteration int64 of shape (sequences, 2), the index of the original batch and
-    /// the sequence's id in it.
+    /// Origins of each plan's sequences: per iteration int64 of shape (sequences, 2), the index of the original batch
+    /// and the sequence's id in it.
     #[getter]
     fn members(&self, py: Python<'_>) -> Vec<Py<PyArray2<i64>>> {
         self.members.iter().map(|members| members.clone_ref(py)).collect()
@@ -73,8 +73,8 @@ impl WindowPlan {
         self.core.step_ms().0
     }
 
-    /// Sum of the plans' lower bounds, in ms: no plans of the batches after these moves are shorter together. Other moves of
-    /// sequences might be.
+    /// Sum of the plans' lower bounds, in ms: no plans of the batches after these moves are shorter together. Other
+    /// moves of sequences might be.
     #[getter]
     fn lower_bound_ms(&self) -> f64 {
         self.core.lower_bound_ms().0
@@ -84,7 +84,7 @@ impl WindowPlan {
         self.plans.len()
     }
 
-    fn __eq__(&self, other: &WindowPlan) -> bool {
+    fn __eq__(&self, other: &LookaheadPlan) -> bool {
         self.core == other.core
     }
 
@@ -93,29 +93,34 @@ impl WindowPlan {
             let members: Vec<_> = step.members.iter().map(|one| (one.batch, one.sequence)).collect();
             (plan.clone_ref(py), members, step.switch_ms.0)
         };
-        made_by::<WindowPlan>(py, "_of", self.core.steps.iter().zip(&self.plans).map(step).collect::<Vec<_>>())
+        made_by::<LookaheadPlan>(py, "_of", self.core.steps.iter().zip(&self.plans).map(step).collect::<Vec<_>>())
     }
 
     #[classmethod]
-    fn _of(_class: &Bound<'_, PyType>, py: Python<'_>, steps: Vec<StepFields>) -> PyResult<WindowPlan> {
+    fn _of(_class: &Bound<'_, PyType>, py: Python<'_>, steps: Vec<StepFields>) -> PyResult<LookaheadPlan> {
         let step = |(plan, members, switch_ms): StepFields| lookahead::Step {
             plan: plan.get().inner().clone(),
             members: members.into_iter().map(|(batch, sequence)| Member { batch, sequence }).collect(),
             switch_ms: Millis(switch_ms),
         };
-        WindowPlan::new(py, lookahead::WindowPlan { steps: steps.into_iter().map(step).collect() })
+        LookaheadPlan::new(py, lookahead::LookaheadPlan { steps: steps.into_iter().map(step).collect() })
     }
 
     fn __repr__(&self) -> String {
-        format!("WindowPlan({} batches, {:.1} ms, {} sequences moved)", self.plans.len(), self.step_ms(), self.moved())
+        format!(
+            "LookaheadPlan({} batches, {:.1} ms, {} sequences moved)",
+            self.plans.len(),
+            self.step_ms(),
+            self.moved()
+        )
     }
 }
 
-impl WindowPlan {
-    fn new(py: Python<'_>, core: lookahead::WindowPlan) -> PyResult<WindowPlan> {
+impl LookaheadPlan {
+    fn new(py: Python<'_>, core: lookahead::LookaheadPlan) -> PyResult<LookaheadPlan> {
         let plans = core.steps.iter().map(|step| Py::new(py, Plan::new(py, step.plan.clone())));
         let members = core.steps.iter().map(|step| pairs(py, step.members.iter().map(|one| [one.batch, one.sequence])));
-        Ok(WindowPlan { plans: plans.collect::<PyResult<_>>()?, members: members.collect::<PyResult<_>>()?, core })
+        Ok(LookaheadPlan { plans: plans.collect::<PyResult<_>>()?, members: members.collect::<PyResult<_>>()?, core })
     }
 }
 
@@ -129,7 +134,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Reads the arguments that `plan_window` and `check_window` share.
+    /// Reads the arguments that `plan_lookahead` and `check_lookahead` share.
     pub(crate) fn take(
         given: &Bound<'_, PyAny>,
         targets: Option<&Bound<'_, PyAny>>,
@@ -158,28 +163,30 @@ impl Request {
         py: Python<'_>,
         planner: &Planner,
         progress: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<WindowPlan> {
-        let plan = watched(py, progress, |watch, tell| {
+    ) -> PyResult<LookaheadPlan> {
+        let plan = cancellable(py, progress, |cancellation, report| {
             let mut hear = |progress| match progress {
-                Progress::Planned { batches, of } => tell("plan", batches, of),
-                Progress::Exchanged { exchanges, of } => tell("exchange", exchanges, of),
+                Progress::Planned { batches, of } => report("plan", batches, of),
+                Progress::Exchanged { exchanges, of } => report("exchange", exchanges, of),
             };
-            self.with(|window| lookahead::plan_window(planner, window, watch, &mut hear))
+            self.with(|lookahead| lookahead::plan_lookahead(planner, lookahead, cancellation, &mut hear))
         })?;
-        WindowPlan::new(py, plan)
+        LookaheadPlan::new(py, plan)
     }
 
     /// Lists every violated promise of a lookahead plan.
-    pub(crate) fn check(&self, py: Python<'_>, planner: &Planner, plan: &WindowPlan) -> PyResult<Vec<String>> {
-        let check = |window: &Window| Ok(lookahead::check_window(&plan.core, window, planner.cost(), planner.link()));
+    pub(crate) fn check(&self, py: Python<'_>, planner: &Planner, plan: &LookaheadPlan) -> PyResult<Vec<String>> {
+        let check = |lookahead: &Lookahead| {
+            Ok(lookahead::check_lookahead(&plan.core, lookahead, planner.cost(), planner.link()))
+        };
         let broken = detached(py, || self.with(check))?;
         Ok(broken.iter().map(ToString::to_string).collect())
     }
 
-    fn with<T>(&self, work: impl FnOnce(&Window) -> Result<T>) -> Result<T> {
+    fn with<T>(&self, work: impl FnOnce(&Lookahead) -> Result<T>) -> Result<T> {
         let batches = Batch::several(&self.lengths, self.targets.as_deref())?;
         let previous: Option<Strategy> = self.previous.as_ref().map(GivenStrategy::read).transpose()?;
-        work(&Window {
+        work(&Lookahead {
             batches: &batches,
             switch: Millis(self.switch_ms),
             previous: previous.as_ref(),

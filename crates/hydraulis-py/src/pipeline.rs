@@ -23,7 +23,7 @@ pub(crate) struct Backward {
 /// Send and receive tensors to and from a neighbouring stage, as one batch.
 #[pyclass(frozen, get_all, eq, module = "hydraulis._core")]
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Exchange {
+pub(crate) struct SendReceive {
     peer: u32,
     next: bool,
     send: Option<usize>,
@@ -73,16 +73,16 @@ impl Backward {
 }
 
 #[pymethods]
-impl Exchange {
+impl SendReceive {
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
-        let Exchange { peer, next, send, receive } = *self;
-        made_by::<Exchange>(py, "_of", (peer, next, send, receive))
+        let SendReceive { peer, next, send, receive } = *self;
+        made_by::<SendReceive>(py, "_of", (peer, next, send, receive))
     }
 
     #[classmethod]
-    fn _of(_class: &Bound<'_, PyType>, fields: (u32, bool, Option<usize>, Option<usize>)) -> Exchange {
+    fn _of(_class: &Bound<'_, PyType>, fields: (u32, bool, Option<usize>, Option<usize>)) -> SendReceive {
         let (peer, next, send, receive) = fields;
-        Exchange { peer, next, send, receive }
+        SendReceive { peer, next, send, receive }
     }
 
     #[classattr]
@@ -94,7 +94,7 @@ impl Exchange {
         let number = |micro_batch: Option<usize>| micro_batch.map_or("None".into(), |number| number.to_string());
         let side = if self.next { "True" } else { "False" };
         format!(
-            "Exchange(peer={}, next={side}, send={}, receive={})",
+            "SendReceive(peer={}, next={side}, send={}, receive={})",
             self.peer,
             number(self.send),
             number(self.receive)
@@ -112,10 +112,10 @@ pub(crate) fn instruction(
     Ok(match step {
         Instruction::Forward { micro_batch } => Py::new(py, Forward { micro_batch })?.into_any(),
         Instruction::Backward { micro_batch } => Py::new(py, Backward { micro_batch })?.into_any(),
-        Instruction::Exchange { neighbour, send, receive } => {
+        Instruction::SendReceive { neighbour, send, receive } => {
             let next = neighbour == Neighbour::Next;
             let peer = rank_of_stage(if next { stage + 1 } else { stage - 1 });
-            Py::new(py, Exchange { peer, next, send, receive })?.into_any()
+            Py::new(py, SendReceive { peer, next, send, receive })?.into_any()
         }
     })
 }

@@ -39,8 +39,8 @@ pub(crate) struct Replica {
     ranks: Vec<u32>,
     /// The same ranks, one list per stage.
     stages: Vec<Vec<u32>>,
-    /// Sequence ids of each micro-batch, in running order; an idle replica has no micro-batches. Under the in-flight limit
-    /// an empty micro-batch may separate two that do not fit into memory together.
+    /// Sequence ids of each micro-batch, in running order; an idle replica has no micro-batches. Under the in-flight
+    /// limit an empty micro-batch may separate two that do not fit into memory together.
     micro_batches: Vec<Vec<usize>>,
     /// Token cap of a micro-batch; under the in-flight limit the mean over as many micro-batches as there are stages.
     cap_tokens: u64,
@@ -48,9 +48,9 @@ pub(crate) struct Replica {
     busy_ms: f64,
     /// End of its last backward, in ms.
     predicted_ms: f64,
-    /// Expected relative error of its times, and extrapolation factor beyond the measured micro-batches; None if the profile
-    /// does not state them.
-    trust: Option<(f64, f64)>,
+    /// Expected relative error of its times, and extrapolation factor beyond the measured micro-batches; None if the
+    /// profile does not state them.
+    reliability: Option<(f64, f64)>,
 }
 
 /// Scheme, context, ranks, micro-batches, cap and times, prediction error and extrapolation factor.
@@ -87,10 +87,10 @@ impl Plan {
 /// Extrapolation to a micro-batch beyond the profile's measurements; `str()` gives it as a sentence.
 #[pyclass(frozen, from_py_object, module = "hydraulis")]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Guess(pub(crate) plan::Guess);
+pub(crate) struct Extrapolation(pub(crate) plan::Extrapolation);
 
 #[pymethods]
-impl Guess {
+impl Extrapolation {
     /// Scheme of the micro-batch, as text.
     #[getter]
     fn scheme(&self) -> String {
@@ -100,7 +100,7 @@ impl Guess {
     /// Size of the micro-batch relative to the largest measured one; above 1.
     #[getter]
     fn beyond(&self) -> f64 {
-        self.0.beyond
+        self.0.factor
     }
 
     fn __str__(&self) -> String {
@@ -108,17 +108,17 @@ impl Guess {
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
-        made_by::<Guess>(py, "_of", (Scheme(self.0.scheme), self.0.beyond))
+        made_by::<Extrapolation>(py, "_of", (Scheme(self.0.scheme), self.0.factor))
     }
 
     #[classmethod]
-    fn _of(_class: &Bound<'_, PyType>, fields: (Py<Scheme>, f64)) -> Guess {
-        let (scheme, beyond) = fields;
-        Guess(plan::Guess { scheme: scheme.get().0, beyond })
+    fn _of(_class: &Bound<'_, PyType>, fields: (Py<Scheme>, f64)) -> Extrapolation {
+        let (scheme, factor) = fields;
+        Extrapolation(plan::Extrapolation { scheme: scheme.get().0, factor })
     }
 
     fn __repr__(&self) -> String {
-        format!("Guess('{}', {:.2} times as far as measured)", self.0.scheme, self.0.beyond)
+        format!("Extrapolation('{}', {:.2} times as far as measured)", self.0.scheme, self.0.factor)
     }
 }
 
@@ -141,10 +141,11 @@ impl Plan {
         explain::explain(&self.core)
     }
 
-    /// The extrapolation furthest beyond the profile's measurements; None if there is none, or the profile states no range.
+    /// The extrapolation furthest beyond the profile's measurements; None if there is none, or the profile states no
+    /// range.
     #[getter]
-    fn guess(&self) -> Option<Guess> {
-        self.core.guess().map(Guess)
+    fn extrapolation(&self) -> Option<Extrapolation> {
+        self.core.extrapolation().map(Extrapolation)
     }
 
     /// Strategy as text.
@@ -177,7 +178,8 @@ impl Plan {
         self.core.iteration_ms.0
     }
 
-    /// Predicted time from updated parameters to reduced gradients at their owners, in ms; `iteration_ms` without a link.
+    /// Predicted time from updated parameters to reduced gradients at their owners, in ms; `iteration_ms` without a
+    /// link.
     #[getter]
     fn step_ms(&self) -> f64 {
         self.core.step_ms().0
@@ -191,8 +193,8 @@ impl Plan {
 
     /// Share of the transfer time that overlaps with computation, from 0 to 1; None if the planner has no link.
     #[getter]
-    fn hidden(&self) -> Option<f64> {
-        self.core.transfers.map(|transfers| transfers.hidden())
+    fn overlapped(&self) -> Option<f64> {
+        self.core.transfers.map(|transfers| transfers.overlapped())
     }
 
     /// Bytes that cross between nodes, in both directions; None if the planner has no link.
@@ -259,8 +261,8 @@ impl Plan {
         let position = self.positions.get(rank as usize).copied().flatten();
         let (Some(position), Some(replica)) = (position, self.replica_of(rank)) else { return Ok(Vec::new()) };
         let stage = usize::from(position.stage());
-        let block = position.scheme.block() as usize;
-        let peer = |stage: usize| replica.ranks[stage * block + position.in_block() as usize];
+        let stage_group = position.scheme.stage_group_ranks() as usize;
+        let peer = |stage: usize| replica.ranks[stage * stage_group + position.in_stage_group() as usize];
         let list = pipeline::instructions(stage, position.scheme.stages(), replica.micro_batches.len());
         list.into_iter().map(|step| instruction(py, step, stage, peer)).collect()
     }
@@ -301,14 +303,14 @@ impl Replica {
             self.ranks.clone(),
             self.micro_batches.clone(),
             (self.cap_tokens, self.busy_ms, self.predicted_ms),
-            self.trust,
+            self.reliability,
         );
         made_by::<Replica>(py, "_of", fields)
     }
 
     #[classmethod]
     fn _of(_class: &Bound<'_, PyType>, py: Python<'_>, fields: ReplicaFields) -> PyResult<Replica> {
-        let (scheme, context, ranks, micro_batches, (cap_tokens, busy_ms, predicted_ms), trust) = fields;
+        let (scheme, context, ranks, micro_batches, (cap_tokens, busy_ms, predicted_ms), reliability) = fields;
         let context = context.and_then(|name| ContextKind::named(&name));
         let replica = plan::ReplicaPlan {
             scheme: scheme.get().0,
@@ -318,7 +320,7 @@ impl Replica {
             cap_tokens: Tokens(cap_tokens),
             busy_ms: Millis(busy_ms),
             predicted_ms: Millis(predicted_ms),
-            trust: trust.map(|(error, beyond)| cost::Trust { error, beyond }),
+            reliability: reliability.map(|(error, factor)| cost::Reliability { error, factor }),
         };
         Replica::new(py, &replica)
     }
@@ -335,12 +337,12 @@ impl Replica {
             scheme: Py::new(py, Scheme(replica.scheme))?,
             context: replica.context.map(ContextKind::name),
             ranks: replica.ranks.clone(),
-            stages: replica.ranks.chunks(replica.scheme.block() as usize).map(<[u32]>::to_vec).collect(),
+            stages: replica.ranks.chunks(replica.scheme.stage_group_ranks() as usize).map(<[u32]>::to_vec).collect(),
             micro_batches: replica.micro_batches.clone(),
             cap_tokens: replica.cap_tokens.0,
             busy_ms: replica.busy_ms.0,
             predicted_ms: replica.predicted_ms.0,
-            trust: replica.trust.map(|trust| (trust.error, trust.beyond)),
+            reliability: replica.reliability.map(|reliability| (reliability.error, reliability.factor)),
         })
     }
 }

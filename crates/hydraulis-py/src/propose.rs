@@ -13,10 +13,10 @@ use pyo3::types::PyType;
 
 use crate::convert::arrays::{Column, Whole, batches, integers, positive};
 use crate::convert::errors::raise;
-use crate::convert::gil::{detached, watched};
+use crate::convert::gil::{cancellable, detached};
 use crate::convert::pickle::{Reduced, made_by};
 use crate::cost::profile::CostProfile;
-use crate::plan::Guess;
+use crate::plan::Extrapolation;
 use crate::spec::Cluster;
 
 /// Number of occurrences of each length in a data set.
@@ -48,13 +48,13 @@ pub(crate) struct Proposal {
     /// Most tokens of a sequence that the list admits.
     longest_admitted: u64,
     /// The furthest extrapolation beyond the profile's measurements in the plans of all batches; None if there is none.
-    guess: Option<Guess>,
+    extrapolation: Option<Extrapolation>,
     /// Number of strategies to choose from.
     candidates: usize,
 }
 
 /// The fields in their order.
-type ProposalFields = (Vec<Py<ProposedStrategy>>, f64, f64, f64, u64, Option<Guess>, usize);
+type ProposalFields = (Vec<Py<ProposedStrategy>>, f64, f64, f64, u64, Option<Extrapolation>, usize);
 
 /// One strategy of a proposal.
 #[pyclass(frozen, get_all, module = "hydraulis")]
@@ -140,7 +140,7 @@ impl LengthHistogram {
 ///         leaves memory for a token (`scheme_too_large`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyfunction]
-#[pyo3(signature = (profile, cluster, batches, k, *, context=None, memory="cap", progress=None))]
+#[pyo3(signature = (profile, cluster, batches, k, *, context=None, memory="per_micro_batch", progress=None))]
 #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
 pub(crate) fn propose(
     py: Python<'_>,
@@ -156,12 +156,14 @@ pub(crate) fn propose(
     let context = context.map(|context| positive(py, "context", context)).transpose()?.map(Tokens);
     let memory: MemoryRule = memory.parse().map_err(|error| raise(py, &error))?;
     let (profile, cluster) = (profile.0.clone(), cluster.0);
-    let proposal = watched(py, progress, move |watch, tell| {
+    let proposal = cancellable(py, progress, move |cancellation, report| {
         let batches = batch::Batch::several(&batches, None)?;
         let search = Planner::search(profile, cluster)?.with_memory(memory);
-        core::propose(&search, &Request { batches: &batches, count, context }, watch, &mut |progress| match progress {
-            Progress::Searched { batches, of } => tell("search", batches, of),
-            Progress::Chosen(chosen) => tell("choose", chosen, count.get()),
+        core::propose(&search, &Request { batches: &batches, count, context }, cancellation, &mut |progress| {
+            match progress {
+                Progress::Searched { batches, of } => report("search", batches, of),
+                Progress::Chosen(chosen) => report("choose", chosen, count.get()),
+            }
         })
     })?;
     Proposal::new(py, &proposal)
@@ -179,7 +181,7 @@ impl Proposal {
             search_ms: proposal.search_ms.0,
             cost: proposal.cost(),
             longest_admitted: proposal.longest_admitted.0,
-            guess: proposal.guess.map(Guess),
+            extrapolation: proposal.extrapolation.map(Extrapolation),
             candidates: proposal.candidates,
         })
     }
@@ -188,16 +190,16 @@ impl Proposal {
 #[pymethods]
 impl Proposal {
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
-        let Proposal { expected_ms, search_ms, cost, longest_admitted, guess, candidates, .. } = *self;
+        let Proposal { expected_ms, search_ms, cost, longest_admitted, extrapolation, candidates, .. } = *self;
         let strategies: Vec<_> = self.strategies.iter().map(|one| one.clone_ref(py)).collect();
-        let fields = (strategies, expected_ms, search_ms, cost, longest_admitted, guess, candidates);
+        let fields = (strategies, expected_ms, search_ms, cost, longest_admitted, extrapolation, candidates);
         made_by::<Proposal>(py, "_of", fields)
     }
 
     #[classmethod]
     fn _of(_class: &Bound<'_, PyType>, fields: ProposalFields) -> Proposal {
-        let (strategies, expected_ms, search_ms, cost, longest_admitted, guess, candidates) = fields;
-        Proposal { strategies, expected_ms, search_ms, cost, longest_admitted, guess, candidates }
+        let (strategies, expected_ms, search_ms, cost, longest_admitted, extrapolation, candidates) = fields;
+        Proposal { strategies, expected_ms, search_ms, cost, longest_admitted, extrapolation, candidates }
     }
 
     fn __repr__(&self) -> String {

@@ -9,8 +9,8 @@ use crate::convert::errors::{invalid, raise};
 
 /// A cluster of equal GPUs in equal nodes; a rank is a GPU, numbered node by node.
 ///
-/// The nodes determine the placement of replicas and the transfers between nodes. A profile's times hold for nodes of the
-/// measured size: they do not cover a stage that fitted into one node there and spans several here.
+/// The nodes determine the placement of replicas and the transfers between nodes. A profile's times hold for nodes of
+/// the measured size: they do not cover a stage that fitted into one node there and spans several here.
 ///
 /// Args:
 ///     gpus: Number of ranks; they fill whole nodes, or a part of one.

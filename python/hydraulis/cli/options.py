@@ -119,8 +119,8 @@ def add_memory(parser: argparse.ArgumentParser) -> None:
         "--memory",
         choices=get_args(MemoryRule),
         default=get_args(MemoryRule)[0],
-        help="memory limit: cap, the same for each micro-batch; exact, for all micro-batches in flight, "
-        "which admits longer sequences (default: cap)",
+        help="memory limit: per_micro_batch, the same for each micro-batch; in_flight, for all micro-batches "
+        "in flight, which admits longer sequences (default: per_micro_batch)",
     )
 
 

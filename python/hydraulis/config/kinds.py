@@ -33,9 +33,9 @@ DeviceKind: TypeAlias = Literal["auto", "cpu", "cuda"]
 `cuda` gives each rank of a node its own device; `auto` is `cuda` if available, else `cpu`.
 """
 
-MemoryRule: TypeAlias = Literal["cap", "exact"]
+MemoryRule: TypeAlias = Literal["per_micro_batch", "in_flight"]
 """Memory limit on the micro-batches of a pipeline.
 
-- `cap`: a per-micro-batch limit, which holds even if every micro-batch in flight has its largest size.
-- `exact`: an in-flight limit on the sum over the consecutive micro-batches that a pipeline holds at once.
+- `per_micro_batch`: a limit on each micro-batch, which holds even if all of them have their largest size.
+- `in_flight`: a limit on the sum over the consecutive micro-batches that a pipeline holds at once.
 """

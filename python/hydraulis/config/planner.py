@@ -80,8 +80,8 @@ class PlannerConfig:
         profile_seconds: Time in seconds after which the measurement starts no new pass. It always makes one
             pass. If the times fit no cost formula, it repeats this time, at most twice.
         memory_mib: Memory of one rank in MiB for a measured profile; a saved profile has its own.
-        memory: Memory rule of micro-batches: `cap` limits each micro-batch, `exact` limits the sum of the
-            consecutive micro-batches that a pipeline holds at once, which admits longer sequences.
+        memory: Memory rule of micro-batches. `per_micro_batch` limits the tokens of each one; `in_flight`
+            limits the sum of consecutive ones that a pipeline holds at once, and admits longer sequences.
         link: Rates for the prediction of transfers: `profile` uses the links that the profile measured,
             `NODE[,GPU[,MESSAGE]]` states them in GB/s and microseconds, `none` leaves transfers out.
         recalibrate: Weight of the newest iteration in the running correction of each scheme's predicted
@@ -96,7 +96,7 @@ class PlannerConfig:
     profile: str = ""
     profile_seconds: float = 20.0
     memory_mib: int
-    memory: MemoryRule = "cap"
+    memory: MemoryRule = "per_micro_batch"
     link: str = LINK_FROM_PROFILE
     recalibrate: float = 0.0
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from hydraulis._core import (
     Cluster,
     CostProfile,
-    Guess,
+    Extrapolation,
     Link,
     Network,
     Plan,
@@ -52,7 +52,7 @@ class ComparisonSetup:
     cluster: Cluster
     batches: Sequence[Batch]
     places: Sequence[Batch] | None = None
-    memory: MemoryRule = "cap"
+    memory: MemoryRule = "per_micro_batch"
     listed: Sequence[str] | None = None
     slowdowns: Mapping[int, float] = field(default_factory=dict)
     link: Link | None = None
@@ -79,7 +79,7 @@ class PlannerUnderTest:
         parts_ms: Time of all ranks by part, summed over the batches and divided by the number of ranks; the
             parts add up to the time of all steps.
         stage_memory: Memory of the fullest rank of each stage in all iterations, by scheme.
-        guess: Largest extrapolation of its plans beyond the profile's measurements; None without one.
+        extrapolation: Largest extrapolation of its plans beyond the profile's measurements; None without one.
     """
 
     name: str
@@ -89,7 +89,7 @@ class PlannerUnderTest:
     strategies: Counter[str] = field(default_factory=Counter)
     parts_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
     stage_memory: dict[str, list[RankMemory]] = field(default_factory=dict)
-    guess: Guess | None = None
+    extrapolation: Extrapolation | None = None
 
     @property
     def memory(self) -> RankMemory | None:
@@ -126,10 +126,10 @@ class PlannerUnderTest:
         """Add the simulated iteration of a plan."""
         ranks = plan.cluster.gpus
         self.strategies[plan.strategy] += 1
-        self.guess = larger_extrapolation(self.guess, plan.guess)
+        self.extrapolation = larger_extrapolation(self.extrapolation, plan.extrapolation)
         self.iteration_ms.append(run.iteration_ms)
         self.step_ms.append(run.step_ms)
-        self.overlapped_ms.append(run.hidden_ms)
+        self.overlapped_ms.append(run.overlapped_ms)
         for part in PARTS:
             self.parts_ms[part] += getattr(run.gpu_time, f"{part}_ms") / ranks
         for replica, stages in zip(plan.replicas, run.stages, strict=True):
@@ -142,9 +142,13 @@ def _total_bytes(memory: RankMemory) -> float:
     return memory.total_bytes
 
 
-def larger_extrapolation(one: Guess | None, other: Guess | None) -> Guess | None:
+def larger_extrapolation(one: Extrapolation | None, other: Extrapolation | None) -> Extrapolation | None:
     """Return the larger of two extrapolations; None without any."""
-    return max((guess for guess in (one, other) if guess), key=lambda guess: guess.beyond, default=None)
+    return max(
+        (extrapolation for extrapolation in (one, other) if extrapolation),
+        key=lambda extrapolation: extrapolation.beyond,
+        default=None,
+    )
 
 
 def compare(

@@ -46,7 +46,7 @@ class StaticComparison:
         strategies: Sequence[str],
         longest: int,
         link: Link | None = None,
-        memory: MemoryRule = "cap",
+        memory: MemoryRule = "per_micro_batch",
     ) -> Self:
         """Compare the strategies that admit a sequence of `longest` tokens under the memory rule.
 

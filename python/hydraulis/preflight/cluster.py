@@ -154,7 +154,7 @@ class ClusterChecks:
         admitted = planner.longest_admitted
         limit = (
             "token cap of a micro-batch"
-            if self.config.planner.memory == "cap"
+            if self.config.planner.memory == "per_micro_batch"
             else "mean token cap of the micro-batches in flight"
         )
         text = f"{sequence}, {admitted:,} are admitted; {limit}: {', '.join(caps)}"

@@ -11,7 +11,7 @@ from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.reader import check_shards, read_manifest
 from hydraulis.runtime.checkpoint.resume import ResumedRun, newest_of
 from hydraulis.runtime.records.output_folder import look_at_output
-from hydraulis.runtime.records.run_lock import check_unclaimed
+from hydraulis.runtime.records.run_lock import check_unlocked
 from hydraulis.runtime.records.tracking.tracker import require_trackers
 
 
@@ -44,7 +44,7 @@ class FolderChecks:
 
         Raises:
             HydraulisError: The checkpoint is missing or incomplete, in use by another training (see
-                `check_unclaimed`), or of another model or other data (see `ResumedRun.check`).
+                `check_unlocked`), or of another model or other data (see `ResumedRun.check`).
         """
         resume = self.config.checkpoint.resume
         if not resume:
@@ -54,7 +54,7 @@ class FolderChecks:
             return "ok", "a new run: there is no checkpoint yet"
         resumed = ResumedRun(checkpoint.parents[1], checkpoint, read_manifest(checkpoint))
         self.resumed = resumed
-        check_unclaimed(resumed.run)
+        check_unlocked(resumed.run)
         check_shards(checkpoint, resumed.manifest)
         resumed.check_model(self.config)
         resumed.check_unread(self.config, list_data_files(self.config.data))

@@ -16,7 +16,7 @@ from torch import Tensor
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.planner.profile_document import LinkMeasurement
 from hydraulis.runtime.ranks.distributed import ranks_per_node
-from hydraulis.runtime.ranks.streams import Landmark
+from hydraulis.runtime.ranks.streams import StreamEvent
 
 SMALL_ELEMENTS = 256
 LARGE_ELEMENTS = 1 << 20
@@ -88,7 +88,7 @@ def _median_ms(exchange: Callable[[Tensor], None], buffer: Tensor, *, takes_part
         if takes_part:
             exchange(buffer)
             # On CUDA the host has only queued the exchange.
-            Landmark(buffer.device).synchronize()
+            StreamEvent(buffer.device).synchronize()
         elapsed = torch.tensor(1e3 * (time.perf_counter() - start) if takes_part else 0.0)
         dist.all_reduce(elapsed, op=dist.ReduceOp.MAX)
         # The first repetition opens the connections.

@@ -68,7 +68,7 @@ class MeasurementLimits:
     longest: int
     micro_batch_tokens: int
     seconds: float
-    memory: MemoryRule = "cap"
+    memory: MemoryRule = "per_micro_batch"
     precision: float = 0.01
     file: Path | None = None
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.patches import Rectangle
 
-    from hydraulis._core import Plan, Replica, Span, Trip
+    from hydraulis._core import Plan, Replica, Span, TransferSpan
 
 _LANE = 0.2  # height in inches; less with more than _MANY lanes
 _MANY = 60
@@ -23,7 +23,10 @@ _MOST_NUMBERS = 400
 
 
 def timeline_figure(
-    plan: Plan, timelines: Mapping[str, Sequence[Sequence[Span]]], title: str, trips: Sequence[Trip] = ()
+    plan: Plan,
+    timelines: Mapping[str, Sequence[Sequence[Span]]],
+    title: str,
+    transfer_spans: Sequence[TransferSpan] = (),
 ) -> Drawing:
     """Draw the timelines of a plan's replicas, with a lane for each stage.
 
@@ -33,12 +36,13 @@ def timeline_figure(
         plan: Plan of the iteration.
         timelines: Spans of each replica, by name of the timeline, such as `planned`.
         title: Description of the iteration.
-        trips: Transfer spans of the first timeline, drawn in a lane for parameters and one for gradients.
+        transfer_spans: Transfer spans of the first timeline, with a lane for parameters and one
+            for gradients.
 
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
     """
-    moved = [trip for trip in trips if trip.end_ms > trip.start_ms]
+    moved = [span for span in transfer_spans if span.end_ms > span.start_ms]
     lanes = sum(len(replica.stages) + _GAP for replica in plan.replicas) + (2 + _GAP if moved else 0)
     height = _LANE * min(1.0, max(0.45, _MANY / (lanes * len(timelines))))
     drawing = Drawing(9.0, 1.3 + len(timelines) * (0.45 + height * lanes), rows=[1] * len(timelines))
@@ -46,7 +50,7 @@ def timeline_figure(
         contents = [[int(plan.lengths[ids].sum()) for ids in one.micro_batches] for one in plan.replicas]
         shades = _Shades(max((tokens for of_replica in contents for tokens in of_replica), default=1))
         ends = [max((span.end_ms for spans in of for span in spans), default=0) for of in timelines.values()]
-        ends[0] = max([ends[0], *(trip.end_ms for trip in moved)])
+        ends[0] = max([ends[0], *(span.end_ms for span in moved)])
         rows = zip(timelines.items(), drawing.panels, ends, strict=True)
         for place, ((name, of_replicas), panel, end) in enumerate(rows):
             panel.set_title(f"{name}: {end:,.0f} ms")
@@ -97,14 +101,16 @@ class _Lanes:
         self._shades = shades
         self.numbered = sum(len(of_replica) for of_replica in contents) <= _MOST_NUMBERS
 
-    def draw(self, timelines: Sequence[Sequence[Span]], end: float, trips: Sequence[Trip]) -> None:
+    def draw(
+        self, timelines: Sequence[Sequence[Span]], end: float, transfer_spans: Sequence[TransferSpan]
+    ) -> None:
         places: dict[float, str] = {}
         lane = 0.0
-        for kind in ("parameters", "gradients") if trips else ():
-            self._transfers(lane, [trip for trip in trips if trip.what == kind], end)
+        for kind in ("parameters", "gradients") if transfer_spans else ():
+            self._transfers(lane, [span for span in transfer_spans if span.kind == kind], end)
             places[lane] = f"transfer of {kind}"
             lane += 1
-        lane += _GAP if trips else 0
+        lane += _GAP if transfer_spans else 0
         for number, (replica, spans) in enumerate(zip(self._plan.replicas, timelines, strict=True)):
             for stage in range(len(replica.stages)):
                 self._lane(lane, number, [span for span in spans if span.stage == stage], end)
@@ -117,16 +123,18 @@ class _Lanes:
         self._panel.grid(visible=False)
         self._panel.spines["left"].set_visible(False)
 
-    def _transfers(self, lane: float, trips: Sequence[Trip], end: float) -> None:
+    def _transfers(self, lane: float, transfer_spans: Sequence[TransferSpan], end: float) -> None:
         from matplotlib.patches import Rectangle as Bar
 
-        for trip in trips:
-            width = trip.end_ms - trip.start_ms
-            bar = Bar((trip.start_ms, lane - 0.44), width, 0.88, facecolor=style.ACCENT)
+        for span in transfer_spans:
+            width = span.end_ms - span.start_ms
+            bar = Bar((span.start_ms, lane - 0.44), width, 0.88, facecolor=style.ACCENT)
             bar.set(edgecolor="white", linewidth=min(0.5, 150 * width / end))
             self._add(bar)
             self._drawing.tip(
-                bar, f"{trip.what} of layer group {trip.block}: {width:,.1f} ms from {trip.start_ms:,.1f} ms"
+                bar,
+                f"{span.kind} of layer group {span.layer_group}: {width:,.1f} ms "
+                f"from {span.start_ms:,.1f} ms",
             )
 
     def _lane(self, lane: float, replica: int, spans: Sequence[Span], end: float) -> None:

@@ -22,7 +22,7 @@ from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.output_folder import look_at_output
-from hydraulis.runtime.records.run_lock import check_unclaimed
+from hydraulis.runtime.records.run_lock import check_unlocked
 from hydraulis.runtime.records.tracking.tracker import require_trackers
 from hydraulis.runtime.run_data import load_data
 from hydraulis.text.numbers import format_count
@@ -97,7 +97,7 @@ def _check_environment(config: RunConfig, resumed: ResumedRun | None) -> list[Da
     _check_room(config, resumed)
     files = list_data_files(config.data)
     if resumed is not None:
-        check_unclaimed(resumed.run)
+        check_unlocked(resumed.run)
         resumed.check_unread(config, files)
     return files
 

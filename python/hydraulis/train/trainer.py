@@ -39,7 +39,7 @@ from hydraulis.runtime.ranks.restart import remember_run
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.recorder import Recorder, RunSummary
 from hydraulis.runtime.records.run_directory import ANALYSIS, CORPUS, RUN_CONFIG, RunDirectory
-from hydraulis.runtime.records.run_lock import RunClaim
+from hydraulis.runtime.records.run_lock import RunLock
 from hydraulis.runtime.records.tracking.tracker import open_trackers
 from hydraulis.runtime.state.weight_decay import no_decay_note
 from hydraulis.runtime.worker import Worker
@@ -254,13 +254,13 @@ def _recorder(
     run: OpenedRun, profile: CostProfile, planner: RunPlanner, note: Callable[[str], None]
 ) -> Recorder:
     """Create or reopen the run directory and its recorder; note lost records. Collective; rank 0 writes."""
-    claims: list[RunClaim] = []
+    locks: list[RunLock] = []
 
     def create() -> str:
         made = (
             RunDirectory(run.resumed.run) if run.resumed else RunDirectory.create(run.config.output.directory)
         )
-        claims.append(RunClaim(made.path))
+        locks.append(RunLock(made.path))
         remember_run(made.path)
         _write_first(made, run, profile)
         return str(made.path)
@@ -269,7 +269,7 @@ def _recorder(
     traced = run.config.train.trace_step
     # A run shorter than train.trace_step traces its last step.
     trace_step = None if traced is None else min(traced, run.config.train.num_steps)
-    recorder = Recorder(directory, planner, trace_step, claim=claims[0] if claims else None)
+    recorder = Recorder(directory, planner, trace_step, lock=locks[0] if locks else None)
 
     def resume() -> None:
         recorder.static = _static(run, profile, planner)

@@ -49,7 +49,7 @@ def test_strategies_are_separated_by_semicolons(lengths: Path, capsys: pytest.Ca
     assert main(options(lengths, "--json", "--strategies", "1x<tp16>+12x<tp4>; 8x<tp4,pp2>;")) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["strategy"] == "1x<tp16>+12x<tp4>"
-    assert [entry["strategy"] for entry in document["considered"]] == ["1x<tp16>+12x<tp4>", "8x<tp4,pp2>"]
+    assert [entry["strategy"] for entry in document["candidates"]] == ["1x<tp16>+12x<tp4>", "8x<tp4,pp2>"]
 
 
 def test_strategies_are_not_separated_by_commas(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,8 +66,8 @@ def test_the_in_flight_limit_admits_longer_sequences(
     search = options(lengths, "--strategies", "search", "--json")
     assert main(search) == 2
     assert "[sequence_too_long]" in capsys.readouterr().err
-    assert main([*search, "--memory", "exact"]) == 0
-    assert Plan.from_json(capsys.readouterr().out).memory == "exact"
+    assert main([*search, "--memory", "in_flight"]) == 0
+    assert Plan.from_json(capsys.readouterr().out).memory == "in_flight"
 
 
 def test_a_proof_tightens_the_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,12 +135,12 @@ def test_transfers_by_links_are_planned_traced_and_drawn(
     names = {event["args"]["name"]: event["tid"] for event in events if event["name"] == "thread_name"}
     last = 0.0
     for what in ("parameters", "gradients"):
-        trips = [
+        transfer_spans = [
             event for event in events if event["tid"] == names[f"transfer of {what}"] and event["ph"] == "X"
         ]
         # 60 layers, and the embedding and the head.
-        assert [event["args"]["block"] for event in trips] == list(range(62))
-        last = max(event["ts"] + event["dur"] for event in trips)
+        assert [event["args"]["layer_group"] for event in transfer_spans] == list(range(62))
+        last = max(event["ts"] + event["dur"] for event in transfer_spans)
     assert last == pytest.approx(1e3 * plan.step_ms)
     drawn = figure.read_text(encoding="utf-8")
     assert "<title>parameters of layer group 1: " in drawn

@@ -70,7 +70,7 @@ def test_ranks_measure_a_profile_that_plans(config: Path, capfd: pytest.CaptureF
     assert str(config.with_name("p.json")) in output.out
     assert profile_table(profile, Cluster(gpus=2, gpus_per_node=2)) in output.out
     planner = Planner(profile, Cluster(gpus=2, gpus_per_node=2), strategies=["2x<1>", "1x<pp2>"])
-    assert planner.plan([200, 30, 5]).replicas[0].trust is not None
+    assert planner.plan([200, 30, 5]).replicas[0].reliability is not None
     # Kept next to the profile, for the same command to continue.
     kept = config.with_name("p.json.measurements.jsonl").read_text().splitlines()
     assert json.loads(kept[0])["ranks"] == 2

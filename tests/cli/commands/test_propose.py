@@ -77,7 +77,7 @@ def test_means_are_of_the_named_batches(lengths: Path, capsys: pytest.CaptureFix
 )
 def test_a_list_faster_than_the_search_is_below_it(ms: float, row: str, sentence: str) -> None:
     found = _List(
-        memory="cap",
+        memory="per_micro_batch",
         batches=1,
         resampled_batches=3,
         strategies=[_Row("4x<1>", 1.0, ms)],
@@ -93,7 +93,7 @@ def test_a_list_faster_than_the_search_is_below_it(ms: float, row: str, sentence
 
 def test_a_difference_that_rounds_to_zero_is_not_below() -> None:
     found = _List(
-        memory="cap",
+        memory="per_micro_batch",
         batches=1,
         resampled_batches=0,
         strategies=[_Row("4x<1>", 1.0, 19_999.5)],
@@ -125,12 +125,12 @@ def test_a_list_names_its_memory_limit(
     np.save(longer, np.append(np.load(lengths)[:80], [60_000] * 20))
     assert main(options(longer)) == 2
     assert "[sequence_too_long]" in capsys.readouterr().err
-    exact = options(longer, "--memory", "exact")
+    exact = options(longer, "--memory", "in_flight")
     assert main(exact) == 0
     text = capsys.readouterr().out
-    assert re.search(r'^for hydraulis plan: --strategies "\S+" --memory exact$', text, re.MULTILINE)
-    assert text.endswith('planner.memory = "exact"\n')
-    assert document(capsys, [*exact, "--json"])["memory"] == "exact"
+    assert re.search(r'^for hydraulis plan: --strategies "\S+" --memory in_flight$', text, re.MULTILINE)
+    assert text.endswith('planner.memory = "in_flight"\n')
+    assert document(capsys, [*exact, "--json"])["memory"] == "in_flight"
 
 
 def test_the_context_is_admitted(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,5 +175,5 @@ def test_the_planner_accepts_the_list(lengths: Path, capsys: pytest.CaptureFixtu
     names = capsys.readouterr().out.split('--strategies "')[1].split('"')[0]
     plan = ["plan", "--profile", "llama-32b-a800", "--gpus", "64", "--lengths", str(lengths)]
     assert main([*plan, "--strategies", names, "--json"]) == 0
-    considered = json.loads(capsys.readouterr().out)["considered"]
-    assert [one["strategy"] for one in considered] == names.split(";")
+    candidates = json.loads(capsys.readouterr().out)["candidates"]
+    assert [one["strategy"] for one in candidates] == names.split(";")

@@ -178,10 +178,10 @@ def test_every_planner_uses_the_memory_limit(
     names = ["--compare", "static;search;2x<tp8,pp4>"]
     assert main(options(longer, *names)) == 2
     assert "[sequence_too_long]" in capsys.readouterr().err
-    found = planners(capsys, options(longer, *names, "--memory", "exact"))
+    found = planners(capsys, options(longer, *names, "--memory", "in_flight"))
     assert [len(one["step_ms"]) for one in found] == [3, 3, 3]
-    assert main(options(longer, *names, "--memory", "exact")) == 0
-    assert "llama-32b-a800 on 64 GPUs; exact memory" in capsys.readouterr().out
+    assert main(options(longer, *names, "--memory", "in_flight")) == 0
+    assert "llama-32b-a800 on 64 GPUs; in_flight memory" in capsys.readouterr().out
 
 
 def test_its_batches_are_those_of_analyze(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,7 +245,7 @@ def test_the_figure_has_the_format_of_its_ending(
     found = json.loads(capsys.readouterr().out)
     assert found["files"] == [str(path)]
     stated = {name: found[name] for name in ("profile", "gpus", "gpus_per_node", "batches", "seed", "memory")}
-    assert list(stated.values()) == ["llama-32b-a800", 64, 8, 3, 0, "cap"]
+    assert list(stated.values()) == ["llama-32b-a800", 64, 8, 3, 0, "per_micro_batch"]
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 

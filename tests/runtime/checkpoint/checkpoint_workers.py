@@ -33,7 +33,7 @@ from small_model import small_config
 State = dict[str, dict[str, Tensor]]
 
 
-def make_home(values: ParameterValues | None = None, ranks_per_node: int | None = None) -> OptimizerShard:
+def make_shard(values: ParameterValues | None = None, ranks_per_node: int | None = None) -> OptimizerShard:
     parameters = ModelParameters.from_config(small_config())
     drawn = InitialValues(parameters, SEED, torch.float64)
     ranks = dist.get_world_size()
@@ -41,15 +41,15 @@ def make_home(values: ParameterValues | None = None, ranks_per_node: int | None 
     return OptimizerShard(parameters, OPTIMIZER, torch.float64, values or drawn, 4, place)
 
 
-def make_saver(folder: Path, home: OptimizerShard, **config: Any) -> CheckpointSaver:
+def make_saver(folder: Path, shard: OptimizerShard, **config: Any) -> CheckpointSaver:
     run = run_config(4, ["2x<1>"])
     data = make_datasets(run.data, [[made_up_corpus(256)]]).train
     description = Description(run, DataPosition(run, data), torch.float64)
-    return CheckpointSaver(CheckpointFolder(folder), CheckpointConfig(**config), home, description)
+    return CheckpointSaver(CheckpointFolder(folder), CheckpointConfig(**config), shard, description)
 
 
-def gathered(home: OptimizerShard) -> State | None:
-    whole = {kind: gather(home, flat) for kind, (flat, _) in home.buffers().items()}
+def gathered(shard: OptimizerShard) -> State | None:
+    whole = {kind: gather(shard, flat) for kind, (flat, _) in shard.buffers().items()}
     return {kind: values for kind, values in whole.items() if values is not None} or None
 
 
@@ -62,29 +62,29 @@ class Loaded(NamedTuple):
 
 def save(folder: Path, ranks_per_node: int) -> Loaded:
     """Make two steps with a gradient of twice the parameters, leave a checkpoint, and make a third."""
-    home = make_home(ranks_per_node=ranks_per_node)
+    shard = make_shard(ranks_per_node=ranks_per_node)
     for _ in range(2):
-        home.gradient.copy_(2 * home.master)
-        home.step()
-    make_saver(folder, home).close(2)
-    return _one_more(home)
+        shard.gradient.copy_(2 * shard.master)
+        shard.step()
+    make_saver(folder, shard).close(2)
+    return _one_more(shard)
 
 
 def load(folder: Path) -> Loaded:
     checkpoint = CheckpointFolder(folder).step(2)
     manifest = read_manifest(checkpoint)
     with CheckpointReader(checkpoint, manifest) as reader:
-        home = make_home(reader)
-        restore_moments(reader, home)
-    home.optimizer.resume(2)
-    return _one_more(home)
+        shard = make_shard(reader)
+        restore_moments(reader, shard)
+    shard.optimizer.resume(2)
+    return _one_more(shard)
 
 
-def _one_more(home: OptimizerShard) -> Loaded:
-    state = gathered(home)
-    home.gradient.copy_(2 * home.master)
-    home.step()
-    return Loaded(state, gathered(home))
+def _one_more(shard: OptimizerShard) -> Loaded:
+    state = gathered(shard)
+    shard.gradient.copy_(2 * shard.master)
+    shard.step()
+    return Loaded(state, gathered(shard))
 
 
 class Written(NamedTuple):
@@ -101,8 +101,8 @@ class Written(NamedTuple):
 
 def write_slowly(folder: Path) -> Written:
     """Change the state while rank 1's writer is held up; then let another one fail on rank 1."""
-    home = make_home()
-    saver = make_saver(folder, home, every_steps=2, keep=2)
+    shard = make_shard()
+    saver = make_saver(folder, shard, every_steps=2, keep=2)
     released = threading.Event()
 
     def held_up(*arguments: Any) -> ShardRecord:
@@ -115,9 +115,9 @@ def write_slowly(folder: Path) -> Written:
         return [path.name for path in CheckpointFolder(folder).complete()]
 
     setattr(saver_module, "write_shard", held_up)  # noqa: B010
-    home.master.fill_(2.0)
+    shard.master.fill_(2.0)
     saver.after(2)
-    home.master.fill_(3.0)
+    shard.master.fill_(3.0)
     saver.after(3)
     while_writing = complete()
     released.set()
@@ -138,11 +138,11 @@ def write_slowly(folder: Path) -> Written:
 
 def first_copy(folder: Path) -> bool:
     """Change the state as soon as a checkpoint is begun; say if the copy is of before."""
-    home = make_home()
-    home.master.fill_(2.0)
-    saver = make_saver(folder, home, every_steps=1)
+    shard = make_shard()
+    shard.master.fill_(2.0)
+    saver = make_saver(folder, shard, every_steps=1)
     saver.after(1)
-    home.master.fill_(3.0)
+    shard.master.fill_(3.0)
     saver.close(1)
     return _all_are(folder, 1, 2.0)
 

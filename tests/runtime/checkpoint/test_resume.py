@@ -20,7 +20,7 @@ from hydraulis.report.imbalance import balances
 from hydraulis.report.run import read_run
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import MANIFEST, with_digest
-from hydraulis.runtime.records.run_lock import RunClaim
+from hydraulis.runtime.records.run_lock import RunLock
 from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.tiny import CAPS
@@ -166,10 +166,10 @@ def test_check_refuses_what_the_run_would(runs: Runs, tmp_path: Path, kind: str)
     shutil.copytree(runs.folder / "stopped", run)
     damage(run, kind)
     config = load(runs.folder / "run.toml", [f'checkpoint.resume="{run}"'])
-    claims = [RunClaim(run)] if kind == "busy" else []
+    locks = [RunLock(run)] if kind == "busy" else []
     (resume,) = (one for one in preflight(config, Cluster(2, 2)) if one.name == "resume")
-    for claim in claims:
-        claim.release()
+    for lock in locks:
+        lock.release()
     assert (resume.status, resume.code) == ("refused", REFUSALS[kind].code)
     assert REFUSALS[kind].says in resume.text
 
@@ -343,9 +343,9 @@ def refused(
         shutil.copytree(runs.folder / "stopped", run)
         damage(run, kind)
         commands.append(command(runs.folder / "run.toml", *refusal.overrides, resume=str(run)))
-    claim = RunClaim(folder / "busy")
+    lock = RunLock(folder / "busy")
     first, second = run_ranks(2, run_commands, commands)
-    claim.release()
+    lock.release()
     return folder, {kind: (first[i], second[i]) for i, kind in enumerate(REFUSALS)}
 
 

@@ -18,8 +18,8 @@ from runtime.checkpoint.checkpoint_workers import (
     first_copy,
     load,
     look_at,
-    make_home,
     make_saver,
+    make_shard,
     save,
     write_slowly,
 )
@@ -106,7 +106,7 @@ def test_all_checkpoints_of_a_run_are_copied_on_one_stream(
 
     monkeypatch.setattr(saver_module, "SideStream", stream)
     with one_rank("cpu"):
-        saver = make_saver(tmp_path, make_home(), every_steps=1)
+        saver = make_saver(tmp_path, make_shard(), every_steps=1)
         for step in range(1, 4):
             saver.after(step)
         saver.close(3)
@@ -121,6 +121,6 @@ def test_the_disk_has_the_records_of_the_steps_before_their_manifest(
     run.append("metrics.jsonl", "{}")
     found = synced(monkeypatch, tmp_path)
     with one_rank("cpu"):
-        make_saver(run.path / "checkpoints", make_home()).close(1)
+        make_saver(run.path / "checkpoints", make_shard()).close(1)
     names = [name for name, _ in found]
     assert names.index("metrics.jsonl") < names.index(".manifest.json.unfinished")

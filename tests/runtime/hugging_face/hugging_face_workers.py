@@ -19,12 +19,12 @@ from runtime.tiny import OPTIMIZER, made_up_corpus, run_config
 
 
 def to_checkpoints(models: Sequence[Path]) -> None:
-    """Read each model's parameters into home shares, and leave them as a checkpoint beside it."""
+    """Read each model's parameters into shard shares, and leave them as a checkpoint beside it."""
     for folder in models:
         parameters = ModelParameters.from_config(from_hugging_face(folder / "config.json"))
         with HuggingFaceWeights(folder, parameters) as weights:
             weights.check()
-            home = OptimizerShard(parameters, OPTIMIZER, torch.float32, weights, 1)
+            shard = OptimizerShard(parameters, OPTIMIZER, torch.float32, weights, 1)
         config = run_config(1, ["2x<1>"])
         object.__setattr__(config, "model", parameters.config)
         description = Description(
@@ -33,4 +33,4 @@ def to_checkpoints(models: Sequence[Path]) -> None:
             torch.float32,
         )
         run = CheckpointFolder.of_run(folder / "run")
-        CheckpointSaver(run, CheckpointConfig(), home, description).close(1)
+        CheckpointSaver(run, CheckpointConfig(), shard, description).close(1)

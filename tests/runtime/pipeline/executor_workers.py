@@ -58,7 +58,7 @@ class Report(NamedTuple):
 
 
 def run_plans(
-    strategies: Sequence[str], lengths: Sequence[int], vocab_size: int, memory: MemoryRule = "cap"
+    strategies: Sequence[str], lengths: Sequence[int], vocab_size: int, memory: MemoryRule = "per_micro_batch"
 ) -> list[Report]:
     setattr(executor, "_Run", RecordingRun)  # noqa: B010
     return [_run_plan(strategy, lengths, vocab_size, memory) for strategy in strategies]

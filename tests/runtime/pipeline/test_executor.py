@@ -86,11 +86,11 @@ def test_nothing_is_left_behind(case: tuple[str, list[Report]]) -> None:
 def test_of_an_empty_micro_batch_nothing_is_computed_sent_or_waited_for() -> None:
     # Three caps of 32 tokens are what a pipeline of three stages holds at once.
     lengths = (90, 80, 70)
-    plan = plan_for(3, "1x<pp3>", lengths, "exact")
+    plan = plan_for(3, "1x<pp3>", lengths, "in_flight")
     assert [len(sequences) for sequences in plan.replicas[0].micro_batches] == [1, 0, 0, 1, 0, 0, 1]
     vocab_size = small_config().vocab_size
     reports: list[Report] = [
-        one for (one,) in run_ranks(3, run_plans, ["1x<pp3>"], lengths, vocab_size, "exact")
+        one for (one,) in run_ranks(3, run_plans, ["1x<pp3>"], lengths, vocab_size, "in_flight")
     ]
     assert sum(report.loss for report in reports) == pytest.approx(mean_loss(lengths), rel=1e-10)
     for report in reports:

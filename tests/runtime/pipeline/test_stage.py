@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from hydraulis import Scheme
-from hydraulis._core import Position, held_slices
+from hydraulis._core import Position, local_slices
 from hydraulis.config.model import ModelConfig
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.model.decoder import Decoder
@@ -46,7 +46,7 @@ def micro_batch(config: ModelConfig, seed: int = 2) -> PackedMicroBatch:
 def fill(buffers: LocalShard, parameters: ModelParameters, seed: int) -> dict[str, Tensor]:
     """Put initial values where the whole model's slices are."""
     values = {}
-    for held in held_slices(parameters.table, WHOLE):
+    for held in local_slices(parameters.table, WHOLE):
         name = parameters.names[held.parameter]
         shape = parameters.shapes[name]
         values[name] = initial_value(name, shape, parameters.config, seed, torch.float64)
@@ -77,7 +77,7 @@ def test_loss_and_gradients_are_the_decoders_whatever_the_buffers_hold(*, tied: 
         loss = stage.forward(None, micro_batch(config), 11)
         loss.backward()
         assert loss.item() == pytest.approx(expected_loss, rel=1e-12)
-        for held in held_slices(parameters.table, WHOLE):
+        for held in local_slices(parameters.table, WHOLE):
             name = parameters.names[held.parameter]
             place = slice(held.offset, held.offset + parameters.shapes[name].numel())
             gradient = parameters.view(buffers.gradient[place], name)
@@ -116,7 +116,7 @@ def test_parameters_and_gradients_are_views_that_fill_the_stages_part_of_the_buf
     place: Position, *, tied: bool
 ) -> None:
     stage, buffers, parameters = build(small_config(tie_word_embeddings=tied), place)
-    held = sum(part.elements for part in held_slices(parameters.table, place))
+    held = sum(part.elements for part in local_slices(parameters.table, place))
     buffers.parameter.zero_()
     buffers.gradient.zero_()
     with torch.no_grad():

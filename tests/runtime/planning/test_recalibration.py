@@ -17,7 +17,7 @@ LENGTHS = [60, 31, 30, 22, 9, 9, 5, 2]
 def iteration(strategy: str, slow: float, lengths: Sequence[int] = LENGTHS) -> tuple[Plan, list[list[Span]]]:
     """Plan under one strategy, and run it so many times as long as planned, what is empty in no time."""
     cluster = Cluster(gpus=2, gpus_per_node=2)
-    plan = Planner(PROFILE, cluster, strategies=[strategy], memory="exact").plan(lengths)
+    plan = Planner(PROFILE, cluster, strategies=[strategy], memory="in_flight").plan(lengths)
     durations = []
     for replica in plan.replicas:
         times = [

@@ -50,11 +50,12 @@ def test_by_itself_it_plans_like_the_planner() -> None:
 
 def test_its_rule_of_memory_is_the_planners() -> None:
     by_cap, exact = (
-        RunPlanner(config("2x<pp2>", memory=rule), PROFILE, CLUSTER) for rule in ("cap", "exact")
+        RunPlanner(config("2x<pp2>", memory=rule), PROFILE, CLUSTER)
+        for rule in ("per_micro_batch", "in_flight")
     )
     assert (by_cap.longest_admitted, exact.longest_admitted) == (64, 128)
     plan = exact.plan(np.array([120, 110, 100, 9]))
-    assert (plan.memory, plan.replicas[0].cap_tokens) == ("exact", 64)
+    assert (plan.memory, plan.replicas[0].cap_tokens) == ("in_flight", 64)
 
 
 def test_a_search_keeps_within_its_limit_also_after_a_resume() -> None:

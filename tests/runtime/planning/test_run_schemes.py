@@ -60,7 +60,8 @@ def test_without_a_profile_it_takes_powers_of_two_that_leave_room() -> None:
     kinds = run_schemes(config(["search"], checkpointing=["none", "full"]), CLUSTER, None)
     assert kinds == sorted(scheme.under(kind) for scheme in everything for kind in ("none", "full"))
     assert run_schemes(config(["search"]), Cluster(gpus=4, gpus_per_node=1), None) == schemes("<1>", "<pp2>")
-    # 144,000 parameters: those and gradients take 1.15 MB, a fourth of the home 0.58 MB; 1.68 MB may be held.
+    # 144,000 parameters: those and gradients take 1.15 MB, a fourth of the optimizer state 0.58 MB;
+    # a rank may hold 1.68 MB.
     few = run_schemes(config(["search"], memory_mib=2), CLUSTER, None)
     assert Scheme("<1>") not in few
     assert Scheme("<tp4>") in few

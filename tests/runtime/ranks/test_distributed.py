@@ -23,7 +23,7 @@ def torchrun(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 @pytest.mark.parametrize("name", VARIABLES)
 def test_a_process_that_torchrun_did_not_start_is_refused(torchrun: pytest.MonkeyPatch, name: str) -> None:
     torchrun.delenv(name)
-    with pytest.raises(InvalidInputError, match=f"^{name} not set.*torchrun --standalone --nproc") as caught:
+    with pytest.raises(InvalidInputError, match=f"^{name} not set") as caught:
         joined(timedelta(seconds=5)).__enter__()
     assert caught.value.code == "not_torchrun"
     assert not dist.is_initialized()

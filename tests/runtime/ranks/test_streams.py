@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from hydraulis.runtime.ranks.device import CPU
-from hydraulis.runtime.ranks.streams import Landmark, SideStream
+from hydraulis.runtime.ranks.streams import SideStream, StreamEvent
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroup
 
 CUDA = torch.device("cuda", 1)
@@ -79,7 +79,7 @@ def test_who_waits_for_a_landmark_from_another_thread_stands_on_its_device(
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: None)
     monkeypatch.setattr(torch.cuda, "device", standing)
-    landmark = Landmark(CUDA)
+    landmark = StreamEvent(CUDA)
     thread = Thread(target=landmark.synchronize)
     thread.start()
     thread.join()

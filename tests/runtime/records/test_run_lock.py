@@ -12,41 +12,41 @@ import pytest
 
 from helpers import refused
 from hydraulis.errors import InvalidInputError
-from hydraulis.runtime.records.run_lock import RunClaim, check_unclaimed
+from hydraulis.runtime.records.run_lock import RunLock, check_unlocked
 
 
 def test_the_second_one_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
-    check_unclaimed(tmp_path)
-    first = RunClaim(tmp_path)
-    for attempt in (check_unclaimed, RunClaim):
+    check_unlocked(tmp_path)
+    first = RunLock(tmp_path)
+    for attempt in (check_unlocked, RunLock):
         says = f"^'{tmp_path}' is being trained by process {os.getpid()} on "
         with pytest.raises(InvalidInputError, match=says) as refusal:
             attempt(tmp_path)
         assert refusal.value.code == "folder_busy"
     first.release()
-    check_unclaimed(tmp_path)
-    RunClaim(tmp_path).release()
+    check_unlocked(tmp_path)
+    RunLock(tmp_path).release()
 
 
 KILLED = """\
 import pathlib, sys, time
-from hydraulis.runtime.records.run_lock import RunClaim
+from hydraulis.runtime.records.run_lock import RunLock
 
-claim = RunClaim(pathlib.Path(sys.argv[1]))
-print("claimed", flush=True)
+lock = RunLock(pathlib.Path(sys.argv[1]))
+print("locked", flush=True)
 time.sleep(600)
 """
 
 
-def test_a_process_that_is_killed_leaves_no_claim(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_leaves_no_lock(tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLED, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "claimed\n"
+        assert process.stdout.readline() == "locked\n"
         with pytest.raises(InvalidInputError, match=f"by process {process.pid} on "):
-            check_unclaimed(tmp_path)
+            check_unlocked(tmp_path)
         process.send_signal(signal.SIGKILL)
-    RunClaim(tmp_path).release()
+    RunLock(tmp_path).release()
 
 
 def test_a_lock_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
@@ -54,17 +54,17 @@ def test_a_lock_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     outside.write_text("precious")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "lock").symlink_to(outside)
-    check_unclaimed(tmp_path / "run")
+    check_unlocked(tmp_path / "run")
     with refused("file_unwritable", tmp_path / "run" / "lock", "is a symbolic link"):
-        RunClaim(tmp_path / "run")
+        RunLock(tmp_path / "run")
     assert outside.read_text() == "precious"
 
 
 def test_a_lock_that_is_a_pipe_holds_nothing_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "lock")
-    check_unclaimed(tmp_path)
+    check_unlocked(tmp_path)
     with refused("file_unwritable", tmp_path / "lock"):
-        RunClaim(tmp_path)
+        RunLock(tmp_path)
 
 
 def test_a_disk_without_locks_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_a_disk_without_locks_keeps_nobody_out(tmp_path: Path, monkeypatch: pyte
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    claims = [RunClaim(tmp_path), RunClaim(tmp_path)]
-    check_unclaimed(tmp_path)
-    for claim in claims:
-        claim.release()
+    locks = [RunLock(tmp_path), RunLock(tmp_path)]
+    check_unlocked(tmp_path)
+    for lock in locks:
+        lock.release()

@@ -35,7 +35,7 @@ def measured(plan: Plan) -> list[list[Span]]:
 def _order(plan: Plan, ranks: list[int], stage: int) -> list[bool]:
     rank = next(rank for rank in ranks if (place := plan.position(rank)) and place.stage == stage)
     kinds = [type(instruction).__name__ for instruction in plan.instructions(rank)]
-    return [kind == "Forward" for kind in kinds if kind != "Exchange"]
+    return [kind == "Forward" for kind in kinds if kind != "SendReceive"]
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_every_working_rank_has_its_name_and_its_spans(plan: Plan, document: dic
                 wanted = [
                     type(instruction).__name__[0] + str(instruction.micro_batch)
                     for instruction in plan.instructions(rank)
-                    if type(instruction).__name__ != "Exchange" and hasattr(instruction, "micro_batch")
+                    if type(instruction).__name__ != "SendReceive" and hasattr(instruction, "micro_batch")
                 ]
                 assert [span["name"] for span in spans[rank]] == wanted
 

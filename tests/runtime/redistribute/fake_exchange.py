@@ -86,9 +86,9 @@ def trade(near: Segments, far: Segments) -> Any:
     )
 
 
-def bucket(held: Segments, home: Segments) -> Any:
+def bucket(held: Segments, shard: Segments) -> Any:
     """Stand for a bucket's transfer on one node."""
-    inside = trade(held, home)
+    inside = trade(held, shard)
     return SimpleNamespace(inside=inside, relayed=0, room=int(inside.far_counts.sum()), between=None)
 
 

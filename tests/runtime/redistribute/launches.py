@@ -11,11 +11,11 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from hydraulis import Plan
-from hydraulis._core import Backward, BucketTransfer, Exchange, Forward, LayerSplit, Position
+from hydraulis._core import Backward, BucketTransfer, Forward, LayerSplit, Position, SendReceive
 from hydraulis.runtime.redistribute.launch_order import bucket_stages, startable_from
 from hydraulis.runtime.redistribute.summed_exchanges import NUM_STAGING
 
-Instruction = Forward | Backward | Exchange
+Instruction = Forward | Backward | SendReceive
 # Of an instruction list, the stage of each bucket, the rank's stage and the last micro-batch with sequences:
 # the lowest bucket that may start before each instruction and after the last one.
 Order = Callable[[Sequence[Instruction], Sequence[int], int, int], list[int]]
@@ -115,7 +115,7 @@ class _Rank:
                         if batch == last:
                             reduction.pending.discard(bucket)
                             reduction.start_from(lowest)
-                case Exchange(peer, is_next, send, receive):
+                case SendReceive(peer, is_next, send, receive):
                     sends, receives = (one is not None and has_sequences[one] for one in (send, receive))
                     self._message(
                         peer, send if sends else None, receive if receives else None, is_next=is_next

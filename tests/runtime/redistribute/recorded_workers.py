@@ -12,7 +12,7 @@ from torch import Tensor
 from hydraulis.config.model import ModelConfig
 from hydraulis.runtime.pipeline import executor
 from hydraulis.runtime.ranks.device import CPU
-from hydraulis.runtime.ranks.streams import Landmark
+from hydraulis.runtime.ranks.streams import StreamEvent
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroup, ExchangeGroups, StartedExchange
 from hydraulis.runtime.redistribute.parameter_gather import ParameterGather
 from hydraulis.runtime.redistribute.redistribution import Redistribution
@@ -83,7 +83,7 @@ class Recorder:
         self._counts[kind] += 1
         started: StartedExchange = original(group, *args)
         started.wait()
-        return Landmark(CPU)
+        return StreamEvent(CPU)
 
     def _load(self, original: Any, gather: ParameterGather, buckets: Sequence[Any]) -> Any:
         self.loads.append(len(buckets))
@@ -141,7 +141,7 @@ def _rendezvous(original: Callable[..., Any]) -> Callable[..., Any]:
             for work in original(acknowledged):
                 work.wait()
         # A second wait for a message would wait for the next one.
-        return [Landmark(CPU)] * len(works)
+        return [StreamEvent(CPU)] * len(works)
 
     return exchange
 

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis import Cluster, Link, Plan, Planner
-from hydraulis._core import HeldSlice, held_slices
+from hydraulis._core import LocalSlice, local_slices
 from hydraulis.config.model import ModelConfig
 from hydraulis.planner.profile_document import with_schemes
 from hydraulis.runtime.ranks.distributed import ranks_per_node
@@ -56,10 +56,10 @@ def _staging(worker: Worker) -> list[int]:
 
 
 def _pass(worker: Worker, plan: Plan, reserved: list[int]) -> Pass:
-    redistribution, buffers, home = worker.redistribution, worker.local_shard, worker.optimizer_shard
+    redistribution, buffers, shard = worker.redistribution, worker.local_shard, worker.optimizer_shard
     buffers.parameter.fill_(torch.nan)
     # Leftovers must not count.
-    home.gradient.fill_(1e6)
+    shard.gradient.fill_(1e6)
     node = ranks_per_node()
     sent = Sent(worker, node)
     with sent.counted():
@@ -77,8 +77,8 @@ def _pass(worker: Worker, plan: Plan, reserved: list[int]) -> Pass:
     return Pass(
         parameters,
         gradients,
-        _canonical(worker, gather(home, home.gradient)),
-        _canonical(worker, gather(home, home.master)),
+        _canonical(worker, gather(shard, shard.gradient)),
+        _canonical(worker, gather(shard, shard.master)),
         _staging(worker),
         sent.crossing_bytes,
         _planned_crossing(worker, plan, node),
@@ -108,9 +108,9 @@ def _planned_crossing(worker: Worker, plan: Plan, node: int) -> int:
 
 def _held(worker: Worker, plan: Plan, flat: Tensor) -> dict[str, tuple[int, Tensor]]:
     position = plan.position(dist.get_rank())
-    slices: list[HeldSlice] = []
+    slices: list[LocalSlice] = []
     if position is not None:
-        slices = held_slices(worker.parameters.table, position)
+        slices = local_slices(worker.parameters.table, position)
     held = {}
     for piece in slices:
         width = worker.parameters.table.parameters[piece.parameter].row_elements

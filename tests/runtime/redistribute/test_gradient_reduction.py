@@ -8,7 +8,7 @@ from hydraulis.runtime.redistribute.gradient_reduction import GradientReduction
 from hydraulis.runtime.redistribute.summed_exchanges import NUM_STAGING
 from runtime.redistribute.fake_exchange import FakeExchange, bucket, relayed_bucket, shards, trade
 
-# Four buckets; this rank holds two elements of each but the last, of which it holds nothing, and is the home
+# Four buckets; this rank holds two elements of each but the last, of which it holds nothing, and is the owner
 # of one element of each, which two ranks contribute to, to that of the last three.
 BUCKETS = [bucket([(2 * number, 2)], [(number, 1), (number, 1)]) for number in range(3)]
 BUCKETS.append(bucket([], [(3, 1), (3, 1), (3, 1)]))
@@ -100,7 +100,7 @@ def test_contributions_are_added_in_rank_order_once_and_leftovers_do_not_count()
     assert len(exchange.works) == 4
 
 
-def test_what_lies_in_another_order_is_put_in_that_of_its_homes_before_it_leaves() -> None:
+def test_gradients_are_put_in_owner_order_before_they_are_sent() -> None:
     exchange = FakeExchange()
     optimizer_shard, local_shard = shards(owned=1, local=4)
     reduction = GradientReduction(exchange, optimizer_shard, local_shard)  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ def test_what_was_never_added_to_leaves_at_the_end() -> None:
     assert len(exchange.works) == 4
 
 
-# Of two nodes: this rank holds two elements of each bucket, adds two parts of two up, and is the home of one.
+# Of two nodes: this rank holds two elements of each bucket, adds two parts of two up, and owns one.
 RELAYED = [
     relayed_bucket(
         trade([(2 * number, 2)], [(0, 2), (0, 2)]), 2, trade([(0, 1), (1, 1)], [(number, 1), (number, 1)])
@@ -144,7 +144,7 @@ def relaying(*, has_side_stream: bool) -> tuple[GradientReduction, FakeExchange,
     return reduction, inside, inside.between, optimizer_shard
 
 
-def test_sums_of_a_node_go_on_to_home() -> None:
+def test_sums_of_a_node_go_on_to_their_owner() -> None:
     reduction, _, between, optimizer_shard = relaying(has_side_stream=False)
     reduction.finish()
     assert [work.outgoing.tolist() for work in between.works] == [[11.0, 22.0]] * 5
@@ -159,7 +159,7 @@ def test_nobody_waits_for_room_in_the_second_part_either() -> None:
         if arrived < 3:
             inside.works[arrived].end()
         if arrived == 2:
-            # Two sums are on their way home: the third waits at its relay until the first is there.
+            # Two sums are on their way to the owner: the third waits at its relay until the first is there.
             reduction.start_from(0)
             assert (len(inside.works), len(between.works)) == (NUM_STAGING + 2, 2)
             between.works[0].end()
@@ -168,7 +168,7 @@ def test_nobody_waits_for_room_in_the_second_part_either() -> None:
     assert [work.waits for work in inside.works] == [1] * 5
 
 
-def test_a_relay_is_not_used_again_before_its_sums_are_at_home() -> None:
+def test_a_relay_is_used_again_only_after_its_sums_are_at_the_owner() -> None:
     reduction, inside, between, optimizer_shard = relaying(has_side_stream=True)
     reduction.start_from(0)
     assert len(inside.works) == 5

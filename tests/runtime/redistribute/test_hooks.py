@@ -40,7 +40,7 @@ class Block(nn.Module):
 
 def hooked(block: Block, exchange: Any) -> tuple[Redistribution, Any]:
     """Make the redistribution of a stage of this block alone."""
-    table = SimpleNamespace(parameters=[SimpleNamespace(blocks=[1])], split=LayerSplit(2))
+    table = SimpleNamespace(parameters=[SimpleNamespace(layer_groups=[1])], split=LayerSplit(2))
     stage: Any = SimpleNamespace(trained={0: block.weight}, layer_groups=lambda: iter([(1, block)]))
     optimizer_shard, local_shard = shards(owned=4, local=2)
     optimizer_shard.parameters = SimpleNamespace(table=table, num_layer_groups=len(BUCKETS))

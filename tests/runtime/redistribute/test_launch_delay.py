@@ -59,9 +59,9 @@ def reductions(strategy: str) -> Iterator[Reductions]:
         plan = planner.plan(np.clip(drawn, 16, min(planner.longest_admitted, 30_000)).astype(np.int64))
         simulated = planner.simulate(plan, link=link)
         complete, startable, took = np.zeros((3, num_layers + 2))
-        for span in simulated.trips:
-            if span.what == "gradients":
-                took[span.block] = span.end_ms - span.start_ms
+        for span in simulated.transfer_spans:
+            if span.kind == "gradients":
+                took[span.layer_group] = span.end_ms - span.start_ms
         for place, timeline in enumerate(simulated.timelines):
             if timeline:
                 note_replica(plan, place, timeline, LayerSplit(num_layers), complete, startable)

@@ -10,7 +10,7 @@ import pytest
 
 from helpers import IS_SOAK
 from hydraulis import Cluster, InfeasibleError, InvalidInputError, Planner, Strategy
-from hydraulis._core import Exchange, Forward, Home, LayerSplit, transfer
+from hydraulis._core import Forward, LayerSplit, OptimizerShards, SendReceive, transfer
 from hydraulis.runtime.redistribute.launch_order import bucket_stages
 from hydraulis.runtime.redistribute.parameter_gather import loads
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -97,7 +97,7 @@ def after_the_last_sent_activations(
 ) -> list[int]:
     """Start all buckets once nothing is owed to later stages."""
     safe = safe_order(instructions, stages, stage, last)
-    sent = [n for n, one in enumerate(instructions, 1) if isinstance(one, Exchange) and one.next]
+    sent = [n for n, one in enumerate(instructions, 1) if isinstance(one, SendReceive) and one.next]
     sent = [n for n in sent if instructions[n - 1].send == last]  # type: ignore[union-attr]
     start = sent[0] if sent else 0
     return safe[:start] + [0] * (len(safe) - start)
@@ -157,9 +157,9 @@ def test_the_order_of_once_stops_two_stages_whose_owners_another_scheme_spreads(
     parameters = ModelParameters.from_config(config)
     schemes = [scheme for text in ("1x<pp2>", "1x<tp2>") for scheme in Strategy(text).schemes]
     cluster = Cluster(2, 2)
-    home = Home(parameters.table, cluster, schemes)
+    shards = OptimizerShards(parameters.table, cluster, schemes)
     plan = planner_for(2, ["1x<pp2>"]).plan([30, 30, 30], [29, 29, 29])
-    transfers = [transfer(parameters.table, home, plan, rank) for rank in range(2)]
+    transfers = [transfer(parameters.table, shards, plan, rank) for rank in range(2)]
     num_buckets = config.num_hidden_layers + 2
     step = Step(plan, parameters.table.split, [[True] * 3], 2, [range(num_buckets)], transfers)
     (first, second) = replay(launches(step, with_the_last_forward), Adversary(HostWaits.COMPUTATIONS))

@@ -10,7 +10,7 @@ from hydraulis.runtime.redistribute.parameter_gather import GatheredBucket, Para
 from hydraulis.runtime.redistribute.staging import Staging
 from runtime.redistribute.fake_exchange import FakeExchange, bucket, shards
 
-# Held two and two; the home of one each, which two ranks hold.
+# Held two and two; the owner of one each, which two ranks hold.
 BUCKETS = [bucket([(0, 1), (1, 1)], [(0, 1), (0, 1)]), bucket([(2, 2)], [(1, 1), (1, 1)])]
 
 

@@ -54,7 +54,7 @@ def test_every_holder_has_its_slice_of_the_master(by_rank: list[list[Pass]]) -> 
         assert held == set(first.master)
 
 
-def test_home_has_the_sum_over_all_holders(by_rank: list[list[Pass]]) -> None:
+def test_the_owner_has_the_sum_over_the_replica_group(by_rank: list[list[Pass]]) -> None:
     for number, first in enumerate(by_rank[0]):
         expected = {name: torch.zeros_like(value) for name, value in first.master.items()}
         for one in (rank[number] for rank in by_rank):

@@ -3,7 +3,7 @@
 import pytest
 
 from hydraulis import Cluster, Scheme
-from hydraulis._core import Home
+from hydraulis._core import OptimizerShards
 from hydraulis.runtime.redistribute.staging import StagingSizes
 from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import small_config
@@ -17,7 +17,7 @@ BUCKET = CONFIG.vocab_size * CONFIG.hidden_size
 def sizes(schemes: list[str], node: int) -> StagingSizes:
     cluster = Cluster(gpus=8, gpus_per_node=node)
     parsed = [Scheme(text) for text in schemes]
-    layout = Home(PARAMETERS.table, cluster, parsed)
+    layout = OptimizerShards(PARAMETERS.table, cluster, parsed)
     return StagingSizes.from_schemes(PARAMETERS, layout, cluster, parsed, trained=True)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hydraulis import Plan
-from hydraulis._core import Position, held_slices
+from hydraulis._core import Position, local_slices
 from hydraulis.runtime.worker import Worker
 
 
@@ -70,7 +70,7 @@ class LeastBytes(NamedTuple):
 def least_bytes(worker: Worker, plan: Plan, ranks_per_node: int, *, with_frozen: bool) -> LeastBytes:
     """Count what this rank cannot do without under a plan, by slices and not by the core's transfers.
 
-    Of an element whose home is on another node, the rank of this node that stands where the home stands on
+    Of an element whose owner is on another node, the rank of this node that stands where the owner stands on
     its own takes part in sending it to and fro, once for the whole node; the others trade with that one.
 
     Args:
@@ -93,12 +93,12 @@ def least_bytes(worker: Worker, plan: Plan, ranks_per_node: int, *, with_frozen:
     inside = crossing = 0
     for rank in range(dist.get_world_size()):
         partner = node[rank % ranks_per_node]
-        for home in worker.optimizer_shard.layout.slices(table, rank):
-            element_bytes = both_ways if table.parameters[home.parameter].trained else frozen_bytes
+        for owned in worker.optimizer_shard.layout.slices(table, rank):
+            element_bytes = both_ways if table.parameters[owned.parameter].trained else frozen_bytes
             if partner != own:
-                inside += element_bytes * int(held[own][home.parameter][home.start : home.end].sum())
+                inside += element_bytes * int(held[own][owned.parameter][owned.start : owned.end].sum())
             elif rank != own:
-                crossing += element_bytes * int(by_node[home.parameter][home.start : home.end].sum())
+                crossing += element_bytes * int(by_node[owned.parameter][owned.start : owned.end].sum())
     return LeastBytes(inside, crossing)
 
 
@@ -109,7 +109,7 @@ def _held(worker: Worker, position: Position | None) -> dict[int, NDArray[np.boo
         number: np.zeros(parameter.rows * parameter.row_elements, dtype=bool)
         for number, parameter in enumerate(table.parameters)
     }
-    for one in [] if position is None else held_slices(table, position):
+    for one in [] if position is None else local_slices(table, position):
         width = table.parameters[one.parameter].row_elements
         marks[one.parameter][one.row_start * width : one.row_end * width] = True
     return marks

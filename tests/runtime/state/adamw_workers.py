@@ -29,31 +29,31 @@ def step_all(configs: Sequence[OptimizerConfig], factors: Sequence[float]) -> li
     """Update with each of the settings; a step's gradient is the parameters times its factor."""
     results = []
     for config in configs:
-        home = _home(config, len(factors))
+        shard = _shard(config, len(factors))
         norms, rates = [], []
         for factor in factors:
-            home.gradient.copy_(factor * home.master)
-            update = home.step()
+            shard.gradient.copy_(factor * shard.master)
+            update = shard.step()
             norms.append(update.gradient_norm)
             rates.append(update.learning_rate)
-        results.append(Stepped(gather(home, home.master), norms, rates))
+        results.append(Stepped(gather(shard, shard.master), norms, rates))
     return results
 
 
 def diverge() -> tuple[str, str, bool]:
     """Meet an infinite gradient on the last rank alone; give the refusal, and whether nothing changed."""
-    home = _home(OptimizerConfig(), 1)
-    before = home.master.clone()
+    shard = _shard(OptimizerConfig(), 1)
+    before = shard.master.clone()
     if dist.get_rank() == 1:
-        home.gradient[-1] = torch.inf
+        shard.gradient[-1] = torch.inf
     try:
-        home.step()
+        shard.step()
     except HydraulisError as error:
-        return error.code, str(error), torch.equal(home.master, before)
+        return error.code, str(error), torch.equal(shard.master, before)
     return "", "", False
 
 
-def _home(config: OptimizerConfig, steps: int) -> OptimizerShard:
+def _shard(config: OptimizerConfig, steps: int) -> OptimizerShard:
     parameters = ModelParameters.from_config(small_config(**FAMILIES["every bias"]))
     return OptimizerShard(
         parameters, config, torch.float64, InitialValues(parameters, SEED, torch.float64), steps

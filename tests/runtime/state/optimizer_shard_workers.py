@@ -14,7 +14,7 @@ from runtime.tiny import OPTIMIZER, SEED
 from small_model import small_config
 
 
-class HomeReport(NamedTuple):
+class ShardReport(NamedTuple):
     """What one rank saw; whole parameters on rank 0 alone."""
 
     share: int
@@ -24,23 +24,23 @@ class HomeReport(NamedTuple):
     stepped: list[dict[str, Tensor] | None]
 
 
-def gather_and_step(dtype: torch.dtype, num_steps: int) -> HomeReport:
+def gather_and_step(dtype: torch.dtype, num_steps: int) -> ShardReport:
     """Gather the initial values, a gradient of twice those values, and what each step makes of it."""
     parameters = ModelParameters.from_config(small_config())
-    home = OptimizerShard(parameters, OPTIMIZER, dtype, InitialValues(parameters, SEED, dtype), num_steps)
-    initial = gather(home, home.master)
-    home.gradient.copy_(2 * home.master)
-    gradient = gather(home, home.gradient)
+    shard = OptimizerShard(parameters, OPTIMIZER, dtype, InitialValues(parameters, SEED, dtype), num_steps)
+    initial = gather(shard, shard.master)
+    shard.gradient.copy_(2 * shard.master)
+    gradient = gather(shard, shard.gradient)
     stepped = []
     for _ in range(num_steps):
-        home.step()
-        stepped.append(gather(home, home.master))
-    assert home.master.numel() == home.gradient.numel()
+        shard.step()
+        stepped.append(gather(shard, shard.master))
+    assert shard.master.numel() == shard.gradient.numel()
     layout = [
-        sum(held.end - held.start for held in home.layout.slices(parameters.table, rank))
+        sum(held.end - held.start for held in shard.layout.slices(parameters.table, rank))
         for rank in range(dist.get_world_size())
     ]
-    return HomeReport(home.master.numel(), layout, initial, gradient, stepped)
+    return ShardReport(shard.master.numel(), layout, initial, gradient, stepped)
 
 
 def master_dtypes() -> list[torch.dtype]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hydraulis import InvalidInputError, Scheme
-from hydraulis._core import Position, held_slices
+from hydraulis._core import Position, local_slices
 from hydraulis.config.model import ModelConfig
 from hydraulis.parallel.pipeline import cut_stage
 from hydraulis.runtime.state.local_shard import LocalShard
@@ -33,7 +33,7 @@ def test_held_elements_are_those_of_the_cut_and_split_decoder(text: str, *, tied
     config = small_config(tie_word_embeddings=tied)
     parameters, scheme = ModelParameters.from_config(config), Scheme(text)
     for place in Position.all(scheme):
-        held = sum(part.elements for part in held_slices(parameters.table, place))
+        held = sum(part.elements for part in local_slices(parameters.table, place))
         assert held == stage_elements(config, scheme, place.stage, place.tensor_slice)
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from hydraulis.model.init import initial_value
 from hydraulis.runtime.state.parameters import ModelParameters
 from ranks import run_ranks
-from runtime.state.optimizer_shard_workers import HomeReport, gather_and_step, master_dtypes
+from runtime.state.optimizer_shard_workers import ShardReport, gather_and_step, master_dtypes
 from runtime.tiny import OPTIMIZER, SEED
 from small_model import small_config
 
@@ -15,7 +15,7 @@ NUM_STEPS = 6
 
 
 @pytest.fixture(scope="module")
-def reports() -> dict[int, list[HomeReport]]:
+def reports() -> dict[int, list[ShardReport]]:
     """By the number of ranks."""
     return {n: run_ranks(n, gather_and_step, torch.float64, NUM_STEPS) for n in (1, 2, 3, 4)}
 
@@ -33,14 +33,14 @@ def assert_same(values: dict[str, Tensor] | None, expected: dict[str, Tensor]) -
         assert torch.equal(values[name], value), name
 
 
-def test_initial_values_do_not_depend_on_the_number_of_ranks(reports: dict[int, list[HomeReport]]) -> None:
+def test_initial_values_do_not_depend_on_the_number_of_ranks(reports: dict[int, list[ShardReport]]) -> None:
     expected = initial_values()
     for number, by_rank in reports.items():
         assert_same(by_rank[0].initial, expected)
         assert all(report.initial is None for report in by_rank[1:]), number
 
 
-def test_gathered_parameters_may_be_saved(reports: dict[int, list[HomeReport]]) -> None:
+def test_gathered_parameters_may_be_saved(reports: dict[int, list[ShardReport]]) -> None:
     gathered = reports[3][0].initial
     assert gathered is not None
     assert all(value.is_contiguous() for value in gathered.values())
@@ -48,13 +48,13 @@ def test_gathered_parameters_may_be_saved(reports: dict[int, list[HomeReport]]) 
     assert len(storages) == len(gathered)
 
 
-def test_gradients_are_gathered_like_parameters(reports: dict[int, list[HomeReport]]) -> None:
+def test_gradients_are_gathered_like_parameters(reports: dict[int, list[ShardReport]]) -> None:
     expected = {name: 2 * value for name, value in initial_values().items()}
     for by_rank in reports.values():
         assert_same(by_rank[0].gradient, expected)
 
 
-def test_ranks_share_every_bucket_evenly(reports: dict[int, list[HomeReport]]) -> None:
+def test_ranks_share_every_bucket_evenly(reports: dict[int, list[ShardReport]]) -> None:
     num_buckets = small_config().num_hidden_layers + 2
     total = sum(value.numel() for value in initial_values().values())
     for by_rank in reports.values():
@@ -65,7 +65,7 @@ def test_ranks_share_every_bucket_evenly(reports: dict[int, list[HomeReport]]) -
 
 
 def test_steps_equal_adamw_on_the_whole_model_with_a_linear_warmup(
-    reports: dict[int, list[HomeReport]],
+    reports: dict[int, list[ShardReport]],
 ) -> None:
     values = initial_values()
     parameters = {name: torch.nn.Parameter(value.clone()) for name, value in values.items()}
@@ -85,7 +85,7 @@ def test_steps_equal_adamw_on_the_whole_model_with_a_linear_warmup(
                 torch.testing.assert_close(stepped[name], parameter.detach(), rtol=1e-12, atol=1e-14)
 
 
-def test_steps_do_not_depend_on_the_number_of_ranks(reports: dict[int, list[HomeReport]]) -> None:
+def test_steps_do_not_depend_on_the_number_of_ranks(reports: dict[int, list[ShardReport]]) -> None:
     alone = reports[1][0].stepped[-1]
     assert alone is not None
     for by_rank in reports.values():

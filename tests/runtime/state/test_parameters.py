@@ -1,11 +1,11 @@
-"""Canonical order: round trips, and a tensor rank's slice is an interval."""
+"""Canonical order: round transfer_spans, and a tensor rank's slice is an interval."""
 
 import pytest
 import torch
 
 from helpers import at_least
 from hydraulis import Cluster, ParameterTable, Scheme
-from hydraulis._core import Home, Position, held_slices
+from hydraulis._core import OptimizerShards, Position, local_slices
 from hydraulis.model.parameters import row_of
 from hydraulis.planner.model_shape import build_model_shape
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -33,7 +33,7 @@ def test_every_parameter_of_the_decoder_is_in_the_table_once(*, tied: bool) -> N
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_table_of_a_models_shape_is_the_models(family: str) -> None:
     config = small_config(**FAMILIES[family])
-    fields = ("name", "rows", "row_elements", "units", "blocks")
+    fields = ("name", "rows", "row_elements", "units", "layer_groups")
     of_model, of_shape = (
         [[getattr(entry, field) for field in fields] for entry in at_least(20, table.parameters)]
         for table in (
@@ -67,9 +67,9 @@ def test_a_tensor_ranks_slice_is_an_interval_of_whole_rows() -> None:
         for tp in (1, 2, 4, 8):
             for tensor_rank in range(tp):
                 rows = slice_rows(name, entry.rows, parameters.config, tp, tensor_rank)
-                held = canonical[rows.start * entry.row_elements : rows.stop * entry.row_elements]
+                slice_ = canonical[rows.start * entry.row_elements : rows.stop * entry.row_elements]
                 expected = value.narrow(dim, rows.start, len(rows))
-                assert torch.equal(parameters.view(held, name), expected), (name, tp, tensor_rank)
+                assert torch.equal(parameters.view(slice_, name), expected), (name, tp, tensor_rank)
 
 
 def test_a_view_shares_its_memory_with_the_flat_buffer() -> None:
@@ -80,51 +80,56 @@ def test_a_view_shares_its_memory_with_the_flat_buffer() -> None:
         assert flat.eq(1.0).all(), name
 
 
-def test_blocks_are_the_embedding_the_layers_and_the_head() -> None:
-    blocks = {
-        entry.name: entry.blocks for entry in ModelParameters.from_config(small_config()).table.parameters
+def test_layer_groups_are_the_embedding_the_layers_and_the_head() -> None:
+    layer_groups = {
+        entry.name: entry.layer_groups
+        for entry in ModelParameters.from_config(small_config()).table.parameters
     }
-    assert blocks.pop("embed_tokens.weight") == [0]
-    assert blocks.pop("lm_head.weight") == [4]
-    assert blocks.pop("norm.weight") == [4]
-    for name in at_least(3 * 9, blocks):
-        assert blocks[name] == [int(name.split(".")[1]) + 1], name
+    assert layer_groups.pop("embed_tokens.weight") == [0]
+    assert layer_groups.pop("lm_head.weight") == [4]
+    assert layer_groups.pop("norm.weight") == [4]
+    for name in at_least(3 * 9, layer_groups):
+        assert layer_groups[name] == [int(name.split(".")[1]) + 1], name
 
 
-def test_a_tied_embedding_is_used_by_the_first_block_and_the_head() -> None:
+def test_a_tied_embedding_is_used_by_the_first_layer_group_and_the_head() -> None:
     config = small_config(tie_word_embeddings=True)
-    blocks = {entry.name: entry.blocks for entry in ModelParameters.from_config(config).table.parameters}
-    assert blocks["embed_tokens.weight"] == [0, 4]
-    assert blocks["norm.weight"] == [4]
+    layer_groups = {
+        entry.name: entry.layer_groups for entry in ModelParameters.from_config(config).table.parameters
+    }
+    assert layer_groups["embed_tokens.weight"] == [0, 4]
+    assert layer_groups["norm.weight"] == [4]
 
 
 def test_the_table_is_in_bucket_order() -> None:
-    buckets = [entry.blocks[0] for entry in ModelParameters.from_config(small_config()).table.parameters]
+    buckets = [
+        entry.layer_groups[0] for entry in ModelParameters.from_config(small_config()).table.parameters
+    ]
     assert buckets == sorted(buckets)
 
 
-def test_stages_hold_the_layers_that_were_stated_and_home_does_not_know() -> None:
+def test_stages_have_the_stated_layers_and_optimizer_shards_ignore_them() -> None:
     config, cluster = small_config(tie_word_embeddings=True), Cluster(gpus=4, gpus_per_node=2)
     by_cost = ModelParameters.from_config(config)
     stated = ModelParameters.from_config(config, ["model.layers.1.*"], [[1, 2], [1, 1, 1]])
 
     def layers(parameters: ModelParameters, stage: int, *, trained: bool) -> set[str]:
         position = Position(Scheme("<tp2,pp2>"), stage=stage, context_rank=0, tensor_rank=0)
-        slices = held_slices(parameters.table, position)
-        indices = [held.parameter for held in slices if parameters.trained[held.parameter] == trained]
+        slices = local_slices(parameters.table, position)
+        indices = [slice_.parameter for slice_ in slices if parameters.trained[slice_.parameter] == trained]
         names = [parameters.names[index] for index in indices]
         return {name.split(".")[1] for name in names if name.startswith("layers.")}
 
     assert [layers(by_cost, stage, trained=True) for stage in (0, 1)] == [{"0", "1"}, {"2"}]
     assert [layers(stated, stage, trained=True) for stage in (0, 1)] == [{"0"}, {"2"}]
     assert [layers(stated, stage, trained=False) for stage in (0, 1)] == [set(), {"1"}]
-    # So a checkpoint serves under any split: it is home's shares.
+    # So a checkpoint serves under any split: it is the optimizer shards.
     stated = ModelParameters.from_config(config, (), [[1, 2]])
     for rank in range(4):
         one, other = (
             [
-                (held.parameter, held.start, held.end, held.offset)
-                for held in Home(parameters.table, cluster, []).slices(parameters.table, rank)
+                (slice_.parameter, slice_.start, slice_.end, slice_.offset)
+                for slice_ in OptimizerShards(parameters.table, cluster, []).slices(parameters.table, rank)
             ]
             for parameters in (by_cost, stated)
         )
@@ -134,16 +139,18 @@ def test_stages_hold_the_layers_that_were_stated_and_home_does_not_know() -> Non
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("text", ["<1>", "<pp3>", "<tp2,pp2>", "<cp2,pp2>"])
-def test_of_a_scheme_alone_what_a_stages_ranks_are_home_of_is_counted(text: str, *, tied: bool) -> None:
+def test_a_stages_ranks_own_its_optimizer_state_if_the_run_has_one_scheme(text: str, *, tied: bool) -> None:
     scheme = Scheme(text)
     parameters = ModelParameters.from_config(small_config(tie_word_embeddings=tied))
-    home = Home(parameters.table, Cluster(gpus=scheme.ranks, gpus_per_node=scheme.ranks), [scheme])
+    shards = OptimizerShards(
+        parameters.table, Cluster(gpus=scheme.ranks, gpus_per_node=scheme.ranks), [scheme]
+    )
     of_ranks = [
-        sum(held.end - held.start for held in home.slices(parameters.table, rank))
+        sum(slice_.end - slice_.start for slice_ in shards.slices(parameters.table, rank))
         for rank in range(scheme.ranks)
     ]
-    block = scheme.ranks // scheme.pp
-    of_stages = [sum(of_ranks[stage * block : (stage + 1) * block]) for stage in range(scheme.pp)]
+    stage_group = scheme.ranks // scheme.pp
+    of_stages = [sum(of_ranks[stage * stage_group : (stage + 1) * stage_group]) for stage in range(scheme.pp)]
     assert parameters.stage_elements(scheme, trained=True) == of_stages
     assert parameters.num_elements(trained=True) == sum(of_stages)
     assert parameters.num_elements(trained=False) == 0

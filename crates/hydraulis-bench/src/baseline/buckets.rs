@@ -8,7 +8,7 @@ use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::CostModel;
 
 use crate::baseline::decision::part;
-use crate::baseline::{Decision, Fixed, Phase, Work, deals};
+use crate::baseline::{Decision, Fixed, Phase, Work, assigners};
 use crate::error::Result;
 
 /// Upper ends of the buckets in its published runs, 32K, 16K and 4K, as divisors of the context.
@@ -22,8 +22,8 @@ pub struct Buckets<'a> {
 }
 
 impl<'a> Buckets<'a> {
-    /// Creates buckets up to a context of `longest` tokens. Each bucket has the strategy that is best for its sequences over
-    /// all of `batches`, among the strategies that admit the bucket's greatest length.
+    /// Creates buckets up to a context of `longest` tokens. Each bucket has the strategy that is best for its sequences
+    /// over all of `batches`, among the strategies that admit the bucket's greatest length.
     pub fn best(name: &'static str, cost: &'a CostModel, batches: &[Batch], longest: Tokens) -> Result<Buckets<'a>> {
         let limits = limits(longest);
         let bucket = |(index, &limit): (usize, &Tokens)| {
@@ -31,7 +31,7 @@ impl<'a> Buckets<'a> {
             let parts = batches.iter().zip(parts).filter(|(_, ids)| !ids.is_empty());
             let parts: Vec<Batch> =
                 parts.map(|(batch, ids)| part(batch, &ids)).collect::<hydraulis_core::Result<_>>()?;
-            Ok((limit, Fixed::best(name, deals::static_balanced, cost, &parts, limit)?))
+            Ok((limit, Fixed::best(name, assigners::static_balanced, cost, &parts, limit)?))
         };
         Ok(Buckets { buckets: limits.iter().enumerate().map(bucket).collect::<Result<_>>()? })
     }

@@ -15,7 +15,7 @@ use hydraulis_core::spec::PackingBudget;
 use crate::baseline::{EqualReplicas, Work};
 
 /// Assigns sequences by their time alone, then packs them.
-pub fn deal(batch: &Batch, replicas: &EqualReplicas) -> Work {
+pub fn assign(batch: &Batch, replicas: &EqualReplicas) -> Work {
     let times: Vec<Millis> = batch.tokens().iter().map(|&tokens| replicas.cost.sequence_ms(tokens)).collect();
     let mut packer = Packer::new(&replicas.capacity, batch, PackingBudget::ONLINE);
     let packed = differenced(&times, replicas.count()).into_iter().map(|mut ids| {

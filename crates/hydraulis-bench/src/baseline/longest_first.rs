@@ -15,17 +15,17 @@ use crate::baseline::decision::longest_first;
 use crate::baseline::{EqualReplicas, Work};
 
 /// Assigns sequences by their time alone, then packs them.
-pub fn deal(batch: &Batch, replicas: &EqualReplicas) -> Work {
+pub fn assign(batch: &Batch, replicas: &EqualReplicas) -> Work {
     let mut by_time: BinaryHeap<Reverse<(Millis, usize)>> =
         (0..replicas.count()).map(|replica| Reverse((Millis::ZERO, replica))).collect();
-    let mut dealt = vec![Vec::new(); replicas.count()];
+    let mut assigned = vec![Vec::new(); replicas.count()];
     for id in longest_first(batch) {
         if let Some(mut earliest) = by_time.peek_mut() {
             let Reverse((time, replica)) = *earliest;
-            dealt[replica].push(id);
+            assigned[replica].push(id);
             *earliest = Reverse((time + replicas.cost.sequence_ms(batch.tokens()[id]), replica));
         }
     }
     let mut packer = Packer::new(&replicas.capacity, batch, PackingBudget::ONLINE);
-    dealt.iter().map(|ids| packer.pack(ids).micro_batches).collect()
+    assigned.iter().map(|ids| packer.pack(ids).micro_batches).collect()
 }

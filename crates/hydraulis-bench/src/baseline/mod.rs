@@ -11,8 +11,8 @@
 //! | `flexible_groups` | groups of several sizes in each of several steps, run one after another (the method of `FlexSP`) |
 //! | `paper` | the Hydraulis paper's two stages, over a list of strategies |
 //!
-//! "One strategy" means as many replicas of one scheme as the cluster holds, for the whole run: the strategy that is best in
-//! hindsight over all batches, among those that admit the longest sequence of the run.
+//! "One strategy" means as many replicas of one scheme as the cluster holds, for the whole run: the strategy that is
+//! best in hindsight over all batches, among those that admit the longest sequence of the run.
 
 mod buckets;
 mod decision;
@@ -31,15 +31,15 @@ pub use buckets::Buckets;
 pub(crate) use decision::part;
 pub use decision::{Decision, Phase, Work};
 pub use equal_replicas::EqualReplicas;
-pub use fixed::{Deal, Fixed};
+pub use fixed::{Assign, Fixed};
 pub use flexible_groups::FlexibleGroups;
 pub use paper::{Paper, PaperGrid, PaperStrategy, paper_list};
 
 /// The assignment functions of the baselines with one strategy for the whole run.
-pub mod deals {
-    pub use super::karmarkar_karp::deal as karmarkar_karp;
-    pub use super::longest_first::deal as longest_first;
-    pub use super::static_balanced::deal as static_balanced;
-    pub use super::static_first_fit::deal as static_first_fit;
-    pub use super::static_sorted::deal as static_sorted;
+pub mod assigners {
+    pub use super::karmarkar_karp::assign as karmarkar_karp;
+    pub use super::longest_first::assign as longest_first;
+    pub use super::static_balanced::assign as static_balanced;
+    pub use super::static_first_fit::assign as static_first_fit;
+    pub use super::static_sorted::assign as static_sorted;
 }

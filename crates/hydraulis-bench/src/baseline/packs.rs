@@ -58,17 +58,17 @@ pub(super) fn slowest_first(mut packs: Vec<Vec<usize>>, batch: &Batch, cost: &Sc
     packs
 }
 
-/// The packs in this order with the empty micro-batches that memory needs: under the in-flight limit, empty micro-batches
-/// separate packs that a replica cannot hold together.
+/// The packs in this order with the empty micro-batches that memory needs: under the in-flight limit, empty
+/// micro-batches separate packs that a replica cannot hold together.
 pub(super) fn spaced(packs: Vec<Vec<usize>>, batch: &Batch, cost: &SchemeCost) -> Vec<Vec<usize>> {
     let mut packs: Vec<Vec<usize>> = packs.into_iter().filter(|pack| !pack.is_empty()).collect();
     let tokens = |pack: &Vec<usize>| pack.iter().map(|&id| batch.tokens()[id]).sum();
-    let places = cost.window().spaced(&packs.iter().map(tokens).collect::<Vec<Tokens>>());
+    let places = cost.in_flight_limit().spaced(&packs.iter().map(tokens).collect::<Vec<Tokens>>());
     places.into_iter().map(|place| place.map(|at| std::mem::take(&mut packs[at])).unwrap_or_default()).collect()
 }
 
 /// Assigns packs to the replicas in turn.
-pub(super) fn dealt_in_turn(packs: Vec<Vec<usize>>, replicas: usize) -> super::Work {
+pub(super) fn in_turn(packs: Vec<Vec<usize>>, replicas: usize) -> super::Work {
     let mut work = vec![Vec::new(); replicas];
     for (index, pack) in packs.into_iter().enumerate() {
         work[index % replicas].push(pack);
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn what_memory_cannot_hold_together_is_kept_apart() {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
-        let model = model.with_memory(MemoryRule::Exact);
+        let model = model.with_memory(MemoryRule::InFlight);
         // Two consecutive micro-batches may have 51,712 tokens.
         let cost = model.scheme("<tp8,pp2>".parse().unwrap()).unwrap();
         let batch = Batch::new(&[50_000, 30_000, 10_000, 1_000], None).unwrap();
@@ -115,8 +115,8 @@ mod tests {
     }
 
     #[test]
-    fn packs_are_dealt_in_turn() {
+    fn packs_are_assigned_in_turn() {
         let packs = vec![vec![0], vec![1], vec![2]];
-        assert_eq!(dealt_in_turn(packs, 2), [vec![vec![0], vec![2]], vec![vec![1]]]);
+        assert_eq!(in_turn(packs, 2), [vec![vec![0], vec![2]], vec![vec![1]]]);
     }
 }

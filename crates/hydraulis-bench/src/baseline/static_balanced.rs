@@ -7,26 +7,26 @@ use crate::baseline::decision::longest_first;
 use crate::baseline::packs::{balanced, first_fit, sequences_ms, slowest_first};
 use crate::baseline::{EqualReplicas, Work};
 
-/// Multiples tried above the smallest that fits. More packs cost more in a replica without a pipeline and reduce the bubble
-/// of a pipeline; the simulated time decides.
+/// Multiples tried above the smallest that fits. More packs cost more in a replica without a pipeline and reduce the
+/// bubble of a pipeline; the simulated time decides.
 const MORE: usize = 8;
 
 /// Chooses the multiple of least simulated time; every replica takes the same number of packs.
-pub fn deal(batch: &Batch, replicas: &EqualReplicas) -> Work {
+pub fn assign(batch: &Batch, replicas: &EqualReplicas) -> Work {
     let (ids, count) = (longest_first(batch), replicas.count());
     let fewest = first_fit(&ids, batch, replicas.cost.cap()).len().div_ceil(count);
     // With one pack for each sequence all packs fit, so some multiple up to that number fits.
     let most = ids.len().div_ceil(count);
     let fitting = (fewest..=most).filter_map(|each| {
         let packs = balanced(&ids, batch, replicas.cost, each * count)?;
-        Some(dealt_by_time(packs, batch, replicas, each))
+        Some(by_time(packs, batch, replicas, each))
     });
     let timed = fitting.take(MORE + 1).map(|work| (replicas.time(batch, &work), work));
     timed.min_by_key(|(ms, _)| *ms).map(|(_, work)| work).unwrap_or_default()
 }
 
 /// Assigns the slowest packs first, each to the replica of least time that has fewer than `each` packs.
-fn dealt_by_time(packs: Vec<Vec<usize>>, batch: &Batch, replicas: &EqualReplicas, each: usize) -> Work {
+fn by_time(packs: Vec<Vec<usize>>, batch: &Batch, replicas: &EqualReplicas, each: usize) -> Work {
     let mut work: Work = vec![Vec::new(); replicas.count()];
     let mut loads = vec![Millis::ZERO; replicas.count()];
     for pack in slowest_first(packs, batch, replicas.cost) {

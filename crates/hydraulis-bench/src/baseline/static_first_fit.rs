@@ -5,10 +5,10 @@
 use hydraulis_core::batch::Batch;
 
 use crate::baseline::decision::longest_first;
-use crate::baseline::packs::{dealt_in_turn, first_fit};
+use crate::baseline::packs::{first_fit, in_turn};
 use crate::baseline::{EqualReplicas, Work};
 
 /// Assigns packs in turn, in the order in which they were opened.
-pub fn deal(batch: &Batch, replicas: &EqualReplicas) -> Work {
-    dealt_in_turn(first_fit(&longest_first(batch), batch, replicas.cost.cap()), replicas.count())
+pub fn assign(batch: &Batch, replicas: &EqualReplicas) -> Work {
+    in_turn(first_fit(&longest_first(batch), batch, replicas.cost.cap()), replicas.count())
 }

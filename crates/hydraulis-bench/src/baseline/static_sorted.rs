@@ -1,15 +1,16 @@
 //! First-fit-decreasing packs, sorted by time and then assigned in turn.
 //!
-//! Micro-batches that run at the same time then take about the same time; this is most of the gain open to such a loader.
+//! Micro-batches that run at the same time then take about the same time; this is most of the gain open to such a
+//! loader.
 
 use hydraulis_core::batch::Batch;
 
 use crate::baseline::decision::longest_first;
-use crate::baseline::packs::{dealt_in_turn, first_fit, slowest_first};
+use crate::baseline::packs::{first_fit, in_turn, slowest_first};
 use crate::baseline::{EqualReplicas, Work};
 
 /// Assigns packs in turn, the slowest first.
-pub fn deal(batch: &Batch, replicas: &EqualReplicas) -> Work {
+pub fn assign(batch: &Batch, replicas: &EqualReplicas) -> Work {
     let packs = first_fit(&longest_first(batch), batch, replicas.cost.cap());
-    dealt_in_turn(slowest_first(packs, batch, replicas.cost), replicas.count())
+    in_turn(slowest_first(packs, batch, replicas.cost), replicas.count())
 }

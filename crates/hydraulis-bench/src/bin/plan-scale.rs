@@ -16,8 +16,8 @@ use hydraulis_core::spec::Cluster;
 
 /// Measure how planning time and gap grow with the cluster and the batch.
 ///
-/// Each cluster is planned for with each number of tokens per GPU, and a power law is fitted to the CPU time. The exit code
-/// is 1 if a plan breaks a promise, and 2 if an argument is wrong.
+/// Each cluster is planned for with each number of tokens per GPU, and a power law is fitted to the CPU time. The exit
+/// code is 1 if a plan breaks a promise, and 2 if an argument is wrong.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {

@@ -1,7 +1,7 @@
 //! The batches of a run: drawn from a distribution, or read from a file.
 //!
-//! Sequences are added to a batch until its tokens reach the budget, and the last one stays whole. A batch therefore has
-//! at least the budget, and less than the budget plus one sequence.
+//! Sequences are added to a batch until its tokens reach the budget, and the last one stays whole. A batch therefore
+//! has at least the budget, and less than the budget plus one sequence.
 
 mod draw;
 mod files;

@@ -1,6 +1,6 @@
 //! Properties of every baseline on any batch, and small cases with known answers.
 
-use hydraulis_bench::baseline::{EqualReplicas, Paper, Work, deals};
+use hydraulis_bench::baseline::{EqualReplicas, Paper, Work, assigners};
 use hydraulis_bench::judge::Judge;
 use hydraulis_bench::planner_under_test::{Answer, Name, PlannerUnderTest};
 use hydraulis_bench::workload::{Lognormal, draw};
@@ -30,11 +30,11 @@ fn model(profile: &str, gpus: u32) -> CostModel {
 }
 
 /// The work of replicas of this scheme that fill 64 GPUs.
-fn dealt(deal: fn(&Batch, &EqualReplicas) -> Work, scheme: &str, lengths: &[i64]) -> Work {
+fn assigned(assign: fn(&Batch, &EqualReplicas) -> Work, scheme: &str, lengths: &[i64]) -> Work {
     let model = model("llama-32b-a800", 64);
     let every = EqualReplicas::every(&model).unwrap();
     let replicas = every.iter().find(|replicas| replicas.cost.scheme() == scheme.parse().unwrap()).unwrap();
-    deal(&Batch::new(lengths, None).unwrap(), replicas)
+    assign(&Batch::new(lengths, None).unwrap(), replicas)
 }
 
 fn sizes(work: &Work) -> Vec<usize> {
@@ -45,36 +45,36 @@ fn sizes(work: &Work) -> Vec<usize> {
 fn five_packs_on_four_replicas_unless_they_are_a_multiple() {
     // Each sequence is longer than half of <tp16>'s 43,520 tokens.
     let lengths = [22_000; 5];
-    assert_eq!(sizes(&dealt(deals::static_first_fit, "<tp16>", &lengths)), [2, 1, 1, 1]);
-    assert_eq!(sizes(&dealt(deals::static_sorted, "<tp16>", &lengths)), [2, 1, 1, 1]);
+    assert_eq!(sizes(&assigned(assigners::static_first_fit, "<tp16>", &lengths)), [2, 1, 1, 1]);
+    assert_eq!(sizes(&assigned(assigners::static_sorted, "<tp16>", &lengths)), [2, 1, 1, 1]);
     // Twenty sequences make two full packs, and four balanced ones.
     let lengths = [4_000; 20];
-    assert_eq!(sizes(&dealt(deals::static_first_fit, "<tp16>", &lengths)), [1, 1, 0, 0]);
-    let balanced = dealt(deals::static_balanced, "<tp16>", &lengths);
+    assert_eq!(sizes(&assigned(assigners::static_first_fit, "<tp16>", &lengths)), [1, 1, 0, 0]);
+    let balanced = assigned(assigners::static_balanced, "<tp16>", &lengths);
     assert!(balanced.iter().all(|replica| replica.len() == 1 && replica[0].len() == 5), "{balanced:?}");
 }
 
 #[test]
-fn sorted_packs_are_dealt_by_time() {
+fn sorted_packs_are_assigned_by_time() {
     // 20,000 tokens fit together with 23,000 but not with 30,000: the pack opened second takes longer.
     let lengths = [30_000, 23_000, 20_000];
-    assert_eq!(dealt(deals::static_first_fit, "<tp16>", &lengths)[..2], [vec![vec![0]], vec![vec![1, 2]]]);
-    assert_eq!(dealt(deals::static_sorted, "<tp16>", &lengths)[..2], [vec![vec![1, 2]], vec![vec![0]]]);
+    assert_eq!(assigned(assigners::static_first_fit, "<tp16>", &lengths)[..2], [vec![vec![0]], vec![vec![1, 2]]]);
+    assert_eq!(assigned(assigners::static_sorted, "<tp16>", &lengths)[..2], [vec![vec![1, 2]], vec![vec![0]]]);
 }
 
 #[test]
-fn a_heap_deals_the_longest_first() {
+fn a_heap_assigns_the_longest_first() {
     // Each of the eight replicas of <tp8> takes one; of the last three, two join 1,000 and one joins 2,000.
     let lengths = [8_000, 7_000, 6_000, 5_000, 4_000, 3_000, 2_000, 1_000, 900, 800, 700];
-    let work = dealt(deals::longest_first, "<tp8>", &lengths);
+    let work = assigned(assigners::longest_first, "<tp8>", &lengths);
     assert_eq!(work[0], [vec![0]]);
     assert_eq!(work[7], [vec![7, 8, 9]]);
     assert_eq!(work[6], [vec![6, 10]]);
 }
 
 #[test]
-fn differencing_deals_equal_sequences_evenly() {
-    let work = dealt(deals::karmarkar_karp, "<tp16>", &[1_000; 12]);
+fn differencing_assigns_equal_sequences_evenly() {
+    let work = assigned(assigners::karmarkar_karp, "<tp16>", &[1_000; 12]);
     assert!(work.iter().all(|replica| replica.concat().len() == 3), "{work:?}");
 }
 

@@ -55,13 +55,13 @@ fn one_json_line_for_each_batch_and_planner() {
 }
 
 #[test]
-fn exact_memory_admits_longer_sequences_for_every_planner() {
+fn the_in_flight_limit_admits_longer_sequences_for_every_planner() {
     let batches = file("exact_batches.json", "[[100000, 90000, 90000, 90000, 60000, 30000, 500, 20], [110000, 7]]");
     let planners = ["--planner", "search,hydraulis,paper,static-balanced,static-first-fit,longest-first"];
     let given = [&CLUSTER[..], &["--batches", &batches, "--strategies", "2x<tp8,pp4>"], &planners].concat();
     let refused = plan_bench(&given);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-    let records = lines(&plan_bench(&[&given[..], &["--memory", "exact", "--json", "-"]].concat()));
+    let records = lines(&plan_bench(&[&given[..], &["--memory", "in_flight", "--json", "-"]].concat()));
     assert_eq!(records.len(), 12);
     for record in &records {
         assert_eq!(record["status"], "ok", "{record}");
@@ -79,8 +79,8 @@ fn links_add_transfers_to_every_iteration() {
         let time = |field: &str| record[field].as_f64().unwrap();
         assert!((time("iteration_ms") + time("transfer_ms") - time("step_ms")).abs() < 1e-6);
         // Inside a node alone a layer takes 1.3 ms; no layout of this model takes longer than twice 325 ms plus its
-        // messages, and each step of an answer may have its own layout. Some transfer time is overlapped, and never all of
-        // it.
+        // messages, and each step of an answer may have its own layout. Some transfer time is overlapped, and never all
+        // of it.
         let layouts = record["strategy"].as_str().unwrap().split(';').count();
         let most = 700.0 * f64::from(u32::try_from(layouts).unwrap());
         assert!((100.0..=most).contains(&time("transfer_alone_ms")), "{record}");
@@ -91,7 +91,7 @@ fn links_add_transfers_to_every_iteration() {
 }
 
 #[test]
-fn a_table_and_a_file_beside_it() {
+fn a_table_and_a_file() {
     let path = file("records.jsonl", "");
     let planners = ["--planner", "static-balanced,longest-first", "--json", &path];
     let output = plan_bench(&[&CLUSTER[..], &DRAWN, &planners].concat());
@@ -194,7 +194,7 @@ fn scale_measures_each_cluster_with_each_batch() {
 #[test]
 fn windows_are_compared_with_each_batch_alone() {
     let given = [&CLUSTER[..], &DRAWN, &["--windows", "1,3", "--max-delay", "0,1", "--switch-ms", "50"]].concat();
-    let output = Command::new(env!("CARGO_BIN_EXE_strategy-bench")).arg("window").args(given).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_strategy-bench")).arg("lookahead").args(given).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     let rows: Vec<Vec<&str>> = text.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();

@@ -18,8 +18,8 @@ pub struct LengthHistogram {
 impl LengthHistogram {
     /// A histogram of `lengths`. Each length occurs as often as its entry of `counts` says, or once without `counts`.
     ///
-    /// A length may be given several times. The constructor refuses an input without sequences, a length outside its range,
-    /// counts and lengths that differ in number, a negative count, and counts whose sum exceeds 63 bits.
+    /// A length may be given several times. The constructor refuses an input without sequences, a length outside its
+    /// range, counts and lengths that differ in number, a negative count, and counts whose sum exceeds 63 bits.
     pub fn new(lengths: &[i64], counts: Option<&[i64]>) -> Result<LengthHistogram> {
         if let Some(counts) = counts.filter(|counts| counts.len() != lengths.len()) {
             return Err(Error::CountsMismatch { counts: counts.len(), lengths: lengths.len() });
@@ -59,10 +59,11 @@ impl LengthHistogram {
         self.up_to.last().map(|&(length, _)| length).unwrap_or_default()
     }
 
-    /// Draws `count` batches. Each batch draws sequences with replacement until it has `tokens` tokens; its last sequence
-    /// stays whole.
+    /// Draws `count` batches. Each batch draws sequences with replacement until it has `tokens` tokens; its last
+    /// sequence stays whole.
     ///
-    /// The generator is PCG (O'Neill 2014), whose definition is fixed, so a seed gives the same batches on every machine.
+    /// The generator is PCG (O'Neill 2014), whose definition is fixed, so a seed gives the same batches on every
+    /// machine.
     pub fn sample(&self, tokens: Tokens, count: usize, seed: u64) -> Result<Vec<Batch>> {
         if tokens.0 == 0 || count == 0 {
             return Err(Error::NoBatches);

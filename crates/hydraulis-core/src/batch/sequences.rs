@@ -10,8 +10,8 @@ pub const LONGEST_SEQUENCE: i64 = 1 << 26;
 
 /// Token counts of one global batch. A sequence's id is its position.
 ///
-/// Each length has a number of *target* tokens, the tokens that enter the loss. The mean loss of an iteration is taken over
-/// all target tokens under every strategy.
+/// Each length has a number of *target* tokens, the tokens that enter the loss. The mean loss of an iteration is taken
+/// over all target tokens under every strategy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "BatchFields")]
 pub struct Batch {
@@ -35,8 +35,8 @@ impl TryFrom<BatchFields> for Batch {
 }
 
 impl Batch {
-    /// A batch of sequences with these `lengths`, of which `targets` tokens enter the loss. Without `targets`, all tokens
-    /// enter it.
+    /// A batch of sequences with these `lengths`, of which `targets` tokens enter the loss. Without `targets`, all
+    /// tokens enter it.
     pub fn new(lengths: &[i64], targets: Option<&[i64]>) -> Result<Batch> {
         if lengths.is_empty() {
             return Err(Error::BatchEmpty);

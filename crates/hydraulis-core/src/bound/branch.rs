@@ -1,39 +1,39 @@
 //! Branch and bound: makes replicas and micro-batches whole (Land and Doig 1960).
 //!
-//! A market's bound divides both. If its program uses 1.4 replicas of a scheme, every real plan has at most 1 or at least
-//! 2. These two markets each have a bound at least as great, and the lesser of the two holds for all plans. The market of
-//! least bound is divided first.
+//! A dual program's bound divides both. If its program uses 1.4 replicas of a scheme, every real plan has at most 1 or
+//! at least 2. These two branches each have a bound at least as great, and the lesser of the two holds for all plans.
+//! The branch of least bound is divided first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::bound::batch_sums::Price;
 use crate::bound::climb::{Climb, climb};
-use crate::bound::demand::Price;
-use crate::bound::market::{Market, Offer};
+use crate::bound::dual_program::{ClassLimits, DualProgram};
 use crate::units::{Millis, count, whole};
 
 /// Numbers nearer than this to a whole number count as whole.
 const WHOLE: f64 = 1e-3;
 
-/// Markets that together contain every plan.
+/// Branches that together contain every plan.
 pub(crate) struct Branches<'a> {
-    market: Market<'a>,
+    dual: DualProgram<'a>,
     nodes: Vec<Node<'a>>,
-    /// The markets not yet divided; the lesser index wins among equals, so that the order is deterministic.
+    /// Indices of the nodes not yet divided; the lesser index wins among equals, so that the order is deterministic.
     open: BinaryHeap<Reverse<(Millis, usize)>>,
 }
 
-/// A market and the solution of its bound's program.
+/// The limits of a branch, and the solution of its dual program.
 pub(crate) struct Node<'a> {
-    pub(super) offers: Vec<Offer<'a>>,
+    pub(super) classes: Vec<ClassLimits<'a>>,
     pub(super) found: Climb,
 }
 
 impl<'a> Branches<'a> {
-    /// One market, with every time before `from` impossible; nothing later than `until` is proven.
-    pub(super) fn new(market: Market<'a>, from: Millis, until: Millis) -> Branches<'a> {
-        let mut branches = Branches { nodes: Vec::new(), open: BinaryHeap::new(), market };
-        branches.add(branches.market.offers.clone(), from, until);
+    /// One branch, with every time before `from` impossible; nothing later than `until` is proven.
+    pub(super) fn new(dual: DualProgram<'a>, from: Millis, until: Millis) -> Branches<'a> {
+        let mut branches = Branches { nodes: Vec::new(), open: BinaryHeap::new(), dual };
+        branches.add(branches.dual.classes.clone(), from, until);
         branches
     }
 
@@ -42,42 +42,42 @@ impl<'a> Branches<'a> {
         self.open.peek().map_or(Millis::INFINITY, |Reverse((end, _))| *end)
     }
 
-    /// Number of markets evaluated.
+    /// Number of branches evaluated.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The evaluated markets.
+    /// The evaluated branches.
     pub(crate) fn parts(&self) -> &[Node<'a>] {
         &self.nodes[1..]
     }
 
-    /// The undivided market.
+    /// The undivided branch.
     pub(crate) fn root(&self) -> &Node<'a> {
         &self.nodes[0]
     }
 
-    /// Divides the market of least bound in two; false if it cannot be divided, so that no greater bound can be proven.
+    /// Divides the branch of least bound in two; false if it cannot be divided, so that no greater bound can be proven.
     pub(crate) fn divide(&mut self, until: Millis) -> bool {
         let Some(&Reverse((end, index))) = self.open.peek() else { return false };
-        let Some(parts) = self.nodes[index].divided(self.market.budget.micro_batch_weight) else { return false };
+        let Some(parts) = self.nodes[index].divided(self.dual.budget.micro_batch_weight) else { return false };
         self.open.pop();
-        for offers in parts {
-            self.add(offers, end, until);
+        for classes in parts {
+            self.add(classes, end, until);
         }
         true
     }
 
-    /// Evaluates a market, unless no cluster with this number of ranks could contain it.
-    fn add(&mut self, offers: Vec<Offer<'a>>, from: Millis, until: Millis) {
-        let taken: f64 = offers.iter().map(|offer| offer.ranks() * count(offer.least)).sum();
-        if taken > f64::from(self.market.gpus) {
+    /// Evaluates a branch, unless no cluster with this number of ranks could contain it.
+    fn add(&mut self, classes: Vec<ClassLimits<'a>>, from: Millis, until: Millis) {
+        let taken: f64 = classes.iter().map(|class| class.ranks() * count(class.least)).sum();
+        if taken > f64::from(self.dual.gpus) {
             return;
         }
-        self.market.offers = offers;
-        let found = climb(&self.market, from, until);
+        self.dual.classes = classes;
+        let found = climb(&self.dual, from, until);
         self.open.push(Reverse((found.end, self.nodes.len())));
-        self.nodes.push(Node { offers: self.market.offers.clone(), found });
+        self.nodes.push(Node { classes: self.dual.classes.clone(), found });
     }
 }
 
@@ -87,27 +87,28 @@ impl<'a> Node<'a> {
         &self.found.prices
     }
 
-    /// The market's offers.
-    pub(super) fn offers(&self) -> &[Offer<'a>] {
-        &self.offers
+    /// The classes with their limits.
+    pub(super) fn classes(&self) -> &[ClassLimits<'a>] {
+        &self.classes
     }
 
-    /// Replicas and micro-batches of an offer that its program uses, fractions included.
-    pub(crate) fn used(&self, offer: usize) -> (f64, f64) {
-        self.found.used[offer]
+    /// Replicas and micro-batches of a class that its program uses, fractions included.
+    pub(crate) fn used(&self, class: usize) -> (f64, f64) {
+        self.found.used[class]
     }
 
-    /// Two markets that divide a fraction used by the program: at most the whole number below it, and at least the one
+    /// Two branches that divide a fraction used by the program: at most the whole number below it, and at least the one
     /// above. None if the program uses no fraction.
-    fn divided(&self, micro_batch_weight: f64) -> Option<[Vec<Offer<'a>>; 2]> {
+    fn divided(&self, micro_batch_weight: f64) -> Option<[Vec<ClassLimits<'a>>; 2]> {
         let mut best: Option<(f64, usize, bool, usize)> = None;
-        for (scheme, (offer, &(replicas, micro_batches))) in self.offers.iter().zip(&self.found.used).enumerate() {
-            // Required replicas may stay idle: then the program uses fewer than exist. A program that serves less than the
-            // whole batch may break any row at a cost, and use more replicas than exist: then nothing can be divided.
-            let replicas = replicas.clamp(count(offer.least), count(offer.most));
-            let micro_batches = micro_batches.clamp(count(offer.least_micro_batches), count(offer.most_micro_batches));
-            let of_replicas = (offer.least < offer.most).then_some((replicas, true, offer.ranks()));
-            let of_micro_batches = (micro_batches, false, micro_batch_weight * offer.ranks() / replicas.max(1.0));
+        for (scheme, (class, &(replicas, micro_batches))) in self.classes.iter().zip(&self.found.used).enumerate() {
+            // Required replicas may stay idle: then the program uses fewer than exist. A program that serves less than
+            // the whole batch may break any row at a cost, and use more replicas than exist: then nothing can be
+            // divided.
+            let replicas = replicas.clamp(count(class.least), count(class.most));
+            let micro_batches = micro_batches.clamp(count(class.least_micro_batches), count(class.most_micro_batches));
+            let of_replicas = (class.least < class.most).then_some((replicas, true, class.ranks()));
+            let of_micro_batches = (micro_batches, false, micro_batch_weight * class.ranks() / replicas.max(1.0));
             for (amount, is_replicas, weight) in of_replicas.into_iter().chain([of_micro_batches]) {
                 let fraction = amount - amount.floor();
                 let away = fraction.min(1.0 - fraction);
@@ -118,7 +119,7 @@ impl<'a> Node<'a> {
             }
         }
         let (_, scheme, is_replicas, below) = best?;
-        let [mut fewer, mut more] = [self.offers.clone(), self.offers.clone()];
+        let [mut fewer, mut more] = [self.classes.clone(), self.classes.clone()];
         if is_replicas {
             fewer[scheme].most = below;
             more[scheme].least = below + 1;
@@ -129,17 +130,17 @@ impl<'a> Node<'a> {
         Some([fewer, more])
     }
 
-    /// Whole numbers of replicas near the program's: the whole part, then one more of each where the fraction is largest,
-    /// then as many as the remaining ranks allow.
+    /// Whole numbers of replicas near the program's: the whole part, then one more of each where the fraction is
+    /// largest, then as many as the remaining ranks allow.
     pub(crate) fn rounded(&self, gpus: u32) -> Vec<usize> {
         let whole_of = |amount: f64| usize::try_from(whole(amount + WHOLE)).unwrap_or(usize::MAX);
         let mut counts: Vec<usize> = self
-            .offers
+            .classes
             .iter()
             .zip(&self.found.used)
-            .map(|(offer, used)| whole_of(used.0).clamp(offer.least, offer.most))
+            .map(|(class, used)| whole_of(used.0).clamp(class.least, class.most))
             .collect();
-        let ranks: Vec<u64> = self.offers.iter().map(|offer| offer.capacity.cost().scheme().ranks()).collect();
+        let ranks: Vec<u64> = self.classes.iter().map(|class| class.capacity.cost().scheme().ranks()).collect();
         let taken: u64 = counts.iter().zip(&ranks).map(|(&replicas, ranks)| replicas as u64 * ranks).sum();
         let mut left = u64::from(gpus).saturating_sub(taken);
         let mut lacking: Vec<usize> = (0..counts.len()).collect();
@@ -148,7 +149,7 @@ impl<'a> Node<'a> {
         for _ in 0..2 {
             for &scheme in &lacking {
                 if self.found.used[scheme].0 > WHOLE
-                    && counts[scheme] < self.offers[scheme].most
+                    && counts[scheme] < self.classes[scheme].most
                     && ranks[scheme] <= left
                 {
                     counts[scheme] += 1;

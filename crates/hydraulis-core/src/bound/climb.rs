@@ -1,36 +1,36 @@
-//! The latest time that can be proven impossible for a market.
+//! The latest time that can be proven impossible for a dual program.
 
-use crate::bound::demand::Price;
-use crate::bound::market::{Market, Slots};
+use crate::bound::batch_sums::Price;
+use crate::bound::dual_program::{DualProgram, Slots};
 use crate::bound::relaxation::{Relaxation, Solution};
 use crate::units::Millis;
 
-/// A lower bound of every plan on the market, and the solution of a program at about that time.
+/// A lower bound of every plan on the dual program, and the solution of a program at about that time.
 #[derive(Clone, Debug)]
 pub(super) struct Climb {
     pub(super) end: Millis,
     /// Replicas and micro-batches of each scheme, fractions included.
     pub(super) used: Vec<(f64, f64)>,
-    /// Dual prices of sequences on each offer, at about that time.
+    /// Dual prices of sequences on each class, at about that time.
     pub(super) prices: Vec<Price>,
 }
 
 /// Raises the proven time from `from`, until `until` or until the programs prove no later time.
-pub(super) fn climb(market: &Market, from: Millis, until: Millis) -> Climb {
-    let mut found = Climb { end: from, used: vec![(0.0, 0.0); market.offers.len()], prices: Vec::new() };
-    by_work(market, until, &mut found);
+pub(super) fn climb(dual: &DualProgram, from: Millis, until: Millis) -> Climb {
+    let mut found = Climb { end: from, used: vec![(0.0, 0.0); dual.classes.len()], prices: Vec::new() };
+    by_work(dual, until, &mut found);
     if found.end < until {
-        by_slots(market, until, &mut found);
+        by_slots(dual, until, &mut found);
     }
     found
 }
 
 /// Solves each program at the latest time known to be impossible; its dual prices prove a later one.
-fn by_work(market: &Market, until: Millis, found: &mut Climb) {
-    for _ in 0..market.budget.programs {
+fn by_work(dual: &DualProgram, until: Millis, found: &mut Climb) {
+    for _ in 0..dual.budget.programs {
         let before = found.end;
-        let is_proven = prove(market, before, until, Slots::Ignored, found);
-        if !is_proven || found.end.0 < before.0 * (1.0 + market.budget.rise) || found.end >= until {
+        let is_proven = prove(dual, before, until, Slots::Ignored, found);
+        if !is_proven || found.end.0 < before.0 * (1.0 + dual.budget.rise) || found.end >= until {
             break;
         }
     }
@@ -38,16 +38,16 @@ fn by_work(market: &Market, until: Millis, found: &mut Climb) {
 
 /// Which sequences are large depends on the time, so dual prices prove little beyond the time of their program: later
 /// times are evaluated first, then the interval is bisected.
-fn by_slots(market: &Market, until: Millis, found: &mut Climb) {
-    let mut step = market.budget.first_step;
+fn by_slots(dual: &DualProgram, until: Millis, found: &mut Climb) {
+    let mut step = dual.budget.first_step;
     let mut possible = until;
-    for _ in 0..market.budget.probes {
+    for _ in 0..dual.budget.probes {
         let ahead = found.end * (1.0 + step);
         let probe = if ahead < possible { ahead } else { Millis(0.5 * (found.end.0 + possible.0)) };
-        if probe.0 > found.end.0 * 1e6 || found.end.0 * (1.0 + market.budget.close) >= possible.0 {
+        if probe.0 > found.end.0 * 1e6 || found.end.0 * (1.0 + dual.budget.close) >= possible.0 {
             break;
         }
-        if prove(market, probe, until, Slots::Counted, found) {
+        if prove(dual, probe, until, Slots::Counted, found) {
             step *= 4.0;
         } else {
             possible = probe;
@@ -56,12 +56,12 @@ fn by_slots(market: &Market, until: Millis, found: &mut Climb) {
 }
 
 /// Whether the program at `time` proves that time impossible; then the found time is `time` or later.
-fn prove(market: &Market, time: Millis, until: Millis, slots: Slots, found: &mut Climb) -> bool {
-    let Solution { prices, used } = Relaxation::new(market, time, slots).solve();
+fn prove(dual: &DualProgram, time: Millis, until: Millis, slots: Slots, found: &mut Climb) -> bool {
+    let Solution { prices, used } = Relaxation::new(dual, time, slots).solve();
     found.used = used;
-    let later = market.impossible(&prices, time, until);
+    let later = dual.impossible(&prices, time, until);
     if later.is_some() || found.prices.is_empty() {
-        found.prices = market.prices(&prices, &market.reaches(time));
+        found.prices = dual.prices(&prices, &dual.capacities_by(time));
     }
     found.end = found.end.max(later.unwrap_or_default());
     later.is_some()

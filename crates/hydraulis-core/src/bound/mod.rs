@@ -4,26 +4,27 @@
 //!
 //! - The longest path: each sequence passes all stages of some replica that admits it, in a micro-batch that costs at
 //!   least `a s^2 + b s + c`.
-//! - The work: by an impossible time, all replicas together cannot hold the batch, for any assignment (`market`). The
-//!   capacity of a pipeline is exact over all its micro-batches ([`crate::capacity::Fill`]).
+//! - The work: by an impossible time, all replicas together cannot hold the batch, for any assignment
+//!   (`dual_program`). The capacity of a pipeline is exact over all its micro-batches
+//!   ([`crate::capacity::PipelineCapacity`]).
 //!
 //! Dual prices cover work, tokens, micro-batches and slots for large sequences; a given strategy's largest group has
 //! prices of its own for replicas with few and with many micro-batches. For any prices, a time is impossible if the
 //! sequences cost more than the value of all replicas by that time. The best prices come from a linear program
-//! (`relaxation`), the dual of dividing sequences (Lenstra, Shmoys and Tardos 1990). Branching (`branch`) makes replicas
-//! and micro-batches whole.
+//! (`relaxation`), the dual of dividing sequences (Lenstra, Shmoys and Tardos 1990). Branching (`branch`) makes
+//! replicas and micro-batches whole.
 
+mod batch_sums;
 mod branch;
 mod climb;
-mod demand;
-mod market;
+mod dual_program;
 mod relaxation;
 
 use crate::batch::Batch;
+use crate::bound::batch_sums::BatchSums;
+pub(crate) use crate::bound::batch_sums::Price;
 pub(crate) use crate::bound::branch::{Branches, Node};
-use crate::bound::demand::Demand;
-pub(crate) use crate::bound::demand::Price;
-use crate::bound::market::{Market, Offer};
+use crate::bound::dual_program::{ClassLimits, DualProgram};
 use crate::capacity::SchemeCapacity;
 use crate::plan::{Bound, BoundKind};
 use crate::spec::BoundBudget;
@@ -36,19 +37,19 @@ const MARGIN: f64 = 1.0 - 1e-9;
 #[derive(Clone, Debug)]
 pub(crate) struct Bounder<'a> {
     batch: &'a Batch,
-    demand: Demand,
+    sums: BatchSums,
     budget: BoundBudget,
 }
 
 impl<'a> Bounder<'a> {
     pub(crate) fn new(batch: &'a Batch, budget: BoundBudget) -> Bounder<'a> {
-        Bounder { batch, demand: Demand::new(batch), budget }
+        Bounder { batch, sums: BatchSums::new(batch), budget }
     }
 
     /// The longest path over these schemes. None if some sequence is admitted by none of them.
-    pub(crate) fn longest_way(&self, schemes: &[&SchemeCapacity]) -> Option<Bound> {
-        // Only the longest sequence can set it: on every scheme a longer sequence takes longer, and is admitted by no more
-        // replicas.
+    pub(crate) fn longest_path(&self, schemes: &[&SchemeCapacity]) -> Option<Bound> {
+        // Only the longest sequence can set it: on every scheme a longer sequence takes longer, and is admitted by no
+        // more replicas.
         let (sequence, tokens) = self.batch.longest();
         let admitting = schemes.iter().map(|capacity| capacity.cost()).filter(|cost| cost.admits(tokens));
         let through = admitting
@@ -64,26 +65,27 @@ impl<'a> Bounder<'a> {
         limit: ProofLimit,
     ) -> Option<Bound> {
         let schemes: Vec<&SchemeCapacity> = groups.iter().map(|(capacity, _)| *capacity).collect();
-        let offers = groups.iter().map(|&(capacity, replicas)| Offer::new(capacity, replicas, replicas)).collect();
-        let longest_way = self.longest_way(&schemes)?;
-        let root = Branches::new(self.market(offers, gpus), longest_way.ms, limit.until);
-        let bound = longest_way.or_work(root.least());
+        let classes =
+            groups.iter().map(|&(capacity, replicas)| ClassLimits::new(capacity, replicas, replicas)).collect();
+        let longest_path = self.longest_path(&schemes)?;
+        let root = Branches::new(self.dual(classes, gpus), longest_path.ms, limit.until);
+        let bound = longest_path.or_work(root.least());
         if bound.ms >= limit.until || limit.dual_solves == 1 {
             return Some(bound);
         }
         let branches = match self.by_count(groups, root.root()) {
-            Some(market) => Branches::new(market, root.least(), limit.until),
+            Some(dual) => Branches::new(dual, root.least(), limit.until),
             None => root,
         };
         Some(bound.or_work(divided(branches, limit)))
     }
 
-    /// The market in which the largest group of replicas without a pipeline is split by the number of micro-batches of
-    /// each: at most the program's average, or more. Replicas with few micro-batches need longer sequences, and a single
-    /// price for both kinds cannot express this.
+    /// The dual program in which the largest group of replicas without a pipeline is split by the number of
+    /// micro-batches of each: at most the program's average, or more. Replicas with few micro-batches need longer
+    /// sequences, and a single price for both kinds cannot express this.
     ///
     /// Each kind may have any number of replicas, but together they have no more ranks than the groups.
-    fn by_count<'b>(&'b self, groups: &[(&'b SchemeCapacity, usize)], root: &Node<'b>) -> Option<Market<'b>> {
+    fn by_count<'b>(&'b self, groups: &[(&'b SchemeCapacity, usize)], root: &Node<'b>) -> Option<DualProgram<'b>> {
         let ranks_of = |&(capacity, replicas): &(&SchemeCapacity, usize)| {
             capacity.cost().scheme().ranks().saturating_mul(replicas as u64)
         };
@@ -93,27 +95,28 @@ impl<'a> Bounder<'a> {
         let largest = places.max_by_key(|&place| ranks_of(&groups[place]))?;
         let (replicas, micro_batches) = root.used(largest);
         let few = usize::try_from(whole(micro_batches / replicas.max(1.0))).ok()?;
-        let mut offers = root.offers().to_vec();
-        let kinds = offers.remove(largest).by_count(few);
-        offers.extend(kinds);
+        let mut classes = root.classes().to_vec();
+        let kinds = classes.remove(largest).by_count(few);
+        classes.extend(kinds);
         let gpus = u32::try_from(groups.iter().map(ranks_of).sum::<u64>()).ok()?;
-        Some(self.market(offers, gpus))
+        Some(self.dual(classes, gpus))
     }
 
-    /// The markets of any strategy on `gpus` ranks over `schemes`; a strategy's counts follow the order of `schemes`. None
-    /// if some sequence is admitted by none of them.
+    /// The branches of any strategy on `gpus` ranks over `schemes`; a strategy's counts follow the order of `schemes`.
+    /// None if some sequence is admitted by none of them.
     pub(crate) fn of_any<'b>(&'b self, schemes: &[&'b SchemeCapacity], gpus: u32) -> Option<Branches<'b>> {
         let most = |capacity: &SchemeCapacity| usize::try_from(u64::from(gpus) / capacity.cost().scheme().ranks());
-        let offers = schemes.iter().map(|&capacity| Offer::new(capacity, 0, most(capacity).unwrap_or(0))).collect();
-        Some(Branches::new(self.market(offers, gpus), self.longest_way(schemes)?.ms, Millis::INFINITY))
+        let classes =
+            schemes.iter().map(|&capacity| ClassLimits::new(capacity, 0, most(capacity).unwrap_or(0))).collect();
+        Some(Branches::new(self.dual(classes, gpus), self.longest_path(schemes)?.ms, Millis::INFINITY))
     }
 
-    fn market<'b>(&'b self, offers: Vec<Offer<'b>>, gpus: u32) -> Market<'b> {
-        Market { demand: &self.demand, offers, gpus, budget: self.budget }
+    fn dual<'b>(&'b self, classes: Vec<ClassLimits<'b>>, gpus: u32) -> DualProgram<'b> {
+        DualProgram { batch: &self.sums, classes, gpus, budget: self.budget }
     }
 }
 
-/// The bound of a market after branching, within the limit.
+/// The bound of a dual program after branching, within the limit.
 fn divided(mut branches: Branches, limit: ProofLimit) -> Millis {
     while branches.least() < limit.until && branches.len() < limit.dual_solves && branches.divide(limit.until) {}
     branches.least()

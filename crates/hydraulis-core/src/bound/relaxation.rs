@@ -2,10 +2,10 @@
 //!
 //! At a time `T`, the program maximises the served share of the batch if sequences and replicas may be divided. Columns
 //! are assignments of the batch, and replicas with one number of micro-batches. Rows keep each scheme's work and tokens
-//! within the capacity of its replicas, and replicas within the ranks. If the served share is below the whole batch, the
-//! program's dual prices prove `T` impossible.
+//! within the capacity of its replicas, and replicas within the ranks. If the served share is below the whole batch,
+//! the program's dual prices prove `T` impossible.
 
-use crate::bound::market::{Market, Reach, SchemePrices, Slots};
+use crate::bound::dual_program::{DualProgram, ReplicaCapacity, SchemePrices, Slots};
 use crate::capacity::Level;
 use crate::linear::Covering;
 use crate::units::{Millis, count};
@@ -15,8 +15,8 @@ const BETTER: f64 = 1e-7;
 
 /// The program at one time.
 pub(super) struct Relaxation<'a> {
-    market: &'a Market<'a>,
-    reaches: Vec<Reach>,
+    dual: &'a DualProgram<'a>,
+    capacities: Vec<ReplicaCapacity>,
     rows: Rows,
     program: Covering,
     columns: Vec<Column>,
@@ -41,7 +41,7 @@ struct Rows {
     most: Vec<Option<usize>>,
     many: Vec<Option<usize>>,
     few: Vec<Option<usize>>,
-    demand: Vec<f64>,
+    batch: Vec<f64>,
 }
 
 /// The program's solution.
@@ -52,23 +52,23 @@ pub(super) struct Solution {
 }
 
 impl<'a> Relaxation<'a> {
-    pub(super) fn new(market: &'a Market<'a>, end: Millis, slots: Slots) -> Relaxation<'a> {
-        let reaches = market.reaches(end);
-        let rows = Rows::new(market, &reaches, slots);
-        let load = market.demand.total();
-        let units = market.offers.iter().map(|offer| {
-            let cost = offer.capacity.cost();
+    pub(super) fn new(dual: &'a DualProgram<'a>, end: Millis, slots: Slots) -> Relaxation<'a> {
+        let capacities = dual.capacities_by(end);
+        let rows = Rows::new(dual, &capacities, slots);
+        let load = dual.batch.total();
+        let units = dual.classes.iter().map(|class| {
+            let cost = class.capacity.cost();
             let work = load.work(cost.quadratic_ms_per_token2(), cost.linear_ms_per_token());
             (1.0 / work, 1.0 / load.tokens)
         });
-        let program = Covering::new(&rows.demand, 1.0);
-        Relaxation { market, reaches, rows, program, columns: Vec::new(), units: units.collect() }
+        let program = Covering::new(&rows.batch, 1.0);
+        Relaxation { dual, capacities, rows, program, columns: Vec::new(), units: units.collect() }
     }
 
     /// Solves the program.
     pub(super) fn solve(mut self) -> Solution {
-        let mut budget = self.market.budget.pivots;
-        let mut column = vec![0.0; self.rows.demand.len()];
+        let mut budget = self.dual.budget.pivots;
+        let mut column = vec![0.0; self.rows.batch.len()];
         while budget > 0 && self.program.settle(&mut budget) {
             budget = budget.saturating_sub(1);
             let entered =
@@ -110,8 +110,8 @@ impl<'a> Relaxation<'a> {
             self.replica_entries(scheme, level).into_iter().flatten().map(|(row, entry)| prices[row] * entry).sum()
         };
         let levels =
-            self.reaches.iter().enumerate().flat_map(|(scheme, reach)| {
-                reach.levels.iter().map(move |&level| (value(scheme, level), scheme, level))
+            self.capacities.iter().enumerate().flat_map(|(scheme, by_end)| {
+                by_end.levels.iter().map(move |&level| (value(scheme, level), scheme, level))
             });
         let best = levels.max_by(|one, other| one.0.total_cmp(&other.0));
         let Some((value, scheme, level)) = best else { return false };
@@ -126,7 +126,7 @@ impl<'a> Relaxation<'a> {
     fn replica_entries(&self, scheme: usize, level: Level) -> [Option<(usize, f64)>; 6] {
         let (work, tokens) = self.units[scheme];
         let own = self.rows.replicas[scheme].map(|row| (row, -1.0));
-        let ranks = || self.rows.gpus.map(|row| (row, -self.market.offers[scheme].ranks()));
+        let ranks = || self.rows.gpus.map(|row| (row, -self.dual.classes[scheme].ranks()));
         let micro_batches = count(level.micro_batches);
         [
             Some((2 * scheme, level.work_ms * work)),
@@ -144,14 +144,14 @@ impl<'a> Relaxation<'a> {
         let prices = self.program.prices();
         let found = (0..self.units.len()).find_map(|scheme| {
             let (replicas, most) = (self.rows.replicas[scheme]?, self.rows.most[scheme]);
-            let price = prices[gpus] * self.market.offers[scheme].ranks() + most.map_or(0.0, |row| prices[row]);
-            let is_open = self.market.offers[scheme].most > self.market.offers[scheme].least;
+            let price = prices[gpus] * self.dual.classes[scheme].ranks() + most.map_or(0.0, |row| prices[row]);
+            let is_open = self.dual.classes[scheme].most > self.dual.classes[scheme].least;
             (is_open && prices[replicas] > price + BETTER).then_some((scheme, replicas, most))
         });
         let Some((scheme, replicas, most)) = found else { return false };
         column.fill(0.0);
         column[replicas] = 1.0;
-        column[gpus] = -self.market.offers[scheme].ranks();
+        column[gpus] = -self.dual.classes[scheme].ranks();
         if let Some(row) = most {
             column[row] = -1.0;
         }
@@ -160,14 +160,14 @@ impl<'a> Relaxation<'a> {
 
     /// Enters the cheapest assignment of the batch.
     fn enter_share(&mut self, column: &mut [f64]) -> bool {
-        let Some((asked, loads)) = self.market.asked(&self.prices(), &self.reaches) else { return false };
+        let Some((asked, loads)) = self.dual.asked(&self.prices(), &self.capacities) else { return false };
         if asked >= self.program.prices()[self.rows.served] - BETTER {
             return false;
         }
         column.fill(0.0);
         column[self.rows.served] = 1.0;
         for (scheme, load) in loads.iter().enumerate() {
-            let cost = self.market.offers[scheme].capacity.cost();
+            let cost = self.dual.classes[scheme].capacity.cost();
             let work = load.work(cost.quadratic_ms_per_token2(), cost.linear_ms_per_token());
             column[2 * scheme] = -work * self.units[scheme].0;
             column[2 * scheme + 1] = -load.tokens * self.units[scheme].1;
@@ -185,17 +185,17 @@ impl<'a> Relaxation<'a> {
 }
 
 impl Rows {
-    fn new(market: &Market, reaches: &[Reach], slots: Slots) -> Rows {
-        let schemes = market.offers.len();
-        let mut demand = vec![0.0; 2 * schemes];
+    fn new(dual: &DualProgram, capacities: &[ReplicaCapacity], slots: Slots) -> Rows {
+        let schemes = dual.classes.len();
+        let mut batch = vec![0.0; 2 * schemes];
         let mut row = |amount: f64| {
-            demand.push(amount);
-            demand.len() - 1
+            batch.push(amount);
+            batch.len() - 1
         };
         let served = row(1.0);
-        let taken: f64 = market.offers.iter().map(|offer| offer.ranks() * count(offer.least)).sum();
-        let left = f64::from(market.gpus) - taken;
-        let is_open = market.offers.iter().any(|offer| offer.most > offer.least);
+        let taken: f64 = dual.classes.iter().map(|class| class.ranks() * count(class.least)).sum();
+        let left = f64::from(dual.gpus) - taken;
+        let is_open = dual.classes.iter().any(|class| class.most > class.least);
         let gpus = is_open.then(|| row(-left.max(0.0)));
         let mut rows = Rows {
             served,
@@ -205,22 +205,22 @@ impl Rows {
             most: vec![None; schemes],
             many: vec![None; schemes],
             few: vec![None; schemes],
-            demand: Vec::new(),
+            batch: Vec::new(),
         };
-        for (scheme, offer) in market.offers.iter().enumerate() {
-            let most_by_ranks = f64::from(market.gpus) / offer.ranks();
-            let is_limited = offer.least == offer.most || count(offer.most) < most_by_ranks;
-            if offer.least > 0 || is_limited {
-                rows.replicas[scheme] = Some(row(-count(offer.least)));
+        for (scheme, class) in dual.classes.iter().enumerate() {
+            let most_by_ranks = f64::from(dual.gpus) / class.ranks();
+            let is_limited = class.least == class.most || count(class.most) < most_by_ranks;
+            if class.least > 0 || is_limited {
+                rows.replicas[scheme] = Some(row(-count(class.least)));
                 rows.most[scheme] =
-                    (is_limited && offer.most > offer.least).then(|| row(-count(offer.most - offer.least)));
+                    (is_limited && class.most > class.least).then(|| row(-count(class.most - class.least)));
             }
-            let has_large = reaches[scheme].large < reaches[scheme].limit.min(market.demand.longest());
+            let has_large = capacities[scheme].large < capacities[scheme].limit.min(dual.batch.longest());
             rows.slots[scheme] = (slots == Slots::Counted && has_large).then(|| row(0.0));
-            rows.many[scheme] = (offer.least_micro_batches > 0).then(|| row(count(offer.least_micro_batches)));
-            rows.few[scheme] = (offer.most_micro_batches < usize::MAX).then(|| row(-count(offer.most_micro_batches)));
+            rows.many[scheme] = (class.least_micro_batches > 0).then(|| row(count(class.least_micro_batches)));
+            rows.few[scheme] = (class.most_micro_batches < usize::MAX).then(|| row(-count(class.most_micro_batches)));
         }
-        rows.demand = demand;
+        rows.batch = batch;
         rows
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::capacity::FillTable;
+use crate::capacity::CapacityTable;
 use crate::capacity::SchemeCapacity;
 use crate::cost::{ClassId, CostModel};
 use crate::error::Result;
@@ -19,12 +19,12 @@ pub struct Capacities {
 impl Capacities {
     /// The capacities under `cost`; pipelines with equal stages and passes share their capacity tables.
     pub fn new(cost: CostModel, budget: CapacityBudget) -> Capacities {
-        let mut tables: Vec<Arc<FillTable>> = Vec::new();
+        let mut tables: Vec<Arc<CapacityTable>> = Vec::new();
         let classes = cost.schemes().iter().map(|scheme| {
             let (stages, forward_share) = (scheme.stage_multipliers(), scheme.forward_share());
             let known = tables.iter().find(|table| table.is_of(stages, forward_share)).cloned();
             let table = known.unwrap_or_else(|| {
-                tables.push(Arc::new(FillTable::new(stages, forward_share, budget)));
+                tables.push(Arc::new(CapacityTable::new(stages, forward_share, budget)));
                 Arc::clone(&tables[tables.len() - 1])
             });
             (scheme.cap().0 > 0).then(|| SchemeCapacity::with(scheme.clone(), table, budget))

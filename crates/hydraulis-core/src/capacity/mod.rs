@@ -7,13 +7,13 @@
 //! stage's own work alone, the shape is that of 64 with a longer middle, an estimate.
 
 mod capacities;
-mod fill;
-mod fill_table;
-mod long_fill;
-mod pace;
+mod capacity_table;
+mod extended_capacity;
+mod pipeline_capacity;
 mod scheme_capacity;
+mod work_table;
 
 pub use capacities::Capacities;
-pub use fill::Fill;
-pub use fill_table::FillTable;
+pub use capacity_table::CapacityTable;
+pub use pipeline_capacity::PipelineCapacity;
 pub use scheme_capacity::{Estimate, Level, SchemeCapacity};

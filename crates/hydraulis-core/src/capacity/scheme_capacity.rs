@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::capacity::FillTable;
-use crate::capacity::pace::{Pace, Point};
+use crate::capacity::CapacityTable;
+use crate::capacity::work_table::{Point, WorkTable};
 use crate::cost::SchemeCost;
 use crate::spec::CapacityBudget;
 use crate::units::{Millis, Tokens, count};
@@ -13,8 +13,8 @@ use crate::units::{Millis, Tokens, count};
 #[derive(Clone, Debug)]
 pub struct SchemeCapacity {
     cost: SchemeCost,
-    fills: Arc<FillTable>,
-    pace: Arc<Pace>,
+    capacities: Arc<CapacityTable>,
+    work_table: Arc<WorkTable>,
     budget: CapacityBudget,
 }
 
@@ -41,16 +41,16 @@ pub struct Estimate {
 impl SchemeCapacity {
     /// The capacity of one scheme by itself.
     pub fn new(cost: SchemeCost, budget: CapacityBudget) -> SchemeCapacity {
-        let fills = Arc::new(FillTable::new(cost.stage_multipliers(), cost.forward_share(), budget));
-        SchemeCapacity::with(cost, fills, budget)
+        let capacities = Arc::new(CapacityTable::new(cost.stage_multipliers(), cost.forward_share(), budget));
+        SchemeCapacity::with(cost, capacities, budget)
     }
 
     /// The capacity of a scheme whose pipeline has this table.
-    pub(super) fn with(cost: SchemeCost, fills: Arc<FillTable>, budget: CapacityBudget) -> SchemeCapacity {
+    pub(super) fn with(cost: SchemeCost, capacities: Arc<CapacityTable>, budget: CapacityBudget) -> SchemeCapacity {
         // Without a fixed cost, the least distinguished work is a small share of a full micro-batch's.
         let full = cost.sequence_ms(cost.cap()).0;
-        let pace = Arc::new(Pace::new(cost.fixed_ms().0.max(full / 1024.0)));
-        SchemeCapacity { cost, fills, pace, budget }
+        let work_table = Arc::new(WorkTable::new(cost.fixed_ms().0.max(full / 1024.0)));
+        SchemeCapacity { cost, capacities, work_table, budget }
     }
 
     /// The scheme's cost.
@@ -61,7 +61,7 @@ impl SchemeCapacity {
     /// The times of `micro_batches`, one or more, in running order and as shares of the whole, that take least for that
     /// work.
     pub fn shape(&self, micro_batches: usize, work: Millis) -> Cow<'_, [f64]> {
-        self.fills.shape(micro_batches, self.end(micro_batches, work).0, self.cost.fixed_ms().0)
+        self.capacities.shape(micro_batches, self.end(micro_batches, work).0, self.cost.fixed_ms().0)
     }
 
     /// The earliest end of a replica with that much work in that many micro-batches.
@@ -69,7 +69,7 @@ impl SchemeCapacity {
         let fixed = self.cost.fixed_ms().0;
         match self.cost.stage_multipliers() {
             [multiplier] => (work + self.cost.fixed_ms() * count(micro_batches)) * *multiplier,
-            _ => Millis(self.fills.end(micro_batches, work.0, fixed)),
+            _ => Millis(self.capacities.end(micro_batches, work.0, fixed)),
         }
     }
 
@@ -92,11 +92,11 @@ impl SchemeCapacity {
             return Estimate { end: Millis(best.end), longest: Millis(best.longest) };
         }
         let end = self.end(fewest, work);
-        Estimate { end, longest: Millis(self.fills.longest(fewest, end.0, self.cost.fixed_ms().0)) }
+        Estimate { end, longest: Millis(self.capacities.longest(fewest, end.0, self.cost.fixed_ms().0)) }
     }
 
     fn best(&self, work: Millis) -> Point {
-        self.pace.at(work.0, |work| {
+        self.work_table.at(work.0, |work| {
             let end = |micro_batches: usize| self.end(micro_batches, Millis(work)).0;
             let mut best = (1, end(1));
             // Times fall and then rise with the count; the search continues past a few worse ones.
@@ -112,18 +112,18 @@ impl SchemeCapacity {
                 }
             }
             let (micro_batches, end) = best;
-            let longest = self.fills.longest(micro_batches, end, self.cost.fixed_ms().0);
+            let longest = self.capacities.longest(micro_batches, end, self.cost.fixed_ms().0);
             Point { micro_batches, end, longest }
         })
     }
 
-    /// Most time that the sequences of `micro_batches` can add if the replica ends by `end`; negative if that many cannot
-    /// end by then. No packing exceeds it.
+    /// Most time that the sequences of `micro_batches` can add if the replica ends by `end`; negative if that many
+    /// cannot end by then. No packing exceeds it.
     pub fn most_work(&self, micro_batches: usize, end: Millis) -> f64 {
         let fixed = self.cost.fixed_ms().0;
         match self.cost.stage_multipliers() {
             [multiplier] => end.0 / multiplier - fixed * count(micro_batches),
-            _ => self.fills.most_work(micro_batches, end.0, fixed),
+            _ => self.capacities.most_work(micro_batches, end.0, fixed),
         }
     }
 
@@ -138,9 +138,10 @@ impl SchemeCapacity {
     /// smaller numbers do.
     pub fn levels(&self, end: Millis, most: usize) -> Vec<Level> {
         let mut levels = Vec::new();
-        let (window, linear) = (self.cost.window(), self.cost.linear_ms_per_token());
-        // Work grows faster than tokens, so no consecutive micro-batches do more than one sequence with all their tokens.
-        let full = self.cost.sequence_ms(window.tokens).0;
+        let (limit, linear) = (self.cost.in_flight_limit(), self.cost.linear_ms_per_token());
+        // Work grows faster than tokens, so no consecutive micro-batches do more than one sequence with all their
+        // tokens.
+        let full = self.cost.sequence_ms(limit.tokens).0;
         let (mut most_work, mut most_tokens) = (0.0_f64, 0.0_f64);
         for micro_batches in 1..=most {
             let on_slowest = self.work_on_slowest(micro_batches, end);
@@ -148,8 +149,8 @@ impl SchemeCapacity {
             if on_slowest <= 0.0 || (on_slowest <= most_work && is_full) {
                 break;
             }
-            let work = self.most_work(micro_batches, end).min(count(window.windows(micro_batches)) * full);
-            let room = window.most_tokens(micro_batches);
+            let work = self.most_work(micro_batches, end).min(count(limit.groups(micro_batches)) * full);
+            let room = limit.most_tokens(micro_batches);
             let tokens = if linear > 0.0 { room.min(work / linear) } else { room };
             if work > 0.0 && (work > most_work || tokens > most_tokens) {
                 levels.push(Level { micro_batches, work_ms: work, tokens });

@@ -39,7 +39,7 @@ pub fn check(plan: &Plan, batch: &Batch, cost: &CostModel, link: Option<&Link>) 
     for (index, replica) in plan.replicas.iter().enumerate() {
         match cost.scheme(replica.scheme) {
             Ok(scheme) => {
-                let room = Room { cap: scheme.cap(), held: held_together(scheme, cost) };
+                let room = Room { cap: scheme.cap(), in_flight: in_flight_micro_batches(scheme, cost) };
                 check_micro_batches(index, replica, batch, room, &mut report);
                 check_replica(index, replica, batch, scheme, &mut report);
             }
@@ -116,25 +116,27 @@ fn check_ranks(plan: &Plan, cluster: Cluster, report: &mut Report) {
                 Some(free) => *free = Some(index),
             }
         }
-        for (stage, block) in replica.ranks.chunks(replica.scheme.block() as usize).enumerate() {
-            let aligned = is_aligned(block, cluster.gpus_per_node());
-            report.expect(aligned, "block_misaligned", || format!("replica {index}, stage {stage}: ranks {block:?}"));
+        for (stage, stage_group) in replica.ranks.chunks(replica.scheme.stage_group_ranks() as usize).enumerate() {
+            let aligned = is_aligned(stage_group, cluster.gpus_per_node());
+            report.expect(aligned, "stage_group_misaligned", || {
+                format!("replica {index}, stage {stage}: ranks {stage_group:?}")
+            });
         }
     }
 }
 
 /// Consecutive ranks, inside one node at a multiple of their number, or on whole nodes.
-fn is_aligned(block: &[u32], node: u32) -> bool {
-    let consecutive = block.windows(2).all(|pair| pair[1] == pair[0] + 1);
-    let (Some(&first), Some(&last)) = (block.first(), block.last()) else { return false };
-    let inside_one = first / node == last / node && ((first % node) as usize).is_multiple_of(block.len());
+fn is_aligned(stage_group: &[u32], node: u32) -> bool {
+    let consecutive = stage_group.windows(2).all(|pair| pair[1] == pair[0] + 1);
+    let (Some(&first), Some(&last)) = (stage_group.first(), stage_group.last()) else { return false };
+    let inside_one = first / node == last / node && ((first % node) as usize).is_multiple_of(stage_group.len());
     let whole_nodes = first % node == 0 && (last + 1) % node == 0;
     consecutive && (inside_one || whole_nodes)
 }
 
-/// Number of consecutive micro-batches that share as many caps: all that the first stage holds at once, if each stage has
-/// room for their tokens in whatever micro-batches they are and recomputes nothing; otherwise one.
-fn held_together(scheme: &SchemeCost, cost: &CostModel) -> usize {
+/// Number of consecutive micro-batches that share as many caps: all that the first stage holds at once, if each stage
+/// has room for their tokens in whatever micro-batches they are and recomputes nothing; otherwise one.
+fn in_flight_micro_batches(scheme: &SchemeCost, cost: &CostModel) -> usize {
     let (cap, stages) = (scheme.cap().0, scheme.scheme().stages());
     let Ok(entry) = cost.profile().scheme(scheme.scheme()) else { return 1 };
     let alike = |list: &[f64]| list.iter().all(|value| value.to_bits() == list[0].to_bits());
@@ -147,39 +149,42 @@ fn held_together(scheme: &SchemeCost, cost: &CostModel) -> usize {
     let fits = |memory: &RankMemory| memory.total() <= limit;
     let have_room = cost.rank_memory(scheme.scheme(), &together).is_ok_and(|memory| memory.iter().all(fits));
     let are_kept = scheme.scheme().layer_plan().keeps_activations();
-    if cost.memory() == MemoryRule::Exact && are_kept && are_known && have_room { stages } else { 1 }
+    if cost.memory() == MemoryRule::InFlight && are_kept && are_known && have_room { stages } else { 1 }
 }
 
 /// The token limit of a replica's consecutive micro-batches.
 #[derive(Clone, Copy)]
 struct Room {
-    /// Most tokens of one, on average over those held together.
+    /// Most tokens of one, on average over those in_flight together.
     cap: Tokens,
-    /// Number of micro-batches held together.
-    held: usize,
+    /// Number of micro-batches in_flight together.
+    in_flight: usize,
 }
 
-/// Checks each run of micro-batches held together, and the empty ones.
+/// Checks each run of micro-batches in_flight together, and the empty ones.
 fn check_micro_batches(index: usize, replica: &ReplicaPlan, batch: &Batch, room: Room, report: &mut Report) {
-    let Room { cap: Tokens(cap), held } = room;
+    let Room { cap: Tokens(cap), in_flight } = room;
     let length = |id: &usize| batch.tokens().get(*id).map_or(0, |tokens| tokens.0);
     let tokens: Vec<u64> = replica.micro_batches.iter().map(|ids| ids.iter().map(length).sum()).collect();
-    let mut empty = held - 1;
+    let mut empty = in_flight - 1;
     for (place, micro_batch) in replica.micro_batches.iter().enumerate() {
-        // One less than the number held at once separates two that do not fit together; at an end they do nothing.
+        // One less than the number in_flight at once separates two that do not fit together; at an end they do nothing.
         empty = if micro_batch.is_empty() { empty + 1 } else { 0 };
         let is_last = place + 1 == tokens.len();
-        report.expect(empty == 0 || (empty < held && !is_last), "micro_batch_empty", || {
+        report.expect(empty == 0 || (empty < in_flight && !is_last), "micro_batch_empty", || {
             format!("replica {index}, micro-batch {place}")
         });
-        let first = (place + 1).saturating_sub(held);
+        let first = (place + 1).saturating_sub(in_flight);
         let total: u64 = tokens[first..=place].iter().sum();
-        let (code, limit) =
-            if held > 1 { ("window_over_cap", cap.saturating_mul(held as u64)) } else { ("micro_batch_over_cap", cap) };
-        report.expect(total <= limit, code, || match held {
+        let (code, limit) = if in_flight > 1 {
+            ("in_flight_over_cap", cap.saturating_mul(in_flight as u64))
+        } else {
+            ("micro_batch_over_cap", cap)
+        };
+        report.expect(total <= limit, code, || match in_flight {
             1 => format!("replica {index}, micro-batch {place}: {total} tokens, the cap is {cap}"),
             _ => format!(
-                "replica {index}, micro-batches {first} to {place}: {total} tokens, {held} in a row may hold {limit}"
+                "replica {index}, micro-batches {first} to {place}: {total} tokens, {in_flight} in a row may hold {limit}"
             ),
         });
     }
@@ -206,9 +211,9 @@ fn check_replica(index: usize, replica: &ReplicaPlan, batch: &Batch, cost: &Sche
             format!("replica {index}: stated {} ms, computed {} ms", stated.0, computed.0)
         });
     }
-    let trust = cost.trust(replica.reach(batch));
-    report.expect(replica.trust == trust, "trust_differs", || {
-        format!("replica {index}: {:?}, the profile has {trust:?}", replica.trust)
+    let reliability = cost.reliability(replica.reach(batch));
+    report.expect(replica.reliability == reliability, "reliability_differs", || {
+        format!("replica {index}: {:?}, the profile has {reliability:?}", replica.reliability)
     });
     let stages = replica.scheme.stages();
     let lists: Vec<_> = (0..stages).map(|stage| instructions(stage, stages, times.len())).collect();
@@ -255,8 +260,8 @@ fn check_transfers(plan: &Plan, batch: &Batch, cost: &CostModel, link: Option<&L
     report.expect(stated == derived, "moved_bytes_wrong", || format!("stated {stated}, computed {derived}"));
 }
 
-/// The 1F1B makespan as a fixed point: an operation starts when its stage is free and its input is there; ends are raised,
-/// round after round, until nothing changes.
+/// The 1F1B makespan as a fixed point: an operation starts when its stage is free and its input is there; ends are
+/// raised, round after round, until nothing changes.
 fn plain_makespan(times: &[Millis], multipliers: &[f64], forward_share: f64) -> Millis {
     let (stages, v) = (multipliers.len(), times.len());
     let mut ends = vec![vec![[0.0_f64; 2]; v]; stages];

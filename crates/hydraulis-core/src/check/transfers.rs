@@ -1,7 +1,8 @@
 //! The checker's own computation of an iteration with its transfers.
 //!
-//! The link gives the time of each bucket by itself, as the cost model gives the time of a sequence. The checker derives
-//! the step again: positions from the ranks, layer groups of stages one by one, starts raised until nothing changes.
+//! The link gives the time of each bucket by itself, as the cost model gives the time of a sequence. The checker
+//! derives the step again: positions from the ranks, layer groups of stages one by one, starts raised until nothing
+//! changes.
 
 use crate::batch::Batch;
 use crate::cost::CostModel;
@@ -19,8 +20,8 @@ pub(super) fn derived_transfers(plan: &Plan, batch: &Batch, cost: &CostModel, li
     for replica in plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty()) {
         raise_ready(replica, batch, cost, link.split(), &times, &mut ready)?;
     }
-    let home = (0..ready.len()).rev().fold(0.0_f64, |end, bucket| end.max(ready[bucket]) + times.gradients[bucket].0);
-    let step_ms = Millis(home.max(plan.iteration_ms.0));
+    let shards = (0..ready.len()).rev().fold(0.0_f64, |end, bucket| end.max(ready[bucket]) + times.gradients[bucket].0);
+    let step_ms = Millis(shards.max(plan.iteration_ms.0));
     Ok(PlannedTransfers {
         step_ms,
         transfer_ms: step_ms - plan.iteration_ms,
@@ -34,10 +35,14 @@ fn positions(plan: &Plan) -> Result<Vec<Option<Position>>> {
     for replica in plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty()) {
         let scheme = replica.scheme;
         for (place, &rank) in (0_u32..).zip(&replica.ranks) {
-            let (tp, block) = (u32::from(scheme.tp()), scheme.block());
+            let (tp, layer_group) = (u32::from(scheme.tp()), scheme.stage_group_ranks());
             let number = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
-            let position =
-                Position::new(scheme, number(place / block), number(place % block / tp), number(place % tp))?;
+            let position = Position::new(
+                scheme,
+                number(place / layer_group),
+                number(place % layer_group / tp),
+                number(place % tp),
+            )?;
             if let Some(free) = positions.get_mut(rank as usize) {
                 *free = Some(position);
             }
@@ -61,12 +66,12 @@ fn raise_ready(
     let times: Vec<f64> = replica.micro_batches.iter().map(time).collect();
     let (stages, last) = (cost.stage_multipliers().len(), times.len() - 1);
     let mut ends = vec![vec![[0.0_f64; 2]; times.len()]; stages];
-    let held =
-        (0..replica.scheme.pp()).map(|stage| blocks(split, replica.scheme, stage)).collect::<Result<Vec<_>>>()?;
+    let stage_layer_groups =
+        (0..replica.scheme.pp()).map(|stage| layer_groups(split, replica.scheme, stage)).collect::<Result<Vec<_>>>()?;
     loop {
         let before = ends.clone();
         for (stage, &multiplier) in cost.stage_multipliers().iter().enumerate() {
-            let blocks = &held[stage];
+            let layer_groups = &stage_layer_groups[stage];
             let mut clock = 0.0_f64;
             for (micro_batch, pass) in order(stage, stages, times.len()) {
                 let input = match pass {
@@ -76,17 +81,17 @@ fn raise_ready(
                 };
                 let share = if pass == 0 { cost.forward_share() } else { 1.0 - cost.forward_share() };
                 let all = times[micro_batch] * multiplier * share;
-                let each = all / count(blocks.len());
+                let each = all / count(layer_groups.len());
                 clock = clock.max(input);
                 if pass == 0 && micro_batch == 0 {
-                    for &block in blocks {
-                        let arrival: f64 = transfers.parameters[..=block].iter().map(|ms| ms.0).sum();
+                    for &layer_group in layer_groups {
+                        let arrival: f64 = transfers.parameters[..=layer_group].iter().map(|ms| ms.0).sum();
                         clock = clock.max(arrival) + each;
                     }
                 } else if pass == 1 && micro_batch == last {
-                    for &block in blocks.iter().rev() {
+                    for &layer_group in layer_groups.iter().rev() {
                         clock += each;
-                        ready[block] = ready[block].max(clock);
+                        ready[layer_group] = ready[layer_group].max(clock);
                     }
                 } else {
                     clock += all;
@@ -111,7 +116,7 @@ fn order(stage: usize, stages: usize, micro_batches: usize) -> Vec<(usize, usize
 }
 
 /// The layer groups of a stage: 0 the embedding, with the first; then its layers; then the head, with the last.
-fn blocks(split: &LayerSplit, scheme: Scheme, stage: u16) -> Result<Vec<usize>> {
+fn layer_groups(split: &LayerSplit, scheme: Scheme, stage: u16) -> Result<Vec<usize>> {
     let layers = split.stage(scheme, stage)?.map(|layer| layer as usize + 1);
     let embedding = (stage == 0).then_some(0);
     let head = (stage + 1 == scheme.pp()).then_some(split.layers() as usize + 1);

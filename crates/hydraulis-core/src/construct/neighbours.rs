@@ -6,8 +6,8 @@ use crate::spec::{Cluster, Scheme, Strategy};
 /// Every strategy in which replicas of one scheme replace a few of another.
 ///
 /// For each scheme of the strategy and each other scheme of `pool`, the fewest replicas leave that free enough ranks,
-/// together with the idle ranks, for one of the new scheme. Then idle ranks are filled either by that one replica alone or
-/// by as many as fit. Strategies that cannot be placed are left out.
+/// together with the idle ranks, for one of the new scheme. Then idle ranks are filled either by that one replica alone
+/// or by as many as fit. Strategies that cannot be placed are left out.
 pub fn neighbours(strategy: &Strategy, pool: &[Scheme], cluster: Cluster) -> Vec<Strategy> {
     let idle = u64::from(cluster.gpus()) - strategy.ranks();
     let mut found = Vec::new();

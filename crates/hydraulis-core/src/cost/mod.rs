@@ -1,9 +1,9 @@
 //! The cost of a micro-batch in time and memory under each scheme, on one cluster.
 //!
-//! One stage's forward and backward of micro-batch `m` under scheme `k` takes `t_k(m) = sum over its sequences s of (a_k
-//! s^2 + b_k s) + c_k` milliseconds, of which `forward_share` is forward; stage `j` takes `u_j` times as long. One
-//! micro-batch may hold at most `cap_k` tokens, or with the in-flight limit any `p` consecutive ones at most `p cap_k`: a
-//! [`MemoryWindow`].
+//! One stage's forward and backward of micro-batch `m` under scheme `k` takes `t_k(m) = sum over its sequences s of
+//! (a_k s^2 + b_k s) + c_k` milliseconds, of which `forward_share` is forward; stage `j` takes `u_j` times as long. One
+//! micro-batch may hold at most `cap_k` tokens, or with the in-flight limit any `p` consecutive ones at most `p cap_k`:
+//! a [`InFlightLimit`].
 
 mod analytic;
 mod fit;
@@ -13,17 +13,17 @@ mod model;
 mod per_stage;
 mod profile;
 mod recomputation;
+mod reliability;
 mod replica_class;
-mod trust;
 
 pub use analytic::{DEVICES, Device, Efficiency, device};
 pub use fit::{CostFit, Interval, MeasuredRange, Measurement, fit, fit_schemes, micro_batches_to_measure};
-pub use memory::{MemoryWindow, RankMemory};
+pub use memory::{InFlightLimit, RankMemory};
 pub use model::{CostModel, SchemeCost};
 pub use per_stage::PerStage;
 pub use profile::{
     CostProfile, Excluded, FitQuality, Hardware, LinkOperation, MeasuredLink, Memory, PRESETS, SchemeProfile,
     StrategyList, preset,
 };
+pub use reliability::Reliability;
 pub use replica_class::{ClassId, RankPool, ReplicaClass};
-pub use trust::Trust;

@@ -3,7 +3,7 @@
 use crate::cost::memory::StageMemory;
 use crate::cost::micro_batch_cost::MicroBatchCost;
 use crate::cost::profile::{FitQuality, SchemeProfile};
-use crate::cost::{ClassId, CostProfile, MemoryWindow, RankMemory, RankPool, ReplicaClass, Trust};
+use crate::cost::{ClassId, CostProfile, InFlightLimit, RankMemory, RankPool, Reliability, ReplicaClass};
 use crate::error::{Error, Result};
 use crate::spec::{Cluster, ContextKind, MemoryRule, Scheme};
 use crate::units::{Millis, Tokens, whole};
@@ -25,11 +25,11 @@ pub struct SchemeCost {
     context: Option<ContextKind>,
     micro_batch: MicroBatchCost,
     cap: Tokens,
-    window: MemoryWindow,
+    in_flight_limit: InFlightLimit,
     forward_share: f64,
     stage_multipliers: Vec<f64>,
     /// Whether each stage is known to hold `p` caps at once.
-    holds_windows: bool,
+    limits_in_flight: bool,
     fit: Option<FitQuality>,
 }
 
@@ -48,7 +48,7 @@ impl CostModel {
         let classes = pools.iter().flat_map(|&pool| profile.schemes.iter().map(move |entry| (entry, pool)));
         let cost = |(place, (entry, pool))| SchemeCost::new(ClassId(place), &profile, entry, cluster, pool);
         let schemes = classes.enumerate().map(cost).collect();
-        CostModel { profile, cluster, memory: MemoryRule::Cap, schemes }
+        CostModel { profile, cluster, memory: MemoryRule::PerMicroBatch, schemes }
     }
 
     /// The same costs with another memory rule.
@@ -97,7 +97,8 @@ impl CostModel {
 
     /// The memory of a rank of each stage while the stages hold `tokens` tokens of micro-batches.
     ///
-    /// If the profile has the fullest stage's figures alone, the other stages count as equally full for the same tokens.
+    /// If the profile has the fullest stage's figures alone, the other stages count as equally full for the same
+    /// tokens.
     pub fn rank_memory(&self, scheme: Scheme, tokens: &[Tokens]) -> Result<Vec<RankMemory>> {
         let entry = self.profile.scheme(scheme)?;
         let stages = self.profile.stage_memory(entry, self.cluster);
@@ -144,10 +145,10 @@ impl SchemeCost {
             context: entry.context,
             micro_batch: entry.micro_batch_cost().at_speed(pool.speed),
             cap,
-            window: MemoryWindow { micro_batches: 1, tokens: cap },
+            in_flight_limit: InFlightLimit { micro_batches: 1, tokens: cap },
             forward_share: entry.forward_share,
             stage_multipliers: multipliers,
-            holds_windows: holds_windows(profile, entry, cluster, pool, cap),
+            limits_in_flight: limits_in_flight(profile, entry, cluster, pool, cap),
             fit: entry.fit,
         }
     }
@@ -173,9 +174,10 @@ impl SchemeCost {
     }
 
     fn with_memory(self, memory: MemoryRule) -> SchemeCost {
-        let micro_batches = if memory == MemoryRule::Exact && self.holds_windows { self.scheme().stages() } else { 1 };
+        let micro_batches =
+            if memory == MemoryRule::InFlight && self.limits_in_flight { self.scheme().stages() } else { 1 };
         let tokens = Tokens(self.cap.0.saturating_mul(micro_batches as u64));
-        SchemeCost { window: MemoryWindow { micro_batches, tokens }, ..self }
+        SchemeCost { in_flight_limit: InFlightLimit { micro_batches, tokens }, ..self }
     }
 
     /// Most tokens of each micro-batch if all hold the same number; 0 if not even the weights fit.
@@ -184,13 +186,13 @@ impl SchemeCost {
     }
 
     /// The in-flight limit of consecutive micro-batches.
-    pub fn window(&self) -> MemoryWindow {
-        self.window
+    pub fn in_flight_limit(&self) -> InFlightLimit {
+        self.in_flight_limit
     }
 
     /// The longest sequence that fits into a micro-batch: the cap, or with the in-flight limit all its tokens.
     pub fn longest(&self) -> Tokens {
-        self.window.tokens
+        self.in_flight_limit.tokens
     }
 
     /// Whether a sequence of `tokens` fits into a micro-batch.
@@ -230,10 +232,10 @@ impl SchemeCost {
 
     /// The prediction error and the extrapolation of micro-batches with these longest sequences and tokens; none if the
     /// profile does not state its error.
-    pub fn trust(&self, micro_batches: impl Iterator<Item = (Tokens, Tokens)>) -> Option<Trust> {
+    pub fn reliability(&self, micro_batches: impl Iterator<Item = (Tokens, Tokens)>) -> Option<Reliability> {
         let fit = self.fit?;
-        let beyond = micro_batches.map(|(longest, tokens)| fit.range.beyond(longest, tokens)).fold(1.0, f64::max);
-        Some(Trust { error: fit.error(), beyond })
+        let factor = micro_batches.map(|(longest, tokens)| fit.range.beyond(longest, tokens)).fold(1.0, f64::max);
+        Some(Reliability { error: fit.error(), factor })
     }
 
     /// Time of each stage relative to the coefficients.
@@ -249,10 +251,17 @@ impl SchemeCost {
 
 /// Whether each stage is known to hold `p` caps at once, of one micro-batch or of several.
 ///
-/// If a profile has the fullest stage's figures alone, this holds if all stages are alike: they take as long, and have as
-/// many layers if the profile states them. It never holds if backward recomputes activations: a layer then holds those of
-/// the whole micro-batch, which no figure counts and which are `p` times as many for a micro-batch of `p` caps.
-fn holds_windows(profile: &CostProfile, entry: &SchemeProfile, cluster: Cluster, pool: RankPool, cap: Tokens) -> bool {
+/// If a profile has the fullest stage's figures alone, this holds if all stages are alike: they take as long, and have
+/// as many layers if the profile states them. It never holds if backward recomputes activations: a layer then holds
+/// those of the whole micro-batch, which no figure counts and which are `p` times as many for a micro-batch of `p`
+/// caps.
+fn limits_in_flight(
+    profile: &CostProfile,
+    entry: &SchemeProfile,
+    cluster: Cluster,
+    pool: RankPool,
+    cap: Tokens,
+) -> bool {
     let same_times =
         entry.stage_multipliers.iter().all(|list| list.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq()));
     let same_layers = entry.stage_layers.iter().all(|list| list.windows(2).all(|pair| pair[0] == pair[1]));
@@ -291,14 +300,14 @@ mod tests {
 
     /// Alone, a sequence may take the tokens of a full pipeline; without a pipeline, or with uneven stages, the cap.
     #[test]
-    fn the_exact_rule_lengthens_what_even_pipelines_admit() {
+    fn the_in_flight_limit_lengthens_what_even_pipelines_admit() {
         let mut profile = preset("llama-32b-a800").unwrap();
         let uneven = profile.schemes.iter().position(|entry| entry.scheme.to_string() == "<tp4,pp2>").unwrap();
         profile.schemes[uneven].stage_multipliers = Some(vec![1.0, 1.3]);
         let stated = profile.schemes.iter().position(|entry| entry.scheme.to_string() == "<tp4,pp6>").unwrap();
         profile.schemes[stated].stage_layers = Some(vec![5, 11, 11, 11, 11, 11]);
         let model = CostModel::new(profile, Cluster::new(64, 8).unwrap());
-        let exact = model.clone().with_memory(MemoryRule::Exact);
+        let in_flight = model.clone().with_memory(MemoryRule::InFlight);
         for (scheme, cap, longest) in [
             ("<tp16>", 43_520, 43_520),
             ("<tp4,pp2>", 12_416, 12_416),
@@ -308,12 +317,12 @@ mod tests {
             ("<tp8,pp4>", 27_904, 111_616),
         ] {
             let of = |model: &CostModel| model.scheme(scheme.parse().unwrap()).unwrap().clone();
-            assert_eq!((of(&model).longest(), of(&exact).cap()), (Tokens(cap), Tokens(cap)), "{scheme}");
-            assert_eq!(of(&exact).longest(), Tokens(longest), "{scheme}");
-            assert!(of(&exact).admits(Tokens(longest)) && !of(&exact).admits(Tokens(longest + 1)), "{scheme}");
+            assert_eq!((of(&model).longest(), of(&in_flight).cap()), (Tokens(cap), Tokens(cap)), "{scheme}");
+            assert_eq!(of(&in_flight).longest(), Tokens(longest), "{scheme}");
+            assert!(of(&in_flight).admits(Tokens(longest)) && !of(&in_flight).admits(Tokens(longest + 1)), "{scheme}");
         }
-        assert_eq!(exact.memory(), MemoryRule::Exact);
-        assert_eq!(exact.with_memory(MemoryRule::Cap), model);
+        assert_eq!(in_flight.memory(), MemoryRule::InFlight);
+        assert_eq!(in_flight.with_memory(MemoryRule::PerMicroBatch), model);
     }
 
     /// 85,198,897,152 bytes, less 15,980,298,240 reserved and a 64th of the 405,601,517,568 of the optimizer state, are
@@ -323,20 +332,23 @@ mod tests {
         let mut profile = preset("llama-32b-a800").unwrap();
         let scheme: Scheme = "<tp8,pp2>".parse().unwrap();
         let place = profile.schemes.iter().position(|entry| entry.scheme == scheme).unwrap();
-        let with = |profile: &mut CostProfile, held: [u64; 2], activations: [f64; 2]| {
-            profile.schemes[place].resident_bytes = PerStage::each(held.to_vec());
+        let with = |profile: &mut CostProfile, resident: [u64; 2], activations: [f64; 2]| {
+            profile.schemes[place].resident_bytes = PerStage::each(resident.to_vec());
             profile.schemes[place].activation_bytes_per_token = PerStage::each(activations.to_vec());
             CostModel::new(profile.clone(), Cluster::new(64, 8).unwrap())
         };
-        let longest = |model: CostModel| model.with_memory(MemoryRule::Exact).scheme(scheme).unwrap().longest().0;
+        let longest = |model: CostModel| model.with_memory(MemoryRule::InFlight).scheme(scheme).unwrap().longest().0;
         // The first has two micro-batches in flight: 2 MB per token of each, or 1 MB per token of both together.
         let first = with(&mut profile, [22_881_075_200, 42_881_075_200], [2e6, 0.5e6]);
         assert_eq!(first.scheme(scheme).unwrap().cap(), Tokens(19_968));
-        let held = [Tokens(30_000), Tokens(20_000)];
-        let memory = first.rank_memory(scheme, &held).unwrap();
-        let (reserved, home) = (15_980_298_240.0, 405_601_517_568.0 / 64.0);
+        let resident = [Tokens(30_000), Tokens(20_000)];
+        let memory = first.rank_memory(scheme, &resident).unwrap();
+        let (reserved, optimizer) = (15_980_298_240.0, 405_601_517_568.0 / 64.0);
         let expected = [(22_881_075_200.0, 3e10), (42_881_075_200.0, 1e10)];
-        assert_eq!(memory, expected.map(|(held, activations)| RankMemory { reserved, home, held, activations }));
+        assert_eq!(
+            memory,
+            expected.map(|(resident, activations)| RankMemory { reserved, optimizer, resident, activations })
+        );
         // Both caps at once take 20 GB on the last stage, which it has: unequal times do not change that.
         assert_eq!(longest(first), 2 * 19_968);
         profile.schemes[place].stage_multipliers = Some(vec![0.9, 1.1]);
@@ -351,7 +363,7 @@ mod tests {
         assert_eq!(longest(even), 2 * 19_968);
         let mut again = profile.clone();
         again.schemes[place].scheme = scheme.under(CheckpointingKind::Full);
-        let again = CostModel::new(again, Cluster::new(64, 8).unwrap()).with_memory(MemoryRule::Exact);
+        let again = CostModel::new(again, Cluster::new(64, 8).unwrap()).with_memory(MemoryRule::InFlight);
         assert_eq!(again.scheme(scheme.under(CheckpointingKind::Full)).unwrap().longest(), Tokens(19_968));
         let full = with(&mut profile, [22_881_075_200, 62_881_075_200], [2e6, 1e6]);
         let error = full.scheme(scheme).unwrap_err().to_string();
@@ -361,7 +373,7 @@ mod tests {
     /// The first stage has three quarters of the optimizer state, or an even share together with another scheme or idle
     /// ranks.
     #[test]
-    fn home_is_on_the_stages_ranks_where_these_always_hold_the_same() {
+    fn shards_are_on_the_stages_ranks_if_these_always_hold_the_same() {
         let mut profile = preset("llama-32b-a800").unwrap();
         profile.schemes.retain(|entry| ["<tp8,pp2>", "<tp8>"].contains(&entry.scheme.to_string().as_str()));
         let scheme: Scheme = "<tp8,pp2>".parse().unwrap();
@@ -369,15 +381,15 @@ mod tests {
         for entry in &mut profile.schemes {
             entry.stage_optimizer_bytes = (entry.scheme == scheme).then(|| vec![all / 4 * 3, all / 4]);
         }
-        let homes = |profile: &CostProfile, gpus: u32| {
+        let optimizer = |profile: &CostProfile, gpus: u32| {
             let model = CostModel::new(profile.clone(), Cluster::new(gpus, 8).unwrap());
             let memory = model.rank_memory(scheme, &[Tokens(1), Tokens(1)]).unwrap();
-            memory.iter().map(|one| one.home * f64::from(gpus) / count(all)).collect::<Vec<_>>()
+            memory.iter().map(|one| one.optimizer * f64::from(gpus) / count(all)).collect::<Vec<_>>()
         };
-        assert_eq!(homes(&profile, 64), [1.0, 1.0]);
+        assert_eq!(optimizer(&profile, 64), [1.0, 1.0]);
         profile.schemes.retain(|entry| entry.scheme == scheme);
-        assert_eq!(homes(&profile, 64), [1.5, 0.5]);
-        assert_eq!(homes(&profile, 24), [1.0, 1.0]);
+        assert_eq!(optimizer(&profile, 64), [1.5, 0.5]);
+        assert_eq!(optimizer(&profile, 24), [1.0, 1.0]);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A profile's figure of a scheme's stages: one number, which is the fullest stage's and stands for all, or each stage's
-/// own.
+/// A profile's figure of a scheme's stages: one number, which is the fullest stage's and stands for all, or each
+/// stage's own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected a number, or a list of one for each stage")]
 pub enum PerStage<T> {

@@ -4,8 +4,8 @@ use crate::spec::{CheckpointingKind, LayerPlan};
 
 /// Operations per parameter of a matrix and token: forward, and with the backward pass.
 const MATRICES: [f64; 2] = [2.0, 6.0];
-/// Operations of causal attention per squared token and unit of the queries' width: forward, and with the backward pass,
-/// which computes the scores again (Dao 2023).
+/// Operations of causal attention per squared token and unit of the queries' width: forward, and with the backward
+/// pass, which computes the scores again (Dao 2023).
 const ATTENTION: [f64; 2] = [2.0, 7.0];
 /// The forward share of a group's exchanges and of element-wise work, and the whole: forward and backward take as much.
 const ALIKE: [f64; 2] = [0.5, 1.0];

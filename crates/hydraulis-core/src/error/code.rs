@@ -88,7 +88,7 @@ impl LayoutError {
         match self {
             LayoutError::ParameterTable { .. } | LayoutError::TableSize { .. } => &codes::MODEL_INVALID,
             LayoutError::PositionOutOfRange { .. }
-            | LayoutError::RankOutOfBlock { .. }
+            | LayoutError::RankOutOfStageGroup { .. }
             | LayoutError::ElementUnheld { .. } => &codes::ARGUMENT_INVALID,
             LayoutError::RanksMismatch { .. } => &codes::PLAN_MISMATCH,
         }

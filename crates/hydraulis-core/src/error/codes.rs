@@ -1,7 +1,7 @@
 //! The table of the core's error codes: each code's name, meaning and remedy, defined once.
 //!
-//! A code names a case that a program can handle in its own way; the message of an error carries the field, the value and
-//! the limit. `docs/errors.md` is generated from this table and the one of the Python package.
+//! A code names a case that a program can handle in its own way; the message of an error carries the field, the value
+//! and the limit. `docs/errors.md` is generated from this table and the one of the Python package.
 
 /// A stable error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -51,19 +51,19 @@ pub enum LayoutError {
     },
     /// A rank's stage group would begin below rank 0.
     #[error(
-        "rank {rank} cannot be number {place} of {block} consecutive ranks, because ranks begin at 0; give the position of this rank, as Plan.position does"
+        "rank {rank} cannot be number {place} of {stage_group} consecutive ranks, because ranks begin at 0; give the position of this rank, as Plan.position does"
     )]
-    RankOutOfBlock {
+    RankOutOfStageGroup {
         /// The rank.
         rank: u32,
         /// Its position in the group, from 0.
         place: u32,
         /// Ranks of the group.
-        block: u32,
+        stage_group: u32,
     },
     /// Optimizer shards, a plan and a rank do not match.
     #[error(
-        "rank {rank} of a plan for {gpus} ranks, with optimizer shards on {home} ranks: the plan and the shards must have the same number of ranks, at least 1, and include the rank; make the optimizer shards for the plan's cluster"
+        "rank {rank} of a plan for {gpus} ranks, with optimizer shards on {shards} ranks: the plan and the shards must have the same number of ranks, at least 1, and include the rank; make the optimizer shards for the plan's cluster"
     )]
     RanksMismatch {
         /// The rank.
@@ -71,7 +71,7 @@ pub enum LayoutError {
         /// Ranks of the plan.
         gpus: u64,
         /// Ranks of the optimizer shards.
-        home: u64,
+        shards: u64,
     },
     /// An element to be moved has no source.
     #[error("rank {rank} needs element {element}, which no source has; list the slices of all ranks as sources")]

@@ -1,7 +1,7 @@
 //! The core's errors: one enum with the offending values, and one enum for each part with many cases.
 //!
-//! An error is data. Its message is written here alone and says which field or sequence is wrong, its value, the limit and
-//! the remedy. `codes` defines the stable codes, from which `docs/errors.md` is generated.
+//! An error is data. Its message is written here alone and says which field or sequence is wrong, its value, the limit
+//! and the remedy. `codes` defines the stable codes, from which `docs/errors.md` is generated.
 
 mod code;
 pub mod codes;
@@ -132,7 +132,7 @@ pub enum Error {
         limit: Tokens,
     },
     /// A text is no memory rule.
-    #[error("memory is '{text}': it must be 'cap' or 'exact'; use one of them")]
+    #[error("memory is '{text}': it must be 'per_micro_batch' or 'in_flight'; use one of them")]
     MemoryRule {
         /// The text.
         text: String,

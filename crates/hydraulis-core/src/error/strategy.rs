@@ -62,7 +62,7 @@ pub enum StrategyError {
     },
     /// The cluster has enough free ranks, but not in aligned groups.
     #[error(
-        "replica {replica} ({scheme}) of strategy {strategy} finds no {block} aligned free ranks for a stage: the tp x cp ranks of a stage lie inside one node of {gpus_per_node}, or on whole nodes; use degrees that divide the node"
+        "replica {replica} ({scheme}) of strategy {strategy} finds no {stage_group} aligned free ranks for a stage: the tp x cp ranks of a stage lie inside one node of {gpus_per_node}, or on whole nodes; use degrees that divide the node"
     )]
     PlacementFailed {
         /// The strategy.
@@ -72,7 +72,7 @@ pub enum StrategyError {
         /// Scheme of the replica.
         scheme: Scheme,
         /// Ranks of one of its stages.
-        block: u32,
+        stage_group: u32,
         /// GPUs of a node.
         gpus_per_node: u32,
     },

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::error::Grouped;
 use crate::explain::wrapped::wrapped;
 use crate::plan::Stop;
-use crate::plan::{BoundKind, Considered, Outcome, Plan, ReplicaPlan, Scope};
+use crate::plan::{BoundKind, Candidate, Outcome, Plan, ReplicaPlan, Scope};
 use crate::search::TIE;
 use crate::spec::MemoryRule;
 use crate::units::{Millis, Tokens};
@@ -19,9 +19,9 @@ const LEAST_TOLD: f64 = 5e-5;
 /// Largest number of strategies in an explanation. A list made from a profile's schemes may have hundreds.
 const MOST_LISTED: usize = 12;
 
-/// Pairs of the error of a profile's coefficients and the share by which the plan for that profile is longer than the plan
-/// for the true coefficients. Each pair comes from six draws on lognormal batches. Other errors are interpolated or
-/// extrapolated linearly.
+/// Pairs of the error of a profile's coefficients and the share by which the plan for that profile is longer than the
+/// plan for the true coefficients. Each pair comes from six draws on lognormal batches. Other errors are interpolated
+/// or extrapolated linearly.
 const COST_OF_ERROR: [(f64, f64); 4] = [(0.0, 0.0), (0.03, 0.016), (0.05, 0.0265), (0.1, 0.035)];
 
 /// A readable explanation of `plan` in plain text of at most 110 columns. A longer name stays whole.
@@ -33,8 +33,8 @@ pub fn explain(plan: &Plan) -> String {
 fn headline(plan: &Plan) -> String {
     let (id, longest) = plan.batch.longest();
     let memory = match plan.memory {
-        MemoryRule::Cap => "",
-        MemoryRule::Exact => ", exact memory",
+        MemoryRule::PerMicroBatch => "",
+        MemoryRule::InFlight => ", in-flight memory limit",
     };
     format!(
         "{}, {}, the longest {} (sequence {id})\n{} in nodes of {}, cost profile {}{memory}\n\nStrategy {}: {} ms an iteration{}",
@@ -57,21 +57,21 @@ fn counted(number: u64, what: &str) -> String {
 fn transfers(plan: &Plan) -> String {
     let Some(transfers) = plan.transfers else { return String::new() };
     format!(
-        ",\n{} ms with transfers: {:.1} % of their {} ms are hidden, {} MB cross between nodes",
+        ",\n{} ms with transfers: {:.1} % of their {} ms are overlapped, {} MB cross between nodes",
         millis(transfers.step_ms.0),
-        percent(transfers.hidden()),
+        percent(transfers.overlapped()),
         millis(transfers.alone_ms.0),
         grouped(transfers.moved_bytes / 1_000_000),
     )
 }
 
 fn why_this_strategy(plan: &Plan) -> String {
-    let number = plan.considered.len();
+    let number = plan.candidates.len();
     let mut lines = vec![match plan.scope {
         Scope::List => format!("Chosen among {number} strategies:"),
         Scope::Any => format!("Found by a search that planned {number} strategies:"),
     }];
-    let listed = most_telling(&plan.considered);
+    let listed = most_telling(&plan.candidates);
     let width = listed.iter().map(|entry| entry.strategy.to_string().len()).max().unwrap_or(0).min(70);
     for entry in &listed {
         let outcome = match entry.outcome {
@@ -92,10 +92,10 @@ fn why_this_strategy(plan: &Plan) -> String {
     lines.join("\n")
 }
 
-/// The reason for choosing a strategy that is not the shortest. Strategies within a tie of the shortest count as equally
-/// good.
+/// The reason for choosing a strategy that is not the shortest. Strategies within a tie of the shortest count as
+/// equally good.
 fn why_not_the_least(plan: &Plan) -> String {
-    let planned = plan.considered.iter().filter_map(|entry| match entry.outcome {
+    let planned = plan.candidates.iter().filter_map(|entry| match entry.outcome {
         Outcome::Planned(ms) => Some(ms),
         _ => None,
     });
@@ -108,10 +108,10 @@ fn why_not_the_least(plan: &Plan) -> String {
     format!(": within {:.1} % of the shortest, and {less}", 100.0 * TIE)
 }
 
-/// All of `considered` if they are at most `MOST_LISTED`, otherwise the most informative ones. Planned strategies come
+/// All of `candidates` if they are at most `MOST_LISTED`, otherwise the most informative ones. Planned strategies come
 /// before strategies that were not tried, and those before too narrow ones; in each class the best comes first.
-fn most_telling(considered: &[Considered]) -> Vec<&Considered> {
-    let mut entries: Vec<&Considered> = considered.iter().collect();
+fn most_telling(candidates: &[Candidate]) -> Vec<&Candidate> {
+    let mut entries: Vec<&Candidate> = candidates.iter().collect();
     if entries.len() > MOST_LISTED {
         entries.sort_by(|one, other| {
             let ((one_kind, one_value), (other_kind, other_value)) = (merit(&one.outcome), merit(&other.outcome));
@@ -143,8 +143,8 @@ fn replicas(plan: &Plan) -> String {
         let _ = writeln!(text, "{}", cells.join("  "));
     }
     let fill = match plan.memory {
-        MemoryRule::Cap => "what its micro-batches may hold",
-        MemoryRule::Exact => "the caps of its micro-batches",
+        MemoryRule::PerMicroBatch => "what its micro-batches may hold",
+        MemoryRule::InFlight => "the caps of its micro-batches",
     };
     let _ = write!(
         text,
@@ -205,14 +205,14 @@ fn what_bounds_it(plan: &Plan) -> String {
             Stop::LocalOptimum => "until no move or swap helped",
             Stop::WorkBudget => "until its budget of work was used up",
         },
-        what_to_trust(plan),
+        what_is_reliable(plan),
     )
 }
 
 /// A comparison of the gap with the profile's own error, and the plan's extrapolation beyond the measurements.
-fn what_to_trust(plan: &Plan) -> String {
-    let trusts = || plan.replicas.iter().filter_map(|replica| replica.trust);
-    let stated = trusts().map(|trust| trust.error).max_by(f64::total_cmp);
+fn what_is_reliable(plan: &Plan) -> String {
+    let trusts = || plan.replicas.iter().filter_map(|replica| replica.reliability);
+    let stated = trusts().map(|reliability| reliability.error).max_by(f64::total_cmp);
     let error = stated.unwrap_or(USUAL_ERROR);
     let mut text = String::new();
     // A gap that the text does not report as a gap leaves nothing to gain.
@@ -225,8 +225,8 @@ fn what_to_trust(plan: &Plan) -> String {
             percent(error)
         );
     }
-    if let Some(guess) = plan.guess() {
-        let _ = write!(text, "\n{guess}");
+    if let Some(extrapolation) = plan.extrapolation() {
+        let _ = write!(text, "\n{extrapolation}");
     }
     text
 }

@@ -7,8 +7,8 @@ const COLUMNS: usize = 110;
 /// Columns by which continuation lines are indented.
 const INDENT: usize = 4;
 
-/// The text with its longer lines broken at spaces and after the `+` between the replicas of a strategy. Text without such a
-/// place stays whole. Continuation lines are indented.
+/// The text with its longer lines broken at spaces and after the `+` between the replicas of a strategy. Text without
+/// such a place stays whole. Continuation lines are indented.
 pub(super) fn wrapped(text: &str) -> String {
     text.lines().map(wrapped_line).collect::<Vec<_>>().join("\n")
 }
@@ -26,8 +26,8 @@ fn wrapped_line(line: &str) -> String {
     lines.join("\n")
 }
 
-/// The byte index at which a text of more than `columns` columns is broken: the last place within `columns`, or the first
-/// place beyond.
+/// The byte index at which a text of more than `columns` columns is broken: the last place within `columns`, or the
+/// first place beyond.
 fn break_of(text: &str, columns: usize) -> Option<usize> {
     if text.chars().count() <= columns {
         return None;

@@ -34,9 +34,9 @@
 //! rank of `<pp8>` an eighth of the layers. [`bucket_volumes`] computes the least bytes that leave each node;
 //! [`timing`](crate::timing) turns them into times.
 
-mod bucket_home;
-mod held;
-mod home;
+mod bucket_owners;
+mod local_shard;
+mod optimizer_shards;
 mod parameter;
 mod placement;
 mod position;
@@ -44,12 +44,12 @@ mod runs;
 mod transfer;
 mod volume;
 
-pub(crate) use held::stage_blocks;
-pub use held::{HeldSlice, held_slices};
-pub use home::{Home, HomeSlice};
+pub(crate) use local_shard::stage_layer_groups;
+pub use local_shard::{LocalSlice, local_slices};
+pub use optimizer_shards::{OptimizerShards, ShardSlice};
 pub use parameter::{Parameter, ParameterTable};
 pub use placement::place;
 pub use position::{Position, positions_of, strategy_positions};
 pub(crate) use runs::length;
-pub use transfer::{BucketTransfer, Segment, Trade, transfer};
+pub use transfer::{BucketTransfer, Exchange, Segment, transfer};
 pub use volume::{BucketVolume, NodeVolume, bucket_volumes};

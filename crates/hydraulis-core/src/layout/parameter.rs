@@ -19,13 +19,13 @@ pub struct Parameter {
     pub rows: u64,
     /// Elements of one row.
     pub row_elements: u64,
-    /// Runs of rows that tensor parallelism does not cut, such as the key/value heads: the tensor ranks divide them, and
-    /// hold copies if there are fewer than ranks. With 1 unit every rank holds the whole; with as many units as rows any
-    /// cut is possible.
+    /// Runs of rows that tensor parallelism does not cut, such as the key/value heads: the tensor ranks divide them,
+    /// and hold copies if there are fewer than ranks. With 1 unit every rank holds the whole; with as many units as
+    /// rows any cut is possible.
     pub units: u64,
     /// The layer groups that use it: 0 is the embedding, 1 to L are the layers, L + 1 is the head. Two for tied
     /// embeddings. Its bucket is the first.
-    pub blocks: Vec<u32>,
+    pub layer_groups: Vec<u32>,
     /// Whether training updates it. A frozen parameter has neither gradient nor optimizer state.
     pub trained: bool,
 }
@@ -48,8 +48,8 @@ impl Parameter {
 
 /// Every parameter of a model, in bucket order.
 ///
-/// A layer group has a bucket of its trained parameters. If a parameter is frozen, each layer group has a second bucket,
-/// and these follow the trained ones. The trained part of every buffer is therefore its beginning.
+/// A layer group has a bucket of its trained parameters. If a parameter is frozen, each layer group has a second
+/// bucket, and these follow the trained ones. The trained part of every buffer is therefore its beginning.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParameterTable {
     parameters: Vec<Parameter>,
@@ -59,18 +59,18 @@ pub struct ParameterTable {
 }
 
 impl ParameterTable {
-    /// The table of these parameters for a model whose layers `split` assigns to stages. Sorts them by bucket, and within
-    /// a bucket by the number of tensor ranks that hold them, most first, so that a rank's elements lie in the order of
-    /// their owners.
+    /// The table of these parameters for a model whose layers `split` assigns to stages. Sorts them by bucket, and
+    /// within a bucket by the number of tensor ranks that hold them, most first, so that a rank's elements lie in the
+    /// order of their owners.
     ///
-    /// Refused with `parameter_table` if an entry describes no parameter, with `table_size` if layers or elements are more
-    /// than any model has.
+    /// Refused with `parameter_table` if an entry describes no parameter, with `table_size` if layers or elements are
+    /// more than any model has.
     pub fn new(mut parameters: Vec<Parameter>, split: LayerSplit) -> Result<ParameterTable> {
         check_size(&parameters, split.layers())?;
         for parameter in &parameters {
             check(parameter, split.layers())?;
         }
-        parameters.sort_by_key(|parameter| (!parameter.trained, parameter.blocks[0], parameter.units));
+        parameters.sort_by_key(|parameter| (!parameter.trained, parameter.layer_groups[0], parameter.units));
         let starts = Vec::with_capacity(parameters.len());
         let mut table = ParameterTable { parameters, split, starts };
         let mut filled = vec![0; table.buckets()];
@@ -110,7 +110,7 @@ impl ParameterTable {
         check_size(&[], layers)?;
         // In the order of the model: the parameters of a layer stand together.
         let mut parameters: Vec<Parameter> = model.fields().parameters.iter().flat_map(expand).collect();
-        parameters.sort_by_key(|parameter| parameter.blocks[0]);
+        parameters.sort_by_key(|parameter| parameter.layer_groups[0]);
         ParameterTable::new(parameters, split)
     }
 
@@ -125,18 +125,18 @@ impl ParameterTable {
     }
 
     /// Number of layer groups: the embedding, each layer and the head.
-    pub fn blocks(&self) -> usize {
+    pub fn layer_groups(&self) -> usize {
         self.split.layers() as usize + 2
     }
 
     /// Number of buckets: one for each layer group, and one more for each if a parameter is frozen.
     pub fn buckets(&self) -> usize {
         let has_frozen = self.parameters.last().is_some_and(|parameter| !parameter.trained);
-        self.blocks() * (1 + usize::from(has_frozen))
+        self.layer_groups() * (1 + usize::from(has_frozen))
     }
 
     fn bucket(&self, parameter: &Parameter) -> usize {
-        parameter.blocks[0] as usize + if parameter.trained { 0 } else { self.blocks() }
+        parameter.layer_groups[0] as usize + if parameter.trained { 0 } else { self.layer_groups() }
     }
 
     /// The bucket of a parameter, and its elements in the bucket.
@@ -162,8 +162,8 @@ impl ParameterTable {
     }
 }
 
-fn entry(row: &ParameterRow, name: String, blocks: Vec<u32>) -> Parameter {
-    Parameter { name, rows: row.rows, row_elements: row.row_elements, units: row.units, blocks, trained: true }
+fn entry(row: &ParameterRow, name: String, layer_groups: Vec<u32>) -> Parameter {
+    Parameter { name, rows: row.rows, row_elements: row.row_elements, units: row.units, layer_groups, trained: true }
 }
 
 fn check_size(parameters: &[Parameter], layers: u32) -> Result<()> {
@@ -197,13 +197,13 @@ fn check(parameter: &Parameter, layers: u32) -> Result<()> {
     if parameter.units == 0 || !parameter.rows.is_multiple_of(parameter.units) {
         return wrong("units", parameter.units.to_string(), format!("a divisor of its {} rows", parameter.rows));
     }
-    let in_order = parameter.blocks.windows(2).all(|pair| pair[0] < pair[1]);
-    let known = parameter.blocks.iter().all(|&block| block <= layers + 1);
-    if parameter.blocks.is_empty() || !in_order || !known {
+    let in_order = parameter.layer_groups.windows(2).all(|pair| pair[0] < pair[1]);
+    let known = parameter.layer_groups.iter().all(|&layer_group| layer_group <= layers + 1);
+    if parameter.layer_groups.is_empty() || !in_order || !known {
         return wrong(
-            "blocks",
-            format!("{:?}", parameter.blocks),
-            format!("ascending block numbers from 0 to {}", layers + 1),
+            "layer_groups",
+            format!("{:?}", parameter.layer_groups),
+            format!("ascending layer_group numbers from 0 to {}", layers + 1),
         );
     }
     Ok(())
@@ -214,8 +214,8 @@ mod tests {
     use super::*;
     use crate::cost::preset;
 
-    fn parameter(rows: u64, units: u64, blocks: &[u32]) -> Parameter {
-        Parameter { name: "w".into(), rows, row_elements: 3, units, blocks: blocks.to_vec(), trained: true }
+    fn parameter(rows: u64, units: u64, layer_groups: &[u32]) -> Parameter {
+        Parameter { name: "w".into(), rows, row_elements: 3, units, layer_groups: layer_groups.to_vec(), trained: true }
     }
 
     fn parts(rows: u64, units: u64, parts: u32) -> Vec<Range<u64>> {
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(table.parameters().len(), 60 * 9 + 3);
         assert_eq!(table.parameters().iter().map(Parameter::elements).sum::<u64>(), model.parameters());
         let of_layer =
-            |layer: u32| table.parameters().iter().filter(|one| one.blocks == [layer + 1]).collect::<Vec<_>>();
+            |layer: u32| table.parameters().iter().filter(|one| one.layer_groups == [layer + 1]).collect::<Vec<_>>();
         assert!(of_layer(7).iter().all(|one| one.name.starts_with("layers.7.")) && of_layer(7).len() == 9);
         assert_eq!(table.buckets(), 62);
     }
@@ -247,14 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn fewer_units_than_ranks_are_held_in_copies() {
+    fn fewer_units_than_ranks_are_copied() {
         assert_eq!(parts(12, 2, 4), [0..6, 0..6, 6..12, 6..12]);
         assert_eq!(parts(12, 1, 3), [0..12, 0..12, 0..12]);
     }
 
     #[test]
     fn buckets_of_frozen_parameters_follow_those_of_trained_ones() {
-        let frozen = |blocks| Parameter { trained: false, ..parameter(4, 1, blocks) };
+        let frozen = |layer_groups| Parameter { trained: false, ..parameter(4, 1, layer_groups) };
         let parameters = vec![frozen(&[1]), parameter(2, 1, &[3]), frozen(&[0]), parameter(6, 1, &[1])];
         let table = ParameterTable::new(parameters, LayerSplit::even(2)).unwrap();
         let of_table = |table: &ParameterTable| (table.buckets(), table.bucket_elements());
@@ -279,9 +279,9 @@ mod tests {
 
     #[test]
     fn tables_that_describe_no_model_are_refused() {
-        let of_rows = |rows, blocks| parameter(rows, rows.max(1), blocks);
-        let blocks = [of_rows(0, &[1]), of_rows(2, &[]), of_rows(2, &[2, 1]), of_rows(2, &[9])];
-        for bad in blocks.into_iter().chain([parameter(2, 0, &[1]), parameter(3, 2, &[1])]) {
+        let of_rows = |rows, layer_groups| parameter(rows, rows.max(1), layer_groups);
+        let layer_groups = [of_rows(0, &[1]), of_rows(2, &[]), of_rows(2, &[2, 1]), of_rows(2, &[9])];
+        for bad in layer_groups.into_iter().chain([parameter(2, 0, &[1]), parameter(3, 2, &[1])]) {
             assert_eq!(ParameterTable::new(vec![bad], LayerSplit::even(4)).unwrap_err().code(), "model_invalid");
         }
     }

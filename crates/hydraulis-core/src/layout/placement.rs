@@ -7,8 +7,8 @@ use crate::spec::{Cluster, Strategy};
 ///
 /// A stage is an aligned group of ranks: inside one node up to the node's size, whole nodes above it. Alignment keeps
 /// tensor- and context-parallel traffic on the fast links, and the set of process groups small, because the same groups
-/// recur under every strategy. The strategy's canonical order places wide groups first, so narrow ones fill the rest; each
-/// group takes the first free place, and so stages follow each other.
+/// recur under every strategy. The strategy's canonical order places wide groups first, so narrow ones fill the rest;
+/// each group takes the first free place, and so stages follow each other.
 pub fn place(strategy: &Strategy, cluster: Cluster) -> Result<Vec<Vec<u32>>> {
     if strategy.ranks() > u64::from(cluster.gpus()) {
         let (needed, gpus) = (strategy.ranks(), cluster.gpus());
@@ -18,14 +18,14 @@ pub fn place(strategy: &Strategy, cluster: Cluster) -> Result<Vec<Vec<u32>>> {
     let replicas = strategy.schemes().iter().enumerate().map(|(replica, &scheme)| {
         let mut ranks = Vec::new();
         for _stage in 0..scheme.pp() {
-            let block = free.take(scheme.block()).ok_or_else(|| StrategyError::PlacementFailed {
+            let stage_group = free.take(scheme.stage_group_ranks()).ok_or_else(|| StrategyError::PlacementFailed {
                 strategy: strategy.to_string(),
                 replica,
                 scheme,
-                block: scheme.block(),
+                stage_group: scheme.stage_group_ranks(),
                 gpus_per_node: cluster.gpus_per_node(),
             })?;
-            ranks.extend(block);
+            ranks.extend(stage_group);
         }
         Ok(ranks)
     });
@@ -45,26 +45,26 @@ impl FreeRanks {
     }
 
     /// The first free aligned group.
-    fn take(&mut self, block: u32) -> Option<std::ops::Range<u32>> {
+    fn take(&mut self, stage_group: u32) -> Option<std::ops::Range<u32>> {
         let (gpus, node) = (self.cluster.gpus(), self.cluster.gpus_per_node());
-        if block > node && !block.is_multiple_of(node) {
+        if stage_group > node && !stage_group.is_multiple_of(node) {
             return None;
         }
-        let mut start = if self.resume.0 == block { self.resume.1 } else { 0 };
-        while start + block <= gpus {
+        let mut start = if self.resume.0 == stage_group { self.resume.1 } else { 0 };
+        while start + stage_group <= gpus {
             let offset = start % node;
-            if block <= node && offset + block > node {
+            if stage_group <= node && offset + stage_group > node {
                 start += node - offset;
                 continue;
             }
-            let ranks = start as usize..(start + block) as usize;
+            let ranks = start as usize..(start + stage_group) as usize;
             if self.taken[ranks.clone()].iter().all(|taken| !taken) {
                 self.taken[ranks].fill(true);
-                self.resume = (block, start + block);
-                return Some(start..start + block);
+                self.resume = (stage_group, start + stage_group);
+                return Some(start..start + stage_group);
             }
             // Above a node's size the next place is the next node; below it, groups tile the node.
-            start += block.min(node);
+            start += stage_group.min(node);
         }
         None
     }
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_aligned_and_stages_follow() {
+    fn stage_groups_are_aligned_and_consecutive() {
         let ranks = placed("1x<tp4>+1x<tp2,pp2>+2x<1>", 16, 8).unwrap();
         assert_eq!(ranks, [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8], vec![9]]);
         let ranks = placed("1x<tp16>+2x<tp8,pp3>", 64, 8).unwrap();
@@ -102,7 +102,9 @@ mod tests {
         for (strategy, group) in [("1x<tp12>", 12), ("1x<tp3,cp4>", 12), ("5x<tp3>", 3)] {
             let error = placed(strategy, 16, 8).unwrap_err();
             assert_eq!(error.code(), "strategy_unplaceable");
-            assert!(matches!(error, Error::Strategy(StrategyError::PlacementFailed { block, .. }) if block == group));
+            assert!(
+                matches!(error, Error::Strategy(StrategyError::PlacementFailed { stage_group, .. }) if stage_group == group)
+            );
         }
     }
 

@@ -12,8 +12,8 @@ use crate::spec::{Axis, Cluster, Coordinates, Scheme, Strategy};
 pub struct Position {
     /// The replica's scheme.
     pub scheme: Scheme,
-    /// The rank's index along each axis: its stage, its share of each micro-batch's tokens, and its index among the tensor
-    /// ranks that share these tokens.
+    /// The rank's index along each axis: its stage, its share of each micro-batch's tokens, and its index among the
+    /// tensor ranks that share these tokens.
     pub coordinates: Coordinates,
 }
 
@@ -53,7 +53,7 @@ impl Position {
     }
 
     /// Its index among the ranks of its stage.
-    pub fn in_block(self) -> u32 {
+    pub fn in_stage_group(self) -> u32 {
         self.scheme.degrees().number(self.coordinates.with(Axis::Pipeline, 0))
     }
 
@@ -72,15 +72,15 @@ impl Position {
     /// The ranks of its stage that differ from it along one axis alone, if it is `rank`.
     fn group(self, axis: Axis, rank: u32) -> Result<Vec<u32>> {
         let degrees = self.scheme.degrees();
-        let first = self.first_of_block(rank)?;
+        let first = self.first_of_stage_group(rank)?;
         let in_stage = self.coordinates.with(Axis::Pipeline, 0);
         Ok((0..degrees.of(axis)).map(|place| first + degrees.number(in_stage.with(axis, place))).collect())
     }
 
-    fn first_of_block(self, rank: u32) -> Result<u32> {
-        let (place, block) = (self.in_block(), self.scheme.block());
-        let first = rank.checked_sub(place).filter(|first| first.checked_add(block).is_some());
-        first.ok_or_else(|| LayoutError::RankOutOfBlock { rank, place, block }.into())
+    fn first_of_stage_group(self, rank: u32) -> Result<u32> {
+        let (place, stage_group) = (self.in_stage_group(), self.scheme.stage_group_ranks());
+        let first = rank.checked_sub(place).filter(|first| first.checked_add(stage_group).is_some());
+        first.ok_or_else(|| LayoutError::RankOutOfStageGroup { rank, place, stage_group }.into())
     }
 }
 
@@ -124,7 +124,9 @@ mod tests {
         let sorted: BTreeSet<_> = listed.iter().copied().collect();
         assert_eq!(listed, sorted.into_iter().collect::<Vec<_>>());
         assert_eq!((listed.len(), listed[3], listed[6]), (12, (0, 1, 1), (1, 0, 0)));
-        assert!(places("<tp2,cp3,pp2>").iter().enumerate().all(|(index, at)| at.in_block() as usize == index % 6));
+        assert!(
+            places("<tp2,cp3,pp2>").iter().enumerate().all(|(index, at)| at.in_stage_group() as usize == index % 6)
+        );
     }
 
     #[test]
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_no_block_can_hold_there_is_refused() {
+    fn a_rank_outside_its_stage_group_is_refused() {
         let last = *places("<tp2,cp3>").last().unwrap();
         assert_eq!(last.context_group(5).unwrap(), [1, 3, 5]);
         assert_eq!(last.tensor_group(4).unwrap_err().code(), "argument_invalid");

@@ -11,16 +11,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{LayoutError, Result};
 use crate::layout::runs::{Runs, joined, length, overlap};
-use crate::layout::{Home, ParameterTable, Position, held_slices};
+use crate::layout::{OptimizerShards, ParameterTable, Position, local_slices};
 use crate::spec::Axis;
 
 /// Elements of a bucket that one node exchanges with the others, in the direction of gradients; parameters go the other
 /// way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeVolume {
-    /// Elements that leave the node: held there, owned elsewhere.
+    /// Elements that leave the node: positions there, owned elsewhere.
     pub sent: u64,
-    /// Elements that arrive at the node: owned there, held elsewhere, once for each node that holds them.
+    /// Elements that arrive at the node: owned there, positions elsewhere, once for each node that holds them.
     pub received: u64,
 }
 
@@ -33,26 +33,26 @@ pub struct BucketVolume {
     pub fullest_rank: u64,
 }
 
-/// The volume of each bucket over the nodes of `home`, between it and the layout in which each rank has its position.
+/// The volume of each bucket over the nodes of `shards`, between it and the layout in which each rank has its position.
 ///
-/// Refused with `ranks_mismatch` if `home` is not over the same ranks, with `too_many_stages` if a position is of a
+/// Refused with `ranks_mismatch` if `shards` is not over the same ranks, with `too_many_stages` if a position is of a
 /// pipeline with more stages than the model has layers for.
 pub fn bucket_volumes(
     table: &ParameterTable,
-    home: &Home,
+    shards: &OptimizerShards,
     positions: &[Option<Position>],
 ) -> Result<Vec<BucketVolume>> {
     let gpus = positions.len() as u64;
-    if gpus != home.ranks() {
-        return Err(LayoutError::RanksMismatch { rank: 0, gpus, home: home.ranks() }.into());
+    if gpus != shards.ranks() {
+        return Err(LayoutError::RanksMismatch { rank: 0, gpus, shards: shards.ranks() }.into());
     }
-    let holders = Holders::new(table, home, positions)?;
+    let groups = ReplicaGroups::new(table, shards, positions)?;
     let mut volumes: Vec<BucketVolume> = Vec::with_capacity(table.buckets());
     for bucket in 0..table.buckets() {
-        let is_as_before = bucket > 0 && home.are_alike(bucket - 1, bucket) && holders.are_alike(bucket);
+        let is_as_before = bucket > 0 && shards.are_alike(bucket - 1, bucket) && groups.are_alike(bucket);
         let volume = match volumes.last() {
             Some(before) if is_as_before => before.clone(),
-            _ => holders.volume(bucket, home),
+            _ => groups.volume(bucket, shards),
         };
         volumes.push(volume);
     }
@@ -60,7 +60,7 @@ pub fn bucket_volumes(
 }
 
 /// The local shards of all ranks.
-struct Holders {
+struct ReplicaGroups {
     /// Runs by distinct position and bucket. Context ranks hold the same, and count as one position.
     runs: Vec<Vec<Runs>>,
     /// The position of each rank, as its index in `runs`.
@@ -70,21 +70,21 @@ struct Holders {
     gpus_per_node: usize,
 }
 
-impl Holders {
-    fn new(table: &ParameterTable, home: &Home, positions: &[Option<Position>]) -> Result<Holders> {
-        let gpus_per_node = usize::try_from(length(&home.node_of(0))).unwrap_or(usize::MAX);
+impl ReplicaGroups {
+    fn new(table: &ParameterTable, shards: &OptimizerShards, positions: &[Option<Position>]) -> Result<ReplicaGroups> {
+        let gpus_per_node = usize::try_from(length(&shards.node_of(0))).unwrap_or(usize::MAX);
         let of_parameters =
             |position: Position| Position { coordinates: position.coordinates.with(Axis::Context, 0), ..position };
         let distinct: BTreeSet<Position> = positions.iter().flatten().copied().map(of_parameters).collect();
         let places: BTreeMap<Position, usize> = distinct.iter().copied().zip(0..).collect();
         let of_rank: Vec<Option<usize>> =
             positions.iter().map(|position| position.map(|position| places[&of_parameters(position)])).collect();
-        let runs = distinct.into_iter().map(|position| held_runs(table, home, position)).collect::<Result<_>>()?;
+        let runs = distinct.into_iter().map(|position| local_runs(table, shards, position)).collect::<Result<_>>()?;
         let mut nodes: BTreeMap<BTreeSet<usize>, Vec<usize>> = BTreeMap::new();
         for (node, ranks) in of_rank.chunks(gpus_per_node).enumerate() {
             nodes.entry(ranks.iter().flatten().copied().collect()).or_default().push(node);
         }
-        Ok(Holders { runs, of_rank, nodes, gpus_per_node })
+        Ok(ReplicaGroups { runs, of_rank, nodes, gpus_per_node })
     }
 
     /// Whether every rank holds the same of a bucket as of the one before.
@@ -92,21 +92,21 @@ impl Holders {
         self.runs.iter().all(|runs| runs[bucket] == runs[bucket - 1])
     }
 
-    fn volume(&self, bucket: usize, home: &Home) -> BucketVolume {
+    fn volume(&self, bucket: usize, shards: &OptimizerShards) -> BucketVolume {
         let ranks = self.of_rank.len();
         let mut nodes = vec![NodeVolume::default(); ranks.div_ceil(self.gpus_per_node)];
-        for (held, alike) in &self.nodes {
-            let runs = joined(held.iter().flat_map(|&place| self.runs[place][bucket].iter().cloned()).collect());
+        for (positions, alike) in &self.nodes {
+            let runs = joined(positions.iter().flat_map(|&place| self.runs[place][bucket].iter().cloned()).collect());
             let shared: Vec<u64> = (0..ranks)
                 .step_by(self.gpus_per_node)
                 .map(|first| {
                     let members = first..(first + self.gpus_per_node).min(ranks);
-                    members.map(|rank| overlap(&runs, &home.piece(bucket, rank as u64))).sum()
+                    members.map(|rank| overlap(&runs, &shards.piece(bucket, rank as u64))).sum()
                 })
                 .collect();
             let all: u64 = shared.iter().sum();
-            for &holder in alike {
-                nodes[holder].sent = all - shared[holder];
+            for &member in alike {
+                nodes[member].sent = all - shared[member];
             }
             for (index, volume) in nodes.iter_mut().enumerate() {
                 let others = alike.len() - usize::from(alike.binary_search(&index).is_ok());
@@ -115,7 +115,7 @@ impl Holders {
         }
         let totals: Vec<u64> = self.runs.iter().map(|runs| runs[bucket].iter().map(length).sum()).collect();
         let foreign = |(rank, place): (usize, &Option<usize>)| {
-            place.map(|place| totals[place] - overlap(&self.runs[place][bucket], &home.piece(bucket, rank as u64)))
+            place.map(|place| totals[place] - overlap(&self.runs[place][bucket], &shards.piece(bucket, rank as u64)))
         };
         let fullest_rank = self.of_rank.iter().enumerate().filter_map(foreign).max().unwrap_or_default();
         BucketVolume { nodes, fullest_rank }
@@ -123,13 +123,13 @@ impl Holders {
 }
 
 /// The local shard of a rank at this position: by bucket, disjoint runs of its elements in owner order.
-fn held_runs(table: &ParameterTable, home: &Home, position: Position) -> Result<Vec<Runs>> {
+fn local_runs(table: &ParameterTable, shards: &OptimizerShards, position: Position) -> Result<Vec<Runs>> {
     let mut runs: Vec<Runs> = vec![Vec::new(); table.buckets()];
-    for slice in held_slices(table, position)? {
+    for slice in local_slices(table, position)? {
         let (bucket, place) = table.place(slice.parameter);
         let width = table.parameters()[slice.parameter].row_elements;
         let elements = place.start + slice.rows.start * width..place.start + slice.rows.end * width;
-        runs[bucket].extend(home.in_home_order(bucket, elements));
+        runs[bucket].extend(shards.in_owner_order(bucket, elements));
     }
     Ok(runs.into_iter().map(joined).collect())
 }

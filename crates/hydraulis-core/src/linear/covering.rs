@@ -1,6 +1,6 @@
-//! The least cost of covering a demand by columns that an oracle supplies one at a time.
+//! The least cost of covering a amounts by columns that an oracle supplies one at a time.
 //!
-//! The program is `min cost x` subject to `A x >= demand`, `x >= 0`. The solver is the revised simplex method with a
+//! The program is `min cost x` subject to `A x >= amounts`, `x >= 0`. The solver is the revised simplex method with a
 //! dense inverse (Dantzig 1953), with column generation as in Gilmore and Gomory 1961. Programs here have at most a
 //! few dozen rows, so a change of basis costs about a microsecond. A library was tried (docs/log.md): to solve the
 //! same programs whole, it took ten times as long, and it gives no dual prices, from which the bounds are made.
@@ -29,20 +29,20 @@ pub(crate) struct Covering {
 /// The entry in one row of the basis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Basic {
-    /// The row's own column: it covers the row's demand at the penalty, or is the row's surplus.
+    /// The row's own column: it covers the row's amounts at the penalty, or is the row's surplus.
     Own,
     /// The column that was entered under this number.
     Column(usize),
 }
 
 impl Covering {
-    /// A program for `demand`, in which a unit that no column covers costs `penalty`. A negative demand is a limit,
+    /// A program for `amounts`, in which a unit that no column covers costs `penalty`. A negative amounts is a limit,
     /// and its row starts with its slack in the basis.
-    pub(crate) fn new(demand: &[f64], penalty: f64) -> Covering {
-        let rows = demand.len();
+    pub(crate) fn new(amounts: &[f64], penalty: f64) -> Covering {
+        let rows = amounts.len();
         let mut inverse = vec![0.0; rows * rows];
         let mut prices = vec![0.0; rows];
-        for (row, &amount) in demand.iter().enumerate() {
+        for (row, &amount) in amounts.iter().enumerate() {
             let is_limit = amount < 0.0;
             inverse[row * rows + row] = if is_limit { -1.0 } else { 1.0 };
             prices[row] = if is_limit { 0.0 } else { penalty };
@@ -51,13 +51,13 @@ impl Covering {
             rows,
             inverse,
             basis: vec![Basic::Own; rows],
-            amounts: demand.iter().map(|amount| amount.abs()).collect(),
+            amounts: amounts.iter().map(|amount| amount.abs()).collect(),
             prices,
             direction: vec![0.0; rows],
         }
     }
 
-    /// The dual prices: the marginal cost of a unit of each row's demand.
+    /// The dual prices: the marginal cost of a unit of each row's amounts.
     pub(crate) fn prices(&self) -> &[f64] {
         &self.prices
     }
@@ -151,13 +151,13 @@ mod tests {
         let mut budget = 10_000;
         while program.settle(&mut budget) && budget > 0 {
             let prices = program.prices().to_vec();
-            let worth = |(column, cost): &(Vec<f64>, f64)| -> f64 {
+            let value = |(column, cost): &(Vec<f64>, f64)| -> f64 {
                 column.iter().zip(&prices).map(|(entry, price)| entry * price).sum::<f64>() - cost
             };
             let best =
-                (0..columns.len()).max_by(|&one, &other| worth(&columns[one]).total_cmp(&worth(&columns[other])));
+                (0..columns.len()).max_by(|&one, &other| value(&columns[one]).total_cmp(&value(&columns[other])));
             match best {
-                Some(best) if worth(&columns[best]) > 1e-9 => {
+                Some(best) if value(&columns[best]) > 1e-9 => {
                     program.enter(best, &columns[best].0, columns[best].1);
                 }
                 _ => break,
@@ -181,13 +181,13 @@ mod tests {
                 cost += amount * columns[number].1;
                 covered.iter_mut().zip(&columns[number].0).for_each(|(covered, entry)| *covered += amount * entry);
             }
-            // The uncovered demand costs the penalty, `most` per unit.
+            // The uncovered amounts costs the penalty, `most` per unit.
             cost += most * covered.iter().map(|covered| (1.0 - covered).max(0.0)).sum::<f64>();
             let value: f64 = prices.iter().sum();
             prop_assert!((cost - value).abs() <= 1e-6 * cost.max(1.0), "{cost} {value}");
             for (column, cost) in &columns {
-                let worth: f64 = column.iter().zip(&prices).map(|(entry, price)| entry * price).sum();
-                prop_assert!(worth <= cost + 1e-6);
+                let value: f64 = column.iter().zip(&prices).map(|(entry, price)| entry * price).sum();
+                prop_assert!(value <= cost + 1e-6);
             }
             prop_assert!(prices.iter().all(|price| *price >= -1e-6));
         }

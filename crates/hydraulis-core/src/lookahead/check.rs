@@ -5,21 +5,26 @@
 use crate::batch::Batch;
 use crate::check::{Violation, check};
 use crate::cost::CostModel;
-use crate::lookahead::{Step, TOLERANCE_PARTS, Window, WindowPlan};
+use crate::lookahead::{Lookahead, LookaheadPlan, Step, TOLERANCE_PARTS};
 use crate::timing::Link;
 use crate::units::Millis;
 
-/// Every violation in `plan` as a plan of `window` under `cost` and, where transfers count, `link`. The list is empty
-/// if the plan keeps its promises.
-pub fn check_window(plan: &WindowPlan, window: &Window, cost: &CostModel, link: Option<&Link>) -> Vec<Violation> {
+/// Every violation in `plan` as a plan of `lookahead` under `cost` and, where transfers count, `link`. The list is
+/// empty if the plan keeps its promises.
+pub fn check_lookahead(
+    plan: &LookaheadPlan,
+    lookahead: &Lookahead,
+    cost: &CostModel,
+    link: Option<&Link>,
+) -> Vec<Violation> {
     let mut report = Report::default();
-    let (steps, batches) = (plan.steps.len(), window.batches.len());
-    report.expect(steps == batches, "window_differs", || format!("{steps} steps for {batches} batches"));
-    check_members(plan, window, &mut report);
+    let (steps, batches) = (plan.steps.len(), lookahead.batches.len());
+    report.expect(steps == batches, "lookahead_differs", || format!("{steps} steps for {batches} batches"));
+    check_members(plan, lookahead, &mut report);
     for (place, step) in plan.steps.iter().enumerate().take(batches) {
-        check_step(place, step, window, cost, link, &mut report);
+        check_step(place, step, lookahead, cost, link, &mut report);
     }
-    check_switches(plan, window, &mut report);
+    check_switches(plan, lookahead, &mut report);
     report.violations
 }
 
@@ -37,8 +42,8 @@ impl Report {
 }
 
 /// Each sequence is in exactly one step, and that step is within the delay limit.
-fn check_members(plan: &WindowPlan, window: &Window, report: &mut Report) {
-    let mut times: Vec<Vec<usize>> = window.batches.iter().map(|batch| vec![0; batch.len()]).collect();
+fn check_members(plan: &LookaheadPlan, lookahead: &Lookahead, report: &mut Report) {
+    let mut times: Vec<Vec<usize>> = lookahead.batches.iter().map(|batch| vec![0; batch.len()]).collect();
     for (place, member) in
         plan.steps.iter().enumerate().flat_map(|(place, step)| step.members.iter().map(move |one| (place, one)))
     {
@@ -48,8 +53,8 @@ fn check_members(plan: &WindowPlan, window: &Window, report: &mut Report) {
             None => report.expect(false, "sequence_unknown", || format!("{}, in step {place}", name())),
         }
         let delay = member.batch.abs_diff(place);
-        report.expect(delay <= window.max_delay, "sequence_delayed", || {
-            format!("{} is in step {place}, the limit is {} away", name(), window.max_delay)
+        report.expect(delay <= lookahead.max_delay, "sequence_delayed", || {
+            format!("{} is in step {place}, the limit is {} away", name(), lookahead.max_delay)
         });
     }
     for (batch, times) in times.iter().enumerate() {
@@ -62,9 +67,16 @@ fn check_members(plan: &WindowPlan, window: &Window, report: &mut Report) {
 }
 
 /// The step's plan keeps its promises for its members, whose tokens are close to the tokens of the original batch.
-fn check_step(place: usize, step: &Step, window: &Window, cost: &CostModel, link: Option<&Link>, report: &mut Report) {
+fn check_step(
+    place: usize,
+    step: &Step,
+    lookahead: &Lookahead,
+    cost: &CostModel,
+    link: Option<&Link>,
+    report: &mut Report,
+) {
     let known = |batch: usize, sequence: usize| {
-        let batch = window.batches.get(batch)?;
+        let batch = lookahead.batches.get(batch)?;
         Some((
             i64::try_from(batch.tokens().get(sequence)?.0).ok()?,
             i64::try_from(*batch.targets().get(sequence)?).ok()?,
@@ -81,7 +93,7 @@ fn check_step(place: usize, step: &Step, window: &Window, cost: &CostModel, link
         }
         Err(error) => report.expect(false, "batch_differs", || format!("step {place}: {error}")),
     }
-    let came = window.batches[place].total_tokens().0;
+    let came = lookahead.batches[place].total_tokens().0;
     let now = tokens.iter().sum::<i64>().unsigned_abs();
     report.expect(now.abs_diff(came) * TOLERANCE_PARTS <= came, "tokens_differ", || {
         format!("step {place} has {now} tokens, its batch came with {came}: the limit is one part in {TOLERANCE_PARTS}")
@@ -89,12 +101,12 @@ fn check_step(place: usize, step: &Step, window: &Window, cost: &CostModel, link
 }
 
 /// The time stated for each change of strategy is the lookahead's time.
-fn check_switches(plan: &WindowPlan, window: &Window, report: &mut Report) {
-    let mut before = window.previous;
+fn check_switches(plan: &LookaheadPlan, lookahead: &Lookahead, report: &mut Report) {
+    let mut before = lookahead.previous;
     for (place, step) in plan.steps.iter().enumerate() {
         let strategy = &step.plan.strategy;
         let is_change = before.is_some_and(|before| before != strategy);
-        let switch = if is_change { window.switch } else { Millis::ZERO };
+        let switch = if is_change { lookahead.switch } else { Millis::ZERO };
         report.expect(step.switch_ms.is_close(switch), "switch_time_wrong", || {
             format!("step {place}: stated {} ms, it is {} ms", step.switch_ms.0, switch.0)
         });

@@ -13,17 +13,17 @@
 //! for each pair of near batches, and two plans for each exchange: 50 to 130 ms per batch on 32B and 64 GPUs, where a
 //! plan alone takes 12. The sum of the bounds holds for the final batches; no bound over all moves is proven.
 //!
-//! The result is a pure function of the arguments, like a plan. [`check_window`] checks members, delays, tokens and
+//! The result is a pure function of the arguments, like a plan. [`check_lookahead`] checks members, delays, tokens and
 //! costs independently.
 
+mod cheapest_path;
 mod check;
-mod course;
 mod group;
-mod plan_window;
+mod plan_lookahead;
 mod regroup;
-mod route;
-mod window;
+mod request;
+mod strategy_path;
 
-pub use check::check_window;
-pub use plan_window::{Progress, plan_window};
-pub use window::{Member, Step, TOLERANCE_PARTS, Window, WindowPlan};
+pub use check::check_lookahead;
+pub use plan_lookahead::{Progress, plan_lookahead};
+pub use request::{Lookahead, LookaheadPlan, Member, Step, TOLERANCE_PARTS};

@@ -10,35 +10,35 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::batch::Batch;
+use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
 use crate::lookahead::group::{Group, gathered};
-use crate::lookahead::{Member, Progress, TOLERANCE_PARTS, Window};
+use crate::lookahead::{Lookahead, Member, Progress, TOLERANCE_PARTS};
 use crate::search::Planner;
 use crate::units::{Millis, Tokens};
-use crate::watch::Watch;
 
 /// The batches after all exchanges that helped; `None` where no sequence moved.
 pub(super) fn regroup(
     planner: &Planner,
-    window: &Window,
+    lookahead: &Lookahead,
     groups: &[Group],
-    watch: Watch,
-    tell: &mut dyn FnMut(Progress) -> Result<()>,
+    cancellation: Cancellation,
+    report: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<Option<Vec<Group>>> {
-    if window.max_delay == 0 {
+    if lookahead.max_delay == 0 {
         return Ok(None);
     }
-    let mut regrouping = Regrouping::new(planner, window, groups, watch);
+    let mut regrouping = Regrouping::new(planner, lookahead, groups, cancellation);
     let of = planner.budget().exchanges.saturating_mul(groups.len());
     for from in 0..groups.len() {
-        tell(Progress::Exchanged { exchanges: 0, of })?;
+        report(Progress::Exchanged { exchanges: 0, of })?;
         for to in regrouping.near(from) {
             regrouping.consider(from, to)?;
         }
     }
     let mut has_moved = false;
     for exchanges in 0..of {
-        tell(Progress::Exchanged { exchanges, of })?;
+        report(Progress::Exchanged { exchanges, of })?;
         let Some(pair) = regrouping.best_pair() else { break };
         has_moved |= regrouping.exchange(pair)?;
     }
@@ -47,8 +47,8 @@ pub(super) fn regroup(
 
 struct Regrouping<'a> {
     planner: &'a Planner,
-    window: &'a Window<'a>,
-    watch: Watch<'a>,
+    lookahead: &'a Lookahead<'a>,
+    cancellation: Cancellation<'a>,
     groups: Vec<Group>,
     bounds: Vec<Millis>,
     /// The best exchange of each pair of batches that has one; the first batch of the pair gives its longest
@@ -64,14 +64,19 @@ struct Idea {
 }
 
 impl<'a> Regrouping<'a> {
-    fn new(planner: &'a Planner, window: &'a Window<'a>, groups: &[Group], watch: Watch<'a>) -> Regrouping<'a> {
+    fn new(
+        planner: &'a Planner,
+        lookahead: &'a Lookahead<'a>,
+        groups: &[Group],
+        cancellation: Cancellation<'a>,
+    ) -> Regrouping<'a> {
         let bounds = groups.iter().map(|group| quick_bound(planner, &group.plan.batch)).collect();
-        Regrouping { planner, window, watch, groups: groups.to_vec(), bounds, ideas: BTreeMap::new() }
+        Regrouping { planner, lookahead, cancellation, groups: groups.to_vec(), bounds, ideas: BTreeMap::new() }
     }
 
     /// The other batches with which this batch may exchange sequences.
     fn near(&self, place: usize) -> impl Iterator<Item = usize> + use<> {
-        let reach = self.window.max_delay.saturating_mul(2);
+        let reach = self.lookahead.max_delay.saturating_mul(2);
         let places = place.saturating_sub(reach)..self.groups.len().min(place.saturating_add(reach).saturating_add(1));
         places.filter(move |&other| other != place)
     }
@@ -87,8 +92,8 @@ impl<'a> Regrouping<'a> {
     fn exchange(&mut self, (from, to): (usize, usize)) -> Result<bool> {
         let Some(idea) = self.ideas.remove(&(from, to)) else { return Ok(false) };
         let [left, right] = idea.members;
-        let left = Group::of(self.planner, self.window.batches, left, self.watch)?;
-        let right = Group::of(self.planner, self.window.batches, right, self.watch)?;
+        let left = Group::of(self.planner, self.lookahead.batches, left, self.cancellation)?;
+        let right = Group::of(self.planner, self.lookahead.batches, right, self.cancellation)?;
         let before = self.groups[from].plan.step_ms() + self.groups[to].plan.step_ms();
         if left.plan.step_ms() + right.plan.step_ms() > before * (1.0 - self.planner.budget().exchange.gain) {
             return Ok(false);
@@ -151,7 +156,7 @@ impl<'a> Regrouping<'a> {
         let before = self.bounds[from] + self.bounds[to];
         let mut gain = before;
         for members in members {
-            let batch = match gathered(self.window.batches, members) {
+            let batch = match gathered(self.lookahead.batches, members) {
                 Err(Error::NoTargets) => return Ok(None),
                 batch => batch?,
             };
@@ -167,15 +172,15 @@ impl<'a> Regrouping<'a> {
     }
 
     fn tokens(&self, member: Member) -> Tokens {
-        self.window.batches[member.batch].tokens()[member.sequence]
+        self.lookahead.batches[member.batch].tokens()[member.sequence]
     }
 
     fn may_be_at(&self, member: Member, place: usize) -> bool {
-        member.batch.abs_diff(place) <= self.window.max_delay
+        member.batch.abs_diff(place) <= self.lookahead.max_delay
     }
 
     fn keeps_tokens(&self, place: usize, members: &[Member]) -> bool {
-        let came = self.window.batches[place].total_tokens().0;
+        let came = self.lookahead.batches[place].total_tokens().0;
         let now: Tokens = members.iter().map(|&member| self.tokens(member)).sum();
         now.0.abs_diff(came) * TOLERANCE_PARTS <= came
     }

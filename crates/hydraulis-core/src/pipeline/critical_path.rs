@@ -59,8 +59,8 @@ impl CriticalPath {
         CriticalPath { nodes, ends: vec![0.0; total], waited_for: vec![None; total] }
     }
 
-    /// Returns the length of the critical path for these times, and writes to `visits` how much of each micro-batch's time
-    /// it contains.
+    /// Returns the length of the critical path for these times, and writes to `visits` how much of each micro-batch's
+    /// time it contains.
     pub(crate) fn longest(&mut self, times: &[f64], visits: &mut [f64]) -> f64 {
         let (mut length, mut at) = (0.0, None);
         for (index, node) in self.nodes.iter().enumerate() {

@@ -15,12 +15,12 @@ pub enum Instruction {
         /// Position in the replica's packing.
         micro_batch: usize,
     },
-    /// Exchange tensors with the rank of the same tensor index in a neighbouring stage, as one batch.
+    /// SendReceive tensors with the rank of the same tensor index in a neighbouring stage, as one batch.
     ///
     /// With the next stage, activations are sent and gradients received; with the previous one, gradients are sent and
-    /// activations received. Sending and receiving are one instruction, because two ranks that each sent first and waited
-    /// would wait for ever.
-    Exchange {
+    /// activations received. Sending and receiving are one instruction, because two ranks that each sent first and
+    /// waited would wait for ever.
+    SendReceive {
         /// The stage of the partner.
         neighbour: Neighbour,
         /// The micro-batch whose tensor is sent, if any.
@@ -73,7 +73,7 @@ impl StageList {
     fn send(&mut self, neighbour: Neighbour, micro_batch: usize) {
         if self.has(neighbour) {
             let send = Some(micro_batch);
-            self.instructions.push(Instruction::Exchange { neighbour, send, receive: None });
+            self.instructions.push(Instruction::SendReceive { neighbour, send, receive: None });
         }
     }
 
@@ -82,15 +82,15 @@ impl StageList {
             return;
         }
         let arriving = Some(micro_batch);
-        if let Some(Instruction::Exchange { neighbour: last, send: Some(leaving), receive }) =
+        if let Some(Instruction::SendReceive { neighbour: last, send: Some(leaving), receive }) =
             self.instructions.last_mut()
             && *last == neighbour
-            && trades(self.stage, self.stages, neighbour, *leaving, micro_batch)
+            && exchanges(self.stage, self.stages, neighbour, *leaving, micro_batch)
         {
             *receive = arriving;
             return;
         }
-        self.instructions.push(Instruction::Exchange { neighbour, send: None, receive: arriving });
+        self.instructions.push(Instruction::SendReceive { neighbour, send: None, receive: arriving });
     }
 
     /// Whether the pipeline has a stage in that direction.
@@ -104,7 +104,7 @@ impl StageList {
 
 /// Whether these two tensors cross each other: between two stages, the activation sent by the upper one is as many
 /// micro-batches ahead of the returning gradient as the upper stage runs forwards ahead.
-fn trades(stage: usize, stages: usize, neighbour: Neighbour, leaving: usize, arriving: usize) -> bool {
+fn exchanges(stage: usize, stages: usize, neighbour: Neighbour, leaving: usize, arriving: usize) -> bool {
     match neighbour {
         Neighbour::Next => leaving == arriving + stages - 1 - stage,
         Neighbour::Previous => arriving == leaving + stages - stage,
@@ -122,7 +122,7 @@ mod tests {
                 let computed = instructions(stage, stages, micro_batches).into_iter().filter_map(|step| match step {
                     Instruction::Forward { micro_batch } => Some(Compute::Forward(micro_batch)),
                     Instruction::Backward { micro_batch } => Some(Compute::Backward(micro_batch)),
-                    Instruction::Exchange { .. } => None,
+                    Instruction::SendReceive { .. } => None,
                 });
                 assert!(
                     computed.eq(compute_order(stage, stages, micro_batches)),
@@ -133,9 +133,10 @@ mod tests {
     }
 
     #[test]
-    fn no_exchange_is_empty() {
+    fn no_send_receive_is_empty() {
         for list in (0..4).map(|stage| instructions(stage, 4, 6)) {
-            let empty = |step: &&Instruction| matches!(step, Instruction::Exchange { send: None, receive: None, .. });
+            let empty =
+                |step: &&Instruction| matches!(step, Instruction::SendReceive { send: None, receive: None, .. });
             assert_eq!(list.iter().find(empty), None);
         }
     }

@@ -45,14 +45,14 @@ mod tests {
     fn a_stage_holds_as_many_micro_batches_as_its_scheme_says() {
         let scheme: Scheme = "<pp4>".parse().unwrap();
         for stage in 0..4 {
-            let held = compute_order(usize::from(stage), 4, 9).scan(0_u16, |held, compute| {
+            let in_flight = compute_order(usize::from(stage), 4, 9).scan(0_u16, |in_flight, compute| {
                 match compute {
-                    F(_) => *held += 1,
-                    B(_) => *held -= 1,
+                    F(_) => *in_flight += 1,
+                    B(_) => *in_flight -= 1,
                 }
-                Some(*held)
+                Some(*in_flight)
             });
-            assert_eq!(held.max(), Some(scheme.in_flight(stage)));
+            assert_eq!(in_flight.max(), Some(scheme.in_flight(stage)));
         }
     }
 }

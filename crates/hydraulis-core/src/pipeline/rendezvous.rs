@@ -2,8 +2,8 @@
 
 use crate::pipeline::{Instruction, Neighbour};
 
-/// Whether the stages of one replica finish if every rank has a single channel and every exchange waits for its partner's
-/// matching one, in list order.
+/// Whether the stages of one replica finish if every rank has a single channel and every exchange waits for its
+/// partner's matching one, in list order.
 ///
 /// Neither NCCL nor gloo guarantees more than that, so lists that need buffering could deadlock.
 pub fn finishes(lists: &[Vec<Instruction>]) -> bool {
@@ -23,7 +23,7 @@ pub fn finishes(lists: &[Vec<Instruction>]) -> bool {
 /// Runs computations up to the next exchange.
 fn run_alone(list: &[Instruction], at: &mut usize) -> bool {
     let start = *at;
-    while list.get(*at).is_some_and(|step| !matches!(step, Instruction::Exchange { .. })) {
+    while list.get(*at).is_some_and(|step| !matches!(step, Instruction::SendReceive { .. })) {
         *at += 1;
     }
     *at > start
@@ -34,8 +34,8 @@ fn meet_next(lists: &[Vec<Instruction>], at: &mut [usize], stage: usize) -> bool
     let Some(after) = lists.get(stage + 1) else { return false };
     let (Some(&mine), Some(&theirs)) = (lists[stage].get(at[stage]), after.get(at[stage + 1])) else { return false };
     let (
-        Instruction::Exchange { neighbour: Neighbour::Next, send, receive },
-        Instruction::Exchange { neighbour: Neighbour::Previous, send: back, receive: forth },
+        Instruction::SendReceive { neighbour: Neighbour::Next, send, receive },
+        Instruction::SendReceive { neighbour: Neighbour::Previous, send: back, receive: forth },
     ) = (mine, theirs)
     else {
         return false;
@@ -68,11 +68,12 @@ mod tests {
     fn a_list_that_sends_before_it_trades_hangs() {
         // A typical error: the steady state's exchange split into a send, then a receive.
         let mut broken = lists(2, 3);
-        let paired = |step: &Instruction| matches!(step, Instruction::Exchange { send: Some(_), receive: Some(_), .. });
+        let paired =
+            |step: &Instruction| matches!(step, Instruction::SendReceive { send: Some(_), receive: Some(_), .. });
         let place = broken[0].iter().position(paired).unwrap();
-        let Instruction::Exchange { neighbour, send, receive } = broken[0][place] else { unreachable!() };
-        broken[0][place] = Instruction::Exchange { neighbour, send, receive: None };
-        broken[0].insert(place + 1, Instruction::Exchange { neighbour, send: None, receive });
+        let Instruction::SendReceive { neighbour, send, receive } = broken[0][place] else { unreachable!() };
+        broken[0][place] = Instruction::SendReceive { neighbour, send, receive: None };
+        broken[0].insert(place + 1, Instruction::SendReceive { neighbour, send: None, receive });
         assert!(!finishes(&broken));
     }
 }

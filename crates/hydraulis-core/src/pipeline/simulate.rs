@@ -125,7 +125,7 @@ impl<'a> Run<'a> {
                 self.compute(stage, Compute::Backward(micro_batch), self.stages[stage].backward[micro_batch]);
                 true
             }
-            Instruction::Exchange { neighbour, send, receive } => self.exchange(stage, neighbour, send, receive),
+            Instruction::SendReceive { neighbour, send, receive } => self.exchange(stage, neighbour, send, receive),
         }
     }
 
@@ -170,8 +170,8 @@ mod tests {
         multipliers.iter().map(stage).collect()
     }
 
-    /// Slow reference implementation: repeats "an operation starts when its stage is free and its input is there" over the
-    /// textbook order, as a fixed point.
+    /// Slow reference implementation: repeats "an operation starts when its stage is free and its input is there" over
+    /// the textbook order, as a fixed point.
     fn plain_makespan(stages: &[StageTimes]) -> f64 {
         let (p, v) = (stages.len(), stages[0].forward.len());
         let mut end = vec![vec![[0.0_f64; 2]; v]; p];

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
-use crate::cost::Trust;
+use crate::cost::Reliability;
 use crate::error::{Error, Result};
 use crate::layout::{Position, positions_of};
 use crate::plan::Stop;
@@ -12,7 +12,7 @@ use crate::spec::{Cluster, ContextKind, MemoryRule, Scheme, Strategy};
 use crate::units::{Millis, Tokens};
 
 /// The value of a plan's `format` field.
-pub(crate) const FORMAT: &str = "hydraulis.plan/1";
+pub(crate) const FORMAT: &str = "hydraulis.plan/2";
 
 /// The plan of one iteration, with its prediction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ pub struct Plan {
     /// The reason why the search ended.
     pub stop: Stop,
     /// The strategies to choose from, and the outcome of each.
-    pub considered: Vec<Considered>,
+    pub candidates: Vec<Candidate>,
 }
 
 /// The plan of one replica.
@@ -60,8 +60,8 @@ pub struct ReplicaPlan {
     /// The sequences of each micro-batch, in running order; no micro-batches for a replica that stays idle. With the
     /// in-flight limit one without sequences may separate two that memory cannot hold together.
     pub micro_batches: Vec<Vec<usize>>,
-    /// Most tokens of one micro-batch; with the in-flight limit, the average over as many consecutive ones as the replica
-    /// has stages.
+    /// Most tokens of one micro-batch; with the in-flight limit, the average over as many consecutive ones as the
+    /// replica has stages.
     pub cap_tokens: Tokens,
     /// Time for which its stages compute, on average.
     pub busy_ms: Millis,
@@ -69,23 +69,23 @@ pub struct ReplicaPlan {
     pub predicted_ms: Millis,
     /// The prediction error and extrapolation of that time; none if the profile does not state its error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trust: Option<Trust>,
+    pub reliability: Option<Reliability>,
 }
 
 /// The strategies from which a plan was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// The considered strategies.
+    /// The candidates.
     List,
-    /// Any set of replicas of the profile's schemes; the search considered some.
+    /// Any set of replicas of the profile's schemes; the search evaluates some.
     Any,
 }
 
 /// One of the strategies to choose from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Considered {
+pub struct Candidate {
     /// The strategy.
     pub strategy: Strategy,
     /// Outcome of the strategy.
@@ -119,7 +119,8 @@ impl Plan {
     /// The greatest possible relative excess of the step over the shortest over the scope's strategies: `step / bound -
     /// 1`.
     ///
-    /// No step is shorter than its iteration, so a bound on the iteration bounds both; without a link they are the same.
+    /// No step is shorter than its iteration, so a bound on the iteration bounds both; without a link they are the
+    /// same.
     pub fn gap(&self) -> f64 {
         self.step_ms().0 / self.lower_bound.ms.0 - 1.0
     }
@@ -174,12 +175,12 @@ impl Plan {
     /// this plan's.
     pub(crate) fn or_shorter(mut self, other: Plan) -> Plan {
         let is_shorter = other.step_ms() < self.step_ms();
-        for tried in other.considered {
+        for tried in other.candidates {
             let Outcome::Planned(ms) = tried.outcome else { continue };
-            match self.considered.iter_mut().find(|entry| entry.strategy == tried.strategy) {
-                Some(Considered { outcome: Outcome::Planned(least), .. }) => *least = ms.min(*least),
+            match self.candidates.iter_mut().find(|entry| entry.strategy == tried.strategy) {
+                Some(Candidate { outcome: Outcome::Planned(least), .. }) => *least = ms.min(*least),
                 Some(entry) => entry.outcome = tried.outcome,
-                None => self.considered.push(tried),
+                None => self.candidates.push(tried),
             }
         }
         if !is_shorter {

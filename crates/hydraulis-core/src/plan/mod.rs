@@ -11,15 +11,15 @@
 
 mod bound;
 mod document;
-mod guess;
+mod extrapolation;
 mod stop;
 mod timeline;
 mod transfers;
 
 pub use bound::{Bound, BoundKind};
 pub(crate) use document::FORMAT;
-pub use document::{Considered, Outcome, Plan, ReplicaPlan, Scope};
-pub use guess::Guess;
+pub use document::{Candidate, Outcome, Plan, ReplicaPlan, Scope};
+pub use extrapolation::Extrapolation;
 pub use stop::Stop;
 pub(crate) use timeline::predicted_times;
 pub use timeline::{measured_timeline, predicted_timeline};

@@ -26,8 +26,8 @@ pub(crate) fn predicted_times(plan: &Plan, replica: &ReplicaPlan, cost: &CostMod
 
 /// The timeline of each replica with measured durations.
 ///
-/// `durations[replica][stage]` has one time for each forward and backward, in the order in which the stage computes. The
-/// instruction lists are the same, so the result differs from the prediction by the times alone.
+/// `durations[replica][stage]` has one time for each forward and backward, in the order in which the stage computes.
+/// The instruction lists are the same, so the result differs from the prediction by the times alone.
 pub fn measured_timeline(plan: &Plan, durations: &[Vec<Vec<Millis>>]) -> Result<Vec<Timeline>> {
     let expected: Vec<Vec<usize>> = plan.replicas.iter().map(computations).collect();
     let given: Vec<Vec<usize>> = durations.iter().map(|stages| stages.iter().map(Vec::len).collect()).collect();

@@ -20,7 +20,7 @@ pub struct PlannedTransfers {
 
 impl PlannedTransfers {
     /// The share of the transfers' own time that overlaps computation; 1 if nothing moves.
-    pub fn hidden(&self) -> f64 {
+    pub fn overlapped(&self) -> f64 {
         // Rounding may make a difference of long times exceed the transfers' own time.
         if self.alone_ms.0 > 0.0 { (1.0 - self.transfer_ms.0 / self.alone_ms.0).max(0.0) } else { 1.0 }
     }

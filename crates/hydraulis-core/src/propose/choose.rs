@@ -19,7 +19,7 @@ pub(super) struct Choice<'a> {
     pub(super) admits_longest: Vec<bool>,
     /// Callback before each strategy is bounded and before its sum is computed; its argument is the number of
     /// strategies chosen.
-    pub(super) watch: &'a mut dyn FnMut(usize) -> Result<()>,
+    pub(super) cancellation: &'a mut dyn FnMut(usize) -> Result<()>,
 }
 
 /// The sum over all batches after the addition of a strategy, and the strategy.
@@ -84,7 +84,7 @@ impl Choice<'_> {
         let allowed = candidates.iter().filter(|&&one| is_covered || self.admits_longest[one]);
         let mut promising = Vec::new();
         for &one in allowed {
-            (self.watch)(chosen.len())?;
+            (self.cancellation)(chosen.len())?;
             promising.push((optimistic(times, &before, one), one));
         }
         promising.sort_unstable();
@@ -93,8 +93,8 @@ impl Choice<'_> {
             if bound >= limit {
                 break;
             }
-            (self.watch)(chosen.len())?;
-            if let Some(sum) = exact(times, &before, one, bound, limit)? {
+            (self.cancellation)(chosen.len())?;
+            if let Some(sum) = known(times, &before, one, bound, limit)? {
                 limit = sum;
                 best = Some((sum, one));
             }
@@ -131,7 +131,7 @@ fn optimistic(times: &mut Times, before: &[Millis], one: usize) -> Millis {
 }
 
 /// The sum over the batches with `one` added, if it is below `limit`; `bound` is the sum over its lower bounds.
-fn exact(times: &mut Times, before: &[Millis], one: usize, mut bound: Millis, limit: Millis) -> Result<Option<Millis>> {
+fn known(times: &mut Times, before: &[Millis], one: usize, mut bound: Millis, limit: Millis) -> Result<Option<Millis>> {
     let mut sum = Millis::ZERO;
     for (batch, &ms) in before.iter().enumerate() {
         let assumed = ms.min(times.at_least(one, batch));
@@ -149,11 +149,11 @@ fn exact(times: &mut Times, before: &[Millis], one: usize, mut bound: Millis, li
 mod tests {
     use super::*;
     use crate::batch::{Batch, LengthHistogram};
+    use crate::cancellation::NEVER_CANCELLED;
     use crate::cost::preset;
     use crate::search::Planner;
     use crate::spec::{Cluster, Strategy};
     use crate::units::Tokens;
-    use crate::watch::UNWATCHED;
 
     const NAMES: [&str; 9] = [
         "4x<tp16>",
@@ -210,9 +210,9 @@ mod tests {
         let (planner, batches) = (planner(), batches());
         let table = table(&planner, &batches);
         for count in 1..=4 {
-            let mut times = Times::new(&planner, &batches, strategies(), UNWATCHED);
+            let mut times = Times::new(&planner, &batches, strategies(), NEVER_CANCELLED);
             let admits_longest = table.iter().map(|row| row.iter().all(|ms| ms.is_finite())).collect();
-            let chosen = Choice { admits_longest, watch: &mut |_| Ok(()) }.choose(&mut times, count).unwrap();
+            let chosen = Choice { admits_longest, cancellation: &mut |_| Ok(()) }.choose(&mut times, count).unwrap();
             let subsets = (1_usize..1 << NAMES.len()).filter(|set| set.count_ones() as usize <= count);
             let members = |set: usize| (0..NAMES.len()).filter(|one| set >> one & 1 == 1).collect::<Vec<_>>();
             let best = subsets.map(|set| sum(&table, &members(set))).fold(f64::INFINITY, f64::min);
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn bounds_spare_times() {
         let (planner, batches) = (planner(), batches());
-        let mut times = Times::new(&planner, &batches, strategies(), UNWATCHED);
+        let mut times = Times::new(&planner, &batches, strategies(), NEVER_CANCELLED);
         let everything: Vec<usize> = (0..NAMES.len()).collect();
         fastest(&mut times, &everything).unwrap();
         assert!(times.computed() * 2 < NAMES.len() * batches.len(), "{} times", times.computed());
@@ -236,10 +236,10 @@ mod tests {
     #[test]
     fn the_caller_can_stop() {
         let (planner, batches) = (planner(), batches());
-        let mut times = Times::new(&planner, &batches, strategies(), UNWATCHED);
-        let mut watch = |_| Err(crate::Error::Stopped);
+        let mut times = Times::new(&planner, &batches, strategies(), NEVER_CANCELLED);
+        let mut cancellation = |_| Err(crate::Error::Stopped);
         let admits_longest = vec![true; NAMES.len()];
-        let error = Choice { admits_longest, watch: &mut watch }.choose(&mut times, 2).unwrap_err();
+        let error = Choice { admits_longest, cancellation: &mut cancellation }.choose(&mut times, 2).unwrap_err();
         assert_eq!((error.code(), times.computed()), ("stopped", 0));
     }
 }

@@ -8,13 +8,13 @@
 use std::num::NonZeroUsize;
 
 use crate::batch::{Batch, LengthHistogram};
+use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
-use crate::plan::Guess;
+use crate::plan::Extrapolation;
 use crate::propose::choose::{Choice, fastest};
 use crate::search::{Planner, Times};
 use crate::spec::Strategy;
 use crate::units::{Millis, Tokens, count};
-use crate::watch::Watch;
 
 /// The number of batches drawn for each given one. With 7 in place of 3, the lists were no better on other batches.
 const DRAWN: usize = 3;
@@ -59,7 +59,7 @@ pub struct Proposal {
     pub longest_admitted: Tokens,
     /// The furthest extrapolation beyond the profile's measurements in the plans of all batches under the list;
     /// `None` if there is no extrapolation.
-    pub guess: Option<Guess>,
+    pub extrapolation: Option<Extrapolation>,
     /// Number of strategies among which the proposal chose.
     pub candidates: usize,
     /// Number of the candidates' times on the batches that were computed; bounds ruled out the others.
@@ -95,8 +95,8 @@ impl Proposal {
 /// batches, given and drawn, shortest when each runs under the fastest strategy; with a link it keeps the mean step
 /// shortest.
 ///
-/// At least one strategy of the list admits the longest sequence, so every batch can run. The proposal calls `tell`
-/// at each step and `watch` within the steps; an error from either ends the proposal.
+/// At least one strategy of the list admits the longest sequence, so every batch can run. The proposal calls `report`
+/// at each step and `cancellation` within the steps; an error from either ends the proposal.
 ///
 /// # Errors
 ///
@@ -104,28 +104,29 @@ impl Proposal {
 pub fn propose(
     planner: &Planner,
     request: &Request,
-    watch: Watch,
-    tell: &mut dyn FnMut(Progress) -> Result<()>,
+    cancellation: Cancellation,
+    report: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<Proposal> {
     if request.batches.is_empty() {
         return Err(Error::NoBatches);
     }
     let longest = longest(planner, request)?;
     let batches = [request.batches.to_vec(), drawn(request.batches)?].concat();
-    let found = Found::search(planner, &batches, longest, watch, tell)?;
-    let mut times = Times::new(planner, &batches, found.candidates, watch);
+    let found = Found::search(planner, &batches, longest, cancellation, report)?;
+    let mut times = Times::new(planner, &batches, found.candidates, cancellation);
     let admits_longest = times.strategies().iter().map(|one| planner.admitted_by(one) >= longest).collect();
-    let mut weigh = |chosen| tell(Progress::Chosen(chosen));
-    let chosen = Choice { admits_longest, watch: &mut weigh }.choose(&mut times, request.count.get())?;
+    let mut weigh = |chosen| report(Progress::Chosen(chosen));
+    let chosen = Choice { admits_longest, cancellation: &mut weigh }.choose(&mut times, request.count.get())?;
     let plans = fastest(&mut times, &chosen)?;
-    let guesses = plans.iter().enumerate().filter_map(|(batch, &(_, strategy))| times.guess(strategy, batch));
-    let guess = Guess::furthest(guesses);
+    let extrapolations =
+        plans.iter().enumerate().filter_map(|(batch, &(_, strategy))| times.extrapolation(strategy, batch));
+    let extrapolation = Extrapolation::furthest(extrapolations);
     let admitted = chosen.iter().map(|&one| planner.admitted_by(&times.strategies()[one]));
     Ok(Proposal {
         longest_admitted: admitted.max().unwrap_or_default(),
         strategies: proposed(&mut times, &chosen, request.batches.len())?,
         search_ms: found.search_ms,
-        guess,
+        extrapolation,
         candidates: times.strategies().len(),
         timed: times.computed(),
     })
@@ -159,20 +160,20 @@ impl Found {
         planner: &Planner,
         batches: &[Batch],
         longest: Tokens,
-        watch: Watch,
-        tell: &mut dyn FnMut(Progress) -> Result<()>,
+        cancellation: Cancellation,
+        report: &mut dyn FnMut(Progress) -> Result<()>,
     ) -> Result<Found> {
         let mut candidates = Vec::new();
         let mut total = Millis::ZERO;
         for (index, batch) in batches.iter().enumerate() {
-            tell(Progress::Searched { batches: index, of: batches.len() })?;
-            let plan = planner.plan_watched(batch, watch).map_err(|error| error.in_batch(index))?;
+            report(Progress::Searched { batches: index, of: batches.len() })?;
+            let plan = planner.plan_cancellable(batch, cancellation).map_err(|error| error.in_batch(index))?;
             total += plan.step_ms();
             candidates.push(plan.strategy);
         }
-        tell(Progress::Searched { batches: batches.len(), of: batches.len() })?;
+        report(Progress::Searched { batches: batches.len(), of: batches.len() })?;
         if candidates.iter().all(|one| planner.admitted_by(one) < longest) {
-            candidates.push(planner.plan_watched(&with_sequence(&batches[0], longest)?, watch)?.strategy);
+            candidates.push(planner.plan_cancellable(&with_sequence(&batches[0], longest)?, cancellation)?.strategy);
         }
         candidates.sort();
         candidates.dedup();

@@ -11,20 +11,20 @@
 //!   strategy already does. Every batch of the run can therefore be planned.
 //! - At the limit, the planner chooses among the used strategies, with the bound of that list.
 //!
-//! In runs of 100 batches a limit of 8 costs 0.3 to 1.3 % over a free search, and a limit of 4 costs 1 to 9 %: the first
-//! strategies of a run are not the best ones for the whole run. The strategies of a proposal, passed as the first ones
-//! used, serve a run best.
+//! In runs of 100 batches a limit of 8 costs 0.3 to 1.3 % over a free search, and a limit of 4 costs 1 to 9 %: the
+//! first strategies of a run are not the best ones for the whole run. The strategies of a proposal, passed as the first
+//! ones used, serve a run best.
 
 use crate::batch::Batch;
+use crate::cancellation::{Cancellation, NEVER_CANCELLED};
 use crate::error::{Result, StrategyError};
 use crate::plan::Plan;
 use crate::search::Planner;
 use crate::spec::Strategy;
 use crate::units::count;
-use crate::watch::{UNWATCHED, Watch};
 
-/// Least gain of a new strategy when it is the last one admitted. A twelfth to a sixth did as well on seven runs; with an
-/// equal share for each strategy, 1 or 2 %, a limit of 8 cost up to 3 %.
+/// Least gain of a new strategy when it is the last one admitted. A twelfth to a sixth did as well on seven runs; with
+/// an equal share for each strategy, 1 or 2 %, a limit of 8 cost up to 3 %.
 const GAIN: f64 = 0.1;
 
 /// The strategies of a run and their limit.
@@ -39,30 +39,30 @@ pub struct RunLimit<'a> {
 impl Planner {
     /// The plan of a batch of a limited run: its strategy is a used one, or a new one within the limit.
     ///
-    /// Refuses a limit of 0, a limit below the number of used strategies, and a sequence that no used strategy admits when
-    /// no further strategy may be used.
+    /// Refuses a limit of 0, a limit below the number of used strategies, and a sequence that no used strategy admits
+    /// when no further strategy may be used.
     pub fn plan_limited(&self, batch: &Batch, limit: RunLimit) -> Result<Plan> {
-        self.plan_limited_watched(batch, limit, UNWATCHED)
+        self.plan_limited_watched(batch, limit, NEVER_CANCELLED)
     }
 
-    /// The same plan; an error from `watch` ends the work on it.
-    pub fn plan_limited_watched(&self, batch: &Batch, limit: RunLimit, watch: Watch) -> Result<Plan> {
+    /// The same plan; an error from `cancellation` ends the work on it.
+    pub fn plan_limited_watched(&self, batch: &Batch, limit: RunLimit, cancellation: Cancellation) -> Result<Plan> {
         let RunLimit { most, used } = limit;
         if most == 0 || used.len() > most {
             return Err(StrategyError::Limit { most, used: used.len() }.into());
         }
         let left = most - used.len();
         if left == 0 {
-            return self.over(used.to_vec())?.plan_watched(batch, watch);
+            return self.with_strategies(used.to_vec())?.plan_cancellable(batch, cancellation);
         }
-        let known = self.plan_of_used(batch, used, watch)?;
+        let known = self.plan_of_used(batch, used, cancellation)?;
         let is_last_kept = left == 1 && used.iter().all(|one| self.admitted_by(one) < self.longest_admitted());
         match known {
             Some(known) if is_last_kept => Ok(known),
-            None if is_last_kept => self.widest_strategies()?.plan_watched(batch, watch),
-            None => self.plan_watched(batch, watch),
+            None if is_last_kept => self.widest_strategies()?.plan_cancellable(batch, cancellation),
+            None => self.plan_cancellable(batch, cancellation),
             Some(known) => {
-                let found = self.plan_watched(batch, watch)?;
+                let found = self.plan_cancellable(batch, cancellation)?;
                 let worthwhile = known.step_ms() * (1.0 - GAIN / count(left));
                 Ok(if found.step_ms() < worthwhile { found } else { known })
             }
@@ -70,16 +70,16 @@ impl Planner {
     }
 
     /// The best plan under the used strategies; none if none of them admits the batch.
-    fn plan_of_used(&self, batch: &Batch, used: &[Strategy], watch: Watch) -> Result<Option<Plan>> {
+    fn plan_of_used(&self, batch: &Batch, used: &[Strategy], cancellation: Cancellation) -> Result<Option<Plan>> {
         let (_, longest) = batch.longest();
         let is_admitted = used.iter().any(|one| self.admitted_by(one) >= longest);
-        is_admitted.then(|| self.over(used.to_vec())?.plan_watched(batch, watch)).transpose()
+        is_admitted.then(|| self.with_strategies(used.to_vec())?.plan_cancellable(batch, cancellation)).transpose()
     }
 
     /// A planner over the strategies that admit the longest sequence, from the list or from the search's initial
     /// strategies.
     fn widest_strategies(&self) -> Result<Planner> {
         let wide = self.strategies().iter().filter(|one| self.admitted_by(one) == self.longest_admitted());
-        self.over(wide.cloned().collect())
+        self.with_strategies(wide.cloned().collect())
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! The search begins with two strategies: the replicas that sizing opens for the sequences ([`crate::search::sizing`]),
 //! and the rounded replica counts of the bound's linear program, which divides replicas ([`crate::bound`]). From the
-//! better one, local search moves to neighbours whose estimate is shorter. Then branching divides the market until the
-//! best plan is proven near its bound or the budget is used up. If the plan still seems far from the bound, local search
-//! restarts from the rounded counts of the branches and from the strategies that a planner would list without a search.
-//! The budget counts candidates, not time.
+//! better one, local search moves to neighbours whose estimate is shorter. Then branching divides the bound until the
+//! best plan is proven near its bound or the budget is used up. If the plan still seems far from the bound, local
+//! search restarts from the rounded counts of the branches and from the strategies that a planner would list without a
+//! search. The budget counts candidates, not time.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -15,10 +15,10 @@ use crate::capacity::SchemeCapacity;
 use crate::construct::neighbours;
 use crate::error::Result;
 use crate::layout::place;
-use crate::plan::{Bound, Considered, Outcome};
-use crate::search::attempt::{Attempt, Task};
+use crate::plan::{Bound, Candidate, Outcome};
 use crate::search::objective::{IterationTime, Objective};
 use crate::search::sizing::Sizing;
+use crate::search::task::{Evaluation, Task};
 use crate::spec::{Cluster, LocalSearchBudget, Scheme, Strategy};
 use crate::units::{Millis, Tokens, count};
 
@@ -33,8 +33,8 @@ pub(super) struct SimpleStrategies<'a> {
 
 /// The result of a search.
 pub(super) struct Found {
-    pub(super) attempts: Vec<Attempt>,
-    pub(super) considered: Vec<Considered>,
+    pub(super) evaluations: Vec<Evaluation>,
+    pub(super) candidates: Vec<Candidate>,
     /// A bound over any strategy; none if no scheme admits the batch.
     pub(super) bound: Option<Bound>,
 }
@@ -46,8 +46,8 @@ pub(super) struct Search<'a> {
     schemes: &'a [&'a SchemeCapacity],
     budget: LocalSearchBudget,
     seen: BTreeSet<Strategy>,
-    attempts: Vec<Attempt>,
-    considered: Vec<Considered>,
+    evaluations: Vec<Evaluation>,
+    candidates: Vec<Candidate>,
 }
 
 impl<'a> Search<'a> {
@@ -58,25 +58,25 @@ impl<'a> Search<'a> {
         schemes: &'a [&'a SchemeCapacity],
         simple: SimpleStrategies<'_>,
     ) -> Result<Found> {
-        let (attempts, considered, budget) = (Vec::new(), Vec::new(), task.budget.local_search);
-        let mut search = Search { task, bounder, schemes, budget, seen: BTreeSet::new(), attempts, considered };
-        let bound = match (bounder.longest_way(schemes), bounder.of_any(schemes, search.cluster().gpus())) {
-            (Some(longest_way), Some(mut branches)) => {
+        let (evaluations, candidates, budget) = (Vec::new(), Vec::new(), task.budget.local_search);
+        let mut search = Search { task, bounder, schemes, budget, seen: BTreeSet::new(), evaluations, candidates };
+        let bound = match (bounder.longest_path(schemes), bounder.of_any(schemes, search.cluster().gpus())) {
+            (Some(longest_path), Some(mut branches)) => {
                 search.start(&branches, simple.mixes)?;
-                search.walk(branches.least())?;
+                search.move_to_neighbours(branches.least())?;
                 search.prove(&mut branches)?;
                 if branches.least() < search.least_iteration() * (1.0 - budget.far) {
-                    search.start_anew(&branches)?;
+                    search.restart(&branches)?;
                 }
                 if branches.least() < search.least() * (1.0 - budget.far) {
-                    search.start_listed(simple.listed, branches.least())?;
+                    search.restart_from_list(simple.listed, branches.least())?;
                 }
-                search.polish()?;
-                Some(longest_way.or_work(branches.least().min(search.least_iteration())))
+                search.merge_best()?;
+                Some(longest_path.or_work(branches.least().min(search.least_iteration())))
             }
             _ => None,
         };
-        Ok(Found { attempts: search.attempts, considered: search.considered, bound })
+        Ok(Found { evaluations: search.evaluations, candidates: search.candidates, bound })
     }
 
     /// Evaluates the initial strategies.
@@ -85,12 +85,12 @@ impl<'a> Search<'a> {
         let short = self.admitted_by_half(root);
         let sized = Sizing::new(self.task, self.schemes, root.prices(), gpus, short).replicas(branches.least());
         if let Some(placed) = sized {
-            self.consider_placed(placed, short)?;
+            self.evaluate_placed(placed, short)?;
         }
-        self.consider_counts(&root.rounded(gpus))?;
+        self.evaluate_counts(&root.rounded(gpus))?;
         // The longest sequence may need a scheme that neither initial strategy has.
-        if self.attempts.is_empty() {
-            mixes.iter().try_for_each(|strategy| self.consider(strategy.clone()))?;
+        if self.evaluations.is_empty() {
+            mixes.iter().try_for_each(|strategy| self.evaluate(strategy.clone()))?;
         }
         Ok(())
     }
@@ -110,33 +110,33 @@ impl<'a> Search<'a> {
         widest.into_iter().find(reaches_half).map(longest).unwrap_or_default()
     }
 
-    /// Plans replicas with sequences longer than `short` placed on them. If the budget allows no further candidate, these
-    /// sequences keep their replicas.
-    fn consider_placed(&mut self, placed: Vec<Vec<Vec<usize>>>, short: Tokens) -> Result<()> {
+    /// Plans replicas with sequences longer than `short` placed on them. If the budget allows no further candidate,
+    /// these sequences keep their replicas.
+    fn evaluate_placed(&mut self, placed: Vec<Vec<Vec<usize>>>, short: Tokens) -> Result<()> {
         let counts: Vec<usize> = placed.iter().map(Vec::len).collect();
         let Some(strategy) = self.strategy_of(&counts) else { return Ok(()) };
         if self.budget.planned_sequences / self.task.batch.len() > 1 {
-            return self.consider(strategy);
+            return self.evaluate(strategy);
         }
         let mut by_scheme: Vec<(Scheme, Vec<Vec<usize>>)> = self.pool().into_iter().zip(placed).collect();
         // In the order of the strategy's replicas.
         by_scheme.sort_by_key(|(scheme, _)| strategy.schemes().iter().position(|other| other == scheme));
         let placed = by_scheme.into_iter().flat_map(|(_, replicas)| replicas).collect();
-        let attempt = self.task.draft_beside(&strategy, placed, short)?;
-        let ms = self.task.objective.ms(&attempt);
+        let evaluation = self.task.draft_with_placed(&strategy, placed, short)?;
+        let ms = self.task.objective.ms(&evaluation);
         self.seen.insert(strategy.clone());
-        self.considered.push(Considered { strategy, outcome: Outcome::Planned(ms) });
-        self.attempts.push(attempt);
+        self.candidates.push(Candidate { strategy, outcome: Outcome::Planned(ms) });
+        self.evaluations.push(evaluation);
         Ok(())
     }
 
     /// Moves to neighbours of the best strategy as long as the time falls and is above `enough`.
-    fn walk(&mut self, enough: Millis) -> Result<()> {
+    fn move_to_neighbours(&mut self, enough: Millis) -> Result<()> {
         let pool = self.pool();
-        while let Some(best) = self.attempts.iter().min_by_key(|attempt| self.task.objective.ms(attempt)) {
+        while let Some(best) = self.evaluations.iter().min_by_key(|evaluation| self.task.objective.ms(evaluation)) {
             let before = self.task.objective.ms(best);
-            let is_hidden = before <= best.iteration_ms * (1.0 + self.budget.exposed);
-            if (is_hidden && enough >= best.iteration_ms * (1.0 - self.budget.near)) || self.is_spent() {
+            let is_overlapped = before <= best.iteration_ms * (1.0 + self.budget.exposed);
+            if (is_overlapped && enough >= best.iteration_ms * (1.0 - self.budget.near)) || self.is_spent() {
                 break;
             }
             let mut around = neighbours(&best.strategy, &pool, self.cluster());
@@ -152,21 +152,21 @@ impl<'a> Search<'a> {
 
     /// Whether `other` has more replicas that admit the longest sequence of the replica that ends last, and at least as
     /// many of that replica's scheme.
-    fn relieves(&self, other: &Strategy, attempt: &Attempt) -> bool {
-        let Some((slowest, longest)) = attempt.bottleneck(self.task) else { return false };
+    fn relieves(&self, other: &Strategy, evaluation: &Evaluation) -> bool {
+        let Some((slowest, longest)) = evaluation.bottleneck(self.task) else { return false };
         let admits = |scheme: &Scheme| {
             self.schemes.iter().any(|known| known.cost().scheme() == *scheme && known.cost().admits(longest))
         };
         let admitting = |strategy: &Strategy| strategy.schemes().iter().filter(|scheme| admits(scheme)).count();
         let alike = |strategy: &Strategy| strategy.schemes().iter().filter(|scheme| **scheme == slowest).count();
-        admitting(other) > admitting(&attempt.strategy) && alike(other) >= alike(&attempt.strategy)
+        admitting(other) > admitting(&evaluation.strategy) && alike(other) >= alike(&evaluation.strategy)
     }
 
-    /// Divides the market until the best plan is near its bound.
+    /// Branches the bound until the best plan is near its bound.
     fn prove(&self, branches: &mut Branches) -> Result<()> {
         let least = self.least_iteration();
         while branches.least() < least * (1.0 - self.budget.near) && branches.len() < self.task.budget.dual_solves {
-            (self.task.watch)()?;
+            (self.task.cancellation)()?;
             if !branches.divide(least) {
                 break;
             }
@@ -174,20 +174,20 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Restarts local search from the rounded replica counts of the market's branches, if the plan of one is shorter.
-    fn start_anew(&mut self, branches: &Branches) -> Result<()> {
-        let (before, most) = (self.least(), self.attempts.len() + self.budget.restarts);
+    /// Restarts local search from the rounded replica counts of the bound's branches, if the plan of one is shorter.
+    fn restart(&mut self, branches: &Branches) -> Result<()> {
+        let (before, most) = (self.least(), self.evaluations.len() + self.budget.restarts);
         for part in branches.parts() {
-            if self.attempts.len() < most {
-                self.consider_counts(&part.rounded(self.cluster().gpus()))?;
+            if self.evaluations.len() < most {
+                self.evaluate_counts(&part.rounded(self.cluster().gpus()))?;
             }
         }
-        if self.least() < before { self.walk(branches.least()) } else { Ok(()) }
+        if self.least() < before { self.move_to_neighbours(branches.least()) } else { Ok(()) }
     }
 
-    /// Restarts local search from listed strategies, if the plan of one is shorter: exposed transfers, or pipelines that
-    /// the market cannot tell apart, may leave local search in a worse optimum.
-    fn start_listed(&mut self, listed: &[Strategy], enough: Millis) -> Result<()> {
+    /// Restarts local search from listed strategies, if the plan of one is shorter: exposed transfers, or pipelines
+    /// that the dual program cannot distinguish, may leave local search in a worse optimum.
+    fn restart_from_list(&mut self, listed: &[Strategy], enough: Millis) -> Result<()> {
         let before = self.least();
         let unseen = listed.iter().filter(|strategy| !self.seen.contains(strategy));
         let mut bounded: Vec<(Millis, &Strategy)> =
@@ -198,7 +198,7 @@ impl<'a> Search<'a> {
             bounded.into_iter().map(|(_, strategy)| strategy.clone()).collect(),
             self.budget.restarts,
         )?;
-        if self.least() < before { self.walk(enough) } else { Ok(()) }
+        if self.least() < before { self.move_to_neighbours(enough) } else { Ok(()) }
     }
 
     /// Plans at most `most` of the strategies, those of the least estimate.
@@ -207,23 +207,23 @@ impl<'a> Search<'a> {
         let estimated = strategies.into_iter().filter_map(|other| Some((self.task.estimate(&other)?, other)));
         let mut promising: Vec<(Millis, Strategy)> = estimated.collect();
         promising.sort();
-        promising.into_iter().take(most).try_for_each(|(_, strategy)| self.consider(strategy))
+        promising.into_iter().take(most).try_for_each(|(_, strategy)| self.evaluate(strategy))
     }
 
     /// Merges micro-batches of the best plan alone: each merge costs as much as some neighbours.
-    fn polish(&mut self) -> Result<()> {
-        let Some(best) = self.task.objective.best(&self.attempts) else { return Ok(()) };
-        let polished = self.task.polished(self.attempts.swap_remove(best))?;
-        let ms = self.task.objective.ms(&polished);
-        for considered in self.considered.iter_mut().filter(|other| other.strategy == polished.strategy) {
-            considered.outcome = Outcome::Planned(ms);
+    fn merge_best(&mut self) -> Result<()> {
+        let Some(best) = self.task.objective.best(&self.evaluations) else { return Ok(()) };
+        let merged = self.task.merged(self.evaluations.swap_remove(best))?;
+        let ms = self.task.objective.ms(&merged);
+        for candidates in self.candidates.iter_mut().filter(|other| other.strategy == merged.strategy) {
+            candidates.outcome = Outcome::Planned(ms);
         }
-        self.attempts.push(polished);
+        self.evaluations.push(merged);
         Ok(())
     }
 
-    fn consider_counts(&mut self, counts: &[usize]) -> Result<()> {
-        self.strategy_of(counts).map_or(Ok(()), |strategy| self.consider(strategy))
+    fn evaluate_counts(&mut self, counts: &[usize]) -> Result<()> {
+        self.strategy_of(counts).map_or(Ok(()), |strategy| self.evaluate(strategy))
     }
 
     /// The strategy with `counts` replicas of each scheme; none if they cannot be placed.
@@ -234,7 +234,7 @@ impl<'a> Search<'a> {
     }
 
     /// Plans a new strategy, unless its bound is above the best time less 0.1 %.
-    fn consider(&mut self, strategy: Strategy) -> Result<()> {
+    fn evaluate(&mut self, strategy: Strategy) -> Result<()> {
         if self.is_spent() || !self.seen.insert(strategy.clone()) {
             return Ok(());
         }
@@ -242,19 +242,19 @@ impl<'a> Search<'a> {
         let outcome = if self.task.objective.bound(bound) >= self.least() * (1.0 - self.budget.near) {
             Outcome::Pruned(bound)
         } else {
-            let attempt = self.task.draft(&strategy)?;
-            let outcome = Outcome::Planned(self.task.objective.ms(&attempt));
-            self.attempts.push(attempt);
+            let evaluation = self.task.draft(&strategy)?;
+            let outcome = Outcome::Planned(self.task.objective.ms(&evaluation));
+            self.evaluations.push(evaluation);
             outcome
         };
-        self.considered.push(Considered { strategy, outcome });
+        self.candidates.push(Candidate { strategy, outcome });
         Ok(())
     }
 
     /// Whether the budget allows no further plan; it always allows one, so that a plan exists.
     fn is_spent(&self) -> bool {
         let most = self.task.budget.candidates.min(self.budget.planned_sequences / self.task.batch.len());
-        !self.attempts.is_empty() && self.attempts.len() >= most
+        !self.evaluations.is_empty() && self.evaluations.len() >= most
     }
 
     /// The strategy's lower bound; bounds above the best plan's time are not proven.
@@ -278,11 +278,11 @@ impl<'a> Search<'a> {
 
     /// The best time so far.
     fn least(&self) -> Millis {
-        self.task.objective.least(&self.attempts)
+        self.task.objective.least(&self.evaluations)
     }
 
     /// The shortest iteration so far; no bound is above it.
     fn least_iteration(&self) -> Millis {
-        IterationTime.least(&self.attempts)
+        IterationTime.least(&self.evaluations)
     }
 }

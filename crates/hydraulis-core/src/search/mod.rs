@@ -1,7 +1,7 @@
 //! Dispatches, packs, bounds and checks strategies, and returns the best one.
 //!
-//! The planner chooses from a list or searches. A budget of counted work limits it, not time; even an empty budget gives a
-//! valid plan.
+//! The planner chooses from a list or searches. A budget of counted work limits it, not time; even an empty budget
+//! gives a valid plan.
 //!
 //! - **Objective** (`objective.rs`) judges every planned strategy: by its iteration time, or with a link by its step time.
 //!   Each objective turns a bound on the iteration into one on its own time.
@@ -14,15 +14,15 @@
 //! - **Large batches**, beyond local search: long sequences keep the replica of the sizing, and the shortest are assigned
 //!   again by the excess of packing.
 
-mod attempt;
 mod limited;
 mod local_search;
 mod objective;
 mod planner;
 mod sizing;
+mod task;
 mod times;
 mod transfers;
-mod under;
+mod with_strategy;
 
 pub use limited::RunLimit;
 pub(crate) use objective::TIE;

@@ -1,6 +1,6 @@
 //! The time that a search minimises.
 
-use crate::search::attempt::Attempt;
+use crate::search::task::Evaluation;
 use crate::units::Millis;
 
 /// Times within this share of each other count as equal; the cost model is no more accurate.
@@ -8,23 +8,23 @@ pub(crate) const TIE: f64 = 1e-3;
 
 /// The judge of planned strategies, with its bound.
 pub(super) trait Objective {
-    /// The time by which an attempt is judged.
-    fn ms(&self, attempt: &Attempt) -> Millis;
+    /// The time by which an evaluation is judged.
+    fn ms(&self, evaluation: &Evaluation) -> Millis;
 
     /// A lower bound of the judged time, from a lower bound of the iteration time.
     fn bound(&self, iteration: Millis) -> Millis;
 
-    /// The least judged time of these attempts; infinite without one.
-    fn least(&self, attempts: &[Attempt]) -> Millis {
-        attempts.iter().map(|attempt| self.ms(attempt)).min().unwrap_or(Millis::INFINITY)
+    /// The least judged time of these evaluations; infinite without one.
+    fn least(&self, evaluations: &[Evaluation]) -> Millis {
+        evaluations.iter().map(|evaluation| self.ms(evaluation)).min().unwrap_or(Millis::INFINITY)
     }
 
-    /// The place of the best attempt: least time, and among those within [`TIE`] of it fewest bytes moved, then fewest
-    /// GPU-seconds, then name order.
-    fn best(&self, attempts: &[Attempt]) -> Option<usize> {
-        let most = self.least(attempts) * (1.0 + TIE);
-        let equal = (0..attempts.len()).filter(|&place| self.ms(&attempts[place]) <= most);
-        equal.min_by(|&one, &other| attempts[one].cost_order(&attempts[other]))
+    /// The place of the best evaluation: least time, and among those within [`TIE`] of it fewest bytes moved, then
+    /// fewest GPU-seconds, then name order.
+    fn best(&self, evaluations: &[Evaluation]) -> Option<usize> {
+        let most = self.least(evaluations) * (1.0 + TIE);
+        let equal = (0..evaluations.len()).filter(|&place| self.ms(&evaluations[place]) <= most);
+        equal.min_by(|&one, &other| evaluations[one].cost_order(&evaluations[other]))
     }
 }
 
@@ -35,8 +35,8 @@ pub(super) struct IterationTime;
 pub(super) struct StepTime;
 
 impl Objective for IterationTime {
-    fn ms(&self, attempt: &Attempt) -> Millis {
-        attempt.iteration_ms
+    fn ms(&self, evaluation: &Evaluation) -> Millis {
+        evaluation.iteration_ms
     }
 
     fn bound(&self, iteration: Millis) -> Millis {
@@ -45,8 +45,8 @@ impl Objective for IterationTime {
 }
 
 impl Objective for StepTime {
-    fn ms(&self, attempt: &Attempt) -> Millis {
-        attempt.transfers.map_or(attempt.iteration_ms, |transfers| transfers.step_ms)
+    fn ms(&self, evaluation: &Evaluation) -> Millis {
+        evaluation.transfers.map_or(evaluation.iteration_ms, |transfers| transfers.step_ms)
     }
 
     /// No step is shorter than its iteration.

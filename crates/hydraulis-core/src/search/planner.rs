@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::bound::{Bounder, ProofLimit};
+use crate::cancellation::{Cancellation, NEVER_CANCELLED};
 use crate::capacity::{Capacities, SchemeCapacity};
 use crate::check::{Violation, check};
 use crate::construct::{candidates, mixes, nothing_fits, usable_schemes};
@@ -11,14 +12,13 @@ use crate::cost::{ClassId, CostModel, CostProfile, SchemeCost};
 use crate::error::{Error, Result, StrategyError};
 use crate::layout::place;
 use crate::plan::FORMAT;
-use crate::plan::{Bound, Considered, Outcome, Plan, ReplicaPlan, Scope};
-use crate::search::attempt::{Attempt, Task};
+use crate::plan::{Bound, Candidate, Outcome, Plan, ReplicaPlan, Scope};
 use crate::search::local_search::{Search, SimpleStrategies};
 use crate::search::objective::TIE;
+use crate::search::task::{Evaluation, Task};
 use crate::spec::{Cluster, MemoryRule, Scheme, SearchBudget, Strategy};
-use crate::timing::{HomeLink, Link};
+use crate::timing::{Link, RunLink};
 use crate::units::{Millis, Tokens, count};
-use crate::watch::{UNWATCHED, Watch};
 
 /// Plans batches for one model on one cluster.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct Planner {
     by_cap: Option<Capacities>,
     choice: Choice,
     budget: SearchBudget,
-    link: Option<Arc<HomeLink>>,
+    link: Option<Arc<RunLink>>,
 }
 
 /// The strategies that a planner may choose from.
@@ -37,15 +37,15 @@ pub struct Planner {
 enum Choice {
     /// The strategies of this list.
     List(Vec<Strategy>),
-    /// Any set of replicas of the pool's classes. `mixes` are evaluated if the search's initial strategies admit no plan,
-    /// and `listed` if the search stays far from its bound.
+    /// Any set of replicas of the pool's classes. `mixes` are evaluated if the search's initial strategies admit no
+    /// plan, and `listed` if the search stays far from its bound.
     Any { pool: Vec<ClassId>, mixes: Vec<Strategy>, listed: Vec<Strategy> },
 }
 
-/// The attempts for a batch, every strategy considered, and a bound on all of them.
+/// The evaluations for a batch, every candidate, and a bound on all of them.
 struct Considerations {
-    attempts: Vec<Attempt>,
-    considered: Vec<Considered>,
+    evaluations: Vec<Evaluation>,
+    candidates: Vec<Candidate>,
     bound: Option<Bound>,
     scope: Scope,
 }
@@ -72,7 +72,7 @@ impl Planner {
     }
 
     /// A planner of the same costs over `strategies`.
-    pub(crate) fn over(&self, strategies: Vec<Strategy>) -> Result<Planner> {
+    pub(crate) fn with_strategies(&self, strategies: Vec<Strategy>) -> Result<Planner> {
         let list = usable(strategies, self.cost())?;
         Ok(Planner { choice: Choice::List(list), ..self.clone() })
     }
@@ -103,7 +103,7 @@ impl Planner {
     pub fn with_memory(self, memory: MemoryRule) -> Planner {
         // The usable schemes and strategies depend on token caps alone, which are the same under every rule.
         let capacities = |memory| Capacities::new(self.cost().clone().with_memory(memory), self.budget.capacity);
-        let by_cap = (memory == MemoryRule::Exact).then(|| capacities(MemoryRule::Cap));
+        let by_cap = (memory == MemoryRule::InFlight).then(|| capacities(MemoryRule::PerMicroBatch));
         Planner { capacities: capacities(memory), by_cap, ..self }
     }
 
@@ -114,13 +114,13 @@ impl Planner {
         for scheme in self.schemes() {
             link.admits(scheme)?;
         }
-        let link = HomeLink::new(link, self.cost().cluster(), &self.cost().profile().every_scheme())?;
+        let link = RunLink::new(link, self.cost().cluster(), &self.cost().profile().every_scheme())?;
         Ok(Planner { link: Some(Arc::new(link)), ..self })
     }
 
     /// The link by which transfers count; none if they do not count.
     pub fn link(&self) -> Option<&Link> {
-        self.link.as_deref().map(HomeLink::link)
+        self.link.as_deref().map(RunLink::link)
     }
 
     /// The planner's cost model.
@@ -148,41 +148,41 @@ impl Planner {
 
     /// The plan of least iteration time found, with a proven bound; with a link, of least step time.
     ///
-    /// Strategies of a list are evaluated in the order of their lower bounds, except those whose bound is above the best
-    /// plan. Among plans equal within 0.1 % the one that moves fewest bytes wins, then the one of fewest GPU-seconds, then
-    /// name order. The bound is on the iteration, and no step is shorter than its iteration. The same batch always gives
-    /// the same plan.
+    /// Strategies of a list are evaluated in the order of their lower bounds, except those whose bound is above the
+    /// best plan. Among plans equal within 0.1 % the one that moves fewest bytes wins, then the one of fewest
+    /// GPU-seconds, then name order. The bound is on the iteration, and no step is shorter than its iteration. The same
+    /// batch always gives the same plan.
     ///
     /// With the in-flight limit the plan is the shorter of two: the plan found with that limit, and the plan found with
     /// the per-micro-batch limit, which also satisfies the in-flight limit.
     pub fn plan(&self, batch: &Batch) -> Result<Plan> {
-        self.plan_watched(batch, UNWATCHED)
+        self.plan_cancellable(batch, NEVER_CANCELLED)
     }
 
-    /// The same plan; an error from `watch` ends the work on it.
-    pub fn plan_watched(&self, batch: &Batch, watch: Watch) -> Result<Plan> {
-        let plan = self.plan_by_rule(batch, watch)?;
+    /// The same plan; an error from `cancellation` ends the work on it.
+    pub fn plan_cancellable(&self, batch: &Batch, cancellation: Cancellation) -> Result<Plan> {
+        let plan = self.plan_by_rule(batch, cancellation)?;
         let Some(by_cap) = &self.by_cap else { return Ok(plan) };
         let planner = Planner { capacities: by_cap.clone(), by_cap: None, ..self.clone() };
-        match planner.plan_by_rule(batch, watch) {
+        match planner.plan_by_rule(batch, cancellation) {
             Ok(within_caps) => Ok(plan.or_shorter(within_caps)),
             Err(Error::SequenceTooLong { .. }) => Ok(plan),
             Err(error) => Err(error),
         }
     }
 
-    fn plan_by_rule(&self, batch: &Batch, watch: Watch) -> Result<Plan> {
-        let task = self.task(batch, watch);
-        let Considerations { mut attempts, considered, bound, scope } = match &self.choice {
+    fn plan_by_rule(&self, batch: &Batch, cancellation: Cancellation) -> Result<Plan> {
+        let task = self.task(batch, cancellation);
+        let Considerations { mut evaluations, candidates, bound, scope } = match &self.choice {
             Choice::List(list) => self.consider_list(&task, list)?,
             Choice::Any { pool, mixes, listed } => {
                 self.consider_any(&task, pool, SimpleStrategies { mixes, listed })?
             }
         };
-        let (Some(best), Some(lower_bound)) = (task.objective.best(&attempts), bound) else {
+        let (Some(best), Some(lower_bound)) = (task.objective.best(&evaluations), bound) else {
             return Err(self.too_long(batch));
         };
-        let chosen = attempts.swap_remove(best);
+        let chosen = evaluations.swap_remove(best);
         Ok(Plan {
             format: FORMAT.into(),
             profile: self.cost().profile().name.clone(),
@@ -196,7 +196,7 @@ impl Planner {
             lower_bound,
             scope,
             stop: chosen.stop,
-            considered,
+            candidates,
         })
     }
 
@@ -208,30 +208,30 @@ impl Planner {
     fn consider_list(&self, task: &Task, list: &[Strategy]) -> Result<Considerations> {
         let bounder = self.bounder(task.batch);
         let bound = |strategy: &Strategy, until, dual_solves| -> Result<Option<Bound>> {
-            (task.watch)()?;
+            (task.cancellation)()?;
             Ok(self.bound(&bounder, strategy, ProofLimit { until, dual_solves }))
         };
         let bounds = list.iter().map(|strategy| bound(strategy, Millis::INFINITY, 1));
         let mut bounds = bounds.collect::<Result<Vec<_>>>()?;
-        let attempts = attempt_promising(task, list, &bounds)?;
-        let least = task.objective.least(&attempts);
+        let evaluations = evaluate_promising(task, list, &bounds)?;
+        let least = task.objective.least(&evaluations);
         for (strategy, known) in list.iter().zip(&mut bounds) {
             if known.is_some_and(|bound| bound.ms < least) {
                 *known = bound(strategy, least, self.budget.dual_solves)?;
             }
         }
-        let considered = list.iter().zip(&bounds).map(|(strategy, bound)| {
-            let attempt = attempts.iter().find(|attempt| attempt.strategy == *strategy);
-            let outcome = match (attempt, bound) {
-                (Some(attempt), _) => Outcome::Planned(task.objective.ms(attempt)),
+        let candidates = list.iter().zip(&bounds).map(|(strategy, bound)| {
+            let evaluation = evaluations.iter().find(|evaluation| evaluation.strategy == *strategy);
+            let outcome = match (evaluation, bound) {
+                (Some(evaluation), _) => Outcome::Planned(task.objective.ms(evaluation)),
                 (None, Some(bound)) => Outcome::Pruned(bound.ms),
                 (None, None) => Outcome::TooNarrow(self.admitted_by(strategy)),
             };
-            Considered { strategy: strategy.clone(), outcome }
+            Candidate { strategy: strategy.clone(), outcome }
         });
-        let considered = considered.collect();
+        let candidates = candidates.collect();
         let bound = bounds.into_iter().flatten().min_by_key(|bound| bound.ms);
-        Ok(Considerations { attempts, considered, bound, scope: Scope::List })
+        Ok(Considerations { evaluations, candidates, bound, scope: Scope::List })
     }
 
     fn consider_any(&self, task: &Task, pool: &[ClassId], simple: SimpleStrategies) -> Result<Considerations> {
@@ -239,15 +239,15 @@ impl Planner {
         let bounder = self.bounder(task.batch);
         let found = Search::run(task, &bounder, &schemes, simple)?;
         Ok(Considerations {
-            attempts: found.attempts,
-            considered: found.considered,
+            evaluations: found.evaluations,
+            candidates: found.candidates,
             bound: found.bound,
             scope: Scope::Any,
         })
     }
 
-    /// The greatest bound, without branching, over every strategy of the planner; none if a sequence is admitted by none
-    /// of them.
+    /// The greatest bound, without branching, over every strategy of the planner; none if a sequence is admitted by
+    /// none of them.
     pub(crate) fn quick_bound(&self, batch: &Batch) -> Option<Millis> {
         let bounder = self.bounder(batch);
         match &self.choice {
@@ -275,8 +275,8 @@ impl Planner {
     }
 
     /// A task that plans the batch with this planner.
-    pub(super) fn task<'a>(&'a self, batch: &'a Batch, watch: Watch<'a>) -> Task<'a> {
-        Task::new(batch, &self.capacities, self.link.as_deref(), &self.budget, watch)
+    pub(super) fn task<'a>(&'a self, batch: &'a Batch, cancellation: Cancellation<'a>) -> Task<'a> {
+        Task::new(batch, &self.capacities, self.link.as_deref(), &self.budget, cancellation)
     }
 
     /// The bound of one strategy; none if it does not admit every sequence.
@@ -286,7 +286,7 @@ impl Planner {
         bounder.of_strategy(&groups.collect::<Option<Vec<_>>>()?, self.cost().cluster().gpus(), limit)
     }
 
-    pub(super) fn replicas(&self, batch: &Batch, chosen: &Attempt) -> Result<Vec<ReplicaPlan>> {
+    pub(super) fn replicas(&self, batch: &Batch, chosen: &Evaluation) -> Result<Vec<ReplicaPlan>> {
         let ranks = place(&chosen.strategy, self.cost().cluster())?;
         let parts = chosen.strategy.schemes().iter().zip(ranks).zip(&chosen.packings);
         let replicas = parts.map(|((&scheme, ranks), packing)| {
@@ -301,9 +301,9 @@ impl Planner {
                 micro_batches: packing.micro_batches.clone(),
                 cap_tokens: cost.cap(),
                 predicted_ms: packing.ms,
-                trust: None,
+                reliability: None,
             };
-            replica.trust = cost.trust(replica.reach(batch));
+            replica.reliability = cost.reliability(replica.reach(batch));
             Ok(replica)
         });
         replicas.collect()
@@ -343,20 +343,20 @@ impl Planner {
 }
 
 /// Plans the strategies in the order of their bounds, except those whose bound is above the best plan.
-fn attempt_promising(task: &Task, list: &[Strategy], bounds: &[Option<Bound>]) -> Result<Vec<Attempt>> {
+fn evaluate_promising(task: &Task, list: &[Strategy], bounds: &[Option<Bound>]) -> Result<Vec<Evaluation>> {
     let known = |(index, bound): (usize, &Option<Bound>)| Some((bound.as_ref()?.ms, index));
     let mut promising: Vec<(Millis, usize)> = bounds.iter().enumerate().filter_map(known).collect();
     promising.sort_unstable();
     let mut least = Millis::INFINITY;
-    let mut attempts: Vec<Attempt> = Vec::new();
+    let mut evaluations: Vec<Evaluation> = Vec::new();
     for &(bound, index) in &promising {
         if task.objective.bound(bound) <= least * (1.0 + TIE) {
-            let attempt = task.attempt(&list[index])?;
-            least = least.min(task.objective.ms(&attempt));
-            attempts.push(attempt);
+            let evaluation = task.evaluate(&list[index])?;
+            least = least.min(task.objective.ms(&evaluation));
+            evaluations.push(evaluation);
         }
     }
-    Ok(attempts)
+    Ok(evaluations)
 }
 
 /// The distinct strategies; refused if one does not fit the cluster or memory.

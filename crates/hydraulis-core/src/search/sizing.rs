@@ -1,13 +1,13 @@
 //! Opens the replicas that a batch needs.
 //!
-//! For a given time, each sequence, longest first, goes to the cheapest open replica with room, or opens a replica of its
-//! cheapest scheme; the bound's dual prices give the costs. This is first-fit decreasing with bins of several sizes
+//! For a given time, each sequence, longest first, goes to the cheapest open replica with room, or opens a replica of
+//! its cheapest scheme; the bound's dual prices give the costs. This is first-fit decreasing with bins of several sizes
 //! (Friesen and Langston 1986). Unlike a linear program it never divides a long sequence. Bisection finds the earliest
 //! time by which the opened replicas fit the cluster, as in MULTIFIT (Coffman, Garey and Johnson 1978).
 //!
-//! Replicas with few long sequences are packed, because estimates do not tell how these fit together. Long sequences may
-//! therefore keep their replicas. The shorter ones determine the number of replicas, but are assigned again, because
-//! sequences of equal length placed together pack badly.
+//! Replicas with few long sequences are packed, because estimates do not tell how these fit together. Long sequences
+//! may therefore keep their replicas. The shorter ones determine the number of replicas, but are assigned again,
+//! because sequences of equal length placed together pack badly.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,7 +16,7 @@ use crate::bound::Price;
 use crate::capacity::SchemeCapacity;
 use crate::construct::dispatch::Load;
 use crate::construct::pack::Packer;
-use crate::search::attempt::Task;
+use crate::search::task::Task;
 use crate::spec::SizingBudget;
 use crate::units::{Millis, Tokens, count};
 
@@ -31,8 +31,8 @@ pub(super) struct Sizing<'a> {
 }
 
 impl<'a> Sizing<'a> {
-    /// A sizing for `gpus` ranks with the schemes of `capacities` at these dual prices; sequences longer than `short` are
-    /// placed.
+    /// A sizing for `gpus` ranks with the schemes of `capacities` at these dual prices; sequences longer than `short`
+    /// are placed.
     pub(super) fn new(
         task: &'a Task,
         capacities: &[&'a SchemeCapacity],
@@ -67,8 +67,8 @@ impl<'a> Sizing<'a> {
         Some(opened.replicas.into_iter().map(Open::placed).collect())
     }
 
-    /// The replicas for the earliest time found between `early`, which is too early or was not evaluated, and the time of
-    /// `opened`.
+    /// The replicas for the earliest time found between `early`, which is too early or was not evaluated, and the time
+    /// of `opened`.
     fn halved(&mut self, mut early: Millis, mut late: Millis, bound: Millis, mut opened: Opened) -> Opened {
         for _ in 0..self.budget.halvings {
             let middle = Millis(0.5 * (early.0 + late.0));
@@ -227,11 +227,11 @@ mod tests {
     use super::*;
     use crate::batch::Batch;
     use crate::bound::Bounder;
+    use crate::cancellation::NEVER_CANCELLED;
     use crate::capacity::Capacities;
     use crate::construct::usable_schemes;
     use crate::cost::{CostModel, preset};
     use crate::spec::{BoundBudget, CapacityBudget, Cluster, Scheme, SearchBudget};
-    use crate::watch::UNWATCHED;
 
     /// The schemes, and the placed sequences longer than `short` of each replica.
     fn sized(gpus: u32, lengths: &[i64], short: u64) -> (Vec<Scheme>, Vec<Vec<Vec<usize>>>) {
@@ -243,7 +243,7 @@ mod tests {
         let batch = Batch::new(lengths, None).unwrap();
         let budget = SearchBudget { refinements: 0, ..SearchBudget::ONLINE };
         let bounder = Bounder::new(&batch, BoundBudget::ONLINE);
-        let task = Task::new(&batch, &capacities, None, &budget, UNWATCHED);
+        let task = Task::new(&batch, &capacities, None, &budget, NEVER_CANCELLED);
         let branches = bounder.of_any(&of_schemes, gpus).unwrap();
         let mut sizing = Sizing::new(&task, &of_schemes, branches.root().prices(), gpus, Tokens(short));
         let replicas = sizing.replicas(branches.least()).unwrap();
@@ -273,8 +273,8 @@ mod tests {
 
     #[test]
     fn each_long_sequence_has_a_wide_replica() {
-        // Two sequences of 30,000 tokens take 1.7 times as long on one <tp16> as on two, and nothing narrower admits them
-        // in less time.
+        // Two sequences of 30,000 tokens take 1.7 times as long on one <tp16> as on two, and nothing narrower admits
+        // them in less time.
         let (schemes, replicas) = sized(64, &[30_000, 30_000, 30_000, 500, 500, 500], 5_000);
         let wide = schemes.iter().position(|scheme| scheme.tp() == 16).unwrap();
         assert_eq!(replicas[wide], [[0], [1], [2]]);

@@ -6,13 +6,13 @@
 
 use crate::batch::Batch;
 use crate::bound::{Bounder, ProofLimit};
+use crate::cancellation::Cancellation;
 use crate::error::Result;
-use crate::plan::Guess;
+use crate::plan::Extrapolation;
 use crate::search::Planner;
-use crate::search::attempt::Task;
+use crate::search::task::Task;
 use crate::spec::Strategy;
 use crate::units::Millis;
-use crate::watch::Watch;
 
 /// A table of times, strategies by batches.
 pub(crate) struct Times<'a> {
@@ -28,18 +28,19 @@ pub(crate) struct Times<'a> {
 enum Known {
     Nothing,
     AtLeast(Millis),
-    Exactly(Millis, Option<Guess>),
+    Exactly(Millis, Option<Extrapolation>),
 }
 
 impl<'a> Times<'a> {
-    /// An empty table of these strategies on these batches; an error from `watch` ends the computation of a time.
+    /// An empty table of these strategies on these batches; an error from `cancellation` ends the computation of a
+    /// time.
     pub(crate) fn new(
         planner: &'a Planner,
         batches: &'a [Batch],
         strategies: Vec<Strategy>,
-        watch: Watch<'a>,
+        cancellation: Cancellation<'a>,
     ) -> Times<'a> {
-        let tasks: Vec<Task> = batches.iter().map(|batch| planner.task(batch, watch)).collect();
+        let tasks: Vec<Task> = batches.iter().map(|batch| planner.task(batch, cancellation)).collect();
         let bounders = batches.iter().map(|batch| planner.bounder(batch)).collect();
         let known = vec![Known::Nothing; tasks.len() * strategies.len()];
         Times { planner, tasks, bounders, strategies, known }
@@ -79,10 +80,10 @@ impl<'a> Times<'a> {
             Known::Exactly(ms, _) => ms,
             Known::Nothing | Known::AtLeast(_) => {
                 let task = &self.tasks[batch];
-                let attempt = task.attempt(&self.strategies[strategy])?;
-                let guess = Guess::of_replicas(&self.planner.replicas(task.batch, &attempt)?);
-                let ms = task.objective.ms(&attempt);
-                self.known[place] = Known::Exactly(ms, guess);
+                let evaluation = task.evaluate(&self.strategies[strategy])?;
+                let extrapolation = Extrapolation::of_replicas(&self.planner.replicas(task.batch, &evaluation)?);
+                let ms = task.objective.ms(&evaluation);
+                self.known[place] = Known::Exactly(ms, extrapolation);
                 ms
             }
         };
@@ -90,9 +91,9 @@ impl<'a> Times<'a> {
     }
 
     /// The extrapolation of a plan whose time is known; none if the plan stays within the measurements or is not known.
-    pub(crate) fn guess(&self, strategy: usize, batch: usize) -> Option<Guess> {
+    pub(crate) fn extrapolation(&self, strategy: usize, batch: usize) -> Option<Extrapolation> {
         match self.known[self.place(strategy, batch)] {
-            Known::Exactly(_, guess) => guess,
+            Known::Exactly(_, extrapolation) => extrapolation,
             Known::Nothing | Known::AtLeast(_) => None,
         }
     }

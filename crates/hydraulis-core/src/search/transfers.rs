@@ -9,14 +9,14 @@ use crate::layout::positions_of;
 use crate::pipeline::MakespanBuffers;
 use crate::plan::PlannedTransfers;
 use crate::spec::{Scheme, Strategy};
-use crate::timing::{HomeLink, ReplicaWork, StepTimeline};
+use crate::timing::{ReplicaWork, RunLink, StepTimeline};
 use crate::units::Millis;
 
 impl PlannedTransfers {
     /// Transfers of a strategy whose replicas run these packings for `iteration_ms`, and the time by which each replica
     /// ends later than its packing because it waits for parameters.
     pub(super) fn new(
-        link: &HomeLink,
+        link: &RunLink,
         cost: &CostModel,
         batch: &Batch,
         strategy: &Strategy,

@@ -4,10 +4,10 @@ use crate::cost::{CostModel, RankMemory};
 use crate::error::{Error, Result};
 use crate::pipeline::{Timeline, simulate_over};
 use crate::plan::{Plan, ReplicaPlan};
-use crate::simulate::held::held;
 use crate::simulate::network::Crossings;
+use crate::simulate::saved_tokens::saved;
 use crate::simulate::workload::{ReplicaWorkload, boundaries, stages};
-use crate::simulate::{Conditions, GpuTime, Held, StepRun};
+use crate::simulate::{Conditions, GpuTime, SavedTokens, StepRun};
 use crate::units::{Millis, Tokens, count};
 
 /// The simulated work of all replicas in one iteration.
@@ -49,19 +49,19 @@ pub struct StageRun {
     /// Time that the stage waits for other stages, until its replica's end.
     pub bubble: Millis,
     /// Tokens whose activations the stage saves for backward, from each change on.
-    pub held: Vec<Held>,
+    pub saved: Vec<SavedTokens>,
     /// Largest number of these tokens at once.
     pub peak: Tokens,
-    /// Memory of a rank at the moment of this peak, from the profile's figures for the stage. A profile without figures for
-    /// each stage has those of the fullest stage.
+    /// Memory of a rank at the moment of this peak, from the profile's figures for the stage. A profile without figures
+    /// for each stage has those of the fullest stage.
     pub memory: RankMemory,
 }
 
 /// Runs a plan's instruction lists under these conditions.
 ///
-/// Without slow ranks and wires, the timelines are those of the plan's prediction, and with the plan's link the step ends at
-/// the time in the plan. The function refuses a profile without the plan's schemes, and a link whose model has too few
-/// layers for them.
+/// Without slow ranks and wires, the timelines are those of the plan's prediction, and with the plan's link the step
+/// ends at the time in the plan. The function refuses a profile without the plan's schemes, and a link whose model has
+/// too few layers for them.
 pub fn simulate_iteration(plan: &Plan, cost: &CostModel, conditions: &Conditions) -> Result<Iteration> {
     if plan.cluster != cost.cluster() {
         return Err(Error::OtherCluster { plan: plan.cluster, planner: cost.cluster() });
@@ -87,18 +87,18 @@ pub fn simulate_iteration(plan: &Plan, cost: &CostModel, conditions: &Conditions
 fn run(workload: &ReplicaWorkload<'_>, cost: &CostModel) -> Result<ReplicaRun> {
     let timeline = simulate_over(&workload.times, &workload.travel);
     let end = timeline.makespan();
-    let of_stage = |stage| held(timeline.spans.iter().filter(|span| span.stage == stage), &workload.tokens);
-    let held: Vec<Vec<Held>> = (0..workload.times.len()).map(of_stage).collect();
-    let most = |held: &Vec<Held>| held.iter().map(|step| step.tokens).max().unwrap_or_default();
-    let peaks: Vec<Tokens> = held.iter().map(most).collect();
+    let of_stage = |stage| saved(timeline.spans.iter().filter(|span| span.stage == stage), &workload.tokens);
+    let saved: Vec<Vec<SavedTokens>> = (0..workload.times.len()).map(of_stage).collect();
+    let most = |saved: &Vec<SavedTokens>| saved.iter().map(|step| step.tokens).max().unwrap_or_default();
+    let peaks: Vec<Tokens> = saved.iter().map(most).collect();
     let memory = cost.rank_memory(workload.replica.scheme, &peaks)?;
-    let by_stage = held.into_iter().zip(peaks).zip(memory).enumerate();
+    let by_stage = saved.into_iter().zip(peaks).zip(memory).enumerate();
     let stages = by_stage
-        .map(|(stage, ((held, peak), memory))| {
+        .map(|(stage, ((saved, peak), memory))| {
             let spans = timeline.spans.iter().filter(|span| span.stage == stage);
             let busy: Millis = spans.map(|span| span.end - span.start).sum();
             // A sum of differences may exceed the end by a rounding error.
-            StageRun { busy, bubble: (end - busy).max(Millis::ZERO), held, peak, memory }
+            StageRun { busy, bubble: (end - busy).max(Millis::ZERO), saved, peak, memory }
         })
         .collect();
     Ok(ReplicaRun { timeline, stages, end })

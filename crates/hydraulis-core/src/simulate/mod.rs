@@ -16,17 +16,17 @@
 
 mod conditions;
 mod gpu_time;
-mod held;
 mod iteration;
 mod network;
 mod rank_memory;
+mod saved_tokens;
 mod step;
 mod workload;
 
 pub use conditions::{Conditions, Slowdowns};
 pub use gpu_time::GpuTime;
-pub use held::Held;
 pub use iteration::{Iteration, ReplicaRun, StageRun, simulate_iteration};
 pub use network::{Network, Wire};
 pub use rank_memory::rank_memory;
-pub use step::{StepRun, Trip};
+pub use saved_tokens::SavedTokens;
+pub use step::{StepRun, TransferSpan};

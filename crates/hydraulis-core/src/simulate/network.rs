@@ -1,9 +1,10 @@
 //! The travel time of a micro-batch's hidden states from one stage to the next.
 //!
-//! Each rank of a stage sends its share of the tokens to the rank at its position in the next stage. Inside a node every
-//! rank has its own wire. Messages that leave a node use the node's one wire. All messages that leave the node during the
-//! iteration have an even share of this wire, for every replica, boundary and direction, even if the others do not send at
-//! that moment. This share assumes the largest possible interference. A boundary takes as long as the slowest of its wires.
+//! Each rank of a stage sends its share of the tokens to the rank at its position in the next stage. Inside a node
+//! every rank has its own wire. Messages that leave a node use the node's one wire. All messages that leave the node
+//! during the iteration have an even share of this wire, for every replica, boundary and direction, even if the others
+//! do not send at that moment. This share assumes the largest possible interference. A boundary takes as long as the
+//! slowest of its wires.
 
 use std::collections::BTreeMap;
 
@@ -35,8 +36,8 @@ impl Wire {
 }
 
 impl Network {
-    /// A network in which a token's hidden state has `token_bytes` bytes. Each rank has a wire `inside` its node, and each
-    /// node has a wire `between` nodes.
+    /// A network in which a token's hidden state has `token_bytes` bytes. Each rank has a wire `inside` its node, and
+    /// each node has a wire `between` nodes.
     ///
     /// Rates and bytes must be finite and above 0, and latencies finite and at least 0. Other values are refused with
     /// `network_value`.
@@ -57,10 +58,11 @@ impl Network {
         Ok(Network { token_bytes, inside, between })
     }
 
-    /// The network for hidden states of the profile's model at these rates: the GPU's rate inside a node and the node's rate
-    /// between nodes.
+    /// The network for hidden states of the profile's model at these rates: the GPU's rate inside a node and the node's
+    /// rate between nodes.
     ///
-    /// A profile that does not name its model is refused with `link_model`. Other refusals are those of [`Network::new`].
+    /// A profile that does not name its model is refused with `link_model`. Other refusals are those of
+    /// [`Network::new`].
     pub fn of_profile(profile: &CostProfile, rates: LinkRates) -> Result<Network> {
         let hidden_size = profile.travelling_model()?.fields().hidden_size;
         let token_bytes = count(hidden_size) * count(profile.travelling_dtype().bytes());
@@ -68,8 +70,8 @@ impl Network {
         Network::new(token_bytes, wire(rates.gpu_gigabytes_per_s), wire(rates.gigabytes_per_s))
     }
 
-    /// The network with the wires that the profile measured point to point, and with these rates for the others. The rate of
-    /// a node's wire is the sum over all its ranks, which sent at once in the measurement.
+    /// The network with the wires that the profile measured point to point, and with these rates for the others. The
+    /// rate of a node's wire is the sum over all its ranks, which sent at once in the measurement.
     pub fn measured(profile: &CostProfile, otherwise: LinkRates) -> Result<Network> {
         let Network { token_bytes, inside, between } = Network::of_profile(profile, otherwise)?;
         let wire = |link: &MeasuredLink, senders: u32| Wire {
@@ -225,8 +227,8 @@ mod tests {
             (vec![other], stated_inside, stated_between),
             (vec![send(2, 0.1, 90.0)], wire(90.0, 0.1), stated_between),
             (vec![send(2, 0.1, 90.0), send(8, 0.2, 70.0)], wire(70.0, 0.2), stated_between),
-            // In a measurement with 24 ranks the first 12 send, some of them inside their own node. With 16 ranks, each of
-            // the first 8 sends to the other node.
+            // In a measurement with 24 ranks the first 12 send, some of them inside their own node. With 16 ranks, each
+            // of the first 8 sends to the other node.
             (vec![send(8, 0.2, 70.0), send(24, 9.0, 9.0)], wire(70.0, 0.2), stated_between),
             (vec![send(2, 0.1, 90.0), send(16, 0.3, 5.0)], wire(90.0, 0.1), wire(40.0, 0.3)),
             (vec![send(16, 0.3, 5.0), send(32, 0.4, 4.0)], stated_inside, wire(32.0, 0.4)),

@@ -14,9 +14,9 @@ pub struct StepRun {
     /// Computations of each replica, in the strategy's order. A first forward lasts until its parameters arrive.
     pub timelines: Vec<Timeline>,
     /// Transfer span of each bucket's parameters from their owners, in the order of the model's layer groups.
-    pub parameters: Vec<Trip>,
+    pub parameters: Vec<TransferSpan>,
     /// Transfer span of each bucket's gradients to their owners.
-    pub gradients: Vec<Trip>,
+    pub gradients: Vec<TransferSpan>,
     /// Time at which the owners have all gradients and every replica has ended.
     pub end: Millis,
     /// Part of the step beyond the iteration: exposed transfers.
@@ -27,7 +27,7 @@ pub struct StepRun {
 
 /// The transfer span of one bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Trip {
+pub struct TransferSpan {
     /// Start of the transfer.
     pub start: Millis,
     /// End of the transfer.
@@ -58,12 +58,12 @@ impl StepRun {
         let end = step.end.max(iteration);
         Ok(StepRun {
             timelines,
-            parameters: starts.zip(&step.arrivals).map(|(&start, &end)| Trip { start, end }).collect(),
+            parameters: starts.zip(&step.arrivals).map(|(&start, &end)| TransferSpan { start, end }).collect(),
             gradients: step
                 .departures
                 .iter()
                 .zip(&times.gradients)
-                .map(|(&start, &ms)| Trip { start, end: start + ms })
+                .map(|(&start, &ms)| TransferSpan { start, end: start + ms })
                 .collect(),
             end,
             transfer: end - iteration,

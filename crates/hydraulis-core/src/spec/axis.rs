@@ -2,7 +2,8 @@
 
 /// One axis along which a replica is split.
 ///
-/// A new axis needs one more entry here and in [`Axis::ALL`]. The layout of parameters and the runtime define its meaning.
+/// A new axis needs one more entry here and in [`Axis::ALL`]. The layout of parameters and the runtime define its
+/// meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Axis {
     /// Ranks that split each layer's parameters.

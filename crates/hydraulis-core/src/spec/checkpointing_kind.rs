@@ -1,8 +1,9 @@
 //! The activations that a rank computes again for the backward instead of saving them.
 //!
 //! A scheme has one kind for all layers of a replica. `none` saves all activations. `full` saves each layer's input.
-//! `selective` also saves attention and the results of matrix products. Times, the forward's share and token caps depend on
-//! the kind, so a profile treats the same degrees under another kind as another scheme. Gradients do not depend on the kind.
+//! `selective` also saves attention and the results of matrix products. Times, the forward's share and token caps
+//! depend on the kind, so a profile treats the same degrees under another kind as another scheme. Gradients do not
+//! depend on the kind.
 
 use std::fmt;
 
@@ -11,8 +12,8 @@ use std::fmt;
 pub enum CheckpointingKind {
     /// A layer saves everything that the backward pass needs.
     None,
-    /// A layer saves its input, attention, and the results of matrix products. The backward pass computes cheap activations
-    /// again.
+    /// A layer saves its input, attention, and the results of matrix products. The backward pass computes cheap
+    /// activations again.
     Selective,
     /// A layer saves only its input. Its forward pass runs again in the backward pass.
     Full,

@@ -7,13 +7,13 @@ use crate::spec::Axis;
 
 /// A degree of 1 or more for each axis.
 ///
-/// The text `tp4,pp2` leaves out degrees of 1; the text `1` stands for degrees that are all 1. The numbering of a replica's
-/// ranks has the first axis of [`Axis::ALL`] innermost.
+/// The text `tp4,pp2` leaves out degrees of 1; the text `1` stands for degrees that are all 1. The numbering of a
+/// replica's ranks has the first axis of [`Axis::ALL`] innermost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Degrees([u16; Axis::COUNT]);
 
-/// A rank's coordinate along each axis of its replica, from 0 to below the axis's degree. Coordinates are ordered as the
-/// ranks.
+/// A rank's coordinate along each axis of its replica, from 0 to below the axis's degree. Coordinates are ordered as
+/// the ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Coordinates([u16; Axis::COUNT]);
 

@@ -13,13 +13,14 @@ use crate::units::{count, whole};
 pub struct LayerSplit {
     layers: u32,
     head_layers: f64,
-    /// Stated lists in ascending order of their number of stages. For other numbers of stages, cost determines the split.
+    /// Stated lists in ascending order of their number of stages. For other numbers of stages, cost determines the
+    /// split.
     stated: Vec<Vec<u32>>,
 }
 
 impl LayerSplit {
-    /// The split of `layers` layers with a head that costs as much as `head_layers` of them. `head_layers` must be finite
-    /// and at least 0; other values are refused with `head_layers`.
+    /// The split of `layers` layers with a head that costs as much as `head_layers` of them. `head_layers` must be
+    /// finite and at least 0; other values are refused with `head_layers`.
     pub fn new(layers: u32, head_layers: f64) -> Result<LayerSplit> {
         if !(head_layers >= 0.0 && head_layers.is_finite()) {
             return Err(Error::HeadLayers { value: head_layers.to_string() });
@@ -27,11 +28,11 @@ impl LayerSplit {
         Ok(LayerSplit { layers, head_layers, stated: Vec::new() })
     }
 
-    /// The same split with stated lists, each with the layers of every stage. A list applies to pipelines with its number of
-    /// stages.
+    /// The same split with stated lists, each with the layers of every stage. A list applies to pipelines with its
+    /// number of stages.
     ///
-    /// Every list must have two stages or more, add up to the model's layers, leave no stage empty, and be the only list
-    /// with its number of stages. Other lists are refused with `layer_split`.
+    /// Every list must have two stages or more, add up to the model's layers, leave no stage empty, and be the only
+    /// list with its number of stages. Other lists are refused with `layer_split`.
     pub fn with_stated(self, mut lists: Vec<Vec<u32>>) -> Result<LayerSplit> {
         for (index, list) in lists.iter().enumerate() {
             check(list, self.layers, &lists[..index]).map_err(|why| Error::LayerSplit {
@@ -74,8 +75,8 @@ impl LayerSplit {
     ///
     /// A stated list for this number of stages takes precedence. Otherwise the last stage has the number of layers that
     /// minimizes the time of the slowest stage, and the other stages split the rest evenly. If the rest does not divide
-    /// evenly, later stages have one more layer, because earlier stages hold more micro-batches under 1F1B. A scheme with
-    /// more stages than layers is refused with `too_many_stages`.
+    /// evenly, later stages have one more layer, because earlier stages hold more micro-batches under 1F1B. A scheme
+    /// with more stages than layers is refused with `too_many_stages`.
     pub fn stage(&self, scheme: Scheme, stage: u16) -> Result<Range<u32>> {
         let stages = u32::from(scheme.pp());
         if stages > self.layers {

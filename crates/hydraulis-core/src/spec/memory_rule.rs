@@ -9,28 +9,28 @@ use crate::error::{Error, Result};
 
 /// The rule by which micro-batches fit into memory.
 ///
-/// Under 1F1B, stage `j` of `p` holds `min(v, p - j)` consecutive micro-batches at once. Therefore a pipeline of even stages
-/// has room for a long micro-batch next to short ones.
+/// Under 1F1B, stage `j` of `p` holds `min(v, p - j)` consecutive micro-batches at once. Therefore a pipeline of even
+/// stages has room for a long micro-batch next to short ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryRule {
     /// The per-micro-batch limit: no micro-batch exceeds the scheme's token cap, so `p` micro-batches always fit.
     #[default]
-    Cap,
-    /// The in-flight limit: any `p` consecutive micro-batches have at most `p` token caps together. If a stage has no room
-    /// for that many tokens of one micro-batch, or its room is unknown, no micro-batch exceeds the token cap.
-    Exact,
+    PerMicroBatch,
+    /// The in-flight limit: any `p` consecutive micro-batches have at most `p` token caps together. If a stage has no
+    /// room for that many tokens of one micro-batch, or its room is unknown, no micro-batch exceeds the token cap.
+    InFlight,
 }
 
 impl MemoryRule {
     /// Every rule.
-    pub const ALL: [MemoryRule; 2] = [MemoryRule::Cap, MemoryRule::Exact];
+    pub const ALL: [MemoryRule; 2] = [MemoryRule::PerMicroBatch, MemoryRule::InFlight];
 
     /// The rule's name in documents.
     pub fn name(self) -> &'static str {
         match self {
-            MemoryRule::Cap => "cap",
-            MemoryRule::Exact => "exact",
+            MemoryRule::PerMicroBatch => "per_micro_batch",
+            MemoryRule::InFlight => "in_flight",
         }
     }
 }
@@ -60,7 +60,7 @@ mod tests {
             assert_eq!(serde_json::to_string(&rule).unwrap(), format!("\"{rule}\""));
             assert_eq!(rule.name().parse::<MemoryRule>().unwrap(), rule);
         }
-        assert_eq!(MemoryRule::default(), MemoryRule::Cap);
+        assert_eq!(MemoryRule::default(), MemoryRule::PerMicroBatch);
     }
 
     #[test]
@@ -68,6 +68,6 @@ mod tests {
         let error = "Cap".parse::<MemoryRule>().unwrap_err();
         assert_eq!(error.code(), "argument_invalid");
         let text = error.to_string();
-        assert!(text.contains("'Cap'") && text.contains("'cap'") && text.contains("'exact'"), "{text}");
+        assert!(text.contains("'Cap'") && text.contains("'per_micro_batch'") && text.contains("'in_flight'"), "{text}");
     }
 }

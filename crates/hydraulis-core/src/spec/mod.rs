@@ -6,7 +6,6 @@ mod cluster;
 mod context_kind;
 mod degrees;
 mod dtype;
-mod home_scheme;
 mod layer_plan;
 mod layer_split;
 mod link_rates;
@@ -14,6 +13,7 @@ mod memory_rule;
 mod model_shape;
 mod scheme;
 mod search_budget;
+mod shard_scheme;
 mod strategy;
 
 pub use axis::Axis;
@@ -23,7 +23,6 @@ pub(crate) use cluster::MAX_GPUS;
 pub use context_kind::ContextKind;
 pub use degrees::{Coordinates, Degrees};
 pub use dtype::Dtype;
-pub(crate) use home_scheme::home_scheme;
 pub use layer_plan::LayerPlan;
 pub use layer_split::LayerSplit;
 pub use link_rates::LinkRates;
@@ -35,4 +34,5 @@ pub use search_budget::{
     BoundBudget, CapacityBudget, DispatchBudget, ExchangeBudget, LocalSearchBudget, MergeBudget, PackingBudget,
     RefineBudget, SearchBudget, SizingBudget,
 };
+pub(crate) use shard_scheme::shard_scheme;
 pub use strategy::Strategy;

@@ -7,19 +7,19 @@ use crate::units::count;
 
 /// Largest value of one field. All models are far below this limit, and the product of all fields fits into 128 bits.
 const MOST: u64 = 1 << 24;
-/// Largest number of parameters of a model. All models are far below this limit, and the parameters' bytes, sent to every
-/// node of a cluster, fit into 64 bits.
+/// Largest number of parameters of a model. All models are far below this limit, and the parameters' bytes, sent to
+/// every node of a cluster, fit into 64 bits.
 pub(crate) const MOST_PARAMETERS: u64 = 1 << 43;
 /// Largest number of rows of a parameter table, several times the number of any decoder.
 const MOST_ROWS: usize = 256;
 /// Placeholder in the name of a row for the index of every layer.
 const ANY_LAYER: &str = "*";
 
-/// The shape of a decoder with grouped-query attention and a gated MLP, under the names of a Hugging Face `config.json`,
-/// and its parameter table.
+/// The shape of a decoder with grouped-query attention and a gated MLP, under the names of a Hugging Face
+/// `config.json`, and its parameter table.
 ///
-/// Two models of equal shape have equal costs, because the values of the weights do not matter. A cost profile is therefore
-/// measured for a shape.
+/// Two models of equal shape have equal costs, because the values of the weights do not matter. A cost profile is
+/// therefore measured for a shape.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "ShapeFields", into = "ShapeFields")]
 pub struct ModelShape(ShapeFields);
@@ -42,8 +42,8 @@ pub struct ShapeFields {
     pub num_key_value_heads: u64,
     /// Width of one head.
     pub head_dim: u64,
-    /// The parameter table. One row describes a parameter of all layers. Python makes the table (`model/parameters.py`); the
-    /// core only reads it.
+    /// The parameter table. One row describes a parameter of all layers. Python makes the table
+    /// (`model/parameters.py`); the core only reads it.
     pub parameters: Vec<ParameterRow>,
 }
 
@@ -179,8 +179,8 @@ impl ShapeFields {
         self.parameters.iter().any(|row| row.parts.len() > 1)
     }
 
-    /// Number of elements of the rows that `select` accepts. The count has 128 bits, because the parameters of a model may
-    /// exceed 64 bits before validation.
+    /// Number of elements of the rows that `select` accepts. The count has 128 bits, because the parameters of a model
+    /// may exceed 64 bits before validation.
     fn elements(&self, select: impl Fn(&ParameterRow) -> bool) -> u128 {
         self.parameters.iter().filter(|row| select(row)).map(ParameterRow::elements).sum()
     }
@@ -236,7 +236,8 @@ impl ModelShape {
         &self.0
     }
 
-    /// The first field that differs between the two shapes: its name, the value in this shape, and the value in the other.
+    /// The first field that differs between the two shapes: its name, the value in this shape, and the value in the
+    /// other.
     pub fn difference(&self, other: &ModelShape) -> Option<(&'static str, String, String)> {
         let pairs = self.0.numbers().into_iter().zip(other.0.numbers());
         let numbers = pairs.map(|((field, here), (_, there))| (field, here.to_string(), there.to_string()));

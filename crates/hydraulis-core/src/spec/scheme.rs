@@ -10,9 +10,9 @@ use crate::spec::{Axis, CheckpointingKind, Degrees, LayerPlan};
 
 /// The degrees `<tp, cp, pp>` of one replica, which runs on tp x cp x pp ranks, and the checkpointing of its layers.
 ///
-/// The text `<tp4,pp2>` leaves out degrees of 1; `<1>` has only degrees of 1. With checkpointing the text is `<tp4,full>` or
-/// `<1,selective>`. The ranks of a stage are consecutive. Tensor ranks are innermost, so that each tensor group is
-/// consecutive, and context ranks are around them.
+/// The text `<tp4,pp2>` leaves out degrees of 1; `<1>` has only degrees of 1. With checkpointing the text is
+/// `<tp4,full>` or `<1,selective>`. The ranks of a stage are consecutive. Tensor ranks are innermost, so that each
+/// tensor group is consecutive, and context ranks are around them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Scheme {
@@ -85,8 +85,8 @@ impl Scheme {
     /// Index of a tensor rank's slice of the parameters that tensor parallelism splits.
     ///
     /// The function reverses the digits of the rank's number, written in the mixed base of the tensor degree's prime
-    /// factors. Neighbours in a narrow group are then far apart in a wide one. Therefore a rank's slice under `<tp4>` is a
-    /// part of its slice under `<tp2>` (ranks 0 to 3: quarters 0, 2, 1, 3 of halves 0, 1, 0, 1).
+    /// factors. Neighbours in a narrow group are then far apart in a wide one. Therefore a rank's slice under `<tp4>`
+    /// is a part of its slice under `<tp2>` (ranks 0 to 3: quarters 0, 2, 1, 3 of halves 0, 1, 0, 1).
     pub fn tensor_slice(self, tensor_rank: u16) -> u16 {
         let (mut slice, mut place, mut slices) = (0, tensor_rank, self.tp());
         for factor in self.tensor_factors() {
@@ -108,7 +108,7 @@ impl Scheme {
     }
 
     /// Ranks of one stage.
-    pub fn block(self) -> u32 {
+    pub fn stage_group_ranks(self) -> u32 {
         self.degrees.stage_ranks()
     }
 
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn all_degrees_count_as_ranks() {
         let scheme: Scheme = "<tp2,cp3,pp4>".parse().unwrap();
-        assert_eq!((scheme.block(), scheme.ranks(), scheme.stages()), (6, 24, 4));
+        assert_eq!((scheme.stage_group_ranks(), scheme.ranks(), scheme.stages()), (6, 24, 4));
     }
 
     #[test]

@@ -16,8 +16,8 @@
 use crate::cost::CostProfile;
 use crate::error::{LinkError, Result};
 use crate::layout::length;
-use crate::layout::stage_blocks;
-use crate::layout::{Home, ParameterTable, Position, bucket_volumes};
+use crate::layout::stage_layer_groups;
+use crate::layout::{OptimizerShards, ParameterTable, Position, bucket_volumes};
 use crate::spec::{Cluster, LayerSplit, LinkRates, Scheme};
 use crate::timing::{Traffic, TransferTimes};
 
@@ -34,8 +34,8 @@ pub struct Link {
 impl Link {
     /// Links for the trained parameters of `table`: frozen ones move only when ranks change their positions.
     ///
-    /// Refused with `link_rate` or `message_time` if rates are beyond their limits, with `element_bytes` if an element has
-    /// more than 8 bytes.
+    /// Refused with `link_rate` or `message_time` if rates are beyond their limits, with `element_bytes` if an element
+    /// has more than 8 bytes.
     pub fn new(table: ParameterTable, traffic: Traffic) -> Result<Link> {
         traffic.rates.checked()?;
         for (field, value) in [("parameter_bytes", traffic.parameter_bytes), ("gradient_bytes", traffic.gradient_bytes)]
@@ -72,7 +72,7 @@ impl Link {
 
     /// Refuses a scheme with more stages than the model has layers, with `too_many_stages`.
     pub fn admits(&self, scheme: Scheme) -> Result<()> {
-        stage_blocks(self.table.split(), scheme, 0).map(drop)
+        stage_layer_groups(self.table.split(), scheme, 0).map(drop)
     }
 
     /// The assignment of the model's layers to stages.
@@ -80,25 +80,25 @@ impl Link {
         self.table.split()
     }
 
-    /// The transfer times of an iteration in which each rank of the cluster has its position, which is of one of the owner
-    /// layout's schemes.
+    /// The transfer times of an iteration in which each rank of the cluster has its position, which is of one of the
+    /// owner layout's schemes.
     ///
     /// Refused if the positions are not those of all ranks, or of a pipeline with more stages than the model has layers
     /// for. A caller with many iterations of one run builds the owner layout once, as a
-    /// [`HomeLink`](crate::timing::HomeLink).
+    /// [`RunLink`](crate::timing::RunLink).
     pub fn transfer_times(
         &self,
         positions: &[Option<Position>],
         cluster: Cluster,
         schemes: &[Scheme],
     ) -> Result<TransferTimes> {
-        self.times_from(&Home::new(&self.table, cluster, schemes)?, positions)
+        self.times_from(&OptimizerShards::new(&self.table, cluster, schemes)?, positions)
     }
 
     /// The same for an existing owner layout.
-    pub(super) fn times_from(&self, home: &Home, positions: &[Option<Position>]) -> Result<TransferTimes> {
-        let volumes = bucket_volumes(&self.table, home, positions)?;
-        let messages = (length(&home.node_of(0)) - 1) + (home.nodes() - 1);
+    pub(super) fn times_from(&self, shards: &OptimizerShards, positions: &[Option<Position>]) -> Result<TransferTimes> {
+        let volumes = bucket_volumes(&self.table, shards, positions)?;
+        let messages = (length(&shards.node_of(0)) - 1) + (shards.nodes() - 1);
         TransferTimes::new(&volumes, self.traffic, messages)
     }
 }
@@ -118,12 +118,12 @@ mod tests {
 
     /// One matrix of 8 rows of 1,000 in each of two layers, on two nodes of two ranks.
     fn link(traffic: Traffic) -> Result<Link> {
-        let matrix = |block| Parameter {
+        let matrix = |layer_group| Parameter {
             name: "matrix".into(),
             rows: 8,
             row_elements: 1_000,
             units: 8,
-            blocks: vec![block],
+            layer_groups: vec![layer_group],
             trained: true,
         };
         Link::new(ParameterTable::new(vec![matrix(1), matrix(2)], LayerSplit::even(2)).unwrap(), traffic)

@@ -4,17 +4,17 @@
 //! long as its slowest replica, and the exposed time of transfers. `transfer_ms` is the step less the iteration. The
 //! optimizer is part of neither.
 //!
-//! A [`Link`] turns the bytes of a layout's transfers into times, a [`HomeLink`] does so for many iterations of one run,
+//! A [`Link`] turns the bytes of a layout's transfers into times, a [`RunLink`] does so for many iterations of one run,
 //! and a [`StepTimeline`] places them on the simulated iteration, which waits for them only where it must: parameters
 //! arrive layer group by layer group in the order of the first forwards; gradients leave in the opposite order after
 //! the last backwards.
 
-mod home_link;
 mod link;
+mod run_link;
 mod step;
 mod transfer_times;
 
-pub use home_link::HomeLink;
 pub use link::Link;
+pub use run_link::RunLink;
 pub use step::{ReplicaWork, StepTimeline};
 pub use transfer_times::{Traffic, TransferTimes};

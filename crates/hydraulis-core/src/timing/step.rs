@@ -1,16 +1,16 @@
 //! The timeline of an iteration with its transfers: from updated parameters at their owners to all gradients at their
 //! owners.
 //!
-//! Parameters travel bucket by bucket in the order in which forward needs them, the embedding first. The first forward of
-//! a stage runs its layer groups one after another and waits if the next one's bucket has not arrived. Gradients travel in
-//! the opposite order: a bucket is sent when the last backward has finished its layer group on every stage that holds it,
-//! and the bucket before it is complete. Transfers therefore overlap the first forward and the last backward, except for
-//! the first bucket and the last one. The layer groups of a stage share its time evenly.
+//! Parameters travel bucket by bucket in the order in which forward needs them, the embedding first. The first forward
+//! of a stage runs its layer groups one after another and waits if the next one's bucket has not arrived. Gradients
+//! travel in the opposite order: a bucket is sent when the last backward has finished its layer group on every stage
+//! that holds it, and the bucket before it is complete. Transfers therefore overlap the first forward and the last
+//! backward, except for the first bucket and the last one. The layer groups of a stage share its time evenly.
 //!
-//! Parameters of several layer groups need nothing more: they arrive with the first of these groups, and the last backward
-//! runs that group last.
+//! Parameters of several layer groups need nothing more: they arrive with the first of these groups, and the last
+//! backward runs that group last.
 
-use crate::layout::stage_blocks;
+use crate::layout::stage_layer_groups;
 use crate::pipeline::{MakespanBuffers, delayed_ends};
 use crate::spec::{LayerSplit, Scheme};
 use crate::timing::TransferTimes;
@@ -66,8 +66,8 @@ impl StepTimeline {
 
     /// As [`StepTimeline::new`], for replicas whose pipelines `run` simulates.
     ///
-    /// `run` receives the index of a replica and the earliest end of the first forward of each of its stages; it returns
-    /// the end of the last backward of each stage.
+    /// `run` receives the index of a replica and the earliest end of the first forward of each of its stages; it
+    /// returns the end of the last backward of each stage.
     ///
     /// # Panics
     ///
@@ -105,13 +105,13 @@ impl StepTimeline {
 fn first_ends(split: &LayerSplit, arrivals: &[Millis], work: ReplicaWork<'_>) -> Vec<Millis> {
     let first = work.times.first().copied().unwrap_or_default() * work.forward_share;
     let first_end = |(stage, &multiplier): (usize, &f64)| {
-        let blocks = blocks(split, work.scheme, stage);
-        let number = blocks.len();
+        let layer_groups = layer_groups(split, work.scheme, stage);
+        let number = layer_groups.len();
         // From its arrival on, a layer group and those after it take their share of the time.
         let after = |(place, &arrival): (usize, &Millis)| {
             arrival + first * (multiplier * count(number - place) / count(number))
         };
-        arrivals[blocks].iter().enumerate().map(after).max().unwrap_or_default()
+        arrivals[layer_groups].iter().enumerate().map(after).max().unwrap_or_default()
     };
     work.stage_multipliers.iter().enumerate().map(first_end).collect()
 }
@@ -120,19 +120,20 @@ fn first_ends(split: &LayerSplit, arrivals: &[Millis], work: ReplicaWork<'_>) ->
 fn note_ready(split: &LayerSplit, work: ReplicaWork<'_>, ends: &[Millis], ready: &mut [Millis]) {
     let last = work.times.last().copied().unwrap_or_default() * (1.0 - work.forward_share);
     for (stage, (&end, &multiplier)) in ends.iter().zip(work.stage_multipliers).enumerate() {
-        let blocks = blocks(split, work.scheme, stage);
-        let number = blocks.len();
-        for (place, ready) in ready[blocks].iter_mut().enumerate() {
+        let layer_groups = layer_groups(split, work.scheme, stage);
+        let number = layer_groups.len();
+        for (place, ready) in ready[layer_groups].iter_mut().enumerate() {
             let left = last * (multiplier * count(place) / count(number));
             *ready = (*ready).max(end - left);
         }
     }
 }
 
-fn blocks(split: &LayerSplit, scheme: Scheme, stage: usize) -> std::ops::Range<usize> {
+fn layer_groups(split: &LayerSplit, scheme: Scheme, stage: usize) -> std::ops::Range<usize> {
     let stage = u16::try_from(stage).unwrap_or(u16::MAX);
-    let blocks = stage_blocks(split, scheme, stage).expect("a layout with transfer times has layers for its stages");
-    *blocks.start() as usize..*blocks.end() as usize + 1
+    let layer_groups =
+        stage_layer_groups(split, scheme, stage).expect("a layout with transfer times has layers for its stages");
+    *layer_groups.start() as usize..*layer_groups.end() as usize + 1
 }
 
 #[cfg(test)]

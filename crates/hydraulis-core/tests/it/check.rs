@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use hydraulis_core::batch::Batch;
-use hydraulis_core::cost::{PerStage, Trust, preset};
+use hydraulis_core::cost::{PerStage, Reliability, preset};
 use hydraulis_core::pipeline::{finishes, instructions};
 use hydraulis_core::plan::Plan;
 use hydraulis_core::search::Planner;
@@ -37,7 +37,7 @@ type Break = (&'static [&'static str], fn(&mut Plan));
 const BREAKS: &[Break] = &[
     (&["batch_differs"], |plan| plan.batch = Batch::new(&LENGTHS, Some(&[50; 12])).unwrap()),
     (&["cluster_differs"], |plan| plan.cluster = Cluster::new(128, 8).unwrap()),
-    (&["memory_differs"], |plan| plan.memory = MemoryRule::Exact),
+    (&["memory_differs"], |plan| plan.memory = MemoryRule::InFlight),
     (&["profile_differs"], |plan| plan.profile.push('2')),
     (&["strategy_differs"], |plan| plan.strategy = "1x<tp16>+2x<tp4,pp2>+3x<tp4>".parse().unwrap()),
     (&["sequence_unknown"], |plan| plan.replicas[0].micro_batches[0].push(12)),
@@ -51,11 +51,11 @@ const BREAKS: &[Break] = &[
     (&["rank_count"], |plan| plan.replicas[4].ranks.extend(40..44)),
     (&["rank_unknown"], |plan| plan.replicas[4].ranks = (64..68).collect()),
     (&["rank_shared"], |plan| plan.replicas[4].ranks = plan.replicas[3].ranks.clone()),
-    (&["block_misaligned"], |plan| plan.replicas[4].ranks = vec![46, 47, 48, 49]),
-    (&["block_misaligned"], |plan| plan.replicas[4].ranks = vec![41, 42, 43, 44]),
-    (&["block_misaligned"], |plan| plan.replicas[4].ranks = vec![40, 41, 43, 42]),
+    (&["stage_group_misaligned"], |plan| plan.replicas[4].ranks = vec![46, 47, 48, 49]),
+    (&["stage_group_misaligned"], |plan| plan.replicas[4].ranks = vec![41, 42, 43, 44]),
+    (&["stage_group_misaligned"], |plan| plan.replicas[4].ranks = vec![40, 41, 43, 42]),
     (&["context_differs"], |plan| plan.replicas[3].context = Some(ContextKind::Ring)),
-    (&["trust_differs"], |plan| plan.replicas[3].trust = Some(Trust { error: 0.01, beyond: 1.0 })),
+    (&["reliability_differs"], |plan| plan.replicas[3].reliability = Some(Reliability { error: 0.01, factor: 1.0 })),
     (&["cap_wrong"], |plan| plan.replicas[3].cap_tokens = Tokens(7_809)),
     (&["busy_time_wrong", "micro_batch_empty", "replica_time_wrong"], |plan| {
         plan.replicas[3].micro_batches.push(Vec::new());
@@ -83,14 +83,14 @@ const BREAKS: &[Break] = &[
     }),
 ];
 
-/// Under the in-flight limit two sequences of 100,000 tokens fit on one <tp8,pp4> with three empty micro-batches between
-/// them.
-const EXACT_BREAKS: &[Break] = &[
-    (&["memory_differs"], |plan| plan.memory = MemoryRule::Cap),
-    (&["busy_time_wrong", "replica_time_wrong", "window_over_cap"], |plan| {
+/// Under the in-flight limit two sequences of 100,000 tokens fit on one <tp8,pp4> with three empty micro-batches
+/// between them.
+const IN_FLIGHT_BREAKS: &[Break] = &[
+    (&["memory_differs"], |plan| plan.memory = MemoryRule::PerMicroBatch),
+    (&["busy_time_wrong", "replica_time_wrong", "in_flight_over_cap"], |plan| {
         plan.replicas[0].micro_batches.retain(|micro_batch| !micro_batch.is_empty());
     }),
-    (&["busy_time_wrong", "replica_time_wrong", "window_over_cap"], |plan| {
+    (&["busy_time_wrong", "replica_time_wrong", "in_flight_over_cap"], |plan| {
         drop(plan.replicas[1].micro_batches.remove(2));
     }),
     (&["busy_time_wrong", "micro_batch_empty", "replica_time_wrong"], |plan| {
@@ -105,18 +105,18 @@ const EXACT_BREAKS: &[Break] = &[
 ];
 
 #[test]
-fn each_broken_promise_of_the_exact_rule_is_reported_with_its_code() {
+fn each_broken_promise_of_the_in_flight_limit_is_reported_with_its_code() {
     let strategies = vec!["2x<tp8,pp4>".parse().unwrap()];
     let cluster = Cluster::new(64, 8).unwrap();
     let planner = Planner::new(preset("llama-32b-a800").unwrap(), cluster, Some(strategies)).unwrap();
-    let planner = planner.with_memory(MemoryRule::Exact);
+    let planner = planner.with_memory(MemoryRule::InFlight);
     let batch = Batch::new(&[100_000; 4], None).unwrap();
     let plan = planner.plan(&batch).unwrap();
     assert_eq!(planner.check(&plan, &batch), []);
     for replica in &plan.replicas {
         assert_eq!(replica.micro_batches.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 0, 0, 1]);
     }
-    for (index, (codes, break_it)) in EXACT_BREAKS.iter().enumerate() {
+    for (index, (codes, break_it)) in IN_FLIGHT_BREAKS.iter().enumerate() {
         let mut broken = plan.clone();
         break_it(&mut broken);
         let mut found: BTreeSet<&str> = planner.check(&broken, &batch).iter().map(|violation| violation.code).collect();
@@ -136,7 +136,7 @@ fn windows_follow_from_what_stages_hold_and_not_from_their_times() {
         profile.schemes[0].activation_bytes_per_token = PerStage::each(activations.to_vec());
         let strategies = vec!["4x<tp8,pp2>".parse().unwrap()];
         let planner = Planner::new(profile, Cluster::new(64, 8).unwrap(), Some(strategies)).unwrap();
-        let planner = planner.with_memory(MemoryRule::Exact);
+        let planner = planner.with_memory(MemoryRule::InFlight);
         assert_eq!(planner.longest_admitted(), Tokens(longest), "{activations:?}");
         let batch = Batch::new(&[i64::try_from(longest).unwrap(); 8], None).unwrap();
         let plan = planner.plan(&batch).unwrap();
@@ -163,7 +163,7 @@ fn every_code_of_the_checker_is_provoked() {
     let is_code = |text: &&str| text.contains('_') && text.bytes().all(|c| c == b'_' || c.is_ascii_lowercase());
     let known: BTreeSet<&str> = source.split('"').skip(1).step_by(2).filter(is_code).collect();
     assert!(known.len() >= 15, "{known:?}");
-    let provoked = BREAKS.iter().chain(EXACT_BREAKS).flat_map(|(codes, _)| codes.iter().copied());
+    let provoked = BREAKS.iter().chain(IN_FLIGHT_BREAKS).flat_map(|(codes, _)| codes.iter().copied());
     let provoked = provoked.chain(linked::BREAKS.iter().map(|(code, _)| *code));
     assert_eq!(provoked.chain(UNPROVOKABLE).collect::<BTreeSet<_>>(), known);
 }

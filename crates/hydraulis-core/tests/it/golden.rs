@@ -2,7 +2,8 @@
 //! `tests/core/test_golden.py` compares the plans of the release build that ships.
 //!
 //! A change of the planner that changes plans makes these tests fail. Each test then writes the current plans into
-//! `target/tmp/golden`: look at `git diff --no-index` of that folder and `tests/it/golden`, and copy the intended changes.
+//! `target/tmp/golden`: look at `git diff --no-index` of that folder and `tests/it/golden`, and copy the intended
+//! changes.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::path::Path;
 use hydraulis_core::Millis;
 use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::preset;
-use hydraulis_core::lookahead::{Window, plan_window};
+use hydraulis_core::lookahead::{Lookahead, plan_lookahead};
 use hydraulis_core::plan::Plan;
 use hydraulis_core::search::Planner;
 use hydraulis_core::spec::Cluster;
@@ -141,12 +142,12 @@ fn fixed_batches_give_the_stored_plans() {
 
 /// Three batches with a long sequence each, which the lookahead gathers; a change of strategy has a cost.
 #[test]
-fn a_window_gives_the_stored_plans() {
+fn a_lookahead_gives_the_stored_plans() {
     let planner = Planner::search(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()).unwrap();
     let batches: Vec<Batch> =
         lengths().chunks(134).map(|part| Batch::new(&[part, &[32_768][..]].concat(), None).unwrap()).collect();
-    let window = Window { switch: Millis(20.0), max_delay: 2, ..Window::new(&batches) };
-    let plan = plan_window(&planner, &window, &|| Ok(()), &mut |_| Ok(())).unwrap();
+    let lookahead = Lookahead { switch: Millis(20.0), max_delay: 2, ..Lookahead::new(&batches) };
+    let plan = plan_lookahead(&planner, &lookahead, &|| Ok(()), &mut |_| Ok(())).unwrap();
     assert!(plan.moved() > 0);
     let steps = plan.steps.iter().map(|step| {
         let members: Vec<String> =
@@ -154,5 +155,5 @@ fn a_window_gives_the_stored_plans() {
         let switch = step.switch_ms.0;
         format!("{{\"plan\":{},\"members\":[{}],\"switch_ms\":{switch:?}}}", step.plan.to_json(), members.join(","))
     });
-    assert_stored(&[("window.json", format!("[{}]", steps.collect::<Vec<_>>().join(",")))]);
+    assert_stored(&[("lookahead.json", format!("[{}]", steps.collect::<Vec<_>>().join(",")))]);
 }

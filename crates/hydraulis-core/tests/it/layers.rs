@@ -18,7 +18,7 @@ const JUDGE_SEES: [&str; 10] =
 const OF_THE_PLAN: [&str; 2] =
     ["use crate::plan::{Plan, ReplicaPlan};", "use crate::plan::{Plan, PlannedTransfers, ReplicaPlan};"];
 
-/// The core prints nothing, opens no file, and depends on no clock, thread or hidden state.
+/// The core prints nothing, opens no file, and depends on no clock, thread or overlapped state.
 const FORBIDDEN: [&str; 12] = [
     "println!",
     "print!",
@@ -128,11 +128,11 @@ fn the_judge_stands_before_the_makers() {
 }
 
 #[test]
-fn the_checker_of_windows_shares_no_code_with_what_plans_them() {
+fn the_checker_of_lookaheads_shares_no_code_with_their_planner() {
     let sources = sources();
     let checker = sources.iter().find(|source| source.path == Path::new("lookahead/check.rs")).unwrap();
     let own: Vec<&str> = checker.lines().filter(|line| line.contains("crate::lookahead")).collect();
-    assert_eq!(own, ["use crate::lookahead::{Step, TOLERANCE_PARTS, Window, WindowPlan};"]);
+    assert_eq!(own, ["use crate::lookahead::{Lookahead, LookaheadPlan, Step, TOLERANCE_PARTS};"]);
     let plans: Vec<&str> = checker.lines().filter(|line| line.contains("crate::plan")).collect();
     assert_eq!(plans, [] as [&str; 0]);
     assert!(checker.lines().all(|line| !line.contains("super::")));

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::preset;
 use hydraulis_core::layout::{Parameter, ParameterTable};
-use hydraulis_core::lookahead::{Member, Progress, Window, WindowPlan, check_window, plan_window};
+use hydraulis_core::lookahead::{Lookahead, LookaheadPlan, Member, Progress, check_lookahead, plan_lookahead};
 use hydraulis_core::search::Planner;
 use hydraulis_core::spec::{self, Cluster, LayerSplit, LinkRates, MemoryRule, SearchBudget};
 use hydraulis_core::timing::{Link, Traffic};
@@ -21,8 +21,8 @@ use crate::support::world::table;
 /// Plans within this relative distance of each other count as equal.
 const TIE: f64 = 1e-3;
 
-fn planned(planner: &Planner, window: &Window) -> Result<WindowPlan> {
-    plan_window(planner, window, &|| Ok(()), &mut |_| Ok(()))
+fn planned(planner: &Planner, lookahead: &Lookahead) -> Result<LookaheadPlan> {
+    plan_lookahead(planner, lookahead, &|| Ok(()), &mut |_| Ok(()))
 }
 
 /// The sequences of a case in at most `most` batches.
@@ -43,8 +43,8 @@ fn llama_32b() -> Planner {
     Planner::search(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()).unwrap()
 }
 
-fn codes(plan: &WindowPlan, window: &Window, planner: &Planner) -> Vec<&'static str> {
-    check_window(plan, window, planner.cost(), planner.link()).iter().map(|broken| broken.code).collect()
+fn codes(plan: &LookaheadPlan, lookahead: &Lookahead, planner: &Planner) -> Vec<&'static str> {
+    check_lookahead(plan, lookahead, planner.cost(), planner.link()).iter().map(|broken| broken.code).collect()
 }
 
 /// Batches of short sequences and one of 32,768 tokens each.
@@ -61,7 +61,7 @@ proptest! {
     #![proptest_config(cases(32))]
 
     #[test]
-    fn every_window_keeps_its_promises(
+    fn every_lookahead_keeps_its_promises(
         case in any_case(),
         table in option::of(table()),
         number in 1..=5_usize,
@@ -70,26 +70,26 @@ proptest! {
     ) {
         let planner = linked(if is_search { case.searching() } else { case.planner() }, table);
         let batches = batches(&case, number);
-        let window = Window {
+        let lookahead = Lookahead {
             batches: &batches,
             switch: Millis(switch),
             previous: has_before.then_some(&case.strategies[0]),
             max_delay,
         };
-        let plan = planned(&planner, &window).unwrap();
-        let violations = check_window(&plan, &window, planner.cost(), planner.link());
+        let plan = planned(&planner, &lookahead).unwrap();
+        let violations = check_lookahead(&plan, &lookahead, planner.cost(), planner.link());
         prop_assert!(violations.is_empty(), "{violations:?}");
         prop_assert!(plan.lower_bound_ms() <= plan.iteration_ms());
         prop_assert!(max_delay > 0 || plan.moved() == 0);
-        prop_assert_eq!(planned(&planner, &window).unwrap(), plan);
+        prop_assert_eq!(planned(&planner, &lookahead).unwrap(), plan);
     }
 
     #[test]
-    fn a_window_of_one_batch_without_costs_is_a_plan(case in any_case(), max_delay in 0..=2_usize, is_search in any::<bool>()) {
+    fn a_lookahead_of_one_batch_without_costs_is_a_plan(case in any_case(), max_delay in 0..=2_usize, is_search in any::<bool>()) {
         let planner = if is_search { case.searching() } else { case.planner() };
         let batches = [case.batch()];
-        let window = Window { max_delay, ..Window::new(&batches) };
-        let plan = planned(&planner, &window).unwrap();
+        let lookahead = Lookahead { max_delay, ..Lookahead::new(&batches) };
+        let plan = planned(&planner, &lookahead).unwrap();
         prop_assert_eq!(&plan.steps[0].plan, &planner.plan(&batches[0]).unwrap());
         let members: Vec<Member> = (0..batches[0].len()).map(|sequence| Member { batch: 0, sequence }).collect();
         prop_assert_eq!(&plan.steps[0].members, &members);
@@ -108,9 +108,9 @@ proptest! {
         let alone: Vec<f64> = batches.iter().map(|batch| planner.plan(batch).unwrap().iteration_ms.0).collect();
         let switch = Millis(share * alone[0]);
         let previous = has_before.then_some(&case.strategies[0]);
-        let window = Window { switch, previous, ..Window::new(&batches) };
-        let found = planned(&planner, &window).unwrap().step_ms().0;
-        let best = cheapest(&case, planner.link(), &window);
+        let lookahead = Lookahead { switch, previous, ..Lookahead::new(&batches) };
+        let found = planned(&planner, &lookahead).unwrap().step_ms().0;
+        let best = cheapest(&case, planner.link(), &lookahead);
         prop_assert!(found <= best * (1.0 + TIE), "{found}, the best is {best}");
         prop_assert!(found >= best * (1.0 - 1e-9), "{found}, the best is {best}");
     }
@@ -119,8 +119,8 @@ proptest! {
     fn where_a_change_costs_too_much_there_is_none(case in any_case(), number in 2..=4_usize, is_search in any::<bool>()) {
         let planner = if is_search { case.searching() } else { case.planner() };
         let batches = batches(&case, number);
-        let window = Window { switch: Millis(1e12), ..Window::new(&batches) };
-        let plan = planned(&planner, &window).unwrap();
+        let lookahead = Lookahead { switch: Millis(1e12), ..Lookahead::new(&batches) };
+        let plan = planned(&planner, &lookahead).unwrap();
         let first = &plan.steps[0].plan.strategy;
         prop_assert!(plan.steps.iter().all(|step| step.plan.strategy == *first));
         prop_assert_eq!(plan.switch_ms(), Millis::ZERO);
@@ -128,7 +128,7 @@ proptest! {
 }
 
 /// The least sum over all successions of the case's strategies, each planned alone.
-fn cheapest(case: &Case, link: Option<&Link>, window: &Window) -> f64 {
+fn cheapest(case: &Case, link: Option<&Link>, lookahead: &Lookahead) -> f64 {
     let list = &case.strategies;
     let alone = |one: &spec::Strategy| {
         let planner = case.planner_of(vec![one.clone()]);
@@ -139,15 +139,15 @@ fn cheapest(case: &Case, link: Option<&Link>, window: &Window) -> f64 {
     };
     let time = |one: &spec::Strategy, batch| alone(one).plan(batch).map_or(f64::INFINITY, |plan| plan.step_ms().0);
     let costs: Vec<Vec<f64>> =
-        list.iter().map(|one| window.batches.iter().map(|batch| time(one, batch)).collect()).collect();
-    let steps = u32::try_from(window.batches.len()).unwrap();
-    let route = |code: usize| (0..steps).map(move |step| code / list.len().pow(step) % list.len());
+        list.iter().map(|one| lookahead.batches.iter().map(|batch| time(one, batch)).collect()).collect();
+    let steps = u32::try_from(lookahead.batches.len()).unwrap();
+    let cheapest = |code: usize| (0..steps).map(move |step| code / list.len().pow(step) % list.len());
     let sum = |code: usize| {
-        let own: f64 = route(code).enumerate().map(|(batch, one)| costs[one][batch]).sum();
+        let own: f64 = cheapest(code).enumerate().map(|(batch, one)| costs[one][batch]).sum();
         let chain: Vec<&spec::Strategy> =
-            window.previous.into_iter().chain(route(code).map(|one| &list[one])).collect();
+            lookahead.previous.into_iter().chain(cheapest(code).map(|one| &list[one])).collect();
         let changes = chain.windows(2).filter(|pair| pair[0] != pair[1]).count();
-        own + window.switch.0 * f64::from(u32::try_from(changes).unwrap())
+        own + lookahead.switch.0 * f64::from(u32::try_from(changes).unwrap())
     };
     (0..list.len().pow(steps)).map(sum).fold(f64::INFINITY, f64::min)
 }
@@ -161,17 +161,17 @@ fn no_sequence_of_strategies_is_cheaper_where_links_are_slow() {
     let case = Case {
         profile,
         cluster,
-        memory: MemoryRule::Cap,
+        memory: MemoryRule::PerMicroBatch,
         strategies: listed.strategies().to_vec(),
         lengths: Vec::new(),
     };
     let batches: Vec<Batch> = [100_000, 30_000, 200_000].map(|tokens| batch_of_tokens(7, tokens)).to_vec();
-    let layer = |block| Parameter {
-        name: format!("layer {block}"),
+    let layer = |layer_group| Parameter {
+        name: format!("layer {layer_group}"),
         rows: 5_376,
         row_elements: 100_000,
         units: 5_376,
-        blocks: vec![block],
+        layer_groups: vec![layer_group],
         trained: true,
     };
     let table = ParameterTable::new((1..=60).map(layer).collect(), LayerSplit::even(60)).unwrap();
@@ -182,9 +182,9 @@ fn no_sequence_of_strategies_is_cheaper_where_links_are_slow() {
         let traffic = Traffic { rates, ..SLOW };
         let planner = listed.clone().with_link(Link::new(table.clone(), traffic).unwrap()).unwrap();
         for (switch, previous) in [(0.0, None), (150.0, Some(&previous))] {
-            let window = Window { switch: Millis(switch), previous, ..Window::new(&batches) };
-            let plan = planned(&planner, &window).unwrap();
-            let (found, best) = (plan.step_ms().0, cheapest(&case, planner.link(), &window));
+            let lookahead = Lookahead { switch: Millis(switch), previous, ..Lookahead::new(&batches) };
+            let plan = planned(&planner, &lookahead).unwrap();
+            let (found, best) = (plan.step_ms().0, cheapest(&case, planner.link(), &lookahead));
             assert!((best * (1.0 - 1e-9)..=best * (1.0 + TIE)).contains(&found), "{found}, the best is {best}");
             taken.push(plan.steps.into_iter().map(|step| step.plan.strategy).collect::<Vec<_>>());
         }
@@ -197,14 +197,14 @@ fn no_sequence_of_strategies_is_cheaper_where_links_are_slow() {
 #[test]
 fn long_sequences_are_gathered_where_they_may_move() {
     let (planner, batches) = (llama_32b(), with_long_ones(4));
-    let of = |max_delay| planned(&planner, &Window { max_delay, ..Window::new(&batches) }).unwrap();
+    let of = |max_delay| planned(&planner, &Lookahead { max_delay, ..Lookahead::new(&batches) }).unwrap();
     let (none, one, three) = (of(0), of(1), of(3));
     assert_eq!(none.moved(), 0);
     assert!(one.moved() > 0);
     // A long sequence makes 4,982 ms in any batch; the batch without one takes 3,000.
     assert!(one.step_ms().0 < 0.9 * none.step_ms().0, "{:?}, {:?}", one.step_ms(), none.step_ms());
     assert!(three.step_ms() <= one.step_ms());
-    let long = |plan: &WindowPlan| {
+    let long = |plan: &LookaheadPlan| {
         let has = |step: &hydraulis_core::lookahead::Step| step.plan.batch.longest().1.0 == 32_768;
         plan.steps.iter().filter(|step| has(step)).count()
     };
@@ -214,12 +214,13 @@ fn long_sequences_are_gathered_where_they_may_move() {
 #[test]
 fn a_budget_of_no_exchange_moves_nothing() {
     let batches = with_long_ones(3);
-    let window = Window { max_delay: 2, ..Window::new(&batches) };
+    let lookahead = Lookahead { max_delay: 2, ..Lookahead::new(&batches) };
     let planner = llama_32b().with_budget(SearchBudget { exchanges: 0, ..SearchBudget::ONLINE });
-    assert_eq!(planned(&planner, &window).unwrap().moved(), 0);
+    assert_eq!(planned(&planner, &lookahead).unwrap().moved(), 0);
 }
 
-/// The longest sequence of each batch has its only targets: a move of that sequence would leave its batch without a loss.
+/// The longest sequence of each batch has its only targets: a move of that sequence would leave its batch without a
+/// loss.
 #[test]
 fn every_batch_keeps_a_target() {
     let batches: Vec<Batch> = with_long_ones(3)
@@ -230,9 +231,9 @@ fn every_batch_keeps_a_target() {
             Batch::new(&lengths, Some(&targets)).unwrap()
         })
         .collect();
-    let window = Window { max_delay: 2, ..Window::new(&batches) };
-    let plan = planned(&llama_32b(), &window).unwrap();
-    assert_eq!(codes(&plan, &window, &llama_32b()), [""; 0]);
+    let lookahead = Lookahead { max_delay: 2, ..Lookahead::new(&batches) };
+    let plan = planned(&llama_32b(), &lookahead).unwrap();
+    assert_eq!(codes(&plan, &lookahead, &llama_32b()), [""; 0]);
     assert!(plan.steps.iter().all(|step| step.plan.batch.total_targets() > 0));
 }
 
@@ -241,32 +242,33 @@ fn every_batch_keeps_a_target() {
 fn a_dear_change_is_made_less_often() {
     let planner = llama_32b();
     let batches: Vec<Batch> = (0..6).map(|seed| batch_of_tokens(seed, 200_000)).collect();
-    let of = |switch| planned(&planner, &Window { switch: Millis(switch), ..Window::new(&batches) }).unwrap();
-    let changes =
-        |plan: &WindowPlan| plan.steps.windows(2).filter(|pair| pair[0].plan.strategy != pair[1].plan.strategy).count();
+    let of = |switch| planned(&planner, &Lookahead { switch: Millis(switch), ..Lookahead::new(&batches) }).unwrap();
+    let changes = |plan: &LookaheadPlan| {
+        plan.steps.windows(2).filter(|pair| pair[0].plan.strategy != pair[1].plan.strategy).count()
+    };
     let (free, dear) = (of(0.0), of(100.0));
     assert!(changes(&dear) < changes(&free), "{} and {}", changes(&dear), changes(&free));
     let free_then_paid = free.step_ms().0 + 100.0 * f64::from(u32::try_from(changes(&free)).unwrap());
     assert!(dear.step_ms().0 < free_then_paid);
     // The preceding strategy stays if no other gains enough.
     let previous: spec::Strategy = "1x<tp16>+12x<tp4>".parse().unwrap();
-    let window = Window { switch: Millis(1e9), previous: Some(&previous), ..Window::new(&batches[..2]) };
-    let kept = planned(&planner, &window).unwrap();
+    let lookahead = Lookahead { switch: Millis(1e9), previous: Some(&previous), ..Lookahead::new(&batches[..2]) };
+    let kept = planned(&planner, &lookahead).unwrap();
     assert!(kept.steps.iter().all(|step| step.plan.strategy == previous));
 }
 
 #[test]
 fn the_checker_sees_what_is_wrong() {
     let (planner, batches) = (llama_32b(), with_long_ones(3));
-    let window = Window { switch: Millis(5.0), max_delay: 1, ..Window::new(&batches) };
-    let plan = planned(&planner, &window).unwrap();
-    assert_eq!(codes(&plan, &window, &planner), [""; 0]);
-    let tampered = |tamper: &dyn Fn(&mut WindowPlan)| {
+    let lookahead = Lookahead { switch: Millis(5.0), max_delay: 1, ..Lookahead::new(&batches) };
+    let plan = planned(&planner, &lookahead).unwrap();
+    assert_eq!(codes(&plan, &lookahead, &planner), [""; 0]);
+    let tampered = |tamper: &dyn Fn(&mut LookaheadPlan)| {
         let mut plan = plan.clone();
         tamper(&mut plan);
-        codes(&plan, &window, &planner)
+        codes(&plan, &lookahead, &planner)
     };
-    assert!(tampered(&|plan| drop(plan.steps.pop())).contains(&"window_differs"));
+    assert!(tampered(&|plan| drop(plan.steps.pop())).contains(&"lookahead_differs"));
     assert!(tampered(&|plan| plan.steps[1].members.truncate(1)).contains(&"sequence_missing"));
     assert!(tampered(&|plan| plan.steps[1].members[0] = plan.steps[1].members[1]).contains(&"sequence_repeated"));
     assert!(tampered(&|plan| plan.steps[1].members[0].sequence = 1_000_000).contains(&"sequence_unknown"));
@@ -280,12 +282,15 @@ fn the_checker_sees_what_is_wrong() {
 fn what_cannot_be_planned_is_named() {
     let planner = llama_32b();
     let batches = [Batch::new(&[900], None).unwrap(), Batch::new(&[900, 50_000], None).unwrap()];
-    let refusal = |window: Window| planned(&planner, &window).unwrap_err();
-    assert_eq!(refusal(Window::new(&[])).code(), "batch_empty");
+    let refusal = |lookahead: Lookahead| planned(&planner, &lookahead).unwrap_err();
+    assert_eq!(refusal(Lookahead::new(&[])).code(), "batch_empty");
     for switch in [-1.0, f64::NAN, f64::INFINITY] {
-        assert_eq!(refusal(Window { switch: Millis(switch), ..Window::new(&batches[..1]) }).code(), "argument_invalid");
+        assert_eq!(
+            refusal(Lookahead { switch: Millis(switch), ..Lookahead::new(&batches[..1]) }).code(),
+            "argument_invalid"
+        );
     }
-    let error = refusal(Window::new(&batches));
+    let error = refusal(Lookahead::new(&batches));
     assert!(error.to_string().starts_with("batch 1: sequence 1 has 50,000 tokens"), "{error}");
     assert_eq!(error.code(), "sequence_too_long");
 }
@@ -293,27 +298,27 @@ fn what_cannot_be_planned_is_named() {
 #[test]
 fn the_caller_hears_each_step_and_can_stop() {
     let batches = with_long_ones(2);
-    let window = Window { max_delay: 1, ..Window::new(&batches) };
+    let lookahead = Lookahead { max_delay: 1, ..Lookahead::new(&batches) };
     let mut heard = Vec::new();
     let mut hear = |progress| {
         heard.push(progress);
         Ok(())
     };
-    plan_window(&llama_32b(), &window, &|| Ok(()), &mut hear).unwrap();
+    plan_lookahead(&llama_32b(), &lookahead, &|| Ok(()), &mut hear).unwrap();
     let planned: Vec<Progress> = (0..2).map(|batches| Progress::Planned { batches, of: 2 }).collect();
     assert_eq!(heard[..2], planned);
     assert_eq!(heard[2], Progress::Exchanged { exchanges: 0, of: 2 * SearchBudget::ONLINE.exchanges });
     let mut stop = |progress| if progress == heard[2] { Err(Error::Stopped) } else { Ok(()) };
-    assert_eq!(plan_window(&llama_32b(), &window, &|| Ok(()), &mut stop).unwrap_err(), Error::Stopped);
+    assert_eq!(plan_lookahead(&llama_32b(), &lookahead, &|| Ok(()), &mut stop).unwrap_err(), Error::Stopped);
 }
 
 /// A lookahead takes as long as several plans: a cancellation does not wait for the end of one.
 #[test]
 fn the_caller_can_stop_within_a_plan() {
     let batches = with_long_ones(2);
-    let window = Window { max_delay: 1, ..Window::new(&batches) };
+    let lookahead = Lookahead { max_delay: 1, ..Lookahead::new(&batches) };
     let calls = Cell::new(0);
-    let watch = || {
+    let cancellation = || {
         calls.set(calls.get() + 1);
         Err(Error::Stopped)
     };
@@ -322,6 +327,6 @@ fn the_caller_can_stop_within_a_plan() {
         heard.push(progress);
         Ok(())
     };
-    assert_eq!(plan_window(&llama_32b(), &window, &watch, &mut hear).unwrap_err().code(), "stopped");
+    assert_eq!(plan_lookahead(&llama_32b(), &lookahead, &cancellation, &mut hear).unwrap_err().code(), "stopped");
     assert_eq!((heard, calls.get()), (vec![Progress::Planned { batches: 0, of: 2 }], 1));
 }

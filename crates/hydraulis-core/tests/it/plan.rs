@@ -83,7 +83,7 @@ fn what_no_plan_can_hold_is_named() {
     };
     let text = text();
     for (from, to, named) in [
-        ("hydraulis.plan/1", "hydraulis.plan/2", "format"),
+        ("hydraulis.plan/2", "hydraulis.plan/1", "format"),
         ("\"gpus_per_node\":8", "\"gpus_per_node\":0", "cluster"),
         ("\"gpus\":8", "\"gpus\":12", "cluster"),
         ("\"gpus\":8,\"gpus_per_node\":8", "\"gpus\":4294967295,\"gpus_per_node\":3", "cluster"),

@@ -66,8 +66,8 @@ proptest! {
     }
 }
 
-/// Learnt from 50 batches of 200,000 tokens, eight strategies cost 0.3 % at most on 50 others; the few batches here show
-/// less.
+/// Learnt from 50 batches of 200,000 tokens, eight strategies cost 0.3 % at most on 50 others; the few batches here
+/// show less.
 #[test]
 fn a_list_serves_other_batches_too() {
     let search = llama_32b();
@@ -151,7 +151,7 @@ fn the_caller_hears_each_step_and_can_stop() {
 fn the_caller_can_stop_within_a_plan() {
     let batches = vec![batch_of_tokens(1, 200_000)];
     let calls = Cell::new(0);
-    let watch = || {
+    let cancellation = || {
         calls.set(calls.get() + 1);
         if calls.get() == 3 { Err(Error::Stopped) } else { Ok(()) }
     };
@@ -160,7 +160,10 @@ fn the_caller_can_stop_within_a_plan() {
         heard.push(progress);
         Ok(())
     };
-    assert_eq!(propose(&llama_32b(), &request(&batches, 2, None), &watch, &mut hear).unwrap_err().code(), "stopped");
+    assert_eq!(
+        propose(&llama_32b(), &request(&batches, 2, None), &cancellation, &mut hear).unwrap_err().code(),
+        "stopped"
+    );
     assert_eq!(heard, [Progress::Searched { batches: 0, of: 4 }]);
     assert_eq!(calls.get(), 3);
 }

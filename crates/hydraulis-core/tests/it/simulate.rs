@@ -227,17 +227,17 @@ proptest! {
         let iteration = simulate_iteration(&plan, &cost, &conditions).unwrap();
         let memory = Tokens(cost.profile().hardware.memory_bytes).as_f64();
         for (run, replica) in iteration.replicas.iter().zip(&plan.replicas) {
-            let window = cost.scheme(replica.scheme).unwrap().window();
+            let window = cost.scheme(replica.scheme).unwrap().in_flight_limit();
             for (j, stage) in run.stages.iter().enumerate() {
                 let at_once = replica.micro_batches.len().min(run.stages.len() - j);
                 let windows = at_once.div_ceil(window.micro_batches) as u64;
-                prop_assert!(stage.held.iter().all(|held| held.tokens <= stage.peak));
+                prop_assert!(stage.saved.iter().all(|saved| saved.tokens <= stage.peak));
                 prop_assert!(stage.peak <= Tokens(windows * window.tokens.0));
                 prop_assert!(stage.memory.total() <= memory * (1.0 + 1e-12));
-                prop_assert_eq!(stage.held.last().map_or(Tokens(0), |held| held.tokens), Tokens(0));
-                prop_assert_eq!(stage.held.len(), 2 * replica.micro_batches.len());
+                prop_assert_eq!(stage.saved.last().map_or(Tokens(0), |saved| saved.tokens), Tokens(0));
+                prop_assert_eq!(stage.saved.len(), 2 * replica.micro_batches.len());
             }
-            if case.memory == MemoryRule::Cap && run.stages.len() == 1 {
+            if case.memory == MemoryRule::PerMicroBatch && run.stages.len() == 1 {
                 let most = replica.micro_batches.iter().map(|ids| ids.iter().map(|&id| plan.batch.tokens()[id]).sum());
                 prop_assert_eq!(run.stages[0].peak, most.max().unwrap_or_default());
             }
@@ -256,9 +256,9 @@ proptest! {
         prop_assert!(adds_up(&plan, &after));
         prop_assert!(before.end.0 <= after.end.0 * (1.0 + 1e-12) && after.end.0 <= before.end.0 * factor * (1.0 + 1e-12));
         for ((before, after), replica) in before.replicas.iter().zip(&after.replicas).zip(&plan.replicas) {
-            let block = replica.ranks.len() / before.stages.len();
+            let layer_group = replica.ranks.len() / before.stages.len();
             for (j, (before, after)) in before.stages.iter().zip(&after.stages).enumerate() {
-                let slow = replica.ranks[j * block..(j + 1) * block].contains(&rank);
+                let slow = replica.ranks[j * layer_group..(j + 1) * layer_group].contains(&rank);
                 let expected = before.busy * if slow { factor } else { 1.0 };
                 prop_assert!(after.busy.is_close(expected));
             }
@@ -296,8 +296,8 @@ proptest! {
         prop_assert!((step.transfer.0 - planned.transfer_ms.0).abs() <= 1e-9 * planned.step_ms.0);
         prop_assert!(step.alone.is_close(planned.alone_ms));
         prop_assert!(adds_up(&plan, &iteration));
-        let trips: f64 = step.parameters.iter().chain(&step.gradients).map(|trip| trip.end.0 - trip.start.0).sum();
-        prop_assert!((trips - step.alone.0).abs() <= 1e-9 * step.alone.0);
+        let transfer_spans: f64 = step.parameters.iter().chain(&step.gradients).map(|transfer_span| transfer_span.end.0 - transfer_span.start.0).sum();
+        prop_assert!((transfer_spans - step.alone.0).abs() <= 1e-9 * step.alone.0);
     }
 
     /// Slow ranks, message times and slower links than planned with: they add at most the time of all transfers, make

@@ -125,7 +125,8 @@ impl Balance {
         self.micro_batch_ms.get(py)
     }
 
-    /// Predicted time of the step, in ms: the slowest replica's total, or the sum of the longest micro-batch of each slot.
+    /// Predicted time of the step, in ms: the slowest replica's total, or the sum of the longest micro-batch of each
+    /// slot.
     #[getter]
     fn iteration_ms(&self) -> f64 {
         self.core.iteration_ms.0

@@ -27,8 +27,8 @@ pub(crate) struct Windows {
 /// Pack the sequences of a data set into few context windows of equal length by best-fit decreasing.
 ///
 /// The number of windows is at most 11/9 of the minimum plus one (Johnson 1973); on long-tailed lengths it is nearly
-/// always the minimum. The lengths are read twice, in order and in pieces, so a memory map of any size works. The packing
-/// needs 4 bytes per sequence and 12 bytes per window in addition to the result.
+/// always the minimum. The lengths are read twice, in order and in pieces, so a memory map of any size works. The
+/// packing needs 4 bytes per sequence and 12 bytes per window in addition to the result.
 ///
 /// Args:
 ///     lengths: Tokens of each sequence, any one-dimensional integer array, memory map or list; a sequence's id is its

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use hydraulis_core::{Error, Result, Watch};
+use hydraulis_core::{Cancellation, Error, Result};
 use pyo3::prelude::*;
 
 use crate::convert::errors::raise;
@@ -15,18 +15,18 @@ pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T>
 }
 
 /// The progress callback of long work: it receives a step's name, the completed amount and the total.
-pub(crate) type Tell<'a> = &'a mut dyn FnMut(&str, usize, usize) -> Result<()>;
+pub(crate) type ProgressCallback<'a> = &'a mut dyn FnMut(&str, usize, usize) -> Result<()>;
 
-/// Runs long work without the GIL: `progress` receives each reported step, and Ctrl-C ends the work there and wherever the
-/// work checks for cancellation.
+/// Runs long work without the GIL: `progress` receives each reported step, and Ctrl-C ends the work there and wherever
+/// the work checks for cancellation.
 ///
-/// An exception from `progress` or Ctrl-C ends the work and is raised here. Only the main thread receives Ctrl-C, so another
-/// thread takes the GIL again for progress reports alone: a plan computed during training must not wait for the thread that
-/// launches kernels, nor that thread for the plan.
-pub(crate) fn watched<T: Send>(
+/// An exception from `progress` or Ctrl-C ends the work and is raised here. Only the main thread receives Ctrl-C, so
+/// another thread takes the GIL again for progress reports alone: a plan computed during training must not wait for the
+/// thread that launches kernels, nor that thread for the plan.
+pub(crate) fn cancellable<T: Send>(
     py: Python<'_>,
     progress: Option<&Bound<'_, PyAny>>,
-    work: impl FnOnce(Watch<'_>, Tell<'_>) -> Result<T> + Send,
+    work: impl FnOnce(Cancellation<'_>, ProgressCallback<'_>) -> Result<T> + Send,
 ) -> PyResult<T> {
     let progress = progress.map(|progress| progress.clone().unbind());
     let hears_signals = is_main_thread(py)?;
@@ -37,18 +37,21 @@ pub(crate) fn watched<T: Send>(
             Error::Stopped
         })
     };
-    let watch = || if hears_signals { attached(&|py| py.check_signals()) } else { Ok(()) };
-    let mut tell = |step: &str, done: usize, of: usize| {
-        watch()?;
+    let cancellation = || if hears_signals { attached(&|py| py.check_signals()) } else { Ok(()) };
+    let mut report = |step: &str, done: usize, of: usize| {
+        cancellation()?;
         progress.as_ref().map_or(Ok(()), |progress| attached(&|py| progress.call1(py, (step, done, of)).map(drop)))
     };
-    let outcome = detached(py, || work(&watch, &mut tell));
+    let outcome = detached(py, || work(&cancellation, &mut report));
     raised.into_inner().expect("nothing panics while it is held").map_or(outcome, Err)
 }
 
 /// Runs long work without the GIL and without progress reports; Ctrl-C ends it.
-pub(crate) fn interruptible<T: Send>(py: Python<'_>, work: impl FnOnce(Watch<'_>) -> Result<T> + Send) -> PyResult<T> {
-    watched(py, None, |watch, _| work(watch))
+pub(crate) fn interruptible<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(Cancellation<'_>) -> Result<T> + Send,
+) -> PyResult<T> {
+    cancellable(py, None, |cancellation, _| work(cancellation))
 }
 
 fn is_main_thread(py: Python<'_>) -> PyResult<bool> {

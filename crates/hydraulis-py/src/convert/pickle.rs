@@ -1,8 +1,9 @@
 //! Copies and pickles of values.
 //!
-//! The core's values never change, so they can be copied and sent to other processes. A class with a constructor pickles
-//! its arguments (`__getnewargs__`; a planner too), a class with a JSON form pickles its JSON, and the result of a function
-//! pickles its fields for `_of`, a class method for this purpose alone. Values of one rank's buffers are not pickled.
+//! The core's values never change, so they can be copied and sent to other processes. A class with a constructor
+//! pickles its arguments (`__getnewargs__`; a planner too), a class with a JSON form pickles its JSON, and the result
+//! of a function pickles its fields for `_of`, a class method for this purpose alone. Values of one rank's buffers are
+//! not pickled.
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;

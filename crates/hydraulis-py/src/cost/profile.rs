@@ -174,8 +174,8 @@ impl CostProfile {
         })
     }
 
-    /// Expected relative error of a scheme's predicted times: the error on held-out points, else the error of the fit; None
-    /// if the profile states neither.
+    /// Expected relative error of a scheme's predicted times: the error on held-out points, else the error of the fit;
+    /// None if the profile states neither.
     fn error(&self, py: Python<'_>, scheme: &Scheme) -> PyResult<Option<f64>> {
         let entry = self.0.scheme(scheme.0).map_err(|error| raise(py, &error))?;
         Ok(entry.fit.map(|fit| fit.error()))
@@ -216,7 +216,7 @@ impl Efficiency {
         self.0.kinds().collect()
     }
 
-    /// Share of peak that matrix products reach on a rank with this number of hidden units.
+    /// Share of peak that matrix products reach on a rank with this number of overlapped units.
     fn of_matrices(&self, width: f64) -> f64 {
         self.0.of_matrices(width)
     }
@@ -291,7 +291,8 @@ impl ModelShape {
         self.0.head_layers()
     }
 
-    /// First field that differs from another shape: its name, the value here and the value there; None if they are equal.
+    /// First field that differs from another shape: its name, the value here and the value there; None if they are
+    /// equal.
     fn difference(&self, other: &ModelShape) -> Option<(&'static str, String, String)> {
         self.0.difference(&other.0)
     }

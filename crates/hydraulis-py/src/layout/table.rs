@@ -18,7 +18,7 @@ use crate::spec::{Cluster, LayerSplit, Scheme};
 ///     row_elements: Elements of one row.
 ///     units: Number of row runs that tensor parallelism does not split; 1 keeps the parameter whole on every rank, `rows`
 ///         allows a split at any row.
-///     blocks: Layer groups that use the parameter: 0 the embedding, 1 to L the layers, L + 1 the head.
+///     layer_groups: Layer groups that use the parameter: 0 the embedding, 1 to L the layers, L + 1 the head.
 ///     trained: Whether training updates it; a frozen parameter has neither gradient nor optimizer state.
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, get_all, module = "hydraulis")]
@@ -33,7 +33,7 @@ pub(crate) struct Parameter {
     /// Number of row runs that tensor parallelism does not split; 1 keeps it whole, `rows` allows a split at any row.
     units: u64,
     /// Layer groups that use the parameter: 0 the embedding, 1 to L the layers, L + 1 the head.
-    blocks: Vec<u32>,
+    layer_groups: Vec<u32>,
     /// Whether training updates it.
     trained: bool,
 }
@@ -41,9 +41,9 @@ pub(crate) struct Parameter {
 #[pymethods]
 impl Parameter {
     #[new]
-    #[pyo3(signature = (name, *, rows, row_elements, units, blocks, trained=true))]
-    fn new(name: String, rows: u64, row_elements: u64, units: u64, blocks: Vec<u32>, trained: bool) -> Parameter {
-        Parameter { name, rows, row_elements, units, blocks, trained }
+    #[pyo3(signature = (name, *, rows, row_elements, units, layer_groups, trained=true))]
+    fn new(name: String, rows: u64, row_elements: u64, units: u64, layer_groups: Vec<u32>, trained: bool) -> Parameter {
+        Parameter { name, rows, row_elements, units, layer_groups, trained }
     }
 
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((&str,), Bound<'py, PyDict>)> {
@@ -51,7 +51,7 @@ impl Parameter {
         named.set_item("rows", self.rows)?;
         named.set_item("row_elements", self.row_elements)?;
         named.set_item("units", self.units)?;
-        named.set_item("blocks", &self.blocks)?;
+        named.set_item("layer_groups", &self.layer_groups)?;
         named.set_item("trained", self.trained)?;
         Ok(((&self.name,), named))
     }
@@ -80,7 +80,7 @@ impl ParameterTable {
             rows: parameter.rows,
             row_elements: parameter.row_elements,
             units: parameter.units,
-            blocks: parameter.blocks.clone(),
+            layer_groups: parameter.layer_groups.clone(),
             trained: parameter.trained,
         };
         let parameters = parameters.into_iter().map(core).collect();
@@ -107,7 +107,7 @@ impl ParameterTable {
             rows: parameter.rows,
             row_elements: parameter.row_elements,
             units: parameter.units,
-            blocks: parameter.blocks.clone(),
+            layer_groups: parameter.layer_groups.clone(),
             trained: parameter.trained,
         };
         self.0.parameters().iter().map(own).collect()
@@ -143,7 +143,8 @@ impl Position {
         self.0.tensor_group(rank).map_err(|error| raise(py, &error))
     }
 
-    /// Ranks of the context group that contains `rank` at this position, in context order; they hold the same parameters.
+    /// Ranks of the context group that contains `rank` at this position, in context order; they hold the same
+    /// parameters.
     fn context_group(&self, py: Python<'_>, rank: u32) -> PyResult<Vec<u32>> {
         self.0.context_group(rank).map_err(|error| raise(py, &error))
     }
@@ -178,8 +179,8 @@ impl Position {
         self.0.tensor_rank()
     }
 
-    /// Index of its slice of the stage's parameters, from 0. It differs from the tensor rank, so that a rank's slice under
-    /// <tp4> is a part of its slice under <tp2>.
+    /// Index of its slice of the stage's parameters, from 0. It differs from the tensor rank, so that a rank's slice
+    /// under <tp4> is a part of its slice under <tp2>.
     #[getter]
     fn tensor_slice(&self) -> u16 {
         self.0.tensor_slice()
@@ -202,7 +203,7 @@ impl Position {
 /// A slice of a parameter in a rank's local shard.
 #[pyclass(frozen, get_all, module = "hydraulis._core")]
 #[derive(Debug)]
-pub(crate) struct HeldSlice {
+pub(crate) struct LocalSlice {
     /// Index in the parameter table.
     parameter: usize,
     /// First row.
@@ -217,9 +218,9 @@ pub(crate) struct HeldSlice {
 
 /// Slices of the local shard at a position, packed from the start of the rank's buffer.
 #[pyfunction]
-pub(crate) fn held_slices(py: Python<'_>, table: &ParameterTable, position: &Position) -> PyResult<Vec<HeldSlice>> {
-    let slices = detached(py, || layout::held_slices(&table.0, position.0))?;
-    let own = |slice: layout::HeldSlice| HeldSlice {
+pub(crate) fn local_slices(py: Python<'_>, table: &ParameterTable, position: &Position) -> PyResult<Vec<LocalSlice>> {
+    let slices = detached(py, || layout::local_slices(&table.0, position.0))?;
+    let own = |slice: layout::LocalSlice| LocalSlice {
         parameter: slice.parameter,
         row_start: slice.rows.start,
         row_end: slice.rows.end,
@@ -232,7 +233,7 @@ pub(crate) fn held_slices(py: Python<'_>, table: &ParameterTable, position: &Pos
 /// A part of a parameter in a rank's optimizer shard, in canonical elements.
 #[pyclass(frozen, get_all, module = "hydraulis._core")]
 #[derive(Debug)]
-pub(crate) struct HomeSlice {
+pub(crate) struct ShardSlice {
     /// Index in the parameter table.
     parameter: usize,
     /// First element, in canonical order.
@@ -246,10 +247,10 @@ pub(crate) struct HomeSlice {
 /// The layout of all ranks' optimizer shards: every bucket is split over all ranks.
 #[pyclass(frozen, module = "hydraulis._core")]
 #[derive(Debug)]
-pub(crate) struct Home(pub(crate) layout::Home);
+pub(crate) struct OptimizerShards(pub(crate) layout::OptimizerShards);
 
 #[pymethods]
-impl Home {
+impl OptimizerShards {
     #[new]
     #[pyo3(signature = (table, cluster, schemes))]
     fn new(
@@ -257,24 +258,24 @@ impl Home {
         table: &ParameterTable,
         cluster: &Cluster,
         schemes: Vec<PyRef<'_, Scheme>>,
-    ) -> PyResult<Home> {
+    ) -> PyResult<OptimizerShards> {
         let schemes: Vec<_> = schemes.into_iter().map(|scheme| scheme.0).collect();
-        detached(py, || layout::Home::new(&table.0, cluster.0, &schemes)).map(Home)
+        detached(py, || layout::OptimizerShards::new(&table.0, cluster.0, &schemes)).map(OptimizerShards)
     }
 
     /// Elements that `rank` owns: number of trained and number of frozen elements.
     fn shard_elements(&self, py: Python<'_>, table: &ParameterTable, rank: u64) -> PyResult<(u64, u64)> {
-        let home = self.0.ranks();
-        if rank >= home {
-            return Err(raise(py, &LayoutError::RanksMismatch { rank, gpus: home, home }.into()));
+        let shards = self.0.ranks();
+        if rank >= shards {
+            return Err(raise(py, &LayoutError::RanksMismatch { rank, gpus: shards, shards }.into()));
         }
-        let trained = self.0.offset(table.0.blocks(), rank);
+        let trained = self.0.offset(table.0.layer_groups(), rank);
         Ok((trained, self.0.offset(table.0.buckets(), rank) - trained))
     }
 
     /// Most elements of one bucket that a rank relays, for a trained bucket and for a frozen one.
     fn largest_relays(&self, table: &ParameterTable) -> (u64, u64) {
-        let (trained, all) = (table.0.blocks(), table.0.buckets());
+        let (trained, all) = (table.0.layer_groups(), table.0.buckets());
         (self.0.largest_relay(0..trained), self.0.largest_relay(trained..all))
     }
 
@@ -289,12 +290,12 @@ impl Home {
     }
 
     /// Slices of the optimizer shard of `rank`, in order.
-    fn slices(&self, py: Python<'_>, table: &ParameterTable, rank: u64) -> PyResult<Vec<HomeSlice>> {
-        let home = self.0.ranks();
-        if rank >= home {
-            return Err(raise(py, &LayoutError::RanksMismatch { rank, gpus: home, home }.into()));
+    fn slices(&self, py: Python<'_>, table: &ParameterTable, rank: u64) -> PyResult<Vec<ShardSlice>> {
+        let shards = self.0.ranks();
+        if rank >= shards {
+            return Err(raise(py, &LayoutError::RanksMismatch { rank, gpus: shards, shards }.into()));
         }
-        let own = |slice: layout::HomeSlice| HomeSlice {
+        let own = |slice: layout::ShardSlice| ShardSlice {
             parameter: slice.parameter,
             start: slice.elements.start,
             end: slice.elements.end,

@@ -6,13 +6,13 @@ use pyo3::prelude::*;
 
 use crate::convert::arrays::{Column, pairs};
 use crate::convert::gil::detached;
-use crate::layout::table::{Home, ParameterTable};
+use crate::layout::table::{OptimizerShards, ParameterTable};
 use crate::plan::Plan;
 
 /// One rank's all-to-all exchange of a bucket, in the direction of gradients; parameters travel the opposite way.
 #[pyclass(frozen, module = "hydraulis._core")]
 #[derive(Debug)]
-pub(crate) struct Trade {
+pub(crate) struct Exchange {
     near: Py<PyArray2<i64>>,
     far: Py<PyArray2<i64>>,
     near_counts: Column,
@@ -20,7 +20,7 @@ pub(crate) struct Trade {
 }
 
 #[pymethods]
-impl Trade {
+impl Exchange {
     /// Segments of the buffer that sends gradients, by receiver: int64 of shape (segments, 2), offset and elements.
     #[getter]
     fn near(&self, py: Python<'_>) -> Py<PyArray2<i64>> {
@@ -50,17 +50,17 @@ impl Trade {
 #[pyclass(frozen, module = "hydraulis._core")]
 #[derive(Debug)]
 pub(crate) struct BucketTransfer {
-    inside: Py<Trade>,
+    inside: Py<Exchange>,
     relayed: u64,
     room: u64,
-    between: Option<Py<Trade>>,
+    between: Option<Py<Exchange>>,
 }
 
 #[pymethods]
 impl BucketTransfer {
     /// Exchange with the ranks of its node: between local shards and relays, or optimizer shards if there is one node.
     #[getter]
-    fn inside(&self, py: Python<'_>) -> Py<Trade> {
+    fn inside(&self, py: Python<'_>) -> Py<Exchange> {
         self.inside.clone_ref(py)
     }
 
@@ -78,8 +78,8 @@ impl BucketTransfer {
 
     /// Exchange with its rail: between relays, the rank's packed, and optimizer shards; None if there is one node.
     #[getter]
-    fn between(&self, py: Python<'_>) -> Option<Py<Trade>> {
-        self.between.as_ref().map(|trade| trade.clone_ref(py))
+    fn between(&self, py: Python<'_>) -> Option<Py<Exchange>> {
+        self.between.as_ref().map(|exchange| exchange.clone_ref(py))
     }
 }
 
@@ -88,25 +88,25 @@ impl BucketTransfer {
 pub(crate) fn transfer(
     py: Python<'_>,
     table: &ParameterTable,
-    home: &Home,
+    shards: &OptimizerShards,
     plan: &Plan,
     rank: u32,
 ) -> PyResult<Vec<BucketTransfer>> {
-    let buckets = detached(py, || layout::transfer(&table.0, &home.0, plan.core_positions(), rank))?;
+    let buckets = detached(py, || layout::transfer(&table.0, &shards.0, plan.core_positions(), rank))?;
     buckets.into_iter().map(|bucket| BucketTransfer::new(py, bucket)).collect()
 }
 
 impl BucketTransfer {
     fn new(py: Python<'_>, core: layout::BucketTransfer) -> PyResult<BucketTransfer> {
         let layout::BucketTransfer { inside, relayed, room, between } = core;
-        let trade = |core: layout::Trade| Py::new(py, Trade::new(py, core)?);
-        Ok(BucketTransfer { inside: trade(inside)?, relayed, room, between: between.map(trade).transpose()? })
+        let exchange = |core: layout::Exchange| Py::new(py, Exchange::new(py, core)?);
+        Ok(BucketTransfer { inside: exchange(inside)?, relayed, room, between: between.map(exchange).transpose()? })
     }
 }
 
-impl Trade {
-    fn new(py: Python<'_>, core: layout::Trade) -> PyResult<Trade> {
-        Ok(Trade {
+impl Exchange {
+    fn new(py: Python<'_>, core: layout::Exchange) -> PyResult<Exchange> {
+        Ok(Exchange {
             near: segments(py, &core.near)?,
             far: segments(py, &core.far)?,
             near_counts: Column::from_counts(py, core.near_counts),

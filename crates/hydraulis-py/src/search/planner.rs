@@ -13,7 +13,7 @@ use crate::convert::arrays::{Whole, integers, positive};
 use crate::convert::errors::{invalid, raise};
 use crate::convert::gil::{detached, interruptible};
 use crate::cost::profile::CostProfile;
-use crate::lookahead::{Request, WindowPlan};
+use crate::lookahead::{LookaheadPlan, Request};
 use crate::pipeline::{Span, spans};
 use crate::plan::Plan;
 use crate::search::search_budget::SearchBudget;
@@ -26,16 +26,16 @@ use crate::timing::link::Link;
 /// over all sets of replicas of the profile's schemes.
 ///
 /// A planner computes each pipeline capacity at its first use and stores it, so its first plans take longer than later
-/// ones. For 64 GPUs and batches of 400,000 tokens the first plan takes 35 ms and later ones 6 ms over a list, 250 and 80 ms
-/// by a search.
+/// ones. For 64 GPUs and batches of 400,000 tokens the first plan takes 35 ms and later ones 6 ms over a list, 250 and
+/// 80 ms by a search.
 ///
 /// Args:
 ///     profile: Cost profile of the model.
 ///     cluster: Cluster of the plans.
 ///     strategies: Strategies to choose from, as text or `Strategy`; "search" for any strategy; default the profile's own.
 ///     max_strategies: Most distinct strategies of one run; each call of `plan` then takes those `used` so far.
-///     memory: Memory rule of micro-batches. The per-micro-batch limit ("cap") bounds each micro-batch by itself; the
-///         in-flight limit ("exact") bounds any consecutive ones that a pipeline of even stages holds at once, so that it
+///     memory: Memory rule of micro-batches. The per-micro-batch limit ("per_micro_batch") bounds each micro-batch by itself; the
+///         in-flight limit ("in_flight") bounds any consecutive ones that a pipeline of even stages holds at once, so that it
 ///         admits longer sequences. Training runs plans of both.
 ///     link: Model of transfers; with it the planner minimises the step: the iteration and its exposed transfers.
 ///     budget: Limits of the work on each plan; default `SearchBudget.ONLINE`.
@@ -59,7 +59,7 @@ pub(crate) struct Planner {
 #[pymethods]
 impl Planner {
     #[new]
-    #[pyo3(signature = (profile, cluster, *, strategies=None, max_strategies=None, memory="cap", link=None, budget=None, prove=false))]
+    #[pyo3(signature = (profile, cluster, *, strategies=None, max_strategies=None, memory="per_micro_batch", link=None, budget=None, prove=false))]
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     fn new(
         py: Python<'_>,
@@ -156,24 +156,25 @@ impl Planner {
     ) -> PyResult<Plan> {
         let (lengths, targets) = take(lengths, targets)?;
         let limit = self.limit(py, used)?;
-        let plan = interruptible(py, |watch| {
+        let plan = interruptible(py, |cancellation| {
             let batch = Batch::new(&lengths, targets.as_deref())?;
-            let Some((most, used)) = limit else { return self.core.plan_watched(&batch, watch) };
+            let Some((most, used)) = limit else { return self.core.plan_cancellable(&batch, cancellation) };
             let mut strategies = used.iter().map(GivenStrategy::read).collect::<Result<Vec<Strategy>, _>>()?;
             strategies.sort();
             strategies.dedup();
-            self.core.plan_limited_watched(&batch, RunLimit { most, used: &strategies }, watch)
+            self.core.plan_limited_watched(&batch, RunLimit { most, used: &strategies }, cancellation)
         })?;
         Ok(Plan::new(py, plan))
     }
 
-    /// Plans several batches together and minimises the sum of iterations, strategy changes and, with a link, transfers.
+    /// Plans several batches together and minimises the sum of iterations, strategy changes and, with a link,
+    /// transfers.
     ///
-    /// By default no sequence moves, and only iterations count. With `max_delay` a sequence may be trained up to that many
-    /// batches earlier or later than its own, within these batches; long sequences are then gathered in few batches. Each
-    /// batch keeps its number of tokens to within 1 %; lengths are no longer independent of iterations, because long
-    /// sequences come together. Only moves that shorten the total are made. For a single batch without costs the result is
-    /// that of `plan`.
+    /// By default no sequence moves, and only iterations count. With `max_delay` a sequence may be trained up to that
+    /// many batches earlier or later than its own, within these batches; long sequences are then gathered in few
+    /// batches. Each batch keeps its number of tokens to within 1 %; lengths are no longer independent of iterations,
+    /// because long sequences come together. Only moves that shorten the total are made. For a single batch without
+    /// costs the result is that of `plan`.
     ///
     /// Args:
     ///     batches: Lengths of each batch, in the order of their iterations.
@@ -193,7 +194,7 @@ impl Planner {
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     #[pyo3(signature = (batches, targets=None, *, max_delay=0, switch_ms=0.0, previous=None, progress=None))]
-    fn plan_window(
+    fn plan_lookahead(
         &self,
         py: Python<'_>,
         batches: &Bound<'_, PyAny>,
@@ -202,9 +203,9 @@ impl Planner {
         switch_ms: f64,
         previous: Option<GivenStrategy>,
         progress: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<WindowPlan> {
+    ) -> PyResult<LookaheadPlan> {
         if self.max_strategies.is_some() {
-            let message = "the planner has a limit of strategies, which a window does not keep: leave max_strategies \
+            let message = "the planner has a limit of strategies, which a lookahead does not keep: leave max_strategies \
                            out, or give the planner a list of so many strategies";
             return Err(invalid(py, message, &codes::ARGUMENT_INVALID));
         }
@@ -216,14 +217,14 @@ impl Planner {
     ///
     /// Args:
     ///     plan: Plan to check.
-    ///     batches, targets, max_delay, switch_ms, previous: Arguments of the `plan_window` call.
+    ///     batches, targets, max_delay, switch_ms, previous: Arguments of the `plan_lookahead` call.
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     #[pyo3(signature = (plan, batches, targets=None, *, max_delay=0, switch_ms=0.0, previous=None))]
-    fn check_window(
+    fn check_lookahead(
         &self,
         py: Python<'_>,
-        plan: &WindowPlan,
+        plan: &LookaheadPlan,
         batches: &Bound<'_, PyAny>,
         targets: Option<&Bound<'_, PyAny>>,
         max_delay: i64,

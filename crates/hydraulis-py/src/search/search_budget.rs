@@ -8,8 +8,8 @@ use crate::convert::arrays::from_zero;
 
 /// Limits of a planner's work on one batch, counted in units of work: the same plan on any machine.
 ///
-/// Every limit, zero too, gives a valid plan and a valid lower bound; a lower limit gives a longer iteration or a weaker
-/// bound. The default of each limit is that of `SearchBudget.ONLINE`.
+/// Every limit, zero too, gives a valid plan and a valid lower bound; a lower limit gives a longer iteration or a
+/// weaker bound. The default of each limit is that of `SearchBudget.ONLINE`.
 ///
 /// Args:
 ///     refinements: Packings of replicas during the refinement of one strategy.

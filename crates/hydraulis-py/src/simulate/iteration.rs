@@ -1,7 +1,7 @@
 //! `Simulation` and its parts.
 
 use hydraulis_core::Result;
-use hydraulis_core::simulate::{self, Conditions, Held, Iteration, Slowdowns};
+use hydraulis_core::simulate::{self, Conditions, Iteration, SavedTokens, Slowdowns};
 use hydraulis_core::{cost, plan, spec, timing};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
@@ -23,13 +23,13 @@ pub(crate) struct Simulation {
     /// Exposed transfer time, the difference of step and iteration, in ms; 0 without a link.
     transfer_ms: f64,
     /// Overlapped transfer time, in ms; 0 without a link.
-    hidden_ms: f64,
+    overlapped_ms: f64,
     /// Transfer spans of each layer group's parameters and gradients; empty without a link.
-    trips: Vec<Trip>,
+    transfer_spans: Vec<TransferSpan>,
     /// End of each replica without transfers, in ms, in the strategy's order.
     replica_ms: Vec<f64>,
-    /// Computations of each replica, in the strategy's order. With a link, the first forward of a stage starts before its
-    /// parameters arrive and lasts until after their arrival.
+    /// Computations of each replica, in the strategy's order. With a link, the first forward of a stage starts before
+    /// its parameters arrive and lasts until after their arrival.
     timelines: Vec<Vec<Span>>,
     /// Stages of each replica.
     stages: Vec<Vec<Py<StageRun>>>,
@@ -38,7 +38,8 @@ pub(crate) struct Simulation {
 }
 
 /// Times first, then the other fields in their order.
-type SimulationFields = ((f64, f64, f64, f64), Vec<Trip>, Vec<f64>, Vec<Vec<Span>>, Vec<Vec<Py<StageRun>>>, GpuTime);
+type SimulationFields =
+    ((f64, f64, f64, f64), Vec<TransferSpan>, Vec<f64>, Vec<Vec<Span>>, Vec<Vec<Py<StageRun>>>, GpuTime);
 
 /// Computing time, waiting time and memory of one stage.
 #[pyclass(frozen, module = "hydraulis")]
@@ -48,8 +49,8 @@ pub(crate) struct StageRun {
     bubble_ms: f64,
     peak_tokens: u64,
     memory: RankMemory,
-    held_from_ms: Column<f64>,
-    held_tokens: Column,
+    saved_from_ms: Column<f64>,
+    saved_tokens: Column,
 }
 
 /// Bytes of a rank by category.
@@ -69,11 +70,11 @@ pub(crate) struct RankMemory {
 
 impl From<cost::RankMemory> for RankMemory {
     fn from(core: cost::RankMemory) -> RankMemory {
-        let cost::RankMemory { reserved, home, held, activations } = core;
+        let cost::RankMemory { reserved, optimizer, resident, activations } = core;
         RankMemory {
             reserved_bytes: reserved,
-            optimizer_bytes: home,
-            resident_bytes: held,
+            optimizer_bytes: optimizer,
+            resident_bytes: resident,
             activation_bytes: activations,
         }
     }
@@ -158,11 +159,11 @@ const GRADIENTS: &str = "gradients";
 /// Span of time in which the parameters or gradients of one layer group travel.
 #[pyclass(frozen, get_all, from_py_object, module = "hydraulis")]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Trip {
+pub(crate) struct TransferSpan {
     /// Layer group: 0 the embedding, 1 to L the layers, L + 1 the head.
-    block: usize,
+    layer_group: usize,
     /// Kind: `parameters`, from their owners, or `gradients`, to their owners.
-    what: &'static str,
+    kind: &'static str,
     /// Start of the transfer, in milliseconds after the start of the step.
     start_ms: f64,
     /// End of the transfer, in milliseconds after the start of the step.
@@ -170,19 +171,22 @@ pub(crate) struct Trip {
 }
 
 #[pymethods]
-impl Trip {
+impl TransferSpan {
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
-        made_by::<Trip>(py, "_of", (self.block, self.what == PARAMETERS, self.start_ms, self.end_ms))
+        made_by::<TransferSpan>(py, "_of", (self.layer_group, self.kind == PARAMETERS, self.start_ms, self.end_ms))
     }
 
     #[classmethod]
-    fn _of(_class: &Bound<'_, PyType>, fields: (usize, bool, f64, f64)) -> Trip {
-        let (block, is_out, start_ms, end_ms) = fields;
-        Trip { block, what: if is_out { PARAMETERS } else { GRADIENTS }, start_ms, end_ms }
+    fn _of(_class: &Bound<'_, PyType>, fields: (usize, bool, f64, f64)) -> TransferSpan {
+        let (layer_group, is_out, start_ms, end_ms) = fields;
+        TransferSpan { layer_group, kind: if is_out { PARAMETERS } else { GRADIENTS }, start_ms, end_ms }
     }
 
     fn __repr__(&self) -> String {
-        format!("Trip({} of block {}, {:.1} to {:.1} ms)", self.what, self.block, self.start_ms, self.end_ms)
+        format!(
+            "TransferSpan({} of layer_group {}, {:.1} to {:.1} ms)",
+            self.kind, self.layer_group, self.start_ms, self.end_ms
+        )
     }
 }
 
@@ -213,8 +217,8 @@ impl Simulation {
             iteration_ms: core.end.0,
             step_ms: core.step_end().0,
             transfer_ms: step.map_or(0.0, |step| step.transfer.0),
-            hidden_ms: step.map_or(0.0, |step| step.alone.0 - step.transfer.0),
-            trips: step.map(trips).unwrap_or_default(),
+            overlapped_ms: step.map_or(0.0, |step| step.alone.0 - step.transfer.0),
+            transfer_spans: step.map(transfer_spans).unwrap_or_default(),
             replica_ms: core.replicas.iter().map(|replica| replica.end.0).collect(),
             timelines,
             stages: core.replicas.iter().map(replica).collect::<PyResult<_>>()?,
@@ -224,15 +228,15 @@ impl Simulation {
 }
 
 /// Transfer spans of the parameters and gradients of every layer group.
-fn trips(step: &simulate::StepRun) -> Vec<Trip> {
-    let trip = |what, (block, trip): (usize, &simulate::Trip)| Trip {
-        block,
-        what,
-        start_ms: trip.start.0,
-        end_ms: trip.end.0,
+fn transfer_spans(step: &simulate::StepRun) -> Vec<TransferSpan> {
+    let transfer_span = |kind, (layer_group, transfer_span): (usize, &simulate::TransferSpan)| TransferSpan {
+        layer_group,
+        kind,
+        start_ms: transfer_span.start.0,
+        end_ms: transfer_span.end.0,
     };
-    let out = step.parameters.iter().enumerate().map(|one| trip(PARAMETERS, one));
-    out.chain(step.gradients.iter().enumerate().map(|one| trip(GRADIENTS, one))).collect()
+    let out = step.parameters.iter().enumerate().map(|one| transfer_span(PARAMETERS, one));
+    out.chain(step.gradients.iter().enumerate().map(|one| transfer_span(GRADIENTS, one))).collect()
 }
 
 #[pymethods]
@@ -240,8 +244,8 @@ impl Simulation {
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
         let stages = |replica: &Vec<Py<StageRun>>| replica.iter().map(|stage| stage.clone_ref(py)).collect();
         let fields = (
-            (self.iteration_ms, self.step_ms, self.transfer_ms, self.hidden_ms),
-            self.trips.clone(),
+            (self.iteration_ms, self.step_ms, self.transfer_ms, self.overlapped_ms),
+            self.transfer_spans.clone(),
             self.replica_ms.clone(),
             self.timelines.clone(),
             self.stages.iter().map(stages).collect::<Vec<Vec<_>>>(),
@@ -252,9 +256,19 @@ impl Simulation {
 
     #[classmethod]
     fn _of(_class: &Bound<'_, PyType>, fields: SimulationFields) -> Simulation {
-        let (times, trips, replica_ms, timelines, stages, gpu_time) = fields;
-        let (iteration_ms, step_ms, transfer_ms, hidden_ms) = times;
-        Simulation { iteration_ms, step_ms, transfer_ms, hidden_ms, trips, replica_ms, timelines, stages, gpu_time }
+        let (times, transfer_spans, replica_ms, timelines, stages, gpu_time) = fields;
+        let (iteration_ms, step_ms, transfer_ms, overlapped_ms) = times;
+        Simulation {
+            iteration_ms,
+            step_ms,
+            transfer_ms,
+            overlapped_ms,
+            transfer_spans,
+            replica_ms,
+            timelines,
+            stages,
+            gpu_time,
+        }
     }
 
     fn __repr__(&self) -> String {
@@ -272,8 +286,8 @@ impl StageRun {
             bubble_ms: stage.bubble.0,
             peak_tokens: stage.peak.0,
             memory: stage.memory.into(),
-            held_from_ms: Column::new(py, stage.held.iter().map(|held: &Held| held.from.0).collect()),
-            held_tokens: Column::from_counts(py, stage.held.iter().map(|held| held.tokens.0)),
+            saved_from_ms: Column::new(py, stage.saved.iter().map(|saved: &SavedTokens| saved.from.0).collect()),
+            saved_tokens: Column::from_counts(py, stage.saved.iter().map(|saved| saved.tokens.0)),
         }
     }
 }
@@ -306,27 +320,27 @@ impl StageRun {
 
     /// Times at which the tokens in flight change, in ms: float64 of shape (changes,).
     #[getter]
-    fn held_from_ms(&self, py: Python<'_>) -> Py<PyArray1<f64>> {
-        self.held_from_ms.get(py)
+    fn saved_from_ms(&self, py: Python<'_>) -> Py<PyArray1<f64>> {
+        self.saved_from_ms.get(py)
     }
 
     /// Tokens in flight from each of these times on: int64 of shape (changes,).
     #[getter]
-    fn held_tokens(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
-        self.held_tokens.get(py)
+    fn saved_tokens(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
+        self.saved_tokens.get(py)
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
-        let held = (self.held_from_ms.get(py), self.held_tokens.get(py));
-        made_by::<StageRun>(py, "_of", (self.busy_ms, self.bubble_ms, self.peak_tokens, self.memory, held))
+        let saved = (self.saved_from_ms.get(py), self.saved_tokens.get(py));
+        made_by::<StageRun>(py, "_of", (self.busy_ms, self.bubble_ms, self.peak_tokens, self.memory, saved))
     }
 
     #[classmethod]
     fn _of(_class: &Bound<'_, PyType>, py: Python<'_>, fields: StageRunFields<'_>) -> StageRun {
         let (busy_ms, bubble_ms, peak_tokens, memory, (from_ms, tokens)) = fields;
-        let held_from_ms = Column::new(py, from_ms.as_array().to_vec());
-        let held_tokens = Column::new(py, tokens.as_array().to_vec());
-        StageRun { busy_ms, bubble_ms, peak_tokens, memory, held_from_ms, held_tokens }
+        let saved_from_ms = Column::new(py, from_ms.as_array().to_vec());
+        let saved_tokens = Column::new(py, tokens.as_array().to_vec());
+        StageRun { busy_ms, bubble_ms, peak_tokens, memory, saved_from_ms, saved_tokens }
     }
 
     fn __repr__(&self) -> String {

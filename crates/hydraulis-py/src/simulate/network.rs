@@ -10,12 +10,12 @@ use crate::timing::link::LinkRates;
 
 /// A network that carries activations and their gradients between pipeline stages.
 ///
-/// Each rank sends its share of a micro-batch's tokens to the rank at the same position in the neighbouring stage: inside
-/// a node over its own wire, between nodes over the node's one wire, where it has an even share among all transfers that
-/// leave the node in the iteration. Each wire carries one message after another in each direction.
+/// Each rank sends its share of a micro-batch's tokens to the rank at the same position in the neighbouring stage:
+/// inside a node over its own wire, between nodes over the node's one wire, where it has an even share among all
+/// transfers that leave the node in the iteration. Each wire carries one message after another in each direction.
 ///
 /// Args:
-///     token_bytes: Bytes of one token's hidden state: hidden size times bytes of an element.
+///     token_bytes: Bytes of one token's overlapped state: overlapped size times bytes of an element.
 ///     inside_gigabytes_per_s: Bandwidth of each rank's wire inside its node, one way, in 1e9 bytes a second.
 ///     between_gigabytes_per_s: Bandwidth of each node's wire, one way, in 1e9 bytes a second.
 ///     inside_latency_ms: Time until the first byte arrives inside a node, in ms.
@@ -52,7 +52,7 @@ impl Network {
         simulate::Network::new(token_bytes, inside, between).map(Network).map_err(|error| raise(py, &error))
     }
 
-    /// Creates the network for the hidden states of the profile's model at these rates.
+    /// Creates the network for the overlapped states of the profile's model at these rates.
     ///
     /// Args:
     ///     profile: Cost profile that states its model.
@@ -66,8 +66,8 @@ impl Network {
         simulate::Network::of_profile(&profile.0, rates.into()).map(Network).map_err(|error| raise(py, &error))
     }
 
-    /// Creates the network from the profile's point-to-point measurements inside a node and between nodes, and from these
-    /// rates where a measurement is missing.
+    /// Creates the network from the profile's point-to-point measurements inside a node and between nodes, and from
+    /// these rates where a measurement is missing.
     ///
     /// Args:
     ///     profile: Cost profile that states its model.

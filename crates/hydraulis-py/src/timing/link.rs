@@ -102,8 +102,8 @@ impl LinkRates {
 
 /// The links of a cluster and their traffic; a planner with a link counts transfers.
 ///
-/// Parameters travel from their owners layer group by layer group and gradients travel back, overlapped with computation.
-/// `docs/plan-bench.md` describes the model in full.
+/// Parameters travel from their owners layer group by layer group and gradients travel back, overlapped with
+/// computation. `docs/plan-bench.md` describes the model in full.
 ///
 /// Args:
 ///     table: Table of the parameters that travel.

@@ -33,7 +33,7 @@ examples:
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
       --strategies search --prove
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
-      --strategies search --memory exact
+      --strategies search --memory in_flight
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
       --trace plan.json --figure plan.png
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
@@ -119,7 +119,7 @@ def _write(arguments: argparse.Namespace, planner: Planner, plan: Plan, progress
     if arguments.trace:
         progress(f"writing {arguments.trace}")
         with write_whole_file(arguments.trace) as file:
-            file.write(chrome_trace(plan, timelines, trips=step.trips).encode())
+            file.write(chrome_trace(plan, timelines, transfer_spans=step.transfer_spans).encode())
     if arguments.figure:
         progress(f"drawing {arguments.figure}")
         sequences, tokens = (
@@ -127,4 +127,4 @@ def _write(arguments: argparse.Namespace, planner: Planner, plan: Plan, progress
             format_count(int(plan.lengths.sum()), "token"),
         )
         title = f"{plan.strategy}: {sequences}, {tokens}"
-        timeline_figure(plan, timelines, title, step.trips).save(arguments.figure)
+        timeline_figure(plan, timelines, title, step.transfer_spans).save(arguments.figure)

@@ -141,7 +141,7 @@ class _List:
     def explain(self) -> str:
         """Return a table, the predicted times, and the list as options of `hydraulis plan` and of a run."""
         names = [row.strategy for row in self.strategies]
-        is_default = self.memory == "cap"
+        is_default = self.memory == "per_micro_batch"
         option = "" if is_default else f" --memory {self.memory}"
         lines = [
             f"{'':>3}{'batches':>9}{'mean ms so far':>17}{'over search':>14}  strategy",
@@ -207,5 +207,5 @@ def _by_search(task: _Task, k: int, progress: Progress) -> _List:
         expected_ms=proposal.expected_ms,
         search_ms=proposal.search_ms,
         longest_admitted=proposal.longest_admitted,
-        extrapolation=None if proposal.guess is None else str(proposal.guess),
+        extrapolation=None if proposal.extrapolation is None else str(proposal.extrapolation),
     )

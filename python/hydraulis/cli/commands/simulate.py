@@ -204,7 +204,7 @@ def _title(arguments: argparse.Namespace, setting: ComparisonSetup) -> str:
         unit = "GB/s of a node, of a GPU, us of a message"
         links += f" of {arguments.link}, actual links {arguments.slow_link} ({unit})"
     messages = "" if setting.network is None else "; messages between stages take time"
-    memory = "" if setting.memory == "cap" else f"; {setting.memory} memory"
+    memory = "" if setting.memory == "per_micro_batch" else f"; {setting.memory} memory"
     batches = format_count(len(setting.batches), "batch", "batches")
     return (
         f"{batches} of {arguments.tokens_per_batch:,} tokens (seed {arguments.seed}), "
@@ -228,7 +228,7 @@ def _document(
             "stage_memory": {
                 scheme: [_memory(memory) for memory in stages] for scheme, stages in one.stage_memory.items()
             },
-            "extrapolation": None if one.guess is None else str(one.guess),
+            "extrapolation": None if one.extrapolation is None else str(one.extrapolation),
             "strategies": dict(one.strategies.most_common()),
             "transfers": {"transfer_ms": one.transfer_ms, "overlapped_share": one.overlapped_share},
             "iteration_ms": one.iteration_ms,

@@ -76,7 +76,7 @@ class StaticLoss:
             "static_ms": self.static.mean_ms,
             "search_ms": self.search.mean_ms,
             "ratio": self.ratio,
-            "extrapolations": [str(one.guess) for one in self.planners if one.guess],
+            "extrapolations": [str(one.extrapolation) for one in self.planners if one.extrapolation],
         }
 
     def save(self, figure: Path) -> None:

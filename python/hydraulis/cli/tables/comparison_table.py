@@ -46,7 +46,7 @@ def comparison_table(planners: Sequence[PlannerUnderTest], profile: CostProfile)
             for one in planners
         ),
         _LEGEND.format(transfers=_TRANSFERS_LEGEND if has_transfers else ""),
-        *(f"{one.name}: {one.guess}" for one in planners if one.guess),
+        *(f"{one.name}: {one.extrapolation}" for one in planners if one.extrapolation),
     ]
     return "\n".join(lines) + "\n"
 

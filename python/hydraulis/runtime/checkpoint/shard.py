@@ -12,7 +12,7 @@ from hydraulis.runtime.checkpoint.digest import file_digest
 from hydraulis.runtime.checkpoint.durable import write_durably
 from hydraulis.runtime.checkpoint.manifest import Interval, ParameterRecord, ShardRecord
 from hydraulis.runtime.checkpoint.tensor_file import write_tensors
-from hydraulis.runtime.ranks.streams import Landmark, SideStream
+from hydraulis.runtime.ranks.streams import SideStream, StreamEvent
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard, elements_of
 
 
@@ -41,7 +41,7 @@ class Snapshot:
         self._tensors: dict[str, Tensor] = {}
         with stream.beside():
             self._copy(shard)
-            self._made = Landmark(shard.master.device)
+            self._made = StreamEvent(shard.master.device)
         shard.read_until(self._made)
 
     def tensors(self) -> Mapping[str, Tensor]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hydraulis._core import Cluster, Home, Scheme
+from hydraulis._core import Cluster, OptimizerShards, Scheme
 from hydraulis.config.run import RunConfig
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.state.local_shard import largest_stage
@@ -47,7 +47,7 @@ def resident_memory(config: RunConfig, schemes: Sequence[Scheme], cluster: Clust
     narrow: torch.dtype = getattr(torch, config.train.dtype)
     wide = wide_dtype(narrow).itemsize
     parameters = ModelParameters.from_config(config.model, config.train.frozen, config.train.stage_layers)
-    layout = Home(parameters.table, cluster, schemes)
+    layout = OptimizerShards(parameters.table, cluster, schemes)
     shards = [layout.shard_elements(parameters.table, rank) for rank in range(cluster.gpus)]
     sizes = {scheme: largest_stage(parameters, scheme) for scheme in schemes}
     elements = max(size.elements for size in sizes.values())

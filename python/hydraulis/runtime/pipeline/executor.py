@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis._core import Backward, Exchange, Forward
+from hydraulis._core import Backward, Forward, SendReceive
 from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.runtime.pipeline.rank_work import RankWork
 from hydraulis.runtime.pipeline.stage import Stage
@@ -56,7 +56,7 @@ def run_pipeline(
                     finish_parameter_gather()
                 with timers.computing():
                     run.backward(micro_batch)
-            case Exchange(peer, next=is_next, send=send, receive=receive):
+            case SendReceive(peer, next=is_next, send=send, receive=receive):
                 run.exchange(peer, send, receive, towards_next=is_next)
         launched(index)
     run.drain()
@@ -114,7 +114,7 @@ class _Run:
             self._saved.release(micro_batch)
 
     def exchange(self, peer: int, send: int | None, receive: int | None, *, towards_next: bool) -> None:
-        """Exchange with a neighbouring stage: activations go to the next one, gradients to the previous."""
+        """Send to and receive from a neighbouring stage: activations go forward, gradients back."""
         send, receive = self._unless_empty(send), self._unless_empty(receive)
         if send is None and receive is None:
             return

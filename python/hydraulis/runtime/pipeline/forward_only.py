@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis._core import Exchange, Forward
+from hydraulis._core import Forward, SendReceive
 from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.runtime.pipeline.rank_work import RankWork
 from hydraulis.runtime.pipeline.stage import Stage
@@ -40,11 +40,11 @@ def run_forward(work: RankWork) -> list[Tensor]:
                     losses.append(output)
                 else:
                     outputs[micro_batch] = output
-            case Exchange(peer, next=False, receive=int(received)) if (
+            case SendReceive(peer, next=False, receive=int(received)) if (
                 packed := micro_batches[received]
             ) is not None:
                 inputs[received] = _receive(stage, packed, peer)
-            case Exchange(peer, next=True, send=int(leaving)) if leaving in outputs:
+            case SendReceive(peer, next=True, send=int(leaving)) if leaving in outputs:
                 # One at a time: a send completes when the peer has received.
                 _wait(sent)
                 sent = _send(outputs.pop(leaving), peer)

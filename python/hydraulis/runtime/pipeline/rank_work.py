@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
-from hydraulis._core import Backward, Exchange, Forward, Plan, Position, Replica
+from hydraulis._core import Backward, Forward, Plan, Position, Replica, SendReceive
 from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.runtime.pipeline.planned_sequences import PlannedSequences
 from hydraulis.runtime.pipeline.stage import Stage
@@ -27,7 +27,7 @@ class RankWork:
 
     position: Position | None
     stage: Stage | None
-    instructions: Sequence[Forward | Backward | Exchange]
+    instructions: Sequence[Forward | Backward | SendReceive]
     micro_batches: Sequence[Sequence[int]]
     denominator: int
     sequences: PlannedSequences

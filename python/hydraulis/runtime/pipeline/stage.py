@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hydraulis._core import HeldSlice, Position, held_slices
+from hydraulis._core import LocalSlice, Position, local_slices
 from hydraulis.config.kinds import AttentionKind, ContextKind
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.data.tokens import SequenceTokens
@@ -64,7 +64,7 @@ class Stage:
     ) -> None:
         parameters = local_shard.parameters
         scheme, config = position.scheme, parameters.config
-        slices = held_slices(parameters.table, position)
+        slices = local_slices(parameters.table, position)
         self.is_first = position.stage == 0
         self.is_last = position.stage == scheme.pp - 1
         self.hidden_size = config.hidden_size
@@ -137,7 +137,7 @@ def _layers(names: list[str]) -> range:
     return range(min(indices), max(indices) + 1)
 
 
-def _bind(module: Decoder, local_shard: LocalShard, slices: list[HeldSlice]) -> dict[int, nn.Parameter]:
+def _bind(module: Decoder, local_shard: LocalShard, slices: list[LocalSlice]) -> dict[int, nn.Parameter]:
     """Replace the module's parameters by views of the local shard; return the trained ones by table index.
 
     Both ends of tied embeddings share one parameter.
@@ -151,7 +151,7 @@ def _bind(module: Decoder, local_shard: LocalShard, slices: list[HeldSlice]) -> 
     return {index: parameter for index, parameter in bound.items() if parameters.trained[index]}
 
 
-def _view(local_shard: LocalShard, piece: HeldSlice) -> nn.Parameter:
+def _view(local_shard: LocalShard, piece: LocalSlice) -> nn.Parameter:
     """Make a parameter over the local shard; the gradient of a trained one is a view too."""
     parameters, name = local_shard.parameters, local_shard.parameters.names[piece.parameter]
     elements = slice(piece.offset, piece.offset + piece.elements)

@@ -49,7 +49,7 @@ class SideStream:
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
 
 
-class Landmark:
+class StreamEvent:
     """An event in the current stream, which streams and host threads can wait for.
 
     Args:

@@ -30,7 +30,7 @@ from hydraulis.runtime.records.run_directory import (
     TRACE,
     RunDirectory,
 )
-from hydraulis.runtime.records.run_lock import RunClaim
+from hydraulis.runtime.records.run_lock import RunLock
 from hydraulis.runtime.records.times import micro_batch_times
 from hydraulis.runtime.records.totals import Totals
 from hydraulis.runtime.records.trace import MEASURED, PLANNED, chrome_trace
@@ -107,7 +107,7 @@ class Recorder:
         trace_step: Step whose timeline is exported; None for none.
         static: Comparison with static strategies at the end of the run; None to skip it.
         trackers: Tracking services, which receive every step.
-        claim: Lock that excludes other runs from the folder; None on ranks that do not write.
+        lock: Lock that excludes other runs from the folder; None on ranks that do not write.
     """
 
     directory: RunDirectory
@@ -115,7 +115,7 @@ class Recorder:
     trace_step: int | None
     static: StaticComparison | None = None
     trackers: Sequence[Tracker] = ()
-    claim: RunClaim | None = None
+    lock: RunLock | None = None
     _totals: Totals = field(init=False, default_factory=Totals)
     _lines_before: int = field(init=False, default=0)
     _evaluations: list[Evaluation] = field(init=False, default_factory=list)
@@ -150,8 +150,8 @@ class Recorder:
         """Close the tracking services, and release the lock of the folder."""
         for tracker in self.trackers:
             tracker.close()
-        if self.claim is not None:
-            self.claim.release()
+        if self.lock is not None:
+            self.lock.release()
 
     def recalibrated(self, factors: Mapping[str, float]) -> None:
         """Record the schemes' correction factors after the last added iteration."""

@@ -12,7 +12,7 @@ from hydraulis.files import open_unlinked
 from hydraulis.runtime.records.run_directory import LOCK, writing
 
 
-class RunClaim:
+class RunLock:
     """Locks a run's folder until the lock is released or the process ends for any reason.
 
     On a shared disk without locks, the lock has no effect.
@@ -45,7 +45,7 @@ class RunClaim:
         self._file.close()
 
 
-def check_unclaimed(directory: Path) -> None:
+def check_unlocked(directory: Path) -> None:
     """Check that no other training has locked a run's folder.
 
     Raises:

@@ -7,14 +7,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hydraulis._core import Plan, Replica, Span, Trip
+from hydraulis._core import Plan, Replica, Span, TransferSpan
 
 Timelines = Sequence[Sequence[Span]]
 PLANNED, MEASURED = "planned", "measured"
 
 
 def chrome_trace(
-    plan: Plan, timelines: Mapping[str, Timelines], step: int | None = None, trips: Sequence[Trip] = ()
+    plan: Plan,
+    timelines: Mapping[str, Timelines],
+    step: int | None = None,
+    transfer_spans: Sequence[TransferSpan] = (),
 ) -> str:
     """Return timelines of a plan's replicas as JSON; a timeline is a process, and a rank is a thread of it.
 
@@ -22,14 +25,14 @@ def chrome_trace(
         plan: Plan of the iteration.
         timelines: Timelines by name, `planned` or `measured`, each with one timeline per replica.
         step: Number of a run's iteration, counted from 1, stored in `otherData`; None outside a run.
-        trips: Transfer spans of the first timeline; parameters and gradients have one thread each, shown
-            above the ranks.
+        transfer_spans: Transfer spans of the first timeline; parameters and gradients have one thread each,
+            shown above the ranks.
     """
     events: list[dict[str, Any]] = []
     for process, (name, of_replicas) in enumerate(timelines.items()):
         events += _named("process", process, 0, f"{name}: {plan.strategy}", process)
         if process == 0:
-            events += _transfers(plan, trips)
+            events += _transfers(plan, transfer_spans)
         for number, (replica, spans) in enumerate(zip(plan.replicas, of_replicas, strict=True)):
             contents = [_content(plan, ids) for ids in replica.micro_batches]
             for stage, ranks in enumerate(replica.stages):
@@ -86,17 +89,23 @@ def durations(plan: Plan, document: dict[str, Any], timeline: str) -> list[list[
     return [[by_rank.get(ranks[0], []) for ranks in replica.stages] for replica in plan.replicas]
 
 
-def _transfers(plan: Plan, trips: Sequence[Trip]) -> list[dict[str, Any]]:
+def _transfers(plan: Plan, transfer_spans: Sequence[TransferSpan]) -> list[dict[str, Any]]:
     """Return the events of the transfer threads, which are numbered after the ranks."""
     events: list[dict[str, Any]] = []
-    for place, what in enumerate(("parameters", "gradients")):
-        moved = [trip for trip in trips if trip.what == what and trip.end_ms > trip.start_ms]
+    for place, kind in enumerate(("parameters", "gradients")):
+        moved = [span for span in transfer_spans if span.kind == kind and span.end_ms > span.start_ms]
         if moved:
             thread = plan.cluster.gpus + place
-            events += _named("thread", 0, thread, f"transfer of {what}", place - 2)
+            events += _named("thread", 0, thread, f"transfer of {kind}", place - 2)
             events += [
-                _event(0, thread, (f"{what} of block {trip.block}", "transfer"), trip, {"block": trip.block})
-                for trip in moved
+                _event(
+                    0,
+                    thread,
+                    (f"{kind} of layer group {span.layer_group}", "transfer"),
+                    span,
+                    {"layer_group": span.layer_group},
+                )
+                for span in moved
             ]
     return events
 
@@ -126,7 +135,7 @@ def _complete(process: int, thread: int, span: Span, content: dict[str, int]) ->
 
 
 def _event(
-    process: int, thread: int, named: tuple[str, str], span: Span | Trip, content: dict[str, int]
+    process: int, thread: int, named: tuple[str, str], span: Span | TransferSpan, content: dict[str, int]
 ) -> dict[str, Any]:
     """Return the event of a span, with its name and category."""
     name, category = named

@@ -11,9 +11,9 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hydraulis._core import Home
+from hydraulis._core import OptimizerShards
 from hydraulis.runtime.ranks.device import CPU, tensor_backend_of
-from hydraulis.runtime.ranks.streams import Landmark, SideStream
+from hydraulis.runtime.ranks.streams import SideStream, StreamEvent
 
 
 class StartedExchange(Protocol):
@@ -75,7 +75,7 @@ class ExchangeGroup:
         """
         if self._group is None:
             incoming.copy_(outgoing)
-            return Landmark(self._device)
+            return StreamEvent(self._device)
         work: StartedExchange = dist.all_to_all_single(
             incoming,
             outgoing,
@@ -103,7 +103,7 @@ class ExchangeGroups:
         device: Device of the exchanged tensors.
     """
 
-    def __init__(self, layout: Home, timeout: timedelta, device: torch.device = CPU) -> None:
+    def __init__(self, layout: OptimizerShards, timeout: timedelta, device: torch.device = CPU) -> None:
         self._stream = SideStream(device)
         nodes = _distinct(layout.node_of(rank) for rank in range(dist.get_world_size()))
         rails = _distinct(layout.rail_of(rank) for rank in range(dist.get_world_size()))

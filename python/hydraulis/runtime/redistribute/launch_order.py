@@ -20,7 +20,7 @@ free, so it completes, even if a rank does nothing else meanwhile.
 
 from collections.abc import Sequence
 
-from hydraulis._core import Backward, Exchange, Forward, LayerSplit, Scheme
+from hydraulis._core import Backward, Forward, LayerSplit, Scheme, SendReceive
 
 
 def bucket_stages(split: LayerSplit, scheme: Scheme) -> list[int]:
@@ -30,7 +30,7 @@ def bucket_stages(split: LayerSplit, scheme: Scheme) -> list[int]:
 
 
 def startable_from(
-    instructions: Sequence[Forward | Backward | Exchange], stages: Sequence[int], stage: int, last: int
+    instructions: Sequence[Forward | Backward | SendReceive], stages: Sequence[int], stage: int, last: int
 ) -> list[int]:
     """Return the lowest bucket that may start after each instruction; buckets start in descending order.
 
@@ -47,9 +47,9 @@ def startable_from(
     lowest = []
     for instruction in instructions:
         match instruction:
-            case Exchange(next=True, receive=int(gradient)):
+            case SendReceive(next=True, receive=int(gradient)):
                 latest = min(latest, stage + max(0, last - gradient))
-            case Exchange(next=True, send=activations) if activations == last:
+            case SendReceive(next=True, send=activations) if activations == last:
                 latest = min(latest, stage + last + 1)
         lowest.append(sum(one < latest for one in stages))
     return lowest

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from hydraulis._core import BucketTransfer, Trade
+from hydraulis._core import BucketTransfer, Exchange
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroup, ExchangeGroups, StartedExchange
 from hydraulis.runtime.redistribute.segments import are_in_order, pieces, put_back, region
 from hydraulis.runtime.redistribute.staging import Staging, StagingSizes
@@ -218,13 +218,13 @@ def loads(sizes: Sequence[int], capacity: int) -> Iterator[range]:
         yield range(start, len(sizes))
 
 
-def _between(bucket: GatheredBucket) -> Trade:
+def _between(bucket: GatheredBucket) -> Exchange:
     exchange = bucket.transfer.between
     assert exchange is not None, "several nodes exchange between them"
     return exchange
 
 
-def _pack(source: Tensor, exchange: Trade, staging: Tensor) -> None:
+def _pack(source: Tensor, exchange: Exchange, staging: Tensor) -> None:
     """Copy the outgoing elements of a buffer in the order of their receivers."""
     for values, place in pieces(source, exchange.far, staging):
         place.copy_(values)

@@ -155,7 +155,7 @@ class Redistribution:
         """Yield each trained parameter of a stage with the number of its bucket, which is a layer group."""
         table = self._parameters.table.parameters
         for index, parameter in stage.trained.items():
-            yield table[index].blocks[0], parameter
+            yield table[index].layer_groups[0], parameter
 
     def _expect_launches(self, work: RankWork, position: Position) -> None:
         """Look up the order of the list's launches and the reductions among them."""

@@ -9,7 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from hydraulis._core import Cluster, Home, Scheme
+from hydraulis._core import Cluster, OptimizerShards, Scheme
 from hydraulis.runtime.state.parameters import ModelParameters
 
 
@@ -63,7 +63,7 @@ class StagingSizes:
     def from_schemes(
         cls,
         parameters: ModelParameters,
-        layout: Home,
+        layout: OptimizerShards,
         cluster: Cluster,
         schemes: Sequence[Scheme],
         *,
@@ -82,7 +82,7 @@ class StagingSizes:
         whole: Counter[int] = Counter()
         incoming: Counter[int] = Counter()
         for parameter in parameters.table.parameters:
-            bucket, size = parameter.blocks[0], parameter.rows * parameter.row_elements
+            bucket, size = parameter.layer_groups[0], parameter.rows * parameter.row_elements
             if parameter.trained != trained:
                 continue
             whole[bucket] += size

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from hydraulis._core import Trade
+from hydraulis._core import Exchange
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroup, StartedExchange
 from hydraulis.runtime.redistribute.segments import are_in_order, pieces, put_in_order, region
 from hydraulis.runtime.redistribute.staging import Staging
@@ -15,7 +15,7 @@ NUM_STAGING = 2
 
 
 class _Flight(NamedTuple):
-    exchange: Trade
+    exchange: Exchange
     incoming: Tensor
     started: StartedExchange
     target: Tensor
@@ -64,7 +64,7 @@ class SummedExchanges:
         """Whether the oldest exchange in flight has arrived."""
         return self._in_flight[0].started.is_completed()
 
-    def start(self, exchange: Trade, source: Tensor, target: Tensor) -> None:
+    def start(self, exchange: Exchange, source: Tensor, target: Tensor) -> None:
         """Start an exchange.
 
         Args:

@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from hydraulis._core import Position, Scheme, held_slices
+from hydraulis._core import Position, Scheme, local_slices
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -80,6 +80,6 @@ def largest_stage(parameters: ModelParameters, scheme: Scheme) -> StageSize:
 
 
 def _stage_size(parameters: ModelParameters, position: Position) -> StageSize:
-    slices = held_slices(parameters.table, position)
+    slices = local_slices(parameters.table, position)
     trained = sum(one.elements for one in slices if parameters.trained[one.parameter])
     return StageSize(sum(one.elements for one in slices), trained)

@@ -8,12 +8,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis._core import Cluster, Home, HomeSlice, Scheme
+from hydraulis._core import Cluster, OptimizerShards, Scheme, ShardSlice
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.model.parameters import checkpoint_name
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.ranks.device import CPU
-from hydraulis.runtime.ranks.streams import Landmark
+from hydraulis.runtime.ranks.streams import StreamEvent
 from hydraulis.runtime.state.adamw import MOMENTS, DecaySpan, ShardedAdamW, Update
 from hydraulis.runtime.state.initial_values import ParameterValues
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -86,7 +86,7 @@ class OptimizerShard:
         placement = placement or ShardPlacement()
         cluster = placement.cluster or Cluster(dist.get_world_size(), dist.get_world_size())
         self.parameters = parameters
-        self.layout = Home(parameters.table, cluster, placement.schemes)
+        self.layout = OptimizerShards(parameters.table, cluster, placement.schemes)
         self.slices = self.layout.slices(parameters.table, dist.get_rank())
         trained, frozen = self.layout.shard_elements(parameters.table, dist.get_rank())
         self.master = torch.empty(trained + frozen, dtype=wide_dtype(dtype), device=placement.device)
@@ -96,10 +96,10 @@ class OptimizerShard:
         self.gradient = torch.zeros_like(self.master[:trained])
         spans = self._decay_spans(config.no_decay)
         self.optimizer = ShardedAdamW(self.master[:trained], self.gradient, spans, config, num_steps)
-        self._readers: list[Landmark] = []
+        self._readers: list[StreamEvent] = []
 
     @property
-    def trained_slices(self) -> Sequence[HomeSlice]:
+    def trained_slices(self) -> Sequence[ShardSlice]:
         """The slices of trained parameters: those of the gradient and of each moment."""
         return [piece for piece in self.slices if self.parameters.trained[piece.parameter]]
 
@@ -112,13 +112,13 @@ class OptimizerShard:
         self.wait_for_readers()
         return self.optimizer.step()
 
-    def buffers(self) -> Mapping[str, tuple[Tensor, Sequence[HomeSlice]]]:
+    def buffers(self) -> Mapping[str, tuple[Tensor, Sequence[ShardSlice]]]:
         """Return the flat buffers of a checkpoint by name, each with the slices in it."""
         trained = self.trained_slices
         moments = {name: (moment, trained) for name, moment in self.optimizer.moments.items()}
         return {MASTER: (self.master, self.slices), **moments}
 
-    def read_until(self, end: Landmark) -> None:
+    def read_until(self, end: StreamEvent) -> None:
         """Keep steps from changing the buffers before this event: a side stream reads them until then."""
         self._readers.append(end)
 
@@ -142,6 +142,6 @@ class OptimizerShard:
         return spans
 
 
-def elements_of(piece: HomeSlice) -> slice:
+def elements_of(piece: ShardSlice) -> slice:
     """Return the elements of a slice in the shard's flat buffers."""
     return slice(piece.offset, piece.offset + piece.end - piece.start)

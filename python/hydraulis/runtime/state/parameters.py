@@ -93,7 +93,7 @@ class ModelParameters:
         elements = [0] * scheme.pp
         for parameter in self.table.parameters:
             if parameter.trained == trained:
-                stage = min(bisect_left(ends, parameter.blocks[0]), scheme.pp - 1)
+                stage = min(bisect_left(ends, parameter.layer_groups[0]), scheme.pp - 1)
                 elements[stage] += parameter.rows * parameter.row_elements
         return elements
 
@@ -132,6 +132,6 @@ def _entry(name: str, config: ModelConfig, *, trained: bool) -> Parameter:
         rows=row.rows,
         row_elements=row.row_elements,
         units=row.split_units,
-        blocks=row.layer_groups(config.num_hidden_layers),
+        layer_groups=row.layer_groups(config.num_hidden_layers),
         trained=trained,
     )

@@ -15,7 +15,8 @@ use super::FlexibleGroups;
 const CLIMBS: usize = 8;
 /// Moves and swaps for one set of groups; a few dozen reach a local optimum.
 const IMPROVEMENTS: usize = 100;
-/// A set of groups is improved only if its longest-first time is within this factor of the best: improvement gains less.
+/// A set of groups is improved only if its longest-first time is within this factor of the best: improvement gains
+/// less.
 const PROMISING: f64 = 1.2;
 
 /// A step: its groups, the sequences of each, and the time of the slowest group.
@@ -178,8 +179,8 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{ProptestConfig, prop_assert, proptest};
 
-    /// The least time of a step over every set of groups and every assignment: each sequence joins an open group, or opens
-    /// one of any size that still fits.
+    /// The least time of a step over every set of groups and every assignment: each sequence joins an open group, or
+    /// opens one of any size that still fits.
     fn optimum(
         model: &CostModel,
         pool: &[Scheme],
@@ -187,8 +188,8 @@ mod tests {
         open: &mut Vec<(Scheme, Vec<Tokens>)>,
     ) -> Millis {
         let Some((&first, rest)) = lengths.split_first() else {
-            let ms = |(scheme, held): &(Scheme, Vec<Tokens>)| {
-                model.scheme(*scheme).unwrap().micro_batch_ms(held.iter().copied())
+            let ms = |(scheme, assigned): &(Scheme, Vec<Tokens>)| {
+                model.scheme(*scheme).unwrap().micro_batch_ms(assigned.iter().copied())
             };
             return open.iter().map(ms).max().unwrap_or_default();
         };

@@ -1,9 +1,9 @@
 //! Groups of several sizes, formed again in every step: the method of `FlexSP`.
 //!
-//! The method sorts the sequences and cuts them into steps. In each step it divides the cluster into groups of one stage,
-//! of any sizes that fit the cluster and its nodes; each group runs one micro-batch. The steps run one after another, since
-//! the next one divides the cluster differently, and a step takes as long as its slowest group. Five numbers of steps are
-//! tried.
+//! The method sorts the sequences and cuts them into steps. In each step it divides the cluster into groups of one
+//! stage, of any sizes that fit the cluster and its nodes; each group runs one micro-batch. The steps run one after
+//! another, since the next one divides the cluster differently, and a step takes as long as its slowest group. Five
+//! numbers of steps are tried.
 //!
 //! Differences from the published method:
 //! - its groups split sequences over their ranks (all-to-all around attention) and shard the parameters. The cost profiles
@@ -77,8 +77,8 @@ impl<'a> FlexibleGroups<'a> {
     /// Lower bound on the number of steps from the batch's tokens.
     fn fewest_steps(&self, batch: &Batch) -> usize {
         let cap = |&scheme: &Scheme| self.cost.scheme(scheme).map(SchemeCost::cap).unwrap_or_default();
-        let held = self.starts.iter().map(|strategy| strategy.schemes().iter().map(cap).sum::<Tokens>());
-        batch.total_tokens().div_ceil(held.max().unwrap_or_default().max(Tokens(1)))
+        let assigned = self.starts.iter().map(|strategy| strategy.schemes().iter().map(cap).sum::<Tokens>());
+        batch.total_tokens().div_ceil(assigned.max().unwrap_or_default().max(Tokens(1)))
     }
 }
 

@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use hydraulis_core::Tokens;
 
-/// Cuts `lengths` into `count` runs, at most one for each length, so that the largest number of tokens of a run is least.
+/// Cuts `lengths` into `count` runs, at most one for each length, so that the largest number of tokens of a run is
+/// least.
 ///
-/// A dynamic program over the number of lengths in the first runs; among equal cuts it takes the one whose last runs have
-/// most lengths. Its time is `count` times the number of lengths times the number of lengths of a run.
+/// A dynamic program over the number of lengths in the first runs; among equal cuts it takes the one whose last runs
+/// have most lengths. Its time is `count` times the number of lengths times the number of lengths of a run.
 pub(super) fn cut(lengths: &[Tokens], count: usize) -> Vec<Range<usize>> {
     let count = count.min(lengths.len());
     // For each number of lengths, the most tokens of a run and the start of the last run; one list for each run.
@@ -32,13 +33,13 @@ pub(super) fn cut(lengths: &[Tokens], count: usize) -> Vec<Range<usize>> {
 fn last_run(lengths: &[Tokens], earlier: Option<&Vec<(Tokens, usize)>>, run: usize, end: usize) -> (Tokens, usize) {
     let Some(earlier) = earlier else { return (lengths[..end].iter().copied().sum(), 0) };
     let mut best = (Tokens(u64::MAX), run);
-    let mut held = Tokens(0);
+    let mut assigned = Tokens(0);
     for start in (run..end).rev() {
-        held += lengths[start];
-        if held > best.0 {
+        assigned += lengths[start];
+        if assigned > best.0 {
             break;
         }
-        best = best.min((held.max(earlier[start].0), start));
+        best = best.min((assigned.max(earlier[start].0), start));
     }
     best
 }

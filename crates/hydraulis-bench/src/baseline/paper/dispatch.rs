@@ -23,7 +23,7 @@ pub(super) fn dispatch(batch: &Batch, costs: &[&SchemeCost]) -> Option<Vec<usize
     let trials = (0..TRIALS).map(|trial| {
         let mut order = free.clone();
         shuffle(&mut order, &mut Pcg64Mcg::seed_from_u64(trial));
-        replicas.dealt(pinned.iter().chain(&order).copied())
+        replicas.assigned(pinned.iter().chain(&order).copied())
     });
     trials.min_by_key(|(slowest, _)| *slowest).map(|(_, replica_of)| replica_of)
 }
@@ -41,7 +41,7 @@ fn shuffle(ids: &mut [usize], random: &mut Pcg64Mcg) {
 struct Replicas<'a> {
     batch: &'a Batch,
     costs: &'a [&'a SchemeCost],
-    by_reach: Vec<usize>,
+    by_limit: Vec<usize>,
     /// The sequences' times for each distinct scheme; each replica has an index into it.
     times: Vec<Vec<Millis>>,
     scheme_of: Vec<usize>,
@@ -56,8 +56,8 @@ struct Load {
 
 impl<'a> Replicas<'a> {
     fn new(batch: &'a Batch, costs: &'a [&'a SchemeCost]) -> Replicas<'a> {
-        let mut by_reach: Vec<usize> = (0..costs.len()).collect();
-        by_reach.sort_by_key(|&replica| (Reverse(costs[replica].longest()), replica));
+        let mut by_limit: Vec<usize> = (0..costs.len()).collect();
+        by_limit.sort_by_key(|&replica| (Reverse(costs[replica].longest()), replica));
         let (mut times, mut scheme_of): (Vec<Vec<Millis>>, Vec<usize>) = (Vec::new(), Vec::new());
         // Equal schemes are adjacent in a strategy.
         for (replica, cost) in costs.iter().enumerate() {
@@ -66,22 +66,22 @@ impl<'a> Replicas<'a> {
             }
             scheme_of.push(times.len() - 1);
         }
-        Replicas { batch, costs, by_reach, times, scheme_of }
+        Replicas { batch, costs, by_limit, times, scheme_of }
     }
 
     /// The number of replicas that admit a sequence; they come first.
     fn admitting(&self, id: usize) -> usize {
         let tokens = self.batch.tokens()[id];
-        self.by_reach.partition_point(|&replica| self.costs[replica].admits(tokens))
+        self.by_limit.partition_point(|&replica| self.costs[replica].admits(tokens))
     }
 
     /// Assigns each sequence in this order to the replica that lengthens the slowest least.
-    fn dealt(&self, order: impl Iterator<Item = usize>) -> (Millis, Vec<usize>) {
+    fn assigned(&self, order: impl Iterator<Item = usize>) -> (Millis, Vec<usize>) {
         let mut loads = vec![Load::default(); self.costs.len()];
         let mut slowest = Millis::ZERO;
         let mut replica_of = vec![0; self.batch.len()];
         for id in order {
-            let open = &self.by_reach[..self.admitting(id)];
+            let open = &self.by_limit[..self.admitting(id)];
             let (mut best, mut choice) = (Millis::INFINITY, 0);
             for &replica in open {
                 let then = slowest.max(self.score(replica, self.with(loads[replica], replica, id)));
@@ -103,7 +103,8 @@ impl<'a> Replicas<'a> {
         Load { time: load.time + time, longest: load.longest.max(time) }
     }
 
-    /// The stage's closed form of a replica's time: the load, and the longest sequence once more for each further stage.
+    /// The stage's closed form of a replica's time: the load, and the longest sequence once more for each further
+    /// stage.
     fn score(&self, replica: usize, load: Load) -> Millis {
         load.time + load.longest * count(self.costs[replica].scheme().stages() - 1)
     }

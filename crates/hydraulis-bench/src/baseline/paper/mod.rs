@@ -1,8 +1,8 @@
 //! The Hydraulis paper's two stages (arXiv 2412.07894), over a list of strategies.
 //!
-//! For each strategy that admits the batch, greedy trials assign sequences to replicas, and each replica's sequences are
-//! packed for one micro-batch count after another. A closed form, not a simulation, chooses the count and the strategy; the
-//! judge simulates the result like those of all methods.
+//! For each strategy that admits the batch, greedy trials assign sequences to replicas, and each replica's sequences
+//! are packed for one micro-batch count after another. A closed form, not a simulation, chooses the count and the
+//! strategy; the judge simulates the result like those of all methods.
 //!
 //! Differences from the paper's artifact:
 //! - it packs by an integer program that is stopped after half a second for each count. Here each sequence, longest first,

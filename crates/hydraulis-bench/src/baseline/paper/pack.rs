@@ -14,8 +14,8 @@ const IMPROVEMENTS: usize = 100;
 /// A slowest pack within this share of the mean, or of the longest sequence, is not improved any further.
 const CLOSE: f64 = 1e-3;
 
-/// The micro-batches of least closed-form time `(z + c)(v + p - 1)`, where `z` is the time of the slowest pack's sequences,
-/// and that time. `ids` come longest first, each admitted.
+/// The micro-batches of least closed-form time `(z + c)(v + p - 1)`, where `z` is the time of the slowest pack's
+/// sequences, and that time. `ids` come longest first, each admitted.
 pub(super) fn pack(ids: &[usize], batch: &Batch, cost: &SchemeCost) -> (Millis, Vec<Vec<usize>>) {
     let tokens: Tokens = ids.iter().map(|&id| batch.tokens()[id]).sum();
     if ids.is_empty() {
@@ -37,8 +37,8 @@ fn score(packs: &[Vec<usize>], batch: &Batch, cost: &SchemeCost) -> Millis {
     (greatest + cost.fixed_ms()) * count(packs.len() + cost.scheme().stages() - 1)
 }
 
-/// Moves sequences out of the slowest pack, or swaps them for shorter ones, while that lowers its time and no other pack
-/// takes as long.
+/// Moves sequences out of the slowest pack, or swaps them for shorter ones, while that lowers its time and no other
+/// pack takes as long.
 fn improved(mut packs: Vec<Vec<usize>>, batch: &Batch, cost: &SchemeCost) -> Vec<Vec<usize>> {
     let mut times: Vec<Millis> = packs.iter().map(|pack| sequences_ms(pack, batch, cost)).collect();
     let longest = packs.iter().flatten().map(|&id| cost.sequence_ms(batch.tokens()[id])).max().unwrap_or_default();

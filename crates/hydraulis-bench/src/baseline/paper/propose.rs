@@ -1,7 +1,7 @@
 //! The proposal of the Hydraulis paper: a dynamic program over ranks and lengths.
 //!
-//! Lengths are cut into intervals; equal replicas of one scheme serve each interval exclusively. Let `t(n, s)` be the least
-//! time of the slowest replica when at most `n` ranks serve all sequences of up to `s` tokens. Then
+//! Lengths are cut into intervals; equal replicas of one scheme serve each interval exclusively. Let `t(n, s)` be the
+//! least time of the slowest replica when at most `n` ranks serve all sequences of up to `s` tokens. Then
 //!
 //! `t(n, s) = min over k, r, d of max(t(n - d g_k, r), C_k(r, s) / d)` and `t(n, 0) = 0`,
 //!
@@ -10,12 +10,12 @@
 //! time of the longest of them once more for each further stage. The strategies that lead to `t(N, s)` are the list
 //! (Li et al., "Hydraulis", arXiv 2412.07894, and its artifact's strategy proposal).
 //!
-//! The optimum is exact, and found faster than by evaluating the recurrence directly: prefix sums give `C` in constant time,
-//! and a binary search leaves two replica numbers, because `t(n - d g, r)` rises and `C / d` falls with `d`. The program
-//! takes `N/N_STEP (S/S_STEP)^2 K log N` steps.
+//! The optimum is exact, and found faster than by evaluating the recurrence directly: prefix sums give `C` in constant
+//! time, and a binary search leaves two replica numbers, because `t(n - d g, r)` rises and `C / d` falls with `d`. The
+//! program takes `N/N_STEP (S/S_STEP)^2 K log N` steps.
 //!
-//! The published program does not consider batches: it balances the whole data set, charges `c` for each sequence, never
-//! lets intervals share replicas, and ignores whether the replicas find aligned ranks. Use
+//! The published program does not consider batches: it balances the whole data set, charges `c` for each sequence,
+//! never lets intervals share replicas, and ignores whether the replicas find aligned ranks. Use
 //! [`propose`](hydraulis_core::propose::propose()) for training runs.
 
 use hydraulis_core::batch::LengthHistogram;
@@ -179,8 +179,8 @@ impl Table {
         table
     }
 
-    /// All `t(n, s)` of the edge `s`. A cell takes the value of fewer ranks if it is not better, so `t` never rises with
-    /// `n`.
+    /// All `t(n, s)` of the edge `s`. A cell takes the value of fewer ranks if it is not better, so `t` never rises
+    /// with `n`.
     fn column(&self, edge: usize, rows: usize, intervals: &Intervals) -> Vec<Cell> {
         let mut column = vec![Cell { ms: Millis::INFINITY, last: None }; rows];
         for (scheme, cost) in intervals.schemes.iter().enumerate() {
@@ -205,7 +205,8 @@ impl Table {
         column
     }
 
-    /// The best time, and number of replicas, for `work` when the other ranks serve all sequences up to the edge `from`.
+    /// The best time, and number of replicas, for `work` when the other ranks serve all sequences up to the edge
+    /// `from`.
     fn shared(&self, row: usize, from: usize, scheme: Scheme, work: Millis) -> (Millis, u64) {
         let most = row as u64 * self.gpu_step / scheme.ranks();
         let others = |replicas: u64| self.cells[from][self.row_left(row, replicas, scheme)].ms;

@@ -20,8 +20,8 @@ const MAX_TOKENS: u64 = 10_000_000_000;
 
 /// Compare planners on the same batches.
 ///
-/// Prints the planning time of each planner and the time of its planned iterations, as ratios to the first planner. The exit
-/// code is 1 if a plan breaks a promise, and 2 if an argument is wrong.
+/// Prints the planning time of each planner and the time of its planned iterations, as ratios to the first planner. The
+/// exit code is 1 if a plan breaks a promise, and 2 if an argument is wrong.
 #[derive(Debug, Parser)]
 #[command(version, group = ArgGroup::new("workload").required(true).args(["batches", "lengths"]))]
 pub(crate) struct Arguments {
@@ -34,8 +34,8 @@ pub(crate) struct Arguments {
     /// GPUs of a node [default: the profile's]
     #[arg(long)]
     gpus_per_node: Option<u32>,
-    /// Memory rule for every planner: 'cap' limits each micro-batch by itself, 'exact' any consecutive micro-batches that a
-    /// pipeline holds at once
+    /// Memory rule for every planner: 'cap' limits each micro-batch by itself, 'exact' any consecutive micro-batches
+    /// that a pipeline holds at once
     #[arg(long, value_name = "cap|exact", default_value_t)]
     memory: MemoryRule,
     /// JSON file: an array with an array of lengths for each batch
@@ -61,15 +61,15 @@ pub(crate) struct Arguments {
     /// Separated by ';', as in `4x<tp16>;1x<tp16>+12x<tp4>`, or in a text file with one or more on each line.
     #[arg(long, value_name = "LIST|FILE")]
     strategies: Option<String>,
-    /// Count transfers of parameters and gradients too: gigabytes (1e9 bytes) a second between each node and the others,
-    /// between each GPU and the others of its node [default: 200], and microseconds per message [default: 10]
+    /// Count transfers of parameters and gradients too: gigabytes (1e9 bytes) a second between each node and the
+    /// others, between each GPU and the others of its node [default: 200], and microseconds per message [default: 10]
     #[arg(long, value_name = "NODE[,GPU[,MESSAGE]]")]
     pub(crate) link: Option<LinkRates>,
     /// Planners to compare; the first is the reference
     #[arg(long = "planner", value_name = "NAME[,NAME...]", value_delimiter = ',', required = true)]
     planners: Vec<Name>,
-    /// File for one JSON line per batch and planner, in addition to the table; '-' writes them to standard output in place
-    /// of the table
+    /// File for one JSON line per batch and planner, in addition to the table; '-' writes them to standard output in
+    /// place of the table
     #[arg(long, value_name = "OUT")]
     pub(crate) json: Option<String>,
 }

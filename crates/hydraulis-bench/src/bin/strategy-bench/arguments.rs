@@ -25,7 +25,7 @@ pub(crate) enum Command {
     /// Plan the batches in turn, with a limit on the number of distinct strategies
     Limit(LimitArguments),
     /// Plan several consecutive batches together, and let sequences move between them
-    Window(WindowArguments),
+    Lookahead(LookaheadArguments),
     /// Print the list of the paper's dynamic program, and the time to compute it
     Paper(PaperArguments),
 }
@@ -81,20 +81,20 @@ pub(crate) struct LimitArguments {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct WindowArguments {
+pub(crate) struct LookaheadArguments {
     #[command(flatten)]
     pub(crate) workload: Workload,
     /// Numbers of batches to plan together
-    #[arg(long = "windows", value_name = "N[,N...]", value_delimiter = ',', default_value = "1,4,8,16")]
-    pub(crate) windows: Vec<NonZeroUsize>,
+    #[arg(long = "lookaheads", value_name = "N[,N...]", value_delimiter = ',', default_value = "1,4,8,16")]
+    pub(crate) lookaheads: Vec<NonZeroUsize>,
     /// Most batches by which a sequence may be trained earlier or later than its own
     #[arg(long = "max-delay", value_name = "N[,N...]", value_delimiter = ',', default_values_t = [0, 1, 3])]
     pub(crate) delays: Vec<usize>,
     /// Milliseconds that a change of strategy takes
     #[arg(long, value_name = "MS", default_value_t = 0.0)]
     pub(crate) switch_ms: f64,
-    /// Count transfers too: gigabytes (1e9 bytes) a second between each node and the others, between each GPU and the others
-    /// of its node [default: 200], and microseconds per message [default: 10]
+    /// Count transfers too: gigabytes (1e9 bytes) a second between each node and the others, between each GPU and the
+    /// others of its node [default: 200], and microseconds per message [default: 10]
     #[arg(long, value_name = "NODE[,GPU[,MESSAGE]]")]
     pub(crate) link: Option<LinkRates>,
 }

@@ -1,11 +1,12 @@
-//! Measures the cost of a run's choice of strategies: short lists, limits and lookaheads, against a search for each batch.
+//! Measures the cost of a run's choice of strategies: short lists, limits and lookaheads, against a search for each
+//! batch.
 
 mod arguments;
 mod limit;
+mod lookahead;
 mod paper;
 mod propose;
 mod records;
-mod window;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -32,7 +33,7 @@ fn measure(arguments: &Arguments) -> Result<()> {
     match &arguments.command {
         Command::Propose(arguments) => propose::run(arguments),
         Command::Limit(arguments) => limit::run(arguments),
-        Command::Window(arguments) => window::run(arguments),
+        Command::Lookahead(arguments) => lookahead::run(arguments),
         Command::Paper(arguments) => paper::run(arguments),
     }
 }

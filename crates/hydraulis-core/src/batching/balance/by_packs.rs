@@ -24,7 +24,7 @@ const PAIRS: usize = 8;
 const PARTNERS: usize = 63;
 /// The longest replica's distance from the mean, as a share of the mean, at which the search ends. With 1e-4 the
 /// search takes five times as long and gains the last 1e-5.
-const LEVEL: f64 = 3e-4;
+const BALANCED: f64 = 3e-4;
 
 /// The micro-batches of each replica, at most `slots` per replica; `None` where the sequences need more.
 pub(super) fn replicas(workload: &Workload, slots: usize) -> Option<Vec<Vec<MicroBatch>>> {
@@ -33,8 +33,8 @@ pub(super) fn replicas(workload: &Workload, slots: usize) -> Option<Vec<Vec<Micr
         return None;
     }
     packs.resize_with(slots * workload.replicas, MicroBatch::default);
-    let mut replicas = dealt(packs, slots, workload.replicas);
-    let enough = workload.mean_ms(&workload.longest_first, workload.replicas) * (1.0 + LEVEL);
+    let mut replicas = assigned(packs, slots, workload.replicas);
+    let enough = workload.mean_ms(&workload.longest_first, workload.replicas) * (1.0 + BALANCED);
     while change_longest(&mut replicas, enough, swap) {}
     let mut budget = PAIRS * workload.replicas;
     while change_longest(&mut replicas, enough, |long, short| {
@@ -62,21 +62,21 @@ impl Replica {
 }
 
 /// Assigns each micro-batch, longest first, to the replica of least time that has a free slot.
-fn dealt(mut packs: Vec<MicroBatch>, slots: usize, replicas: usize) -> Vec<Replica> {
+fn assigned(mut packs: Vec<MicroBatch>, slots: usize, replicas: usize) -> Vec<Replica> {
     packs.sort_by_key(|pack| Reverse(pack.ms));
-    let mut dealt = vec![Replica::default(); replicas];
+    let mut assigned = vec![Replica::default(); replicas];
     let mut by_time: BinaryHeap<Reverse<(Millis, usize)>> =
         (0..replicas).map(|replica| Reverse((Millis::ZERO, replica))).collect();
     for pack in packs {
         let Some(Reverse((time, replica))) = by_time.pop() else { break };
         let total = time + pack.ms;
-        dealt[replica].packs.push(pack);
-        dealt[replica].total = total;
-        if dealt[replica].packs.len() < slots {
+        assigned[replica].packs.push(pack);
+        assigned[replica].total = total;
+        if assigned[replica].packs.len() < slots {
             by_time.push(Reverse((total, replica)));
         }
     }
-    dealt
+    assigned
 }
 
 /// Shortens the longest replica, if it is longer than `enough`, by a `change` with one of the shortest replicas;

@@ -11,9 +11,9 @@
 use std::cmp::Reverse;
 
 use crate::batching::balance::fullest::Fullest;
-use crate::batching::balance::level::level;
 use crate::batching::balance::micro_batch::MicroBatch;
 use crate::batching::balance::quickest::Quickest;
+use crate::batching::balance::rebalance::rebalance;
 use crate::batching::balance::workload::Workload;
 use crate::units::Millis;
 
@@ -22,7 +22,7 @@ use crate::units::Millis;
 pub(super) fn replicas(workload: &Workload) -> Vec<Vec<MicroBatch>> {
     let gathered = gathered(workload, workload.least_slots());
     let mut slots = gathered.unwrap_or_else(|| filled_up(workload));
-    level(&mut slots, workload);
+    rebalance(&mut slots, workload);
     let mut replicas = vec![Vec::new(); workload.replicas];
     for slot in slots {
         for (replica, micro_batch) in replicas.iter_mut().zip(slot) {

@@ -47,13 +47,13 @@ fn number(replicas: &[Vec<MicroBatch>]) -> usize {
 fn by_time(workload: &Workload) -> Vec<Vec<MicroBatch>> {
     let mut by_time: BinaryHeap<Reverse<(Millis, usize)>> =
         (0..workload.replicas).map(|replica| Reverse((Millis::ZERO, replica))).collect();
-    let mut dealt = vec![Vec::new(); workload.replicas];
+    let mut assigned = vec![Vec::new(); workload.replicas];
     for &id in &workload.longest_first {
         if let Some(mut quickest) = by_time.peek_mut() {
             let Reverse((time, replica)) = *quickest;
-            dealt[replica].push(id);
+            assigned[replica].push(id);
             *quickest = Reverse((time + workload.ms[id], replica));
         }
     }
-    dealt.iter().map(|ids| packed(workload, ids)).collect()
+    assigned.iter().map(|ids| packed(workload, ids)).collect()
 }

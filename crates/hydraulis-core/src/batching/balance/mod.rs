@@ -25,9 +25,9 @@ mod by_slot;
 mod by_step;
 mod exchange;
 mod fullest;
-mod level;
 mod micro_batch;
 mod quickest;
+mod rebalance;
 mod workload;
 
 pub use balancer::{Balance, Balancer, Barrier};

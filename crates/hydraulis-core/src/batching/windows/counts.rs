@@ -87,8 +87,8 @@ impl LengthCounts {
         let (_, mut short_tokens) = total(1..=half);
         let mut bound = 0;
         for k in 0..=half {
-            let beside = long * window as u64 - long_tokens;
-            let more = short_tokens.saturating_sub(beside).div_ceil(window as u64);
+            let left = long * window as u64 - long_tokens;
+            let more = short_tokens.saturating_sub(left).div_ceil(window as u64);
             bound = bound.max(alone + long + more);
             let left = u64::from(self.counts[window - k]);
             if window - k > half {

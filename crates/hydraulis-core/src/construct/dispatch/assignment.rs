@@ -71,14 +71,14 @@ impl<'a> Assignment<'a> {
     }
 
     /// The refined packing of each replica.
-    pub fn polished(&mut self) -> Vec<Packing> {
+    pub fn refined_packings(&mut self) -> Vec<Packing> {
         let pack = |replica: usize| self.packers[self.scheme_of[replica]].pack(&self.sequences[replica]);
         (0..self.sequences.len()).map(pack).collect()
     }
 
-    /// The packing of each replica, refined only if it would otherwise end later than the last refined one: the iteration
-    /// is as short, and most replicas of a large cluster stay unrefined.
-    pub fn polished_last(&mut self) -> Vec<Packing> {
+    /// The packing of each replica, refined only if it would otherwise end later than the last refined one: the
+    /// iteration is as short, and most replicas of a large cluster stay unrefined.
+    pub fn refined_where_last(&mut self) -> Vec<Packing> {
         let draft = |replica: usize| self.packers[self.scheme_of[replica]].draft(&self.sequences[replica]);
         let mut packings: Vec<Packing> = (0..self.sequences.len()).map(draft).collect();
         let mut by_end: BinaryHeap<(Millis, Reverse<usize>)> =
@@ -86,7 +86,7 @@ impl<'a> Assignment<'a> {
         let mut last = Millis::ZERO;
         while let Some((_, Reverse(replica))) = by_end.pop().filter(|(ms, _)| *ms > last) {
             let draft = std::mem::take(&mut packings[replica]);
-            packings[replica] = self.packer(replica).polished(draft);
+            packings[replica] = self.packer(replica).refined(draft);
             last = last.max(packings[replica].ms);
         }
         packings
@@ -141,7 +141,7 @@ mod tests {
     use crate::spec::{CapacityBudget, Cluster};
 
     #[test]
-    fn the_iteration_is_as_short_where_only_the_last_are_polished() {
+    fn the_iteration_is_as_short_if_only_the_last_are_refined() {
         let capacities = Capacities::new(
             CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()),
             CapacityBudget::ONLINE,
@@ -152,12 +152,13 @@ mod tests {
         by_length.sort_by_key(|&id| Reverse(lengths[id]));
         let mut left_alone = 0;
         for (replicas, scheme) in [(8, "<tp4,pp2>"), (4, "<tp4,pp4>"), (3, "<tp4,pp4>")] {
-            let dealt =
+            let assigned_again =
                 (0..replicas).map(|replica| by_length.iter().copied().skip(replica).step_by(replicas).collect());
             let strategy = format!("{replicas}x{scheme}").parse().unwrap();
             let mut assignment =
-                Assignment::of(&batch, &strategy, &capacities, dealt.collect(), PackingBudget::ONLINE).unwrap();
-            let (all, last) = (assignment.polished(), assignment.polished_last());
+                Assignment::of(&batch, &strategy, &capacities, assigned_again.collect(), PackingBudget::ONLINE)
+                    .unwrap();
+            let (all, last) = (assignment.refined_packings(), assignment.refined_where_last());
             let end = |packings: &[Packing]| packings.iter().map(|packing| packing.ms).max().unwrap();
             assert_eq!(end(&all), end(&last), "{strategy}");
             assert!(end(&last) <= assignment.iteration_ms(), "{strategy}");

@@ -3,7 +3,7 @@
 use crate::batch::Batch;
 use crate::capacity::Capacities;
 use crate::construct::dispatch::Assignment;
-use crate::construct::dispatch::deal::Deal;
+use crate::construct::dispatch::assigner::Assigner;
 use crate::error::Result;
 use crate::spec::{SearchBudget, Strategy};
 use crate::units::Millis;
@@ -19,13 +19,13 @@ pub fn longest_first<'a>(
     capacities: &'a Capacities,
     budget: &SearchBudget,
 ) -> Result<Assignment<'a>> {
-    let mut deal = Deal::new(batch, strategy, capacities, budget)?;
-    let first = deal.all(by_length).ok_or_else(|| deal.too_long(by_length[0], strategy))?;
-    if !deal.is_mixed() {
+    let mut assigner = Assigner::new(batch, strategy, capacities, budget)?;
+    let first = assigner.all(by_length).ok_or_else(|| assigner.too_long(by_length[0], strategy))?;
+    if !assigner.is_mixed() {
         return Ok(first);
     }
-    deal.learn(&first);
-    let second = deal.all(by_length).ok_or_else(|| deal.too_long(by_length[0], strategy))?;
+    assigner.learn(&first);
+    let second = assigner.all(by_length).ok_or_else(|| assigner.too_long(by_length[0], strategy))?;
     Ok(if second.iteration_ms() < first.iteration_ms() { second } else { first })
 }
 
@@ -40,9 +40,9 @@ pub fn estimate(
     capacities: &Capacities,
     budget: &SearchBudget,
 ) -> Option<Millis> {
-    let mut deal = Deal::new(batch, strategy, capacities, budget).ok()?;
-    by_length.iter().try_for_each(|&id| deal.take(id, 1).map(drop))?;
-    deal.end()
+    let mut assigner = Assigner::new(batch, strategy, capacities, budget).ok()?;
+    by_length.iter().try_for_each(|&id| assigner.take(id, 1).map(drop))?;
+    assigner.end()
 }
 
 #[cfg(test)]
@@ -64,9 +64,9 @@ mod tests {
         let batch = Batch::new(&[5_000, 5_000, 5_000, 5_000, 900, 900, 900, 900], None).unwrap();
         let by_length: Vec<usize> = (0..8).collect();
         let estimated = estimate(&batch, &by_length, &strategy, &capacities, &SearchBudget::ONLINE).unwrap();
-        let dealt = longest_first(&batch, &by_length, &strategy, &capacities, &SearchBudget::ONLINE).unwrap();
-        assert!(estimated.is_close(dealt.iteration_ms()), "{estimated:?} {:?}", dealt.iteration_ms());
-        assert!(dealt.sequences().iter().all(|ids| ids.len() == 2));
+        let assigned_again = longest_first(&batch, &by_length, &strategy, &capacities, &SearchBudget::ONLINE).unwrap();
+        assert!(estimated.is_close(assigned_again.iteration_ms()), "{estimated:?} {:?}", assigned_again.iteration_ms());
+        assert!(assigned_again.sequences().iter().all(|ids| ids.len() == 2));
     }
 
     #[test]
@@ -81,17 +81,17 @@ mod tests {
     }
 
     #[test]
-    fn the_second_deal_knows_what_packing_takes() {
-        // Eleven long sequences make short pipelines fill worse than estimated: the replicas without a pipeline must take
-        // more.
+    fn the_second_round_knows_what_packing_takes() {
+        // Eleven long sequences make short pipelines fill worse than estimated: the replicas without a pipeline must
+        // take more.
         let (capacities, strategy) = (capacities(), "2x<tp4,pp4>+8x<tp4>".parse().unwrap());
         let lengths: Vec<i64> = (0..11).map(|i| 13_000 - 150 * i).chain((0..160).map(|i| 3_000 - 17 * i)).collect();
         let batch = Batch::new(&lengths, None).unwrap();
         let by_length: Vec<usize> = (0..lengths.len()).collect();
-        let mut deal = Deal::new(&batch, &strategy, &capacities, &SearchBudget::ONLINE).unwrap();
-        let first = deal.all(&by_length).unwrap().iteration_ms();
-        let dealt =
+        let mut assigner = Assigner::new(&batch, &strategy, &capacities, &SearchBudget::ONLINE).unwrap();
+        let first = assigner.all(&by_length).unwrap().iteration_ms();
+        let assigned_again =
             longest_first(&batch, &by_length, &strategy, &capacities, &SearchBudget::ONLINE).unwrap().iteration_ms();
-        assert!(dealt < first * 0.99, "{dealt:?} {first:?}");
+        assert!(assigned_again < first * 0.99, "{assigned_again:?} {first:?}");
     }
 }

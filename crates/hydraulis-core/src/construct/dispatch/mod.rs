@@ -3,19 +3,19 @@
 //! Each sequence, longest first, goes to the replica that then ends earliest. Moves and swaps away from the slowest
 //! replica follow as long as the packed, simulated time falls. Then micro-batches are merged one by one.
 
+mod assigner;
 mod assignment;
-mod deal;
-mod level;
 mod load;
 mod longest_first;
+mod merge;
 mod ranking;
+mod rebalance;
 mod refine;
-mod save;
 mod share;
 
 pub use assignment::Assignment;
-pub use level::{beside_placed, level};
 pub(crate) use load::Load;
 pub use longest_first::{estimate, longest_first};
+pub use merge::{can_merge, merge_micro_batches};
+pub use rebalance::{assign_to_placed, rebalance};
 pub use refine::{Limits, refine};
-pub use save::{can_save, save_micro_batches};

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
+use crate::cancellation::Cancellation;
 use crate::construct::dispatch::Assignment;
 use crate::construct::dispatch::ranking::Ranking;
 use crate::construct::pack::Packer;
@@ -10,15 +11,14 @@ use crate::error::Result;
 use crate::plan::Stop;
 use crate::spec::RefineBudget;
 use crate::units::{Millis, Tokens};
-use crate::watch::Watch;
 
 /// The limits of refinement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most replicas packed again: counted work, not time, so the same batch gives the same plan on any machine.
     pub packings: usize,
-    /// Additional partners of each scheme for a slowest replica that would otherwise stay unchanged. They pay off if the
-    /// budget allows a single strategy.
+    /// Additional partners of each scheme for a slowest replica that would otherwise stay unchanged. They pay off if
+    /// the budget allows a single strategy.
     pub more_partners: usize,
     /// The changes tried for one slowest replica.
     pub budget: RefineBudget,
@@ -26,13 +26,18 @@ pub struct Limits {
 
 /// Moves and swaps sequences away from the slowest replica while its packed time falls.
 ///
-/// Each change of the slowest replica calls `watch`.
-pub fn refine(assignment: &mut Assignment, tokens: &[Tokens], limits: Limits, watch: Watch) -> Result<Stop> {
+/// Each change of the slowest replica calls `cancellation`.
+pub fn refine(
+    assignment: &mut Assignment,
+    tokens: &[Tokens],
+    limits: Limits,
+    cancellation: Cancellation,
+) -> Result<Stop> {
     let RefineBudget { tries, partners: usual } = limits.budget;
     let mut budget = limits.packings;
     let mut rankings = rankings(assignment);
     'slowest: loop {
-        watch()?;
+        cancellation()?;
         let slowest = rankings.iter().filter_map(Ranking::slowest);
         let slowest = slowest.max_by_key(|&replica| (assignment.times[replica], Reverse(replica)));
         let Some(slowest) = slowest else { return Ok(Stop::LocalOptimum) };
@@ -74,8 +79,8 @@ struct Change {
     estimate: Millis,
 }
 
-/// The changes that by estimate shorten the slowest replica, the most promising first; the partners of each scheme are its
-/// earliest replicas to end.
+/// The changes that by estimate shorten the slowest replica, the most promising first; the partners of each scheme are
+/// its earliest replicas to end.
 fn promising<'a>(
     assignment: &Assignment,
     tokens: &[Tokens],
@@ -129,7 +134,7 @@ struct Totals<'a> {
     tokens: &'a [Tokens],
     time: Millis,
     load: Millis,
-    held: Tokens,
+    assigned: Tokens,
     /// Excess of the packed time over the estimate.
     excess: Millis,
 }
@@ -137,11 +142,11 @@ struct Totals<'a> {
 impl<'a> Totals<'a> {
     fn of(assignment: &'a Assignment, tokens: &'a [Tokens], replica: usize) -> Totals<'a> {
         let (packer, sequences) = (assignment.packer_of(replica), assignment.sequences[replica].as_slice());
-        let (time, held) = (assignment.times[replica], sequences.iter().map(|&id| tokens[id]).sum());
+        let (time, assigned) = (assignment.times[replica], sequences.iter().map(|&id| tokens[id]).sum());
         let load = sequences.iter().map(|&id| packer.sequence_ms()[id]).sum();
-        let totals = Totals { packer, sequences, tokens, time, load, held, excess: Millis::ZERO };
-        // Without a pipeline the estimate is off only by a micro-batch that the packer could not avoid, and a change may
-        // well avoid it.
+        let totals = Totals { packer, sequences, tokens, time, load, assigned, excess: Millis::ZERO };
+        // Without a pipeline the estimate is off only by a micro-batch that the packer could not avoid, and a change
+        // may well avoid it.
         let excess = if packer.cost().scheme().pp() > 1 { time - totals.exchanged(None, None) } else { Millis::ZERO };
         Totals { excess, ..totals }
     }
@@ -149,11 +154,11 @@ impl<'a> Totals<'a> {
     /// Estimated time of the replica without one sequence and with another.
     fn exchanged(&self, leaves: Option<usize>, enters: Option<usize>) -> Millis {
         let ms = |id: Option<usize>| id.map(|id| self.packer.sequence_ms()[id]).unwrap_or_default();
-        let held = |id: Option<usize>| id.map(|id| self.tokens[id]).unwrap_or_default();
+        let assigned = |id: Option<usize>| id.map(|id| self.tokens[id]).unwrap_or_default();
         let longest = self.sequences.iter().copied().find(|&id| Some(id) != leaves);
         let longest = ms(longest).max(ms(enters));
         let load = self.load - ms(leaves) + ms(enters);
-        self.packer.estimate(load, self.held + held(enters) - held(leaves), longest) + self.excess
+        self.packer.estimate(load, self.assigned + assigned(enters) - assigned(leaves), longest) + self.excess
     }
 }
 

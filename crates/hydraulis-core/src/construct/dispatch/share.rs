@@ -19,19 +19,20 @@ impl Default for Share {
 }
 
 impl Share {
-    /// Shares for replicas that have `held` tokens and at most `most`: the excess goes to replicas without a limit, in
-    /// proportion to their tokens. None if every replica has a limit.
-    pub(super) fn of(held: &[Tokens], most: &[Option<Tokens>]) -> Option<Vec<Share>> {
-        let limited = held.iter().zip(most).filter_map(|(held, most)| Some((*held).min((*most)?)));
-        let left = held.iter().copied().sum::<Tokens>() - limited.sum();
-        let free: Tokens = held.iter().zip(most).filter(|(_, most)| most.is_none()).map(|(held, _)| *held).sum();
-        let share = |(held, most): (&Tokens, &Option<Tokens>)| match *most {
-            Some(most) => Share { expected: most.min(*held), most },
+    /// Shares for replicas that have `assigned` tokens and at most `most`: the excess goes to replicas without a limit,
+    /// in proportion to their tokens. None if every replica has a limit.
+    pub(super) fn of(assigned: &[Tokens], most: &[Option<Tokens>]) -> Option<Vec<Share>> {
+        let limited = assigned.iter().zip(most).filter_map(|(assigned, most)| Some((*assigned).min((*most)?)));
+        let left = assigned.iter().copied().sum::<Tokens>() - limited.sum();
+        let free: Tokens =
+            assigned.iter().zip(most).filter(|(_, most)| most.is_none()).map(|(assigned, _)| *assigned).sum();
+        let share = |(assigned, most): (&Tokens, &Option<Tokens>)| match *most {
+            Some(most) => Share { expected: most.min(*assigned), most },
             None => {
-                Share { expected: Tokens(whole(held.as_f64() * left.as_f64() / free.as_f64())), ..Share::default() }
+                Share { expected: Tokens(whole(assigned.as_f64() * left.as_f64() / free.as_f64())), ..Share::default() }
             }
         };
-        (free > Tokens(0)).then(|| held.iter().zip(most).map(share).collect())
+        (free > Tokens(0)).then(|| assigned.iter().zip(most).map(share).collect())
     }
 }
 
@@ -41,12 +42,12 @@ mod tests {
 
     #[test]
     fn what_is_too_much_goes_to_the_others() {
-        let held = [330, 200, 100, 90].map(Tokens);
-        let shares = Share::of(&held, &[Some(Tokens(300)), None, None, Some(Tokens(100))]).unwrap();
+        let assigned = [330, 200, 100, 90].map(Tokens);
+        let shares = Share::of(&assigned, &[Some(Tokens(300)), None, None, Some(Tokens(100))]).unwrap();
         let expected: Vec<u64> = shares.iter().map(|share| share.expected.0).collect();
         assert_eq!(expected, [300, 220, 110, 90]);
         assert_eq!(shares[0].most, Tokens(300));
         assert_eq!(shares[1].most, Tokens(u64::MAX));
-        assert_eq!(Share::of(&held[..1], &[Some(Tokens(300))]), None);
+        assert_eq!(Share::of(&assigned[..1], &[Some(Tokens(300))]), None);
     }
 }

@@ -50,9 +50,9 @@ impl Bins {
         }
     }
 
-    /// Fills a bin for each of `targets` to about that time: each sequence, longest first, goes to the bin that lacks most
-    /// and has room (Graham's longest-processing-time rule, under a cap and towards a target). An empty bin takes any
-    /// sequence. False if a sequence finds no room.
+    /// Fills a bin for each of `targets` to about that time: each sequence, longest first, goes to the bin that lacks
+    /// most and has room (Graham's longest-processing-time rule, under a cap and towards a target). An empty bin takes
+    /// any sequence. False if a sequence finds no room.
     pub(super) fn towards(
         &mut self,
         ids: &[usize],
@@ -82,14 +82,14 @@ impl Bins {
         loop {
             let mut lowest = self.by_time.peek_mut()?;
             let Reverse((time, bin)) = *lowest;
-            let held = self.totals[bin];
-            if held + tokens <= cap || held == Tokens(0) {
+            let assigned = self.totals[bin];
+            if assigned + tokens <= cap || assigned == Tokens(0) {
                 *lowest = Reverse((time + ms, bin));
                 return Some(bin);
             }
             PeekMut::pop(lowest);
             // A bin without room for the shortest sequence leaves the heap: near full caps that halves the time.
-            if held + shortest <= cap {
+            if assigned + shortest <= cap {
                 self.full.push(Reverse((time, bin)));
             }
         }

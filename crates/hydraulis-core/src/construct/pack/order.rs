@@ -1,7 +1,7 @@
 //! The order of micro-batches in a pipeline.
 //!
-//! Small ones at both ends shorten warm-up and drain: 0.80 to 1.00 of the closed form `sum + (p - 1) max`, against 0.83 to
-//! 1.81 for a random order (30,000 random cases, p 2-6, v 4-32). Swaps gain a little more.
+//! Small ones at both ends shorten warm-up and drain: 0.80 to 1.00 of the closed form `sum + (p - 1) max`, against 0.83
+//! to 1.81 for a random order (30,000 random cases, p 2-6, v 4-32). Swaps gain a little more.
 
 use std::cmp::Reverse;
 
@@ -29,8 +29,8 @@ pub(super) struct OrderBuffers {
     places: Vec<usize>,
 }
 
-/// Puts the longest micro-batch first and the next longest last, so that they overlap most of the transfers at both ends
-/// of an iteration. For replicas without a pipeline, whose time is the sum of all micro-batches in any order.
+/// Puts the longest micro-batch first and the next longest last, so that they overlap most of the transfers at both
+/// ends of an iteration. For replicas without a pipeline, whose time is the sum of all micro-batches in any order.
 pub fn hide_at_both_ends(micro_batches: &mut [Vec<usize>], time: impl Fn(&Vec<usize>) -> Millis) {
     micro_batches.sort_by_cached_key(|ids| Reverse(time(ids)));
     if let Some(rest) = micro_batches.get_mut(1..) {

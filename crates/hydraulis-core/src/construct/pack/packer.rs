@@ -11,9 +11,9 @@ use crate::pipeline::{MakespanBuffers, makespan};
 use crate::spec::PackingBudget;
 use crate::units::{Millis, Tokens, count};
 
-/// A sequence longer than any micro-batch of the best shape stalls every other stage by its excess, less the overlap with
-/// other long ones: on the 32B table and long-tailed lengths this share of the excess. With 0.5 to 0.8 plans are as short,
-/// with 1 and more longer.
+/// A sequence longer than any micro-batch of the best shape stalls every other stage by its excess, less the overlap
+/// with other long ones: on the 32B table and long-tailed lengths this share of the excess. With 0.5 to 0.8 plans are
+/// as short, with 1 and more longer.
 const STALL: f64 = 0.7;
 
 /// A replica's ordered micro-batches, and their simulated time.
@@ -107,7 +107,7 @@ impl<'a> Packer<'a> {
     /// The packing of these sequences, its order refined; `ids` as for [`Packer::time`].
     pub fn pack(&mut self, ids: &[usize]) -> Packing {
         let draft = self.draft(ids);
-        self.polished(draft)
+        self.refined(draft)
     }
 
     /// The packing whose time [`Packer::time`] gives.
@@ -130,7 +130,7 @@ impl<'a> Packer<'a> {
 
     /// A packing of this scheme with pairs of its micro-batches swapped while that shortens it; without a pipeline all
     /// orders take equally long.
-    pub fn polished(&mut self, packing: Packing) -> Packing {
+    pub fn refined(&mut self, packing: Packing) -> Packing {
         if self.cost.scheme().pp() == 1 {
             return packing;
         }
@@ -146,9 +146,9 @@ impl<'a> Packer<'a> {
         Packing { micro_batches: self.placed(bins, &order, &totals), ms }
     }
 
-    /// The packing reordered to overlap most of the transfers at both ends of an iteration: the longest micro-batch first,
-    /// the next longest last, and of exactly two, both of about equal length. Only without a pipeline, whose time is the
-    /// sum of all micro-batches in any order.
+    /// The packing reordered to overlap most of the transfers at both ends of an iteration: the longest micro-batch
+    /// first, the next longest last, and of exactly two, both of about equal length. Only without a pipeline, whose
+    /// time is the sum of all micro-batches in any order.
     pub fn hiding(&mut self, ids: &[usize], mut packing: Packing) -> Packing {
         if self.cost.scheme().pp() > 1 {
             return packing;
@@ -173,8 +173,8 @@ impl<'a> Packer<'a> {
         self.delay + best.end + beyond * (STALL * count(self.cost.scheme().stages() - 1))
     }
 
-    /// Fills the number of micro-batches that would be best if sequences could be divided, and the neighbouring numbers;
-    /// returns the best.
+    /// Fills the number of micro-batches that would be best if sequences could be divided, and the neighbouring
+    /// numbers; returns the best.
     fn fill_best(&mut self, ids: &[usize]) -> &Trial {
         self.buffers.best.ms = Millis::INFINITY;
         let fewest = self.fewest(ids);
@@ -193,8 +193,8 @@ impl<'a> Packer<'a> {
         &self.buffers.best
     }
 
-    /// Fills `count` micro-batches whose times rise and fall as the pipeline fills best, or are all equal, which is better
-    /// if a few long sequences leave no choice. Returns whether all sequences found room.
+    /// Fills `count` micro-batches whose times rise and fall as the pipeline fills best, or are all equal, which is
+    /// better if a few long sequences leave no choice. Returns whether all sequences found room.
     fn fill(&mut self, ids: &[usize], load: Millis, count: usize) -> bool {
         let (cap, longest) = (self.cost.cap(), self.cost.longest());
         let is_within_cap = self.fill_within(ids, load, count, cap);
@@ -277,7 +277,7 @@ impl<'a> Packer<'a> {
     fn spaced<'b>(&self, order: &'b [usize], totals: &[Tokens]) -> impl Iterator<Item = Option<usize>> + use<'b> {
         let is_spaced = totals.iter().any(|&tokens| tokens > self.cost.cap());
         let ordered = || order.iter().map(|&index| totals[index]).collect::<Vec<_>>();
-        let places = is_spaced.then(|| self.cost.window().spaced(&ordered()));
+        let places = is_spaced.then(|| self.cost.in_flight_limit().spaced(&ordered()));
         // Micro-batches within the cap fit in any order.
         let count = places.as_ref().map_or(order.len(), Vec::len);
         (0..count).map(move |at| match &places {
@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn a_draft_takes_what_its_time_says_and_polishing_never_more() {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
-        let capacities = Capacities::new(model.with_memory(MemoryRule::Exact), CapacityBudget::ONLINE);
+        let capacities = Capacities::new(model.with_memory(MemoryRule::InFlight), CapacityBudget::ONLINE);
         let lengths: Vec<i64> = (0..50).map(|i| 9_000 / (1 + i % 17) + i).collect();
         let batch = Batch::new(&lengths, None).unwrap();
         let mut ids: Vec<usize> = (0..lengths.len()).collect();
@@ -393,7 +393,7 @@ mod tests {
                 assert_eq!(packed, ids[..count], "{scheme}");
                 assert!(draft.ms.is_close(packer.time(&ids[..count])), "{scheme}");
                 assert_eq!(draft, packer.clone().draft(&ids[..count]), "{scheme}");
-                assert!(packer.polished(draft.clone()).ms <= draft.ms, "{scheme}");
+                assert!(packer.refined(draft.clone()).ms <= draft.ms, "{scheme}");
             }
         }
     }

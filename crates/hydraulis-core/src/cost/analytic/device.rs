@@ -37,9 +37,10 @@ const fn gpu(
 }
 
 /// The known devices. Sources: NVIDIA's data sheets "A100 Tensor Core GPU" (2021), "A800 Tensor Core GPU" (2022), "H100
-/// Tensor Core GPU" (2023, SXM), "H800" (2023), "H200 Tensor Core GPU" (2024), "HGX B200" (2025, an eighth of the board);
-/// AMD's "Instinct MI300X" (2023). Their figures with sparsity are halved, those of links in both directions too. `cpu` is
-/// one core of 3 GHz with two 256-bit fused multiply-adds a cycle, a share of 8 GiB, and shared memory as link.
+/// Tensor Core GPU" (2023, SXM), "H800" (2023), "H200 Tensor Core GPU" (2024), "HGX B200" (2025, an eighth of the
+/// board); AMD's "Instinct MI300X" (2023). Their figures with sparsity are halved, those of links in both directions
+/// too. `cpu` is one core of 3 GHz with two 256-bit fused multiply-adds a cycle, a share of 8 GiB, and shared memory as
+/// link.
 pub const DEVICES: [Device; 9] = [
     gpu("A100-40GB", 312.0, 40 * GIB, 1_555.0, 300.0),
     gpu("A100-80GB", 312.0, 80 * GIB, 2_039.0, 300.0),

@@ -65,8 +65,8 @@ impl Efficiency {
         NAMES.into_iter().zip(self.times_peak)
     }
 
-    /// The share of the peak that matrix products reach on a rank with `width` hidden units, with micro-batches so large
-    /// that launches and reading weights do not count.
+    /// The share of the peak that matrix products reach on a rank with `width` hidden units, with micro-batches so
+    /// large that launches and reading weights do not count.
     pub fn of_matrices(&self, width: f64) -> f64 {
         1.0 / (self.times_peak[MATRICES] + self.times_peak[NARROW] * narrowness(width))
     }
@@ -76,8 +76,8 @@ impl Efficiency {
         1.0 / self.times_peak[ATTENTION]
     }
 
-    /// The share of the peak that a stage reaches on average over the stages, in the matrix products and the attention of
-    /// a micro-batch of sequences of these lengths.
+    /// The share of the peak that a stage reaches on average over the stages, in the matrix products and the attention
+    /// of a micro-batch of sequences of these lengths.
     pub fn of_micro_batch(
         &self,
         model: &ModelShape,

@@ -9,7 +9,7 @@ use crate::units::count;
 /// Buckets in flight: two buckets being summed, and of the buckets relayed between nodes of 8 three quarters.
 const STAGING: u64 = 3;
 /// Master parameters, their gradients, and two moments.
-const HOME: u64 = 4;
+const OPTIMIZER: u64 = 4;
 /// Share of a device's memory for its driver, libraries and a fragmented allocator.
 const MARGIN: f64 = 0.1;
 
@@ -21,11 +21,11 @@ pub(super) fn reserved_bytes(model: &ModelShape, device: &Device) -> u64 {
 
 /// Bytes of the whole optimizer state.
 pub(super) fn optimizer_bytes(model: &ModelShape, device: &Device) -> u64 {
-    HOME * model.parameters() * device.dtype.wide_bytes()
+    OPTIMIZER * model.parameters() * device.dtype.wide_bytes()
 }
 
-/// Bytes of the optimizer state of each stage's parameters, tied embeddings with the first stage; none for a single stage,
-/// which has all of it.
+/// Bytes of the optimizer state of each stage's parameters, tied embeddings with the first stage; none for a single
+/// stage, which has all of it.
 pub(super) fn stage_optimizer_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> Result<Option<Vec<u64>>> {
     if scheme.pp() == 1 {
         return Ok(None);
@@ -34,12 +34,12 @@ pub(super) fn stage_optimizer_bytes(model: &ModelShape, scheme: Scheme, device: 
     if let (Some(last), true) = (stages.last_mut(), model.is_tied()) {
         *last -= model.vocabulary_parameters();
     }
-    Ok(Some(stages.into_iter().map(|parameters| HOME * parameters * device.dtype.wide_bytes()).collect()))
+    Ok(Some(stages.into_iter().map(|parameters| OPTIMIZER * parameters * device.dtype.wide_bytes()).collect()))
 }
 
-/// Bytes of parameters and gradients, by stage: the buffers of the largest stage on every rank; on the last stage also the
-/// gradient of the head between the loss and its backward; and parameters in transfer for which the gradient buffer leaves
-/// no room.
+/// Bytes of parameters and gradients, by stage: the buffers of the largest stage on every rank; on the last stage also
+/// the gradient of the head between the loss and its backward; and parameters in transfer for which the gradient buffer
+/// leaves no room.
 pub(super) fn resident_bytes(
     model: &ModelShape,
     scheme: Scheme,
@@ -69,23 +69,23 @@ fn stage_parameters(model: &ModelShape, scheme: Scheme) -> Result<Vec<u64>> {
     Ok(stage_layers(model, scheme)?.into_iter().map(parameters).collect())
 }
 
-/// Bytes of a bucket's parameters in transfer from a rank with `held` bytes of parameters, beyond the gradient buffer: it
-/// sends no more than one of the two, and between nodes sends and relays the optimizer shards of its rail
+/// Bytes of a bucket's parameters in transfer from a rank with `resident` bytes of parameters, beyond the gradient
+/// buffer: it sends no more than one of the two, and between nodes sends and relays the optimizer shards of its rail
 /// (`runtime/redistribute/parameter_gather.py`).
-fn overflow(model: &ModelShape, device: &Device, cluster: Cluster, held: u64) -> u64 {
+fn overflow(model: &ModelShape, device: &Device, cluster: Cluster, resident: u64) -> u64 {
     let node = u64::from(cluster.gpus_per_node());
     let bucket = largest_bucket(model);
     let between = if u64::from(cluster.gpus()) > node { 2 * bucket / node } else { 0 };
-    ((held.min(bucket) + between) * device.dtype.bytes()).saturating_sub(held * device.dtype.wide_bytes())
+    ((resident.min(bucket) + between) * device.dtype.bytes()).saturating_sub(resident * device.dtype.wide_bytes())
 }
 
 fn largest_bucket(model: &ModelShape) -> u64 {
     model.layer_parameters().max(model.vocabulary_parameters())
 }
 
-/// Bytes of activations per token of a micro-batch, by stage: stage `j` of `p` holds `p - j` micro-batches at once, each
-/// of its own layers, and in a backward the recomputed activations of one layer of one of them. Context ranks share the
-/// tokens.
+/// Bytes of activations per token of a micro-batch, by stage: stage `j` of `p` holds `p - j` micro-batches at once,
+/// each of its own layers, and in a backward the recomputed activations of one layer of one of them. Context ranks
+/// share the tokens.
 pub(super) fn activation_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> Result<PerStage<f64>> {
     let tp = count(scheme.tp());
     let layer = layer_bytes(model, scheme, device);
@@ -97,8 +97,8 @@ pub(super) fn activation_bytes(model: &ModelShape, scheme: Scheme, device: &Devi
     let output = hidden * count(device.dtype.bytes());
     let of_stage = |(stage, layers): (u16, u64)| {
         let in_flight = scheme.in_flight(stage);
-        let beside = if in_flight == 1 { head } else { f64::from(in_flight) * output };
-        (count(u64::from(in_flight) * layers) * layer + again + beside) / count(scheme.block())
+        let others = if in_flight == 1 { head } else { f64::from(in_flight) * output };
+        (count(u64::from(in_flight) * layers) * layer + again + others) / count(scheme.stage_group_ranks())
     };
     Ok(PerStage::each(stage_layers(model, scheme)?.into_iter().map(of_stage).collect()))
 }

@@ -39,8 +39,8 @@ impl Efficiency {
 }
 
 impl CostProfile {
-    /// Predicts the profile of a model on a device, for all schemes that divide the model and fit the cluster, under each
-    /// kind of checkpointing.
+    /// Predicts the profile of a model on a device, for all schemes that divide the model and fit the cluster, under
+    /// each kind of checkpointing.
     pub fn analytic(
         model: &ModelShape,
         cluster: Cluster,
@@ -99,8 +99,9 @@ impl CostProfile {
     }
 }
 
-/// Tensor degrees that divide the query heads, with pipeline degrees that divide the layers or, without a pipeline, with
-/// context degrees that divide a tensor rank's heads; on at most the cluster's ranks, powers of two except for the stages.
+/// Tensor degrees that divide the query heads, with pipeline degrees that divide the layers or, without a pipeline,
+/// with context degrees that divide a tensor rank's heads; on at most the cluster's ranks, powers of two except for the
+/// stages.
 fn schemes(model: &ModelShape, cluster: Cluster) -> Result<Vec<Scheme>> {
     let fields = model.fields();
     let fits = |scheme: &Scheme| scheme.ranks() <= u64::from(cluster.gpus());

@@ -32,7 +32,8 @@ pub struct CostFit {
     pub intervals: [Interval; 3],
     /// Root mean square of the relative errors, weighted as in the fit.
     pub relative_error: f64,
-    /// Median of the relative errors on points that the coefficients were fitted without; none if too few points remain.
+    /// Median of the relative errors on points that the coefficients were fitted without; none if too few points
+    /// remain.
     pub held_out_error: Option<f64>,
     /// Measured over predicted time, less 1, by point.
     pub residuals: Vec<f64>,

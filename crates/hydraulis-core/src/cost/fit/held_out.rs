@@ -5,7 +5,8 @@ use super::robust::{Problem, Settled};
 /// Up to this number of points, each is left out alone; more points are split into as many groups.
 const FOLDS: usize = 32;
 
-/// Median of the relative errors on points left out; none if the other points leave more than half of them undetermined.
+/// Median of the relative errors on points left out; none if the other points leave more than half of them
+/// undetermined.
 pub(super) fn held_out_error(problem: &Problem, settled: &Settled) -> Option<f64> {
     let folds = problem.points.len().min(FOLDS);
     let mut errors: Vec<f64> = (0..folds).flat_map(|fold| left_out(problem, settled, fold, folds)).collect();

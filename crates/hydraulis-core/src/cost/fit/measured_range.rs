@@ -23,8 +23,9 @@ impl MeasuredRange {
         MeasuredRange { longest_tokens: longest.unwrap_or_default(), micro_batch_tokens: tokens.unwrap_or_default() }
     }
 
-    /// The extrapolation factor of a micro-batch, by its longest sequence or by its tokens, relative to the measurements;
-    /// 1 within them. Shorter is never further: below the shortest point `c` decides, which is in all points.
+    /// The extrapolation factor of a micro-batch, by its longest sequence or by its tokens, relative to the
+    /// measurements; 1 within them. Shorter is never further: below the shortest point `c` decides, which is in all
+    /// points.
     pub fn beyond(self, longest: Tokens, micro_batch: Tokens) -> f64 {
         let length = longest.as_f64() / self.longest_tokens.as_f64();
         let tokens = micro_batch.as_f64() / self.micro_batch_tokens.as_f64();

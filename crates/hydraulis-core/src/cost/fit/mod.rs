@@ -2,13 +2,13 @@
 //!
 //! Errors are relative to the prediction: an absolute error would let a long micro-batch drown the short ones, and an
 //! error relative to the measurement would favour low predictions. Coefficients are at least zero: a negative one would
-//! make some length cheaper than none. Times of a busy machine have outliers, nearly all of them slow. The fit therefore
-//! begins from the least trimmed squares, which nearly half of the points cannot move, and then weights each point by its
-//! agreement with the rest (an MM-estimator: Yohai 1987).
+//! make some length cheaper than none. Times of a busy machine have outliers, nearly all of them slow. The fit
+//! therefore begins from the least trimmed squares, which nearly half of the points cannot move, and then weights each
+//! point by its agreement with the rest (an MM-estimator: Yohai 1987).
 //!
-//! A fit states its uncertainty: an interval for each coefficient, the error on points that it has not seen, and the range
-//! of the points, beyond which a prediction is an extrapolation. Several schemes of one model are fitted together, because
-//! they do the same work: see [`fit_schemes`].
+//! A fit states its uncertainty: an interval for each coefficient, the error on points that it has not seen, and the
+//! range of the points, beyond which a prediction is an extrapolation. Several schemes of one model are fitted
+//! together, because they do the same work: see [`fit_schemes`].
 
 mod cost_fit;
 mod held_out;

@@ -11,8 +11,8 @@ use crate::units::count;
 
 /// Number of unknowns, and of points that determine them.
 const UNKNOWNS: usize = 3;
-/// Triples of points evaluated as starting values: with a third of outliers each triple is free of them with probability
-/// 0.3.
+/// Triples of points evaluated as starting values: with a third of outliers each triple is free of them with
+/// probability 0.3.
 const TRIPLES: usize = 300;
 /// Number of best starting values that are improved.
 const IMPROVED: usize = 5;
@@ -22,8 +22,8 @@ const STEPS: usize = 3;
 const BIWEIGHT: f64 = 4.685;
 /// Factor from the median of absolute errors to the standard deviation, if errors are normal.
 const MEDIAN_TO_DEVIATION: f64 = 1.4826;
-/// Greatest excess of the spread of least squares of `n` points over that of the points that agree best, times the root of
-/// `n - 3`, before the rest count as outliers.
+/// Greatest excess of the spread of least squares of `n` points over that of the points that agree best, times the root
+/// of `n - 3`, before the rest count as outliers.
 const BY_CHANCE: f64 = 5.0;
 /// Two timings of the same work differ by as much: points that agree better than this do not count against the others.
 const LEAST_SPREAD: f64 = 0.01;

@@ -2,10 +2,10 @@
 //!
 //! However a model is cut, its work is the same, except for recomputation. Therefore `a` and `b` times all ranks of a
 //! replica change little from scheme to scheme, and `c`, the overhead of a stage's layers, changes little times its
-//! stages. Two schemes that differ in pp alone differ least. Each doubling of tp or cp, which cut the matrices smaller and
-//! add communication, allows a greater difference, as another kind of checkpointing does. A scheme's neighbours give one
-//! more such equation for each coefficient. If a scheme's own points identify a coefficient they outweigh this equation:
-//! the data win. If too few lengths fitted into memory, they cannot.
+//! stages. Two schemes that differ in pp alone differ least. Each doubling of tp or cp, which cut the matrices smaller
+//! and add communication, allows a greater difference, as another kind of checkpointing does. A scheme's neighbours
+//! give one more such equation for each coefficient. If a scheme's own points identify a coefficient they outweigh this
+//! equation: the data win. If too few lengths fitted into memory, they cannot.
 //!
 //! The difference between schemes is taken from the shipped tables (`docs/cost-model.md`), generously.
 
@@ -65,10 +65,10 @@ struct Work {
 impl Work {
     /// Points that agree better than those of most schemes do so by chance.
     ///
-    /// Deviations are those of normal laws with the fit's intervals. The intervals of few points are Student's, so these
-    /// deviations are wider than the fit's own, which few points estimate badly. With the fit's own deviations the time of
-    /// the fullest micro-batch would be off by 1.4 instead of 1.0 % (4 points each of the 32B table's schemes, 1 % of
-    /// noise, root mean square; at 3 % by 2.8 instead of 2.1 %); of 5 points and more by as much.
+    /// Deviations are those of normal laws with the fit's intervals. The intervals of few points are Student's, so
+    /// these deviations are wider than the fit's own, which few points estimate badly. With the fit's own deviations
+    /// the time of the fullest micro-batch would be off by 1.4 instead of 1.0 % (4 points each of the 32B table's
+    /// schemes, 1 % of noise, root mean square; at 3 % by 2.8 instead of 2.1 %); of 5 points and more by as much.
     fn of(scheme: Scheme, fit: &CostFit, usual: f64) -> Work {
         let by_chance = (usual / fit.relative_error.max(LEAST_ERROR)).max(1.0);
         let shares = shares(scheme);

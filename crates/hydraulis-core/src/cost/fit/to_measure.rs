@@ -12,10 +12,10 @@ const LENGTHS: u32 = 7;
 /// `number` micro-batches of at most `tokens` tokens, of sequences up to `longest`, that together determine the three
 /// coefficients best; fewer if not as many exist.
 ///
-/// Each next one makes the determinant of the information largest (a D-optimal design: Fedorov 1972), for errors that are
-/// relative, and for coefficients such that `a` and `b` share the time of the longest sequence, and `c` is an eighth of
-/// it. The first is the longest sequence and the second the fullest micro-batch, so that no prediction is beyond the
-/// points.
+/// Each next one makes the determinant of the information largest (a D-optimal design: Fedorov 1972), for errors that
+/// are relative, and for coefficients such that `a` and `b` share the time of the longest sequence, and `c` is an
+/// eighth of it. The first is the longest sequence and the second the fullest micro-batch, so that no prediction is
+/// beyond the points.
 pub fn micro_batches_to_measure(longest: Tokens, tokens: Tokens, number: usize) -> Vec<Vec<Tokens>> {
     let longest = longest.min(tokens);
     let mut left = candidates(longest, tokens);

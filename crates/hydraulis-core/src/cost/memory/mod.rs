@@ -24,10 +24,10 @@
 //! A plan states its rule, and the checker derives the limits again. All planners and baselines of a comparison use the
 //! same rule.
 
+mod in_flight_limit;
 mod rank;
 mod stage;
-mod window;
 
+pub use in_flight_limit::InFlightLimit;
 pub use rank::RankMemory;
 pub(super) use stage::StageMemory;
-pub use window::MemoryWindow;

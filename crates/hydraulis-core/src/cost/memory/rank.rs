@@ -8,9 +8,9 @@ pub struct RankMemory {
     /// Margin and transfer buffers.
     pub reserved: f64,
     /// The rank's optimizer shard: master parameters, their gradients and moments.
-    pub home: f64,
+    pub optimizer: f64,
     /// Parameters and gradients of the rank's stage, and the head's gradient between the loss and its backward.
-    pub held: f64,
+    pub resident: f64,
     /// Activations of the micro-batches in flight.
     pub activations: f64,
 }
@@ -18,6 +18,6 @@ pub struct RankMemory {
 impl RankMemory {
     /// Sum of all uses.
     pub fn total(&self) -> f64 {
-        [self.reserved, self.home, self.held, self.activations].into_iter().fold(0.0, Add::add)
+        [self.reserved, self.optimizer, self.resident, self.activations].into_iter().fold(0.0, Add::add)
     }
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use crate::cost::profile::SchemeProfile;
 use crate::cost::{CostProfile, PerStage, RankMemory, RankPool};
-use crate::spec::{Cluster, home_scheme};
+use crate::spec::{Cluster, shard_scheme};
 use crate::units::{Tokens, count, whole};
 
 /// Bytes of a rank of one stage: before its first token, and per token.
@@ -29,7 +29,7 @@ impl StageMemory {
         self.cap_among(profile, pool, self.in_flight)
     }
 
-    /// Most tokens of each of `micro_batches` held at once.
+    /// Most tokens of each of `micro_batches` resident at once.
     pub(crate) fn cap_among(&self, profile: &CostProfile, pool: RankPool, micro_batches: u16) -> Tokens {
         let free = count(pool.memory_bytes) - self.empty.total();
         // Exactly 1 for the number in flight.
@@ -44,12 +44,12 @@ impl CostProfile {
     ///
     /// A single figure of bytes per token is the fullest stage's, which has `pp` micro-batches in flight.
     pub(crate) fn stage_memory(&self, entry: &SchemeProfile, cluster: Cluster) -> impl Iterator<Item = StageMemory> {
-        let home = self.home_of_ranks(entry, cluster);
+        let optimizer = self.optimizer_of_ranks(entry, cluster);
         let of_stage = move |stage: u16| StageMemory {
             empty: RankMemory {
                 reserved: count(self.memory.reserved_bytes),
-                home: home[usize::from(stage)],
-                held: count(entry.resident_bytes.of(stage.into())),
+                optimizer: optimizer[usize::from(stage)],
+                resident: count(entry.resident_bytes.of(stage.into())),
                 activations: 0.0,
             },
             per_token: entry.activation_bytes_per_token.of(stage.into()),
@@ -63,10 +63,10 @@ impl CostProfile {
 
     /// The optimizer state of a rank of each stage: its share of the stage's state if all owners hold their elements,
     /// otherwise of the whole state.
-    fn home_of_ranks(&self, entry: &SchemeProfile, cluster: Cluster) -> Vec<f64> {
+    fn optimizer_of_ranks(&self, entry: &SchemeProfile, cluster: Cluster) -> Vec<f64> {
         let (stages, gpus) = (entry.scheme.stages(), f64::from(cluster.gpus()));
         match &entry.stage_optimizer_bytes {
-            Some(bytes) if home_scheme(&self.every_scheme(), cluster).is_some() => {
+            Some(bytes) if shard_scheme(&self.every_scheme(), cluster).is_some() => {
                 bytes.iter().map(|&bytes| count(bytes) * count(stages) / gpus).collect()
             }
             _ => vec![count(self.memory.optimizer_bytes) / gpus; stages],

@@ -125,15 +125,15 @@ fn broken_costs(entry: &SchemeProfile) -> Option<Broken> {
 }
 
 fn broken_memory(entry: &SchemeProfile) -> Option<Broken> {
-    let (held, activations) = (&entry.resident_bytes, &entry.activation_bytes_per_token);
-    if !held.is_for(entry.scheme.stages()) {
+    let (resident, activations) = (&entry.resident_bytes, &entry.activation_bytes_per_token);
+    if !resident.is_for(entry.scheme.stages()) {
         let limit = "a whole number from 0, or one for each stage";
-        return Some(Broken::new("resident_bytes", format!("{:?}", held.stated()), limit));
+        return Some(Broken::new("resident_bytes", format!("{:?}", resident.stated()), limit));
     }
-    let homes = entry.stage_optimizer_bytes.as_ref();
-    if let Some(homes) = homes.filter(|homes| homes.len() != entry.scheme.stages()) {
+    let optimizer = entry.stage_optimizer_bytes.as_ref();
+    if let Some(optimizer) = optimizer.filter(|optimizer| optimizer.len() != entry.scheme.stages()) {
         let limit = "a whole number from 0 for each stage, or absent";
-        return Some(Broken::new("stage_optimizer_bytes", format!("{homes:?}"), limit));
+        return Some(Broken::new("stage_optimizer_bytes", format!("{optimizer:?}"), limit));
     }
     let are_sound = activations.stated().iter().all(|bytes| bytes.is_finite() && *bytes > 0.0);
     if !(are_sound && activations.is_for(entry.scheme.stages())) {

@@ -32,7 +32,8 @@ pub struct CostProfile {
     /// Type in which the model computed; training refuses another type. None if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Dtype>,
-    /// Attention kernel of the measurements, in words; a resumed run with another kernel measures again. None if unknown.
+    /// Attention kernel of the measurements, in words; a resumed run with another kernel measures again. None if
+    /// unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<String>,
     /// Memory figures that do not depend on the scheme.
@@ -93,12 +94,12 @@ pub struct SchemeProfile {
     /// Bytes of a stage's parameters and gradients, and all other memory of the stage's ranks that does not depend on
     /// tokens.
     pub resident_bytes: PerStage<u64>,
-    /// Bytes of the optimizer state of each stage's parameters, which the stage's ranks own if the scheme is a run's only
-    /// one; if absent, the state is assumed even.
+    /// Bytes of the optimizer state of each stage's parameters, which the stage's ranks own if the scheme is a run's
+    /// only one; if absent, the state is assumed even.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage_optimizer_bytes: Option<Vec<u64>>,
-    /// Bytes of a stage's activations per token of a micro-batch: a rank's peak, divided by all tokens of the micro-batch,
-    /// including those of its other context ranks.
+    /// Bytes of a stage's activations per token of a micro-batch: a rank's peak, divided by all tokens of the
+    /// micro-batch, including those of its other context ranks.
     pub activation_bytes_per_token: PerStage<f64>,
     /// Time of each stage relative to the coefficients; all 1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

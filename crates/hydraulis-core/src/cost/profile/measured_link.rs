@@ -37,8 +37,8 @@ impl CostProfile {
         self.widest_send(|half, node| 2 * half <= node)
     }
 
-    /// The measurement of the widest send with all senders in other nodes than their receivers; each node then has as many
-    /// senders as ranks.
+    /// The measurement of the widest send with all senders in other nodes than their receivers; each node then has as
+    /// many senders as ranks.
     pub fn send_between(&self) -> Option<&MeasuredLink> {
         self.widest_send(u32::is_multiple_of)
     }
@@ -46,11 +46,11 @@ impl CostProfile {
     /// Rates of a cluster's links by the measured all-to-all exchanges: transfers are of this kind.
     ///
     /// Of `n` ranks that exchange at `r` bytes of their own buffers a second, each sends `(n - 1) / n` of it; with `g`
-    /// ranks per node, a node's links carry `g r (n - g) / n`. A message takes the latency of the widest exchange over its
-    /// `n - 1` messages. Nodes of one GPU have no links inside: those between nodes stand for these too.
+    /// ranks per node, a node's links carry `g r (n - g) / n`. A message takes the latency of the widest exchange over
+    /// its `n - 1` messages. Nodes of one GPU have no links inside: those between nodes stand for these too.
     ///
-    /// None if no exchange was measured, or none between nodes and the cluster has several nodes. Refused with `link_rate`
-    /// if the rates are beyond the limits.
+    /// None if no exchange was measured, or none between nodes and the cluster has several nodes. Refused with
+    /// `link_rate` if the rates are beyond the limits.
     pub fn exchange_rates(&self, cluster: Cluster) -> Result<Option<LinkRates>> {
         let node = self.hardware.gpus_per_node;
         let Some(widest) = self.widest(LinkOperation::AllToAll, |_| true) else { return Ok(None) };

@@ -5,20 +5,20 @@
 pub struct CapacityBudget {
     /// Changes of basis for each micro-batch of a program. Most programs take 8 to 16.
     pub pivots: usize,
-    /// Numbers of micro-batches with their own program. Above this number, bounds count only the slowest stage's own work,
-    /// and estimates scale the capacity of this number.
+    /// Numbers of micro-batches with their own program. Above this number, bounds count only the slowest stage's own
+    /// work, and estimates scale the capacity of this number.
     pub tabulated_counts: usize,
-    /// Fixed shares `c / T` of 1/2, 1/4, ... with their own program. The two programs around a share are valid for it within
-    /// 0.05 % if the number of micro-batches suits the share.
+    /// Fixed shares `c / T` of 1/2, 1/4, ... with their own program. The two programs around a share are valid for it
+    /// within 0.05 % if the number of micro-batches suits the share.
     pub tabulated_shares: usize,
     /// Number of micro-batches beyond which only every other share has a program. Their programs take longest, are less
     /// exact, and mostly show that fewer micro-batches are better.
     pub dense_counts: usize,
-    /// Most micro-batches compared for the best number, unless memory asks for more: on 8 stages they leave a bubble of less
-    /// than 1 %. A cost without a fixed part would have no best number.
+    /// Most micro-batches compared for the best number, unless memory asks for more: on 8 stages they leave a bubble of
+    /// less than 1 %. A cost without a fixed part would have no best number.
     pub most_micro_batches: usize,
-    /// Denominator of the part of a large number of micro-batches by which compared numbers are apart. Times hardly change
-    /// from one number to the next.
+    /// Denominator of the part of a large number of micro-batches by which compared numbers are apart. Times hardly
+    /// change from one number to the next.
     pub spacing: usize,
     /// Worse numbers of micro-batches skipped before the comparison ends.
     pub worse_counts: usize,

@@ -3,13 +3,13 @@
 /// The limits of dispatch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DispatchBudget {
-    /// Replicas of each scheme compared for a sequence, in ascending order of their end. A replica that ends later may be
-    /// the better choice, because one of its micro-batches has room.
+    /// Replicas of each scheme compared for a sequence, in ascending order of their end. A replica that ends later may
+    /// be the better choice, because one of its micro-batches has room.
     pub compared_replicas: usize,
     /// Share of the length. The estimates of unassigned work are updated whenever sequences are shorter by this share.
     pub reweighing: f64,
-    /// Denominator, 1 or more, of a part of all tokens. The shortest sequences with this part of the tokens are assigned
-    /// again to rebalance replicas. With long-tailed lengths they are a third of all sequences.
+    /// Denominator, 1 or more, of a part of all tokens. The shortest sequences with this part of the tokens are
+    /// assigned again to rebalance replicas. With long-tailed lengths they are a third of all sequences.
     pub rebalanced_part: u64,
     /// The limits of moves and swaps.
     pub refine: RefineBudget,

@@ -3,8 +3,8 @@
 /// The limits of local search over strategies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LocalSearchBudget {
-    /// Share of the time. The search does not improve a plan that is nearer to the bound, and does not plan a strategy whose
-    /// possible gain is smaller.
+    /// Share of the time. The search does not improve a plan that is nearer to the bound, and does not plan a strategy
+    /// whose possible gain is smaller.
     pub near: f64,
     /// Share of the iteration time. Shorter exposed transfers do not continue the search.
     pub exposed: f64,
@@ -15,8 +15,8 @@ pub struct LocalSearchBudget {
     pub restarts: usize,
     /// Neighbours planned in each step. 2 to 4 give about the same iteration; 4 is slower.
     pub neighbours: usize,
-    /// Sequences of all planned strategies together, beyond the first strategy. A batch with more than half of this number
-    /// has no local search.
+    /// Sequences of all planned strategies together, beyond the first strategy. A batch with more than half of this
+    /// number has no local search.
     pub planned_sequences: usize,
     /// Sequences assigned in each step to estimate neighbours. On 64 GPUs this number is enough for all neighbours.
     pub estimated_sequences: usize,

@@ -1,8 +1,8 @@
 //! The numbers that limit a planner's work.
 //!
-//! The budget counts work, never time: the same budget gives the same plan on any machine. Every budget gives a valid plan
-//! and a valid bound; a smaller one gives a longer iteration or a weaker bound. Tolerances and the constants of formulas
-//! are defined next to their formulas.
+//! The budget counts work, never time: the same budget gives the same plan on any machine. Every budget gives a valid
+//! plan and a valid bound; a smaller one gives a longer iteration or a weaker bound. Tolerances and the constants of
+//! formulas are defined next to their formulas.
 
 mod bound;
 mod capacity;

@@ -8,8 +8,8 @@ pub struct PackingBudget {
     /// Numbers of micro-batches tried on each side of the estimated best one.
     pub counts: usize,
     /// Denominator, 1 or more, of the part of the best number by which the larger numbers tried are apart. If memory
-    /// requires many micro-batches, the fewest of them are completely full, and their times cannot rise and fall. On `<pp8>`
-    /// with 90 to 300 micro-batches, wide steps give 1 to 1.5 % shorter times than the next three numbers.
+    /// requires many micro-batches, the fewest of them are completely full, and their times cannot rise and fall. On
+    /// `<pp8>` with 90 to 300 micro-batches, wide steps give 1 to 1.5 % shorter times than the next three numbers.
     pub spacing: usize,
 }
 

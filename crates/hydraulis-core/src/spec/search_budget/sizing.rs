@@ -15,8 +15,8 @@ pub struct SizingBudget {
     pub earliest: f64,
     /// Multiple of the least dual price. Sizing skips a replica with room if the sequence costs more there.
     pub dearest: f64,
-    /// Number of long sequences on one replica up to which sizing packs the replica for each of them. Above this number, the
-    /// estimate of one more sequence is good enough, and the packings would take quadratic work.
+    /// Number of long sequences on one replica up to which sizing packs the replica for each of them. Above this
+    /// number, the estimate of one more sequence is good enough, and the packings would take quadratic work.
     pub packed_sequences: usize,
 }
 

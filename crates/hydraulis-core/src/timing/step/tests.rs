@@ -37,7 +37,7 @@ fn are(found: &[Millis], expected: &[f64]) -> bool {
 
 /// Two layers, four layer groups: each of them 1 of a forward of 4 and 2 of a backward of 8.
 #[test]
-fn what_is_shorter_than_a_block_hides_behind_the_one_before() {
+fn a_transfer_shorter_than_a_layer_group_is_overlapped() {
     let step = laid(&transfers(&[1.0; 4], &[2.0; 4]), &vec![replica("<1>", &[12.0, 12.0])]);
     assert!(are(&step.arrivals, &[1.0, 2.0, 3.0, 4.0]));
     // All but the first bucket overlap: 24 and 1. The head's gradient is sent 6 before that.
@@ -58,8 +58,8 @@ fn what_is_longer_is_waited_for() {
 
 #[test]
 fn a_later_stage_has_more_time() {
-    // Two stages of two layer groups; forwards of 2 on each. The second stage's parameters arrive at 3 and 4, its forward
-    // begins at 1 + 2.
+    // Two stages of two layer groups; forwards of 2 on each. The second stage's parameters arrive at 3 and 4, its
+    // forward begins at 1 + 2.
     let step = laid(&transfers(&[1.0; 4], &[1.0; 4]), &vec![replica("<pp2>", &[6.0])]);
     assert!(step.computed.is_close(Millis(13.0)), "{step:?}");
     // Its backward finishes the head by 7 and the second layer by 9, the first stage's by 11 and 13.
@@ -68,15 +68,15 @@ fn a_later_stage_has_more_time() {
 }
 
 #[test]
-fn every_holder_of_a_bucket_must_be_done() {
+fn every_rank_of_a_replica_group_must_be_done() {
     // One ends at 12, the other at 6.
     let both = vec![replica("<1>", &[12.0]), replica("<1>", &[6.0])];
     let step = laid(&transfers(&[0.0; 4], &[1.0; 4]), &both);
     assert!(are(&step.departures, &[12.0, 10.0, 8.0, 6.0]), "{step:?}");
 }
 
-/// Slow reference implementation: each layer group of a first forward or a last backward is a computation of its own, and
-/// starts are raised until nothing changes.
+/// Slow reference implementation: each layer group of a first forward or a last backward is a computation of its own,
+/// and starts are raised until nothing changes.
 fn plain_end(transfers: &TransferTimes, replicas: &Replicas) -> f64 {
     let buckets = transfers.parameters.len();
     let layers = u32::try_from(buckets - 2).unwrap();
@@ -87,7 +87,7 @@ fn plain_end(transfers: &TransferTimes, replicas: &Replicas) -> f64 {
         let mut through = vec![0.0_f64; buckets];
         for _ in 0..=2 * stages * number {
             for stage in 0..stages {
-                let blocks: Vec<usize> = blocks(&LayerSplit::even(layers), *scheme, stage).collect();
+                let layer_groups: Vec<usize> = layer_groups(&LayerSplit::even(layers), *scheme, stage).collect();
                 let mut clock = 0.0_f64;
                 for compute in compute_order(stage, stages, number) {
                     let (batch, pass) = match compute {
@@ -95,7 +95,7 @@ fn plain_end(transfers: &TransferTimes, replicas: &Replicas) -> f64 {
                         Compute::Backward(batch) => (batch, 1),
                     };
                     let share = [1.0 / 3.0, 2.0 / 3.0][pass];
-                    let block_ms = times[batch].0 * multipliers[stage] * share / count(blocks.len());
+                    let layer_group_ms = times[batch].0 * multipliers[stage] * share / count(layer_groups.len());
                     let input = match pass {
                         0 if stage > 0 => ends[stage - 1][batch][0],
                         1 if stage + 1 < stages => ends[stage + 1][batch][1],
@@ -103,15 +103,15 @@ fn plain_end(transfers: &TransferTimes, replicas: &Replicas) -> f64 {
                     };
                     clock = clock.max(input);
                     let in_order: Vec<usize> =
-                        if pass == 0 { blocks.clone() } else { blocks.iter().rev().copied().collect() };
-                    for block in in_order {
+                        if pass == 0 { layer_groups.clone() } else { layer_groups.iter().rev().copied().collect() };
+                    for layer_group in in_order {
                         if pass == 0 {
-                            let arrival: f64 = transfers.parameters[..=block].iter().map(|ms| ms.0).sum();
+                            let arrival: f64 = transfers.parameters[..=layer_group].iter().map(|ms| ms.0).sum();
                             clock = clock.max(arrival);
                         }
-                        clock += block_ms;
+                        clock += layer_group_ms;
                         if pass == 1 && batch + 1 == number {
-                            through[block] = clock;
+                            through[layer_group] = clock;
                         }
                     }
                     ends[stage][batch][pass] = clock;

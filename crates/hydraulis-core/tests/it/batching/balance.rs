@@ -133,22 +133,22 @@ fn optimum_by_step(case: &Case) -> Millis {
 fn longest_first(case: &Case) -> Vec<Vec<usize>> {
     let mut ids: Vec<usize> = (0..case.lengths.len()).collect();
     ids.sort_by_key(|&id| (std::cmp::Reverse(case.lengths[id]), id));
-    let mut dealt = vec![Vec::new(); case.replicas];
+    let mut assigned = vec![Vec::new(); case.replicas];
     let mut totals = vec![Millis::ZERO; case.replicas];
     for id in ids {
         let quickest = (0..case.replicas).min_by_key(|&replica| totals[replica]).unwrap();
         totals[quickest] += case.ms(&[id]);
-        dealt[quickest].push(id);
+        assigned[quickest].push(id);
     }
-    dealt
+    assigned
 }
 
-fn longest_total(case: &Case, dealt: &[Vec<usize>]) -> Millis {
-    dealt.iter().map(|ids| case.ms(ids)).max().unwrap()
+fn longest_total(case: &Case, assigned: &[Vec<usize>]) -> Millis {
+    assigned.iter().map(|ids| case.ms(ids)).max().unwrap()
 }
 
 /// The number of micro-batches of best-fit decreasing, written directly.
-fn packed(case: &Case, dealt: &[Vec<usize>]) -> usize {
+fn packed(case: &Case, assigned: &[Vec<usize>]) -> usize {
     let of_one = |ids: &Vec<usize>| {
         let mut rooms: Vec<u64> = Vec::new();
         for &id in ids {
@@ -160,7 +160,7 @@ fn packed(case: &Case, dealt: &[Vec<usize>]) -> usize {
         }
         rooms.len()
     };
-    dealt.iter().map(of_one).sum()
+    assigned.iter().map(of_one).sum()
 }
 
 proptest! {
@@ -199,8 +199,8 @@ proptest! {
         prop_assert!(by_step <= step.iteration_ms || by_step.is_close(step.iteration_ms));
     }
 
-    /// The result is that of the direct rule, unless that rule needs more micro-batches than the tokens require; then the
-    /// balance has fewer of them.
+    /// The result is that of the direct rule, unless that rule needs more micro-batches than the tokens require; then
+    /// the balance has fewer of them.
     #[test]
     fn with_one_barrier_a_step_totals_are_those_of_the_plain_rule(case in any_case(1..=200, 20)) {
         let (balance, plain) = (case.balance(Barrier::Step), longest_first(&case));
@@ -235,7 +235,8 @@ fn on_a_long_tail_both_ways_are_near_their_bounds() {
     let least = u64::try_from(tokens).unwrap().div_ceil(cap).div_ceil(64) * 64;
     assert_eq!(slots.micro_batches().count() as u64, least);
     assert!(step.micro_batches().count() as u64 <= least);
-    // One balance for both barriers would lose time: equal totals leave slots unequal, and equal slots leave totals unequal.
+    // One balance for both barriers would lose time: equal totals leave slots unequal, and equal slots leave totals
+    // unequal.
     let other = |balance: &Balance, barrier| iteration_ms(&case, balance, barrier).0;
     assert!(other(&slots, Barrier::Step) > step.iteration_ms.0 * 1.001);
 }

@@ -29,10 +29,10 @@ fn errors(predicted: &CostProfile, measured: &CostProfile) -> Vec<f64> {
     let [predicted, measured] = [predicted, measured].map(|profile| CostModel::new(profile.clone(), cluster()));
     let mut errors = Vec::new();
     for truth in measured.schemes() {
-        let guess = predicted.schemes().iter().find(|cost| cost.scheme() == truth.scheme()).unwrap();
+        let extrapolation = predicted.schemes().iter().find(|cost| cost.scheme() == truth.scheme()).unwrap();
         for tokens in [512, 2_048, 8_192, 32_768].map(Tokens).into_iter().filter(|&tokens| tokens <= truth.cap()) {
             let ms = |cost: &hydraulis_core::cost::SchemeCost| cost.micro_batch_ms([tokens].into_iter()).0;
-            errors.push((ms(guess) / ms(truth) - 1.0).abs());
+            errors.push((ms(extrapolation) / ms(truth) - 1.0).abs());
         }
     }
     errors.sort_by(f64::total_cmp);
@@ -47,8 +47,9 @@ fn each_table_is_predicted_from_the_others() {
         let on = device(&target.hardware.device).unwrap();
         let efficiency = Efficiency::learnt(&others).unwrap();
         let model = target.model.as_ref().unwrap();
-        let guess = CostProfile::analytic(model, cluster(), &on, &[CheckpointingKind::None], &efficiency).unwrap();
-        let errors = errors(&guess, target);
+        let extrapolation =
+            CostProfile::analytic(model, cluster(), &on, &[CheckpointingKind::None], &efficiency).unwrap();
+        let errors = errors(&extrapolation, target);
         assert!(errors.len() >= 10, "{}", errors.len());
         let (median, worst) = (errors[errors.len() / 2], errors[errors.len() - 1]);
         assert!(median < 0.06 && worst < 0.3, "{}: median {median}, worst {worst}", target.name);
@@ -153,8 +154,8 @@ fn each_stage_has_its_own_memory() {
     let head = llama_32b().vocabulary_parameters() * 4 / 8;
     assert_eq!(pipeline.resident_bytes.of(1) - pipeline.resident_bytes.of(0), head);
     let activations = |entry: &SchemeProfile, stage| entry.activation_bytes_per_token.of(stage);
-    // The first stage has two micro-batches of half the layers in flight, and its sent output of each; the last stage has
-    // one of them, and the tensors of the last norm and the loss.
+    // The first stage has two micro-batches of half the layers in flight, and its sent output of each; the last stage
+    // has one of them, and the tensors of the last norm and the loss.
     let layers = activations(&pipeline, 0) - 2.0 * 6_656.0 * 2.0 / 8.0;
     let last = activations(&single, 0) - layers;
     assert!(last > 0.0 && (activations(&pipeline, 1) - layers / 2.0 - last).abs() < 1e-6 * last);
@@ -172,7 +173,7 @@ fn nothing_is_learnt_from_a_profile_of_an_unknown_model_or_device() {
 
 /// The optimizer state of all stages is that of the whole model: a tied embedding, resident on two stages, counts once.
 #[test]
-fn the_homes_of_all_stages_are_that_of_the_model() {
+fn the_shards_of_all_stages_are_those_of_the_model() {
     let untied = llama_32b();
     let mut fields = untied.fields().clone();
     fields.parameters.retain(|row| row.name != "lm_head.weight");
@@ -184,9 +185,9 @@ fn the_homes_of_all_stages_are_that_of_the_model() {
         let kinds = [CheckpointingKind::None];
         let profile = CostProfile::analytic(&model, cluster(), &device, &kinds, &efficiency).unwrap();
         for SchemeProfile { scheme, stage_optimizer_bytes, .. } in &profile.schemes {
-            let homes = stage_optimizer_bytes.as_deref();
-            assert_eq!(homes.map(<[u64]>::len), (scheme.pp() > 1).then_some(scheme.stages()));
-            let sum = homes.map(|homes| homes.iter().sum::<u64>());
+            let optimizer = stage_optimizer_bytes.as_deref();
+            assert_eq!(optimizer.map(<[u64]>::len), (scheme.pp() > 1).then_some(scheme.stages()));
+            let sum = optimizer.map(|optimizer| optimizer.iter().sum::<u64>());
             assert!(sum.is_none_or(|sum| sum == profile.memory.optimizer_bytes), "{scheme}: {sum:?}");
         }
     }

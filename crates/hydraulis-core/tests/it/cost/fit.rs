@@ -29,7 +29,8 @@ impl Law {
     }
 }
 
-/// Approximately normal noise with this deviation: the sum of four uniform numbers, which these tests cannot distinguish.
+/// Approximately normal noise with this deviation: the sum of four uniform numbers, which these tests cannot
+/// distinguish.
 fn noise(deviation: f64) -> impl Strategy<Value = f64> {
     proptest::array::uniform4(-1.0..1.0_f64)
         .prop_map(move |parts| 1.0 + deviation * parts.iter().sum::<f64>() * (3.0_f64 / 4.0).sqrt())
@@ -188,8 +189,8 @@ fn unusable_points_are_refused_by_name() {
 }
 
 /// The schemes of the 32B table with their caps on 1,024 ranks. Three of them admit lengths too short to determine the
-/// quadratic coefficient: in the table two of their `a` are 0 and 8 times their neighbours', and <pp4>'s is a quarter. Here
-/// they have the law of the scheme with twice their tp.
+/// quadratic coefficient: in the table two of their `a` are 0 and 8 times their neighbours', and <pp4>'s is a quarter.
+/// Here they have the law of the scheme with twice their tp.
 fn table_32b() -> Vec<(Scheme, Law, u64)> {
     let profile = preset("llama-32b-a800").unwrap();
     let caps = [2304, 4864, 7168, 7936, 9472, 13_952, 16_256, 17_024, 24_704, 28_672, 30_080, 30_720, 48_256];
@@ -209,7 +210,7 @@ fn measured(law: Law, cap: u64, noises: &[f64]) -> Vec<Measurement> {
 }
 
 #[test]
-fn schemes_with_few_lengths_are_sound_beside_others() {
+fn schemes_with_few_lengths_are_sound_among_others() {
     let table = table_32b();
     let noises = vec(vec(noise(0.02), 8), table.len());
     cases(12)

@@ -2,14 +2,14 @@
 
 use hydraulis_core::Tokens;
 use hydraulis_core::batch::Batch;
-use hydraulis_core::cost::{CostProfile, FitQuality, MeasuredRange, PRESETS, PerStage, Trust, preset};
+use hydraulis_core::cost::{CostProfile, FitQuality, MeasuredRange, PRESETS, PerStage, Reliability, preset};
 use hydraulis_core::explain::explain;
-use hydraulis_core::plan::{Considered, Outcome, Plan};
+use hydraulis_core::plan::{Candidate, Outcome, Plan};
 use hydraulis_core::search::Planner;
 use hydraulis_core::spec::{Cluster, Strategy};
 
-/// A random generator without a dependency: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators",
-/// `SplitMix64`.
+/// A random generator without a dependency: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number
+/// generators", `SplitMix64`.
 struct SplitMix(u64);
 
 impl SplitMix {
@@ -65,7 +65,8 @@ fn planned(planner: &Planner, lengths: &[i64]) -> Plan {
     plan
 }
 
-/// More memory admits every plan of less memory: with many micro-batches it lengthens a pipeline's plan by at most 0.3 %.
+/// More memory admits every plan of less memory: with many micro-batches it lengthens a pipeline's plan by at most 0.3
+/// %.
 #[test]
 fn more_memory_gives_no_longer_plan() {
     let with_less = |scheme: &str, giga: u64| {
@@ -223,15 +224,15 @@ fn a_plan_says_how_far_its_times_can_be_trusted() {
     let wide = profile.schemes.iter().position(|entry| entry.scheme.to_string() == "<tp16>").unwrap();
     profile.schemes[wide].fit = Some(measured(15_500, 0.1));
     let plan = planned_with(&profile);
-    assert_eq!(plan.replicas[0].trust, Some(Trust { error: 0.1, beyond: 2.0 }));
+    assert_eq!(plan.replicas[0].reliability, Some(Reliability { error: 0.1, factor: 2.0 }));
     let text = explain(&plan);
     assert!(text.contains("own 10.0 % cost more") && text.contains("<tp16> is 2.0 times as long"), "{text}");
     profile.schemes[wide].fit = Some(measured(62_000, 0.000_001));
     let text = explain(&planned_with(&profile));
     assert!(!text.contains("times as long"), "{text}");
-    let guess = plan.guess().unwrap();
-    assert_eq!((guess.scheme.to_string().as_str(), guess.beyond), ("<tp16>", 2.0));
-    assert_eq!(planned_with(&profile).guess(), None);
+    let extrapolation = plan.extrapolation().unwrap();
+    assert_eq!((extrapolation.scheme.to_string().as_str(), extrapolation.factor), ("<tp16>", 2.0));
+    assert_eq!(planned_with(&profile).extrapolation(), None);
     assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
 }
 
@@ -243,7 +244,7 @@ fn an_account_of_many_strategies_names_those_that_came_closest() {
     let plan = planned(&planner(preset("llama-32b-a800").unwrap(), 64, &listed), &[8_000, 6_000, 900, 900, 450, 80]);
     let text = explain(&plan);
     let named = |strategy: &Strategy| text.lines().any(|line| line.starts_with(&format!("  {strategy} ")));
-    let (told, left): (Vec<&Considered>, Vec<_>) = plan.considered.iter().partition(|entry| named(&entry.strategy));
+    let (told, left): (Vec<&Candidate>, Vec<_>) = plan.candidates.iter().partition(|entry| named(&entry.strategy));
     assert_eq!((told.len(), left.len()), (12, 2), "{text}");
     assert!(text.contains("\n  and 2 that are longer, not tried for that, or too narrow\n"), "{text}");
     assert!(told.iter().any(|entry| entry.strategy == plan.strategy));

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use hydraulis_core::layout::{BucketTransfer, BucketVolume, Home, NodeVolume, Position, Segment, bucket_volumes};
+use hydraulis_core::layout::{
+    BucketTransfer, BucketVolume, NodeVolume, OptimizerShards, Position, Segment, bucket_volumes,
+};
 use hydraulis_core::spec::Cluster;
 use proptest::prelude::*;
 
@@ -14,13 +16,13 @@ fn assert_moves_what_zero_1_moves(world: &World, cluster: Cluster) {
     let size = cluster.gpus_per_node() as usize;
     for bucket in 0..world.table.buckets() {
         let ways = world.ways(bucket);
-        let homes: BTreeSet<(usize, usize)> = ways.iter().map(|&(_, _, home, place)| (home, place)).collect();
-        let foreign = ways.iter().filter(|(holder, _, home, _)| holder != home).count();
-        assert_eq!(foreign, ways.len() - homes.len());
+        let owners: BTreeSet<(usize, usize)> = ways.iter().map(|&(_, _, shards, place)| (shards, place)).collect();
+        let foreign = ways.iter().filter(|(member, _, shards, _)| member != shards).count();
+        assert_eq!(foreign, ways.len() - owners.len());
         let nodes: BTreeSet<(usize, usize, usize)> =
-            ways.iter().map(|&(holder, _, home, place)| (holder / size, home, place)).collect();
-        let crossing = nodes.iter().filter(|(node, home, _)| *node != home / size).count();
-        assert_eq!(crossing, nodes.len() - homes.len());
+            ways.iter().map(|&(member, _, shards, place)| (member / size, shards, place)).collect();
+        let crossing = nodes.iter().filter(|(node, shards, _)| *node != shards / size).count();
+        assert_eq!(crossing, nodes.len() - owners.len());
     }
 }
 
@@ -39,51 +41,51 @@ proptest! {
     #[test]
     fn gradients_arrive_summed_in_the_order_of_ranks_and_nodes(world in world()) {
         let gradients = world.strategy_buffers(mark);
-        let mut sums = world.home_buffers(|_, _| 0.0);
+        let mut sums = world.shard_buffers(|_, _| 0.0);
         for bucket in 0..world.table.buckets() {
             let mut relays = world.relays(bucket);
-            let targets = if world.home.nodes() == 1 { &mut sums } else { &mut relays };
-            for (holder, place, target, to) in pairs(&world.inside(bucket), |rank| world.node_of(rank)) {
-                targets[target][to] += gradients[holder][place];
+            let targets = if world.shards.nodes() == 1 { &mut sums } else { &mut relays };
+            for (member, place, target, to) in pairs(&world.inside(bucket), |rank| world.node_of(rank)) {
+                targets[target][to] += gradients[member][place];
             }
-            for (relay, place, home, to) in pairs(&world.between(bucket), |rank| world.rail_of(rank)) {
-                sums[home][to] += relays[relay][place];
+            for (relay, place, shards, to) in pairs(&world.between(bucket), |rank| world.rail_of(rank)) {
+                sums[shards][to] += relays[relay][place];
             }
         }
-        let held = |rank: usize, parameter: usize, element: usize| {
-            let slices = world.held[rank].iter();
+        let local = |rank: usize, parameter: usize, element: usize| {
+            let slices = world.local[rank].iter();
             slices.filter(|slice| slice.parameter == parameter && world.elements_of(slice).contains(&element)).count()
         };
-        let size = world.held.len() / at(world.home.nodes());
-        let expected = world.home_buffers(|parameter, element| {
+        let size = world.local.len() / at(world.shards.nodes());
+        let expected = world.shard_buffers(|parameter, element| {
             let of_node = |ranks: std::ops::Range<usize>| {
-                let all = ranks.flat_map(|rank| std::iter::repeat_n(rank, held(rank, parameter, element)));
+                let all = ranks.flat_map(|rank| std::iter::repeat_n(rank, local(rank, parameter, element)));
                 all.fold(0.0, |sum, rank| sum + mark(rank, parameter, element))
             };
-            (0..at(world.home.nodes())).fold(0.0, |sum, node| sum + of_node(node * size..(node + 1) * size))
+            (0..at(world.shards.nodes())).fold(0.0, |sum, node| sum + of_node(node * size..(node + 1) * size))
         });
         prop_assert_eq!(sums, expected);
     }
 
     #[test]
     fn parameters_arrive_as_the_master_has_them(world in world()) {
-        let master = world.home_buffers(|parameter, element| mark(0, parameter, element));
+        let master = world.shard_buffers(|parameter, element| mark(0, parameter, element));
         let mut parameters = world.strategy_buffers(|_, _, _| f64::NAN);
         for bucket in 0..world.table.buckets() {
             let mut relays = world.relays(bucket);
-            for (relay, place, home, from) in pairs(&world.between(bucket), |rank| world.rail_of(rank)) {
-                relays[relay][place] = master[home][from];
+            for (relay, place, shards, from) in pairs(&world.between(bucket), |rank| world.rail_of(rank)) {
+                relays[relay][place] = master[shards][from];
             }
-            let sources = if world.home.nodes() == 1 { &master } else { &relays };
-            for (holder, place, source, from) in pairs(&world.inside(bucket), |rank| world.node_of(rank)) {
-                parameters[holder][place] = sources[source][from];
+            let sources = if world.shards.nodes() == 1 { &master } else { &relays };
+            for (member, place, source, from) in pairs(&world.inside(bucket), |rank| world.node_of(rank)) {
+                parameters[member][place] = sources[source][from];
             }
         }
         prop_assert_eq!(parameters, world.strategy_buffers(|_, parameter, element| mark(0, parameter, element)));
     }
 
-    /// A bucket's gradients can leave from the rank's buffer and its parameters arrive there, because segments are in the
-    /// order of peers, unless peers hold parts of the rank's slices. Relayed elements are packed.
+    /// A bucket's gradients can leave from the rank's buffer and its parameters arrive there, because segments are in
+    /// the order of peers, unless peers hold parts of the rank's slices. Relayed elements are packed.
     #[test]
     fn what_a_rank_sends_lies_in_one_piece(ordered in in_order(), nested in nested_world()) {
         for (world, is_in_order) in [(ordered, true), (nested, false)] {
@@ -95,7 +97,7 @@ proptest! {
                         near.sort_unstable_by_key(|segment| segment.offset);
                     }
                     end = end_of_run(end, &near);
-                    let relayed = transfer.between.iter().flat_map(|trade| &trade.near);
+                    let relayed = transfer.between.iter().flat_map(|exchange| &exchange.near);
                     prop_assert_eq!(end_of_run(0, relayed), transfer.relayed);
                 }
             }
@@ -107,8 +109,8 @@ proptest! {
     fn room_is_what_the_rank_with_most_has_on_its_way_out(world in world()) {
         for bucket in 0..world.table.buckets() {
             let on_the_way = |transfer: &BucketTransfer| {
-                let trades = [Some(&transfer.inside), transfer.between.as_ref()];
-                trades.into_iter().flatten().flat_map(|trade| &trade.far_counts).sum::<u64>() + transfer.relayed
+                let exchanges = [Some(&transfer.inside), transfer.between.as_ref()];
+                exchanges.into_iter().flatten().flat_map(|exchange| &exchange.far_counts).sum::<u64>() + transfer.relayed
             };
             let most = world.transfers.iter().map(|buckets| on_the_way(&buckets[bucket])).max();
             for buckets in &world.transfers {
@@ -120,14 +122,14 @@ proptest! {
     /// The counted traffic equals the traffic of the transfers.
     #[test]
     fn between_nodes_no_more_travels_than_is_counted(world in world()) {
-        let size = world.held.len() / at(world.home.nodes());
-        let volumes = bucket_volumes(&world.table, &world.home, &world.positions).unwrap();
+        let size = world.local.len() / at(world.shards.nodes());
+        let volumes = bucket_volumes(&world.table, &world.shards, &world.positions).unwrap();
         for (bucket, volume) in volumes.iter().enumerate() {
-            let mut nodes = vec![NodeVolume::default(); at(world.home.nodes())];
-            for (relay, _, home, _) in pairs(&world.between(bucket), |rank| world.rail_of(rank)) {
-                if relay / size != home / size {
+            let mut nodes = vec![NodeVolume::default(); at(world.shards.nodes())];
+            for (relay, _, shards, _) in pairs(&world.between(bucket), |rank| world.rail_of(rank)) {
+                if relay / size != shards / size {
                     nodes[relay / size].sent += 1;
-                    nodes[home / size].received += 1;
+                    nodes[shards / size].received += 1;
                 }
             }
             prop_assert_eq!(&volume.nodes, &nodes);
@@ -137,45 +139,45 @@ proptest! {
     /// The count is by element, once for each node with a copy.
     #[test]
     fn nodes_trade_what_their_ranks_do_without_repeats(world in world()) {
-        let node = world.held.len() / at(world.home.nodes());
-        let nodes = vec![NodeVolume::default(); at(world.home.nodes())];
+        let node = world.local.len() / at(world.shards.nodes());
+        let nodes = vec![NodeVolume::default(); at(world.shards.nodes())];
         let mut expected = vec![BucketVolume { nodes, fullest_rank: 0 }; world.table.buckets()];
         for (bucket, volume) in expected.iter_mut().enumerate() {
-            let mut foreign = vec![0_u64; world.held.len()];
+            let mut foreign = vec![0_u64; world.local.len()];
             let mut crossing: BTreeSet<(usize, usize, usize)> = BTreeSet::new();
-            for (holder, _, home, place) in world.ways(bucket) {
-                foreign[holder] += u64::from(holder != home);
-                if holder / node != home / node {
-                    crossing.insert((holder / node, home, place));
+            for (member, _, shards, place) in world.ways(bucket) {
+                foreign[member] += u64::from(member != shards);
+                if member / node != shards / node {
+                    crossing.insert((member / node, shards, place));
                 }
             }
-            for (holder, home, _) in crossing {
-                volume.nodes[holder].sent += 1;
-                volume.nodes[home / node].received += 1;
+            for (member, shards, _) in crossing {
+                volume.nodes[member].sent += 1;
+                volume.nodes[shards / node].received += 1;
             }
             volume.fullest_rank = foreign.into_iter().max().unwrap();
         }
-        let volumes = bucket_volumes(&world.table, &world.home, &world.positions).unwrap();
+        let volumes = bucket_volumes(&world.table, &world.shards, &world.positions).unwrap();
         prop_assert_eq!(volumes, expected);
     }
 
-    /// The split assigns layers to stages, layer group 0 belongs to the first stage and L + 1 to the last; units are split
-    /// over tensor ranks; context ranks hold equal slices.
+    /// The split assigns layers to stages, layer group 0 belongs to the first stage and L + 1 to the last; units are
+    /// split over tensor ranks; context ranks hold equal slices.
     #[test]
     fn stages_and_tensor_ranks_hold_what_is_theirs(world in world()) {
         let split = world.table.split();
         let layers = split.layers();
-        for (position, held) in world.positions.iter().zip(&world.held) {
+        for (position, local) in world.positions.iter().zip(&world.local) {
             let Some(position) = *position else {
-                prop_assert_eq!(held, &[]);
+                prop_assert_eq!(local, &[]);
                 continue;
             };
             let (scheme, stage, tensor_rank) = (position.scheme, position.stage(), position.tensor_rank());
             let of_stage = split.stage(scheme, stage).unwrap();
-            let uses = |block: u32| match block {
+            let uses = |layer_group: u32| match layer_group {
                 0 => stage == 0,
-                block if block > layers => stage + 1 == scheme.pp(),
-                block => of_stage.contains(&(block - 1)),
+                layer_group if layer_group > layers => stage + 1 == scheme.pp(),
+                layer_group => of_stage.contains(&(layer_group - 1)),
             };
             // A rank's slice of a model under <tp4> is a part of its slice under <tp2>.
             let slice = match scheme.tp() {
@@ -185,14 +187,14 @@ proptest! {
             };
             let part = |units: u64, slice: u16| units * u64::from(slice) / u64::from(scheme.tp());
             let expected = world.table.parameters().iter().enumerate();
-            let expected = expected.filter(|(_, one)| one.blocks.iter().any(|&block| uses(block)));
+            let expected = expected.filter(|(_, one)| one.layer_groups.iter().any(|&layer_group| uses(layer_group)));
             let expected = expected.map(|(index, one)| {
                 let (first, end) = (part(one.units, slice), part(one.units, slice + 1));
                 let unit = one.rows / one.units;
                 // A rank without a unit of its own holds a copy of the unit that its range falls into.
                 (index, first * unit..end.max(first + 1) * unit)
             });
-            prop_assert!(held.iter().map(|slice| (slice.parameter, slice.rows.clone())).eq(expected));
+            prop_assert!(local.iter().map(|slice| (slice.parameter, slice.rows.clone())).eq(expected));
         }
     }
 
@@ -209,16 +211,16 @@ proptest! {
     }
 
     #[test]
-    fn every_element_has_one_home_and_homes_are_even(table in table(), nodes in 1..6_u32, size in 1..9_u32) {
+    fn every_element_has_one_owner_and_shards_are_even(table in table(), nodes in 1..6_u32, size in 1..9_u32) {
         let ranks = nodes * size;
-        let home = Home::new(&table, Cluster::new(ranks, size).unwrap(), &[]).unwrap();
-        let mut homes: Vec<Vec<usize>> = table.parameters().iter().map(|one| vec![0; at(one.elements())]).collect();
-        for slice in (0..u64::from(ranks)).flat_map(|rank| home.slices(&table, rank)) {
-            homes[slice.parameter][at(slice.elements.start)..at(slice.elements.end)].iter_mut().for_each(|n| *n += 1);
+        let shards = OptimizerShards::new(&table, Cluster::new(ranks, size).unwrap(), &[]).unwrap();
+        let mut owners: Vec<Vec<usize>> = table.parameters().iter().map(|one| vec![0; at(one.elements())]).collect();
+        for slice in (0..u64::from(ranks)).flat_map(|rank| shards.slices(&table, rank)) {
+            owners[slice.parameter][at(slice.elements.start)..at(slice.elements.end)].iter_mut().for_each(|n| *n += 1);
         }
-        prop_assert!(homes.iter().flatten().all(|&homes| homes == 1));
+        prop_assert!(owners.iter().flatten().all(|&owners| owners == 1));
         for bucket in 0..table.buckets() {
-            let sizes = (0..u64::from(ranks)).map(|rank| home.piece(bucket, rank)).map(|piece| piece.end - piece.start);
+            let sizes = (0..u64::from(ranks)).map(|rank| shards.piece(bucket, rank)).map(|piece| piece.end - piece.start);
             prop_assert!(sizes.clone().max().unwrap() - sizes.min().unwrap() <= 1);
         }
     }
@@ -229,39 +231,39 @@ proptest! {
         let table = &world.table;
         let is_trained = |parameter: usize| table.parameters()[parameter].trained;
         for rank in world.ranks() {
-            prop_assert!(world.held[rank].is_sorted_by_key(|slice| !is_trained(slice.parameter)));
-            let own = world.home.slices(table, rank as u64);
+            prop_assert!(world.local[rank].is_sorted_by_key(|slice| !is_trained(slice.parameter)));
+            let own = world.shards.slices(table, rank as u64);
             prop_assert!(own.is_sorted_by_key(|slice| !is_trained(slice.parameter)));
             let trained = own.iter().filter(|slice| is_trained(slice.parameter));
             let elements: u64 = trained.map(|slice| slice.elements.end - slice.elements.start).sum();
-            prop_assert_eq!(world.home.offset(table.blocks(), rank as u64), elements);
+            prop_assert_eq!(world.shards.offset(table.layer_groups(), rank as u64), elements);
         }
     }
 
     /// It is the size of the relay buffers.
     #[test]
     fn the_largest_relay_is_the_largest_rail_of_a_bucket(world in world()) {
-        let home = &world.home;
-        let piece = |bucket, rank| { let piece = home.piece(bucket, rank); piece.end - piece.start };
-        let rail = |bucket, rank| home.rail_of(rank).map(|one| piece(bucket, one)).sum::<u64>();
-        for buckets in [0..world.table.blocks(), world.table.blocks()..world.table.buckets()] {
+        let shards = &world.shards;
+        let piece = |bucket, rank| { let piece = shards.piece(bucket, rank); piece.end - piece.start };
+        let rail = |bucket, rank| shards.rail_of(rank).map(|one| piece(bucket, one)).sum::<u64>();
+        for buckets in [0..world.table.layer_groups(), world.table.layer_groups()..world.table.buckets()] {
             let rails = |rank| buckets.clone().map(move |bucket| rail(bucket, rank));
-            let largest = (0..home.ranks()).flat_map(rails).max().unwrap_or_default();
-            prop_assert_eq!(home.largest_relay(buckets.clone()), largest);
+            let largest = (0..shards.ranks()).flat_map(rails).max().unwrap_or_default();
+            prop_assert_eq!(shards.largest_relay(buckets.clone()), largest);
         }
     }
 
-    /// If a run has a single scheme, each element's owner is a rank with a copy, even if its node has none: each other rank
-    /// with a copy sends it once, as in a reduce-scatter among them. Between nodes it crosses once for each other node with
-    /// a copy.
+    /// If a run has a single scheme, each element's owner is a rank with a copy, even if its node has none: each other
+    /// rank with a copy sends it once, as in a reduce-scatter among them. Between nodes it crosses once for each other
+    /// node with a copy.
     #[test]
     fn a_scheme_alone_moves_what_zero_1_moves(alone in alone(), table in table()) {
-        let world = World::at_home(table, &alone.positions(), alone.cluster, &[alone.scheme]);
+        let world = World::at_owners(table, &alone.positions(), alone.cluster, &[alone.scheme]);
         assert_moves_what_zero_1_moves(&world, alone.cluster);
     }
 
-    /// The same holds for replicas of one stage that differ in their context degrees or checkpointing alone, or whose tensor
-    /// degrees divide each other.
+    /// The same holds for replicas of one stage that differ in their context degrees or checkpointing alone, or whose
+    /// tensor degrees divide each other.
     #[test]
     fn schemes_whose_slices_are_parts_of_each_other_move_what_zero_1_moves(nested in nested(), table in table()) {
         let positions = nested.positions();
@@ -276,14 +278,14 @@ proptest! {
         let whole = Position::new("<1>".parse().unwrap(), 0, 0, 0).unwrap();
         let world = World::new(table, &vec![Some(whole); ranks], u32::try_from(ranks).unwrap());
         for (rank, buckets) in world.transfers.iter().enumerate() {
-            for (bucket, trade) in buckets.iter().enumerate() {
-                let share = |rank: usize| world.home.piece(bucket, rank as u64);
+            for (bucket, exchange) in buckets.iter().enumerate() {
+                let share = |rank: usize| world.shards.piece(bucket, rank as u64);
                 let expected: Vec<u64> = world.ranks().map(share).map(|piece| piece.end - piece.start).collect();
-                let trade = &trade.inside;
-                prop_assert_eq!(&trade.near_counts, &expected);
-                prop_assert_eq!(&trade.far_counts, &vec![expected[rank]; ranks]);
+                let exchange = &exchange.inside;
+                prop_assert_eq!(&exchange.near_counts, &expected);
+                prop_assert_eq!(&exchange.far_counts, &vec![expected[rank]; ranks]);
                 // Each is one contiguous run: no element is packed.
-                prop_assert_eq!(trade.near.len(), expected.iter().filter(|size| **size > 0).count());
+                prop_assert_eq!(exchange.near.len(), expected.iter().filter(|size| **size > 0).count());
             }
         }
     }

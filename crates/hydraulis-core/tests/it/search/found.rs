@@ -43,8 +43,8 @@ proptest! {
     }
 }
 
-/// On the 32B profile, on 230 batches, a plan by search was never longer than the best of the profile's seven strategies,
-/// and 4 to 9 % shorter on average.
+/// On the 32B profile, on 230 batches, a plan by search was never longer than the best of the profile's seven
+/// strategies, and 4 to 9 % shorter on average.
 #[test]
 fn the_search_beats_the_list() {
     let profile = preset("llama-32b-a800").unwrap();
@@ -72,7 +72,7 @@ fn found() -> impl Iterator<Item = Plan> {
 fn strategies_that_are_not_planned_could_gain_nothing_that_counts() {
     let mut pruned = 0;
     for plan in found() {
-        for entry in &plan.considered {
+        for entry in &plan.candidates {
             if let Outcome::Pruned(bound) = entry.outcome {
                 pruned += 1;
                 assert!(bound >= plan.step_ms() * (1.0 - 1e-3), "{}: {bound:?} {:?}", entry.strategy, plan.step_ms());
@@ -106,8 +106,8 @@ fn the_search_knows_what_would_be_listed_without_it() {
     assert!(found.iteration_ms <= listed.iteration_ms, "{} against {}", found.strategy, listed.strategy);
 }
 
-/// On 4,096 GPUs the planner plans one strategy for this many sequences: with long sequences placed first and short ones
-/// balanced, the plan is shorter than by the assignment for small clusters.
+/// On 4,096 GPUs the planner plans one strategy for this many sequences: with long sequences placed first and short
+/// ones balanced, the plan is shorter than by the assignment for small clusters.
 #[test]
 fn large_clusters_are_placed_and_levelled() {
     let (profile, cluster) = (preset("llama-32b-a800").unwrap(), Cluster::new(4_096, 8).unwrap());
@@ -116,8 +116,8 @@ fn large_clusters_are_placed_and_levelled() {
     assert!(batch.len() > 20_000, "{} sequences", batch.len());
     let found = planner.plan(&batch).unwrap();
     assert!(planner.check(&found, &batch).is_empty());
-    assert_eq!(found.considered.len(), 1);
+    assert_eq!(found.candidates.len(), 1);
     assert!(found.gap() < 0.035, "{}", found.gap());
-    let dealt = Planner::new(profile, cluster, Some(vec![found.strategy.clone()])).unwrap().plan(&batch).unwrap();
-    assert!(found.iteration_ms < dealt.iteration_ms, "{:?} {:?}", found.iteration_ms, dealt.iteration_ms);
+    let assigned = Planner::new(profile, cluster, Some(vec![found.strategy.clone()])).unwrap().plan(&batch).unwrap();
+    assert!(found.iteration_ms < assigned.iteration_ms, "{:?} {:?}", found.iteration_ms, assigned.iteration_ms);
 }

@@ -8,7 +8,7 @@ use hydraulis_core::explain::explain;
 use hydraulis_core::plan::{Outcome, Plan};
 use hydraulis_core::search::{Planner, RunLimit};
 use hydraulis_core::spec::{self, Cluster, MemoryRule, Scheme, SearchBudget};
-use hydraulis_core::{Error, ErrorKind, Tokens, Watch};
+use hydraulis_core::{Cancellation, Error, ErrorKind, Tokens};
 use proptest::prelude::*;
 
 use crate::support::arbitrary::{any_case, cases};
@@ -44,12 +44,12 @@ proptest! {
             prop_assert!(violations.is_empty(), "{violations:?}");
             prop_assert!(plan.iteration_ms >= plan.lower_bound.ms, "{:?} {:?}", plan.iteration_ms, plan.lower_bound);
         }
-        let planned = |plan: &Plan| plan.considered.iter().filter(|one| matches!(one.outcome, Outcome::Planned(_))).count();
+        let planned = |plan: &Plan| plan.candidates.iter().filter(|one| matches!(one.outcome, Outcome::Planned(_))).count();
         let found = searching.plan(&batch).unwrap();
         // Mixes without a whole replica in any solution are planned until one has it; under the in-flight limit by both
         // rules.
-        let most = if case.memory == MemoryRule::Exact { 2 } else { 1 };
-        prop_assert!((1..=most).contains(&planned(&found)), "{:?}", found.considered);
+        let most = if case.memory == MemoryRule::InFlight { 2 } else { 1 };
+        prop_assert!((1..=most).contains(&planned(&found)), "{:?}", found.candidates);
     }
 
     #[test]
@@ -120,21 +120,21 @@ proptest! {
     }
 }
 
-/// A sequence alone may have as many tokens as a full pipeline holds; with other sequences it does not fit, and one token
-/// more fits nowhere.
+/// A sequence alone may have as many tokens as a full pipeline holds; with other sequences it does not fit, and one
+/// token more fits nowhere.
 #[test]
-fn the_exact_rule_admits_what_a_full_pipeline_holds() {
+fn the_in_flight_limit_admits_what_a_full_pipeline_has_room_for() {
     let by_cap = Planner::search(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()).unwrap();
-    let exact = by_cap.clone().with_memory(MemoryRule::Exact);
-    assert_eq!((by_cap.longest_admitted(), exact.longest_admitted()), (Tokens(43_520), Tokens(111_616)));
+    let in_flight = by_cap.clone().with_memory(MemoryRule::InFlight);
+    assert_eq!((by_cap.longest_admitted(), in_flight.longest_admitted()), (Tokens(43_520), Tokens(111_616)));
     let batch = |longest: i64| Batch::new(&[longest, longest, longest, 27_904, 9_000, 400, 400, 80], None).unwrap();
     assert_eq!(by_cap.plan(&batch(43_521)).unwrap_err().code(), "sequence_too_long");
-    assert_eq!(exact.plan(&batch(111_617)).unwrap_err().code(), "sequence_too_long");
-    let plan = exact.plan(&batch(111_616)).unwrap();
-    assert_eq!(exact.check(&plan, &batch(111_616)), []);
-    assert_eq!(plan.memory, MemoryRule::Exact);
+    assert_eq!(in_flight.plan(&batch(111_617)).unwrap_err().code(), "sequence_too_long");
+    let plan = in_flight.plan(&batch(111_616)).unwrap();
+    assert_eq!(in_flight.check(&plan, &batch(111_616)), []);
+    assert_eq!(plan.memory, MemoryRule::InFlight);
     assert!(by_cap.check(&plan, &batch(111_616)).iter().any(|broken| broken.code == "micro_batch_over_cap"));
-    assert!(explain(&plan).contains("exact memory"));
+    assert!(explain(&plan).contains("in-flight memory limit"));
 }
 
 /// For a scheme that does not fit on the cluster, the error is not about memory.
@@ -167,16 +167,16 @@ fn uneven() -> Batch {
 }
 
 /// Planners with a cancellation: over a list, by search, and by search in a limited run.
-fn watched(kind: usize, batch: &Batch, watch: Watch) -> Result<Plan, Error> {
+fn cancellable(kind: usize, batch: &Batch, cancellation: Cancellation) -> Result<Plan, Error> {
     let (profile, cluster) = (preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
     let strategies = ["8x<tp8>", "4x<tp16>", "16x<tp4>"].map(|text| text.parse().unwrap()).to_vec();
     match kind {
-        0 => Planner::new(profile, cluster, Some(strategies)).unwrap().plan_watched(batch, watch),
-        1 => Planner::search(profile, cluster).unwrap().plan_watched(batch, watch),
+        0 => Planner::new(profile, cluster, Some(strategies)).unwrap().plan_cancellable(batch, cancellation),
+        1 => Planner::search(profile, cluster).unwrap().plan_cancellable(batch, cancellation),
         _ => {
             let used = ["8x<tp8>".parse().unwrap()];
             let limit = RunLimit { most: 2, used: &used };
-            Planner::search(profile, cluster).unwrap().plan_limited_watched(batch, limit, watch)
+            Planner::search(profile, cluster).unwrap().plan_limited_watched(batch, limit, cancellation)
         }
     }
 }
@@ -186,14 +186,14 @@ fn whoever_watches_can_end_the_planning_at_each_look() {
     let batch = uneven();
     for kind in 0..3 {
         let looks = Cell::new(0);
-        let plan = watched(kind, &batch, &|| {
+        let plan = cancellable(kind, &batch, &|| {
             looks.set(looks.get() + 1);
             Ok(())
         });
         assert!(plan.is_ok() && looks.get() > 10, "planner {kind} looks {} times", looks.get());
         for last in [1, looks.get() / 2, looks.get()] {
             let left = Cell::new(last);
-            let stopped = watched(kind, &batch, &|| {
+            let stopped = cancellable(kind, &batch, &|| {
                 left.set(left.get() - 1);
                 if left.get() == 0 { Err(Error::Stopped) } else { Ok(()) }
             });

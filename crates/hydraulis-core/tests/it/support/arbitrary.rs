@@ -133,8 +133,8 @@ fn power_or_zero(exponents: std::ops::RangeInclusive<i32>) -> impl Strategy<Valu
 const MEMORY: u64 = 100_000_000;
 const PER_TOKEN: u64 = 1_000;
 
-/// The memory of a scheme with the requested cap: by the fullest stage alone, or stage by stage, where a later stage may be
-/// the fullest.
+/// The memory of a scheme with the requested cap: by the fullest stage alone, or stage by stage, where a later stage
+/// may be the fullest.
 fn memory(input: &SchemeInput, pp: u16) -> [Value; 2] {
     let free = MEMORY - 1_000_000 - 64;
     let Some(by_stage) = input.activations.as_ref().filter(|_| pp > 1) else {
@@ -153,14 +153,14 @@ fn profile(schemes: &[SchemeInput], gpus: u32) -> CostProfile {
         let (tp, cp, pp) = if index == 0 { (1, 1, 1) } else { (input.tp, input.cp, input.pp) };
         let scheme = Scheme::new(tp, cp, pp).unwrap().under(input.checkpointing).to_string();
         let multipliers = input.multipliers.as_ref().map(|list| &list[..usize::from(pp).min(list.len())]);
-        let [held, activations] = memory(input, pp);
+        let [longest, activations] = memory(input, pp);
         let mut entry = json!({
             "scheme": scheme,
             "quadratic_ms_per_token2": input.coefficients[0],
             "linear_ms_per_token": input.coefficients[1],
             "fixed_ms": input.coefficients[2],
             "forward_share": input.forward_share,
-            "resident_bytes": held,
+            "resident_bytes": longest,
             "activation_bytes_per_token": activations,
         });
         if cp > 1 {

@@ -6,8 +6,8 @@ use hydraulis_core::search::Planner;
 use hydraulis_core::spec::Strategy;
 use hydraulis_core::{Millis, Tokens};
 
-/// The least iteration time over all strategies of `planner`, assignments and ordered packings; infinite if some sequence
-/// fits nowhere.
+/// The least iteration time over all strategies of `planner`, assignments and ordered packings; infinite if some
+/// sequence fits nowhere.
 pub(crate) fn optimum(planner: &Planner, tokens: &[Tokens]) -> Millis {
     planner.strategies().iter().map(|strategy| best_of(strategy, planner, tokens)).min().unwrap()
 }
@@ -38,8 +38,8 @@ struct Packed {
     tokens: Vec<Tokens>,
 }
 
-/// The least time of micro-batches that start with `packed` and contain the set `left`: every set of sequences that memory
-/// admits comes next once, after the empty micro-batches that it needs.
+/// The least time of micro-batches that start with `packed` and contain the set `left`: every set of sequences that
+/// memory admits comes next once, after the empty micro-batches that it needs.
 fn best_order(left: usize, packed: &mut Packed, tokens: &[Tokens], cost: &SchemeCost) -> Millis {
     if left == 0 {
         return simulated(&packed.times, cost);
@@ -66,8 +66,8 @@ fn best_order(left: usize, packed: &mut Packed, tokens: &[Tokens], cost: &Scheme
 
 /// Whether a micro-batch of `next` tokens may follow these.
 fn fits(before: &[Tokens], next: Tokens, cost: &SchemeCost) -> bool {
-    let beside = before.len().min(cost.window().micro_batches - 1);
-    before[before.len() - beside..].iter().copied().sum::<Tokens>() + next <= cost.longest()
+    let with_next = before.len().min(cost.in_flight_limit().micro_batches - 1);
+    before[before.len() - with_next..].iter().copied().sum::<Tokens>() + next <= cost.longest()
 }
 
 fn simulated(times: &[Millis], cost: &SchemeCost) -> Millis {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use hydraulis_core::layout::place;
 use hydraulis_core::layout::{
-    BucketTransfer, HeldSlice, Home, Parameter, ParameterTable, Position, Segment, Trade, held_slices,
+    BucketTransfer, Exchange, LocalSlice, OptimizerShards, Parameter, ParameterTable, Position, Segment, local_slices,
     strategy_positions, transfer,
 };
 use hydraulis_core::spec::{self, CheckpointingKind, Cluster, LayerSplit, Scheme};
@@ -14,8 +14,8 @@ use proptest::prelude::*;
 
 use crate::support::arbitrary::any_case;
 
-/// A model of four to seven layers with up to twelve parameters; some are tied, some used by several layer groups, and each
-/// is split at any row, in units, or not at all.
+/// A model of four to seven layers with up to twelve parameters; some are tied, some used by several layer groups, and
+/// each is split at any row, in units, or not at all.
 pub(crate) fn table() -> impl Strategy<Value = ParameterTable> {
     let parameter = (1..14_u64, 1..5_u64, 0..3_u8, any::<prop::sample::Index>(), 0..6_u8, prop::bool::weighted(0.8));
     let head_layers = prop_oneof![Just(0.0), 0.0..4.0_f64];
@@ -23,13 +23,13 @@ pub(crate) fn table() -> impl Strategy<Value = ParameterTable> {
         let parameters =
             inputs.into_iter().enumerate().map(|(index, (units, row_elements, cut, place, kind, trained))| {
                 let (rows, units) = [(units, units), (3 * units, units), (units, 1)][usize::from(cut)];
-                let block = u32::try_from(place.index(layers as usize + 2)).unwrap();
-                let blocks = match kind {
+                let layer_group = u32::try_from(place.index(layers as usize + 2)).unwrap();
+                let layer_groups = match kind {
                     0 => vec![0, layers + 1],
-                    1 => (block / 2..=block).collect(),
-                    _ => vec![block],
+                    1 => (layer_group / 2..=layer_group).collect(),
+                    _ => vec![layer_group],
                 };
-                Parameter { name: format!("parameter {index}"), rows, row_elements, units, blocks, trained }
+                Parameter { name: format!("parameter {index}"), rows, row_elements, units, layer_groups, trained }
             });
         ParameterTable::new(parameters.collect(), LayerSplit::new(layers, head_layers).unwrap()).unwrap()
     })
@@ -48,35 +48,35 @@ pub(crate) fn at(offset: u64) -> usize {
 pub(crate) struct World {
     pub(crate) table: ParameterTable,
     pub(crate) positions: Vec<Option<Position>>,
-    pub(crate) home: Home,
-    pub(crate) held: Vec<Vec<HeldSlice>>,
+    pub(crate) shards: OptimizerShards,
+    pub(crate) local: Vec<Vec<LocalSlice>>,
     pub(crate) transfers: Vec<Vec<BucketTransfer>>,
 }
 
 impl World {
     pub(crate) fn new(table: ParameterTable, positions: &[Option<Position>], gpus_per_node: u32) -> World {
         let ranks = u32::try_from(positions.len()).unwrap();
-        World::at_home(table, positions, Cluster::new(ranks, gpus_per_node).unwrap(), &[])
+        World::at_owners(table, positions, Cluster::new(ranks, gpus_per_node).unwrap(), &[])
     }
 
     /// A world with the optimizer shards of a run with these schemes.
-    pub(crate) fn at_home(
+    pub(crate) fn at_owners(
         table: ParameterTable,
         positions: &[Option<Position>],
         cluster: Cluster,
         schemes: &[Scheme],
     ) -> World {
-        let (ranks, home) = (cluster.gpus(), Home::new(&table, cluster, schemes).unwrap());
-        let held = positions.iter().map(|at| at.map_or(Vec::new(), |at| held_slices(&table, at).unwrap()));
-        let transfers = (0..ranks).map(|rank| transfer(&table, &home, positions, rank).unwrap());
-        World { held: held.collect(), transfers: transfers.collect(), positions: positions.to_vec(), home, table }
+        let (ranks, shards) = (cluster.gpus(), OptimizerShards::new(&table, cluster, schemes).unwrap());
+        let local = positions.iter().map(|at| at.map_or(Vec::new(), |at| local_slices(&table, at).unwrap()));
+        let transfers = (0..ranks).map(|rank| transfer(&table, &shards, positions, rank).unwrap());
+        World { local: local.collect(), transfers: transfers.collect(), positions: positions.to_vec(), shards, table }
     }
 
     pub(crate) fn ranks(&self) -> std::ops::Range<usize> {
-        0..self.held.len()
+        0..self.local.len()
     }
 
-    pub(crate) fn elements_of(&self, slice: &HeldSlice) -> std::ops::Range<usize> {
+    pub(crate) fn elements_of(&self, slice: &LocalSlice) -> std::ops::Range<usize> {
         let width = self.table.parameters()[slice.parameter].row_elements;
         at(slice.rows.start * width)..at(slice.rows.end * width)
     }
@@ -85,7 +85,7 @@ impl World {
     pub(crate) fn strategy_buffers(&self, value: impl Fn(usize, usize, usize) -> f64) -> Vec<Vec<f64>> {
         let buffer = |rank: usize| {
             let mut buffer = Vec::new();
-            for slice in &self.held[rank] {
+            for slice in &self.local[rank] {
                 assert_eq!(buffer.len(), at(slice.offset), "slices are packed");
                 buffer.extend(self.elements_of(slice).map(|element| value(rank, slice.parameter, element)));
             }
@@ -95,14 +95,14 @@ impl World {
     }
 
     /// The optimizer shards' buffers, which contain every element once, filled with `value(parameter, element)`.
-    pub(crate) fn home_buffers(&self, value: impl Fn(usize, usize) -> f64) -> Vec<Vec<f64>> {
+    pub(crate) fn shard_buffers(&self, value: impl Fn(usize, usize) -> f64) -> Vec<Vec<f64>> {
         let buffer = |rank: usize| {
             let mut buffer = Vec::new();
-            for slice in self.home.slices(&self.table, rank as u64) {
+            for slice in self.shards.slices(&self.table, rank as u64) {
                 assert_eq!(buffer.len(), at(slice.offset), "slices are packed");
                 buffer.extend(slice.elements.map(|element| value(slice.parameter, at(element))));
             }
-            assert_eq!(buffer.len(), at(self.home.offset(self.table.buckets(), rank as u64)));
+            assert_eq!(buffer.len(), at(self.shards.offset(self.table.buckets(), rank as u64)));
             buffer
         };
         self.ranks().map(buffer).collect()
@@ -114,35 +114,37 @@ impl World {
     }
 
     /// The exchanges of a bucket inside nodes, and between them.
-    pub(crate) fn inside(&self, bucket: usize) -> Vec<&Trade> {
+    pub(crate) fn inside(&self, bucket: usize) -> Vec<&Exchange> {
         self.transfers.iter().map(|buckets| &buckets[bucket].inside).collect()
     }
 
-    pub(crate) fn between(&self, bucket: usize) -> Vec<&Trade> {
+    pub(crate) fn between(&self, bucket: usize) -> Vec<&Exchange> {
         self.transfers.iter().filter_map(|buckets| buckets[bucket].between.as_ref()).collect()
     }
 
     /// The peers of a rank in its node, or on its rail.
     pub(crate) fn node_of(&self, rank: usize) -> Vec<usize> {
-        self.home.node_of(rank as u64).map(at).collect()
+        self.shards.node_of(rank as u64).map(at).collect()
     }
 
     pub(crate) fn rail_of(&self, rank: usize) -> Vec<usize> {
-        self.home.rail_of(rank as u64).map(at).collect()
+        self.shards.rail_of(rank as u64).map(at).collect()
     }
 
     /// For each element of a bucket in a rank's local shard: rank, offset there, owner, offset there; by way of relays.
     pub(crate) fn ways(&self, bucket: usize) -> Vec<(usize, usize, usize, usize)> {
         let inside = pairs(&self.inside(bucket), |rank| self.node_of(rank));
-        if self.home.nodes() == 1 {
+        if self.shards.nodes() == 1 {
             return inside;
         }
         let between = pairs(&self.between(bucket), |rank| self.rail_of(rank));
-        let on: BTreeMap<(usize, usize), (usize, usize)> =
-            between.into_iter().map(|(relay, place, home, at_home)| ((relay, place), (home, at_home))).collect();
-        let whole = |(holder, place, relay, relayed)| {
-            let (home, at_home) = on[&(relay, relayed)];
-            (holder, place, home, at_home)
+        let on: BTreeMap<(usize, usize), (usize, usize)> = between
+            .into_iter()
+            .map(|(relay, place, shards, at_owners)| ((relay, place), (shards, at_owners)))
+            .collect();
+        let whole = |(member, place, relay, relayed)| {
+            let (shards, at_owners) = on[&(relay, relayed)];
+            (member, place, shards, at_owners)
         };
         inside.into_iter().map(whole).collect()
     }
@@ -150,18 +152,18 @@ impl World {
 
 /// Each exchanged element: sender, offset there, receiver, offset there, in the direction of gradients, by receiver and
 /// sender.
-pub(crate) fn pairs(trades: &[&Trade], peers: impl Fn(usize) -> Vec<usize>) -> Vec<(usize, usize, usize, usize)> {
+pub(crate) fn pairs(exchanges: &[&Exchange], peers: impl Fn(usize) -> Vec<usize>) -> Vec<(usize, usize, usize, usize)> {
     let part = |segments: &[Segment], counts: &[u64], peer: usize| {
         let before = at(counts[..peer].iter().sum());
         elements(segments).skip(before).take(at(counts[peer])).collect::<Vec<_>>()
     };
     let mut all = Vec::new();
-    for (receiver, trade) in trades.iter().enumerate() {
+    for (receiver, exchange) in exchanges.iter().enumerate() {
         for (number, &sender) in peers(receiver).iter().enumerate() {
             let place = peers(sender).iter().position(|&peer| peer == receiver).unwrap();
-            let from = part(&trades[sender].near, &trades[sender].near_counts, place);
-            let to = part(&trade.far, &trade.far_counts, number);
-            assert_eq!(from.len(), to.len(), "both sides of a trade expect the same");
+            let from = part(&exchanges[sender].near, &exchanges[sender].near_counts, place);
+            let to = part(&exchange.far, &exchange.far_counts, number);
+            assert_eq!(from.len(), to.len(), "both sides of a exchange expect the same");
             all.extend(from.into_iter().zip(to).map(|(from, to)| (sender, from, receiver, to)));
         }
     }
@@ -190,7 +192,7 @@ pub(crate) fn in_order() -> impl Strategy<Value = World> {
             let is_at_work = |rank: usize| at_work[rank / size % at_work.len()];
             let positions: Vec<_> =
                 replicas.into_iter().enumerate().map(|(rank, one)| one.filter(|_| is_at_work(rank))).collect();
-            World::at_home(table, &positions, alone.cluster, &[alone.scheme])
+            World::at_owners(table, &positions, alone.cluster, &[alone.scheme])
         })
     ]
 }
@@ -233,7 +235,7 @@ impl Nested {
             Parameter { rows: one.rows / one.units * units, units, ..one.clone() }
         });
         let table = ParameterTable::new(parameters.collect(), table.split().clone()).unwrap();
-        World::at_home(table, positions, self.cluster, &self.schemes)
+        World::at_owners(table, positions, self.cluster, &self.schemes)
     }
 }
 
@@ -273,11 +275,15 @@ pub(crate) fn nested_world() -> impl Strategy<Value = World> {
 /// A cluster of at most 24 ranks, in nodes of a part of a stage's ranks, of all of them, or of several stages.
 pub(crate) fn alone() -> impl Strategy<Value = Alone> {
     (1..=4_u16, 1..=3_u16, 1..=4_u16, 1..=4_u32, 1..=4_u32, any::<bool>()).prop_filter_map(
-        "a node is whole blocks or a part of one",
+        "a node is whole layer_groups or a part of one",
         |(tp, cp, pp, replicas, parts, is_part)| {
             let scheme = Scheme::new(tp, cp, pp).unwrap();
-            let (block, gpus) = (scheme.block(), u32::try_from(scheme.ranks()).unwrap() * replicas);
-            let node = if is_part { block.is_multiple_of(parts).then(|| block / parts)? } else { block * parts };
+            let (layer_group, gpus) = (scheme.stage_group_ranks(), u32::try_from(scheme.ranks()).unwrap() * replicas);
+            let node = if is_part {
+                layer_group.is_multiple_of(parts).then(|| layer_group / parts)?
+            } else {
+                layer_group * parts
+            };
             let cluster = (gpus <= 24 && gpus.is_multiple_of(node)).then(|| Cluster::new(gpus, node).unwrap());
             cluster.map(|cluster| Alone { scheme, cluster })
         },
@@ -309,6 +315,6 @@ pub(crate) fn position(scheme: Scheme, index: usize) -> Position {
 
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}\n{:?}", self.table, self.held)
+        write!(f, "{:?}\n{:?}", self.table, self.local)
     }
 }

@@ -14,8 +14,8 @@ from hydraulis import (
     CostProfile,
     InfeasibleError,
     InvalidInputError,
+    LookaheadPlan,
     Planner,
-    WindowPlan,
 )
 
 PROFILE = CostProfile.preset("llama-32b-a800")
@@ -36,7 +36,7 @@ def batches(number: int) -> list[NDArray[np.int64]]:
     return list(lengths)
 
 
-def origin(window: WindowPlan) -> list[tuple[int, int, int]]:
+def origin(window: LookaheadPlan) -> list[tuple[int, int, int]]:
     """Step, batch and id of every sequence."""
     return [
         (step, int(batch), int(sequence))
@@ -47,7 +47,7 @@ def origin(window: WindowPlan) -> list[tuple[int, int, int]]:
 
 def test_one_batch_without_costs_is_a_plan() -> None:
     for planner in (SEARCH, LISTED):
-        window = planner.plan_window(batches(1))
+        window = planner.plan_lookahead(batches(1))
         assert window.plans == [planner.plan(batches(1)[0])]
         assert len(window) == 1
         assert window.step_ms == window.iteration_ms == window.plans[0].iteration_ms
@@ -56,7 +56,7 @@ def test_one_batch_without_costs_is_a_plan() -> None:
 
 
 def test_nothing_moves_unless_it_may() -> None:
-    window = SEARCH.plan_window(batches(3))
+    window = SEARCH.plan_lookahead(batches(3))
     assert window.moved == 0
     alone = [SEARCH.plan(lengths).iteration_ms for lengths in batches(3)]
     assert window.step_ms <= sum(alone) * 1.001
@@ -66,8 +66,8 @@ def test_nothing_moves_unless_it_may() -> None:
 
 def test_long_sequences_are_gathered_within_the_delay() -> None:
     came = batches(4)
-    alone, window = SEARCH.plan_window(came), SEARCH.plan_window(came, max_delay=2)
-    assert SEARCH.check_window(window, came, max_delay=2) == []
+    alone, window = SEARCH.plan_lookahead(came), SEARCH.plan_lookahead(came, max_delay=2)
+    assert SEARCH.check_lookahead(window, came, max_delay=2) == []
     assert window.step_ms < 0.9 * alone.step_ms
     assert sorted((batch, sequence) for _, batch, sequence in origin(window)) == [
         (batch, sequence) for batch in range(4) for sequence in range(180)
@@ -77,49 +77,49 @@ def test_long_sequences_are_gathered_within_the_delay() -> None:
     for plan, members, lengths in zip(window.plans, window.members, came, strict=True):
         assert np.array_equal(plan.lengths, [came[batch][sequence] for batch, sequence in members])
         assert abs(plan.lengths.sum() - lengths.sum()) <= lengths.sum() / 100
-    assert window == SEARCH.plan_window(came, max_delay=2)
+    assert window == SEARCH.plan_lookahead(came, max_delay=2)
     assert "4 batches" in repr(window)
-    assert any("sequence_delayed" in broken for broken in SEARCH.check_window(window, came, max_delay=0))
+    assert any("sequence_delayed" in broken for broken in SEARCH.check_lookahead(window, came, max_delay=0))
 
 
 def test_targets_go_with_their_sequences() -> None:
     came = batches(3)
     targets = [lengths // 2 + place for place, lengths in enumerate(came)]
-    window = SEARCH.plan_window(came, targets, max_delay=2)
+    window = SEARCH.plan_lookahead(came, targets, max_delay=2)
     assert window.moved > 0
     for plan, members in zip(window.plans, window.members, strict=True):
         assert np.array_equal(plan.targets, [targets[batch][sequence] for batch, sequence in members])
-    assert SEARCH.check_window(window, came, targets, max_delay=2) == []
-    assert SEARCH.check_window(window, came, max_delay=2) != []
+    assert SEARCH.check_lookahead(window, came, targets, max_delay=2) == []
+    assert SEARCH.check_lookahead(window, came, max_delay=2) != []
 
 
 def test_a_change_that_costs_too_much_is_not_made() -> None:
     came = [batch[batch < 8_000] if place % 2 else batch for place, batch in enumerate(batches(4))]
-    free = LISTED.plan_window(came)
+    free = LISTED.plan_lookahead(came)
     assert len({plan.strategy for plan in free.plans}) > 1
     assert free.switch_ms == 0
-    dear = LISTED.plan_window(came, switch_ms=1e6)
+    dear = LISTED.plan_lookahead(came, switch_ms=1e6)
     assert len({plan.strategy for plan in dear.plans}) == 1
     assert dear.switch_ms == 0
-    some = LISTED.plan_window(came, switch_ms=10)
+    some = LISTED.plan_lookahead(came, switch_ms=10)
     changes = sum(one.strategy != other.strategy for one, other in itertools.pairwise(some.plans))
     assert some.switch_ms == 10 * changes
-    kept = LISTED.plan_window(came, switch_ms=1e6, previous="4x<tp16>")
+    kept = LISTED.plan_lookahead(came, switch_ms=1e6, previous="4x<tp16>")
     assert {plan.strategy for plan in kept.plans} == {"4x<tp16>"}
-    assert LISTED.check_window(kept, came, switch_ms=1e6, previous="4x<tp16>") == []
+    assert LISTED.check_lookahead(kept, came, switch_ms=1e6, previous="4x<tp16>") == []
 
 
 def test_dear_links_favour_strategies_that_move_less() -> None:
     came = batches(3)
     planner = Planner(PROFILE, CLUSTER, link=link(0.5))
-    slow, free = planner.plan_window(came), LISTED.plan_window(came)
-    assert planner.check_window(slow, came) == []
+    slow, free = planner.plan_lookahead(came), LISTED.plan_lookahead(came)
+    assert planner.check_lookahead(slow, came) == []
     assert slow.step_ms == pytest.approx(slow.iteration_ms + slow.transfer_ms)
     one_each = (Planner(PROFILE, CLUSTER, strategies=[plan.strategy], link=link(0.5)) for plan in free.plans)
     paid = [one.plan(lengths) for one, lengths in zip(one_each, came, strict=True)]
     assert slow.transfer_ms < 0.7 * sum(plan.transfer_ms or 0.0 for plan in paid)
     assert slow.step_ms < sum(plan.step_ms for plan in paid)
-    assert any("transfers_differ" in broken for broken in LISTED.check_window(slow, came))
+    assert any("transfers_differ" in broken for broken in LISTED.check_lookahead(slow, came))
 
 
 @settings(deadline=None)
@@ -131,8 +131,8 @@ def test_dear_links_favour_strategies_that_move_less() -> None:
     st.floats(0, 100),
 )
 def test_every_window_keeps_its_promises(came: list[list[int]], max_delay: int, switch_ms: float) -> None:
-    window = SMALL.plan_window(came, max_delay=max_delay, switch_ms=switch_ms)
-    assert SMALL.check_window(window, came, max_delay=max_delay, switch_ms=switch_ms) == []
+    window = SMALL.plan_lookahead(came, max_delay=max_delay, switch_ms=switch_ms)
+    assert SMALL.check_lookahead(window, came, max_delay=max_delay, switch_ms=switch_ms) == []
     assert window.lower_bound_ms <= window.iteration_ms <= window.step_ms
 
 
@@ -142,21 +142,21 @@ NO_BATCHES: Any = 5
 @pytest.mark.parametrize(
     ("call", "code", "message"),
     [
-        (lambda: SEARCH.plan_window([]), "batch_empty", "at least one"),
-        (lambda: SEARCH.plan_window(NO_BATCHES), "lengths_invalid", "batches: it is no sequence"),
-        (lambda: SEARCH.plan_window([[5], [0]]), "lengths_invalid", "batch 1: sequence 0"),
-        (lambda: SEARCH.plan_window([[5]], [[1], [2]]), "lengths_invalid", "for 2 batches, lengths for 1"),
-        (lambda: SEARCH.plan_window([[5], [6]], [[1], [7]]), "lengths_invalid", "batch 1: sequence 0"),
+        (lambda: SEARCH.plan_lookahead([]), "batch_empty", "at least one"),
+        (lambda: SEARCH.plan_lookahead(NO_BATCHES), "lengths_invalid", "batches: it is no sequence"),
+        (lambda: SEARCH.plan_lookahead([[5], [0]]), "lengths_invalid", "batch 1: sequence 0"),
+        (lambda: SEARCH.plan_lookahead([[5]], [[1], [2]]), "lengths_invalid", "for 2 batches, lengths for 1"),
+        (lambda: SEARCH.plan_lookahead([[5], [6]], [[1], [7]]), "lengths_invalid", "batch 1: sequence 0"),
         (
-            lambda: SEARCH.plan_window([[5]], [["a"]]),
+            lambda: SEARCH.plan_lookahead([[5]], [["a"]]),
             "lengths_invalid",
             "targets of batch 0: sequence 0 is a",
         ),
-        (lambda: SEARCH.plan_window([[5]], max_delay=-1), "argument_invalid", "max_delay is -1"),
-        (lambda: SEARCH.plan_window([[5]], switch_ms=-1), "argument_invalid", "switch_ms is -1"),
-        (lambda: SEARCH.plan_window([[5]], previous="8x"), "strategy_invalid", "8x"),
+        (lambda: SEARCH.plan_lookahead([[5]], max_delay=-1), "argument_invalid", "max_delay is -1"),
+        (lambda: SEARCH.plan_lookahead([[5]], switch_ms=-1), "argument_invalid", "switch_ms is -1"),
+        (lambda: SEARCH.plan_lookahead([[5]], previous="8x"), "strategy_invalid", "8x"),
         (
-            lambda: Planner(PROFILE, CLUSTER, max_strategies=2).plan_window([[5]]),
+            lambda: Planner(PROFILE, CLUSTER, max_strategies=2).plan_lookahead([[5]]),
             "argument_invalid",
             "leave max_strategies",
         ),
@@ -170,13 +170,13 @@ def test_what_is_no_input_is_refused(call: Callable[[], Any], code: str, message
 
 def test_what_no_strategy_admits_is_named_with_its_batch() -> None:
     with pytest.raises(InfeasibleError, match="batch 1: sequence 1 has 50,000") as refusal:
-        SEARCH.plan_window([[5], [5, 50_000]])
+        SEARCH.plan_lookahead([[5], [5, 50_000]])
     assert refusal.value.code == "sequence_too_long"
 
 
 def test_progress_is_told_and_its_exception_ends_the_work() -> None:
     told: list[tuple[str, int, int]] = []
-    SEARCH.plan_window(batches(2), max_delay=1, progress=lambda *step: told.append(step))
+    SEARCH.plan_lookahead(batches(2), max_delay=1, progress=lambda *step: told.append(step))
     assert told[:3] == [("plan", 0, 2), ("plan", 1, 2), ("exchange", 0, 16)]
 
     class EnoughError(Exception):
@@ -187,4 +187,4 @@ def test_progress_is_told_and_its_exception_ends_the_work() -> None:
             raise EnoughError(step)
 
     with pytest.raises(EnoughError, match="plan"):
-        SEARCH.plan_window(batches(2), progress=enough)
+        SEARCH.plan_lookahead(batches(2), progress=enough)

@@ -4,24 +4,24 @@ use crate::units::{Tokens, count};
 
 /// Any `micro_batches` consecutive micro-batches of a replica, or all if they are fewer, hold at most `tokens` tokens.
 ///
-/// Empty micro-batches, which cost time and hold nothing, may separate micro-batches that do not fit together: a replica
-/// can therefore run any set of sequences each of which it admits. Fewer than `micro_batches` of them in a row are enough,
-/// and none at the ends.
+/// Empty micro-batches, which cost time and hold nothing, may separate micro-batches that do not fit together: a
+/// replica can therefore run any set of sequences each of which it admits. Fewer than `micro_batches` of them in a row
+/// are enough, and none at the ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryWindow {
+pub struct InFlightLimit {
     /// Number of consecutive micro-batches, at least one.
     pub micro_batches: usize,
     /// Most tokens of these together.
     pub tokens: Tokens,
 }
 
-impl MemoryWindow {
-    /// The micro-batches of these tokens in this order, by their indices, with an empty one (none) wherever the next does
-    /// not fit yet. Each holds at most the limit's tokens.
+impl InFlightLimit {
+    /// The micro-batches of these tokens in this order, by their indices, with an empty one (none) wherever the next
+    /// does not fit yet. Each holds at most the limit's tokens.
     pub fn spaced(self, tokens: &[Tokens]) -> Vec<Option<usize>> {
         let mut places: Vec<Option<usize>> = Vec::with_capacity(tokens.len());
         for (next, &own) in tokens.iter().enumerate() {
-            while self.held_before_next(&places, tokens) + own > self.tokens {
+            while self.tokens_before_next(&places, tokens) + own > self.tokens {
                 places.push(None);
             }
             places.push(Some(next));
@@ -30,17 +30,17 @@ impl MemoryWindow {
     }
 
     /// Tokens that count together with the next micro-batch.
-    fn held_before_next(self, places: &[Option<usize>], tokens: &[Tokens]) -> Tokens {
+    fn tokens_before_next(self, places: &[Option<usize>], tokens: &[Tokens]) -> Tokens {
         places.iter().rev().take(self.micro_batches - 1).flatten().map(|&place| tokens[place]).sum()
     }
 
     /// Most tokens of `micro_batches` together.
     pub fn most_tokens(self, micro_batches: usize) -> f64 {
-        count(self.windows(micro_batches)) * self.tokens.as_f64()
+        count(self.groups(micro_batches)) * self.tokens.as_f64()
     }
 
     /// Number of full or partial windows in `micro_batches` micro-batches.
-    pub fn windows(self, micro_batches: usize) -> usize {
+    pub fn groups(self, micro_batches: usize) -> usize {
         micro_batches.div_ceil(self.micro_batches)
     }
 
@@ -58,13 +58,13 @@ mod tests {
 
     #[test]
     fn empty_ones_stand_where_the_next_does_not_fit() {
-        let window = MemoryWindow { micro_batches: 3, tokens: Tokens(30) };
-        let spaced = |tokens: [u64; 3]| window.spaced(&tokens.map(Tokens));
+        let in_flight_limit = InFlightLimit { micro_batches: 3, tokens: Tokens(30) };
+        let spaced = |tokens: [u64; 3]| in_flight_limit.spaced(&tokens.map(Tokens));
         assert_eq!(spaced([10, 10, 10]), [Some(0), Some(1), Some(2)]);
         assert_eq!(spaced([20, 10, 11]), [Some(0), Some(1), None, Some(2)]);
         assert_eq!(spaced([30, 1, 30]), [Some(0), None, None, Some(1), None, None, Some(2)]);
-        assert_eq!(window.spaced(&[]), []);
-        assert_eq!(MemoryWindow { micro_batches: 1, tokens: Tokens(9) }.spaced(&[Tokens(9); 2]), [Some(0), Some(1)]);
+        assert_eq!(in_flight_limit.spaced(&[]), []);
+        assert_eq!(InFlightLimit { micro_batches: 1, tokens: Tokens(9) }.spaced(&[Tokens(9); 2]), [Some(0), Some(1)]);
     }
 
     proptest! {
@@ -73,17 +73,17 @@ mod tests {
             span in 1..6_usize,
             tokens in proptest::collection::vec(1..=100_u64, 0..12),
         ) {
-            let window = MemoryWindow { micro_batches: span, tokens: Tokens(100) };
+            let in_flight_limit = InFlightLimit { micro_batches: span, tokens: Tokens(100) };
             let tokens: Vec<Tokens> = tokens.into_iter().map(Tokens).collect();
-            let places = window.spaced(&tokens);
+            let places = in_flight_limit.spaced(&tokens);
             let placed: Vec<Tokens> = places.iter().map(|place| place.map_or(Tokens(0), |at| tokens[at])).collect();
             for run in placed.windows(span.min(placed.len()).max(1)) {
-                prop_assert!(run.iter().copied().sum::<Tokens>() <= window.tokens, "{placed:?}");
+                prop_assert!(run.iter().copied().sum::<Tokens>() <= in_flight_limit.tokens, "{placed:?}");
             }
             prop_assert!(places.iter().copied().flatten().eq(0..tokens.len()));
-            prop_assert!(placed.len() <= window.most_micro_batches(tokens.len()));
+            prop_assert!(placed.len() <= in_flight_limit.most_micro_batches(tokens.len()));
             let total: Tokens = tokens.iter().copied().sum();
-            prop_assert!(total.as_f64() <= window.most_tokens(placed.len()));
+            prop_assert!(total.as_f64() <= in_flight_limit.most_tokens(placed.len()));
         }
     }
 }

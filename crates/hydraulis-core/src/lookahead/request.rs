@@ -11,7 +11,7 @@ pub const TOLERANCE_PARTS: u64 = 100;
 
 /// The batches in the order of their iterations, and the costs and limits of the lookahead.
 #[derive(Clone, Copy, Debug)]
-pub struct Window<'a> {
+pub struct Lookahead<'a> {
     /// The original batches.
     pub batches: &'a [Batch],
     /// Extra time of an iteration whose strategy differs from that of the iteration before.
@@ -24,7 +24,7 @@ pub struct Window<'a> {
 
 /// The plans of a lookahead's iterations, in order.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WindowPlan {
+pub struct LookaheadPlan {
     /// One step for each batch.
     pub steps: Vec<Step>,
 }
@@ -49,10 +49,10 @@ pub struct Member {
     pub sequence: usize,
 }
 
-impl<'a> Window<'a> {
+impl<'a> Lookahead<'a> {
     /// A lookahead over these batches that moves no sequence and counts only the iterations.
-    pub fn new(batches: &'a [Batch]) -> Window<'a> {
-        Window { batches, switch: Millis::ZERO, previous: None, max_delay: 0 }
+    pub fn new(batches: &'a [Batch]) -> Lookahead<'a> {
+        Lookahead { batches, switch: Millis::ZERO, previous: None, max_delay: 0 }
     }
 
     pub(super) fn validate(&self) -> Result<()> {
@@ -66,7 +66,7 @@ impl<'a> Window<'a> {
     }
 }
 
-impl WindowPlan {
+impl LookaheadPlan {
     /// The total time of all iterations.
     pub fn iteration_ms(&self) -> Millis {
         self.steps.iter().map(|step| step.plan.iteration_ms).sum()

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-use crate::capacity::Fill;
-use crate::capacity::long_fill::LongFill;
+use crate::capacity::PipelineCapacity;
+use crate::capacity::extended_capacity::ExtendedCapacity;
 use crate::spec::CapacityBudget;
 use crate::units::count;
 
@@ -12,23 +12,23 @@ use crate::units::count;
 ///
 /// An entry is a pure function of its place in the table: the order of queries changes nothing.
 #[derive(Debug)]
-pub struct FillTable {
+pub struct CapacityTable {
     stage_multipliers: Vec<f64>,
     forward_share: f64,
     slowest: f64,
     budget: CapacityBudget,
-    fills: Vec<OnceLock<Fill>>,
+    capacities: Vec<OnceLock<PipelineCapacity>>,
 }
 
-impl FillTable {
+impl CapacityTable {
     /// An empty table.
-    pub fn new(stage_multipliers: &[f64], forward_share: f64, budget: CapacityBudget) -> FillTable {
-        FillTable {
+    pub fn new(stage_multipliers: &[f64], forward_share: f64, budget: CapacityBudget) -> CapacityTable {
+        CapacityTable {
             stage_multipliers: stage_multipliers.to_vec(),
             forward_share,
             slowest: stage_multipliers.iter().copied().fold(0.0, f64::max),
             budget,
-            fills: vec![OnceLock::new(); budget.tabulated_counts * budget.tabulated_shares],
+            capacities: vec![OnceLock::new(); budget.tabulated_counts * budget.tabulated_shares],
         }
     }
 
@@ -43,7 +43,7 @@ impl FillTable {
         if micro_batches > self.budget.tabulated_counts {
             return on_slowest;
         }
-        let lines = self.fills_around(micro_batches, end, fixed).map(|fill| fill.most_work(end, fixed));
+        let lines = self.capacities_around(micro_batches, end, fixed).map(|capacity| capacity.most_work(end, fixed));
         lines.into_iter().fold(on_slowest, f64::min)
     }
 
@@ -53,7 +53,7 @@ impl FillTable {
         let mut end = (work + fixed * count(micro_batches)) * self.slowest;
         // Later ends mean smaller shares, whose capacity is greater there: this rises to the answer, level by level.
         for _ in 0..self.budget.tabulated_shares {
-            let lines = self.around(micro_batches, end, fixed).map(|fill| fill.end(work, fixed));
+            let lines = self.around(micro_batches, end, fixed).map(|capacity| capacity.end(work, fixed));
             let later = lines.into_iter().fold(end, f64::max);
             if later <= end {
                 break;
@@ -74,26 +74,33 @@ impl FillTable {
     }
 
     /// The capacities around `fixed / end`, those of many micro-batches extended.
-    fn around(&self, micro_batches: usize, end: f64, fixed: f64) -> [LongFill<'_>; 2] {
+    fn around(&self, micro_batches: usize, end: f64, fixed: f64) -> [ExtendedCapacity<'_>; 2] {
         let own = micro_batches.min(self.budget.tabulated_counts);
         // Times are level in the middle, so `own` of them take about their share of the whole.
         let end_of_own = if own < micro_batches { end * count(own) / count(micro_batches) } else { end };
-        self.fills_around(own, end_of_own, fixed).map(|fill| LongFill::new(fill, micro_batches - own, self.slowest))
+        self.capacities_around(own, end_of_own, fixed)
+            .map(|capacity| ExtendedCapacity::new(capacity, micro_batches - own, self.slowest))
     }
 
     /// The table's entries for the shares around `fixed / end`.
-    fn fills_around(&self, micro_batches: usize, end: f64, fixed: f64) -> [&Fill; 2] {
+    fn capacities_around(&self, micro_batches: usize, end: f64, fixed: f64) -> [&PipelineCapacity; 2] {
         let last = self.budget.tabulated_shares - 1;
         let level = level(end, fixed, last);
         let is_dense = micro_batches <= self.budget.dense_counts;
         let levels = if is_dense { [level, (level + 1).min(last)] } else { [(level | 1).min(last); 2] };
-        levels.map(|level| self.fill(micro_batches, level))
+        levels.map(|level| self.capacity(micro_batches, level))
     }
 
-    fn fill(&self, micro_batches: usize, level: usize) -> &Fill {
-        self.fills[(micro_batches - 1) * self.budget.tabulated_shares + level].get_or_init(|| {
+    fn capacity(&self, micro_batches: usize, level: usize) -> &PipelineCapacity {
+        self.capacities[(micro_batches - 1) * self.budget.tabulated_shares + level].get_or_init(|| {
             let fixed_share = 0.5_f64.powi(i32::try_from(level + 1).unwrap_or(i32::MAX));
-            Fill::new(&self.stage_multipliers, self.forward_share, micro_batches, fixed_share, self.budget.pivots)
+            PipelineCapacity::new(
+                &self.stage_multipliers,
+                self.forward_share,
+                micro_batches,
+                fixed_share,
+                self.budget.pivots,
+            )
         })
     }
 }
@@ -114,11 +121,12 @@ mod tests {
     use crate::pipeline::{MakespanBuffers, makespan};
     use crate::units::Millis;
 
-    /// Even with few table entries no pipeline exceeds them, whatever its shape: rising and falling ones, and equal ones.
+    /// Even with few table entries no pipeline exceeds them, whatever its shape: rising and falling ones, and equal
+    /// ones.
     #[test]
     fn no_pipeline_of_many_micro_batches_holds_more() {
         let (multipliers, fixed) = ([1.0, 1.2, 1.0], 1.0);
-        let table = FillTable::new(&multipliers, 1.0 / 3.0, CapacityBudget::ONLINE);
+        let table = CapacityTable::new(&multipliers, 1.0 / 3.0, CapacityBudget::ONLINE);
         let micro_batches = CapacityBudget::ONLINE.dense_counts + 2;
         for steepness in 0..8 {
             let rise = |place: usize| count(place.min(micro_batches - 1 - place) * steepness);
@@ -136,9 +144,9 @@ mod tests {
 
     /// The estimate for more micro-batches than the table has continues from the table's last entries.
     #[test]
-    fn estimates_go_on_beyond_the_last_fill() {
+    fn estimates_go_on_beyond_the_last_entry() {
         for multipliers in [vec![1.0; 8], vec![1.0; 4]] {
-            let table = FillTable::new(&multipliers, 1.0 / 3.0, CapacityBudget::ONLINE);
+            let table = CapacityTable::new(&multipliers, 1.0 / 3.0, CapacityBudget::ONLINE);
             let tabulated = CapacityBudget::ONLINE.tabulated_counts;
             for work in [1_000.0, 1_500.0] {
                 let of = |micro_batches| {
@@ -153,8 +161,8 @@ mod tests {
                     let times: Vec<Millis> = shape.iter().map(|share| Millis(share * end)).collect();
                     let ends = makespan(&times, &multipliers, 1.0 / 3.0, &mut MakespanBuffers::default()).0;
                     assert!((ends / end - 1.0).abs() < 0.01, "{multipliers:?} {work}: {ends} {end}");
-                    let held: f64 = times.iter().map(|time| time.0 - 1.0).sum();
-                    assert!((held / work - 1.0).abs() < 0.02, "{multipliers:?} {work}: {held}");
+                    let work_done: f64 = times.iter().map(|time| time.0 - 1.0).sum();
+                    assert!((work_done / work - 1.0).abs() < 0.02, "{multipliers:?} {work}: {work_done}");
                 }
             }
         }

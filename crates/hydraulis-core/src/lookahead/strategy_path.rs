@@ -7,21 +7,21 @@
 use std::collections::BTreeMap;
 
 use crate::batch::Batch;
+use crate::cancellation::Cancellation;
 use crate::error::Result;
+use crate::lookahead::cheapest_path::cheapest;
 use crate::lookahead::group::Group;
-use crate::lookahead::route::cheapest;
-use crate::lookahead::{Step, Window, WindowPlan};
+use crate::lookahead::{Lookahead, LookaheadPlan, Step};
 use crate::plan::{Outcome, Plan, Scope};
 use crate::search::{Planner, Times};
 use crate::spec::Strategy;
 use crate::units::Millis;
-use crate::watch::Watch;
 
 /// The cost of each batch under each candidate, as a lower bound or a planned time.
-struct Course<'a> {
+struct StrategyPath<'a> {
     planner: &'a Planner,
-    window: &'a Window<'a>,
-    watch: Watch<'a>,
+    lookahead: &'a Lookahead<'a>,
+    cancellation: Cancellation<'a>,
     groups: Vec<Group>,
     candidates: Vec<Strategy>,
     /// By batch and candidate: the exact cost where there is a plan, and a lower bound elsewhere.
@@ -32,38 +32,56 @@ struct Course<'a> {
 }
 
 /// The plans of these batches along the cheapest path of strategies.
-pub(super) fn steps(planner: &Planner, window: &Window, groups: Vec<Group>, watch: Watch) -> Result<WindowPlan> {
-    let mut course = Course::new(planner, window, groups, watch);
-    let before = window.previous.and_then(|previous| course.candidates.iter().position(|one| one == previous));
+pub(super) fn steps(
+    planner: &Planner,
+    lookahead: &Lookahead,
+    groups: Vec<Group>,
+    cancellation: Cancellation,
+) -> Result<LookaheadPlan> {
+    let mut path = StrategyPath::new(planner, lookahead, groups, cancellation);
+    let before = lookahead.previous.and_then(|previous| path.candidates.iter().position(|one| one == previous));
     // Where no batch can take the previous strategy, the first step changes strategy in any case.
-    let entry = if before.is_none() && window.previous.is_some() { window.switch } else { Millis::ZERO };
+    let entry = if before.is_none() && lookahead.previous.is_some() { lookahead.switch } else { Millis::ZERO };
     // A lone batch has no change before or after it. The planner's own choice stands: only that plan has been refined
     // by a search.
-    let is_alone = course.own.len() == 1 && window.previous.is_none();
+    let is_alone = path.own.len() == 1 && lookahead.previous.is_none();
     loop {
-        let route =
-            if is_alone { course.own.clone() } else { cheapest(&course.costs, window.switch, before, &course.own) };
-        if !course.plan_along(&route)? {
-            return Ok(course.along(&route, before, entry));
+        let cheapest =
+            if is_alone { path.own.clone() } else { cheapest(&path.costs, lookahead.switch, before, &path.own) };
+        if !path.plan_along(&cheapest)? {
+            return Ok(path.along(&cheapest, before, entry));
         }
     }
 }
 
-impl<'a> Course<'a> {
-    fn new(planner: &'a Planner, window: &'a Window<'a>, groups: Vec<Group>, watch: Watch<'a>) -> Course<'a> {
-        let candidates = candidates(planner, window.previous, &groups);
+impl<'a> StrategyPath<'a> {
+    fn new(
+        planner: &'a Planner,
+        lookahead: &'a Lookahead<'a>,
+        groups: Vec<Group>,
+        cancellation: Cancellation<'a>,
+    ) -> StrategyPath<'a> {
+        let candidates = candidates(planner, lookahead.previous, &groups);
         let place = |group: &Group| candidates.binary_search(&group.plan.strategy).unwrap_or_default();
         let own = groups.iter().map(place).collect();
-        let mut course =
-            Course { planner, window, watch, groups, own, candidates, costs: Vec::new(), plans: BTreeMap::new() };
-        course.costs = course.at_least();
-        course
+        let mut path = StrategyPath {
+            planner,
+            lookahead,
+            cancellation,
+            groups,
+            own,
+            candidates,
+            costs: Vec::new(),
+            plans: BTreeMap::new(),
+        };
+        path.costs = path.at_least();
+        path
     }
 
     /// Lower bounds of all costs; the cost of each batch under its own candidate is exact.
     fn at_least(&self) -> Vec<Vec<Millis>> {
         let batches: Vec<Batch> = self.groups.iter().map(|group| group.plan.batch.clone()).collect();
-        let mut times = Times::new(self.planner, &batches, self.candidates.clone(), self.watch);
+        let mut times = Times::new(self.planner, &batches, self.candidates.clone(), self.cancellation);
         let mut cost = |group: usize, candidate: usize| {
             let own = candidate == self.own[group];
             if own { tied(&self.groups[group].plan) } else { times.at_least(candidate, group) }
@@ -73,11 +91,15 @@ impl<'a> Course<'a> {
     }
 
     /// Plans the entries along a path that have no plan; returns false where every entry has one.
-    fn plan_along(&mut self, route: &[usize]) -> Result<bool> {
+    fn plan_along(&mut self, cheapest: &[usize]) -> Result<bool> {
         let mut is_new = false;
-        for (group, &candidate) in route.iter().enumerate() {
+        for (group, &candidate) in cheapest.iter().enumerate() {
             if candidate != self.own[group] && !self.plans.contains_key(&(group, candidate)) {
-                let plan = self.planner.under(&self.groups[group].plan, &self.candidates[candidate], self.watch)?;
+                let plan = self.planner.with_strategy(
+                    &self.groups[group].plan,
+                    &self.candidates[candidate],
+                    self.cancellation,
+                )?;
                 self.costs[group][candidate] = plan.step_ms();
                 self.plans.insert((group, candidate), plan);
                 is_new = true;
@@ -86,27 +108,27 @@ impl<'a> Course<'a> {
         Ok(is_new)
     }
 
-    fn along(mut self, route: &[usize], before: Option<usize>, entry: Millis) -> WindowPlan {
+    fn along(mut self, cheapest: &[usize], before: Option<usize>, entry: Millis) -> LookaheadPlan {
         let mut earlier = before;
         let mut steps = Vec::new();
-        for (index, (group, &candidate)) in self.groups.into_iter().zip(route).enumerate() {
+        for (index, (group, &candidate)) in self.groups.into_iter().zip(cheapest).enumerate() {
             let is_change = earlier.is_some_and(|earlier| earlier != candidate);
             steps.push(Step {
                 plan: self.plans.remove(&(index, candidate)).unwrap_or(group.plan),
                 members: group.members,
-                switch_ms: if is_change { self.window.switch } else { Millis::ZERO },
+                switch_ms: if is_change { self.lookahead.switch } else { Millis::ZERO },
             });
             earlier = Some(candidate);
         }
         steps[0].switch_ms += entry;
-        WindowPlan { steps }
+        LookaheadPlan { steps }
     }
 }
 
 /// The time of a batch's own plan. That plan is within a tie of the best plan found for the batch, so it counts as
 /// the best time.
 fn tied(plan: &Plan) -> Millis {
-    let planned = plan.considered.iter().filter_map(|one| match one.outcome {
+    let planned = plan.candidates.iter().filter_map(|one| match one.outcome {
         Outcome::Planned(ms) => Some(ms),
         _ => None,
     });
@@ -118,16 +140,16 @@ fn tied(plan: &Plan) -> Millis {
 fn candidates(planner: &Planner, previous: Option<&Strategy>, groups: &[Group]) -> Vec<Strategy> {
     let mut candidates: Vec<Strategy> = Vec::new();
     for Group { plan, .. } in groups {
-        let considered = plan.considered.iter().filter(|one| match plan.scope {
+        let known = plan.candidates.iter().filter(|one| match plan.scope {
             Scope::List => true,
             Scope::Any => matches!(one.outcome, Outcome::Planned(_)),
         });
-        candidates.extend(considered.map(|one| one.strategy.clone()));
+        candidates.extend(known.map(|one| one.strategy.clone()));
     }
     // The bounds of a list hold for that list alone; the bounds of a search hold for every strategy that the profile
     // and cluster admit.
     let is_search = groups.iter().all(|group| group.plan.scope == Scope::Any);
-    let is_usable = |one: &&Strategy| is_search && planner.over(vec![(*one).clone()]).is_ok();
+    let is_usable = |one: &&Strategy| is_search && planner.with_strategies(vec![(*one).clone()]).is_ok();
     candidates.extend(previous.filter(is_usable).cloned());
     candidates.sort();
     candidates.dedup();

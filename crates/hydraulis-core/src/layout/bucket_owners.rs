@@ -3,21 +3,21 @@
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::layout::held::stage_blocks;
+use crate::layout::local_shard::stage_layer_groups;
 use crate::layout::runs::{Runs, common, length};
 use crate::layout::{ParameterTable, Position};
 use crate::spec::Scheme;
 
 /// A bucket cut over the ranks, in the order of their places.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum BucketHome {
+pub(super) enum BucketOwners {
     /// The canonical order, cut evenly over all ranks.
     Even {
         /// Elements of the bucket.
         elements: u64,
     },
     /// An order in which each rank owns a piece of its local shard.
-    WithHolders {
+    InReplicaGroups {
         /// All elements, in canonical order.
         stretches: Vec<Stretch>,
         /// Start of each place's piece, and the end of the last.
@@ -34,28 +34,30 @@ pub(super) struct Stretch {
     start: u64,
 }
 
-impl BucketHome {
-    pub(super) fn even(elements: u64) -> BucketHome {
-        BucketHome::Even { elements }
+impl BucketOwners {
+    pub(super) fn even(elements: u64) -> BucketOwners {
+        BucketOwners::Even { elements }
     }
 
-    /// Every bucket, with each element owned by one of the ranks that hold it, if the rank of each place has this position
-    /// in a replica of `scheme`.
-    pub(super) fn with_holders(
+    /// Every bucket, with each element owned by one of the ranks that hold it, if the rank of each place has this
+    /// position in a replica of `scheme`.
+    pub(super) fn in_replica_groups(
         table: &ParameterTable,
         scheme: Scheme,
         by_place: &[Position],
-    ) -> Result<Vec<BucketHome>> {
+    ) -> Result<Vec<BucketOwners>> {
         let mut buckets = Vec::with_capacity(table.buckets());
         // Buckets of trained parameters, then of frozen ones.
         let stages = (0..table.buckets())
-            .step_by(table.blocks())
+            .step_by(table.layer_groups())
             .flat_map(|first| (0..scheme.pp()).map(move |stage| (first, stage)));
         for (first, stage) in stages {
-            let holders = |slice| places_of(by_place, stage, slice);
-            let holders: Vec<Vec<usize>> = (0..scheme.tp()).map(holders).collect();
-            let blocks = stage_blocks(table.split(), scheme, stage)?;
-            buckets.extend(blocks.map(|block| among(table, first + block as usize, &holders, by_place.len())));
+            let groups = |slice| places_of(by_place, stage, slice);
+            let groups: Vec<Vec<usize>> = (0..scheme.tp()).map(groups).collect();
+            let layer_groups = stage_layer_groups(table.split(), scheme, stage)?;
+            buckets.extend(
+                layer_groups.map(|layer_group| among(table, first + layer_group as usize, &groups, by_place.len())),
+            );
         }
         Ok(buckets)
     }
@@ -63,14 +65,14 @@ impl BucketHome {
     /// Start of a place's piece; one past the last place, the end of the last piece.
     pub(super) fn bound(&self, place: u64, ranks: u64) -> u64 {
         match self {
-            BucketHome::Even { elements } => elements * place / ranks,
-            BucketHome::WithHolders { bounds, .. } => bounds[usize::try_from(place).unwrap_or(usize::MAX)],
+            BucketOwners::Even { elements } => elements * place / ranks,
+            BucketOwners::InReplicaGroups { bounds, .. } => bounds[usize::try_from(place).unwrap_or(usize::MAX)],
         }
     }
 
     /// The canonical elements' runs in owner order, in canonical order.
-    pub(super) fn in_home_order(&self, elements: Range<u64>) -> Runs {
-        let BucketHome::WithHolders { stretches, .. } = self else {
+    pub(super) fn in_owner_order(&self, elements: Range<u64>) -> Runs {
+        let BucketOwners::InReplicaGroups { stretches, .. } = self else {
             return vec![elements];
         };
         let first = stretches.partition_point(|stretch| stretch.elements.end <= elements.start);
@@ -85,7 +87,7 @@ impl BucketHome {
 
     /// The canonical elements of a piece of the owner order, in that order.
     pub(super) fn canonical(&self, piece: Range<u64>) -> Runs {
-        let BucketHome::WithHolders { stretches, .. } = self else {
+        let BucketOwners::InReplicaGroups { stretches, .. } = self else {
             return vec![piece];
         };
         let part = |stretch: &Stretch| {
@@ -107,16 +109,16 @@ fn places_of(by_place: &[Position], stage: u16, slice: u16) -> Vec<usize> {
 
 /// A bucket over the places that hold each slice of its stage.
 ///
-/// Elements in several slices belong to the first slice and to its first place. They therefore precede all other elements
-/// of these slices: a rank's elements of a bucket lie in its buffer in the order of their owners, and are sent as one
-/// piece.
-fn among(table: &ParameterTable, bucket: usize, holders: &[Vec<usize>], places: usize) -> BucketHome {
+/// Elements in several slices belong to the first slice and to its first place. They therefore precede all other
+/// elements of these slices: a rank's elements of a bucket lie in its buffer in the order of their owners, and are sent
+/// as one piece.
+fn among(table: &ParameterTable, bucket: usize, groups: &[Vec<usize>], places: usize) -> BucketOwners {
     let mut by_place: Vec<Runs> = vec![Vec::new(); places];
-    let slices = u32::try_from(holders.len()).unwrap_or(u32::MAX);
-    for (slice, holders) in (0..slices).zip(holders) {
+    let slices = u32::try_from(groups.len()).unwrap_or(u32::MAX);
+    for (slice, groups) in (0..slices).zip(groups) {
         let owned = Owned::new(table, bucket, slice, slices);
-        let cut = |number| owned.cut(number, holders.len() as u64);
-        for (number, &place) in (0..).zip(holders) {
+        let cut = |number| owned.cut(number, groups.len() as u64);
+        for (number, &place) in (0..).zip(groups) {
             by_place[place] = owned.between(&(cut(number)..cut(number + 1)));
         }
     }
@@ -132,7 +134,7 @@ fn among(table: &ParameterTable, bucket: usize, holders: &[Vec<usize>], places: 
         bounds.push(start);
     }
     stretches.sort_unstable_by_key(|stretch| stretch.elements.start);
-    BucketHome::WithHolders { stretches, bounds }
+    BucketOwners::InReplicaGroups { stretches, bounds }
 }
 
 /// Elements of a bucket owned by the ranks of one slice, in canonical order.

@@ -5,44 +5,44 @@
 
 use std::borrow::Cow;
 
-use crate::capacity::Fill;
+use crate::capacity::PipelineCapacity;
 use crate::units::count;
 
 /// A capacity with more micro-batches in its middle.
-pub(super) struct LongFill<'a> {
-    fill: &'a Fill,
+pub(super) struct ExtendedCapacity<'a> {
+    capacity: &'a PipelineCapacity,
     more: usize,
     /// Its end, in ends of the tabulated capacity.
     stretch: f64,
 }
 
-impl<'a> LongFill<'a> {
-    /// The capacity with `more` additional micro-batches, on stages of which the slowest has this multiplier; with none it
-    /// is the tabulated one.
-    pub(super) fn new(fill: &'a Fill, more: usize, slowest: f64) -> LongFill<'a> {
-        LongFill { fill, more, stretch: 1.0 + fill.level() * slowest * count(more) }
+impl<'a> ExtendedCapacity<'a> {
+    /// The capacity with `more` additional micro-batches, on stages of which the slowest has this multiplier; with none
+    /// it is the tabulated one.
+    pub(super) fn new(capacity: &'a PipelineCapacity, more: usize, slowest: f64) -> ExtendedCapacity<'a> {
+        ExtendedCapacity { capacity, more, stretch: 1.0 + capacity.level() * slowest * count(more) }
     }
 
-    /// Estimated end of that much work, as by [`Fill::end`].
+    /// Estimated end of that much work, as by [`PipelineCapacity::end`].
     pub(super) fn end(&self, work: f64, fixed: f64) -> f64 {
         let more = count(self.more);
-        self.stretch * self.fill.end_beside(self.fill.level() * more, work + fixed * more, fixed)
+        self.stretch * self.capacity.end_with_more(self.capacity.level() * more, work + fixed * more, fixed)
     }
 
     /// The times of its micro-batches, in running order, as shares of its end.
     pub(super) fn shape(&self) -> Cow<'a, [f64]> {
-        let shape = self.fill.shape();
+        let shape = self.capacity.shape();
         if self.more == 0 {
             return Cow::Borrowed(shape);
         }
         let (head, tail) = shape.split_at(shape.len() / 2);
-        let middle = std::iter::repeat_n(self.fill.level(), self.more);
+        let middle = std::iter::repeat_n(self.capacity.level(), self.more);
         head.iter().copied().chain(middle).chain(tail.iter().copied()).map(|time| time / self.stretch).collect()
     }
 
     /// The longest of these times.
     pub(super) fn longest(&self) -> f64 {
-        self.fill.shape().iter().copied().fold(0.0, f64::max) / self.stretch
+        self.capacity.shape().iter().copied().fold(0.0, f64::max) / self.stretch
     }
 }
 
@@ -56,13 +56,14 @@ mod tests {
     /// Its times end at the stated time, and hold the stated work, within 2 %: the tabulated capacity is itself found
     /// within 0.2 to 0.5 %.
     #[test]
-    fn a_long_fill_ends_when_it_says() {
+    fn an_extended_capacity_ends_when_it_says() {
         for multipliers in [vec![1.0; 2], vec![1.0; 8], vec![1.0, 1.2, 1.0, 0.7]] {
             let slowest = multipliers.iter().copied().fold(0.0, f64::max);
             for (micro_batches, share) in [(32, 0.01), (40, 0.01)] {
-                let fill = Fill::new(&multipliers, 1.0 / 3.0, micro_batches, share, CapacityBudget::ONLINE.pivots);
+                let capacity =
+                    PipelineCapacity::new(&multipliers, 1.0 / 3.0, micro_batches, share, CapacityBudget::ONLINE.pivots);
                 for more in [0, 1, 7, 100, 1_000] {
-                    let long = LongFill::new(&fill, more, slowest);
+                    let long = ExtendedCapacity::new(&capacity, more, slowest);
                     let times: Vec<Millis> = long.shape().iter().copied().map(Millis).collect();
                     assert_eq!(times.len(), micro_batches + more);
                     assert_eq!(times.iter().max(), Some(&Millis(long.longest())));

@@ -3,9 +3,10 @@
 use std::cmp::{Ordering, Reverse};
 
 use crate::batch::Batch;
+use crate::cancellation::Cancellation;
 use crate::capacity::Capacities;
 use crate::construct::dispatch::{
-    Assignment, Limits, beside_placed, can_save, estimate, level, longest_first, refine, save_micro_batches,
+    Assignment, Limits, assign_to_placed, can_merge, estimate, longest_first, merge_micro_batches, rebalance, refine,
 };
 use crate::construct::pack::Packing;
 use crate::cost::ClassId;
@@ -14,24 +15,23 @@ use crate::plan::PlannedTransfers;
 use crate::plan::Stop;
 use crate::search::objective::{IterationTime, Objective, StepTime};
 use crate::spec::{Scheme, SearchBudget, Strategy};
-use crate::timing::HomeLink;
+use crate::timing::RunLink;
 use crate::units::{Millis, Tokens, count};
-use crate::watch::Watch;
 
 /// A batch with its ids in order, longest first, and everything that planning one strategy for it needs.
 pub(super) struct Task<'a> {
     pub(super) batch: &'a Batch,
     pub(super) capacities: &'a Capacities,
-    link: Option<&'a HomeLink>,
+    link: Option<&'a RunLink>,
     by_length: Vec<usize>,
     pub(super) budget: &'a SearchBudget,
     pub(super) objective: &'static dyn Objective,
-    pub(super) watch: Watch<'a>,
+    pub(super) cancellation: Cancellation<'a>,
 }
 
 /// A strategy planned for the batch.
 #[derive(Clone, Debug)]
-pub(super) struct Attempt {
+pub(super) struct Evaluation {
     pub(super) strategy: Strategy,
     pub(super) packings: Vec<Packing>,
     pub(super) iteration_ms: Millis,
@@ -43,19 +43,19 @@ pub(super) struct Attempt {
 }
 
 impl<'a> Task<'a> {
-    /// Counts transfers by `link`, whose schemes are the capacities' schemes. An error from `watch` ends the work on the
-    /// batch.
+    /// Counts transfers by `link`, whose schemes are the capacities' schemes. An error from `cancellation` ends the
+    /// work on the batch.
     pub(super) fn new(
         batch: &'a Batch,
         capacities: &'a Capacities,
-        link: Option<&'a HomeLink>,
+        link: Option<&'a RunLink>,
         budget: &'a SearchBudget,
-        watch: Watch<'a>,
+        cancellation: Cancellation<'a>,
     ) -> Task<'a> {
         let mut by_length: Vec<usize> = (0..batch.len()).collect();
         by_length.sort_by_key(|&id| (Reverse(batch.tokens()[id]), id));
         let objective: &dyn Objective = if link.is_some() { &StepTime } else { &IterationTime };
-        Task { batch, capacities, link, by_length, budget, objective, watch }
+        Task { batch, capacities, link, by_length, budget, objective, cancellation }
     }
 
     /// The batch's ids, longest first.
@@ -69,32 +69,37 @@ impl<'a> Task<'a> {
     }
 
     /// Dispatches, refines, packs, and saves micro-batches.
-    pub(super) fn attempt(&self, strategy: &Strategy) -> Result<Attempt> {
-        self.polished(self.draft(strategy)?)
+    pub(super) fn evaluate(&self, strategy: &Strategy) -> Result<Evaluation> {
+        self.merged(self.draft(strategy)?)
     }
 
     /// Dispatches, refines and packs.
-    pub(super) fn draft(&self, strategy: &Strategy) -> Result<Attempt> {
+    pub(super) fn draft(&self, strategy: &Strategy) -> Result<Evaluation> {
         let assignment = longest_first(self.batch, &self.by_length, strategy, self.capacities, self.budget)?;
         self.refined(strategy, assignment, 0)
     }
 
     /// Dispatches, refines and packs as `draft` does, but sequences longer than `short` stay on the replicas where they
     /// are placed.
-    pub(super) fn draft_beside(&self, strategy: &Strategy, placed: Vec<Vec<usize>>, short: Tokens) -> Result<Attempt> {
+    pub(super) fn draft_with_placed(
+        &self,
+        strategy: &Strategy,
+        placed: Vec<Vec<usize>>,
+        short: Tokens,
+    ) -> Result<Evaluation> {
         let tokens = self.batch.tokens();
         let budget = self.budget.dispatch;
         let placed = Assignment::of(self.batch, strategy, self.capacities, placed, self.budget.packing)?;
         let others = self.by_length.partition_point(|&id| tokens[id] > short);
-        let dealt = beside_placed(&placed, tokens, &self.by_length[others..], budget);
-        match dealt.and_then(|dealt| level(&dealt, tokens, &self.by_length, budget)) {
+        let assigned = assign_to_placed(&placed, tokens, &self.by_length[others..], budget);
+        match assigned.and_then(|assigned| rebalance(&assigned, tokens, &self.by_length, budget)) {
             Some(assignment) => self.refined(strategy, assignment, self.budget.local_search.more_partners),
             None => self.draft(strategy),
         }
     }
 
-    fn refined(&self, strategy: &Strategy, mut assignment: Assignment, more_partners: usize) -> Result<Attempt> {
-        let stop = refine(&mut assignment, self.batch.tokens(), self.limits(more_partners), self.watch)?;
+    fn refined(&self, strategy: &Strategy, mut assignment: Assignment, more_partners: usize) -> Result<Evaluation> {
+        let stop = refine(&mut assignment, self.batch.tokens(), self.limits(more_partners), self.cancellation)?;
         self.around_transfers(self.packed(strategy, assignment, stop)?)
     }
 
@@ -102,59 +107,62 @@ impl<'a> Task<'a> {
         Limits { packings: self.budget.refinements, more_partners, budget: self.budget.dispatch.refine }
     }
 
-    /// Refines the attempt again if some replicas wait for parameters and therefore end late; returns the shorter attempt.
-    fn around_transfers(&self, attempt: Attempt) -> Result<Attempt> {
-        let waiting = attempt.iteration_ms * self.budget.local_search.waiting;
-        let waits = attempt.transfers.is_some_and(|transfers| transfers.transfer_ms > waiting);
+    /// Refines the evaluation again if some replicas wait for parameters and therefore end late; returns the shorter
+    /// evaluation.
+    fn around_transfers(&self, evaluation: Evaluation) -> Result<Evaluation> {
+        let waiting = evaluation.iteration_ms * self.budget.local_search.waiting;
+        let waits = evaluation.transfers.is_some_and(|transfers| transfers.transfer_ms > waiting);
         if !waits {
-            return Ok(attempt);
+            return Ok(evaluation);
         }
         let cost = self.capacities.cost();
         let delay = |class: ClassId| {
             let scheme = cost.class(class).scheme();
-            let replicas = attempt.strategy.schemes().iter().zip(&attempt.delays);
+            let replicas = evaluation.strategy.schemes().iter().zip(&evaluation.delays);
             let own = replicas.filter(|(one, _)| **one == scheme).map(|(_, &delay)| delay);
             own.max().unwrap_or_default()
         };
-        let mut assignment = self.assignment(&attempt)?.delayed(delay);
-        let stop = refine(&mut assignment, self.batch.tokens(), self.limits(0), self.watch)?;
-        let later = self.packed(&attempt.strategy, assignment, stop)?;
-        Ok(if self.is_shorter(&later, &attempt) { later } else { attempt })
+        let mut assignment = self.assignment(&evaluation)?.delayed(delay);
+        let stop = refine(&mut assignment, self.batch.tokens(), self.limits(0), self.cancellation)?;
+        let later = self.packed(&evaluation.strategy, assignment, stop)?;
+        Ok(if self.is_shorter(&later, &evaluation) { later } else { evaluation })
     }
 
-    fn is_shorter(&self, one: &Attempt, other: &Attempt) -> bool {
+    fn is_shorter(&self, one: &Evaluation, other: &Evaluation) -> bool {
         self.objective.ms(one) < self.objective.ms(other)
     }
 
-    /// The sequences of an attempt on its replicas.
-    fn assignment(&self, attempt: &Attempt) -> Result<Assignment<'a>> {
+    /// The sequences of an evaluation on its replicas.
+    fn assignment(&self, evaluation: &Evaluation) -> Result<Assignment<'a>> {
         let tokens = self.batch.tokens();
         let by_length = |packing: &Packing| {
             let mut ids = packing.micro_batches.concat();
             ids.sort_unstable_by_key(|&id| (Reverse(tokens[id]), id));
             ids
         };
-        let sequences = attempt.packings.iter().map(by_length).collect();
-        Assignment::of(self.batch, &attempt.strategy, self.capacities, sequences, self.budget.packing)
+        let sequences = evaluation.packings.iter().map(by_length).collect();
+        Assignment::of(self.batch, &evaluation.strategy, self.capacities, sequences, self.budget.packing)
     }
 
-    /// Merges micro-batches of the attempt and returns the shorter attempt. A budget without refinements merges nothing.
-    pub(super) fn polished(&self, attempt: Attempt) -> Result<Attempt> {
+    /// Merges micro-batches of the evaluation and returns the shorter evaluation. A budget without refinements merges
+    /// nothing.
+    pub(super) fn merged(&self, evaluation: Evaluation) -> Result<Evaluation> {
         let budget = self.budget.dispatch;
-        if self.budget.refinements == 0 || !can_save(self.batch.len(), budget.merge) {
-            return Ok(attempt);
+        if self.budget.refinements == 0 || !can_merge(self.batch.len(), budget.merge) {
+            return Ok(evaluation);
         }
-        let assignment = self.assignment(&attempt)?;
-        let saved = save_micro_batches(&assignment, self.batch.tokens(), &self.by_length, budget, self.watch)?;
-        let Some(saved) = saved else { return Ok(attempt) };
-        let polished = self.packed(&attempt.strategy, saved, attempt.stop)?;
-        Ok(if self.is_shorter(&polished, &attempt) { polished } else { attempt })
+        let assignment = self.assignment(&evaluation)?;
+        let merged_assignment =
+            merge_micro_batches(&assignment, self.batch.tokens(), &self.by_length, budget, self.cancellation)?;
+        let Some(merged_assignment) = merged_assignment else { return Ok(evaluation) };
+        let merged = self.packed(&evaluation.strategy, merged_assignment, evaluation.stop)?;
+        Ok(if self.is_shorter(&merged, &evaluation) { merged } else { evaluation })
     }
 
-    fn packed(&self, strategy: &Strategy, mut assignment: Assignment, stop: Stop) -> Result<Attempt> {
+    fn packed(&self, strategy: &Strategy, mut assignment: Assignment, stop: Stop) -> Result<Evaluation> {
         // With a link, a replica that does not end last may still be the one that others wait for.
         let is_linked = self.link.is_some();
-        let mut packings = if is_linked { assignment.polished() } else { assignment.polished_last() };
+        let mut packings = if is_linked { assignment.refined_packings() } else { assignment.refined_where_last() };
         assignment.hide(&mut packings);
         let weighed = strategy.schemes().iter().zip(&packings);
         let gpu_ms = weighed.map(|(scheme, packing)| count(scheme.ranks()) * packing.ms.0).sum();
@@ -163,13 +171,13 @@ impl<'a> Task<'a> {
             |link| PlannedTransfers::new(link, self.capacities.cost(), self.batch, strategy, &packings, iteration_ms);
         let (transfers, delays) = self.link.map(times).transpose()?.unzip();
         let delays = delays.unwrap_or_default();
-        Ok(Attempt { strategy: strategy.clone(), packings, iteration_ms, transfers, delays, gpu_ms, stop })
+        Ok(Evaluation { strategy: strategy.clone(), packings, iteration_ms, transfers, delays, gpu_ms, stop })
     }
 }
 
-impl Attempt {
-    /// Order of attempts of equal time: fewest bytes moved, then fewest GPU-seconds, then name order.
-    pub(super) fn cost_order(&self, other: &Attempt) -> Ordering {
+impl Evaluation {
+    /// Order of evaluations of equal time: fewest bytes moved, then fewest GPU-seconds, then name order.
+    pub(super) fn cost_order(&self, other: &Evaluation) -> Ordering {
         let names = || self.strategy.to_string().cmp(&other.strategy.to_string());
         let moved = self.moved_bytes().cmp(&other.moved_bytes());
         moved.then(self.gpu_ms.total_cmp(&other.gpu_ms)).then_with(names)

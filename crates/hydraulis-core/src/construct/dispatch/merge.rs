@@ -1,57 +1,59 @@
 //! Merges micro-batches of replicas without a pipeline.
 //!
-//! Replicas that end at the same time mostly each have a micro-batch that is nearly empty and costs `c` like a full one,
-//! and no move or swap of few sequences empties it. A replica can run without it if the replica takes longer sequences,
-//! which have more work per token, and fills its other micro-batches, while the other replicas take many short sequences.
+//! Replicas that end at the same time mostly each have a micro-batch that is nearly empty and costs `c` like a full
+//! one, and no move or swap of few sequences empties it. A replica can run without it if the replica takes longer
+//! sequences, which have more work per token, and fills its other micro-batches, while the other replicas take many
+//! short sequences.
 
-use crate::construct::dispatch::deal::Deal;
+use crate::cancellation::Cancellation;
+use crate::construct::dispatch::assigner::Assigner;
 use crate::construct::dispatch::share::Share;
 use crate::construct::dispatch::{Assignment, Limits, refine};
 use crate::error::Result;
 use crate::spec::{DispatchBudget, MergeBudget};
 use crate::units::Tokens;
-use crate::watch::Watch;
 
 /// A share of 1 / `FREE` of a cap stays free: first-fit decreasing leaves less if short sequences exist.
 const FREE: u64 = 1024;
 
 /// Whether the budget allows this number of sequences to be assigned again.
-pub fn can_save(sequences: usize, budget: MergeBudget) -> bool {
+pub fn can_merge(sequences: usize, budget: MergeBudget) -> bool {
     budget.assigned_sequences >= sequences
 }
 
 /// Assigns again with one micro-batch less, repeatedly while the iteration becomes shorter; none if it does not.
 ///
 /// `by_length` contains all ids, longest first.
-pub fn save_micro_batches<'a>(
+pub fn merge_micro_batches<'a>(
     assignment: &Assignment<'a>,
     tokens: &'a [Tokens],
     by_length: &[usize],
     budget: DispatchBudget,
-    watch: Watch,
+    cancellation: Cancellation,
 ) -> Result<Option<Assignment<'a>>> {
-    let (deal, most) = (Deal::again(tokens, assignment, budget), vec![None; assignment.sequences.len()]);
-    let deals = budget.merge.assigned_sequences / by_length.len();
-    let mut saving = Saving { best: assignment.clone(), most, deal, tokens, by_length, deals, budget, watch };
+    let (assigner, most) = (Assigner::again(tokens, assignment, budget), vec![None; assignment.sequences.len()]);
+    let rounds = budget.merge.assigned_sequences / by_length.len();
+    let mut merging =
+        Merging { best: assignment.clone(), most, assigner, tokens, by_length, rounds, budget, cancellation };
     let mut is_shorter = false;
-    while saving.save_one()? {
+    while merging.merge_one()? {
         is_shorter = true;
     }
-    Ok(is_shorter.then_some(saving.best))
+    Ok(is_shorter.then_some(merging.best))
 }
 
 /// The best assignment so far, and its history.
-struct Saving<'a, 'b> {
+struct Merging<'a, 'b> {
     best: Assignment<'a>,
     /// Most tokens of each replica that runs with fewer micro-batches.
     most: Vec<Option<Tokens>>,
-    deal: Deal<'a>,
+    assigner: Assigner<'a>,
     tokens: &'a [Tokens],
     by_length: &'b [usize],
     /// Assignments left in the budget.
-    deals: usize,
+    rounds: usize,
     budget: DispatchBudget,
-    watch: Watch<'b>,
+    cancellation: Cancellation<'b>,
 }
 
 /// A replica that may run with one micro-batch less.
@@ -64,18 +66,18 @@ struct Candidate {
     excess: f64,
 }
 
-impl Saving<'_, '_> {
-    /// Removes a micro-batch of the replica of some scheme whose last micro-batch has least; false if no iteration becomes
-    /// shorter.
-    fn save_one(&mut self) -> Result<bool> {
+impl Merging<'_, '_> {
+    /// Removes a micro-batch of the replica of some scheme whose last micro-batch has least; false if no iteration
+    /// becomes shorter.
+    fn merge_one(&mut self) -> Result<bool> {
         let tokens_of = |ids: &Vec<usize>| ids.iter().map(|&id| self.tokens[id]).sum();
-        let held: Vec<Tokens> = self.best.sequences.iter().map(tokens_of).collect();
+        let assigned: Vec<Tokens> = self.best.sequences.iter().map(tokens_of).collect();
         let mut candidates: Vec<Candidate> =
-            (0..self.best.packers.len()).filter_map(|scheme| self.candidate(scheme, &held)).collect();
+            (0..self.best.packers.len()).filter_map(|scheme| self.candidate(scheme, &assigned)).collect();
         candidates.sort_by(|one, other| one.excess.total_cmp(&other.excess));
         for Candidate { replica, room, .. } in candidates {
             let before = self.most[replica].replace(room);
-            if self.is_shorter(&held)? {
+            if self.is_shorter(&assigned)? {
                 return Ok(true);
             }
             self.most[replica] = before;
@@ -84,7 +86,7 @@ impl Saving<'_, '_> {
     }
 
     /// The replica of a scheme whose last micro-batch has least.
-    fn candidate(&mut self, scheme: usize, held: &[Tokens]) -> Option<Candidate> {
+    fn candidate(&mut self, scheme: usize, assigned: &[Tokens]) -> Option<Candidate> {
         let cost = self.best.packers[scheme].cost();
         if cost.scheme().pp() > 1 {
             return None;
@@ -93,28 +95,29 @@ impl Saving<'_, '_> {
         let replicas = self.best.replicas(scheme).filter_map(|replica| {
             let micro_batches = self.best.packers[scheme].fewest(&self.best.sequences[replica]);
             let room = Tokens(full.0 * (micro_batches as u64).saturating_sub(1));
-            let excess = (held[replica].as_f64() - room.as_f64()).max(0.0) / full.as_f64();
+            let excess = (assigned[replica].as_f64() - room.as_f64()).max(0.0) / full.as_f64();
             (micro_batches > 1).then_some(Candidate { replica, room, excess })
         });
         replicas.min_by(|one, other| one.excess.total_cmp(&other.excess))
     }
 
     /// Assigns within the replicas' limits, and keeps a shorter iteration.
-    fn is_shorter(&mut self, held: &[Tokens]) -> Result<bool> {
-        if self.deals == 0 {
+    fn is_shorter(&mut self, assigned: &[Tokens]) -> Result<bool> {
+        if self.rounds == 0 {
             return Ok(false);
         }
-        self.deals -= 1;
-        let dealt = Share::of(held, &self.most).and_then(|shares| self.deal.by_shares(self.by_length, &shares));
-        let Some(mut dealt) = dealt else { return Ok(false) };
-        let has_pipelines = dealt.packers.iter().any(|packer| packer.cost().scheme().pp() > 1);
+        self.rounds -= 1;
+        let assigned_again =
+            Share::of(assigned, &self.most).and_then(|shares| self.assigner.by_shares(self.by_length, &shares));
+        let Some(mut assigned_again) = assigned_again else { return Ok(false) };
+        let has_pipelines = assigned_again.packers.iter().any(|packer| packer.cost().scheme().pp() > 1);
         let merge = self.budget.merge;
         let packings = if has_pipelines { merge.pipeline_refinements } else { merge.refinements };
         let limits = Limits { packings, more_partners: 0, budget: self.budget.refine };
-        refine(&mut dealt, self.tokens, limits, self.watch)?;
-        let is_shorter = dealt.iteration_ms() < self.best.iteration_ms();
+        refine(&mut assigned_again, self.tokens, limits, self.cancellation)?;
+        let is_shorter = assigned_again.iteration_ms() < self.best.iteration_ms();
         if is_shorter {
-            self.best = dealt;
+            self.best = assigned_again;
         }
         Ok(is_shorter)
     }
@@ -124,11 +127,11 @@ impl Saving<'_, '_> {
 mod tests {
     use super::*;
     use crate::batch::Batch;
+    use crate::cancellation::NEVER_CANCELLED;
     use crate::capacity::Capacities;
     use crate::construct::dispatch::longest_first;
     use crate::cost::{CostModel, preset};
     use crate::spec::{CapacityBudget, Cluster, SearchBudget};
-    use crate::watch::UNWATCHED;
 
     /// Lengths assigned to the strategy and refined: the micro-batches and the time before merging, and after it if it
     /// succeeds.
@@ -140,15 +143,15 @@ mod tests {
         let batch = Batch::new(lengths, None).unwrap();
         let mut by_length: Vec<usize> = (0..lengths.len()).collect();
         by_length.sort_by_key(|&id| std::cmp::Reverse(lengths[id]));
-        let mut dealt =
+        let mut assigned_again =
             longest_first(&batch, &by_length, &strategy.parse().unwrap(), &capacities, &SearchBudget::ONLINE).unwrap();
         let limits = Limits { packings: 1_000, more_partners: 0, budget: DispatchBudget::ONLINE.refine };
-        refine(&mut dealt, batch.tokens(), limits, UNWATCHED).unwrap();
+        refine(&mut assigned_again, batch.tokens(), limits, NEVER_CANCELLED).unwrap();
         let measured = |assignment: &Assignment| {
             let mut assignment = assignment.clone();
             let mut ids = assignment.sequences.concat();
             ids.sort_unstable();
-            assert!(ids.into_iter().eq(0..lengths.len()), "each sequence is dealt once");
+            assert!(ids.into_iter().eq(0..lengths.len()), "each sequence is assigned_again once");
             let micro_batches = (0..assignment.sequences.len()).map(|replica| {
                 let ids = assignment.sequences[replica].clone();
                 assignment.packer(replica).pack(&ids).micro_batches.len()
@@ -156,8 +159,10 @@ mod tests {
             let micro_batches = micro_batches.sum();
             (micro_batches, assignment.iteration_ms().0)
         };
-        let after = save_micro_batches(&dealt, batch.tokens(), &by_length, DispatchBudget::ONLINE, UNWATCHED).unwrap();
-        (measured(&dealt), after.as_ref().map(measured))
+        let after =
+            merge_micro_batches(&assigned_again, batch.tokens(), &by_length, DispatchBudget::ONLINE, NEVER_CANCELLED)
+                .unwrap();
+        (measured(&assigned_again), after.as_ref().map(measured))
     }
 
     /// 560 sequences of 491,000 tokens, few of them long.
@@ -166,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn replicas_with_a_nearly_empty_micro_batch_save_some() {
+    fn replicas_with_a_nearly_empty_micro_batch_run_without_it() {
         let (before, after) = saved("1x<tp16>+6x<tp8>", &long_tailed());
         let after = after.unwrap();
         assert!(after.0 < before.0 && after.1 < before.1, "{before:?} {after:?}");
     }
 
     #[test]
-    fn pipelines_and_single_micro_batches_have_none_to_save() {
+    fn pipelines_and_single_micro_batches_merge_nothing() {
         assert_eq!(saved("2x<tp8,pp2>", &[9_000; 40]).1, None);
         assert_eq!(saved("4x<tp16>", &[9_000; 8]).1, None);
     }

@@ -14,7 +14,7 @@ use crate::spec::{DispatchBudget, SearchBudget, Strategy};
 use crate::units::{Millis, Tokens};
 
 /// Assigns sequences one by one, longest first, each to the replica that then ends earliest.
-pub(super) struct Deal<'a> {
+pub(super) struct Assigner<'a> {
     tokens: &'a [Tokens],
     /// Packer of each distinct scheme.
     packers: Vec<Packer<'a>>,
@@ -24,7 +24,7 @@ pub(super) struct Deal<'a> {
     /// Replicas of each scheme, by time.
     rankings: Vec<Ranking>,
     /// Ratio of packed to estimated time, for each scheme.
-    paces: Vec<f64>,
+    ratios: Vec<f64>,
     /// Time by which each replica ends later than its estimate.
     late: Vec<Millis>,
     /// Share of each replica, if it is known.
@@ -34,30 +34,36 @@ pub(super) struct Deal<'a> {
     budget: DispatchBudget,
 }
 
-impl<'a> Deal<'a> {
+impl<'a> Assigner<'a> {
     pub(super) fn new(
         batch: &'a Batch,
         strategy: &Strategy,
         capacities: &'a Capacities,
         budget: &SearchBudget,
-    ) -> Result<Deal<'a>> {
+    ) -> Result<Assigner<'a>> {
         let (packers, scheme_of) = packers(batch, strategy, capacities, budget.packing)?;
-        Ok(Deal::on(batch.tokens(), packers, scheme_of, budget.dispatch))
+        Ok(Assigner::on(batch.tokens(), packers, scheme_of, budget.dispatch))
     }
 
     /// A new round for the replicas of an assignment.
-    pub(super) fn again(tokens: &'a [Tokens], assignment: &Assignment<'a>, budget: DispatchBudget) -> Deal<'a> {
-        Deal::on(tokens, assignment.packers.clone(), assignment.scheme_of.clone(), budget)
+    pub(super) fn again(tokens: &'a [Tokens], assignment: &Assignment<'a>, budget: DispatchBudget) -> Assigner<'a> {
+        Assigner::on(tokens, assignment.packers.clone(), assignment.scheme_of.clone(), budget)
     }
 
-    fn on(tokens: &'a [Tokens], packers: Vec<Packer<'a>>, scheme_of: Vec<usize>, budget: DispatchBudget) -> Deal<'a> {
+    fn on(
+        tokens: &'a [Tokens],
+        packers: Vec<Packer<'a>>,
+        scheme_of: Vec<usize>,
+        budget: DispatchBudget,
+    ) -> Assigner<'a> {
         let (schemes, replicas) = (packers.len(), scheme_of.len());
         let (loads, shares) = (vec![Load::default(); replicas], vec![Share::default(); replicas]);
-        let (rankings, paces, rates) = (Vec::new(), vec![1.0; schemes], vec![0.0; schemes]);
+        let (rankings, ratios, rates) = (Vec::new(), vec![1.0; schemes], vec![0.0; schemes]);
         let late = vec![Millis::ZERO; replicas];
-        let mut deal = Deal { tokens, packers, scheme_of, loads, rankings, paces, late, shares, rates, budget };
-        deal.rank();
-        deal
+        let mut assigner =
+            Assigner { tokens, packers, scheme_of, loads, rankings, ratios, late, shares, rates, budget };
+        assigner.rank();
+        assigner
     }
 
     /// Assigns all sequences again and packs them; none if one is not admitted.
@@ -93,9 +99,9 @@ impl<'a> Deal<'a> {
         Some(Assignment::new(self.packers.clone(), self.scheme_of.clone(), sequences))
     }
 
-    /// Adds sequences to those that each replica of a new round already has, which are longer; `late` is the time by which
-    /// each replica ends later than its estimate.
-    pub(super) fn beside(
+    /// Adds sequences to those that each replica of a new round already has, which are longer; `late` is the time by
+    /// which each replica ends later than its estimate.
+    pub(super) fn add(
         &mut self,
         mut sequences: Vec<Vec<usize>>,
         late: Vec<Millis>,
@@ -138,7 +144,7 @@ impl<'a> Deal<'a> {
     fn end_of(&self, replica: usize, load: Load) -> Millis {
         let scheme = self.scheme_of[replica];
         let expected = self.shares[replica].expected;
-        load.end_with(expected, self.rates[scheme], &self.packers[scheme]) * self.paces[scheme] + self.late[replica]
+        load.end_with(expected, self.rates[scheme], &self.packers[scheme]) * self.ratios[scheme] + self.late[replica]
     }
 
     /// Orders the replicas of each scheme by time.
@@ -153,7 +159,7 @@ impl<'a> Deal<'a> {
             let took: Millis = self.replicas(scheme).map(|replica| packed.times[replica]).sum();
             let estimated: Millis = self.replicas(scheme).map(|replica| self.loads[replica].end).sum();
             if estimated > Millis::ZERO {
-                self.paces[scheme] *= took.0 / estimated.0;
+                self.ratios[scheme] *= took.0 / estimated.0;
             }
         }
     }
@@ -203,7 +209,7 @@ impl<'a> Deal<'a> {
     fn least_added(&self, scheme: usize, id: usize) -> Millis {
         let packer = &self.packers[scheme];
         let replaced = Millis(self.rates[scheme] * self.tokens[id].as_f64());
-        (packer.sequence_ms()[id] - replaced) * (packer.cost().slowest_multiplier() * self.paces[scheme])
+        (packer.sequence_ms()[id] - replaced) * (packer.cost().slowest_multiplier() * self.ratios[scheme])
     }
 
     pub(super) fn too_long(&self, sequence: usize, strategy: &Strategy) -> Error {
@@ -246,15 +252,15 @@ mod tests {
         );
         let lengths: Vec<i64> = (0..60).map(|i| 7_000 - 113 * i).collect();
         let batch = Batch::new(&lengths, None).unwrap();
-        let deal =
-            Deal::new(&batch, &"1x<tp16>+2x<tp8,pp2>+4x<tp4>".parse().unwrap(), &capacities, &SearchBudget::ONLINE)
+        let assigner =
+            Assigner::new(&batch, &"1x<tp16>+2x<tp8,pp2>+4x<tp4>".parse().unwrap(), &capacities, &SearchBudget::ONLINE)
                 .unwrap();
         for (scheme, replica) in [(0, 0), (1, 1), (2, 3)] {
             let mut load = Load::default();
             for id in 0..lengths.len() {
-                let mut grown = load.grown(id, batch.tokens()[id], &deal.packers[scheme]);
-                grown.end = deal.end_of(replica, grown);
-                assert!(grown.end.0 >= (load.end + deal.least_added(scheme, id)).0 - 1e-6, "{scheme} {id}");
+                let mut grown = load.grown(id, batch.tokens()[id], &assigner.packers[scheme]);
+                grown.end = assigner.end_of(replica, grown);
+                assert!(grown.end.0 >= (load.end + assigner.least_added(scheme, id)).0 - 1e-6, "{scheme} {id}");
                 load = grown;
             }
         }
@@ -268,16 +274,18 @@ mod tests {
         );
         let lengths: Vec<i64> = (0..300).map(|i| 3_000 - 9 * i).collect();
         let (batch, by_length) = (Batch::new(&lengths, None).unwrap(), (0..300).collect::<Vec<usize>>());
-        let mut deal = Deal::new(&batch, &"2x<tp8>".parse().unwrap(), &capacities, &SearchBudget::ONLINE).unwrap();
+        let mut assigner =
+            Assigner::new(&batch, &"2x<tp8>".parse().unwrap(), &capacities, &SearchBudget::ONLINE).unwrap();
         let most = Tokens(200_000);
         let shares = [Share { expected: most, most }, Share { expected: Tokens(297_000), ..Share::default() }];
-        let dealt = deal.by_shares(&by_length, &shares).unwrap();
-        let held = |replica: usize| dealt.sequences[replica].iter().map(|&id| batch.tokens()[id]).sum::<Tokens>();
-        assert!(held(0) <= most && held(0).0 > 199_000, "{} {}", held(0), held(1));
+        let assigned_again = assigner.by_shares(&by_length, &shares).unwrap();
+        let assigned =
+            |replica: usize| assigned_again.sequences[replica].iter().map(|&id| batch.tokens()[id]).sum::<Tokens>();
+        assert!(assigned(0) <= most && assigned(0).0 > 199_000, "{} {}", assigned(0), assigned(1));
         // The replica with fewer tokens has the longer sequences: both end at about the same time.
-        let mean = |replica: usize| held(replica).0 / dealt.sequences[replica].len() as u64;
+        let mean = |replica: usize| assigned(replica).0 / assigned_again.sequences[replica].len() as u64;
         assert!(mean(0) > mean(1), "{} {}", mean(0), mean(1));
         let none = [Share { expected: Tokens(1), most: Tokens(1) }; 2];
-        assert!(deal.by_shares(&by_length, &none).is_none());
+        assert!(assigner.by_shares(&by_length, &none).is_none());
     }
 }

@@ -8,7 +8,7 @@ const ROUNDING: f64 = 1e-9;
 
 /// Distinct lengths in ascending order, with running sums.
 #[derive(Clone, Debug)]
-pub(super) struct Demand {
+pub(super) struct BatchSums {
     lengths: Vec<f64>,
     /// `sums[i]` is the load of all sequences of the first `i` lengths.
     sums: Vec<Load>,
@@ -36,8 +36,8 @@ pub(super) struct Load {
     pub(super) large: f64,
 }
 
-impl Demand {
-    pub(super) fn new(batch: &Batch) -> Demand {
+impl BatchSums {
+    pub(super) fn new(batch: &Batch) -> BatchSums {
         let mut all: Vec<f64> = batch.tokens().iter().map(|tokens| tokens.as_f64()).collect();
         all.sort_by(f64::total_cmp);
         let (mut lengths, mut sums) = (Vec::new(), vec![Load::default()]);
@@ -49,7 +49,7 @@ impl Demand {
                 sums.push(sum);
             }
         }
-        Demand { lengths, sums }
+        BatchSums { lengths, sums }
     }
 
     /// All sequences.
@@ -67,8 +67,8 @@ impl Demand {
         self.lengths.last().copied().unwrap_or_default()
     }
 
-    /// Assigns each sequence to its cheapest scheme: the sum of these prices, and each scheme's load. None if a sequence
-    /// is above every limit.
+    /// Assigns each sequence to its cheapest scheme: the sum of these prices, and each scheme's load. None if a
+    /// sequence is above every limit.
     ///
     /// A sequence's price is a parabola in its length, with a step at the length from which slots count. The cheapest
     /// schemes follow the lower envelope, so the sum costs a few binary searches.
@@ -90,7 +90,8 @@ impl Demand {
         Some(total)
     }
 
-    /// The index at or after `at` from which another scheme may be the cheapest, or `scheme` no longer admits the length.
+    /// The index at or after `at` from which another scheme may be the cheapest, or `scheme` no longer admits the
+    /// length.
     fn end_of(&self, at: usize, scheme: usize, prices: &[Price]) -> usize {
         let own = prices[scheme];
         let from = self.lengths[at];
@@ -130,13 +131,14 @@ impl Price {
         if length > self.large { f64::INFINITY } else { self.large }
     }
 
-    /// The length, at or above `from`, from which `other` is cheaper, as long as each stays large or not large; at `from`
-    /// it is not cheaper.
+    /// The length, at or above `from`, from which `other` is cheaper, as long as each stays large or not large; at
+    /// `from` it is not cheaper.
     fn undercut_by(&self, other: &Price, from: f64) -> Option<f64> {
         let (a, b) = (other.slope - self.slope, other.offset - self.offset);
         let c = other.slot_at(from) - self.slot_at(from);
         let root = (b * b - 4.0 * a * c).sqrt();
-        // Of the two roots of a s^2 + b s + c, the one where it falls, without cancellation; not a number if none exists.
+        // Of the two roots of a s^2 + b s + c, the one where it falls, without cancellation; not a number if none
+        // exists.
         let falls = if b < 0.0 { 2.0 * c / (root - b) } else { -(b + root) / (2.0 * a) };
         (falls >= from * (1.0 - ROUNDING) && falls < other.limit).then_some(falls.max(from))
     }
@@ -185,15 +187,15 @@ mod tests {
             lengths in prop::collection::vec(1..120_i64, 1..60),
             prices in prop::collection::vec(price(), 1..6),
         ) {
-            let demand = Demand::new(&Batch::new(&lengths, None).unwrap());
+            let batch = BatchSums::new(&Batch::new(&lengths, None).unwrap());
             let mut loads = vec![Load::default(); prices.len()];
-            let lengths: Vec<f64> = demand.lengths_repeated();
+            let lengths: Vec<f64> = batch.lengths_repeated();
             let least = |&length: &f64| {
                 let admitting = prices.iter().filter(|price| length <= price.limit);
                 admitting.map(|price| price.at(length)).min_by(f64::total_cmp)
             };
             let expected: Option<f64> = lengths.iter().map(least).sum();
-            let found = demand.cheapest(&prices, &mut loads);
+            let found = batch.cheapest(&prices, &mut loads);
             prop_assert_eq!(found.is_some(), expected.is_some());
             if let (Some(found), Some(expected)) = (found, expected) {
                 prop_assert!((found - expected).abs() <= 1e-9 * expected, "{found} {expected}");
@@ -205,7 +207,7 @@ mod tests {
         }
     }
 
-    impl Demand {
+    impl BatchSums {
         /// The length of every sequence.
         fn lengths_repeated(&self) -> Vec<f64> {
             let counts = self.sums.windows(2).map(|sums| sums[1].sequences - sums[0].sequences);

@@ -8,7 +8,7 @@ use crate::spec::{LayerSplit, Scheme};
 
 /// A slice of a parameter in a rank's buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldSlice {
+pub struct LocalSlice {
     /// Index in the table.
     pub parameter: usize,
     /// Rows of the parameter.
@@ -21,15 +21,15 @@ pub struct HeldSlice {
 ///
 /// The table's split assigns layers to stages; the first stage has the embedding, the last one the head. Context ranks
 /// hold the same slices.
-pub fn held_slices(table: &ParameterTable, position: Position) -> Result<Vec<HeldSlice>> {
-    let blocks = stage_blocks(table.split(), position.scheme, position.stage())?;
+pub fn local_slices(table: &ParameterTable, position: Position) -> Result<Vec<LocalSlice>> {
+    let layer_groups = stage_layer_groups(table.split(), position.scheme, position.stage())?;
     let mut offset = 0;
     let mut slices = Vec::new();
     for (index, parameter) in table.parameters().iter().enumerate() {
-        if parameter.blocks.iter().any(|block| blocks.contains(block)) {
+        if parameter.layer_groups.iter().any(|layer_group| layer_groups.contains(layer_group)) {
             let rows = parameter.rows_of(position.tensor_slice().into(), position.scheme.tp().into());
             let elements = (rows.end - rows.start) * parameter.row_elements;
-            slices.push(HeldSlice { parameter: index, rows, offset });
+            slices.push(LocalSlice { parameter: index, rows, offset });
             offset += elements;
         }
     }
@@ -37,7 +37,7 @@ pub fn held_slices(table: &ParameterTable, position: Position) -> Result<Vec<Hel
 }
 
 /// The layer groups of a stage: the first has the embedding before its layers, the last the head after them.
-pub(crate) fn stage_blocks(split: &LayerSplit, scheme: Scheme, stage: u16) -> Result<RangeInclusive<u32>> {
+pub(crate) fn stage_layer_groups(split: &LayerSplit, scheme: Scheme, stage: u16) -> Result<RangeInclusive<u32>> {
     let layers = split.stage(scheme, stage)?;
     let first = if stage == 0 { 0 } else { layers.start + 1 };
     let last = if stage + 1 == scheme.pp() { layers.end + 1 } else { layers.end };
@@ -49,12 +49,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stages_share_the_blocks_without_gap() {
+    fn stages_share_the_layer_groups_without_gap() {
         for (layers, head_layers, stages) in [(4, 0.0, 1), (4, 1.5, 3), (7, 0.2, 7), (60, 5.0, 8)] {
             let split = LayerSplit::new(layers, head_layers).unwrap();
             let scheme = Scheme::new(1, 1, stages).unwrap();
-            let blocks = (0..stages).flat_map(|stage| stage_blocks(&split, scheme, stage).unwrap());
-            assert!(blocks.eq(0..=layers + 1), "{layers} layers on {stages} stages");
+            let layer_groups = (0..stages).flat_map(|stage| stage_layer_groups(&split, scheme, stage).unwrap());
+            assert!(layer_groups.eq(0..=layers + 1), "{layers} layers on {stages} stages");
         }
     }
 }

@@ -7,15 +7,15 @@ use std::time::Instant;
 use hydraulis_bench::link::link;
 use hydraulis_bench::{Error, Result};
 use hydraulis_core::batch::Batch;
-use hydraulis_core::lookahead::{Member, Step, Window, WindowPlan, check_window, plan_window};
+use hydraulis_core::lookahead::{Lookahead, LookaheadPlan, Member, Step, check_lookahead, plan_lookahead};
 use hydraulis_core::search::Planner;
 use hydraulis_core::spec::Strategy;
 use hydraulis_core::{Millis, Tokens};
 
-use crate::arguments::WindowArguments;
+use crate::arguments::LookaheadArguments;
 use crate::say;
 
-pub(crate) fn run(arguments: &WindowArguments) -> Result<()> {
+pub(crate) fn run(arguments: &LookaheadArguments) -> Result<()> {
     let search = arguments.workload.search()?;
     let batches = arguments.workload.batches()?;
     let search = match arguments.link {
@@ -28,11 +28,11 @@ pub(crate) fn run(arguments: &WindowArguments) -> Result<()> {
     let switch = Millis(arguments.switch_ms);
     say(
         &mut io::stdout(),
-        "window  delay   step ms  to alone  iteration ms  switches  transfer ms  moved  bound gap  plan ms",
+        "lookahead  delay   step ms  to alone  iteration ms  switches  transfer ms  moved  bound gap  plan ms",
     );
     let alone = Run::alone(&search, &batches, switch)?;
     alone.print("alone", 0, &alone);
-    for &size in &arguments.windows {
+    for &size in &arguments.lookaheads {
         for &max_delay in &arguments.delays {
             // A single batch has no other batch to exchange sequences with.
             if size.get() > 1 || max_delay == 0 {
@@ -69,7 +69,7 @@ impl Run {
             let is_change = previous.as_ref().is_some_and(|previous| *previous != plan.strategy);
             let switch_ms = if is_change { switch } else { Millis::ZERO };
             let members = (0..batch.len()).map(|sequence| Member { batch: 0, sequence }).collect();
-            let counted = WindowPlan { steps: vec![Step { plan, members, switch_ms }] };
+            let counted = LookaheadPlan { steps: vec![Step { plan, members, switch_ms }] };
             previous = run.add(&counted, previous.as_ref());
         }
         Ok(run)
@@ -85,12 +85,12 @@ impl Run {
         let mut run = Run::default();
         let mut previous: Option<Strategy> = None;
         for batches in batches.chunks(size.get()) {
-            let window = Window { batches, switch, previous: previous.as_ref(), max_delay };
+            let lookahead = Lookahead { batches, switch, previous: previous.as_ref(), max_delay };
             let start = Instant::now();
-            let plan = plan_window(planner, &window, &|| Ok(()), &mut |_| Ok(()))?;
+            let plan = plan_lookahead(planner, &lookahead, &|| Ok(()), &mut |_| Ok(()))?;
             run.plan_ms += start.elapsed().as_secs_f64() * 1e3;
-            if let Some(broken) = check_window(&plan, &window, planner.cost(), planner.link()).first() {
-                return Err(Error::WindowBroken { code: broken.code, detail: broken.detail.clone() });
+            if let Some(broken) = check_lookahead(&plan, &lookahead, planner.cost(), planner.link()).first() {
+                return Err(Error::LookaheadBroken { code: broken.code, detail: broken.detail.clone() });
             }
             previous = run.add(&plan, previous.as_ref());
         }
@@ -98,7 +98,7 @@ impl Run {
     }
 
     /// Adds a lookahead plan; returns the strategy of its last iteration.
-    fn add(&mut self, plan: &WindowPlan, previous: Option<&Strategy>) -> Option<Strategy> {
+    fn add(&mut self, plan: &LookaheadPlan, previous: Option<&Strategy>) -> Option<Strategy> {
         self.step_ms += plan.step_ms();
         self.iteration_ms += plan.iteration_ms();
         self.transfer_ms += plan.transfer_ms();

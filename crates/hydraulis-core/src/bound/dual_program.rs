@@ -1,15 +1,15 @@
-//! Weak duality: the capacity of replicas by a time, and the batch's demand, at given dual prices.
+//! Weak duality: the capacity of replicas by a time, and the batch's load, at given dual prices.
 //!
-//! Let a unit of a scheme's work cost `A_k`, a token `B_k`, a micro-batch `V_k` and a slot `R_k`. A sequence is large on a
-//! scheme if no replica of it could take two such by `T`: each replica has one slot for one of those. The sequences cost
-//! at least `sum over s of min over k of A_k w_k(s) + B_k s + R_k [s is large]`, whatever their assignment. A replica that
-//! ends by `T` holds work `U_v` and tokens `S_v` with `v` micro-batches, so its value is at most `R_k + max over v of A_k
-//! U_v + B_k S_v - V_k v`. If the sequences cost more than the value of all possible replicas, no plan ends by `T`: weak
-//! duality, for any dual prices. The prices decide only how strong the bound is.
+//! Let a unit of a scheme's work cost `A_k`, a token `B_k`, a micro-batch `V_k` and a slot `R_k`. A sequence is large
+//! on a scheme if no replica of it could take two such by `T`: each replica has one slot for one of those. The
+//! sequences cost at least `sum over s of min over k of A_k w_k(s) + B_k s + R_k [s is large]`, whatever their
+//! assignment. A replica that ends by `T` holds work `U_v` and tokens `S_v` with `v` micro-batches, so its value is at
+//! most `R_k + max over v of A_k U_v + B_k S_v - V_k v`. If the sequences cost more than the value of all possible
+//! replicas, no plan ends by `T`: weak duality, for any dual prices. The prices decide only how strong the bound is.
 
 use std::ops::RangeInclusive;
 
-use crate::bound::demand::{Demand, Load, Price};
+use crate::bound::batch_sums::{BatchSums, Load, Price};
 use crate::capacity::{Level, SchemeCapacity};
 use crate::spec::BoundBudget;
 use crate::units::{Millis, count};
@@ -23,7 +23,7 @@ const ROUNDING: f64 = 1e-9;
 
 /// Replicas of one scheme, and their possible number.
 #[derive(Clone, Debug)]
-pub(super) struct Offer<'a> {
+pub(super) struct ClassLimits<'a> {
     pub(super) capacity: &'a SchemeCapacity,
     /// Least number of replicas; they may stay idle.
     pub(super) least: usize,
@@ -37,9 +37,9 @@ pub(super) struct Offer<'a> {
     pub(super) counts: RangeInclusive<usize>,
 }
 
-/// The capacity of one replica of an offer by some time.
+/// The capacity of one replica of a class by some time.
 #[derive(Clone, Debug)]
-pub(super) struct Reach {
+pub(super) struct ReplicaCapacity {
     pub(super) levels: Vec<Level>,
     /// The longest sequence that is admitted and alone ends by that time.
     pub(super) limit: f64,
@@ -49,21 +49,21 @@ pub(super) struct Reach {
 
 /// A batch, and the replicas to which it may be assigned.
 #[derive(Clone, Debug)]
-pub(super) struct Market<'a> {
-    pub(super) demand: &'a Demand,
-    pub(super) offers: Vec<Offer<'a>>,
+pub(super) struct DualProgram<'a> {
+    pub(super) batch: &'a BatchSums,
+    pub(super) classes: Vec<ClassLimits<'a>>,
     pub(super) gpus: u32,
     pub(super) budget: BoundBudget,
 }
 
 /// The value of replicas, and the sum of the terms without their signs.
 #[derive(Clone, Copy, Debug, Default)]
-struct Worth {
+struct Value {
     total: f64,
     terms: f64,
 }
 
-impl Worth {
+impl Value {
     fn add(&mut self, term: f64) {
         self.total += term;
         self.terms += term.abs();
@@ -86,16 +86,26 @@ pub(super) struct SchemePrices {
     pub(super) slot: f64,
 }
 
-impl<'a> Offer<'a> {
+impl<'a> ClassLimits<'a> {
     /// Any number of replicas from `least` to `most`, with any number of micro-batches.
-    pub(super) fn new(capacity: &'a SchemeCapacity, least: usize, most: usize) -> Offer<'a> {
-        Offer { capacity, least, most, least_micro_batches: 0, most_micro_batches: usize::MAX, counts: 0..=usize::MAX }
+    pub(super) fn new(capacity: &'a SchemeCapacity, least: usize, most: usize) -> ClassLimits<'a> {
+        ClassLimits {
+            capacity,
+            least,
+            most,
+            least_micro_batches: 0,
+            most_micro_batches: usize::MAX,
+            counts: 0..=usize::MAX,
+        }
     }
 
-    /// The same replicas, split by their number of micro-batches: up to `few`, or more. Each kind may have any number of
-    /// replicas.
-    pub(super) fn by_count(&self, few: usize) -> Vec<Offer<'a>> {
-        [0..=few, few + 1..=usize::MAX].into_iter().map(|counts| Offer { least: 0, counts, ..self.clone() }).collect()
+    /// The same replicas, split by their number of micro-batches: up to `few`, or more. Each kind may have any number
+    /// of replicas.
+    pub(super) fn by_count(&self, few: usize) -> Vec<ClassLimits<'a>> {
+        [0..=few, few + 1..=usize::MAX]
+            .into_iter()
+            .map(|counts| ClassLimits { least: 0, counts, ..self.clone() })
+            .collect()
     }
 
     /// Ranks of a replica.
@@ -103,12 +113,12 @@ impl<'a> Offer<'a> {
         count(self.capacity.cost().scheme().ranks())
     }
 
-    fn reach(&self, end: Millis, sequences: usize, counted: usize) -> Reach {
+    fn capacity_by(&self, end: Millis, sequences: usize, counted: usize) -> ReplicaCapacity {
         if self.most == 0 {
-            return Reach { levels: Vec::new(), limit: 0.0, large: 0.0 };
+            return ReplicaCapacity { levels: Vec::new(), limit: 0.0, large: 0.0 };
         }
         let cost = self.capacity.cost();
-        let most = cost.window().most_micro_batches(sequences);
+        let most = cost.in_flight_limit().most_micro_batches(sequences);
         let counted = sequences.max(most.min(counted));
         let mut levels = self.capacity.levels(end, counted);
         let beyond = self.beyond(end, counted, most);
@@ -120,7 +130,7 @@ impl<'a> Offer<'a> {
         // The margins keep the sequence that sets the longest path, and two that just fit, in spite of rounding.
         let alone = end.0 * (1.0 + 1e-9) / through - cost.fixed_ms().0;
         let limit = cost.longest().as_f64().min(self.length_of(alone) * (1.0 + 1e-9));
-        Reach { levels, limit, large: self.length_of(0.5 * most_work) * (1.0 + 1e-9) }
+        ReplicaCapacity { levels, limit, large: self.length_of(0.5 * most_work) * (1.0 + 1e-9) }
     }
 
     /// With a large least number of micro-batches, even counts that hold less than smaller counts matter.
@@ -130,25 +140,25 @@ impl<'a> Offer<'a> {
         }
         let counts = levels.iter().map(|level| level.micro_batches);
         let known = counts.filter(|&count| count <= most).max().unwrap_or(0);
-        let window = self.capacity.cost().window();
+        let limit = self.capacity.cost().in_flight_limit();
         for micro_batches in known + 1..=most {
             let work_ms = self.capacity.work_on_slowest(micro_batches, end);
             if work_ms <= 0.0 {
                 break;
             }
-            levels.push(Level { micro_batches, work_ms, tokens: window.most_tokens(micro_batches) });
+            levels.push(Level { micro_batches, work_ms, tokens: limit.most_tokens(micro_batches) });
         }
     }
 
-    /// The capacity of more than `counted` and at most `most` micro-batches, some of them empty, if filling the pipeline
-    /// cost no time: the fewest and the most micro-batches, so that no count in between has a greater value.
+    /// The capacity of more than `counted` and at most `most` micro-batches, some of them empty, if filling the
+    /// pipeline cost no time: the fewest and the most micro-batches, so that no count in between has a greater value.
     fn beyond(&self, end: Millis, counted: usize, most: usize) -> Vec<Level> {
         let work = self.capacity.work_on_slowest(counted + 1, end);
         if counted >= most || work <= 0.0 {
             return Vec::new();
         }
         let cost = self.capacity.cost();
-        let (room, linear) = (cost.window().most_tokens(most), cost.linear_ms_per_token());
+        let (room, linear) = (cost.in_flight_limit().most_tokens(most), cost.linear_ms_per_token());
         let tokens = if linear > 0.0 { room.min(work / linear) } else { room };
         [counted + 1, most].map(|micro_batches| Level { micro_batches, work_ms: work, tokens }).to_vec()
     }
@@ -161,31 +171,31 @@ impl<'a> Offer<'a> {
     }
 }
 
-impl Market<'_> {
-    /// The capacity of a replica of each offer by `end`.
-    pub(super) fn reaches(&self, end: Millis) -> Vec<Reach> {
-        let (sequences, counted) = (self.demand.sequences(), self.budget.counted_micro_batches);
-        self.offers.iter().map(|offer| offer.reach(end, sequences, counted)).collect()
+impl DualProgram<'_> {
+    /// The capacity of a replica of each class by `end`.
+    pub(super) fn capacities_by(&self, end: Millis) -> Vec<ReplicaCapacity> {
+        let (sequences, counted) = (self.batch.sequences(), self.budget.counted_micro_batches);
+        self.classes.iter().map(|class| class.capacity_by(end, sequences, counted)).collect()
     }
 
-    /// The dual price of a sequence on each offer.
-    pub(super) fn prices(&self, prices: &[SchemePrices], reaches: &[Reach]) -> Vec<Price> {
-        let line = |((offer, price), reach): ((&Offer, &SchemePrices), &Reach)| Price {
-            slope: price.work * offer.capacity.cost().quadratic_ms_per_token2(),
-            offset: price.work * offer.capacity.cost().linear_ms_per_token() + price.tokens,
+    /// The dual price of a sequence on each class.
+    pub(super) fn prices(&self, prices: &[SchemePrices], capacities: &[ReplicaCapacity]) -> Vec<Price> {
+        let line = |((class, price), by_end): ((&ClassLimits, &SchemePrices), &ReplicaCapacity)| Price {
+            slope: price.work * class.capacity.cost().quadratic_ms_per_token2(),
+            offset: price.work * class.capacity.cost().linear_ms_per_token() + price.tokens,
             slot: price.slot,
-            large: reach.large,
-            limit: reach.limit,
+            large: by_end.large,
+            limit: by_end.limit,
         };
-        self.offers.iter().zip(prices).zip(reaches).map(line).collect()
+        self.classes.iter().zip(prices).zip(capacities).map(line).collect()
     }
 
     /// The least total price of the sequences, and each scheme's load for it; none if some sequence is admitted by no
-    /// offer.
-    pub(super) fn asked(&self, prices: &[SchemePrices], reaches: &[Reach]) -> Option<(f64, Vec<Load>)> {
-        let lines = self.prices(prices, reaches);
+    /// class.
+    pub(super) fn asked(&self, prices: &[SchemePrices], capacities: &[ReplicaCapacity]) -> Option<(f64, Vec<Load>)> {
+        let lines = self.prices(prices, capacities);
         let mut loads = vec![Load::default(); lines.len()];
-        self.demand.cheapest(&lines, &mut loads).map(|asked| (asked, loads))
+        self.batch.cheapest(&lines, &mut loads).map(|asked| (asked, loads))
     }
 
     /// The latest time, at or after `from` and up to about `until`, that these prices prove impossible; none if they do
@@ -216,39 +226,39 @@ impl Market<'_> {
     }
 
     fn is_impossible(&self, prices: &[SchemePrices], end: Millis) -> bool {
-        let reaches = self.reaches(end);
-        let Some((asked, _)) = self.asked(prices, &reaches) else { return true };
-        let worth = self.worth(prices, &reaches);
-        asked - worth.total > ROUNDING * (asked + worth.terms)
+        let capacities = self.capacities_by(end);
+        let Some((asked, _)) = self.asked(prices, &capacities) else { return true };
+        let value = self.value(prices, &capacities);
+        asked - value.total > ROUNDING * (asked + value.terms)
     }
 
     /// The greatest value of all replicas: the required ones, and the dearest that the remaining ranks allow, fractions
     /// included.
-    fn worth(&self, prices: &[SchemePrices], reaches: &[Reach]) -> Worth {
-        let (mut worth, mut left) = (Worth::default(), f64::from(self.gpus));
+    fn value(&self, prices: &[SchemePrices], capacities: &[ReplicaCapacity]) -> Value {
+        let (mut value, mut left) = (Value::default(), f64::from(self.gpus));
         let mut optional: Vec<(f64, f64, f64)> = Vec::new();
-        for ((offer, price), reach) in self.offers.iter().zip(prices).zip(reaches) {
-            let replica = price.slot + reach.levels.iter().map(|level| price.worth(level)).fold(0.0, f64::max);
+        for ((class, price), by_end) in self.classes.iter().zip(prices).zip(capacities) {
+            let replica = price.slot + by_end.levels.iter().map(|level| price.value(level)).fold(0.0, f64::max);
             let micro_batches =
-                if price.micro_batch > 0.0 { offer.most_micro_batches } else { offer.least_micro_batches };
-            worth.add(replica * count(offer.least));
-            worth.add(price.micro_batch * count(micro_batches));
-            left -= offer.ranks() * count(offer.least);
-            optional.push((replica / offer.ranks(), offer.ranks(), count(offer.most - offer.least)));
+                if price.micro_batch > 0.0 { class.most_micro_batches } else { class.least_micro_batches };
+            value.add(replica * count(class.least));
+            value.add(price.micro_batch * count(micro_batches));
+            left -= class.ranks() * count(class.least);
+            optional.push((replica / class.ranks(), class.ranks(), count(class.most - class.least)));
         }
         optional.sort_by(|one, other| other.0.total_cmp(&one.0));
         for (per_rank, ranks, most) in optional {
             let taken = left.max(0.0).min(ranks * most);
-            worth.add(per_rank * taken);
+            value.add(per_rank * taken);
             left -= taken;
         }
-        worth
+        value
     }
 }
 
 impl SchemePrices {
     /// The value of a replica's work and tokens with that number of micro-batches.
-    pub(super) fn worth(&self, level: &Level) -> f64 {
+    pub(super) fn value(&self, level: &Level) -> f64 {
         self.work * level.work_ms + self.tokens * level.tokens - self.micro_batch * count(level.micro_batches)
     }
 }

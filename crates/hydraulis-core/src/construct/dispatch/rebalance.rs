@@ -1,39 +1,39 @@
 //! Rebalances replicas so that they end together.
 //!
-//! With thousands of replicas, moves and swaps of single sequences exhaust their budget before every replica has been the
-//! slowest. But the excess of packing over the estimate depends on a replica's long sequences, and hardly on its short
-//! ones. The short sequences are therefore assigned again, with each replica's end set by its packing.
+//! With thousands of replicas, moves and swaps of single sequences exhaust their budget before every replica has been
+//! the slowest. But the excess of packing over the estimate depends on a replica's long sequences, and hardly on its
+//! short ones. The short sequences are therefore assigned again, with each replica's end set by its packing.
 
 use std::cmp::Reverse;
 
 use crate::construct::dispatch::Assignment;
-use crate::construct::dispatch::deal::Deal;
+use crate::construct::dispatch::assigner::Assigner;
 use crate::spec::DispatchBudget;
 use crate::units::{Millis, Tokens};
 
 /// Assigns the remaining sequences of an assignment, longest first, to its replicas; none if one is not admitted.
 ///
 /// `by_length` contains these sequences, none of them longer than a placed one.
-pub fn beside_placed<'a>(
+pub fn assign_to_placed<'a>(
     placed: &Assignment<'a>,
     tokens: &'a [Tokens],
     by_length: &[usize],
     budget: DispatchBudget,
 ) -> Option<Assignment<'a>> {
-    let mut deal = Deal::again(tokens, placed, budget);
-    let late = late(&deal, placed);
-    deal.beside(placed.sequences.clone(), late, by_length)
+    let mut assigner = Assigner::again(tokens, placed, budget);
+    let late = late(&assigner, placed);
+    assigner.add(placed.sequences.clone(), late, by_length)
 }
 
 /// Assigns the shortest sequences again; `by_length` contains all ids, longest first.
-pub fn level<'a>(
+pub fn rebalance<'a>(
     assignment: &Assignment<'a>,
     tokens: &'a [Tokens],
     by_length: &[usize],
     budget: DispatchBudget,
 ) -> Option<Assignment<'a>> {
-    let mut deal = Deal::again(tokens, assignment, budget);
-    let late = late(&deal, assignment);
+    let mut assigner = Assigner::again(tokens, assignment, budget);
+    let late = late(&assigner, assignment);
     let (_, short) = by_length.split_at(by_length.len() - shortest(tokens, by_length, budget.rebalanced_part));
     let rank = |id: usize| (Reverse(tokens[id]), id);
     let mut sequences = assignment.sequences.clone();
@@ -41,14 +41,14 @@ pub fn level<'a>(
         let kept = ids.partition_point(|&id| short.first().is_none_or(|&first| rank(id) < rank(first)));
         ids.truncate(kept);
     }
-    deal.beside(sequences, late, short)
+    assigner.add(sequences, late, short)
 }
 
 /// Time by which each replica ends later than a new round estimates.
-fn late(deal: &Deal, assignment: &Assignment) -> Vec<Millis> {
+fn late(assigner: &Assigner, assignment: &Assignment) -> Vec<Millis> {
     let replicas = assignment.sequences.iter().zip(&assignment.times).enumerate();
     let late = |(replica, (ids, &time)): (usize, (&Vec<usize>, &Millis))| {
-        if ids.is_empty() { Millis::ZERO } else { time - deal.load(replica, ids).end }
+        if ids.is_empty() { Millis::ZERO } else { time - assigner.load(replica, ids).end }
     };
     replicas.map(late).collect()
 }
@@ -97,15 +97,20 @@ mod tests {
         let (batch, capacities) = (batch(), capacities());
         let by_length: Vec<usize> = (0..batch.len()).collect();
         let strategy = "64x<tp4,pp2>".parse().unwrap();
-        let dealt = longest_first(&batch, &by_length, &strategy, &capacities, &SearchBudget::ONLINE).unwrap();
-        let levelled = level(&dealt, batch.tokens(), &by_length, DispatchBudget::ONLINE).unwrap();
+        let assigned_again = longest_first(&batch, &by_length, &strategy, &capacities, &SearchBudget::ONLINE).unwrap();
+        let rebalanced = rebalance(&assigned_again, batch.tokens(), &by_length, DispatchBudget::ONLINE).unwrap();
         let spread = |assignment: &Assignment| {
             let earliest = assignment.ends().iter().copied().min().unwrap();
             assignment.iteration_ms().0 / earliest.0 - 1.0
         };
-        assert!(is_whole(&levelled, batch.len()));
-        assert!(spread(&levelled) < 0.5 * spread(&dealt), "{} {}", spread(&dealt), spread(&levelled));
-        assert!(levelled.iteration_ms() < dealt.iteration_ms());
+        assert!(is_whole(&rebalanced, batch.len()));
+        assert!(
+            spread(&rebalanced) < 0.5 * spread(&assigned_again),
+            "{} {}",
+            spread(&assigned_again),
+            spread(&rebalanced)
+        );
+        assert!(rebalanced.iteration_ms() < assigned_again.iteration_ms());
     }
 
     #[test]
@@ -115,19 +120,19 @@ mod tests {
         let mut sequences = vec![Vec::new(); 6];
         (sequences[0], sequences[2]) = ((0..4).collect(), vec![4]);
         let placed = Assignment::of(&batch, &strategy, &capacities, sequences.clone(), PackingBudget::ONLINE).unwrap();
-        let dealt =
-            beside_placed(&placed, batch.tokens(), &(5..batch.len()).collect::<Vec<_>>(), DispatchBudget::ONLINE)
+        let assigned_again =
+            assign_to_placed(&placed, batch.tokens(), &(5..batch.len()).collect::<Vec<_>>(), DispatchBudget::ONLINE)
                 .unwrap();
-        assert!(is_whole(&dealt, batch.len()));
-        assert!(dealt.sequences.iter().zip(&sequences).all(|(ids, placed)| ids.starts_with(placed)));
-        let ends = dealt.ends();
-        assert!(ends.iter().all(|end| end.0 > 0.97 * dealt.iteration_ms().0), "{ends:?}");
+        assert!(is_whole(&assigned_again, batch.len()));
+        assert!(assigned_again.sequences.iter().zip(&sequences).all(|(ids, placed)| ids.starts_with(placed)));
+        let ends = assigned_again.ends();
+        assert!(ends.iter().all(|end| end.0 > 0.97 * assigned_again.iteration_ms().0), "{ends:?}");
         // A sequence that no replica admits has no place.
         let long = Batch::new(&[32_000, 900], None).unwrap();
         let narrow =
             Assignment::of(&long, &"1x<tp4,pp2>".parse().unwrap(), &capacities, vec![vec![1]], PackingBudget::ONLINE)
                 .unwrap();
-        assert!(beside_placed(&narrow, long.tokens(), &[0], DispatchBudget::ONLINE).is_none());
+        assert!(assign_to_placed(&narrow, long.tokens(), &[0], DispatchBudget::ONLINE).is_none());
     }
 
     #[test]

@@ -11,7 +11,7 @@ const DOUBLINGS: usize = 20;
 
 /// A table of the best times, computed on first use.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct WorkTable {
     unit: f64,
     points: Vec<OnceLock<Point>>,
 }
@@ -25,13 +25,14 @@ pub(super) struct Point {
     pub(super) longest: f64,
 }
 
-impl Pace {
+impl WorkTable {
     /// A table for work of `unit` and above.
-    pub(super) fn new(unit: f64) -> Pace {
-        Pace { unit, points: vec![OnceLock::new(); STEPS * DOUBLINGS + 1] }
+    pub(super) fn new(unit: f64) -> WorkTable {
+        WorkTable { unit, points: vec![OnceLock::new(); STEPS * DOUBLINGS + 1] }
     }
 
-    /// The best for about `work`: the count of the nearest amount below, and a time interpolated between its neighbours'.
+    /// The best for about `work`: the count of the nearest amount below, and a time interpolated between its
+    /// neighbours'.
     pub(super) fn at(&self, work: f64, best: impl Fn(f64) -> Point) -> Point {
         let units = work / self.unit;
         if units < 1.0 {

@@ -5,7 +5,7 @@ use crate::units::{Millis, Tokens};
 
 /// The tokens whose activations a stage saves for backward from one moment on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct SavedTokens {
     /// Time of the change.
     pub from: Millis,
     /// Tokens of all micro-batches whose forward has begun and whose backward has not ended.
@@ -14,16 +14,16 @@ pub struct Held {
 
 /// The saved tokens of one stage, from its spans in order. They change at the start of each forward and the end of each
 /// backward.
-pub(super) fn held<'a>(spans: impl Iterator<Item = &'a Span>, tokens: &[Tokens]) -> Vec<Held> {
+pub(super) fn saved<'a>(spans: impl Iterator<Item = &'a Span>, tokens: &[Tokens]) -> Vec<SavedTokens> {
     let mut now = Tokens::default();
     let step = |span: &Span| match span.compute {
         Compute::Forward(micro_batch) => {
             now += tokens[micro_batch];
-            Held { from: span.start, tokens: now }
+            SavedTokens { from: span.start, tokens: now }
         }
         Compute::Backward(micro_batch) => {
             now = now - tokens[micro_batch];
-            Held { from: span.end, tokens: now }
+            SavedTokens { from: span.end, tokens: now }
         }
     };
     spans.map(step).collect()
@@ -39,7 +39,7 @@ mod tests {
         let times = StageTimes { forward: vec![Millis(1.0); 3], backward: vec![Millis(2.0); 3] };
         let timeline = simulate(&[times.clone(), times]);
         let of = |stage: usize| {
-            let steps = held(timeline.spans.iter().filter(|span| span.stage == stage), &[5, 7, 11].map(Tokens));
+            let steps = saved(timeline.spans.iter().filter(|span| span.stage == stage), &[5, 7, 11].map(Tokens));
             steps.into_iter().map(|step| (step.from.0, step.tokens.0)).collect::<Vec<_>>()
         };
         assert_eq!(of(0), [(0.0, 5), (1.0, 12), (6.0, 7), (6.0, 18), (9.0, 11), (12.0, 0)]);

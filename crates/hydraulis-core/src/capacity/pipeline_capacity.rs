@@ -1,11 +1,11 @@
 //! The pipeline capacity: most work that ends by a given time, for any micro-batches.
 //!
-//! `v` micro-batches of times `t_m >= c` end by `T` exactly if no critical path of computations is longer than `T`; each
-//! path is a sum of shares of the `t_m`. So the most work, `max sum (t_m - c)`, is a linear program, and its dual weights
-//! paths such that they contain every micro-batch at least once: any such weights prove `sum (t_m - c) <= slope T - toll
-//! c`. The program is solved by adding violated paths: the longest not at the program's own times, which jump from one
-//! path to the next, but between these and the best times known that end by `T` (Wentges 1997). That takes half as many
-//! paths.
+//! `v` micro-batches of times `t_m >= c` end by `T` exactly if no critical path of computations is longer than `T`;
+//! each path is a sum of shares of the `t_m`. So the most work, `max sum (t_m - c)`, is a linear program, and its dual
+//! weights paths such that they contain every micro-batch at least once: any such weights prove `sum (t_m - c) <= slope
+//! T - toll c`. The program is solved by adding violated paths: the longest not at the program's own times, which jump
+//! from one path to the next, but between these and the best times known that end by `T` (Wentges 1997). That takes
+//! half as many paths.
 //!
 //! The best times are not equal: they rise geometrically, stay level, and fall towards the end. On 4 stages and 12
 //! micro-batches that holds 9 % more than equal ones.
@@ -14,23 +14,23 @@ use crate::linear::Covering;
 use crate::pipeline::CriticalPath;
 use crate::units::count;
 
-/// Tolerances up to each number of micro-batches: paths longer than `T` by less are ignored, and the bound is at most that
-/// much weaker. Programs of many micro-batches take long, a second for all in the table at the sharpest, and few replicas
-/// have so many.
+/// Tolerances up to each number of micro-batches: paths longer than `T` by less are ignored, and the bound is at most
+/// that much weaker. Programs of many micro-batches take long, a second for all in the table at the sharpest, and few
+/// replicas have so many.
 const TOLERANCES: [(usize, f64); 3] = [(16, 5e-4), (32, 2e-3), (usize::MAX, 5e-3)];
 /// Point at which paths are sought, as a share of the way from the program's times to the best times known.
 const NEAR: f64 = 0.7;
 
 /// The capacity of a pipeline with one number of micro-batches.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fill {
+pub struct PipelineCapacity {
     slope: f64,
     toll: f64,
     shape: Vec<f64>,
     level: f64,
 }
 
-impl Fill {
+impl PipelineCapacity {
     /// The capacity of `micro_batches` on stages of these multipliers, sharpest at `c = fixed_share T`, after at most
     /// `pivots` changes of basis for each micro-batch.
     pub fn new(
@@ -39,14 +39,14 @@ impl Fill {
         micro_batches: usize,
         fixed_share: f64,
         pivots: usize,
-    ) -> Fill {
+    ) -> PipelineCapacity {
         let mut path = CriticalPath::new(stage_multipliers, forward_share, micro_batches);
         // A micro-batch alone passes every stage.
         let through: f64 = stage_multipliers.iter().sum();
         let most = (1.0 / through - fixed_share).max(0.0);
         let mut program = Covering::new(&vec![1.0; micro_batches], most);
         let mut budget = pivots * micro_batches;
-        let mut chains: Vec<Vec<f64>> = Vec::new();
+        let mut paths: Vec<Vec<f64>> = Vec::new();
         let tolerance =
             TOLERANCES.iter().find(|(most, _)| micro_batches <= *most).map_or(0.0, |(_, tolerance)| *tolerance);
         let mut times = vec![0.0; micro_batches];
@@ -68,29 +68,29 @@ impl Fill {
                 break;
             }
             let cost = 1.0 - fixed_share * visits.iter().sum::<f64>();
-            if !program.enter(chains.len(), &visits, cost) {
+            if !program.enter(paths.len(), &visits, cost) {
                 break;
             }
-            chains.push(visits.clone());
+            paths.push(visits.clone());
             budget = budget.saturating_sub(1);
         }
-        let (slope, toll) = proven(&program, &chains, micro_batches, through);
-        Fill { slope, toll, level: level(&times), shape: times }
+        let (slope, toll) = proven(&program, &paths, micro_batches, through);
+        PipelineCapacity { slope, toll, level: level(&times), shape: times }
     }
 
-    /// Most time of the micro-batches in addition to their fixed costs, `sum (t_m - c)`, if the replica ends by `end`; in
-    /// the unit of the two, on a stage of multiplier 1.
+    /// Most time of the micro-batches in addition to their fixed costs, `sum (t_m - c)`, if the replica ends by `end`;
+    /// in the unit of the two, on a stage of multiplier 1.
     pub fn most_work(&self, end: f64, fixed: f64) -> f64 {
         self.slope * end - self.toll * fixed
     }
 
     /// The earliest end of that much work.
     pub fn end(&self, work: f64, fixed: f64) -> f64 {
-        self.end_beside(0.0, work, fixed)
+        self.end_with_more(0.0, work, fixed)
     }
 
     /// The same, if additional micro-batches take `share` of the end and their part of the work.
-    pub(super) fn end_beside(&self, share: f64, work: f64, fixed: f64) -> f64 {
+    pub(super) fn end_with_more(&self, share: f64, work: f64, fixed: f64) -> f64 {
         (work + self.toll * fixed) / (self.slope + share)
     }
 
@@ -125,12 +125,12 @@ fn dot(one: &[f64], other: &[f64]) -> f64 {
 
 /// The cut that these paths prove: the uncovered part of a micro-batch is covered by the path of that micro-batch alone
 /// through all stages.
-fn proven(program: &Covering, chains: &[Vec<f64>], micro_batches: usize, through: f64) -> (f64, f64) {
+fn proven(program: &Covering, paths: &[Vec<f64>], micro_batches: usize, through: f64) -> (f64, f64) {
     let mut covered = vec![0.0; micro_batches];
     let mut flow = 0.0;
     for (number, amount) in program.columns() {
         flow += amount;
-        covered.iter_mut().zip(&chains[number]).for_each(|(covered, visits)| *covered += amount * visits);
+        covered.iter_mut().zip(&paths[number]).for_each(|(covered, visits)| *covered += amount * visits);
     }
     let short: f64 = covered.iter().map(|covered| (1.0 - covered).max(0.0)).sum();
     (flow + short / through, covered.iter().sum::<f64>() + short)
@@ -157,10 +157,10 @@ mod tests {
             let fixed = times.iter().copied().fold(f64::INFINITY, f64::min);
             let as_ms: Vec<Millis> = times.iter().copied().map(Millis).collect();
             let end = makespan(&as_ms, &multipliers, 1.0 / 3.0, &mut MakespanBuffers::default()).0;
-            let fill = Fill::new(&multipliers, 1.0 / 3.0, times.len(), share, CapacityBudget::ONLINE.pivots);
+            let capacity = PipelineCapacity::new(&multipliers, 1.0 / 3.0, times.len(), share, CapacityBudget::ONLINE.pivots);
             let work = times.iter().map(|time| time - fixed).sum::<f64>();
-            prop_assert!(work <= fill.most_work(end, fixed) * (1.0 + 1e-9) + 1e-9, "{work}");
-            prop_assert!(fill.end(work, fixed) <= end * (1.0 + 1e-9));
+            prop_assert!(work <= capacity.most_work(end, fixed) * (1.0 + 1e-9) + 1e-9, "{work}");
+            prop_assert!(capacity.end(work, fixed) <= end * (1.0 + 1e-9));
         }
 
         #[test]
@@ -171,16 +171,16 @@ mod tests {
             };
             // Fixed costs alone end before the whole.
             let share = part / end(&vec![1.0; times.len()]);
-            let fill = Fill::new(&multipliers, 1.0 / 3.0, times.len(), share, CapacityBudget::ONLINE.pivots);
-            let work = fill.shape().iter().map(|time| time - share).sum::<f64>();
-            prop_assert!(end(fill.shape()) <= 1.0 + 1e-3);
-            prop_assert!((work - fill.most_work(1.0, share)).abs() <= 2e-3 * work.max(0.1), "{work}");
+            let capacity = PipelineCapacity::new(&multipliers, 1.0 / 3.0, times.len(), share, CapacityBudget::ONLINE.pivots);
+            let work = capacity.shape().iter().map(|time| time - share).sum::<f64>();
+            prop_assert!(end(capacity.shape()) <= 1.0 + 1e-3);
+            prop_assert!((work - capacity.most_work(1.0, share)).abs() <= 2e-3 * work.max(0.1), "{work}");
         }
     }
 
     #[test]
     fn one_micro_batch_passes_every_stage() {
-        let fill = Fill::new(&[1.0, 2.0], 1.0 / 3.0, 1, 0.1, CapacityBudget::ONLINE.pivots);
-        assert!((fill.most_work(3.0, 0.25) - 0.75).abs() < 1e-12);
+        let capacity = PipelineCapacity::new(&[1.0, 2.0], 1.0 / 3.0, 1, 0.1, CapacityBudget::ONLINE.pivots);
+        assert!((capacity.most_work(3.0, 0.25) - 0.75).abs() < 1e-12);
     }
 }

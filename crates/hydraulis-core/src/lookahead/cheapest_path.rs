@@ -25,12 +25,12 @@ pub(super) fn cheapest(
         came_from.push(from.into_iter().map(|(_, choice)| choice).collect());
     }
     let Some(&last) = preferred.last() else { return Vec::new() };
-    let mut route = vec![least(&sums, last)];
+    let mut path = vec![least(&sums, last)];
     for from in came_from.iter().skip(1).rev() {
-        route.push(from[route[route.len() - 1]]);
+        path.push(from[path[path.len() - 1]]);
     }
-    route.reverse();
-    route
+    path.reverse();
+    path
 }
 
 /// For each choice of a step: the least cost of the steps before it, including a change, and the last choice of those
@@ -54,14 +54,14 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    fn sum(costs: &[Vec<Millis>], switch: f64, before: Option<usize>, route: &[usize]) -> f64 {
-        let own: f64 = costs.iter().zip(route).map(|(costs, &choice)| costs[choice].0).sum();
-        let chain: Vec<usize> = before.into_iter().chain(route.iter().copied()).collect();
+    fn sum(costs: &[Vec<Millis>], switch: f64, before: Option<usize>, path: &[usize]) -> f64 {
+        let own: f64 = costs.iter().zip(path).map(|(costs, &choice)| costs[choice].0).sum();
+        let chain: Vec<usize> = before.into_iter().chain(path.iter().copied()).collect();
         let changes = chain.windows(2).filter(|pair| pair[0] != pair[1]).count();
         own + switch * crate::units::count(changes)
     }
 
-    fn every_route(steps: usize, choices: usize) -> impl Iterator<Item = Vec<usize>> {
+    fn every_path(steps: usize, choices: usize) -> impl Iterator<Item = Vec<usize>> {
         let number = choices.pow(u32::try_from(steps).unwrap());
         (0..number).map(move |code| {
             (0..steps).map(|step| code / choices.pow(u32::try_from(step).unwrap()) % choices).collect()
@@ -71,7 +71,7 @@ mod tests {
     proptest! {
         /// The costs are small whole numbers, so that sums are exact and ties are frequent.
         #[test]
-        fn no_other_route_is_cheaper(
+        fn no_other_path_is_cheaper(
             costs in (1..=3_usize, 1..=5_usize).prop_flat_map(|(choices, steps)| vec(vec(0..9_u32, choices), steps)),
             switch in 0..5_u32,
             before in proptest::option::of(0..3_usize),
@@ -81,11 +81,11 @@ mod tests {
                 costs.iter().map(|row| row.iter().map(|&ms| Millis(f64::from(ms))).collect()).collect();
             let before = before.filter(|&one| one < choices);
             let switch = f64::from(switch);
-            let route = cheapest(&costs, Millis(switch), before, &vec![0; costs.len()]);
-            prop_assert_eq!(route.len(), costs.len());
-            let found = sum(&costs, switch, before, &route);
-            for other in every_route(costs.len(), choices) {
-                prop_assert!(found <= sum(&costs, switch, before, &other), "{route:?}, and {other:?} is cheaper");
+            let path = cheapest(&costs, Millis(switch), before, &vec![0; costs.len()]);
+            prop_assert_eq!(path.len(), costs.len());
+            let found = sum(&costs, switch, before, &path);
+            for other in every_path(costs.len(), choices) {
+                prop_assert!(found <= sum(&costs, switch, before, &other), "{path:?}, and {other:?} is cheaper");
             }
         }
     }

@@ -23,30 +23,30 @@ const PARTNERS: usize = 16;
 const ACROSS: usize = 64;
 /// The distance of a slot's longest micro-batch from the slot's mean, as a share of the mean, at which the slot
 /// counts as balanced.
-const LEVEL: f64 = 1e-3;
+const BALANCED: f64 = 1e-3;
 
 /// Rebalances the slots within a budget of evaluated pairs.
-pub(super) fn level(slots: &mut [Vec<MicroBatch>], workload: &Workload) {
+pub(super) fn rebalance(slots: &mut [Vec<MicroBatch>], workload: &Workload) {
     let budget = PAIRS * slots.len() * workload.replicas;
-    let mut leveling = Leveling { slots, workload, budget };
-    for slot in 0..leveling.slots.len() {
-        while leveling.shorten_inside(slot) {}
+    let mut rebalancing = Rebalancing { slots, workload, budget };
+    for slot in 0..rebalancing.slots.len() {
+        while rebalancing.shorten_inside(slot) {}
     }
-    leveling.budget = budget;
-    for slot in 0..leveling.slots.len() {
-        while leveling.shorten_inside(slot) || leveling.shorten_across(slot) {}
+    rebalancing.budget = budget;
+    for slot in 0..rebalancing.slots.len() {
+        while rebalancing.shorten_inside(slot) || rebalancing.shorten_across(slot) {}
     }
 }
 
 /// The slots during the rebalancing.
-struct Leveling<'a> {
+struct Rebalancing<'a> {
     slots: &'a mut [Vec<MicroBatch>],
     workload: &'a Workload<'a>,
     /// The number of pairs that may still be evaluated.
     budget: usize,
 }
 
-impl Leveling<'_> {
+impl Rebalancing<'_> {
     /// Shortens the slot's longest micro-batch by an exchange inside the slot; returns whether an exchange succeeded.
     fn shorten_inside(&mut self, slot: usize) -> bool {
         let Some(longest) = self.longest(slot) else { return false };
@@ -80,7 +80,8 @@ impl Leveling<'_> {
         let longest = (0..micro_batches.len()).max_by_key(|&at| (micro_batches[at].ms, Reverse(at)))?;
         let mean =
             micro_batches.iter().map(|micro_batch| micro_batch.ms).sum::<Millis>().0 / count(micro_batches.len());
-        let is_done = micro_batches[longest].sequences.len() < 2 || micro_batches[longest].ms.0 <= mean * (1.0 + LEVEL);
+        let is_done =
+            micro_batches[longest].sequences.len() < 2 || micro_batches[longest].ms.0 <= mean * (1.0 + BALANCED);
         (!is_done).then_some(longest)
     }
 
@@ -131,12 +132,12 @@ mod tests {
     use crate::units::Tokens;
 
     /// The rebalanced slots of a case. A sequence costs the square of its tokens, and the cap is 20 tokens.
-    fn levelled(lengths: &[i64], slots: &[&[&[usize]]]) -> Vec<Vec<MicroBatch>> {
+    fn rebalanced(lengths: &[i64], slots: &[&[&[usize]]]) -> Vec<Vec<MicroBatch>> {
         let batch = Batch::new(lengths, None).unwrap();
         let workload = Workload::new(&batch, SequenceCost::new(1.0, 0.0).unwrap(), slots[0].len(), Tokens(20));
         let of = |ids: &&[usize]| MicroBatch::of(ids.to_vec(), &workload);
         let mut slots: Vec<Vec<MicroBatch>> = slots.iter().map(|slot| slot.iter().map(of).collect()).collect();
-        level(&mut slots, &workload);
+        rebalance(&mut slots, &workload);
         assert!(slots.iter().flatten().all(|micro_batch| micro_batch.tokens <= Tokens(20)));
         slots
     }
@@ -149,7 +150,7 @@ mod tests {
     fn two_for_one_moves_time_between_full_micro_batches() {
         // The micro-batches have sums of squares of 208 and 106 at 20 tokens each. A 12 exchanged for a 7 and a 5
         // leaves 138 and 176.
-        let slots = levelled(&[12, 8, 7, 5, 4, 4], &[&[&[0, 1], &[2, 3, 4, 5]]]);
+        let slots = rebalanced(&[12, 8, 7, 5, 4, 4], &[&[&[0, 1], &[2, 3, 4, 5]]]);
         assert_eq!(times(&slots[0]), [138.0, 176.0]);
     }
 
@@ -157,7 +158,7 @@ mod tests {
     fn another_slot_takes_what_makes_it_no_longer() {
         // The first slot's micro-batches take 200 and 164, and no exchange inside that slot shortens the longer one.
         // The other slot has a micro-batch of 50 that may become as long as the slot's micro-batch of 226.
-        let slots = levelled(&[10, 10, 10, 8, 15, 1, 5, 5], &[&[&[0, 1], &[2, 3]], &[&[4, 5], &[6, 7]]]);
+        let slots = rebalanced(&[10, 10, 10, 8, 15, 1, 5, 5], &[&[&[0, 1], &[2, 3]], &[&[4, 5], &[6, 7]]]);
         let longest = |slot: &[MicroBatch]| times(slot).into_iter().fold(0.0, f64::max);
         assert!(longest(&slots[0]) < 200.0, "{:?}", times(&slots[0]));
         assert!(longest(&slots[1]) <= 226.0, "{:?}", times(&slots[1]));

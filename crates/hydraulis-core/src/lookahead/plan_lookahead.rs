@@ -1,12 +1,12 @@
 //! Plans the batches of a lookahead together.
 
+use crate::cancellation::Cancellation;
 use crate::error::Result;
-use crate::lookahead::course;
 use crate::lookahead::group::Group;
 use crate::lookahead::regroup::regroup;
-use crate::lookahead::{Window, WindowPlan};
+use crate::lookahead::strategy_path;
+use crate::lookahead::{Lookahead, LookaheadPlan};
 use crate::search::Planner;
-use crate::watch::Watch;
 
 /// The progress of a lookahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,32 +31,32 @@ pub enum Progress {
 /// planner has a link, transfers.
 ///
 /// Sequences move only if `max_delay` allows it, and only where the moves shorten the total. A sequence is trained at
-/// most `max_delay` batches later or earlier than its own batch, and always inside the lookahead. Each batch keeps
-/// its tokens to within one part in [`TOLERANCE_PARTS`](crate::lookahead::TOLERANCE_PARTS). A lookahead of one batch
-/// without costs equals [`Planner::plan`]. The planner calls `tell` at each step and `watch` within the steps; an
-/// error from either ends the planning.
+/// most `max_delay` batches later or earlier than its own batch, and always inside the lookahead. Each batch keeps its
+/// tokens to within one part in [`TOLERANCE_PARTS`](crate::lookahead::TOLERANCE_PARTS). A lookahead of one batch
+/// without costs equals [`Planner::plan`]. The planner calls `report` at each step and `cancellation` within the steps;
+/// an error from either ends the planning.
 ///
 /// # Errors
 ///
 /// The planner refuses an empty list of batches, a switch cost that is negative or not finite, and a sequence that no
 /// strategy admits.
-pub fn plan_window(
+pub fn plan_lookahead(
     planner: &Planner,
-    window: &Window,
-    watch: Watch,
-    tell: &mut dyn FnMut(Progress) -> Result<()>,
-) -> Result<WindowPlan> {
-    window.validate()?;
-    let number = window.batches.len();
+    lookahead: &Lookahead,
+    cancellation: Cancellation,
+    report: &mut dyn FnMut(Progress) -> Result<()>,
+) -> Result<LookaheadPlan> {
+    lookahead.validate()?;
+    let number = lookahead.batches.len();
     let mut groups = Vec::new();
     for place in 0..number {
-        tell(Progress::Planned { batches: place, of: number })?;
-        groups.push(Group::as_it_came(planner, window.batches, place, watch)?);
+        report(Progress::Planned { batches: place, of: number })?;
+        groups.push(Group::as_it_came(planner, lookahead.batches, place, cancellation)?);
     }
-    let regrouped = regroup(planner, window, &groups, watch, tell)?;
-    let as_they_came = course::steps(planner, window, groups, watch)?;
+    let regrouped = regroup(planner, lookahead, &groups, cancellation, report)?;
+    let as_they_came = strategy_path::steps(planner, lookahead, groups, cancellation)?;
     let Some(regrouped) = regrouped else { return Ok(as_they_came) };
     // The iterations are shorter, but their strategies may differ more and so cost more in changes.
-    let regrouped = course::steps(planner, window, regrouped, watch)?;
+    let regrouped = strategy_path::steps(planner, lookahead, regrouped, cancellation)?;
     Ok(if regrouped.step_ms() < as_they_came.step_ms() { regrouped } else { as_they_came })
 }

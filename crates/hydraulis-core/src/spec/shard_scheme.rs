@@ -2,16 +2,17 @@
 
 use crate::spec::{Cluster, LayerPlan, Scheme};
 
-/// A scheme that fits all given schemes: its replicas cover every rank of the cluster, and each rank's local shard under it
-/// is equal to, or a part of, the rank's local shard under every given scheme. `None` if no such scheme exists.
+/// A scheme that fits all given schemes: its replicas cover every rank of the cluster, and each rank's local shard
+/// under it is equal to, or a part of, the rank's local shard under every given scheme. `None` if no such scheme
+/// exists.
 ///
-/// Context ranks have equal local shards, and checkpointing does not change the shards. Therefore only the tensor degrees of
-/// schemes with one stage matter.
-pub(crate) fn home_scheme(schemes: &[Scheme], cluster: Cluster) -> Option<Scheme> {
+/// Context ranks have equal local shards, and checkpointing does not change the shards. Therefore only the tensor
+/// degrees of schemes with one stage matter.
+pub(crate) fn shard_scheme(schemes: &[Scheme], cluster: Cluster) -> Option<Scheme> {
     let node = cluster.gpus_per_node();
     let scheme = only(schemes).or_else(|| finest(schemes, node))?;
-    let block = scheme.block();
-    let are_aligned = node.is_multiple_of(block) || block.is_multiple_of(node);
+    let stage_group = scheme.stage_group_ranks();
+    let are_aligned = node.is_multiple_of(stage_group) || stage_group.is_multiple_of(node);
     (are_aligned && u64::from(cluster.gpus()).is_multiple_of(scheme.ranks())).then_some(scheme)
 }
 
@@ -25,8 +26,9 @@ fn only(schemes: &[Scheme]) -> Option<Scheme> {
 /// The scheme with the widest tensor degree, if all schemes have one stage and a rank's slice under it is a part of the
 /// rank's slice under every other scheme.
 ///
-/// This condition holds if the tensor ranks split a parameter's units evenly, or copy units evenly, as training requires for
-/// heads. If the tensor degrees differ, the widest one must divide a node: a group wider than a node may begin at any node.
+/// This condition holds if the tensor ranks split a parameter's units evenly, or copy units evenly, as training
+/// requires for heads. If the tensor degrees differ, the widest one must divide a node: a group wider than a node may
+/// begin at any node.
 fn finest(schemes: &[Scheme], node: u32) -> Option<Scheme> {
     let widest = schemes.iter().map(|scheme| scheme.tp()).max()?;
     let finest = Scheme::new(widest, 1, 1).ok()?;
@@ -43,7 +45,7 @@ mod tests {
 
     fn common(schemes: &[&str], gpus: u32, node: u32) -> Option<String> {
         let schemes: Vec<Scheme> = schemes.iter().map(|scheme| scheme.parse().unwrap()).collect();
-        home_scheme(&schemes, Cluster::new(gpus, node).unwrap()).map(|scheme| scheme.to_string())
+        shard_scheme(&schemes, Cluster::new(gpus, node).unwrap()).map(|scheme| scheme.to_string())
     }
 
     #[test]
@@ -62,7 +64,8 @@ mod tests {
         assert_eq!(common(&["<tp6>", "<tp2>"], 12, 6).unwrap(), "<tp6>");
         assert_eq!(common(&["<tp6>", "<tp3>"], 12, 6), None);
         assert_eq!(common(&["<tp3>", "<tp2>"], 12, 6), None);
-        // After a stage group of 24 ranks, a stage group of 16 covers half of each of two groups of the optimizer shards.
+        // After a stage group of 24 ranks, a stage group of 16 covers half of each of two groups of the optimizer
+        // shards.
         assert_eq!(common(&["<tp16>", "<tp8,cp3>"], 48, 8), None);
         assert_eq!(common(&["<tp16>", "<tp16,cp3>"], 48, 8).unwrap(), "<tp16>");
     }

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::layout::bucket_home::BucketHome;
+use crate::layout::bucket_owners::BucketOwners;
 use crate::layout::runs::{Runs, common, length};
 use crate::layout::{ParameterTable, Position, strategy_positions};
-use crate::spec::{Cluster, Scheme, Strategy, home_scheme};
+use crate::spec::{Cluster, Scheme, Strategy, shard_scheme};
 
 /// Every bucket cut over the ranks.
 ///
@@ -14,20 +14,20 @@ use crate::spec::{Cluster, Scheme, Strategy, home_scheme};
 /// bucket's transfer would wait for it.
 ///
 /// Consecutive pieces belong to the ranks at the same index in each node, first those at the first index of all nodes,
-/// then those at the second: a *rail*. A rank's *place* is its number in this order. The elements that one rank of a node
-/// relays to and from the others of its rail are therefore one run of the bucket.
+/// then those at the second: a *rail*. A rank's *place* is its number in this order. The elements that one rank of a
+/// node relays to and from the others of its rail are therefore one run of the bucket.
 ///
 /// Pieces are intervals of the bucket's *owner order*, which is the canonical one if all ranks share it evenly.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Home {
-    buckets: Vec<BucketHome>,
+pub struct OptimizerShards {
+    buckets: Vec<BucketOwners>,
     ranks: u64,
     nodes: u64,
 }
 
 /// A part of a parameter in a rank's optimizer shard, in canonical elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HomeSlice {
+pub struct ShardSlice {
     /// Index in the table.
     pub parameter: usize,
     /// Elements of the parameter.
@@ -36,22 +36,24 @@ pub struct HomeSlice {
     pub offset: u64,
 }
 
-impl Home {
+impl OptimizerShards {
     /// The owner layout of a run whose replicas have only these schemes.
     ///
-    /// If a rank's shard under one of them is a part of its shard under each, an element's owner is one of the ranks that
-    /// hold it, and as many elements move as under ZeRO-1 (Rajbhandari et al. 2020, arXiv 1910.02054). Otherwise every
-    /// bucket is cut evenly over all ranks, since no owner holds its elements under every scheme.
+    /// If a rank's shard under one of them is a part of its shard under each, an element's owner is one of the ranks
+    /// that hold it, and as many elements move as under ZeRO-1 (Rajbhandari et al. 2020, arXiv 1910.02054). Otherwise
+    /// every bucket is cut evenly over all ranks, since no owner holds its elements under every scheme.
     ///
     /// Refused with `too_many_stages` if the model has too few layers for a scheme.
-    pub fn new(table: &ParameterTable, cluster: Cluster, schemes: &[Scheme]) -> Result<Home> {
+    pub fn new(table: &ParameterTable, cluster: Cluster, schemes: &[Scheme]) -> Result<OptimizerShards> {
         let nodes = cluster.gpus().div_ceil(cluster.gpus_per_node());
-        let mut home = Home { buckets: Vec::new(), ranks: cluster.gpus().into(), nodes: nodes.into() };
-        home.buckets = match home_scheme(schemes, cluster) {
-            Some(scheme) => BucketHome::with_holders(table, scheme, &home.positions_by_place(scheme, cluster)?)?,
-            None => table.bucket_elements().into_iter().map(BucketHome::even).collect(),
+        let mut shards = OptimizerShards { buckets: Vec::new(), ranks: cluster.gpus().into(), nodes: nodes.into() };
+        shards.buckets = match shard_scheme(schemes, cluster) {
+            Some(scheme) => {
+                BucketOwners::in_replica_groups(table, scheme, &shards.positions_by_place(scheme, cluster)?)?
+            }
+            None => table.bucket_elements().into_iter().map(BucketOwners::even).collect(),
         };
-        Ok(home)
+        Ok(shards)
     }
 
     /// The positions of the ranks if replicas of a scheme take them all, in the order of their places.
@@ -114,8 +116,8 @@ impl Home {
     }
 
     /// The runs of a bucket's canonical elements in owner order, in canonical order.
-    pub(super) fn in_home_order(&self, bucket: usize, elements: Range<u64>) -> Runs {
-        self.buckets[bucket].in_home_order(elements)
+    pub(super) fn in_owner_order(&self, bucket: usize, elements: Range<u64>) -> Runs {
+        self.buckets[bucket].in_owner_order(elements)
     }
 
     /// Start of a bucket's piece in the optimizer shard of `rank`; the shard's size, one past the last bucket.
@@ -124,7 +126,7 @@ impl Home {
     }
 
     /// Every slice in the optimizer shard of `rank`, in order.
-    pub fn slices(&self, table: &ParameterTable, rank: u64) -> Vec<HomeSlice> {
+    pub fn slices(&self, table: &ParameterTable, rank: u64) -> Vec<ShardSlice> {
         let mut slices = Vec::new();
         let mut offset = 0;
         for bucket in 0..self.buckets.len() {
@@ -134,7 +136,7 @@ impl Home {
                     let shared = common(&place, &run);
                     if !shared.is_empty() {
                         let elements = shared.start - place.start..shared.end - place.start;
-                        slices.push(HomeSlice { parameter, elements, offset });
+                        slices.push(ShardSlice { parameter, elements, offset });
                         offset += length(&shared);
                     }
                 }
