@@ -1,6 +1,7 @@
 """Every command of README and docs is run, or stands in a short list with the reason why not."""
 
 import contextlib
+import json
 import os
 import re
 import subprocess
@@ -119,7 +120,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             assert ended.code == 0, f"{words}: {ended.err}"
             assert ended.out.strip()
     checkpoints = places[CHECKPOINTS] / "runs" / "demo" / "checkpoints"
-    (checkpoints / "step-00000002").rename(checkpoints / "step-00000500")
+    moved = (checkpoints / "step-00000002").rename(checkpoints / "step-00000500") / "manifest.json"
+    moved.write_text(json.dumps(json.loads(moved.read_text()) | {"step": 500}))
     return places
 
 

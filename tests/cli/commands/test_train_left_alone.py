@@ -30,7 +30,7 @@ def started(
     path = os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", "")))
     options = ["--set", f"train.steps={steps}"]
     environment = {"PYTHONPATH": path, "TERM": "xterm-256color"}
-    return start([str(write_config(folder)), *options], output, launcher, **environment)
+    return start([str(write_config(folder)), *options], output, launcher, restarts=0, **environment)
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
