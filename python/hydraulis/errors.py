@@ -151,7 +151,8 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "Make room, name another file or folder (`output.directory` for a run), or lower `checkpoint.keep`.",
     ),
     "folder_busy": ErrorCode(
-        "Another process is training in the run's folder, or is building the same index.",
+        "Another process is training in the run's folder, or is building the same index and has written "
+        "nothing for ten minutes.",
         "Wait for that process or end it, or use another folder. The lock ends with its process.",
     ),
     "folder_not_shared": ErrorCode(

@@ -267,16 +267,6 @@ def test_a_process_that_dies_ends_the_build(tmp_path: Path, monkeypatch: pytest.
         ensure_index(job_of(tmp_path), tmp_path / "index", 2)
 
 
-def test_two_programs_do_not_build_the_same_index(tmp_path: Path) -> None:
-    write_documents(tmp_path)
-
-    def again(_: float) -> None:
-        ensure_index(job_of(tmp_path), tmp_path / "index", 1)
-
-    with refused("folder_busy", tmp_path / "index"):
-        ensure_index(job_of(tmp_path), tmp_path / "index", 1, again)
-
-
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
     write_documents(tmp_path)
     with refused("index_damaged", tmp_path / "elsewhere"):

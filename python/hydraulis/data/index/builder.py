@@ -6,7 +6,6 @@ of its last seconds. Memory is proportional to the number of processes, not to t
 """
 
 import errno
-import fcntl
 import os
 import shutil
 import time
@@ -15,11 +14,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from hydraulis.data.index.broken_records import BrokenRecords, describe_left_out
+from hydraulis.data.index.build_lock import build_lock
 from hydraulis.data.index.files import Extent, IndexWriter, complete_extent, partial_extent
 from hydraulis.data.index.job import Block, IndexJob
 from hydraulis.data.index.worker import WorkerProcesses
 from hydraulis.errors import HydraulisError, InvalidInputError
-from hydraulis.files import check_folder_writable, nearest_existing, open_unlinked
+from hydraulis.files import check_folder_writable, nearest_existing
 from hydraulis.progress import ShareCallback, ignore_share
 from hydraulis.text.numbers import format_count
 
@@ -32,6 +32,8 @@ def ensure_index(
 ) -> Path:
     """Return the folder of an index; build the index if it is missing.
 
+    If another process builds it, such as another rank, wait for that process.
+
     Args:
         job: Job of the index.
         directory: Folder of all indexes, each in a folder of its own.
@@ -42,15 +44,14 @@ def ensure_index(
         InvalidInputError: Records, a file or the tokenizer are refused (finished pieces are kept; without any
             the folder is removed), there is no document (code `corpus_empty`), or an earlier attempt left out
             broken records that are refused now (`record_malformed`).
-        HydraulisError: Another program builds this index (code `folder_busy`), a process died
+        HydraulisError: Another process builds this index and is stuck (code `folder_busy`), a process died
             (`index_process_failed`), or a file cannot be written (`index_damaged`).
     """
     folder = index_folder(job, directory)
     try:
         if complete_extent(folder) is None:
-            folder.mkdir(parents=True, exist_ok=True)
-            with _locked(folder), _no_empty_folder(folder):
-                # Another program may have completed it meanwhile.
+            with build_lock(folder, lambda: progress(_share(job, folder))), _no_empty_folder(folder):
+                # Another process may have completed it meanwhile.
                 if complete_extent(folder) is None:
                     _build(job, folder, processes or _num_cores(), progress)
     except OSError as error:
@@ -187,18 +188,10 @@ def _write(writer: IndexWriter, blocks: Iterator[Block | BrokenRecords]) -> Brok
     return broken
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock the folder against other programs; the lock ends with the process."""
-    with open_unlinked(folder / "lock", "wb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            message = (
-                f"another program is building index '{folder}': wait for it, or set data.index_directory"
-            )
-            raise HydraulisError(message, code="folder_busy") from error
-        yield
+def _share(job: IndexJob, folder: Path) -> float:
+    """Return the finished share of an index that another process builds."""
+    extent = partial_extent(folder)
+    return 0.0 if extent is None else extent.pieces / max(1, len(job.pieces()))
 
 
 @contextmanager
