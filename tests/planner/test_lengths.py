@@ -1,4 +1,5 @@
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,13 @@ def test_a_wrong_record_is_named(tmp_path: Path, text: str, part: str) -> None:
     path.write_text(text, encoding="utf-8")
     with refused("data_file_invalid", path, part):
         read_lengths(path, "n")
+
+
+@pytest.mark.parametrize("read", [read_lengths, map_lengths])
+def test_an_archive_of_arrays_is_no_array(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    np.savez(tmp_path / "lengths.npz", lengths=np.array([1, 2]))
+    with refused("data_file_invalid", "lengths.npz", "archive", ".npy"):
+        read(tmp_path / "lengths.npz")
 
 
 @pytest.mark.parametrize(("name", "field"), [("a.jsonl", None), ("a.txt", "n"), ("a.npy", "n")])

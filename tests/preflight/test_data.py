@@ -17,8 +17,8 @@ def test_data_without_an_index_are_sampled(made: Path) -> None:
     found = findings(read(made))
     assert {name for name, one in found.items() if one.status == "later"} == {"data", "length"}
     assert {one.status for one in found.values()} == {"ok", "later"}
-    tried = "its first records can be read (hydraulis analyze and training read them all)"
-    assert found["data"].text == f"source 0, 1 file: no index yet; {tried}"
+    assert found["data"].text.startswith("source 0, 1 file: no index yet; the first records can be read; ")
+    assert "`hydraulis analyze RUN.toml`" in found["data"].text
     assert str(made / "base") in found["model"].text
     assert "up to 64 tokens, 96 are admitted" in found["longest"].text
     assert "9,536.743164 MiB" in found["memory"].text
@@ -65,6 +65,27 @@ def test_batches_that_repeat_the_same_data_are_a_warning(made: Path, tmp_path: P
         assert found.status == ("warning" if says else "ok")
         assert ("; data.tokens_per_batch = 5,000,000: " in found.text) == says
         assert found.text.endswith("or add data") == says
+
+
+def test_without_an_index_the_settings_that_remain_to_be_compared_are_named(made: Path) -> None:
+    late = ["optimizer.warmup_steps=1000", "train.trace_step=999"]
+    found = findings(read(made, *late))["length"]
+    assert found.status == "later"
+    assert found.text.endswith("; compare it with optimizer.warmup_steps = 1,000, train.trace_step = 999")
+    # The run ends with its steps at the latest.
+    found = findings(read(made, *late, "train.steps=1000"))["length"]
+    assert found.status == "later"
+    found = findings(read(made, *late, "train.steps=998"))["length"]
+    assert found.status == "warning"
+    assert "at most 998; optimizer.warmup_steps = 1,000 exceeds them" in found.text
+    assert "train.trace_step = 999 exceeds them" in found.text
+
+
+def test_sources_without_an_index_are_told_once_what_remains(made: Path) -> None:
+    source = f'{{files=["{made}/documents.jsonl"]}}'
+    found = findings(read(made, f"data.sources=[{source},{source}]"))["data"]
+    assert found.text.count("no index yet") == 2
+    assert found.text.count("first records") == 1
 
 
 @pytest.mark.parametrize(("steps", "epochs"), [(3, None), (3, 2), (None, 2)])

@@ -6,6 +6,7 @@ imports neither torch nor rich: `hydraulis plan` answers at once, and needs only
 
 import argparse
 import errno
+import json
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A flush at the interpreter's exit would raise an error that nothing can catch.
         sys.stdout.flush()
     except HydraulisError as error:
-        return _report(error)
+        return _report(error, words)
     except KeyboardInterrupt:
         sys.stderr.write("hydraulis: interrupted\n")
         return EXIT_INTERRUPTED
@@ -76,12 +77,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         discard(sys.stdout)
         why = error.strerror or error
         message = f"standard output cannot be written: {why}; make room, or redirect it"
-        return _report(InvalidInputError(message, code="file_unwritable"))
+        return refuse(_PROGRAM, InvalidInputError(message, code="file_unwritable"))
     return code
 
 
-def _report(error: HydraulisError) -> int:
-    return report_before_meeting(_PROGRAM, error) if is_rank() else refuse(_PROGRAM, error)
+def _report(error: HydraulisError, words: Sequence[str]) -> int:
+    if is_rank():
+        return report_before_meeting(_PROGRAM, error)
+    if "--json" in words:
+        document = {"error": {"code": error.code, "message": str(error)}}
+        try:
+            sys.stdout.write(json.dumps(document) + "\n")
+            sys.stdout.flush()
+        except OSError:
+            # The line on standard error and the exit code say the same.
+            discard(sys.stdout)
+    return refuse(_PROGRAM, error)
 
 
 def _run(words: Sequence[str]) -> int:

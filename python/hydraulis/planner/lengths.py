@@ -50,6 +50,9 @@ def read_lengths(
     """
     path = Path(path)
     kind = path.suffix.lower()
+    if kind == ".npz":
+        message = f"file '{path}' is an archive of arrays: save the lengths alone as .npy, by numpy.save"
+        raise InvalidInputError(message, code="data_file_invalid")
     if kind != ".jsonl" and field is not None:
         if kind in _COMPRESSED:
             message = f"file '{path}' cannot be read: by its name it is compressed; {DECOMPRESS}"

@@ -56,7 +56,7 @@ class DataChecks:
         prepared = [one.prepared for one in states if one.prepared is not None]
         if len(prepared) < len(states):
             check_index_directory(Path(config.index_directory))
-            return "later", "; ".join(_index_state(number, one) for number, one in enumerate(states))
+            return "later", "; ".join((*(_index_state(*one) for one in enumerate(states)), _UNREAD))
         if states:
             self.data = open_sources(config, prepared)
         else:
@@ -78,10 +78,7 @@ class DataChecks:
             assert steps is not None  # a valid configuration sets one of the two
             return with_warnings(format_count(steps, "step"), *_unreached(self.config, steps))
         if self.data is None:
-            return (
-                "later",
-                f"{format_count(epochs, 'epoch')}; the number of steps follows from the indexed data",
-            )
+            return self._unknown_length(epochs)
         found = run_length(self.config, self.data.train)
         assert found is not None  # train.epochs is set
         num_steps = found.steps if steps is None else min(steps, found.steps)
@@ -89,6 +86,22 @@ class DataChecks:
         if found.dropped:
             text += f"; dropped at ends of epochs: {format_count(found.dropped, 'sequence')}"
         return with_warnings(text, *_unreached(self.config, num_steps))
+
+    def _unknown_length(self, epochs: int) -> tuple[Status, str]:
+        """Compare settings with `train.steps`, the most that there can be; name those that remain."""
+        text = f"{format_count(epochs, 'epoch')}; the number of steps follows from the indexed data"
+        most = self.config.train.steps
+        unreached = _unreached(self.config, most) if most is not None else []
+        if unreached:
+            return with_warnings(f"{text}, at most {most:,}", *unreached)
+        optimizer, train = self.config.optimizer, self.config.train
+        compared = {
+            "optimizer.warmup_steps": optimizer.warmup_steps,
+            "optimizer.decay_steps": optimizer.decay_steps,
+            "train.trace_step": train.trace_step,
+        }
+        names = [f"{name} = {value:,}" for name, value in compared.items() if value]
+        return "later", "; ".join((text, *([f"compare it with {', '.join(names)}"] if names else [])))
 
     @property
     def longest(self) -> int | None:
@@ -135,11 +148,16 @@ def _unreached(config: RunConfig, steps: int) -> list[str]:
     return found
 
 
+# Only some of many files are tried, and an empty one has no record.
+_UNREAD = (
+    "the first records can be read; `hydraulis analyze RUN.toml` and training index all of them, and `check` "
+    "then checks the rest"
+)
+
+
 def _index_state(number: int, state: SourceState) -> str:
     name = f"source {number}, {format_count(state.files, 'file')}"
     if state.prepared is not None:
         return f"{name}: ready"
     documents = format_count(state.documents, "document")
-    index = f"indexed so far: {documents}" if state.documents else "no index yet"
-    # Only some of many files are tried, and an empty one has no record.
-    return f"{name}: {index}; its first records can be read (hydraulis analyze and training read them all)"
+    return f"{name}: indexed so far: {documents}" if state.documents else f"{name}: no index yet"

@@ -6,7 +6,7 @@ import pytest
 
 from cli.reports import collect_reports
 from hydraulis.cli.commands import pack as cli_pack
-from hydraulis.cli.exit import EXIT_INTERRUPTED
+from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED
 from hydraulis.cli.main import main
 
 
@@ -66,7 +66,7 @@ def test_reads_text_and_records_too(
     ("more", "code"),
     [
         (["--window", "999"], "sequence_too_long"),
-        (["--window", "0"], "argument_invalid"),
+        (["--window", "0"], "option_invalid"),
         (["--field", "n"], "data_file_invalid"),
         (["--output", "no/such/folder/windows.npz"], "file_unwritable"),
         (["--output", "windows.txt"], "option_invalid"),
@@ -118,3 +118,12 @@ def test_progress_is_reported(lengths: Path, monkeypatch: pytest.MonkeyPatch) ->
     packed = [one.done for one in reports if one.name == "packing"]
     assert packed == sorted(packed)
     assert packed[-1] == 1000
+
+
+@pytest.mark.parametrize("window", ["4294967296", "9223372036854775808", "0", "-1", "4.5", "many"])
+def test_a_window_is_a_number_of_tokens(
+    lengths: Path, window: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(options(lengths, f"--window={window}")) == EXIT_REFUSED
+    error = capsys.readouterr().err
+    assert error.startswith(f"hydraulis: error [option_invalid]: --window: '{window}' must be a whole number")

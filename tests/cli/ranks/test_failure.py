@@ -7,8 +7,9 @@ from typing import IO
 
 import pytest
 
-from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_LOST_RANK, EXIT_REFUSED
+from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.ranks.failure import EndedRank, report_failure
+from hydraulis.errors import HydraulisError
 
 LOST = {
     "code": "lost_rank",
@@ -24,58 +25,61 @@ def rank(code: int, passed: dict[str, str] | None = None, output: str | None = N
 
 
 @pytest.mark.parametrize(
-    ("ranks", "failed", "code", "said"),
+    ("ranks", "failed", "code", "message", "printed"),
     [
         # One rank knows the cause, and the others lost it.
-        (
-            [rank(3, LOST), rank(2, FULL, "")],
-            [0, 1],
-            EXIT_REFUSED,
-            "hydraulis: error [file_unwritable]: disk 1 is full\n",
-        ),
-        # A rank failed with a traceback, which stands above the way to go on.
-        (
-            [rank(3, LOST), rank(1, None, "Traceback\n")],
-            [1, 0],
-            1,
-            "Traceback\nhydraulis: error [lost_rank]: rank 1 ended: go on with --resume run\n",
-        ),
+        ([rank(3, LOST), rank(2, FULL, "")], [0, 1], "file_unwritable", "disk 1 is full", ""),
         # The text of an abort stands above its line.
         (
             [rank(3, LOST), rank(-signal.SIGABRT, None, "terminate called\n")],
             [1, 0],
-            EXIT_LOST_RANK,
-            "terminate called\nhydraulis: error [lost_rank]: SIGABRT ended rank 1: go on with --resume run\n",
+            "lost_rank",
+            "SIGABRT ended rank 1: go on with --resume run",
+            "terminate called\n",
         ),
         # A rank is silent: the others name it, and one of them passes the error.
         (
             [rank(3), rank(-signal.SIGKILL, None, ""), rank(3, LOST, "")],
             [0, 2],
-            EXIT_LOST_RANK,
-            "hydraulis: error [lost_rank]: rank 1 ended: go on with --resume run\n",
+            "lost_rank",
+            "rank 1 ended: go on with --resume run",
+            "",
         ),
-        (
-            [rank(3), rank(-signal.SIGKILL, None, "")],
-            [0],
-            EXIT_LOST_RANK,
-            "hydraulis: error [lost_rank]: a rank did not answer, and no other one reports it; start again\n",
-        ),
-        ([rank(130), rank(130, None, "")], [0, 1], EXIT_INTERRUPTED, ""),
+        ([rank(3), rank(-signal.SIGKILL, None, "")], [0], "lost_rank", "no other one reports it; start", ""),
         # Half of an error: its rank was killed meanwhile.
         (
             [EndedRank(-signal.SIGKILL, None, io.BytesIO(b'{"code":'))],
             [0],
-            EXIT_LOST_RANK,
-            "hydraulis: error [lost_rank]: SIGKILL ended rank 0: SIGKILL is also the signal of the kernel "
-            "when memory runs out; start again\n",
+            "lost_rank",
+            "SIGKILL ended rank 0: SIGKILL is also the signal of the kernel when memory runs out",
+            "",
         ),
     ],
 )
-def test_one_cause_is_reported(
-    ranks: list[EndedRank], failed: list[int], code: int, said: str, capfd: pytest.CaptureFixture[str]
+def test_the_cause_is_raised(
+    ranks: list[EndedRank],
+    failed: list[int],
+    code: str,
+    message: str,
+    printed: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    assert report_failure(ranks, failed, is_stopped=False) == code
+    with pytest.raises(HydraulisError, match=message) as cause:
+        report_failure(ranks, failed, is_stopped=False)
+    assert cause.value.code == code
+    assert capfd.readouterr().err == printed
+
+
+def test_a_traceback_stands_above_the_way_to_go_on(capfd: pytest.CaptureFixture[str]) -> None:
+    ranks = [rank(3, LOST), rank(1, None, "Traceback\n")]
+    assert report_failure(ranks, [1, 0], is_stopped=False) == 1
+    said = "Traceback\nhydraulis: error [lost_rank]: rank 1 ended: go on with --resume run\n"
     assert capfd.readouterr().err == said
+
+
+def test_ranks_that_were_stopped_have_said_it(capfd: pytest.CaptureFixture[str]) -> None:
+    assert report_failure([rank(130), rank(130, None, "")], [0, 1], is_stopped=True) == EXIT_INTERRUPTED
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
@@ -94,6 +98,6 @@ def test_a_stop_before_the_first_step_is_an_interrupt(
     assert capfd.readouterr().err == ""
 
 
-def test_a_failure_during_a_stop_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
-    assert report_failure([rank(2, FULL), rank(3, LOST, "")], [0, 1], is_stopped=True) == EXIT_REFUSED
-    assert capfd.readouterr().err == "hydraulis: error [file_unwritable]: disk 1 is full\n"
+def test_a_failure_during_a_stop_is_the_cause() -> None:
+    with pytest.raises(HydraulisError, match="disk 1 is full"):
+        report_failure([rank(2, FULL), rank(3, LOST, "")], [0, 1], is_stopped=True)

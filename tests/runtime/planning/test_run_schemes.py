@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from helpers import refused
 from hydraulis import Cluster, HydraulisError, Scheme
 from hydraulis.config.layered.table import from_table
 from hydraulis.config.run import RunConfig
@@ -83,6 +84,14 @@ def test_what_does_not_fit_is_refused(strategies: list[str], settings: dict[str,
     with pytest.raises(HydraulisError) as refusal:
         run_schemes(config(strategies, **settings), CLUSTER, PROFILE)
     assert refusal.value.code == code
+
+
+def test_a_refusal_names_the_setting_of_the_scheme() -> None:
+    searched = config(["search"], schemes=["<tp3>"])
+    with refused("scheme_model_mismatch", "planner.schemes: "):
+        run_schemes(searched, CLUSTER, PROFILE)
+    with refused("scheme_model_mismatch", "--schemes: "):
+        run_schemes(searched, CLUSTER, PROFILE, "--schemes")
 
 
 def test_a_search_among_nothing_is_refused() -> None:

@@ -27,8 +27,9 @@ examples:
 
 Each line is the result of one check: `ok`; `warning` if the run would start, but probably not as intended;
 `later` if the answer needs the run itself or follows from an earlier refusal; `refused` with a remedy. No
-rank is started and no file is left behind. Of data without an index, the first records are read. The checks
-need the packages of training: pip install 'hydraulis[train,data]'. Exit code 2: a check is refused.
+rank is started and no file is left behind. Of data without an index, the first records are read;
+`hydraulis analyze RUN.toml` indexes the data, and more is known afterwards. The checks need the packages of
+training: pip install 'hydraulis[train,data]'. Exit code 2: a check is refused.
 """
 _NODE = 8
 

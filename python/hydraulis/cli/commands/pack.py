@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from hydraulis._core import Windows, pack_windows
-from hydraulis.cli.options import PathEnding, add_json, add_lengths, json_line, written_to
+from hydraulis.cli.options import PathEnding, add_json, add_lengths, count, json_line, written_to
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.files import write_whole_file
 from hydraulis.planner import map_lengths
@@ -33,7 +33,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=_EXAMPLES,
     )
     add_lengths(parser)
-    parser.add_argument("--window", required=True, type=int, metavar="T", help="most tokens of a window")
+    parser.add_argument("--window", required=True, type=count, metavar="T", help="most tokens of a window")
     parser.add_argument(
         "--output",
         required=True,

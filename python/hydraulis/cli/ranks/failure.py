@@ -4,7 +4,7 @@ import json
 import shutil
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -13,6 +13,7 @@ from hydraulis.cli.ranks.lost_rank import end_progress_line
 from hydraulis.errors import HydraulisError
 
 _PROGRAM = "hydraulis"
+_SILENT = HydraulisError("a rank did not answer, and no other one reports it; start again", code="lost_rank")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class EndedRank:
 
 
 def report_failure(ranks: Sequence[EndedRank], failed: Sequence[int], *, is_stopped: bool) -> int:
-    """Print why ranks failed, and return the command's exit code.
+    """Raise the cause of a failure, and print the standard error of its rank.
 
     An error that a rank reported is the cause, unless it is the loss of another rank. Otherwise the cause is
     the first rank that ended without a report: by a signal, or with a traceback on its standard error.
@@ -56,7 +57,11 @@ def report_failure(ranks: Sequence[EndedRank], failed: Sequence[int], *, is_stop
         failed: The ranks that failed, in the order of their ends; at least one.
         is_stopped: Whether the command received a signal to stop.
 
+    Returns:
+        The exit code of ranks that reported their end themselves: an interrupt, or a traceback.
+
     Raises:
+        HydraulisError: The cause, once for all ranks.
         KeyboardInterrupt: The signal to stop ended a rank before it could handle it.
     """
     if ranks[0].code < 0:
@@ -64,17 +69,19 @@ def report_failure(ranks: Sequence[EndedRank], failed: Sequence[int], *, is_stop
     errors = {rank: error for rank in failed if (error := ranks[rank].error()) is not None}
     for error in errors.values():
         if error.code != LOST_RANK:
-            return report(_PROGRAM, error)
+            raise error
     first = next((rank for rank in failed if _is_unexplained(ranks[rank])), None)
     if is_stopped and (bool(errors) if first is None else ranks[first].code == -signal.SIGTERM):
         # The ranks were still loading, or connecting to each other.
         raise KeyboardInterrupt
     if first is None:
-        return _report_loss(ranks, errors)
+        if any(rank.code == EXIT_LOST_RANK for rank in ranks):
+            raise next(iter(errors.values()), _SILENT)
+        return EXIT_INTERRUPTED
     _print(ranks[first].output)
     if ranks[first].code < 0:
         unnamed = next((ranks[rank].error(named=False) for rank in errors), None)
-        return report(_PROGRAM, _ended_by_signal(first, -ranks[first].code, unnamed))
+        raise _ended_by_signal(first, -ranks[first].code, unnamed)
     if errors:
         # It names the newest checkpoint.
         report(_PROGRAM, next(iter(errors.values())))
@@ -83,16 +90,6 @@ def report_failure(ranks: Sequence[EndedRank], failed: Sequence[int], *, is_stop
 
 def _is_unexplained(rank: EndedRank) -> bool:
     return rank.code not in (EXIT_INTERRUPTED, EXIT_LOST_RANK) and rank.error() is None
-
-
-def _report_loss(ranks: Sequence[EndedRank], errors: Mapping[int, HydraulisError]) -> int:
-    """Report a loss whose cause no rank knows; return the exit code of an interrupt if there was no loss."""
-    if not errors and not any(rank.code == EXIT_LOST_RANK for rank in ranks):
-        return EXIT_INTERRUPTED
-    silent = HydraulisError(
-        "a rank did not answer, and no other one reports it; start again", code="lost_rank"
-    )
-    return report(_PROGRAM, next(iter(errors.values()), silent))
 
 
 def _ended_by_signal(rank: int, number: int, lost: HydraulisError | None) -> HydraulisError:

@@ -26,7 +26,7 @@ def run_local_ranks(num_ranks: int, arguments: Sequence[str], grace_s: float = G
     """Run `hydraulis ARGUMENTS` as several ranks over the loopback interface, and wait for their end.
 
     A failed rank ends the others. An interrupt or termination is passed on to all ranks; a second interrupt
-    kills them. The cause of a failure is printed once.
+    kills them.
 
     Args:
         num_ranks: Number of ranks.
@@ -34,9 +34,10 @@ def run_local_ranks(num_ranks: int, arguments: Sequence[str], grace_s: float = G
         grace_s: Seconds that the other ranks get after the first failure, before they are killed.
 
     Returns:
-        The exit code: 0, or that of the failure's cause (see `report_failure`).
+        The exit code: 0, or that of ranks that reported their end themselves (see `report_failure`).
 
     Raises:
+        HydraulisError: The cause of a failure.
         KeyboardInterrupt: A signal ended the ranks before they could handle it, or a second interrupt.
     """
     with ExitStack() as stack, _requests() as requests:
