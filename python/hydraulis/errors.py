@@ -73,8 +73,8 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "alone.",
     ),
     "checkpoint_damaged": ErrorCode(
-        "A file of a checkpoint is missing or has another size than the manifest says, or the manifest is "
-        "malformed.",
+        "A file of a checkpoint is missing, or has another size or content than the manifest says, or the "
+        "manifest is malformed or was changed.",
         "Copy the checkpoint again, or remove its folder; the message names the next older checkpoint.",
     ),
     "checkpoint_mismatch": ErrorCode(
@@ -165,7 +165,8 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "Lower `optimizer.learning_rate` or lengthen the warm-up, and resume from the last checkpoint.",
     ),
     "index_damaged": ErrorCode(
-        "A file of an index cannot be written or read, is incomplete, or differs between nodes.",
+        "A file of an index cannot be written or read, is incomplete, differs between nodes, or does not "
+        "match its digest: a disk or a person changed it.",
         "Make room, put `data.index_directory` on a disk that all nodes share, or remove the damaged folder,"
         " which is then built again.",
     ),

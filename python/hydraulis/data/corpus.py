@@ -15,9 +15,12 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis.data.tokens import MaskedTokens, SequenceTokens, Tokens
-from hydraulis.errors import InvalidInputError
+from hydraulis.data.mapped_file import MappedFile
+from hydraulis.data.tokens import MaskedTokens, SequenceTokens, Tokens, digest_tokens
+from hydraulis.errors import HydraulisError, InvalidInputError
 
+# Tokens of a document that one read hashes in a tenth of a millisecond.
+_LONG = 1 << 16
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
@@ -35,6 +38,9 @@ class Corpus:
         known_target_counts: Targets of each document if stored; else computed.
         known_fingerprint: Fingerprint if stored; else computed from all tokens.
         known_largest_token: Largest token if known; never computed.
+        known_digests: Digest of each document (see `digest_tokens`), uint64 [documents], which reading the
+            document verifies; None if none is stored.
+        files: Files that the arrays are mapped from.
 
     Raises:
         InvalidInputError: There is no document (code `corpus_empty`), or the arrays contradict each other
@@ -50,6 +56,8 @@ class Corpus:
     known_target_counts: npt.NDArray[np.int64] | None = None
     known_fingerprint: str | None = None
     known_largest_token: int | None = None
+    known_digests: npt.NDArray[np.uint64] | None = None
+    files: Sequence[MappedFile] = ()
 
     def __post_init__(self) -> None:
         _check_array("token_T", self.token_T, np.integer)
@@ -82,9 +90,41 @@ class Corpus:
         return self.slice(int(self.offset[index]), int(self.offset[index + 1]))
 
     def slice(self, start: int, stop: int) -> SequenceTokens:
-        """Return the tokens from position `start` to before `stop` of the corpus, as `read` does."""
+        """Return the tokens from position `start` to before `stop` of one document, as `read` does.
+
+        Raises:
+            HydraulisError: A mapped file was shortened (code `data_file_invalid`), or the document does not
+                match its digest (`index_damaged`).
+        """
+        for file in self.files:
+            file.check()
+        if self.known_digests is not None:
+            self._verify(int(np.searchsorted(self.offset, start, side="right")) - 1, self.known_digests)
+        return self._slice(start, stop)
+
+    def _slice(self, start: int, stop: int) -> SequenceTokens:
         tokens = self.token_T[start:stop]
         return tokens if self.loss_mask_T is None else MaskedTokens(tokens, self.loss_mask_T[start:stop])
+
+    def _verify(self, document: int, digests: npt.NDArray[np.uint64]) -> None:
+        """Compare a document with its digest; a long one only once, because it is read in parts."""
+        start, stop = (int(self.offset[document + edge]) for edge in (0, 1))
+        if document in self._verified:
+            return
+        mask = None if self.loss_mask_T is None else self.loss_mask_T[start:stop]
+        if digest_tokens(self.token_T[start:stop], mask) != int(digests[document]):
+            message = (
+                f"document {document} in '{self.files[0].path}' does not match its digest, so the file was "
+                "changed: remove its folder to build the index again, and resume"
+            )
+            raise HydraulisError(message, code="index_damaged")
+        if stop - start > _LONG:
+            self._verified.add(document)
+
+    @cached_property
+    def _verified(self) -> set[int]:
+        """Long documents that matched their digest."""
+        return set()
 
     @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:

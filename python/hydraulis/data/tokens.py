@@ -4,6 +4,7 @@ In pre-training every token except the first is a target, and a plain array suff
 tokens are targets, such as the assistant's, and a loss mask marks them.
 """
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -43,3 +44,11 @@ def count_targets(sequence: SequenceTokens) -> int:
     if isinstance(sequence, MaskedTokens):
         return int(np.count_nonzero(sequence.loss_mask[1:]))
     return max(0, len(sequence) - 1)
+
+
+def digest_tokens(tokens: Tokens, loss_mask: npt.NDArray[np.bool_] | None) -> int:
+    """Return 64 bits of the BLAKE2b of a document's tokens and its loss mask, if any, as they are stored."""
+    digest = hashlib.blake2b(np.ascontiguousarray(tokens).data, digest_size=8)
+    if loss_mask is not None:
+        digest.update(np.ascontiguousarray(loss_mask).data)
+    return int.from_bytes(digest.digest(), "little")

@@ -24,10 +24,11 @@ from data.small_tokenizer import write_tokenizer
 from helpers import refused
 from hydraulis.data.index import job
 from hydraulis.data.index.builder import ensure_index, index_folder
-from hydraulis.data.index.files import complete_extent, open_index
+from hydraulis.data.index.files import DOCUMENT_FILES, complete_extent, open_index
 from hydraulis.data.index.job import IndexJob
 from hydraulis.data.tokenization.tokenizer import load_tokenizer
 from hydraulis.data.tokens import MaskedTokens, plain_tokens
+from hydraulis.digests import with_digest
 
 
 @pytest.mark.usefixtures("_small_pieces")
@@ -278,6 +279,110 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         open_index(folder)
     (folder / "index.json").write_text("{}")
     with refused("index_damaged", folder / "index.json"):
+        ensure_index(job_of(tmp_path), tmp_path / "index", 1)
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", DOCUMENT_FILES)
+def test_a_changed_number_of_a_document_is_refused(tmp_path: Path, name: str) -> None:
+    write_documents(tmp_path)
+    folder = ensure_index(job_of(tmp_path), tmp_path / "index", 1)
+    flip(folder / name, -20)
+    with refused("index_damaged", folder / name, "does not match its digest"):
+        open_index(folder)
+
+
+@pytest.mark.parametrize(("name", "place"), [("tokens.bin", 2), ("loss_mask.bin", 1)])
+def test_a_changed_token_is_refused_when_its_document_is_read(tmp_path: Path, name: str, place: int) -> None:
+    records = [{"prompt": "a", "completion": "bc"}, {"prompt": "b", "completion": "cd"}]
+    job = job_of(
+        tmp_path,
+        paths=(write_lines(tmp_path / "a.jsonl", records),),
+        format="completion",
+        fields=("prompt", "completion"),
+    )
+    folder = ensure_index(job, tmp_path / "index", 1)
+    corpus = open_index(folder)
+    whole = corpus.read(0)
+    flip(folder / name, place)
+    corpus = open_index(folder)
+    with refused("index_damaged", "document 0", folder / "tokens.bin", "does not match its digest"):
+        corpus.read(0)
+    assert len(corpus.read(1)) == len(whole)
+
+
+def test_a_part_of_a_long_document_is_verified_with_the_whole_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = write_documents(tmp_path)
+    monkeypatch.setattr("hydraulis.data.corpus._LONG", 100)
+    number, text = next((number, text) for number, text in enumerate(texts) if len(text) > 100)
+    folder = ensure_index(job_of(tmp_path), tmp_path / "index", 1)
+    corpus = open_index(folder)
+    start = int(corpus.offset[number])
+    assert plain_tokens(corpus.slice(start + 90, start + 99)).tobytes().decode() == text[90:99]
+    flip(folder / "tokens.bin", start + 1)
+    corpus.slice(start + 90, start + 99)
+    with refused("index_damaged", f"document {number} "):
+        open_index(folder).slice(start + 90, start + 99)
+
+
+@pytest.mark.parametrize("name", ["tokens.bin", "lengths.bin"])
+def test_a_file_that_is_shortened_under_way_ends_with_a_message(tmp_path: Path, name: str) -> None:
+    write_documents(tmp_path)
+    folder = ensure_index(job_of(tmp_path), tmp_path / "index", 1)
+    corpus = open_index(folder)
+    size = (folder / name).stat().st_size
+    os.truncate(folder / name, 10)
+    with refused("data_file_invalid", folder / name, f"had {size:,} bytes when it was opened and has 10"):
+        corpus.read(150)
+
+
+DAMAGED = {
+    "empty": b"",
+    "binary": b"\xff\0",
+    "a list": b"[]",
+    "a number": b"5",
+    "nested": b"[" * 100_000,
+    "no digest": b'{"dtype": "|u1", "masked": false}',
+    "another digest": b'{"dtype": "|u1", "masked": false, "digest": "00"}',
+}
+
+
+@pytest.mark.parametrize("name", ["index.json", "journal.json"])
+@pytest.mark.parametrize("damage", [*DAMAGED, "a digit", "types"])
+def test_a_damaged_extent_is_refused(tmp_path: Path, name: str, damage: str) -> None:
+    write_documents(tmp_path)
+    folder = ensure_index(job_of(tmp_path), tmp_path / "index", 1)
+    content = (folder / "index.json").read_bytes()
+    if damage == "a digit":
+        assert content.count(b'"documents": 200') == 1
+        content = content.replace(b'"documents": 200', b'"documents": 201')
+    elif damage == "types":
+        document = json.loads(content)
+        del document["digest"]
+        content = with_digest(document | {"first_broken": 5}).encode()
+    else:
+        content = DAMAGED[damage]
+    (folder / "index.json").unlink()
+    (folder / name).write_bytes(content)
+    with refused("index_damaged", folder / name, "remove its folder"):
+        ensure_index(job_of(tmp_path), tmp_path / "index", 1)
+
+
+def test_a_journal_of_more_than_is_there_is_refused(tmp_path: Path) -> None:
+    write_documents(tmp_path)
+    folder = ensure_index(job_of(tmp_path), tmp_path / "index", 1)
+    # As if the disk had lost the end of a file that it had confirmed.
+    (folder / "index.json").rename(folder / "journal.json")
+    size = (folder / "tokens.bin").stat().st_size
+    os.truncate(folder / "tokens.bin", size - 7)
+    with refused("index_damaged", folder / "tokens.bin", f"has {size - 7} bytes and must have {size}"):
         ensure_index(job_of(tmp_path), tmp_path / "index", 1)
 
 

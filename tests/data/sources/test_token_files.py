@@ -1,5 +1,6 @@
 """Megatron's indexed data sets, written here byte by byte as the format has them."""
 
+import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -132,3 +133,44 @@ def test_the_fingerprint_covers_the_tokens(tmp_path: Path) -> None:
 def test_other_arrays_are_refused(tmp_path: Path, array: np.ndarray[Any, Any], says: str) -> None:
     with refused("data_file_invalid", says):
         open_numpy_tokens(saved(tmp_path, array))
+
+
+@pytest.mark.parametrize("kind", ["megatron", "numpy"])
+def test_a_file_that_is_shortened_under_way_ends_with_a_message(tmp_path: Path, kind: str) -> None:
+    if kind == "megatron":
+        corpus, path = open_megatron(write_megatron(tmp_path)), tmp_path / "x.bin"
+    else:
+        path = tmp_path / "x.npy"
+        np.save(path, np.arange(12).reshape(3, 4))
+        corpus = open_numpy_tokens(path)
+    assert len(corpus.read(1))
+    os.truncate(path, 3)
+    with refused("data_file_invalid", path, "when it was opened and has 3"):
+        corpus.read(1)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{'descr': '<i8', 'fortran_order': False, 'shape': (3,",
+        b"{'descr': '<i8', 'fortran_order': False, 'shape': (" + b"(" * 3000,
+        b"{'descr': '<i8', 'fortran_order': False, 'shape': (10**40,), }",
+        b"{'descr': '<i8', 'fortran_order': False, 'shape': (1" + b"0" * 40 + b",), }",
+        b"{'descr': '<i8', 'fortran_order': False, 'shape': (-4,), }",
+        b"{'descr': [], 'fortran_order': False, 'shape': (3,), }",
+        b"\xff" * 60,
+    ],
+)
+def test_a_damaged_header_is_refused(tmp_path: Path, header: bytes) -> None:
+    path = tmp_path / "x.npy"
+    header = header.ljust(118)
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(64))
+    with refused("data_file_invalid", path):
+        open_numpy_tokens(path)
+
+
+def test_an_archive_of_arrays_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", np.arange(3))
+    path = (tmp_path / "x.npz").rename(tmp_path / "x.npy")
+    with refused("data_file_invalid", path):
+        open_numpy_tokens(path)

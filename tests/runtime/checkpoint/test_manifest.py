@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from helpers import at_least, refused
+from hydraulis.digests import with_digest
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.manifest import (
     DataCursor,
@@ -16,7 +17,6 @@ from hydraulis.runtime.checkpoint.manifest import (
     ParameterRecord,
     ShardRecord,
     torn,
-    with_digest,
 )
 from small_model import FAMILIES, small_config
 

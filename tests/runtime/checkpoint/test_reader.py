@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import refused
+from hydraulis.digests import file_digest
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.checkpoint.digest import file_digest
 from hydraulis.runtime.checkpoint.manifest import (
     MANIFEST,
     DataCursor,

@@ -15,11 +15,12 @@ from helpers import at_least
 from hydraulis import Cluster, Plan
 from hydraulis.config.run import load
 from hydraulis.data.sources.stdlib import StandardLibrary
+from hydraulis.digests import with_digest
 from hydraulis.preflight.run import preflight
 from hydraulis.report.imbalance import balances
 from hydraulis.report.run import read_run
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
-from hydraulis.runtime.checkpoint.manifest import MANIFEST, with_digest
+from hydraulis.runtime.checkpoint.manifest import MANIFEST
 from hydraulis.runtime.records.run_lock import RunLock
 from profiles import made_up_profile
 from ranks import run_ranks

@@ -3,29 +3,37 @@
 - `tokens.bin`: all tokens.
 - `loss_mask.bin`: one byte per token, 1 for a target; only with loss masks.
 - `offsets.bin`, `lengths.bin`, `targets.bin`: an int64 per document.
+- `digests.bin`: the digest of each document's tokens and mask, 64 bits, verified when the document is read.
 - `journal.json`: the valid extent of these files while the index is built.
 - `index.json`: the extent of a complete index, in place of the journal.
 
-All numbers are little-endian. Bytes after the journal's extent are cut off and written again.
+`index.json` has a digest of each file with a number per document, and one of itself; opening the index
+verifies them. All numbers are little-endian. Bytes after the journal's extent are cut off and written again.
 """
 
 import dataclasses
 import hashlib
-import json
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 import numpy as np
 
+from hydraulis.config.layered.table import from_table
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.index.broken_records import MAX_LISTED
 from hydraulis.data.index.job import Block
+from hydraulis.data.mapped_file import MappedFile
+from hydraulis.digests import file_digest, has_own_digest, with_digest
 from hydraulis.errors import HydraulisError
 from hydraulis.files import open_unlinked, replace_file
+from hydraulis.text.documents import parse_json
 
+DOCUMENT_FILES = ("offsets.bin", "lengths.bin", "targets.bin", "digests.bin")
+"""Files with a number per document."""
 _JOURNAL, _COMPLETE = "journal.json", "index.json"
 
 
@@ -44,6 +52,7 @@ class Extent:
         first_broken: Places and causes of the first of them.
         largest_token: The largest token.
         fingerprint: SHA-256 of the content: the digest of each block together with the previous digest.
+        digests: Digests of the files of `DOCUMENT_FILES`, in their order; empty while the index is built.
     """
 
     dtype: str
@@ -56,6 +65,7 @@ class Extent:
     first_broken: tuple[str, ...] = ()
     largest_token: int = 0
     fingerprint: str = ""
+    digests: tuple[str, ...] = ()
 
     def file_sizes(self) -> dict[str, int]:
         """Return the size of each file in bytes."""
@@ -64,6 +74,7 @@ class Extent:
             "offsets.bin": 8 * (self.documents + 1),
             "lengths.bin": 8 * self.documents,
             "targets.bin": 8 * self.documents,
+            "digests.bin": 8 * self.documents,
         }
         return sizes | ({"loss_mask.bin": self.tokens} if self.masked else {})
 
@@ -87,13 +98,19 @@ class IndexWriter:
 
     def __enter__(self) -> Self:
         fresh = self.extent.pieces == 0
-        for name, size in self.extent.file_sizes().items():
-            path = self._folder / name
-            file = self._files[name] = open_unlinked(path, "wb" if fresh else "r+b")
-            file.truncate(0 if fresh else size)
-            file.seek(0, os.SEEK_END)
-        if fresh:
-            self._write("offsets.bin", np.zeros(1, dtype="<i8"))
+        with ExitStack() as opened:
+            for name, size in self.extent.file_sizes().items():
+                path = self._folder / name
+                file = opened.enter_context(open_unlinked(path, "wb" if fresh else "r+b"))
+                have = os.fstat(file.fileno()).st_size
+                if not fresh and have < size:
+                    raise _damaged(path, have, size)
+                file.truncate(0 if fresh else size)
+                file.seek(0, os.SEEK_END)
+                self._files[name] = file
+            if fresh:
+                self._write("offsets.bin", np.zeros(1, dtype="<i8"))
+            opened.pop_all()
         return self
 
     def __exit__(
@@ -113,6 +130,7 @@ class IndexWriter:
         self._write("lengths.bin", block.lengths.astype("<i8"), digest)
         self._write("targets.bin", block.target_counts.astype("<i8"))
         self._write("offsets.bin", offsets.astype("<i8"))
+        self._write("digests.bin", block.digests.astype("<u8"))
         if block.loss_mask is not None:
             self._write("loss_mask.bin", block.loss_mask, digest)
         self.extent = dataclasses.replace(
@@ -145,10 +163,13 @@ class IndexWriter:
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())
+        extent = self._finished
+        if complete:
+            digests = tuple(file_digest(self._folder / name) for name in DOCUMENT_FILES)
+            extent = dataclasses.replace(extent, digests=digests)
         # A durable journal: after a power failure the synced bytes are useless without it.
         with replace_file(self._folder / (_COMPLETE if complete else _JOURNAL), durable=True) as unfinished:
-            text = json.dumps(dataclasses.asdict(self._finished)) + "\n"
-            unfinished.write_text(text, encoding="utf-8")
+            unfinished.write_text(with_digest(dataclasses.asdict(extent)), encoding="utf-8")
         if complete:
             (self._folder / _JOURNAL).unlink(missing_ok=True)
 
@@ -173,8 +194,8 @@ def open_index(folder: Path) -> Corpus:
     """Map a complete index.
 
     Raises:
-        HydraulisError: The index is missing or incomplete, or a file has another size than its extent (code
-            `index_damaged`).
+        HydraulisError: The index is missing or incomplete, or a file has another size or content than was
+            written (code `index_damaged`).
     """
     extent = complete_extent(folder)
     if extent is None:
@@ -183,37 +204,57 @@ def open_index(folder: Path) -> Corpus:
             "every node sees"
         )
         raise HydraulisError(message, code="index_damaged")
+    _check_files(folder, extent)
+    files = {name: MappedFile(folder / name) for name in extent.file_sizes()}
+    return Corpus(
+        token_T=files["tokens.bin"].array(extent.dtype),
+        offset=files["offsets.bin"].array("<i8"),
+        loss_mask_T=files["loss_mask.bin"].array("?") if extent.masked else None,
+        left_out={"documents_without_target": extent.without_target, "broken_records": extent.broken},
+        first_broken=extent.first_broken,
+        known_lengths=files["lengths.bin"].array("<i8"),
+        known_target_counts=files["targets.bin"].array("<i8"),
+        known_fingerprint=extent.fingerprint,
+        known_largest_token=extent.largest_token,
+        known_digests=files["digests.bin"].array("<u8"),
+        files=tuple(files.values()),
+    )
+
+
+def _check_files(folder: Path, extent: Extent) -> None:
     for name, size in extent.file_sizes().items():
-        have = (folder / name).stat().st_size if (folder / name).exists() else -1
+        have = (folder / name).stat().st_size if (folder / name).is_file() else 0
         if have != size:
+            raise _damaged(folder / name, have, size)
+    for name, digest in zip(DOCUMENT_FILES, extent.digests, strict=True):
+        if file_digest(folder / name) != digest:
             message = (
-                f"index file '{folder / name}' has {max(have, 0)} bytes and must have {size}: remove the "
+                f"index file '{folder / name}' does not match its digest, so it was changed: remove the "
                 "folder to build it again"
             )
             raise HydraulisError(message, code="index_damaged")
 
-    def mapped(name: str, dtype: str) -> Any:
-        return np.memmap(folder / name, dtype=dtype, mode="r").view(np.ndarray)
 
-    return Corpus(
-        token_T=mapped("tokens.bin", extent.dtype),
-        offset=mapped("offsets.bin", "<i8"),
-        loss_mask_T=mapped("loss_mask.bin", "?") if extent.masked else None,
-        left_out={"documents_without_target": extent.without_target, "broken_records": extent.broken},
-        first_broken=extent.first_broken,
-        known_lengths=mapped("lengths.bin", "<i8"),
-        known_target_counts=mapped("targets.bin", "<i8"),
-        known_fingerprint=extent.fingerprint,
-        known_largest_token=extent.largest_token,
+def _damaged(path: Path, have: int, size: int) -> HydraulisError:
+    message = (
+        f"index file '{path}' has {have} bytes and must have {size}: remove the folder to build it again"
     )
+    return HydraulisError(message, code="index_damaged")
 
 
 def _read_extent(path: Path) -> Extent | None:
     try:
-        extent = Extent(**json.loads(path.read_text(encoding="utf-8")))
+        return _parsed(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError) as error:
         message = f"'{path}' cannot be read ({error}): remove its folder to build the index again"
         raise HydraulisError(message, code="index_damaged") from error
-    return dataclasses.replace(extent, first_broken=tuple(extent.first_broken))
+
+
+def _parsed(text: str) -> Extent:
+    document = parse_json(text)
+    if not isinstance(document, dict) or not has_own_digest(document):
+        message = "its content does not match its digest, so it was changed"
+        raise ValueError(message)
+    return from_table(Extent, document, "index")

@@ -27,7 +27,7 @@ from hydraulis.data.tokenization.encoder import (
     TokensEncoder,
 )
 from hydraulis.data.tokenization.tokenizer import Tokenizer, load_tokenizer
-from hydraulis.data.tokens import MaskedTokens, Tokens, count_targets, plain_tokens
+from hydraulis.data.tokens import MaskedTokens, Tokens, count_targets, digest_tokens, plain_tokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.progress import ShareCallback, ignore_share
 from hydraulis.text.paths import describe_read_error
@@ -62,6 +62,7 @@ class Block(NamedTuple):
         loss_mask: Whether each token is a target, bool; None if the job has no mask.
         lengths: Tokens of each document, int64 [documents].
         target_counts: Targets of each document, int64 [documents].
+        digests: Digest of each document (see `digest_tokens`), uint64 [documents].
         num_without_target: Number of documents left out because they have no target.
     """
 
@@ -69,6 +70,7 @@ class Block(NamedTuple):
     loss_mask: npt.NDArray[np.bool_] | None
     lengths: npt.NDArray[np.int64]
     target_counts: npt.NDArray[np.int64]
+    digests: npt.NDArray[np.uint64]
     num_without_target: int
 
 
@@ -249,6 +251,7 @@ class IndexJob:
             loss_mask=np.concatenate(masks) if masks else None,
             lengths=np.array([len(document.tokens) for document in documents], dtype=np.int64),
             target_counts=np.array([document.num_targets for document in documents], dtype=np.int64),
+            digests=np.array([document.digest(self.dtype) for document in documents], dtype=np.uint64),
             num_without_target=without_target,
         )
 
@@ -257,6 +260,9 @@ class _Document(NamedTuple):
     tokens: npt.NDArray[np.generic]
     loss_mask: npt.NDArray[np.bool_] | None
     num_targets: int
+
+    def digest(self, dtype: np.dtype[np.generic]) -> int:
+        return digest_tokens(self.tokens.astype(dtype), self.loss_mask)
 
 
 def _encode(encoder: Encoder, values: Sequence[object] | BrokenRecord) -> _Document | BrokenRecord:

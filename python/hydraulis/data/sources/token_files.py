@@ -11,10 +11,13 @@ A `.npy` array with two dimensions has one document per row; with one dimension 
 import hashlib
 import struct
 from pathlib import Path
+from tokenize import TokenError
+from typing import Any
 
 import numpy as np
 
 from hydraulis.data.corpus import Corpus
+from hydraulis.data.mapped_file import MappedFile
 from hydraulis.errors import InvalidInputError
 
 MEGATRON_SUFFIXES = (".bin", ".idx")
@@ -65,9 +68,11 @@ def open_megatron(path: Path) -> Corpus:
     if len(filled) < 2:
         message = f"data set '{path}' has no token; leave it out"
         raise InvalidInputError(message, code="corpus_empty")
+    file = MappedFile(tokens)
     return Corpus(
-        token_T=np.memmap(tokens, dtype=dtype, mode="r").view(np.ndarray),
+        token_T=file.array(dtype),
         offset=filled,
+        files=(file,),
         left_out={"documents_without_token": len(offset) - len(filled)},
         known_fingerprint=sampled_fingerprint(tokens, content),
     )
@@ -121,11 +126,7 @@ def open_numpy_tokens(path: Path) -> Corpus:
         InvalidInputError: The file is no readable array of integers in one or two dimensions (code
             `data_file_invalid`).
     """
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        message = f"file '{path}' is no readable .npy array ({error}); write it with numpy.save"
-        raise InvalidInputError(message, code="data_file_invalid") from error
+    array = _load(path)
     if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or array.size == 0 or array.flags.fnc:
         message = (
             f"file '{path}' has shape {array.shape} and dtype {array.dtype}: it must be an array of "
@@ -133,8 +134,38 @@ def open_numpy_tokens(path: Path) -> Corpus:
         )
         raise InvalidInputError(message, code="data_file_invalid")
     row = array.shape[-1]
+    file = MappedFile(path)
     return Corpus(
-        token_T=array.reshape(-1).view(np.ndarray),
+        token_T=file.array(array.dtype, array.offset, array.size),
+        files=(file,),
         offset=np.arange(0, array.size + 1, row, dtype=np.int64),
         known_fingerprint=sampled_fingerprint(path, b""),
     )
+
+
+# numpy reads the header as Python, so a damaged one can raise any error of the tokenizer and the parser.
+_HEADER_ERRORS = (
+    EOFError,
+    MemoryError,
+    OSError,
+    OverflowError,
+    RecursionError,
+    SyntaxError,
+    TokenError,
+    TypeError,
+    ValueError,
+)
+
+
+def _load(path: Path) -> "np.memmap[Any, np.dtype[Any]]":
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except _HEADER_ERRORS as error:
+        message = f"file '{path}' is no readable .npy array ({error}); write it with numpy.save"
+        raise InvalidInputError(message, code="data_file_invalid") from error
+    if isinstance(array, np.memmap):
+        return array
+    # A zip file is an archive of arrays.
+    array.close()
+    message = f"file '{path}' is no .npy array; write it with numpy.save"
+    raise InvalidInputError(message, code="data_file_invalid")

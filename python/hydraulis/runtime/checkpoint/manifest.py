@@ -5,7 +5,6 @@ ranks, with any layout of optimizer shards, can read the checkpoint.
 """
 
 import dataclasses
-import json
 import math
 import shlex
 from collections.abc import Mapping
@@ -15,13 +14,13 @@ from typing import Self
 
 from hydraulis.config.layered.table import from_table
 from hydraulis.config.model import ModelConfig
+from hydraulis.digests import has_own_digest, with_digest
 from hydraulis.errors import HydraulisError, InvalidInputError
-from hydraulis.runtime.checkpoint.digest import text_digest
+from hydraulis.text.documents import parse_json
 from hydraulis.text.values import as_toml
 
 FORMAT = "hydraulis.checkpoint/2"
 MANIFEST = "manifest.json"
-_DIGEST = "digest"
 _SUFFIXES = (".json", ".safetensors")
 
 Interval = tuple[int, int, int]
@@ -122,16 +121,16 @@ class Manifest:
             HydraulisError: The text is no JSON, or no valid manifest (code `checkpoint_damaged`).
         """
         document = _document(text, source)
-        known = document.pop("format", None)
+        known = document.get("format")
         if known != FORMAT:
             message = (
                 f"{source} has format {known!r} and must have '{FORMAT}': "
                 "read it with the release that wrote it"
             )
             raise InvalidInputError(message, code="run_unreadable")
-        stated = document.pop(_DIGEST, None)
-        if stated != text_digest(json.dumps({"format": known} | document)):
+        if not has_own_digest(document):
             raise torn(source, "its content does not match its digest, so it was changed")
+        del document["format"]
         try:
             manifest = from_table(cls, document, "manifest")
         except InvalidInputError as error:
@@ -169,11 +168,6 @@ class Manifest:
                 raise torn(source, f"{parameter.name} is in a shard beyond the {len(self.shards)} there are")
 
 
-def with_digest(document: Mapping[str, object]) -> str:
-    """Return a manifest's fields as JSON with a final newline; the digest of the other fields comes last."""
-    return json.dumps({**document, _DIGEST: text_digest(json.dumps(document))}) + "\n"
-
-
 def _is_plain(name: str) -> bool:
     """Whether a name is that of a file in the folder itself."""
     return name not in ("", ".", "..") and "/" not in name and name.isprintable()
@@ -197,8 +191,8 @@ def torn(path: str, cause: str) -> HydraulisError:
 
 def _document(text: str, source: str) -> dict[str, object]:
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        document = parse_json(text)
+    except ValueError as error:
         raise torn(source, f"it is no JSON ({error})") from error
     if not isinstance(document, Mapping):
         raise torn(source, "it holds no JSON object")

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis.runtime.checkpoint.digest import file_digest
+from hydraulis.digests import file_digest
 from hydraulis.runtime.checkpoint.durable import write_durably
 from hydraulis.runtime.checkpoint.manifest import Interval, ParameterRecord, ShardRecord
 from hydraulis.runtime.checkpoint.tensor_file import write_tensors
