@@ -162,7 +162,8 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     ),
     "gradient_not_finite": ErrorCode(
         "The norm of a step's gradient is infinite or not a number. The step updated no parameter.",
-        "Lower `optimizer.learning_rate` or lengthen the warm-up, and resume from the last checkpoint.",
+        "Lower `optimizer.learning_rate` or lengthen the warm-up, and resume from the last checkpoint. If the"
+        " message names one rank of many, look for a defect of its device first.",
     ),
     "index_damaged": ErrorCode(
         "A file of an index cannot be written or read, is incomplete, differs between nodes, or does not "
@@ -234,6 +235,14 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "Rank 0 failed in work for all ranks with an exception that has no code.",
         "Read the traceback that rank 0 printed.",
     ),
+    "ranks_differ": ErrorCode(
+        "Ranks of one run have different configurations, versions of packages, files, data, plans or tokens. "
+        "The message names the first difference and the ranks. Differences are found when the ranks join and "
+        "in each step, before its update.",
+        "Start every rank with the same command, and let all nodes see the same files and packages. If plans "
+        "or tokens differ in a step although all files are the same, a node's memory or disk is damaged: "
+        "resume without it.",
+    ),
     "record_malformed": ErrorCode(
         "A record is not JSON, lacks a field, or has a field of another type, or an index was built without "
         "such records and they are now refused. The message lists the first ten records and counts the "
@@ -246,6 +255,12 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "another release.",
         "Name the folder that `output.directory` of the run names, and read it with the release that wrote "
         "it.",
+    ),
+    "state_not_finite": ErrorCode(
+        "A master parameter or a moment is infinite or not a number, so that the checkpoint is not written. "
+        "Earlier checkpoints are kept.",
+        "Resume from the last checkpoint, with a lower `optimizer.learning_rate` if the training diverged. If"
+        " the message names one rank of many, look for a defect of its device first.",
     ),
     "token_out_of_range": ErrorCode(
         "A sequence has a token at or above `model.vocab_size`, or a negative one.",
@@ -260,6 +275,12 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "Weights & Biases refuses the run: the machine of rank 0 is not logged in, or the service cannot be "
         "reached.",
         "Run `wandb login` there, or set `WANDB_MODE=offline` and upload the run later by `wandb sync`.",
+    ),
+    "training_jumped": ErrorCode(
+        "The loss or the gradient norm of a step is above `train.loss_jump` or `train.norm_jump` times its "
+        'median over the steps before, and `train.on_jump = "stop"`. The step updated no parameter.',
+        'Look at the batch of that step in `plans.jsonl`. Resume with `train.on_jump = "skip"`, with a lower '
+        "learning rate, or with a larger factor.",
     ),
     "weights_invalid": ErrorCode(
         "A file of a Hugging Face model is missing or incomplete, or a tensor is missing, unknown, or of "

@@ -38,6 +38,9 @@ BAD_VALUES = {
     "train.evaluate_every": "-1",
     "train.timeout_s": "0",
     "train.silence_s": "0",
+    "train.loss_jump": "0.5",
+    "train.norm_jump": "-1",
+    "train.on_jump": '"ignore"',
     "train.trace_step": "-1",
     "optimizer.learning_rate": "0.0",
     "optimizer.warmup_steps": "-1",
@@ -227,6 +230,9 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
         "evaluate_every": None,
         "timeout_s": 600.0,
         "silence_s": 60.0,
+        "loss_jump": 2.0,
+        "norm_jump": 10.0,
+        "on_jump": "report",
         "trace_step": None,
     }
     assert from_table(RunConfig, dumped, "") == config

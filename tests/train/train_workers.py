@@ -86,9 +86,9 @@ def run_while_writing(arguments: Sequence[str]) -> list[Ended]:
     lost = threading.Event()
     check_finite = step.check_finite
 
-    def checked(loss: float, number: int) -> None:
+    def checked(loss: float, *rest: Any) -> None:
         try:
-            check_finite(loss, number)
+            check_finite(loss, *rest)
         except HydraulisError:
             lost.set()
             raise

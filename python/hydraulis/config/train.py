@@ -35,6 +35,10 @@ class TrainConfig:
         timeout_s: Seconds after which a rank that does not take part in an exchange is lost; also the most
             time in which all ranks join.
         silence_s: Seconds without a sign of life after which a rank is lost, such as a stopped process.
+        loss_jump: Factor over the median loss of the 32 steps before above which a loss is a jump; 0 for no
+            check.
+        norm_jump: The same factor for the gradient norm.
+        on_jump: Reaction to a jump: `report` it, `skip` the update too, or `stop` the run before the update.
         trace_step: Iteration whose timeline is exported, counted from 1; a shorter run exports its last one.
             0 or absent for none.
     """
@@ -51,6 +55,9 @@ class TrainConfig:
     evaluate_every: int | None = None
     timeout_s: float = 600.0
     silence_s: float = 60.0
+    loss_jump: float = 2.0
+    norm_jump: float = 10.0
+    on_jump: Literal["report", "skip", "stop"] = "report"
     trace_step: int | None = None
 
     def __post_init__(self) -> None:
@@ -71,6 +78,9 @@ class TrainConfig:
                 check_at_least(f"train.{name}", step, 0)
                 # 0 cancels the value of a file.
                 object.__setattr__(self, name, step or None)
+        for name, factor in (("loss_jump", self.loss_jump), ("norm_jump", self.norm_jump)):
+            if factor:
+                check_at_least(f"train.{name}", factor, 1)
         check_above("train.timeout_s", self.timeout_s, 0)
         check_above("train.silence_s", self.silence_s, 0)
 

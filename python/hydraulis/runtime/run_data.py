@@ -9,8 +9,10 @@ from hydraulis.data.open import Datasets, make_datasets, open_sources
 from hydraulis.data.sources.prepare import PreparedSource, prepare_sources
 from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.ranks.agreement import check_same
 from hydraulis.runtime.ranks.every_rank import on_every_rank
 from hydraulis.runtime.ranks.rank_zero import corpus_from_rank_zero, from_rank_zero, from_rank_zero_slowly
+from hydraulis.runtime.run_facts import data_facts
 
 
 def load_data(
@@ -29,11 +31,12 @@ def load_data(
 
     Raises:
         HydraulisError: A file, a record or the configuration is refused (see `prepare_sources` and
-            `open_sources`), or a rank sees other data than rank 0 (code `index_damaged`); on every rank.
+            `open_sources`), or ranks see different data (codes `index_damaged`, `ranks_differ`); on every
+            rank.
     """
     if not config.sources:
         corpus = corpus_from_rank_zero(lambda: StandardLibrary.load(lambda done, of: progress(done / of)))
-        return on_every_rank(lambda: make_datasets(config, [[corpus]]))
+        return _same(on_every_rank(lambda: make_datasets(config, [[corpus]])))
 
     def make(alive: Callable[[], None]) -> str:
         def both(share: float) -> None:
@@ -49,6 +52,12 @@ def load_data(
     data = on_every_rank(lambda: open_sources(config, prepared))
     fingerprint = from_rank_zero(lambda: data.train.fingerprint)
     on_every_rank(lambda: _check_fingerprint(data.train.fingerprint, fingerprint))
+    return _same(data)
+
+
+def _same(data: Datasets) -> Datasets:
+    """Return the data if all ranks read the same tokens. Collective."""
+    check_same(data_facts(data.train), "put the data where every rank reads the same files")
     return data
 
 

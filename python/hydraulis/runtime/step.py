@@ -7,7 +7,8 @@
 3. `run_pipeline` runs the rank's forwards, backwards and exchanges of activations.
 4. `Redistribution.finish_gradient_reduction` waits until every gradient's sum is at its owner.
 5. `all_reduce_loss` adds up the loss, and `check_finite` refuses one that is not finite.
-6. `OptimizerShard.step` clips by the global norm and runs AdamW on this rank's shard.
+6. `Worker.measure` gathers times and memory, and compares the plans and tokens of the ranks.
+7. `OptimizerShard.step` clips by the global norm and runs AdamW on this rank's shard.
 
 **The way of a gradient.** `run_pipeline` calls `torch.autograd.backward`, which accumulates into
 `param.grad`, a view of `LocalShard.gradient`. After the last backward through a layer group
@@ -35,9 +36,14 @@ from hydraulis.errors import HydraulisError
 from hydraulis.runtime.pipeline.executor import run_pipeline
 from hydraulis.runtime.pipeline.forward_only import run_forward
 from hydraulis.runtime.pipeline.rank_work import RankWork
-from hydraulis.runtime.ranks.every_rank import everywhere
+from hydraulis.runtime.ranks.every_rank import everywhere, ranks_where
+from hydraulis.runtime.state.update_check import UpdateCheck
 from hydraulis.runtime.step_result import StepResult
 from hydraulis.runtime.worker import Worker
+from hydraulis.text.numbers import format_count
+
+# Most ranks that a message names.
+_MAX_NAMED = 8
 
 
 def train_step(worker: Worker, plan: Plan, read: Callable[[int], SequenceTokens]) -> StepResult:
@@ -52,7 +58,8 @@ def train_step(worker: Worker, plan: Plan, read: Callable[[int], SequenceTokens]
         InvalidInputError: The plan does not fit the worker (see `Worker.prepare`) or the sequences (see
             `PlannedSequences.check`); on every rank.
         HydraulisError: The loss or the gradient's norm is not finite (codes `loss_not_finite`,
-            `gradient_not_finite`); on every rank, without an update.
+            `gradient_not_finite`), ranks differ in plan or tokens (`ranks_differ`), or a value jumped and
+            `train.on_jump` is `stop` (`training_jumped`); on every rank, without an update.
     """
     work = worker.prepare(plan, read)
     worker.start_measuring(plan)
@@ -67,11 +74,26 @@ def train_step(worker: Worker, plan: Plan, read: Callable[[int], SequenceTokens]
     )
     redistribution.finish_gradient_reduction()
     work.sequences.check()
-    loss = all_reduce_loss(work, losses)
-    measured = worker.measure(plan)
-    check_finite(loss, worker.optimizer_shard.optimizer.num_steps + 1)
-    update = worker.optimizer_shard.step()
-    return StepResult(loss, update, measured)
+    loss, own = all_reduce_loss(work, losses)
+    measured, difference = worker.measure(plan, work.sequences)
+    step = worker.optimizer_shard.optimizer.num_steps + 1
+    check_finite(loss, step, lambda: _name_ranks(math.isfinite(own)))
+    jumps: list[str] = []
+
+    def accepts(norm: float) -> bool:
+        found = worker.jumps.find(step, loss, norm)
+        jumps.extend([found] if found else [])
+        return not (found and worker.jumps.skips)
+
+    gradient = worker.local_shard.gradient
+    update = worker.optimizer_shard.step(
+        UpdateCheck(
+            error=difference,
+            culprits=lambda: _name_ranks(bool(torch.isfinite(gradient).all())),
+            accepts=accepts,
+        )
+    )
+    return StepResult(loss, update, measured, jump=jumps[0] if jumps else None)
 
 
 def evaluate(worker: Worker, plan: Plan, read: Callable[[int], SequenceTokens]) -> float:
@@ -89,25 +111,30 @@ def evaluate(worker: Worker, plan: Plan, read: Callable[[int], SequenceTokens]) 
     worker.redistribution.gather_parameters(plan)
     losses = run_forward(work)
     work.sequences.check()
-    return all_reduce_loss(work, losses)
+    return all_reduce_loss(work, losses)[0]
 
 
-def all_reduce_loss(work: RankWork, losses: Sequence[Tensor]) -> float:
-    """Add up the terms of the mean loss on all ranks. Collective; on CUDA it waits for the device."""
+def all_reduce_loss(work: RankWork, losses: Sequence[Tensor]) -> tuple[float, float]:
+    """Add up the terms of the mean loss on all ranks. Collective; on CUDA it waits for the device.
+
+    Returns:
+        The mean loss, and this rank's part of it.
+    """
     # The tensor ranks of a last stage have the same terms: the first of them counts.
     counts = work.position is not None and work.position.tensor_rank == 0
     total = sum((loss.item() for loss in losses), 0.0) if counts else 0.0
     loss = torch.tensor(total, dtype=torch.float64)
     dist.all_reduce(loss)
-    return loss.item()
+    return loss.item(), total
 
 
-def check_finite(loss: float, step: int) -> None:
+def check_finite(loss: float, step: int, culprits: Callable[[], str] = lambda: "") -> None:
     """Refuse a loss that is not finite before it reaches the master parameters; every rank has the same loss.
 
     Args:
         loss: Mean loss of the batch.
         step: Number of the step, from 1.
+        culprits: Function that names the ranks whose loss is not finite, as the end of a message. Collective.
 
     Raises:
         HydraulisError: The loss is infinite or no number (code `loss_not_finite`).
@@ -119,5 +146,13 @@ def check_finite(loss: float, step: int) -> None:
             if step == 1
             else "training diverged; lower optimizer.learning_rate"
         )
-        message = f"the loss of step {step} is {loss}: {why}"
+        message = f"the loss of step {step} is {loss}{culprits()}: {why}"
         raise everywhere(HydraulisError(message, code="loss_not_finite"))
+
+
+def _name_ranks(is_finite: bool) -> str:  # noqa: FBT001 - one value of each rank
+    """Name the ranks whose own part is not finite, as the end of a message. Collective."""
+    ranks = ranks_where(not is_finite)
+    if not ranks:
+        return ""
+    return f", from {format_count(len(ranks), 'rank')} ({', '.join(map(str, ranks[:_MAX_NAMED]))})"

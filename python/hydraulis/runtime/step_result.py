@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from hydraulis._core import Plan, Span
 from hydraulis.runtime.state.adamw import Update
+from hydraulis.runtime.step_digest import StepDigest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +51,13 @@ class StepResult:
         loss: Mean loss over the target tokens of the global batch, the same on every rank.
         update: Gradient norm and learning rate of the optimizer step.
         measured: Times and memory of the step, without the optimizer step.
+        jump: Description of a jump of the loss or the gradient norm; None without one.
     """
 
     loss: float
     update: Update
     measured: StepMeasurement
+    jump: str | None = None
 
 
 class RankReport(NamedTuple):
@@ -65,22 +68,29 @@ class RankReport(NamedTuple):
         memory_bytes: Most bytes of the rank.
         peak_bytes: Most bytes with the activations saved for backward; None if they were not counted.
         is_counted: Whether they were counted while they ran.
+        digest: Digests of the rank's plan and tokens.
     """
 
     computed_ms: list[float]
     memory_bytes: int
     peak_bytes: int | None
     is_counted: bool
+    digest: StepDigest
 
 
-def gather_reports(
-    plan: Plan, report: RankReport, *, transfer_ms: float, groups_ms: float
-) -> StepMeasurement:
-    """Gather the measurements of all ranks on rank 0. Collective."""
+def gather_reports(report: RankReport) -> list[RankReport]:
+    """Gather the reports of all ranks on rank 0, by rank; empty on other ranks. Collective."""
     by_rank: list[RankReport] = []
     if dist.get_rank() == 0:
         by_rank = [report] * dist.get_world_size()
     dist.gather_object(report, by_rank or None)
+    return by_rank
+
+
+def combine_reports(
+    plan: Plan, by_rank: Sequence[RankReport], *, transfer_ms: float, groups_ms: float
+) -> StepMeasurement:
+    """Combine the reports of all ranks."""
     return StepMeasurement(
         timelines=_measured_timelines(plan, by_rank),
         memory_bytes=max((one.memory_bytes for one in by_rank), default=0),

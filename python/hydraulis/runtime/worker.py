@@ -13,12 +13,13 @@ from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.train import TrainConfig
 from hydraulis.data.tokens import SequenceTokens
-from hydraulis.errors import InvalidInputError
+from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.model.attention.varlen import choose_kernel
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.tensor import check_tensor_degree
+from hydraulis.runtime.jumps import JumpDetector
 from hydraulis.runtime.memory.iteration_memory import IterationMemory, tokens_in_flight
 from hydraulis.runtime.pipeline.planned_sequences import PlannedSequences
 from hydraulis.runtime.pipeline.rank_work import RankWork, own_replica
@@ -33,7 +34,8 @@ from hydraulis.runtime.state.initial_values import InitialValues, ParameterValue
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard, ShardPlacement
 from hydraulis.runtime.state.parameters import ModelParameters
-from hydraulis.runtime.step_result import RankReport, StepMeasurement, gather_reports
+from hydraulis.runtime.step_digest import digest_step, find_difference
+from hydraulis.runtime.step_result import RankReport, StepMeasurement, combine_reports, gather_reports
 
 
 class Worker:
@@ -51,6 +53,7 @@ class Worker:
         groups: Process groups of the stages.
         timers: Timers of the current step.
         memory: Memory measurement of the current step.
+        jumps: Detector of jumps of the loss and of the gradient norm.
 
     Args:
         model: The model's shape.
@@ -99,6 +102,7 @@ class Worker:
         )
         self.timers = step_timers(self.device)
         self.memory = IterationMemory(self.device)
+        self.jumps = JumpDetector(train)
         exchange_groups = ExchangeGroups(self.optimizer_shard.layout, timeout, self.device)
         self.redistribution = Redistribution(
             exchange_groups, self.optimizer_shard, self.local_shard, self.timers
@@ -169,16 +173,30 @@ class Worker:
         rank = dist.get_rank()
         self.memory.start(self.persistent, plan.position(rank), tokens_in_flight(plan, rank))
 
-    def measure(self, plan: Plan) -> StepMeasurement:
-        """Return the times and the memory since `start_measuring`, of all ranks on rank 0. Collective."""
+    def measure(
+        self, plan: Plan, sequences: PlannedSequences
+    ) -> tuple[StepMeasurement, HydraulisError | None]:
+        """Return the times and the memory since `start_measuring`, of all ranks on rank 0. Collective.
+
+        Args:
+            plan: Plan of the step.
+            sequences: Sequences that this rank has read.
+
+        Returns:
+            The measurements, and on rank 0 the error if ranks differ in plan or tokens (code `ranks_differ`).
+        """
         times, persistent = self.timers.read(), self.persistent
         report = RankReport(
             computed_ms=times.computed_ms,
             memory_bytes=self.memory.most_bytes(persistent),
             peak_bytes=self.memory.peak_bytes(persistent),
             is_counted=self.memory.saved is not None,
+            digest=digest_step(plan, sequences.digests),
         )
-        return gather_reports(plan, report, transfer_ms=times.transferred_ms, groups_ms=self._groups_ms)
+        by_rank = gather_reports(report)
+        difference = find_difference(plan, [one.digest for one in by_rank]) if by_rank else None
+        measured = combine_reports(plan, by_rank, transfer_ms=times.transferred_ms, groups_ms=self._groups_ms)
+        return measured, difference
 
     def _check_plan(self, plan: Plan) -> None:
         if plan.cluster.gpus != dist.get_world_size():

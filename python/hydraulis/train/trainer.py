@@ -44,6 +44,7 @@ from hydraulis.runtime.records.tracking.tracker import open_trackers
 from hydraulis.runtime.state.weight_decay import no_decay_note
 from hydraulis.runtime.worker import Worker
 from hydraulis.text.numbers import format_count
+from hydraulis.train.jump_history import recall_jumps
 from hydraulis.train.observer import RunProgress, TrainingObserver
 from hydraulis.train.opened_run import OpenedRun
 
@@ -104,6 +105,8 @@ class Trainer:
         # The directory gets the unrestricted profile: resumed steps may have used more schemes.
         recorder = _recorder(run, whole, planner, observer.message)
         observer.message(_directory_message(recorder.directory.path, run))
+        if run.resumed is not None:
+            recall_jumps(worker.jumps, recorder.directory.path, run.completed)
         saver = _saver(run, worker, recorder)
         # A planner of its own: evaluation must not count against planner.max_strategies of training.
         evaluating = RunPlanner(config.planner, profile, run.cluster, link)
@@ -125,6 +128,8 @@ class Trainer:
         for iteration in self._iterations():
             self.completed, dropped = iteration.metrics.step, iteration.num_dropped
             self.observer.step(iteration.metrics)
+            if iteration.result.jump is not None:
+                self.observer.message(iteration.result.jump)
             on_rank_zero(partial(self._record, iteration))
             self._evaluate()
             self.saver.after(self.completed)

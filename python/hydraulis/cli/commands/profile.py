@@ -172,12 +172,15 @@ def _measure(
 
     from hydraulis.profile.measure import WARMING_UP, announcement
     from hydraulis.profile.run_profile import measured_profile, measurement_limits
+    from hydraulis.runtime.ranks.agreement import check_same
     from hydraulis.runtime.ranks.distributed import joined, ranks_per_node
     from hydraulis.runtime.ranks.rank_zero import on_rank_zero
+    from hydraulis.runtime.run_facts import REMEDY, run_facts
     from hydraulis.runtime.worker import Worker
 
     timeout = timedelta(seconds=config.train.timeout_s)
     with joined(timeout, device, deterministic=config.train.deterministic) as rank:
+        check_same(run_facts(config), REMEDY)
         on_rank_zero(lambda: check_files_writable(arguments.output))
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         schemes = _schemes(config, cluster, arguments.schemes)

@@ -20,6 +20,7 @@ from hydraulis.runtime.checkpoint.durable import write_durably
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import MANIFEST, ShardRecord
 from hydraulis.runtime.checkpoint.shard import Snapshot, parameter_records, shard_name, write_shard
+from hydraulis.runtime.checkpoint.sound import check_sound
 from hydraulis.runtime.ranks.every_rank import raise_everywhere
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.ranks.streams import SideStream
@@ -69,7 +70,7 @@ class CheckpointSaver:
 
         Raises:
             HydraulisError: A rank could not write its shard, or rank 0 the manifest (code
-                `file_unwritable`).
+                `file_unwritable`), or the state has a number that is not finite (`state_not_finite`).
         """
         self._poll()
         if self._config.every_steps is not None and step % self._config.every_steps == 0:
@@ -107,7 +108,7 @@ class CheckpointSaver:
         snapshot = Snapshot(self._shard, self._stream)
         file = path / shard_name(dist.get_rank(), dist.get_world_size())
         self._begun = step
-        self._pending = _Pending(step, path, self._writer.submit(write_shard, file, snapshot))
+        self._pending = _Pending(step, path, self._writer.submit(_write_sound, file, snapshot, step))
 
     def _poll(self) -> None:
         """Complete the checkpoint in progress if all ranks have written their shards."""
@@ -136,6 +137,12 @@ class CheckpointSaver:
             self._folder.rotate(self._config.keep)
         except OSError as error:
             raise _unwritten(error) from error
+
+
+def _write_sound(file: Path, snapshot: Snapshot, step: int) -> ShardRecord:
+    """Write a shard whose numbers are finite, and return its record."""
+    check_sound(snapshot.tensors(), step, dist.get_rank())
+    return write_shard(file, snapshot)
 
 
 def _failure(written: "Future[ShardRecord]") -> HydraulisError | None:

@@ -12,10 +12,14 @@ from hydraulis._core import Plan
 from hydraulis.data.tokens import SequenceTokens, count_targets, plain_tokens
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.runtime.ranks.every_rank import raise_everywhere
+from hydraulis.runtime.tokens_digest import tokens_digest
 
 
 class PlannedSequences:
     """The sequences of one plan.
+
+    Attributes:
+        digests: Digest of each sequence that was read, by its id.
 
     Args:
         plan: The plan, with the lengths and the number of targets of each sequence.
@@ -28,6 +32,7 @@ class PlannedSequences:
         self._read = read
         self._vocab_size = vocab_size
         self._error: HydraulisError | None = None
+        self.digests: dict[int, int] = {}
 
     def __call__(self, sequence: int) -> SequenceTokens:
         """Read a sequence; return zeros if reading fails or the sequence does not match the plan."""
@@ -37,6 +42,7 @@ class PlannedSequences:
         except HydraulisError as error:
             self._error = self._error or error
             tokens = np.zeros(self._lengths[sequence], dtype=np.int64)
+        self.digests[sequence] = tokens_digest(tokens)
         return tokens
 
     def check(self) -> None:

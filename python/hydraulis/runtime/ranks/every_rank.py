@@ -33,6 +33,14 @@ def raise_everywhere(error: HydraulisError | None) -> None:
         raise everywhere(next(one for one in errors if one is not None))
 
 
+def ranks_where(holds: bool) -> list[int]:  # noqa: FBT001 - one value of each rank
+    """Return the ranks on which `holds` is true, on every rank. Collective."""
+    flags = torch.zeros(dist.get_world_size(), dtype=torch.int64)
+    flags[dist.get_rank()] = int(holds)
+    dist.all_reduce(flags)
+    return [int(rank) for rank in torch.nonzero(flags)]
+
+
 def on_every_rank(make: Callable[[], T]) -> T:
     """Call `make` on every rank, and return this rank's result. Collective.
 

@@ -17,6 +17,7 @@ from hydraulis.runtime.ranks.streams import StreamEvent
 from hydraulis.runtime.state.adamw import MOMENTS, DecaySpan, ShardedAdamW, Update
 from hydraulis.runtime.state.initial_values import ParameterValues
 from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.update_check import UpdateCheck
 
 MASTER = "master"
 
@@ -103,14 +104,17 @@ class OptimizerShard:
         """The slices of trained parameters: those of the gradient and of each moment."""
         return [piece for piece in self.slices if self.parameters.trained[piece.parameter]]
 
-    def step(self) -> Update:
+    def step(self, check: UpdateCheck | None = None) -> Update:
         """Update the master parameters from the gradient. Collective.
 
+        Args:
+            check: Conditions of the update (see `ShardedAdamW.step`).
+
         Raises:
-            HydraulisError: The gradient's norm is not finite (see `ShardedAdamW.step`).
+            HydraulisError: The gradient's norm is not finite, or `check` of a rank has an error.
         """
         self.wait_for_readers()
-        return self.optimizer.step()
+        return self.optimizer.step(check)
 
     def buffers(self) -> Mapping[str, tuple[Tensor, Sequence[ShardSlice]]]:
         """Return the flat buffers of a checkpoint by name, each with the slices in it."""

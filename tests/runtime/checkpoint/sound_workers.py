@@ -1,0 +1,27 @@
+"""What the ranks of test_sound.py do."""
+
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder
+from hydraulis.runtime.checkpoint.reader import read_manifest
+from runtime.checkpoint.checkpoint_workers import make_home, make_saver
+
+
+def save_until_damaged(folder: Path) -> tuple[str, str, list[int]]:
+    """Write a checkpoint, damage one moment of rank 1, and write the next one; of two only one is kept."""
+    home = make_home()
+    saver = make_saver(folder, home, keep=1)
+    saver.close(1)
+    if dist.get_rank() == 1:
+        home.optimizer.moments["exp_avg"][0] = torch.nan
+    error = HydraulisError("", code="")
+    try:
+        saver.close(2)
+    except HydraulisError as raised:
+        error = raised
+    steps = [read_manifest(path).step for path in CheckpointFolder(folder).complete()]
+    return error.code, str(error), steps
