@@ -8,16 +8,16 @@ import torch.distributed as dist
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.reader import read_manifest
-from runtime.checkpoint.checkpoint_workers import make_home, make_saver
+from runtime.checkpoint.checkpoint_workers import make_shard, make_saver
 
 
 def save_until_damaged(folder: Path) -> tuple[str, str, list[int]]:
     """Write a checkpoint, damage one moment of rank 1, and write the next one; of two only one is kept."""
-    home = make_home()
-    saver = make_saver(folder, home, keep=1)
+    shard = make_shard()
+    saver = make_saver(folder, shard, keep=1)
     saver.close(1)
     if dist.get_rank() == 1:
-        home.optimizer.moments["exp_avg"][0] = torch.nan
+        shard.optimizer.moments["exp_avg"][0] = torch.nan
     error = HydraulisError("", code="")
     try:
         saver.close(2)
