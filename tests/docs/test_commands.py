@@ -1,7 +1,7 @@
 """Every command of README and docs is run, or stands in a short list with the reason why not."""
 
 import contextlib
-import json
+import dataclasses
 import os
 import re
 import subprocess
@@ -20,6 +20,8 @@ from docs.page import Block, blocks, commands, pages
 from helpers import ROOT, at_least
 from hydraulis.cli.commands.train import make_parser as make_train_parser
 from hydraulis.cli.main import main, make_parser
+from hydraulis.runtime.checkpoint.manifest import MANIFEST
+from hydraulis.runtime.checkpoint.reader import read_manifest
 from profiles import made_up_profile
 from ranks import run_ranks
 from test_end_to_end import make_model, write_documents
@@ -120,8 +122,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             assert ended.code == 0, f"{words}: {ended.err}"
             assert ended.out.strip()
     checkpoints = places[CHECKPOINTS] / "runs" / "demo" / "checkpoints"
-    moved = (checkpoints / "step-00000002").rename(checkpoints / "step-00000500") / "manifest.json"
-    moved.write_text(json.dumps(json.loads(moved.read_text()) | {"step": 500}))
+    manifest = dataclasses.replace(read_manifest(checkpoints / "step-00000002"), step=500)
+    moved = (checkpoints / "step-00000002").rename(checkpoints / "step-00000500")
+    (moved / MANIFEST).write_text(manifest.to_json())
     return places
 
 
