@@ -1,11 +1,13 @@
 """Checks of the data."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from data.small_tokenizer import write_tokenizer
 from hydraulis.data.open import open_sources
 from hydraulis.data.sources.prepare import prepare_sources
 from hydraulis.errors import InvalidInputError
@@ -140,6 +142,28 @@ def test_a_tokenizer_other_than_the_models_is_a_warning(made: Path, tmp_path: Pa
     assert found.status == "warning"
     assert f"{base} has a tokenizer" in found.text
     assert found.text.endswith(f"set data.tokenizer = '{base}'")
+
+
+def test_the_tokenizer_of_another_model_of_equal_size_is_a_warning(made: Path, tmp_path: Path) -> None:
+    base = write_tokenizer(shutil.copytree(made / "base", tmp_path / "base"))
+    other = write_tokenizer(tmp_path / "other")
+
+    def found(tokenizer: Path) -> Finding:
+        config = read(made, f"data.tokenizer={tokenizer}")
+        model = replace(config.model, vocab_size=400)
+        checkpoint = replace(config.checkpoint, weights=str(base))
+        return findings(replace(config, model=model, checkpoint=checkpoint))["tokenizer"]
+
+    assert found(base).status == found(other / "tokenizer.json").status == "ok"
+    document = json.loads((other / "tokenizer.json").read_text())
+    vocab = document["model"]["vocab"]
+    (first, second), numbers = list(vocab)[-2:], list(vocab.values())[-2:]
+    vocab |= {first: numbers[1], second: numbers[0]}
+    (other / "tokenizer.json").write_text(json.dumps(document))
+    warned = found(other)
+    assert warned.status == "warning"
+    assert f"token {min(numbers)} is " in warned.text
+    assert warned.text.endswith(f"set data.tokenizer = '{base}'")
 
 
 def test_where_no_index_can_be_made_the_data_are_refused(made: Path) -> None:

@@ -157,10 +157,9 @@ class DataConfig:
                 check_at_least(f"data.{name}", value, 1)
 
     @property
-    def reads_bytes(self) -> bool:
-        """Whether text is tokenized into bytes; false if all sources are tokenized data."""
-        holds_text = not self.sources or any(source.format != "tokens" for source in self.sources)
-        return self.tokenizer == "bytes" and holds_text
+    def holds_text(self) -> bool:
+        """Whether a source holds text, which the tokenizer reads."""
+        return not self.sources or any(source.format != "tokens" for source in self.sources)
 
     @property
     def budget_key(self) -> str:

@@ -119,6 +119,12 @@ class JsonTokenizer:
         self.vocab_size: int = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values())
         self.fingerprint = hashlib.sha256(content + other_files).hexdigest()
 
+    @property
+    def vocabulary(self) -> dict[int, str]:
+        """Text of each token."""
+        vocabulary: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
+        return {token: text for text, token in vocabulary.items()}
+
     def token(self, text: str) -> int:
         """Return the id of a token of the vocabulary.
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from hydraulis.config.data import CHAT_FORMATS, DataConfig
 from hydraulis.config.hugging_face.read import MODEL_CONFIG
 from hydraulis.data.tokenization.chat_template import load_template
-from hydraulis.errors import InvalidInputError
+from hydraulis.data.tokenization.tokenizer import BYTES, JsonTokenizer
+from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.files import unreadable_error
 from hydraulis.runtime.records.run_directory import CARRIED, RunDirectory
 
@@ -51,18 +52,37 @@ def _content(path: Path) -> bytes:
 
 
 def tokenizer_note(weights: str, data: DataConfig) -> str:
-    """Return a note if a run on bytes starts from a model with a tokenizer, otherwise an empty string.
+    """Return a note if a run on text starts from a model with another tokenizer, otherwise an empty string.
+
+    Tokenizers are equal if they give the same tokens the same numbers. A tokenizer that cannot be read is
+    refused elsewhere.
 
     Args:
         weights: Folder of the model; empty for none.
         data: Section `data` of the run's configuration.
     """
-    if not weights or not data.reads_bytes or not (Path(weights) / "tokenizer.json").is_file():
+    if not weights or not data.holds_text or not (Path(weights) / "tokenizer.json").is_file():
+        return ""
+    difference = "" if data.tokenizer == BYTES else _difference(data.tokenizer, weights)
+    if difference is None:
         return ""
     return (
-        f"{weights} has a tokenizer, and data.tokenizer = 'bytes' gives other tokens than the model knows: "
-        f"set data.tokenizer = '{weights}'"
+        f"{weights} has a tokenizer, and data.tokenizer = '{data.tokenizer}' gives other tokens than the "
+        f"model knows{difference}: set data.tokenizer = '{weights}'"
     )
+
+
+def _difference(name: str, weights: str) -> str | None:
+    """Describe the first difference between a tokenizer and the model's; None if there is none."""
+    try:
+        own, models = (JsonTokenizer(Path(path)).vocabulary for path in (name, weights))
+    except HydraulisError:
+        return None
+    for token, text in sorted(own.items()):
+        if models.get(token) != text:
+            theirs = f"is '{models[token]}' there" if token in models else "is absent there"
+            return f" (token {token} is '{text}' and {theirs})"
+    return None
 
 
 def carried_folder(checkpoint: Path) -> Path:
