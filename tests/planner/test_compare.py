@@ -6,7 +6,15 @@ import pytest
 from core.links import link
 from helpers import refused
 from hydraulis import Cluster, Link, Network, Planner, Strategy
-from hydraulis.planner.compare import PARTS, ComparisonSetup, best_static, compare, homogeneous_strategies
+from hydraulis.planner.compare import (
+    PARTS,
+    ComparisonSetup,
+    best_static,
+    compare,
+    homogeneous_strategies,
+    least_time,
+)
+from hydraulis.planner.profile_document import fitted_times
 from profiles import made_up_profile
 
 CAPS = {"<1>": 60, "<tp2>": 150, "<tp4>": 400, "<pp2>": 90, "<tp3>": 200}
@@ -58,9 +66,23 @@ def test_each_contestant_runs_every_batch() -> None:
         assert (one.transfer_ms, one.overlapped_share) == (0, 1)
         assert one.utilisation == pytest.approx(one.parts_ms["compute"] / sum(one.iteration_ms))
         assert tuple(one.parts_ms) == PARTS
+        assert 0 < one.needed_ms <= one.parts_ms["compute"]
         assert {scheme for text in one.strategies for scheme in schemes(text)} == set(one.stage_memory)
     steps = ["planning under each static strategy", *(f"simulating {name}" for name in names)]
     assert said == [(step, done, 3) for step in steps for done in range(3)]
+
+
+def test_the_least_time_is_that_of_the_scheme_that_takes_least_of_its_ranks() -> None:
+    of = least_time(PROFILE)
+    for length in (1, 100, 1000):
+        times = [
+            one.scheme.ranks * (one.quadratic_ms_per_token2 * length**2 + one.linear_ms_per_token * length)
+            for one in fitted_times(PROFILE)
+        ]
+        assert of(np.array([length, length])) == pytest.approx(2 * min(times))
+    wide, search = compare(SETTING, ["1x<tp4>", "search"])
+    assert wide.needed_ms == search.needed_ms == pytest.approx(sum(map(of, BATCHES)) / CLUSTER.gpus)
+    assert wide.needed_share < search.needed_share
 
 
 def test_memory_is_that_of_each_stage_where_it_held_most() -> None:

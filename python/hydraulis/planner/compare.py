@@ -1,7 +1,7 @@
 """Comparison of planners: each plans the same batches, and the same simulator runs their plans."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,6 +22,7 @@ from hydraulis._core import (
 )
 from hydraulis.config.kinds import MemoryRule
 from hydraulis.errors import HydraulisError, InfeasibleError
+from hydraulis.planner.profile_document import fitted_times
 from hydraulis.planner.static import StaticComparison
 from hydraulis.progress import ProgressCallback, ignore_progress
 
@@ -78,6 +79,8 @@ class PlannerUnderTest:
         strategies: Number of batches for each chosen strategy.
         parts_ms: Time of all ranks by part, summed over the batches and divided by the number of ranks; the
             parts add up to the time of all steps.
+        needed_ms: Time that the sequences need at least, summed and divided as `parts_ms`: each sequence
+            under the scheme that takes the least time of its ranks, memory and fixed times left out.
         stage_memory: Memory of the fullest rank of each stage in all iterations, by scheme.
         extrapolation: Largest extrapolation of its plans beyond the profile's measurements; None without one.
     """
@@ -88,6 +91,7 @@ class PlannerUnderTest:
     overlapped_ms: list[float] = field(default_factory=list)
     strategies: Counter[str] = field(default_factory=Counter)
     parts_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
+    needed_ms: float = 0.0
     stage_memory: dict[str, list[RankMemory]] = field(default_factory=dict)
     extrapolation: Extrapolation | None = None
 
@@ -106,10 +110,19 @@ class PlannerUnderTest:
         """Percentile of the steps' times in ms, by nearest rank."""
         return float(np.percentile(self.step_ms, percent, method="inverted_cdf"))
 
+    def share(self, part: str) -> float:
+        """Return a part of `PARTS` as a share of all ranks' time."""
+        return self.parts_ms[part] / sum(self.parts_ms.values())
+
     @property
     def utilisation(self) -> float:
         """Share of all ranks' time in computation."""
-        return self.parts_ms["compute"] / sum(self.parts_ms.values())
+        return self.share("compute")
+
+    @property
+    def needed_share(self) -> float:
+        """Share of all ranks' time that the sequences need at least."""
+        return self.needed_ms / sum(self.parts_ms.values())
 
     @property
     def transfer_ms(self) -> float:
@@ -136,6 +149,25 @@ class PlannerUnderTest:
             memory = [stage.memory for stage in stages]
             known = self.stage_memory.setdefault(str(replica.scheme), memory)
             known[:] = [max(pair, key=_total_bytes) for pair in zip(known, memory, strict=True)]
+
+
+def least_time(profile: CostProfile) -> Callable[[Batch], float]:
+    """Return a function of a batch: the least time in ms of all ranks together that its sequences need.
+
+    Each sequence runs under the scheme of the profile that takes the least time of its ranks. A wider replica
+    takes more time of all ranks together, since its ranks exchange activations.
+    """
+    times = [(one.scheme.ranks, one) for one in fitted_times(profile)]
+
+    def of(batch: Batch) -> float:
+        lengths = np.asarray(batch, dtype=np.float64)
+        works = [
+            ranks * (one.quadratic_ms_per_token2 * lengths**2 + one.linear_ms_per_token * lengths)
+            for ranks, one in times
+        ]
+        return float(np.min(works, axis=0).sum())
+
+    return of
 
 
 def _total_bytes(memory: RankMemory) -> float:
@@ -174,6 +206,7 @@ def compare(
 def _run(name: str, setting: ComparisonSetup, progress: ProgressCallback) -> PlannerUnderTest:
     planner, full_name = _planner(name, setting, progress)
     planned = PlannerUnderTest(full_name)
+    planned.needed_ms = sum(map(least_time(setting.profile), setting.batches)) / setting.cluster.gpus
     for done, batch in enumerate(setting.batches):
         progress(f"simulating {name}", done, len(setting.batches))
         try:

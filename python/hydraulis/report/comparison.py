@@ -16,16 +16,18 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+_NEEDED = "computing that the sequences need at least"
 _NAMES = {
-    "compute": "computing, and exchanging activations inside a replica",
+    "compute": "more computing, in wide replicas",
     "slower_rank": "waiting for a slower rank",
     "bubble": "pipeline bubble",
     "slower_replica": "waiting for the slowest replica",
     "unused": "ranks without a replica",
     "transfers": "exposed transfers",
 }
+_NEEDED_COLOUR = "#0072B2"
 _COLOURS = {
-    "compute": "#0072B2",
+    "compute": "#56B4E9",
     "slower_rank": "#CC79A7",
     "bubble": "#E69F00",
     "slower_replica": "#D55E00",
@@ -68,13 +70,15 @@ def _parts(panel: Axes, planners: Sequence[PlannerUnderTest]) -> None:
             width = one.parts_ms[part] / len(one.step_ms)
             panel.barh(row, width, left=left, height=0.62, color=_COLOURS[part])
             left += width
-        text = f"{one.mean_ms:,.0f} ms, {format_percent(one.utilisation, 0)} computing"
+        panel.barh(row, one.needed_ms / len(one.step_ms), height=0.62, color=_NEEDED_COLOUR)
+        text = f"{one.mean_ms:,.0f} ms, {format_percent(one.needed_share, 0)} needed"
         panel.annotate(text, (left, row), (5, 0), textcoords="offset points", va="center", fontsize=8)
     _rows(panel, planners)
     from matplotlib.patches import Patch
 
     present = [part for part in PARTS if any(one.parts_ms[part] > 0 for one in planners)]
-    handles = [Patch(color=_COLOURS[part], label=_NAMES[part]) for part in present]
+    handles = [Patch(color=_NEEDED_COLOUR, label=_NEEDED)]
+    handles += [Patch(color=_COLOURS[part], label=_NAMES[part]) for part in present]
     panel.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, 0), ncols=3, handlelength=1)
     panel.tick_params(labelbottom=False)
 

@@ -166,7 +166,8 @@ def test_a_static_strategy_is_compared_on_a_profile(capsys: pytest.CaptureFixtur
     assert f"the best static strategy, {found['static']}, and" in text
     assert f"{found['ratio']:.2f} times as long" in text
     rows = [line.split() for line in text.splitlines() if line.startswith(("static", "search"))]
-    assert [row[0] for row in rows] == ["static", "search"]
+    # A row of times, and one of shares.
+    assert [row[0] for row in rows] == ["static", "search"] * 2
     assert f"{found['search_ms']:,.1f}" in rows[1]
     drawn = ("analyze", *options, "--profile", "llama-32b-a800", "--gpus", "64", "--figure", "lengths.svg")
     assert main(drawn) == 0

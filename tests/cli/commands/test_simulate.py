@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -62,20 +63,26 @@ def test_a_row_for_each_planner(lengths: Path, capsys: pytest.CaptureFixture[str
     assert lines[0] == (
         "3 batches of 60,000 tokens (seed 0), llama-32b-a800 on 64 GPUs; rank 5 1.5 times as slow"
     )
-    static, listed, search, *legend = lines[3:]
+    times, parts, legend = lines[3:6], lines[8:11], lines[12:]
+    assert lines[7].split() == ["needed", "computing", "slow", "rank", "bubble", "slow", "replica", "unused"]
     assert "transfers" not in "".join(legend)
-    assert static.startswith("static 8x<tp8>")
-    assert [row.split()[0] for row in (listed, search)] == ["list", "search"]
-    assert "1.00x" in static
-    for row in (static, listed, search):
-        shares = [
-            float(word) for word, unit in zip(row.split(), row.split()[1:], strict=False) if unit == "%"
-        ]
-        *shares, memory = shares
+    for rows in (times, parts):
+        assert rows[0].startswith("static 8x<tp8>")
+        assert [row.split()[0] for row in rows[1:]] == ["list", "search"]
+    assert "1.00x" in times[0]
+    for row in times:
+        (memory,) = percentages(row)
+        assert 20 < memory <= 100
+    for row in parts:
+        needed, *shares = percentages(row)
         assert len(shares) == 5
         assert sum(shares) == pytest.approx(100, abs=0.3)
-        assert 20 < memory <= 100
         assert shares[1] > 0
+        assert 0 < needed <= shares[0]
+
+
+def percentages(row: str) -> list[float]:
+    return [float(word) for word, unit in pairwise(row.split()) if unit == "%"]
 
 
 def test_the_document_has_the_same_results(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,6 +100,7 @@ def test_the_document_has_the_same_results(lengths: Path, capsys: pytest.Capture
         by_stage = [stage["total_bytes"] for stages in one["stage_memory"].values() for stage in stages]
         assert max(by_stage) == total
         assert one["utilisation"] == one["shares"]["compute"]
+        assert 0 < one["needed_share"] < one["utilisation"]
     assert found[1]["strategies"] == {kept: 3}
     assert {scheme: len(stages) for scheme, stages in found[1]["stage_memory"].items()} == {
         "<tp16>": 1,
@@ -151,11 +159,13 @@ def test_transfers_have_columns_with_links(
     more = ["--compare", "16x<tp4>", "--link", "20", "--figure", str(figure)]
     np.save(lengths.with_name("short.npy"), np.full(50, 700))
     assert main(options(lengths.with_name("short.npy"), *more)) == 0
-    title, _, head, row, *legend, _ = capsys.readouterr().out.splitlines()
-    assert {"transfers,", "overlapped:"} < set(" ".join(legend).split())
+    title, _, times, row, _, parts, second, *legend, _ = capsys.readouterr().out.splitlines()
+    assert {"transfers:", "overlapped:"} < set(" ".join(legend).split())
     assert title.endswith("on 64 GPUs; transfers by links")
-    assert head.split()[-3:] == ["transfers", "overlapped", "memory"]
-    *shares, overlapped, _ = [float(word) for word in row.replace(" %", "").split()[5:]]
+    assert times.split()[-2:] == ["memory", "overlapped"]
+    assert parts.split()[-2:] == ["unused", "transfers"]
+    _, overlapped = percentages(row)
+    _, *shares = percentages(second)
     assert len(shares) == 6
     assert sum(shares) == pytest.approx(100, abs=0.4)
     assert shares[-1] > 0

@@ -24,6 +24,7 @@ from hydraulis.cli.options import (
 )
 from hydraulis.cli.tables.comparison_table import comparison_table
 from hydraulis.cli.tables.data_tables import left_out_counts, print_analysis, require_tables
+from hydraulis.cli.terminal.fitted import fitted, terminal_width
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.data.analysis import (
     Analysis,
@@ -195,7 +196,7 @@ def _print(result: Result) -> None:
         sys.stdout.write(f"{documents} to train on; {', '.join(left_out)}\n")
     print_analysis(result.data.lengths, result.data.batches, None if loss is None else str(loss))
     if loss is not None:
-        sys.stdout.write("\n" + comparison_table(loss.planners, loss.profile))
+        sys.stdout.write("\n" + fitted(comparison_table(loss.planners, loss.profile), terminal_width()))
 
 
 def _check(arguments: argparse.Namespace) -> None:

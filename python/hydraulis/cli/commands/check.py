@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hydraulis._core import Cluster
 from hydraulis.cli.exit import EXIT_REFUSED
 from hydraulis.cli.options import add_gpus, add_json, add_resume, add_run_config, with_resume
+from hydraulis.cli.terminal.fitted import fitted, terminal_width
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.config.run import load_with_origins
 from hydraulis.errors import HydraulisError
@@ -32,6 +33,8 @@ rank is started and no file is left behind. Of data without an index, the first 
 training: pip install 'hydraulis[train,data]'. Exit code 2: a check is refused.
 """
 _NODE = 8
+# Columns of the status and the name of a check, and of the gaps after them.
+_TEXT_COLUMN = 24
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -73,7 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _print(finding: "Finding") -> None:
     code = "" if finding.code is None else f"[{finding.code}] "
-    sys.stdout.write(f"{finding.status:8} {finding.name:14} {code}{finding.text}\n")
+    line = f"{finding.status:8} {finding.name:14} {code}{finding.text}\n"
+    sys.stdout.write(fitted(line, terminal_width(), indent=_TEXT_COLUMN))
     sys.stdout.flush()
 
 

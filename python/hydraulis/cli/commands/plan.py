@@ -19,6 +19,7 @@ from hydraulis.cli.options import (
     strategies_of,
     written_to,
 )
+from hydraulis.cli.terminal.fitted import fitted, terminal_width
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.files import check_files_writable, write_whole_file
 from hydraulis.planner import load_profile, read_lengths
@@ -107,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         sys.stderr.writelines(f"  {violation}\n" for violation in violations)
         return EXIT_INTERNAL
-    text = plan.explain() + written_to(arguments.trace, arguments.figure)
+    text = fitted(plan.explain(), terminal_width()) + written_to(arguments.trace, arguments.figure)
     sys.stdout.write(plan.to_json() + "\n" if arguments.json else text)
     return 0
 

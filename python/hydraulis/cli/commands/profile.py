@@ -14,6 +14,7 @@ from hydraulis.cli.options import PathEnding, add_config_layers, add_json, add_r
 from hydraulis.cli.ranks.local_ranks import end_with_parent, run_local_ranks
 from hydraulis.cli.ranks.report import is_rank, report_as_rank
 from hydraulis.cli.tables.profile_table import profile_table
+from hydraulis.cli.terminal.fitted import fitted, terminal_width
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.config.planner import SEARCH
 from hydraulis.config.run import RunConfig, load
@@ -260,7 +261,7 @@ def _finish(arguments: argparse.Namespace, profile: CostProfile, describe: Calla
         # On one line, unlike in the file.
         sys.stdout.write(json.dumps(json.loads(profile.to_json())) + "\n")
     else:
-        sys.stdout.write(describe() + written_to(arguments.output))
+        sys.stdout.write(fitted(describe(), terminal_width()) + written_to(arguments.output))
 
 
 def _positive(text: str) -> float:

@@ -20,6 +20,7 @@ from hydraulis.cli.options import (
     cluster_of,
     count,
 )
+from hydraulis.cli.terminal.fitted import fitted, terminal_width
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.config.kinds import MemoryRule
 from hydraulis.planner import load_profile, read_lengths
@@ -80,7 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
             batches=batches.lengths,
         )
         listed = _by_search(task, arguments.k or _MOST_STRATEGIES, progress)
-    sys.stdout.write(listed.to_json() + "\n" if arguments.json else listed.explain())
+    sys.stdout.write(
+        listed.to_json() + "\n" if arguments.json else fitted(listed.explain(), terminal_width())
+    )
     return 0
 
 

@@ -23,6 +23,7 @@ from hydraulis.cli.options import (
     written_to,
 )
 from hydraulis.cli.tables.comparison_table import comparison_table
+from hydraulis.cli.terminal.fitted import fitted, terminal_width
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import check_files_writable
@@ -120,7 +121,8 @@ def run(arguments: argparse.Namespace) -> int:
     sys.stdout.write(
         json_line(_document(arguments, setting, results), arguments.figure)
         if arguments.json
-        else f"{title}\n\n{comparison_table(results, setting.profile)}{written_to(arguments.figure)}"
+        else fitted(f"{title}\n\n{comparison_table(results, setting.profile)}", terminal_width())
+        + written_to(arguments.figure)
     )
     return 0
 
@@ -223,7 +225,8 @@ def _document(
             "p50_ms": one.percentile_ms(50),
             "p99_ms": one.percentile_ms(99),
             "utilisation": one.utilisation,
-            "shares": {part: one.parts_ms[part] / sum(one.parts_ms.values()) for part in PARTS},
+            "needed_share": one.needed_share,
+            "shares": {part: one.share(part) for part in PARTS},
             "memory": None if one.memory is None else _memory(one.memory),
             "stage_memory": {
                 scheme: [_memory(memory) for memory in stages] for scheme, stages in one.stage_memory.items()

@@ -1,6 +1,6 @@
 """The comparison of planners as a table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hydraulis._core import CostProfile
 from hydraulis.planner.compare import PARTS, PlannerUnderTest
@@ -15,17 +15,26 @@ _HEADINGS = {
     "transfers": "transfers",
 }
 _LEGEND = """\
-speed: relative to the first planner. memory: of the fullest GPU, as a share of its limit. Other columns are
-shares of all GPUs' time: slow rank, waiting for the slowest rank of a stage; bubble, stages waiting for one
-another; slow replica, waiting for the slowest replica; unused, GPUs without a replica{transfers}."""
-_TRANSFERS_LEGEND = "; transfers,\nexposed ones. overlapped: the share of transfers that computation overlaps"
+speed: relative to the first planner. memory: of the fullest GPU, as a share of
+its limit.{overlapped} The other columns are shares of all GPUs' time:
+needed: what the sequences need at least, each under the scheme that takes the
+  least time of its GPUs;
+computing: all computing. A wide replica takes more than is needed, because its
+  GPUs exchange activations;
+slow rank: waiting for the slowest rank of a stage;
+bubble: stages waiting for one another;
+slow replica: waiting for the slowest replica;
+unused: GPUs without a replica{transfers}.
+"""
+_OVERLAPPED_LEGEND = " overlapped: the share of transfers that computation\noverlaps."
+_TRANSFERS_LEGEND = ";\ntransfers: those that computation does not overlap"
 
 
 def comparison_table(planners: Sequence[PlannerUnderTest], profile: CostProfile) -> str:
-    """Return a row for each planner, the legend, and a note for each planner that extrapolates the profile.
+    """Return two tables with a row for each planner, the legend, and a note for each extrapolated profile.
 
-    A row has times of steps, shares of all ranks' time, and the memory of the fullest rank. With transfers it
-    also has the exposed ones as a share of the time, and the overlapped share of all transfers.
+    The first table has times of steps, the memory of the fullest rank and the overlapped share of transfers,
+    the second one shares of all ranks' time, with exposed transfers.
 
     Args:
         planners: Planners with their results, at least one; speeds are relative to the first.
@@ -33,34 +42,40 @@ def comparison_table(planners: Sequence[PlannerUnderTest], profile: CostProfile)
     """
     has_transfers = any(one.parts_ms["transfers"] or any(one.overlapped_ms) for one in planners)
     parts = [part for part in PARTS if has_transfers or part != "transfers"]
-    width = max(10, *(len(one.name) for one in planners))
-    head = f"{'':{width}}{'mean ms':>10}{'p50':>9}{'p99':>9}{'speed':>8}"
-    head += "".join(f"{_HEADINGS[part]:>14}" for part in parts)
-    head += f"{'overlapped':>12}" if has_transfers else ""
-    head += f"{'memory':>10}"
-    first = planners[0].mean_ms
-    lines = [
-        head,
-        *(
-            _times(one, width, first, parts) + _overlap_and_memory(one, profile, has_transfers=has_transfers)
-            for one in planners
-        ),
-        _LEGEND.format(transfers=_TRANSFERS_LEGEND if has_transfers else ""),
-        *(f"{one.name}: {one.extrapolation}" for one in planners if one.extrapolation),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _times(one: PlannerUnderTest, width: int, first_ms: float, parts: Sequence[str]) -> str:
-    row = (
-        f"{one.name:{width}}{one.mean_ms:>10,.1f}{one.percentile_ms(50):>9,.0f}{one.percentile_ms(99):>9,.0f}"
+    shares = {"needed": [format_percent(one.needed_share) for one in planners]}
+    for part in parts:
+        shares[_HEADINGS[part]] = [format_percent(one.share(part)) for one in planners]
+    names = [one.name for one in planners]
+    times = _times(planners, profile)
+    if has_transfers:
+        times["overlapped"] = [format_percent(one.overlapped_share) for one in planners]
+    tables = (_table(names, times), _table(names, shares))
+    notes = "".join(f"{one.name}: {one.extrapolation}\n" for one in planners if one.extrapolation)
+    legend = _LEGEND.format(
+        transfers=_TRANSFERS_LEGEND if has_transfers else "",
+        overlapped=_OVERLAPPED_LEGEND if has_transfers else "",
     )
-    row += f"{first_ms / one.mean_ms:>7.2f}x"
-    total = sum(one.parts_ms.values())
-    return row + "".join(f"{format_percent(one.parts_ms[part] / total):>14}" for part in parts)
+    return "\n".join((*tables, legend)) + notes
 
 
-def _overlap_and_memory(one: PlannerUnderTest, profile: CostProfile, *, has_transfers: bool) -> str:
-    overlapped = f"{format_percent(one.overlapped_share):>12}" if has_transfers else ""
-    used = 0.0 if one.memory is None else one.memory.total_bytes
-    return f"{overlapped}{format_percent(used / profile.memory_bytes):>10}"
+def _times(planners: Sequence[PlannerUnderTest], profile: CostProfile) -> dict[str, list[str]]:
+    used = [0.0 if one.memory is None else one.memory.total_bytes for one in planners]
+    return {
+        "mean ms": [f"{one.mean_ms:,.1f}" for one in planners],
+        "p50": [f"{one.percentile_ms(50):,.0f}" for one in planners],
+        "p99": [f"{one.percentile_ms(99):,.0f}" for one in planners],
+        "speed": [f"{planners[0].mean_ms / one.mean_ms:.2f}x" for one in planners],
+        "memory": [format_percent(one / profile.memory_bytes) for one in used],
+    }
+
+
+def _table(names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> str:
+    """Return a line of headings and a line for each name, with the columns aligned to the right."""
+    width = max(map(len, names))
+    widths = [max(len(heading), *map(len, cells)) for heading, cells in columns.items()]
+    rows = [("", *columns), *zip(names, *columns.values(), strict=True)]
+    lines = []
+    for name, *cells in rows:
+        aligned = [f"{cell:>{most}}" for cell, most in zip(cells, widths, strict=True)]
+        lines.append("  ".join((f"{name:{width}}", *aligned)) + "\n")
+    return "".join(lines)

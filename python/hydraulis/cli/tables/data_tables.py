@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from hydraulis.cli.terminal.fitted import fitted
 from hydraulis.data.analysis import BatchImbalance, LengthStatistics
 from hydraulis.extras import import_extra
 from hydraulis.text.numbers import format_count
@@ -54,11 +55,14 @@ def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, se
     quantiles = ", ".join(
         f"{100 * share:g} % up to {length:,}" for share, length in lengths.quantiles.items()
     )
-    console.print(
+
+    def show(text: str) -> None:
+        console.print(fitted(text, console.width if console.is_terminal else None, indent=0), soft_wrap=True)
+
+    show(
         f"{format_count(lengths.sequences, 'sequence')}, {format_count(lengths.tokens, 'token')}, "
         f"{lengths.targets:,} of them targets\n"
-        f"mean {lengths.mean:,.1f}; {quantiles}; longest {lengths.longest:,}\n",
-        soft_wrap=True,
+        f"mean {lengths.mean:,.1f}; {quantiles}; longest {lengths.longest:,}\n"
     )
     table = Table(box=None, pad_edge=False)
     table.add_column("tokens", justify="right")
@@ -78,9 +82,9 @@ def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, se
         )
     console.print(table)
     if batches is not None:
-        console.print(_describe_batches(batches), soft_wrap=True)
+        show(_describe_batches(batches))
     if sentence is not None:
-        console.print(f"\n{sentence}", soft_wrap=True)
+        show(f"\n{sentence}")
 
 
 def _describe_batches(batches: BatchImbalance) -> str:

@@ -20,6 +20,7 @@ from rich.text import Text
 from hydraulis.cli.tables.data_tables import left_out_counts
 from hydraulis.cli.tables.run_files import describe_files
 from hydraulis.cli.tables.summary_table import TIME_NOTES, mfu, summary_table
+from hydraulis.cli.terminal.fitted import fitted
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.runtime.records.metrics import StepMetrics
 from hydraulis.runtime.records.recorder import RunSummary
@@ -89,13 +90,14 @@ class TrainingDisplay(TrainingObserver):
     def data(self, facts: Mapping[str, Any]) -> None:
         """Print the statistics of the data."""
         left_out = "".join(f"{one}, " for one in left_out_counts(facts))
-        self.message(
+        text = (
             f"data: {facts['documents']:,} documents, {facts['sequences']:,} sequences of "
             f"{facts['tokens']:,} tokens, {facts['targets']:,} of them targets; half "
             f"up to {facts['median']:,}, 99 % up to {facts['p99']:,}, longest {facts['longest']:,}; "
             f"{left_out}unigram entropy {facts['unigram_entropy_nats']:.2f} nats; "
             f"fingerprint {facts['fingerprint']}"
         )
+        self.message(fitted(text, self._console.width if self._live else None))
 
     def num_steps(self, num_steps: int) -> None:
         """Set the length of the progress bar."""
