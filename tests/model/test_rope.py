@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from hydraulis.model.rope import rotary_table
+from hydraulis.model.rope import rotary_frequencies, rotary_table
 from small_model import small_config
 
 HEAD_DIM = 10
@@ -45,3 +45,16 @@ def test_the_table_has_the_dtype_of_the_heads_and_exact_angles(dtype: torch.dtyp
     # float32 angles of 4,099 are good to 2.4e-4 rad; bfloat16 cosines to 2**-9.
     torch.testing.assert_close(table.cos_TD.double(), exact.cos_TD, rtol=0, atol=3e-3)
     torch.testing.assert_close(table.sin_TD.double(), exact.sin_TD, rtol=0, atol=3e-3)
+
+
+def test_frequencies_are_computed_once_for_each_model_dtype_and_device() -> None:
+    device = torch.device("cpu")
+    first = rotary_frequencies(CONFIG, torch.float32, device)
+    assert (
+        rotary_frequencies(small_config(head_dim=HEAD_DIM, rope_theta=THETA), torch.float32, device) is first
+    )
+    others = [
+        rotary_frequencies(CONFIG, torch.float64, device),
+        rotary_frequencies(small_config(head_dim=HEAD_DIM), torch.float32, device),
+    ]
+    assert all(other is not first for other in others)

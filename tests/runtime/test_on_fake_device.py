@@ -22,6 +22,7 @@ from hydraulis import Scheme
 from hydraulis._core import Position
 from hydraulis.config.kinds import ContextKind
 from hydraulis.model.attention import varlen
+from hydraulis.model.rope import rotary_frequencies
 from hydraulis.parallel import collectives, vocabulary
 from hydraulis.parallel.context import ring, ulysses
 from hydraulis.parallel.groups import ProcessGroups
@@ -51,12 +52,15 @@ class HostWaits(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations: list[str] = []
+        # Allocations of pinned memory, which can make the host wait too.
+        self.num_pinned = 0
         self.num_seen = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         self.num_seen += 1
+        self.num_pinned += bool(kwargs.get("pin_memory", False))
         given, _ = tree_flatten((args, result))
         # A single number of the host's goes along with the kernel, but for one that is copied.
         tensors = [x for x in given if isinstance(x, Tensor) and (x.dim() > 0 or func in COPIES)]
@@ -102,7 +106,10 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     for module, name, function in FUNCTIONS:
         monkeypatch.setattr(module, name, both_ways(function, names))
     dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+    # What is kept of one is no tensor to anyone else.
+    rotary_frequencies.cache_clear()
     yield names
+    rotary_frequencies.cache_clear()
     dist.destroy_process_group()
 
 
@@ -128,18 +135,23 @@ def test_a_stage_computes_on_its_device_alone_and_the_host_waits_for_nothing(
         for rank, place in enumerate(positions)
         for ranks in (place.tensor_group(rank), place.context_group(rank))
     )
+    fake = FakeTensorMode()
     # The first rank of each stage; rank 0 stands in for it.
     for position in (place for place in positions if (place.tensor_rank, place.context_rank) == (0, 0)):
         waits = HostWaits()
-        with FakeTensorMode():
+        with fake:
             buffers = LocalShard.allocate(PARAMETERS, [Scheme(scheme)], dtype, CUDA)
             stage = Stage(position, StageKinds(context), 0, groups, buffers)
             with waits:
                 batch = stage.collate([np.arange(length) for length in (30, 11, 5)])
                 came_tH = torch.empty(stage.hidden_shape(batch), dtype=dtype, device=CUDA, requires_grad=True)
                 output = stage.forward(None if stage.is_first else came_tH, batch, 10)
+                # Of the first micro-batch alone, whose angles' frequencies are kept.
+                num_pinned = waits.num_pinned
+                stage.forward(None if stage.is_first else came_tH, batch, 10)
         assert waits.num_seen > 20
         assert waits.operations == []
+        assert waits.num_pinned == num_pinned > 0
         assert output.device == CUDA
         assert output.shape == (() if stage.is_last else came_tH.shape)
     assert expected <= ran

@@ -6,6 +6,7 @@ Dimension i of a head is paired with dimension i + D/2. The pair rotates by `pos
 Legend: T tokens of the packed micro-batch, N heads, D head dim, P = D/2 pairs.
 """
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -47,15 +48,24 @@ def rotary_table(position_T: Tensor, config: ModelConfig, dtype: torch.dtype) ->
         every position above 256.
     """
     wide = wide_dtype(dtype)
-    frequency_P = to_device(rotary_frequencies(config, wide), position_T.device)
+    frequency_P = rotary_frequencies(config, wide, position_T.device)
     half_angle_TP = position_T.to(wide)[:, None] * frequency_P
     angle_TD = torch.cat((half_angle_TP, half_angle_TP), dim=-1)
     factor = _attention_factor(config.rope_scaling)
     return RotaryTable(cos_TD=(factor * angle_TD.cos()).to(dtype), sin_TD=(factor * angle_TD.sin()).to(dtype))
 
 
-def rotary_frequencies(config: ModelConfig, dtype: torch.dtype) -> Tensor:
-    """Return frequency_P in radians per token, from the fastest pair to the slowest."""
+@functools.cache
+def rotary_frequencies(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return frequency_P in radians per token, from the fastest pair to the slowest.
+
+    The process keeps it on the device: a copy for each micro-batch would allocate pinned memory, which can
+    make the host wait for the device.
+    """
+    return to_device(_frequencies(config, dtype), device)
+
+
+def _frequencies(config: ModelConfig, dtype: torch.dtype) -> Tensor:
     exponent_P = torch.arange(0, config.head_dim, 2, dtype=dtype) / config.head_dim
     frequency_P = config.rope_theta**-exponent_P
     scaling = config.rope_scaling

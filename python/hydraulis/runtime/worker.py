@@ -15,6 +15,7 @@ from hydraulis.config.train import TrainConfig
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.model.attention.varlen import choose_kernel
+from hydraulis.model.rope import rotary_frequencies
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups
@@ -91,6 +92,8 @@ class Worker:
         heads = torch.empty(0, 1, model.head_dim, dtype=dtype, device=self.device)
         # Installed kernels may differ between nodes.
         self.kernel = on_every_rank(lambda: choose_kernel(heads, train.attention))
+        # Kept from now on, so that no step allocates for them.
+        rotary_frequencies(model, wide_dtype(dtype), self.device)
         self.parameters = ModelParameters.from_config(model, train.frozen, train.stage_layers)
         self.groups = ProcessGroups(timeout, tensor_backend_of(self.device))
         self.local_shard = LocalShard.allocate(self.parameters, schemes, dtype, self.device)

@@ -10,7 +10,7 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.ranks import device as device_module
 from hydraulis.runtime.ranks.device import CPU, backend_of, choose_device, device_name, prepare_device
 
-QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
+QUEUES, LOADING = "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING"
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch, device: torch.device) -> tuple[lis
 
 @pytest.fixture
 def unset(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", QUEUES):
+    for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", QUEUES, LOADING):
         # Set and taken away, so that it is as it was when the test ends.
         monkeypatch.setenv(variable, "")
         del os.environ[variable]
@@ -94,18 +94,21 @@ def test_segments_are_expandable_unless_the_user_says_otherwise(unset: pytest.Mo
             assert prepared(changed, cuda) == ([], [cuda])
 
 
-@pytest.mark.parametrize(("given", "expected"), [(None, "32"), ("1", "1")])
+@pytest.mark.parametrize(
+    ("variable", "given", "expected"),
+    [(QUEUES, None, "32"), (QUEUES, "1", "1"), (LOADING, None, "EAGER"), (LOADING, "LAZY", "LAZY")],
+)
 @pytest.mark.parametrize("kind", ["auto", "cuda"])
 @pytest.mark.usefixtures("node")
-def test_cuda_starts_with_as_many_queues_as_can_be_unless_the_user_says_otherwise(
-    unset: pytest.MonkeyPatch, kind: DeviceKind, given: str | None, expected: str
+def test_cuda_starts_with_all_queues_and_kernels_unless_the_user_says_otherwise(
+    unset: pytest.MonkeyPatch, kind: DeviceKind, variable: str, given: str | None, expected: str
 ) -> None:
     if given is not None:
-        unset.setenv(QUEUES, given)
+        unset.setenv(variable, given)
     found: list[str | None] = []
 
     def start() -> bool:
-        found.append(os.environ.get(QUEUES))
+        found.append(os.environ.get(variable))
         return True
 
     def count() -> int:
@@ -123,6 +126,7 @@ def test_the_cpu_needs_no_preparation(unset: pytest.MonkeyPatch) -> None:
     assert choose_device("cpu") == CPU
     assert prepared(unset, CPU) == ([], [])
     assert QUEUES not in os.environ
+    assert LOADING not in os.environ
 
 
 def test_no_test_computes_before_cublas_is_told_its_workspace() -> None:

@@ -13,8 +13,11 @@ priority in turn and the groups of stages may need more than the normal-priority
 queues, since streams in one queue wait for each other. All ranks launch their communication in one common
 order (`runtime/redistribute/launch_order.py`), so a step ends even if each launch waits for the one before.
 
+**Kernels** are loaded when CUDA starts, since loading one later can make the host wait for the device.
+
 **Memory.** The allocator uses expandable segments. The environment overrides the queues
-(CUDA_DEVICE_MAX_CONNECTIONS) and the allocator (PYTORCH_ALLOC_CONF). The allocator's peak is a metric of each
+(CUDA_DEVICE_MAX_CONNECTIONS), the loading of kernels (CUDA_MODULE_LOADING) and the allocator
+(PYTORCH_ALLOC_CONF). The allocator's peak is a metric of each
 iteration; on the CPU, persistent tensors are counted.
 
 **Determinism.** With `train.deterministic` every kernel adds in a fixed order.

@@ -20,13 +20,17 @@ _CUBLAS_VARIABLE, _CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 # no such stream may wait for a gradient exchange. CUDA reads the variable when it starts, and
 # torch.cuda.is_available starts it.
 _QUEUES_VARIABLE, _MOST_QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS", "32"
+# By default a kernel is loaded at its first launch, which can make the host wait until the device is idle
+# (CUDA programming guide, lazy loading): in the middle of a step, when a micro-batch's size needs a new
+# kernel. CUDA reads the variable when it starts.
+_LOADING_VARIABLE, _LOADING = "CUDA_MODULE_LOADING", "EAGER"
 
 
 def choose_device(kind: DeviceKind) -> torch.device:
     """Return the device of this rank: the CPU, or the CUDA device with the rank's number in the node.
 
-    CUDA starts with the maximum number of queues, unless the environment sets another one. This call must
-    therefore precede every other use of CUDA.
+    CUDA starts with the maximum number of queues and loads all kernels, unless the environment sets
+    otherwise. This call must therefore precede every other use of CUDA.
 
     Args:
         kind: Kind of device in the configuration.
@@ -38,6 +42,7 @@ def choose_device(kind: DeviceKind) -> torch.device:
     if kind == "cpu":
         return CPU
     os.environ.setdefault(_QUEUES_VARIABLE, _MOST_QUEUES)
+    os.environ.setdefault(_LOADING_VARIABLE, _LOADING)
     if kind == "auto" and not torch.cuda.is_available():
         return CPU
     if not torch.cuda.is_available():
