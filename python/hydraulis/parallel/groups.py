@@ -4,9 +4,11 @@ import time
 from collections.abc import Iterable
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 
 from hydraulis.errors import InvalidInputError
+from hydraulis.parallel.connections import connect_group, connect_pairs
 
 
 class ProcessGroups:
@@ -21,11 +23,17 @@ class ProcessGroups:
     Args:
         timeout: Timeout of every collective in these groups; a rank that waits longer raises an error.
         backend: Backend of every group, matching the device of the exchanged tensors.
+        connecting: Device of the exchanged tensors if the backend connects ranks at their first message, so
+            that new groups and pairs are connected at once; None otherwise.
     """
 
-    def __init__(self, timeout: timedelta, backend: str = "gloo") -> None:
+    def __init__(
+        self, timeout: timedelta, backend: str = "gloo", connecting: torch.device | None = None
+    ) -> None:
         self._timeout = timeout
         self._backend = backend
+        self._connecting = connecting
+        self._pairs: set[tuple[int, int]] = set()
         self._groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {}
         self._made_s = 0.0
 
@@ -48,6 +56,23 @@ class ProcessGroups:
         for ranks in missing:
             group = dist.new_group(list(ranks), timeout=self._timeout, backend=self._backend)
             self._groups[ranks] = None if group is dist.GroupMember.NON_GROUP_MEMBER else group
+        for made in (self._groups[ranks] for ranks in missing):
+            if made is not None and self._connecting is not None:
+                connect_group(made, self._connecting)
+        self._made_s += time.perf_counter() - start
+
+    def connect(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Connect the pairs of WORLD's ranks that are not yet connected. Collective, as `ensure`.
+
+        Args:
+            pairs: Ranks that will send to each other, the same on every rank.
+        """
+        if self._connecting is None:
+            return
+        start = time.perf_counter()
+        missing = set(pairs) - self._pairs
+        connect_pairs(missing, self._connecting)
+        self._pairs |= missing
         self._made_s += time.perf_counter() - start
 
     def get(self, ranks: Iterable[int]) -> dist.ProcessGroup | None:
@@ -69,7 +94,7 @@ class ProcessGroups:
 
     @property
     def made_ms(self) -> float:
-        """Wall time in ms that this rank spent making groups."""
+        """Wall time in ms that this rank spent making groups and connecting ranks."""
         return 1e3 * self._made_s
 
     def __len__(self) -> int:

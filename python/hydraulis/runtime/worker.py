@@ -23,9 +23,10 @@ from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.runtime.jumps import JumpDetector
 from hydraulis.runtime.memory.iteration_memory import IterationMemory, tokens_in_flight
 from hydraulis.runtime.pipeline.planned_sequences import PlannedSequences
-from hydraulis.runtime.pipeline.rank_work import RankWork, own_replica
+from hydraulis.runtime.pipeline.rank_work import RankWork, neighbours, own_replica
 from hydraulis.runtime.pipeline.stage import Stage, StageKinds
 from hydraulis.runtime.pipeline.timers import step_timers
+from hydraulis.runtime.pipeline.warm_up import warm_up
 from hydraulis.runtime.ranks.device import choose_device, tensor_backend_of
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.every_rank import on_every_rank
@@ -95,7 +96,9 @@ class Worker:
         # Kept from now on, so that no step allocates for them.
         rotary_frequencies(model, wide_dtype(dtype), self.device)
         self.parameters = ModelParameters.from_config(model, train.frozen, train.stage_layers)
-        self.groups = ProcessGroups(timeout, tensor_backend_of(self.device))
+        # NCCL connects ranks at their first message.
+        connecting = self.device if self.device.type == "cuda" else None
+        self.groups = ProcessGroups(timeout, tensor_backend_of(self.device), connecting)
         self.local_shard = LocalShard.allocate(self.parameters, schemes, dtype, self.device)
         source = values or InitialValues(self.parameters, train.seed, wide_dtype(dtype))
         placement = ShardPlacement(self.device, self.cluster, schemes)
@@ -136,6 +139,7 @@ class Worker:
         self._check_plan(plan)
         groups_ms = self.groups.made_ms
         self.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
+        self.groups.connect(neighbours(plan))
         self._groups_ms = self.groups.made_ms - groups_ms
         rank, replica = dist.get_rank(), own_replica(plan)
         position = plan.position(rank)
@@ -156,7 +160,9 @@ class Worker:
         self.groups.ensure(position.context_group(rank) for position, rank in placed)
 
     def stage(self, position: Position, context: ContextKind | None) -> Stage:
-        """Return this rank's stage at a position, built on first use.
+        """Return this rank's stage at a position, built and warmed up on first use.
+
+        The first use is collective over the stage's groups, with nothing in flight.
 
         Args:
             position: Position of this rank, whose groups were ensured.
@@ -166,6 +172,7 @@ class Worker:
         if key not in self._stages:
             kinds = StageKinds(context, self._attention)
             stage = Stage(position, kinds, dist.get_rank(), self.groups, self.local_shard)
+            warm_up(stage)
             self.redistribution.register_hooks(stage)
             self._stages[key] = stage
         return self._stages[key]

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.ranks.streams import SideStream, StreamEvent
+from hydraulis.runtime.redistribute import exchange_groups
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroup
 
 CUDA = torch.device("cuda", 1)
@@ -85,3 +86,17 @@ def test_who_waits_for_a_landmark_from_another_thread_stands_on_its_device(
     thread.join()
     assert isinstance(landmark._event, FakeEvent)
     assert landmark._event.waited_on == [1]
+
+
+@pytest.mark.parametrize(("device", "connected"), [(CPU, []), (CUDA, [[2, 3]])])
+def test_ranks_that_exchange_buckets_on_devices_are_connected_when_their_group_is_made(
+    monkeypatch: pytest.MonkeyPatch, device: torch.device, connected: list[list[int]]
+) -> None:
+    found: list[object] = []
+    monkeypatch.setattr(dist, "get_rank", lambda: 2)
+    monkeypatch.setattr(dist, "new_group", lambda ranks, **_: ranks)
+    monkeypatch.setattr(exchange_groups, "_options", lambda *_: None)
+    monkeypatch.setattr(exchange_groups, "connect_group", lambda group, _: found.append(group))
+    ExchangeGroup.create([[0, 1], [2, 3]], TIMEOUT, device)
+    ExchangeGroup.create([[0], [1], [2], [3]], TIMEOUT, device)
+    assert found == connected

@@ -1,7 +1,8 @@
 """A rank's part of a plan: its stage, its instructions and its micro-batches."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch.distributed as dist
 
@@ -58,3 +59,10 @@ def own_replica(plan: Plan) -> Replica | None:
     if plan.position(rank) is None:
         return None
     return next(replica for replica in plan.replicas if rank in replica.ranks)
+
+
+def neighbours(plan: Plan) -> Iterator[tuple[int, int]]:
+    """Yield the pairs of ranks that exchange activations and gradients under a plan."""
+    for replica in plan.replicas:
+        for stage, following in pairwise(replica.stages):
+            yield from zip(stage, following, strict=True)

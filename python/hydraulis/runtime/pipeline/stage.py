@@ -44,6 +44,7 @@ class Stage:
 
     Attributes:
         module: The stage's part of the decoder.
+        padding_multiple: Divisor of the number of tokens of a micro-batch.
         trained: The stage's trained parameters, by their index in the core's table.
 
     Args:
@@ -71,7 +72,7 @@ class Stage:
         self.dtype = local_shard.parameter.dtype
         self.device = local_shard.parameter.device
         self._attention = kinds.attention
-        self._tp, self._padding_multiple = scheme.tp, scheme.tp * scheme.cp
+        self._tp, self.padding_multiple = scheme.tp, scheme.tp * scheme.cp
         group = groups.get(position.tensor_group(rank))
         context_group = groups.get(position.context_group(rank))
         self._context = None
@@ -101,7 +102,7 @@ class Stage:
         """Pack sequences into a micro-batch padded for the scheme; return this rank's part on its device."""
         return collate(
             sequences,
-            multiple=self._padding_multiple,
+            multiple=self.padding_multiple,
             shared=self._context,
             device=self.device,
             attention=self._attention,

@@ -2,7 +2,8 @@
 
 **Device.** A rank chooses its device once, from the configuration and LOCAL_RANK, before the process group
 exists. Decisions and messages use gloo and host memory; device tensors use NCCL. WORLD is
-`cpu:gloo,cuda:nccl`; groups of stages and transfers are NCCL groups, which connect when they are created.
+`cpu:gloo,cuda:nccl`; groups of stages and transfers are NCCL groups. Their ranks, and neighbouring stages,
+are connected before a step needs them (`parallel/connections.py`), since a connection blocks two hosts.
 
 **Host and device.** One thread issues all work; backward hooks run while it waits. On CUDA the host runs
 ahead of the device and waits for it twice per iteration: for the loss and for the gradient norm.
@@ -13,7 +14,8 @@ priority in turn and the groups of stages may need more than the normal-priority
 queues, since streams in one queue wait for each other. All ranks launch their communication in one common
 order (`runtime/redistribute/launch_order.py`), so a step ends even if each launch waits for the one before.
 
-**Kernels** are loaded when CUDA starts, since loading one later can make the host wait for the device.
+**Kernels** are loaded when CUDA starts, and each stage computes once before its first step
+(`runtime/pipeline/warm_up.py`), since loading a kernel can make the host wait for the device.
 
 **Memory.** The allocator uses expandable segments. The environment overrides the queues
 (CUDA_DEVICE_MAX_CONNECTIONS), the loading of kernels (CUDA_MODULE_LOADING) and the allocator

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hydraulis._core import OptimizerShards
+from hydraulis.parallel.connections import connect_group
 from hydraulis.runtime.ranks.device import CPU, tensor_backend_of
 from hydraulis.runtime.ranks.streams import SideStream, StreamEvent
 
@@ -56,6 +57,8 @@ class ExchangeGroup:
                 backend, options = tensor_backend_of(device), _options(device, timeout)
                 group = dist.new_group(ranks, timeout=timeout, backend=backend, pg_options=options)
                 own = group if dist.get_rank() in ranks else own
+        if own is not None and device.type == "cuda":
+            connect_group(own, device)
         return cls(own, device)
 
     def start(

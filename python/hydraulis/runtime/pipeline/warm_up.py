@@ -1,0 +1,35 @@
+"""Warms up a stage: what its first micro-batch would do for the first time happens before the step.
+
+The first forward and backward initialise libraries, compile kernels, allocate workspaces, and connect the
+ranks of the stage's groups. Each of these can make the host wait for its device or for another host. They
+would also count as computation in the first step's times.
+"""
+
+import numpy as np
+import torch
+
+from hydraulis.runtime.pipeline.stage import Stage
+
+# So that every rank of a context group has some.
+_TOKENS_PER_RANK = 4
+
+
+def warm_up(stage: Stage) -> None:
+    """Run a small micro-batch forward and backward, and zero the gradients.
+
+    Collective over the stage's groups. Nothing may be in flight, and the stage must have no hooks yet.
+    """
+    batch = stage.collate([np.zeros(_TOKENS_PER_RANK * stage.padding_multiple, dtype=np.int64)])
+    input_tH = None
+    if not stage.is_first:
+        shape = stage.hidden_shape(batch)
+        input_tH = torch.zeros(shape, dtype=stage.dtype, device=stage.device, requires_grad=True)
+    output = stage.forward(input_tH, batch, batch.num_tokens)
+    # A first stage whose parameters are all frozen has no backward.
+    if output.requires_grad:
+        torch.autograd.backward(output, None if stage.is_last else torch.ones_like(output))
+    for parameter in stage.trained.values():
+        assert parameter.grad is not None
+        parameter.grad.zero_()
+    if stage.device.type == "cuda":
+        torch.cuda.synchronize(stage.device)
