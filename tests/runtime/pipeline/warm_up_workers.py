@@ -7,7 +7,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from hydraulis._core import Exchange, Plan
+from hydraulis._core import SendReceive, Plan
 from hydraulis.runtime import worker as worker_module
 from hydraulis.runtime.pipeline.rank_work import neighbours
 from hydraulis.runtime.pipeline.stage import Stage
@@ -86,4 +86,4 @@ def connected_pairs(strategy: str, lengths: list[int]) -> tuple[set[tuple[int, i
         worker.prepare(plan, lambda sequence: np.zeros(lengths[sequence], dtype=np.int64))
     assert connected == set(neighbours(plan))
     instructions = plan.instructions(dist.get_rank())
-    return connected, {one.peer for one in instructions if isinstance(one, Exchange)}
+    return connected, {one.peer for one in instructions if isinstance(one, SendReceive)}

@@ -5,9 +5,9 @@ have to wait for the device at any launch: a kernel is loaded, host memory is pi
 returned, a connection is opened. A rank that launches an exchange before a message on which another rank's
 part of the exchange depends can therefore stop all ranks.
 
-**Rule.** Stage `s` starts the buckets of stage `s + d` after the exchange that receives the gradient of
-micro-batch `last - d`; if there is no such micro-batch, after the exchange that sends the last activations.
-It starts its own buckets during its last backward, and those of earlier stages after its last exchange.
+**Rule.** Stage `s` starts the buckets of stage `s + d` after the send-receive that brings the gradient of
+micro-batch `last - d`; if there is no such micro-batch, after the send-receive of the last activations. It
+starts its own buckets during its last backward, and those of earlier stages after its last send-receive.
 
 `last` is the last micro-batch with sequences. While stage `s + d` runs its last backward, stage `s` runs the
 backward of micro-batch `last - d`: a bucket starts on all stages of a replica at the same time.
