@@ -20,7 +20,7 @@ def test_shares_of_sequences_of_tokens_and_of_attention() -> None:
     heights = [round(float(bar.get_height())) for bar in panel.patches]  # type: ignore[attr-defined]
     assert heights == [97, 0, 0, 0, 0, 3, 48, 0, 0, 0, 0, 52, 3, 0, 0, 0, 0, 97]
     labels = [label.get_text() for label in panel.get_xticklabels()]
-    assert labels == ["2-3", "4-7", "8-15", "16-31", "32-63", "64-127"]
+    assert labels == ["2-3", "4-7", "8-15", "16-31", "32-63", "64"]
     assert panel.get_title(loc="left") == "31 sequences, half of them up to 2 tokens, the longest 64"
 
 

@@ -11,6 +11,7 @@ from hydraulis.report.loss import loss_figure, moving_mean
 from hydraulis.report.prediction import prediction_figure
 from hydraulis.report.run import read_run
 from hydraulis.report.strategies import MOST, strategies_figure
+from hydraulis.report.training import training_figure
 from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.records.metrics import StepMetrics
 from report.made_up_run import write_run
@@ -43,6 +44,33 @@ def test_held_out_losses_are_drawn_over_the_trained_tokens(metrics: list[StepMet
     (line,) = [line for line in panel.lines if line.get_label() == "held-out loss"]
     assert list(line.get_xdata()) == [0, tokens[1], tokens[5]]  # type: ignore[arg-type]
     assert list(line.get_ydata()) == [6.5, 5.5, 4.0]  # type: ignore[arg-type]
+
+
+def test_a_legend_is_above_the_data_at_the_left(metrics: list[StepMetrics]) -> None:
+    drawing = loss_figure(metrics, [Evaluation(0, 6.5), Evaluation(6, 4.0)])
+    drawing.figure.draw_without_rendering()
+    (panel,) = drawing.panels
+    legend = panel.get_legend()
+    assert legend is not None
+    box, whole = legend.get_window_extent(), drawing.figure.bbox
+    # A screen of 390 px shows this part of a figure of 34 rem.
+    assert box.x1 < 390 / (34 * 16) * whole.width
+    highest = max(6.5, *(one.loss for one in metrics))
+    assert panel.transData.transform((0, highest))[1] <= box.y0
+
+
+def test_each_step_has_its_rate_gradient_speed_and_transfers(metrics: list[StepMetrics]) -> None:
+    panels = training_figure(metrics).panels
+    drawn = [list(panel.lines[0].get_ydata()) for panel in panels]  # type: ignore[arg-type]
+    assert drawn == [
+        [one.learning_rate for one in metrics],
+        [one.gradient_norm for one in metrics],
+        [one.tokens_per_s for one in metrics],
+        [100 * one.transfer_ms / one.wall_ms for one in metrics],
+    ]
+    assert [list(panel.lines[0].get_xdata()) for panel in panels] == 4 * [list(range(1, 7))]  # type: ignore[arg-type]
+    nothing = [dataclasses.replace(one, transfer_ms=0.0) for one in metrics]
+    assert training_figure(nothing).panels[-1].get_ylim() == (0, 1)
 
 
 def test_a_moving_mean_is_the_mean_around_each_value() -> None:
@@ -107,3 +135,24 @@ def test_the_balance_says_that_it_is_predicted() -> None:
     ends = [panel._left_title.get_window_extent().x1 for panel in drawing.panels]  # type: ignore[attr-defined]
     assert 1000 < max(ends) < 200 * drawing.figure.get_figwidth()
     assert "step 1: 2 replicas predicted to end from 2 to 3 ms" in drawing.render("svg").decode()
+
+
+def test_steps_that_are_not_compared_are_drawn_in_grey_and_equal_panels_once() -> None:
+    planned = Balance(
+        name="A plan for each step",
+        steps=[3],
+        replica_ms=[[2.0, 3.0]],
+        idle=0.25,
+        other_steps=[1, 2],
+        other_ms=[[9.0], [7.0, 8.0]],
+    )
+    static = dataclasses.replace(planned, name="2x<1> for all steps", other_steps=[], other_ms=[])
+    (panel,) = imbalance_figure([static, planned]).panels
+    assert panel.get_title(loc="left") == "A plan for each step: predicted mean 3 ms, ranks idle 25.0 %"
+    dots = [line for line in panel.lines if line.get_marker() == "o"]
+    assert [(list(dot.get_xdata()), dot.get_color()) for dot in dots] == [  # type: ignore[arg-type]
+        ([3, 3], style.PLANNED),
+        ([1], style.STATIC),
+        ([2, 2], style.STATIC),
+    ]
+    assert panel.get_ylim()[1] > 9

@@ -19,7 +19,7 @@ from profiles import made_up_profile
 from report.made_up_run import CLUSTER, PROFILE, made_up_config, write_run
 
 Said = tuple[str, int, int]
-NAMES = ["data", "lengths", "loss", "strategies", "prediction", "imbalance", "timeline"]
+NAMES = ["data", "lengths", "loss", "training", "strategies", "prediction", "imbalance", "timeline"]
 VOID = {"meta", "br", "hr", "img"}
 
 
@@ -96,7 +96,7 @@ def test_trained_lengths_are_drawn_like_the_data(run: Run) -> None:
     data, trained = (one.drawing.panels[0] for one in list(sections(run, [], ignore_progress))[:2])
     assert trained.get_title(loc="left") == data.get_title(loc="left")
     labels = [[label.get_text() for label in panel.get_xticklabels()] for panel in (data, trained)]
-    assert labels[0] == labels[1] == ["4-7", "8-15", "16-31", "32-63", "64-127", "128-255", "256-511"]
+    assert labels[0] == labels[1] == ["4-7", "8-15", "16-31", "32-63", "64-127", "128-255", "256-405"]
 
 
 def test_why_batches_are_assigned_to_fewer_replicas_than_ranks(run: Run) -> None:
@@ -109,6 +109,17 @@ def test_why_batches_are_assigned_to_fewer_replicas_than_ranks(run: Run) -> None
         "not assigned to more replicas, because half of the batches have no more sequences" in shown.caption
     )
     assert shown.drawing.panels[1].get_title(loc="left") == "Assigned in turn to 3 replicas"
+
+
+def test_the_configuration_is_on_the_page(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", steps=2)
+    config = made_up_config(["4x<1>"], 2) | {"output": {"directory": "a <b>", "peak_tflops": None}}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    text = page(read_run(tmp_path / "run"), [], numbers(read_run(tmp_path / "run"), []))
+    assert "<summary>planner</summary>" in text
+    assert "<th>strategies</th><td>[&quot;4x&lt;1&gt;&quot;]</td>" in text
+    assert "<th>directory</th><td>&quot;a &lt;b&gt;&quot;</td>" in text
+    assert "<th>peak_tflops</th><td></td>" in text
 
 
 def test_it_loads_nothing(
@@ -215,7 +226,10 @@ def test_steps_of_schemes_that_the_profile_lacks_are_left_out_and_counted(tmp_pa
     text, shown, summed = report(read_run(path))
     assert [one.name for one in shown] == NAMES
     assert summed["left_out"] == 2
-    assert "2 earlier steps are left out" in text
+    assert "2 earlier steps, in grey, are not compared" in text
+    after = balances(read_run(path))[-1]
+    assert after.other_steps == [2, 4]
+    assert after.other_ms == [[replica.predicted_ms for replica in plans[place].replicas] for place in (1, 3)]
     assert " × as long, of 3 of the steps<" in text
     assert balances(read_run(path))[-1].steps == [1, 3, 5]
     (path / "profile.json").write_text(made_up_profile({"<tp2>": 500}).to_json())
@@ -248,7 +262,7 @@ def test_a_run_without_plans_has_the_figures_of_its_metrics(tmp_path: Path) -> N
     write_run(tmp_path / "<run>")
     (tmp_path / "<run>" / "plans.jsonl").unlink()
     text, shown, summed = report(read_run(tmp_path / "<run>"))
-    assert [one.name for one in shown] == ["data", "loss", "strategies", "prediction"]
+    assert [one.name for one in shown] == ["data", "loss", "training", "strategies", "prediction"]
     assert (summed["steps"], summed["last_loss"]) == (6, 3.5)
     assert "static_ratio" not in summed
     assert " on 4 ranks</p>" in text

@@ -23,7 +23,7 @@ class LengthBin:
 
     Attributes:
         first: Smallest length of the range.
-        last: Largest length of the range.
+        last: Largest length of the range, at most the longest sequence.
         sequences: Number of sequences.
         tokens: Number of their tokens.
         squares: Sum of their squared lengths, to which the time of attention is proportional.
@@ -197,7 +197,7 @@ def _bins(values: Integers, counts: Integers) -> list[LengthBin]:
         bins.append(
             LengthBin(
                 first=first,
-                last=2 * first - 1,
+                last=min(2 * first - 1, int(values[-1])),
                 sequences=int(count.sum()),
                 tokens=int((length * count).sum()),
                 squares=float((length.astype(np.float64) ** 2 * count).sum()),

@@ -59,7 +59,7 @@ def _shares(drawing: Drawing, panel: Axes, lengths: LengthStatistics) -> None:
         f"{lengths.sequences:,} sequences, half of them up to {lengths.quantiles[0.5]:,} tokens, "
         f"the longest {lengths.longest:,}"
     )
-    panel.legend(loc="best")
+    style.legend(panel, 3)
 
 
 def _ranges(panel: Axes, ranges: Sequence[str]) -> None:
@@ -79,7 +79,7 @@ def _imbalance(panel: Axes, batches: BatchImbalance) -> None:
     panel.set_ylabel("fullest replica / mean replica")
     panel.set_title(f"Assigned in turn to {format_count(batches.replicas, 'replica')}")
     style.steps(panel)
-    panel.legend(loc="best")
+    style.legend(panel, 2)
 
 
 def _rising(panel: Axes, values: Sequence[float], colour: str, label: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,12 +37,16 @@ class Balance:
         steps: Numbers of the steps, counted from 1.
         replica_ms: End of each replica in ms, by step.
         idle: Share of all ranks' time without work, from 0 to 1, over these steps.
+        other_steps: Numbers of steps that `comparable` leaves out.
+        other_ms: End of each replica in ms, by these steps.
     """
 
     name: str
     steps: list[int]
     replica_ms: list[list[float]]
     idle: float
+    other_steps: list[int] = field(default_factory=list)
+    other_ms: list[list[float]] = field(default_factory=list)
 
     @property
     def mean_ms(self) -> float:
@@ -53,8 +57,9 @@ class Balance:
 def balances(run: Run, progress: ProgressCallback = ignore_progress) -> list[Balance]:
     """Return the balance of the best static strategy's plans and of the run's own plans.
 
-    At most `MOST_STEPS` evenly spaced steps are used, all of them from `comparable`. The static strategy is
-    left out if no strategy of the run admits its longest sequence, or if the run corrected its planned times.
+    At most `MOST_STEPS` evenly spaced steps are compared, all of them from `comparable`; the run's balance
+    also has others. The static strategy is left out if no strategy of the run admits its longest sequence, or
+    if the run corrected its planned times.
 
     Args:
         run: Run to examine.
@@ -69,7 +74,7 @@ def balances(run: Run, progress: ProgressCallback = ignore_progress) -> list[Bal
     chosen = sorted({places[round(place)] for place in np.linspace(0, len(places) - 1, MOST_STEPS)})
     steps = [run.planned_steps[place] for place in chosen]
     plans = [run.plans[place] for place in chosen]
-    after = _balance("A plan for each step", steps, plans, run)
+    after = _with_others(_balance("A plan for each step", steps, plans, run), places, run)
     if (run.path / CALIBRATIONS).exists():
         return [after]
     cluster, memory = plans[-1].cluster, plans[-1].memory
@@ -123,18 +128,35 @@ def _balance(name: str, steps: list[int], plans: Sequence[Plan], run: Run) -> Ba
     return Balance(name=name, steps=steps, replica_ms=ends, idle=1 - compute / total)
 
 
+def _with_others(balance: Balance, compared: Sequence[int], run: Run) -> Balance:
+    """Add the steps of a run that are not compared, at most `MOST_STEPS` evenly spaced ones."""
+    others = sorted(set(range(len(run.plans))) - set(compared))
+    chosen = sorted(
+        {others[round(place)] for place in np.linspace(0, len(others) - 1, MOST_STEPS)} if others else ()
+    )
+    return replace(
+        balance,
+        other_steps=[run.planned_steps[place] for place in chosen],
+        other_ms=[[replica.predicted_ms for replica in run.plans[place].replicas] for place in chosen],
+    )
+
+
 def imbalance_figure(found: Sequence[Balance]) -> Drawing:
     """Draw the end of each replica as a dot, and a line from the first to the last end of each step.
 
+    A run whose steps all ran like the static strategy has one panel.
+
     Args:
-        found: Balances of the same steps, at least one.
+        found: Balances of the same steps, the run's last; at least one.
 
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
     """
+    if found[0].replica_ms == found[-1].replica_ms:
+        found = found[-1:]
     colours = (style.STATIC, style.PLANNED)[-len(found) :]
     with Drawing(8.0, 0.6 + 2.0 * len(found), rows=[1] * len(found)) as drawing:
-        high = 1.08 * max(max(ends) for one in found for ends in one.replica_ms)
+        high = 1.08 * max(max(ends) for one in found for ends in (*one.replica_ms, *one.other_ms))
         for panel, one, colour in zip(drawing.panels, found, colours, strict=True):
             _ends(drawing, panel, one, colour)
             panel.set_ylim(0, high)
@@ -151,12 +173,17 @@ def _ends(drawing: Drawing, panel: Axes, one: Balance, colour: str) -> None:
     panel.set_title(
         f"{one.name}: predicted mean {one.mean_ms:,.0f} ms, ranks idle {format_percent(one.idle)}"
     )
-    for step, ends in zip(one.steps, one.replica_ms, strict=True):
-        (bar,) = panel.plot(
-            [step, step], [min(ends), max(ends)], color=style.MEASURED, linewidth=2.2, alpha=0.75
-        )
+    coloured = [
+        *((step, ends, style.MEASURED, colour) for step, ends in zip(one.steps, one.replica_ms, strict=True)),
+        *(
+            (step, ends, style.STATIC, style.STATIC)
+            for step, ends in zip(one.other_steps, one.other_ms, strict=True)
+        ),
+    ]
+    for step, ends, line, dots in coloured:
+        (bar,) = panel.plot([step, step], [min(ends), max(ends)], color=line, linewidth=2.2, alpha=0.75)
         replicas = format_count(len(ends), "replica")
         drawing.tip(
             bar, f"step {step}: {replicas} predicted to end from {min(ends):,.0f} to {max(ends):,.0f} ms"
         )
-        panel.plot([step] * len(ends), ends, linestyle="", marker="o", markersize=2.6, color=colour)
+        panel.plot([step] * len(ends), ends, linestyle="", marker="o", markersize=2.6, color=dots)

@@ -60,8 +60,8 @@ def loss_figure(metrics: Sequence[StepMetrics], evaluations: Sequence[Evaluation
         panel.set_title(f"Loss of {steps}: {losses[0]:.3f} to {losses[-1]:.3f} nats a token")
         panel.set_xlabel(f"{unit_name} trained")
         panel.set_ylabel("nats a token")
-        panel.legend(loc="best")
         panel.margins(x=0.04)
+        style.legend(panel, 2)
         style.thousands(panel, "x")
     return drawing
 

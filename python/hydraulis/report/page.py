@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,11 +19,12 @@ from hydraulis.report.loss import loss_figure
 from hydraulis.report.prediction import prediction_figure
 from hydraulis.report.strategies import strategies_figure
 from hydraulis.report.timeline import timeline_figure
+from hydraulis.report.training import training_figure
 from hydraulis.runtime.records.totals import Totals
 from hydraulis.text.numbers import format_count, format_percent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hydraulis.progress import ProgressCallback
     from hydraulis.report.run import Run, TracedStep
@@ -46,6 +48,10 @@ dt { color: #555; font-size: 0.85rem; }
 dd { margin: 0; font-size: 1.15rem; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
 figure { margin: 0; overflow-x: auto; }
 svg { display: block; width: 100%; min-width: 34rem; height: auto; }
+table { border-collapse: collapse; font-size: 0.9rem; margin: 0.2rem 0 0.8rem; }
+th { font-weight: normal; text-align: left; color: #555; padding: 0.1rem 1.4rem 0.1rem 0; }
+td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+summary { cursor: pointer; }
 svg [id*="tip-"]:hover { opacity: 0.7; }
 @media print { body { max-width: none; padding: 0; } figure { break-inside: avoid; } }
 """.strip()
@@ -127,8 +133,8 @@ def _imbalance(left_out: int) -> _Figure:
     )
     if left_out:
         caption += (
-            f" {left_out:,} earlier steps are left out: before the run was resumed they ran on other ranks, "
-            "or under schemes that its profile lacks."
+            f" {left_out:,} earlier steps, in grey, are not compared: before the run was resumed they ran on "
+            "other ranks, or under schemes that its profile lacks."
         )
     return "imbalance", "Balance of the replicas", caption, lambda _, found: imbalance_figure(found)
 
@@ -145,6 +151,12 @@ _OF_EVERY_RUN: tuple[_Figure, ...] = (
         "Loss",
         "Mean over all target tokens of each global batch, and of the held-out data.",
         lambda run, _: loss_figure(run.metrics, run.evaluations),
+    ),
+    (
+        "training",
+        "Step by step",
+        "Learning rate, gradient, speed, and the time of transfers that computation does not overlap.",
+        lambda run, _: training_figure(run.metrics),
     ),
     (
         "strategies",
@@ -220,8 +232,29 @@ def page(run: Run, shown: Sequence[Section], summed: dict[str, float]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{name}: a run of Hydraulis</title><style>{_STYLE}</style></head>\n"
         f"<body><h1>{name}</h1><p>{html.escape(run.profile.name)} on {_ranks(run)}</p>"
-        f"<dl>{facts}</dl>\n{notes}{body}</body></html>\n"
+        f"<dl>{facts}</dl>\n{notes}{body}{_configuration(run)}</body></html>\n"
     )
+
+
+def _configuration(run: Run) -> str:
+    """Return the effective configuration as a section with a table for each of its own."""
+    tables = "".join(
+        f"<details><summary>{html.escape(name)}</summary><table>{_rows(table)}</table></details>\n"
+        for name, table in run.config.items()
+    )
+    caption = "Every value of the last start; <code>hydraulis config RUN.toml</code> also shows its origin."
+    return f'<section id="configuration"><h2>Configuration</h2><p>{caption}</p>{tables}</section>\n'
+
+
+def _rows(table: Mapping[str, Any]) -> str:
+    return "".join(
+        f"<tr><th>{html.escape(key)}</th><td>{html.escape(_shown(value))}</td></tr>"
+        for key, value in table.items()
+    )
+
+
+def _shown(value: object) -> str:
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _ranks(run: Run) -> str:

@@ -68,6 +68,7 @@ class Run:
         profile: Cost profile of the plans.
         strategies: Strategies that the planner chose from.
         num_steps: Number of steps of the whole run.
+        config: Effective configuration: values by key, by section.
         traced: Step with a recorded timeline; None if there is none.
         evaluations: Evaluations on held-out data, in order.
         analysis: Analysis of the data; None if it was not recorded.
@@ -81,6 +82,7 @@ class Run:
     profile: CostProfile
     strategies: list[str]
     num_steps: int
+    config: dict[str, dict[str, Any]]
     traced: TracedStep | None
     evaluations: list[Evaluation]
     analysis: Analysis | None
@@ -117,6 +119,7 @@ def read_run(path: Path, progress: ProgressCallback = ignore_progress) -> Run:
         profile=profile,
         strategies=_parsed(path / RUN_CONFIG, _strategies, config),
         num_steps=_parsed(path / RUN_CONFIG, _num_steps, config),
+        config={name: table for name, table in config.items() if isinstance(table, dict)},
         traced=_optional(path / TRACE, partial(_traced, plans), notes),
         evaluations=_evaluations(path, metrics[-1].step, notes),
         analysis=_optional(path / ANALYSIS, Analysis.from_json, notes),

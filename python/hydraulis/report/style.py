@@ -80,6 +80,10 @@ _SETTINGS: Any = {
 }
 
 
+# Height of a legend's row, as a share of the data's.
+_LEGEND_ROOM = 0.16
+
+
 def require_matplotlib() -> None:
     """Raise `HydraulisError` (code `extra_missing`) if matplotlib cannot be imported."""
     try:
@@ -166,6 +170,13 @@ class Drawing:
         kind: Any = path.suffix.lower().removeprefix(".")
         with write_whole_file(path) as file:
             file.write(self.render(kind))
+
+
+def legend(panel: Axes, columns: int) -> None:
+    """Draw a legend in one row above the data, at the left, which a narrow screen shows first."""
+    low, high = panel.get_ylim()
+    panel.set_ylim(low, high + _LEGEND_ROOM * (high - low))
+    panel.legend(loc="upper left", ncols=columns)
 
 
 def steps(panel: Axes) -> None:

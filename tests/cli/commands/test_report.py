@@ -30,12 +30,12 @@ def test_page_and_pictures(
     reports = collect_reports(monkeypatch)
     assert main(["report", str(folder), "--png", str(pictures), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    names = ["data", "lengths", "loss", "strategies", "prediction", "imbalance", "timeline"]
+    names = ["data", "lengths", "loss", "training", "strategies", "prediction", "imbalance", "timeline"]
     page = folder / "report.html"
     assert document["files"] == [str(page), *(str(pictures / f"{name}.png") for name in names)]
     assert document["steps"] == 2
     assert {("reading metrics.jsonl", 1, 2), ("reading plans.jsonl", 1, 2)} < set(reports)
-    assert reports[-1] == ("writing pictures", 6, 7)
+    assert reports[-1] == ("writing pictures", 7, 8)
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert main(["report", str(folder), "--png", str(pictures)]) == 0
     assert capsys.readouterr().out == "".join(f"written to {path}\n" for path in document["files"])
