@@ -24,6 +24,7 @@ BAD_VALUES = {
     "data.tokens_per_batch": "0",
     "data.sequences_per_batch": "0",
     "data.epoch_end": '"stop"',
+    "data.validation": "[{files=[]}]",
     "data.held_out": "1.0",
     "data.held_out_seed": "-1",
     "data.index_directory": '""',
@@ -36,6 +37,7 @@ BAD_VALUES = {
     "train.dtype": '"float16"',
     "train.frozen": '[" "]',
     "train.evaluate_every": "-1",
+    "train.evaluate_sequences": "-1",
     "train.timeout_s": "0",
     "train.silence_s": "0",
     "train.loss_jump": "0.5",
@@ -112,8 +114,9 @@ def test_refuses_a_bad_value_in_every_field(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", field_names())
 def test_refuses_another_type_in_every_field(tmp_path: Path, name: str) -> None:
+    is_list = name in ("data.sources", "data.validation")
     with pytest.raises(InvalidInputError) as refusal:
-        load(write(tmp_path), [f"{name}=3" if name == "data.sources" else f"{name}=[{{}}]"])
+        load(write(tmp_path), [f"{name}=3" if is_list else f"{name}=[{{}}]"])
     assert refusal.value.code == "config_value"
     assert str(refusal.value).startswith(name)
 
@@ -228,6 +231,7 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
         "stage_layers": [],
         "frozen": [],
         "evaluate_every": None,
+        "evaluate_sequences": None,
         "timeout_s": 600.0,
         "silence_s": 60.0,
         "loss_jump": 2.0,

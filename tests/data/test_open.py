@@ -25,6 +25,7 @@ from hydraulis.data.sampling.run_sampler import make_sampler
 from hydraulis.data.sources.prepare import prepare_sources
 from hydraulis.data.tokenization.tokenizer import load_tokenizer
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, plain_tokens
+from hydraulis.errors import InvalidInputError
 
 TEXTS = ["the fox", "over the lazy dog", "then", "the brown fox jumps"]
 TALK = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "the fox"}]
@@ -217,6 +218,53 @@ def test_held_out_documents_are_read_nowhere_else_and_whole(tmp_path: Path) -> N
     assert data.train.fingerprint != data.held_out.fingerprint
     facts = data.train.describe()
     assert (facts["documents"], facts["held_out"]) == (48, 12)
+
+
+def test_validation_has_files_of_its_own(tmp_path: Path) -> None:
+    train = write_lines(tmp_path / "t.jsonl", [{"text": text} for text in TEXTS])
+    other = write_lines(tmp_path / "v.jsonl", [{"text": "fox"}, {"text": "a fox that is longer"}])
+    validation = [{"files": [other]}, {"files": [ids_numpy(tmp_path)], "format": "tokens"}]
+    data = load(config_of(tmp_path, {"files": [train]}, validation=validation))
+    assert data.held_out is not None
+    assert all_tokens(data.train) == [list(text.encode()) for text in TEXTS]
+    assert all_tokens(data.held_out) == [list(b"fox"), list(b"a fox that is longer"), *IDS]
+    assert data.held_out.source_bounds.tolist() == [0, 2, 4]
+    alone = load(config_of(tmp_path, {"files": [train]}))
+    assert (alone.held_out, alone.train.fingerprint) == (None, data.train.fingerprint)
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({"validation": [{"files": ["none.jsonl"]}]}, ["data.validation[0].files", "none.jsonl"]),
+        ({"validation": [{"files": ["x.jsonl"], "weight": 0}]}, ["data.validation[0].weight"]),
+        (
+            {"validation": [{"files": ["x.jsonl"]}], "held_out": 0.1},
+            ["data.held_out = 0.1", "data.validation"],
+        ),
+        ({"validation": [{"files": ["x"], "weight": 1}, {"files": ["y"]}]}, ["data.validation[1].weight"]),
+    ],
+)
+def test_validation_is_refused_by_its_own_name(
+    tmp_path: Path, settings: dict[str, Any], names: list[str]
+) -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        load(config_of(tmp_path, {"files": [text_lines(tmp_path)]}, **settings))
+    assert [name for name in names if name not in str(refusal.value)] == []
+
+
+def test_validation_needs_files_to_train_on(tmp_path: Path) -> None:
+    with refused("config_value", "data.validation", "data.sources"):
+        config_of(tmp_path, validation=[{"files": [text_lines(tmp_path)]}])
+
+
+def test_tokens_of_validation_are_within_the_vocabulary(tmp_path: Path) -> None:
+    np.save(tmp_path / "large.npy", np.array([[1, 500]]))
+    validation = [{"files": [str(tmp_path / "large.npy")], "format": "tokens"}]
+    data = load(config_of(tmp_path, {"files": [text_lines(tmp_path)]}, validation=validation))
+    data.train.check_vocabulary(300)
+    with refused("token_out_of_range", "data.validation[0]", "500"):
+        data.check_vocabulary(300)
 
 
 def test_nothing_to_hold_out_is_refused_and_a_source_of_one_document_is_not_divided(tmp_path: Path) -> None:

@@ -44,6 +44,18 @@ def test_indexed_data_are_counted(made: Path, tmp_path: Path) -> None:
     assert "; 1 epoch is " in findings(once)["length"].text
 
 
+def test_validation_is_checked_with_the_sources(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "v.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    validation = f'data.validation=[{{files=["{tmp_path}/v.jsonl"]}}]'
+    config = read(made, f"data.index_directory={tmp_path}/index", validation)
+    text = findings(config)["data"].text
+    assert text.startswith("source 0, 1 file: no index yet; validation 0, 1 file: no index yet; ")
+    prepare_sources(config.data)
+    assert findings(config)["data"].text.endswith(", 2 for validation")
+    (tmp_path / "v.jsonl").write_text("no JSON\n")
+    assert findings(config)["data"].code == "record_malformed"
+
+
 def test_broken_records_are_skipped_and_counted_with_that_setting(made: Path, tmp_path: Path) -> None:
     text = (made / "documents.jsonl").read_text()
     (tmp_path / "text.jsonl").write_text(f"no JSON\n{text}")

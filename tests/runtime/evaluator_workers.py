@@ -9,8 +9,11 @@ import torch
 import torch.distributed as dist
 
 from hydraulis import Strategy
+from hydraulis.data.corpus import Corpus
+from hydraulis.data.open import make_datasets
 from hydraulis.runtime.batch import Batch
 from hydraulis.runtime.evaluator import Evaluator
+from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.step import train_step
 from hydraulis.runtime.worker import Worker
 from runtime.tiny import made_up_corpus, planner_for, run_config, train_config
@@ -24,12 +27,18 @@ class Evaluated(NamedTuple):
         trained: by strategy, the loss of the same sequences in one batch that is trained on.
         untouched: whether master parameters and gradients stayed what they were.
         due: after which of ten steps an evaluation was made.
+        mixed: Evaluation of two sources with weights 3 and 1.
+        alone: Loss of each of them.
+        limited: Evaluation of the same sources, with 2 sequences of each.
     """
 
     losses: list[float]
     trained: list[float]
     untouched: bool
     due: list[int]
+    mixed: Evaluation
+    alone: list[float]
+    limited: Evaluation
 
 
 def evaluate(strategies: Sequence[str], frozen: Sequence[str]) -> Evaluated:
@@ -64,4 +73,20 @@ def evaluate(strategies: Sequence[str], frozen: Sequence[str]) -> Evaluated:
         # The loss of a step is that before its update: each begins with the same parameters.
         worker.optimizer_shard.master.copy_(before)
         trained.append(train_step(worker, plan, everything.read).loss)
-    return Evaluated(losses, trained, untouched, due)
+    worker.optimizer_shard.master.copy_(before)
+    parts = two_sources()
+    mixture = make_datasets(
+        dataclasses.replace(config.data, held_out=0.0), [[part] for part in parts], [3.0, 1.0]
+    ).train
+    of_mixture = [
+        Evaluator(dataclasses.replace(config, train=settings), mixture, worker, planners[0]).after(3)
+        for settings in (config.train, dataclasses.replace(config.train, evaluate_sequences=2))
+    ]
+    of_parts = [Evaluator(config, part, worker, planners[0]).after(3) for part in parts]
+    mixed, limited = (evaluation for evaluation in of_mixture if evaluation)
+    alone = [evaluation.loss for evaluation in of_parts if evaluation]
+    return Evaluated(losses, trained, untouched, due, mixed, alone, limited)
+
+
+def two_sources() -> list[Corpus]:
+    return [made_up_corpus(96, longest=32), made_up_corpus(160, longest=16)]

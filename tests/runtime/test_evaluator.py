@@ -3,7 +3,7 @@
 import pytest
 
 from ranks import run_ranks
-from runtime.evaluator_workers import Evaluated, evaluate
+from runtime.evaluator_workers import Evaluated, evaluate, two_sources
 
 STRATEGIES = ("1x<tp2,pp2>", "2x<cp2>", "1x<pp2>+2x<1>", "4x<1>", "1x<tp2>")
 
@@ -33,3 +33,21 @@ def test_it_leaves_nothing_behind(by_rank: list[Evaluated]) -> None:
 
 def test_it_is_made_where_it_is_due_and_at_the_end(by_rank: list[Evaluated]) -> None:
     assert [rank.due for rank in by_rank] == [[3, 6, 9, 10]] * 4
+
+
+def test_each_source_has_its_loss_and_its_share_of_the_mean(by_rank: list[Evaluated]) -> None:
+    mixed, alone = by_rank[0].mixed, by_rank[0].alone
+    assert [one.loss for one in mixed.sources] == pytest.approx(alone, rel=1e-12)
+    assert [one.targets for one in mixed.sources] == [part.target_counts.sum() for part in two_sources()]
+    # The weights are shares of the tokens.
+    first, second = (part.target_counts.sum() / part.lengths.sum() for part in two_sources())
+    share = 3 * first / (3 * first + second)
+    assert mixed.loss == pytest.approx(share * alone[0] + (1 - share) * alone[1], rel=1e-12)
+    assert all(rank.mixed == mixed for rank in by_rank)
+
+
+def test_a_limit_leaves_sequences_of_each_source_out(by_rank: list[Evaluated]) -> None:
+    mixed, limited = by_rank[0].mixed, by_rank[0].limited
+    for some, every in zip(limited.sources, mixed.sources, strict=True):
+        assert some.source == every.source
+        assert 2 <= some.targets < every.targets

@@ -1,6 +1,7 @@
 """The section `data`: the files, the tokenizer and the global batches."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from hydraulis.config.check import check_above, check_at_least, check_not_empty, check_within
@@ -101,7 +102,8 @@ class DataConfig:
         sequences_per_batch: Number of sequences of a global batch. Exactly one of the two budgets is set.
         epoch_end: Treatment of the last sequences of an epoch that do not fill a batch: `continue` fills the
             batch from the next epoch, `drop` leaves them out. The run reports their number.
-        held_out: Share of each source's documents that is held out for evaluation.
+        validation: Files to evaluate on, with the keys of `sources`.
+        held_out: Share of each source's documents that is held out for evaluation, in place of `validation`.
         held_out_seed: Seed of their choice.
         index_directory: Folder of the indexes of tokens and lengths; every node must see the same folder.
         index_processes: Number of tokenizing processes; 0 for one per core.
@@ -118,14 +120,15 @@ class DataConfig:
     tokens_per_batch: int | None = None
     sequences_per_batch: int | None = None
     epoch_end: Literal["continue", "drop"] = "continue"
+    validation: tuple[SourceConfig, ...] = ()
     held_out: float = 0.0
     held_out_seed: int = 0
     index_directory: str = ".hydraulis/index"
     index_processes: int = 0
 
     def __post_init__(self) -> None:
-        for index, source in enumerate(self.sources):
-            source.check(f"data.sources[{index}]")
+        for place, source in self.placed_sources:
+            source.check(place)
         check_not_empty("data.tokenizer", self.tokenizer)
         # A sequence of one token has no target.
         check_at_least("data.max_tokens", self.max_tokens, 2)
@@ -134,11 +137,18 @@ class DataConfig:
         check_at_least("data.held_out_seed", self.held_out_seed, 0)
         check_not_empty("data.index_directory", self.index_directory)
         check_at_least("data.index_processes", self.index_processes, 0)
-        weighted = [source.weight is not None for source in self.sources]
-        if any(weighted) and not all(weighted):
+        _check_weights("data.sources", self.sources)
+        _check_weights("data.validation", self.validation)
+        self._check_validation()
+
+    def _check_validation(self) -> None:
+        if self.validation and not self.sources:
+            message = "data.validation names files and data.sources names none: name files to train on"
+            raise InvalidInputError(message, code="config_value")
+        if self.validation and self.held_out:
             message = (
-                f"data.sources[{weighted.index(False)}].weight is absent and other sources have one: set it "
-                "for all sources or for none"
+                f"data.held_out = {self.held_out} and data.validation are both set, and an evaluation uses "
+                "one of them: set data.held_out to 0, or leave data.validation out"
             )
             raise InvalidInputError(message, code="config_value")
 
@@ -157,6 +167,20 @@ class DataConfig:
                 check_at_least(f"data.{name}", value, 1)
 
     @property
+    def placed_sources(self) -> list[tuple[str, SourceConfig]]:
+        """The sources to train on, then those to evaluate on, each with its dotted name."""
+        return [
+            (f"data.{key}[{index}]", source)
+            for key, sources in (("sources", self.sources), ("validation", self.validation))
+            for index, source in enumerate(sources)
+        ]
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether there are sequences for evaluation."""
+        return bool(self.held_out or self.validation)
+
+    @property
     def holds_text(self) -> bool:
         """Whether a source holds text, which the tokenizer reads."""
         return not self.sources or any(source.format != "tokens" for source in self.sources)
@@ -173,3 +197,14 @@ class DataConfig:
             return self.tokens_per_batch
         assert self.sequences_per_batch is not None  # checked above
         return self.sequences_per_batch * self.max_tokens
+
+
+def _check_weights(key: str, sources: Sequence[SourceConfig]) -> None:
+    """Refuse weights of some sources only."""
+    weighted = [source.weight is not None for source in sources]
+    if any(weighted) and not all(weighted):
+        message = (
+            f"{key}[{weighted.index(False)}].weight is absent and other sources have one: set it for all "
+            "sources or for none"
+        )
+        raise InvalidInputError(message, code="config_value")

@@ -47,11 +47,11 @@ class RunConfig:
             check_at_least("model.vocab_size", self.model.vocab_size, NUM_BYTE_TOKENS)
         if self.model.sliding_window is not None:
             check_at_most("data.max_tokens", self.data.max_tokens, self.model.sliding_window, _WINDOW)
-        if self.train.evaluate_every is not None and not self.data.held_out:
+        if self.train.evaluate_every is not None and not self.data.evaluates:
             message = (
                 f"train.evaluate_every = {self.train.evaluate_every} evaluates on held-out data, and "
-                "data.held_out = 0 leaves none: set it above 0, such as 0.01, or "
-                "train.evaluate_every to 0"
+                "data.held_out = 0 leaves none: set it above 0, such as 0.01, name files in data.validation, "
+                "or set train.evaluate_every to 0"
             )
             raise InvalidInputError(message, code="config_value")
         if self.train.stage_layers:

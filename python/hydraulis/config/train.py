@@ -30,8 +30,10 @@ class TrainConfig:
             assigned by cost, such as `[[6, 5, 5], [9, 7]]`.
         frozen: Patterns of parameters that are not trained, by their names in `model.safetensors`, such as
             `model.embed_tokens.*`; they have neither gradients nor optimizer state.
-        evaluate_every: Iterations between two evaluations on the held-out sequences (`data.held_out`); one
-            more follows the last iteration. 0 or absent for none.
+        evaluate_every: Iterations between two evaluations on held-out sequences (`data.held_out` or
+            `data.validation`); one more follows the last iteration. 0 or absent for none.
+        evaluate_sequences: Most sequences of each source in an evaluation, evenly spread over it; 0 or absent
+            for all.
         timeout_s: Seconds after which a rank that does not take part in an exchange is lost; also the most
             time in which all ranks join.
         silence_s: Seconds without a sign of life after which a rank is lost, such as a stopped process.
@@ -53,6 +55,7 @@ class TrainConfig:
     stage_layers: tuple[tuple[int, ...], ...] = ()
     frozen: tuple[str, ...] = ()
     evaluate_every: int | None = None
+    evaluate_sequences: int | None = None
     timeout_s: float = 600.0
     silence_s: float = 60.0
     loss_jump: float = 2.0
@@ -72,12 +75,12 @@ class TrainConfig:
         check_at_least("train.seed", self.seed, 0)
         for i, pattern in enumerate(self.frozen):
             check_not_empty(f"train.frozen[{i}]", pattern)
-        for name in ("evaluate_every", "trace_step"):
-            step = getattr(self, name)
-            if step is not None:
-                check_at_least(f"train.{name}", step, 0)
+        for name in ("evaluate_every", "evaluate_sequences", "trace_step"):
+            number = getattr(self, name)
+            if number is not None:
+                check_at_least(f"train.{name}", number, 0)
                 # 0 cancels the value of a file.
-                object.__setattr__(self, name, step or None)
+                object.__setattr__(self, name, number or None)
         for name, factor in (("loss_jump", self.loss_jump), ("norm_jump", self.norm_jump)):
             if factor:
                 check_at_least(f"train.{name}", factor, 1)

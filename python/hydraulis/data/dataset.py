@@ -51,7 +51,9 @@ class Dataset:
         corpora: Corpora with the tokens.
         slices: Sequences of each corpus.
         sources: Index of each corpus's source, in rising order; by default each corpus is a source.
-        weights: Share of each source in the tokens of an epoch; None if each sequence occurs once per epoch.
+        weights: Share of each source with sequences in the tokens of an epoch; None if each sequence occurs
+            once per epoch.
+        key: Key of the configuration that has the sources, for messages.
         settings: Other settings that determine the sequences, as JSON values; for the fingerprint.
 
     Raises:
@@ -62,6 +64,7 @@ class Dataset:
     slices: Sequence[SequenceSlices]
     sources: Sequence[int] = ()
     weights: Sequence[float] | None = None
+    key: str = "data.sources"
     settings: object = None
 
     def __post_init__(self) -> None:
@@ -69,7 +72,7 @@ class Dataset:
         for number, one in enumerate(self.slices):
             if len(one.lengths) == 0:
                 message = (
-                    f"data.sources[{self.sources[number]}] has {len(self.corpora[number])} documents and no "
+                    f"{self.key}[{self.sources[number]}] has {len(self.corpora[number])} documents and no "
                     "sequence with a target; check its files and the tokens that count in the loss"
                 )
                 raise InvalidInputError(message, code="corpus_empty")
@@ -127,9 +130,9 @@ class Dataset:
         for number, (source, corpus) in enumerate(zip(self.sources, self.corpora, strict=True)):
             largest = corpus.known_largest_token
             if largest is not None:
-                check_largest_token(f"data.sources[{source}] holds token", largest, vocab_size)
+                check_largest_token(f"{self.key}[{source}] holds token", largest, vocab_size)
             elif len(corpus.token_T) <= _MAX_SCANNED_TOKENS:
-                file = f"file {number - self.sources.index(source)} of data.sources[{source}]"
+                file = f"file {number - self.sources.index(source)} of {self.key}[{source}]"
                 _check_tokens(corpus, file, vocab_size)
 
     @property

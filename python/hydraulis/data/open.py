@@ -7,6 +7,7 @@ There are two steps, because only the first one writes: `prepare_sources` builds
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ from hydraulis.data.index.files import open_index
 from hydraulis.data.sources.prepare import PreparedSource
 from hydraulis.data.sources.token_files import open_token_file
 from hydraulis.errors import InvalidInputError
+
+Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -36,18 +39,37 @@ class Datasets:
     @property
     def longest(self) -> int:
         """Tokens of the longest sequence in both data sets."""
-        return max(int(one.lengths.max()) for one in (self.train, self.held_out) if one is not None)
+        return max(int(one.lengths.max()) for one in self.both)
+
+    def check_vocabulary(self, vocab_size: int) -> None:
+        """Refuse tokens beyond the vocabulary in either data set; see `Dataset.check_vocabulary`."""
+        for one in self.both:
+            one.check_vocabulary(vocab_size)
+
+    @property
+    def both(self) -> list[Dataset]:
+        """The training sequences and, if there are any, those for evaluation."""
+        return [self.train] if self.held_out is None else [self.train, self.held_out]
 
 
 def open_sources(config: DataConfig, prepared: Sequence[PreparedSource]) -> Datasets:
     """Map prepared sources and make their sequences.
 
+    Args:
+        config: Section `data`.
+        prepared: Its sources, those to evaluate on after those to train on.
+
     Raises:
         HydraulisError: A file is refused; see `open_index`, `open_token_file` and `slice_documents`.
     """
-    by_source = [_corpora(source) for source in prepared]
-    weights = [source.weight for source in prepared if source.weight is not None]
-    return make_datasets(config, by_source, weights or None)
+    number = len(config.sources)
+    trained, validated = prepared[:number], prepared[number:]
+    data = make_datasets(config, [_corpora(source) for source in trained], _weights(trained))
+    if not config.validation:
+        return data
+    corpora = [_corpora(source) for source in validated]
+    validation = _dataset(config, corpora, "validation", _weights(validated))
+    return Datasets(train=data.train, held_out=validation)
 
 
 def make_datasets(
@@ -63,48 +85,60 @@ def make_datasets(
     Raises:
         InvalidInputError: Documents are refused; see `slice_documents` and `Dataset`.
     """
+    if not config.held_out:
+        return Datasets(train=_dataset(config, by_source, "train", weights), held_out=None)
     corpora = [corpus for source in by_source for corpus in source]
-    sources = [number for number, source in enumerate(by_source) for _ in source]
-    trained: list[npt.NDArray[np.int64] | None] = [None] * len(corpora)
-    kept: list[npt.NDArray[np.int64]] = []
-    if config.held_out:
-        halves = [
-            held_out_documents(len(corpus), config.held_out, config.held_out_seed, number)
-            for number, corpus in enumerate(corpora)
-        ]
-        trained, kept = [half[0] for half in halves], [half[1] for half in halves]
-
-    def dataset(chosen: Sequence[npt.NDArray[np.int64] | None], which: str) -> Dataset:
-        slices = [
-            slice_documents(corpus, config.max_tokens, config.too_long, documents)
-            for corpus, documents in zip(corpora, chosen, strict=True)
-        ]
-        # A corpus with a single document has nothing held out.
-        used = [number for number, one in enumerate(slices) if which == "train" or len(one.lengths)]
-        return Dataset(
-            corpora=[corpora[number] for number in used],
-            slices=[slices[number] for number in used],
-            sources=[sources[number] for number in used],
-            weights=weights,
-            settings=[which, config.max_tokens, config.too_long, config.held_out, config.held_out_seed],
-        )
-
-    held_out = dataset(kept, "held out") if config.held_out else None
-    if held_out is not None and not held_out.corpora:
+    halves = [
+        held_out_documents(len(corpus), config.held_out, config.held_out_seed, number)
+        for number, corpus in enumerate(corpora)
+    ]
+    train = _dataset(config, by_source, "train", weights, [half[0] for half in halves])
+    held_out = _dataset(config, by_source, "held out", weights, [half[1] for half in halves])
+    if not held_out.corpora:
         message = (
             f"data.held_out = {config.held_out}: no held-out document has a target within "
             f"data.max_tokens = {config.max_tokens}; raise either, or set data.held_out to 0"
         )
         raise InvalidInputError(message, code="corpus_empty")
-    return Datasets(train=dataset(trained, "train"), held_out=held_out)
+    return Datasets(train=train, held_out=held_out)
+
+
+def _dataset(
+    config: DataConfig,
+    by_source: Sequence[Sequence[Corpus]],
+    use: Literal["train", "held out", "validation"],
+    weights: Sequence[float] | None,
+    documents: Sequence[Indices] | None = None,
+) -> Dataset:
+    """Make the sequences of one use from the documents, by default all, of each corpus."""
+    corpora = [corpus for source in by_source for corpus in source]
+    sources = [number for number, source in enumerate(by_source) for _ in source]
+    chosen: Sequence[Indices | None] = documents or [None] * len(corpora)
+    slices = [
+        slice_documents(corpus, config.max_tokens, config.too_long, indices)
+        for corpus, indices in zip(corpora, chosen, strict=True)
+    ]
+    # A corpus with a single document has nothing held out.
+    used = [number for number, one in enumerate(slices) if use != "held out" or len(one.lengths)]
+    used_sources = sorted({sources[number] for number in used})
+    return Dataset(
+        corpora=[corpora[number] for number in used],
+        slices=[slices[number] for number in used],
+        sources=[sources[number] for number in used],
+        weights=None if weights is None else [weights[source] for source in used_sources],
+        key="data.validation" if use == "validation" else "data.sources",
+        settings=[use, config.max_tokens, config.too_long, config.held_out, config.held_out_seed],
+    )
+
+
+def _weights(prepared: Sequence[PreparedSource]) -> list[float] | None:
+    return [source.weight for source in prepared if source.weight is not None] or None
 
 
 def _corpora(source: PreparedSource) -> list[Corpus]:
     corpora = [] if source.index is None else [open_index(Path(source.index))]
     return corpora + [open_token_file(Path(name)) for name in source.mapped]
 
-
-Indices = npt.NDArray[np.int64]
 
 # Added to the seed, so that no other permutation of as many documents is equal.
 _PURPOSE = 0x48454C44

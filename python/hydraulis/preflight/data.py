@@ -1,7 +1,9 @@
 """The checks of the data: tokenizer, files, index, and the number of steps."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from hydraulis.config.data import DataConfig
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import check_largest_token
 from hydraulis.data.index.builder import check_index_directory
@@ -56,14 +58,14 @@ class DataChecks:
         prepared = [one.prepared for one in states if one.prepared is not None]
         if len(prepared) < len(states):
             check_index_directory(Path(config.index_directory))
-            return "later", "; ".join((*(_index_state(*one) for one in enumerate(states)), _UNREAD))
+            return "later", "; ".join((*_index_states(config, states), _UNREAD))
         if states:
             self.data = open_sources(config, prepared)
         else:
             self.data = make_datasets(config, [[StandardLibrary.load()]])
-        self.data.train.check_vocabulary(self.config.model.vocab_size)
+        self.data.check_vocabulary(self.config.model.vocab_size)
         return with_warnings(
-            _describe(self.data, len(states)), describe_run_repeats(self.config, self.data.train)
+            _describe(self.data, self.config.data), describe_run_repeats(self.config, self.data.train)
         )
 
     def length(self) -> tuple[Status, str]:
@@ -119,16 +121,17 @@ class DataChecks:
         return self.config.data.batch_tokens * len(train) / int(train.lengths.sum())
 
 
-def _describe(data: Datasets, num_sources: int) -> str:
+def _describe(data: Datasets, config: DataConfig) -> str:
     train = data.train
     source = (
-        format_count(num_sources, "source")
-        if num_sources
+        format_count(len(config.sources), "source")
+        if config.sources
         else "Python's standard library, as data.sources names no files"
     )
     text = f"{source}: {len(train):,} sequences of {int(train.lengths.sum()):,} tokens are ready"
     if data.held_out is not None:
-        text += f", {len(data.held_out):,} are held out"
+        use = "for validation" if config.validation else "are held out"
+        text += f", {len(data.held_out):,} {use}"
     if train.num_broken:
         text += f", {format_count(train.num_broken, 'broken record')} left out"
     return text
@@ -155,8 +158,16 @@ _UNREAD = (
 )
 
 
-def _index_state(number: int, state: SourceState) -> str:
-    name = f"source {number}, {format_count(state.files, 'file')}"
+def _index_states(config: DataConfig, states: Sequence[SourceState]) -> list[str]:
+    num_trained = len(config.sources)
+    return [
+        _index_state(f"source {n}" if n < num_trained else f"validation {n - num_trained}", state)
+        for n, state in enumerate(states)
+    ]
+
+
+def _index_state(name: str, state: SourceState) -> str:
+    name = f"{name}, {format_count(state.files, 'file')}"
     if state.prepared is not None:
         return f"{name}: ready"
     documents = format_count(state.documents, "document")

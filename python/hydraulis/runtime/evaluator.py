@@ -7,22 +7,21 @@ import numpy as np
 from hydraulis._core import Plan
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
-from hydraulis.data.sampling.run_sampler import batch_budget
-from hydraulis.data.sampling.sampler import batches_in_order
+from hydraulis.data.sampling.evaluation_batches import EvaluatedSource, make_evaluation_batches
 from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.batch import Batch, plan_on_rank_zero
-from hydraulis.runtime.records.evaluation import Evaluation
+from hydraulis.runtime.records.evaluation import Evaluation, SourceLoss
 from hydraulis.runtime.step import evaluate
 from hydraulis.runtime.worker import Worker
 
 
 class Evaluator:
-    """Evaluates all held-out sequences once, in batches of training's size, planned as in training.
+    """Evaluates held-out sequences source by source, in batches of training's size, planned as in training.
 
     The batches never change, so later evaluations use the plans of the first one.
 
     Args:
-        config: Configuration of the run, with the interval of evaluations and the size of a batch.
+        config: Configuration of the run, with the interval and size of evaluations and the size of a batch.
         data: Held-out sequences, the same on every rank; None if there are none.
         worker: This rank's worker.
         planner: Planner of the batches; asked on rank 0 only.
@@ -31,12 +30,12 @@ class Evaluator:
     def __init__(
         self, config: RunConfig, data: SequenceSource | None, worker: Worker, planner: BatchPlanner
     ) -> None:
-        self._config = config.data
-        self._train = config.train
+        self._config = config
         self._data = data
         self._worker = worker
         self._planner = planner
-        self._plans: list[Plan] = []
+        self._sources: list[EvaluatedSource] = []
+        self._plans: dict[tuple[int, int], Plan] = {}
 
     def after(self, step: int) -> Evaluation | None:
         """Evaluate if an evaluation is due after `step` completed steps. Collective.
@@ -46,23 +45,31 @@ class Evaluator:
         Raises:
             HydraulisError: As in training (see `iterations`).
         """
-        every = self._train.evaluate_every
-        if self._data is None or every is None or (step % every and step != self._train.num_steps):
+        train = self._config.train
+        every = train.evaluate_every
+        if self._data is None or every is None or (step % every and step != train.num_steps):
             return None
-        return Evaluation(step, self._mean_loss(self._data))
+        if not self._sources:
+            limit = train.evaluate_sequences
+            self._sources = make_evaluation_batches(self._config.data, self._data, limit)
+        losses = [self._evaluated(self._data, source) for source in self._sources]
+        shares = [source.share for source in self._sources]
+        mean = sum(share * one.loss for share, one in zip(shares, losses, strict=True)) / sum(shares)
+        return Evaluation(step, mean, tuple(losses) if len(losses) > 1 else ())
 
-    def _mean_loss(self, data: SequenceSource) -> float:
-        """Return the mean loss over all target tokens, in nats."""
+    def _evaluated(self, data: SequenceSource, source: EvaluatedSource) -> SourceLoss:
+        """Return the mean loss over the targets of one source, in nats."""
         total = targets = 0.0
-        for number, indices in enumerate(batches_in_order(*batch_budget(self._config, data.lengths))):
+        for number, indices in enumerate(source.batches):
             batch = Batch(data, indices)
-            if number == len(self._plans):
-                self._plans.append(plan_on_rank_zero(partial(self._plan, batch)))
-            plan = self._plans[number]
+            place = source.source, number
+            if place not in self._plans:
+                self._plans[place] = plan_on_rank_zero(partial(self._plan, batch))
+            plan = self._plans[place]
             num_targets = float(np.sum(plan.targets))
             total += num_targets * evaluate(self._worker, plan, batch.read)
             targets += num_targets
-        return total / targets
+        return SourceLoss(source.source, total / targets, int(targets))
 
     def _plan(self, batch: Batch) -> Plan:
         return batch.plan(self._planner).plan

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Callable
+from functools import partial
 
 from hydraulis.config.data import DataConfig
 from hydraulis.data.open import Datasets, make_datasets, open_sources
@@ -50,8 +51,9 @@ def load_data(
         return None
     prepared = [PreparedSource(**source) for source in json.loads(made)]
     data = on_every_rank(lambda: open_sources(config, prepared))
-    fingerprint = from_rank_zero(lambda: data.train.fingerprint)
-    on_every_rank(lambda: _check_fingerprint(data.train.fingerprint, fingerprint))
+    for one in data.both:
+        fingerprint = from_rank_zero(partial(getattr, one, "fingerprint"))
+        on_every_rank(partial(_check_fingerprint, one.fingerprint, fingerprint))
     return _same(data)
 
 

@@ -113,7 +113,7 @@ def _open_data(config: RunConfig, stop: StopRequest, observer: TrainingObserver)
     if data is None:
         observer.message("stopped before the first step; the next run continues the index")
         return None
-    data.train.check_vocabulary(config.model.vocab_size)
+    data.check_vocabulary(config.model.vocab_size)
     observer.status("reading the data's statistics")
     observer.data(json.loads(from_rank_zero(lambda: json.dumps(data.train.describe()))))
     broken = data.train.describe_broken()

@@ -220,7 +220,7 @@ class Trainer:
     def _evaluate(self) -> None:
         evaluation = self.evaluator.after(self.completed)
         if evaluation is not None:
-            self.observer.message(f"step {self.completed}: held-out loss {evaluation.loss:.3f}")
+            self.observer.message(f"step {self.completed}: held-out loss {evaluation.describe()}")
             on_rank_zero(partial(self.recorder.evaluated, evaluation))
 
 

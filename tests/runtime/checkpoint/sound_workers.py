@@ -8,7 +8,7 @@ import torch.distributed as dist
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.reader import read_manifest
-from runtime.checkpoint.checkpoint_workers import make_shard, make_saver
+from runtime.checkpoint.checkpoint_workers import make_saver, make_shard
 
 
 def save_until_damaged(folder: Path) -> tuple[str, str, list[int]]:

@@ -31,6 +31,8 @@ class PreparedSource:
 def prepare_sources(config: DataConfig, progress: ShareCallback = ignore_share) -> list[PreparedSource]:
     """Find the files of every source and build the missing indexes.
 
+    The sources to evaluate on follow those to train on.
+
     Args:
         config: Section `data`.
         progress: Callback, called with the finished share.
@@ -39,11 +41,12 @@ def prepare_sources(config: DataConfig, progress: ShareCallback = ignore_share) 
         HydraulisError: Files are refused; see `find_source_files` and `ensure_index`.
     """
     prepared = []
-    for number, source in enumerate(config.sources):
+    sources = config.placed_sources
+    for number, (_, source) in enumerate(sources):
         records, mapped = find_files(config, number)
 
         def share(done: float, before: int = number) -> None:
-            progress((before + done) / len(config.sources))
+            progress((before + done) / len(sources))
 
         index = (
             ensure_index(
@@ -68,18 +71,21 @@ def prepare_sources(config: DataConfig, progress: ShareCallback = ignore_share) 
 def find_files(config: DataConfig, number: int) -> tuple[list[Path], list[Path]]:
     """Find the files of a source: the files of records, and the files of tokens.
 
+    Args:
+        config: Section `data`.
+        number: Index of the source in `config.placed_sources`.
+
     Raises:
         InvalidInputError: A name matches no file (see `find_source_files`), or the files hold tokens and the
             source has another format (code `config_value`).
     """
-    source = config.sources[number]
-    paths = find_source_files(source.files)
+    place, source = config.placed_sources[number]
+    paths = find_source_files(source.files, f"{place}.files")
     records = [path for path in paths if not is_token_file(path)]
     mapped = [path for path in paths if is_token_file(path)]
     if mapped and source.format != "tokens":
         message = (
-            f"data.sources[{number}].format = '{source.format}', and '{mapped[0]}' has tokens: set the "
-            'format to "tokens"'
+            f"{place}.format = '{source.format}', and '{mapped[0]}' has tokens: set the format to \"tokens\""
         )
         raise InvalidInputError(message, code="config_value")
     return records, mapped

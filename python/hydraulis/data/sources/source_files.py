@@ -10,12 +10,16 @@ from hydraulis.data.sources.token_files import MEGATRON_SUFFIXES, is_token_file
 from hydraulis.errors import InvalidInputError
 
 
-def find_source_files(names: Sequence[str]) -> list[Path]:
+def find_source_files(names: Sequence[str], key: str = "data.sources.files") -> list[Path]:
     """Find the files of paths, globs and folders, each once.
 
     A folder must be one that Hugging Face's datasets saved; its files are in its stated order. The files of a
     glob are in the order of their names. A Megatron data set may be named without an ending, and is
     represented by its `.idx` file.
+
+    Args:
+        names: Paths, globs and folders.
+        key: Key of the configuration that has them, for messages.
 
     Raises:
         InvalidInputError: A name matches nothing (code `file_unreadable`), a folder is no saved data set, or
@@ -26,9 +30,7 @@ def find_source_files(names: Sequence[str]) -> list[Path]:
         paths = [Path(name)] if Path(name).exists() else _matching(name) or _megatron(name)
         if not paths:
             where = "" if Path(name).is_absolute() else f" in {Path.cwd()}"
-            message = (
-                f"data.sources.files: no file or folder matches '{name}'{where}; check the path, or the glob"
-            )
+            message = f"{key}: no file or folder matches '{name}'{where}; check the path, or the glob"
             raise InvalidInputError(message, code="file_unreadable")
         for path in paths:
             for file in _saved_files(path) if path.is_dir() else (path,):

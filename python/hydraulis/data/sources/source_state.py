@@ -37,11 +37,11 @@ def inspect_sources(config: DataConfig) -> list[SourceState]:
     Raises:
         HydraulisError: Files, records, the tokenizer or the template are refused (see `prepare_sources`).
     """
-    return [_state(config, number) for number in range(len(config.sources))]
+    return [_state(config, number) for number in range(len(config.placed_sources))]
 
 
 def _state(config: DataConfig, number: int) -> SourceState:
-    source = config.sources[number]
+    _, source = config.placed_sources[number]
     records, mapped = find_files(config, number)
     files = len(records) + len(mapped)
     if not records:

@@ -39,7 +39,7 @@ def carry(model: Path, run: RunDirectory, data: DataConfig) -> None:
     for name in (MODEL_CONFIG,) if tokenizer_note(str(model), data) else (MODEL_CONFIG, *TOKENIZER_FILES):
         if (model / name).is_file():
             folder.write(name, _content(model / name))
-    if data.chat_template and any(source.format in CHAT_FORMATS for source in data.sources):
+    if data.chat_template and any(source.format in CHAT_FORMATS for _, source in data.placed_sources):
         # transformers prefers this file to a template in tokenizer_config.json.
         folder.write(TEMPLATE, load_template(data.chat_template))
 

@@ -10,16 +10,44 @@ from hydraulis.text.documents import parse_json
 
 
 @dataclass(frozen=True, slots=True)
+class SourceLoss:
+    """The loss on one source.
+
+    Attributes:
+        source: Index of the source in the configuration, in `data.validation` or `data.sources`.
+        loss: Mean loss over the source's evaluated targets, in nats.
+        targets: Number of these targets.
+    """
+
+    source: int
+    loss: float
+    targets: int
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """The result of an evaluation on held-out data: one line of `evaluations.jsonl`.
 
     Attributes:
         step: Completed iterations before the evaluation.
-        loss: Mean loss over all held-out target tokens, in nats.
+        loss: Mean loss over held-out target tokens, in nats; with weights, sources have their shares in
+            training.
+        sources: Loss on each source; empty if there is only one.
     """
 
     step: int
     loss: float
+    sources: tuple[SourceLoss, ...] = ()
+
+    def describe(self) -> str:
+        """Return the loss, and that on each source if there are several."""
+        by_source = ", ".join(f"source {one.source}: {one.loss:.3f}" for one in self.sources)
+        return f"{self.loss:.3f}" + (f" ({by_source})" if by_source else "")
+
+    def tracked(self) -> dict[str, float]:
+        """Return the losses for tracking services, by name."""
+        by_source = {f"evaluation/loss of source {one.source}": one.loss for one in self.sources}
+        return {"evaluation/loss": self.loss} | by_source
 
     @classmethod
     def from_json(cls, line: str) -> Self:
@@ -32,4 +60,7 @@ class Evaluation:
 
     def to_json(self) -> str:
         """Return the line as JSON, without a newline."""
-        return json.dumps(dataclasses.asdict(self))
+        fields = dataclasses.asdict(self)
+        if not self.sources:
+            del fields["sources"]
+        return json.dumps(fields)

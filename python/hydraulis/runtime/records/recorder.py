@@ -144,7 +144,7 @@ class Recorder:
         self._evaluations.append(evaluation)
         self.directory.append(EVALUATIONS, evaluation.to_json())
         for tracker in self.trackers:
-            tracker.log(evaluation.step, {"evaluation/loss": evaluation.loss})
+            tracker.log(evaluation.step, evaluation.tracked())
 
     def close(self) -> None:
         """Close the tracking services, and release the lock of the folder."""
