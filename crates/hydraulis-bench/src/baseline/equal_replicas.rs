@@ -1,9 +1,9 @@
 //! As many replicas of one scheme as fit on a cluster.
 
 use hydraulis_core::batch::Batch;
-use hydraulis_core::capacity::SchemeCapacity;
+use hydraulis_core::capacity::ClassCapacity;
 use hydraulis_core::construct::usable_schemes;
-use hydraulis_core::cost::{CostModel, SchemeCost};
+use hydraulis_core::cost::{ClassCost, CostModel};
 use hydraulis_core::layout::place;
 use hydraulis_core::pipeline::{MakespanBuffers, makespan};
 use hydraulis_core::spec::{CapacityBudget, Strategy};
@@ -16,9 +16,9 @@ use crate::baseline::packs::spaced;
 #[derive(Clone, Debug)]
 pub struct EqualReplicas<'a> {
     /// The cost of a replica.
-    pub cost: &'a SchemeCost,
+    pub cost: &'a ClassCost,
     /// The capacity of a replica within a given time.
-    pub capacity: SchemeCapacity,
+    pub capacity: ClassCapacity,
     /// The strategy.
     pub strategy: Strategy,
 }
@@ -31,7 +31,7 @@ impl<'a> EqualReplicas<'a> {
     }
 
     /// Places as many replicas as fit; replicas whose ranks do not divide a node may leave ranks idle.
-    fn fill(model: &CostModel, cost: &'a SchemeCost) -> Result<EqualReplicas<'a>> {
+    fn fill(model: &CostModel, cost: &'a ClassCost) -> Result<EqualReplicas<'a>> {
         let cluster = model.cluster();
         let most = usize::try_from(u64::from(cluster.gpus()) / cost.scheme().ranks()).unwrap_or(1);
         let of = |count: usize| Strategy::new(vec![cost.scheme(); count]);
@@ -39,7 +39,7 @@ impl<'a> EqualReplicas<'a> {
             .rev()
             .map(of)
             .find(|strategy| strategy.as_ref().is_ok_and(|strategy| place(strategy, cluster).is_ok()));
-        let capacity = SchemeCapacity::new(cost.clone(), CapacityBudget::ONLINE);
+        let capacity = ClassCapacity::new(cost.clone(), CapacityBudget::ONLINE);
         Ok(EqualReplicas { cost, capacity, strategy: placed.unwrap_or_else(|| of(1))? })
     }
 
@@ -63,7 +63,7 @@ impl<'a> EqualReplicas<'a> {
 }
 
 /// The simulated time of one replica's micro-batches.
-fn replica_ms(cost: &SchemeCost, batch: &Batch, work: &[Vec<usize>], buffers: &mut MakespanBuffers) -> Millis {
+fn replica_ms(cost: &ClassCost, batch: &Batch, work: &[Vec<usize>], buffers: &mut MakespanBuffers) -> Millis {
     let tokens = |ids: &Vec<usize>| cost.micro_batch_ms(ids.iter().map(|&id| batch.tokens()[id]));
     let times: Vec<Millis> = work.iter().map(tokens).collect();
     makespan(&times, cost.stage_multipliers(), cost.forward_share(), buffers)

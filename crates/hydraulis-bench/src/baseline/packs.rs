@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use hydraulis_core::batch::Batch;
-use hydraulis_core::cost::SchemeCost;
+use hydraulis_core::cost::ClassCost;
 use hydraulis_core::{Millis, Tokens};
 
 /// First-fit decreasing: few packs of any time. `ids` come longest first; a sequence above the cap has its own pack.
@@ -25,7 +25,7 @@ pub(super) fn first_fit(ids: &[usize], batch: &Batch, cap: Tokens) -> Vec<Vec<us
 
 /// `count` packs of balanced time, without the empty ones: each sequence, longest first, joins the pack of least time
 /// that has room; an empty pack has room for any sequence. None if a sequence finds no room.
-pub(super) fn balanced(ids: &[usize], batch: &Batch, cost: &SchemeCost, count: usize) -> Option<Vec<Vec<usize>>> {
+pub(super) fn balanced(ids: &[usize], batch: &Batch, cost: &ClassCost, count: usize) -> Option<Vec<Vec<usize>>> {
     let mut packs = vec![(Tokens(0), Vec::new()); count];
     let mut by_time: BinaryHeap<Reverse<(Millis, usize)>> =
         (0..count).map(|pack| Reverse((Millis::ZERO, pack))).collect();
@@ -48,19 +48,19 @@ pub(super) fn balanced(ids: &[usize], batch: &Batch, cost: &SchemeCost, count: u
 }
 
 /// The time of a pack's sequences, without the fixed time of a micro-batch.
-pub(super) fn sequences_ms(pack: &[usize], batch: &Batch, cost: &SchemeCost) -> Millis {
+pub(super) fn sequences_ms(pack: &[usize], batch: &Batch, cost: &ClassCost) -> Millis {
     pack.iter().map(|&id| cost.sequence_ms(batch.tokens()[id])).sum()
 }
 
 /// The packs in descending order of time; equal times keep their order.
-pub(super) fn slowest_first(mut packs: Vec<Vec<usize>>, batch: &Batch, cost: &SchemeCost) -> Vec<Vec<usize>> {
+pub(super) fn slowest_first(mut packs: Vec<Vec<usize>>, batch: &Batch, cost: &ClassCost) -> Vec<Vec<usize>> {
     packs.sort_by_cached_key(|pack| Reverse(sequences_ms(pack, batch, cost)));
     packs
 }
 
 /// The packs in this order with the empty micro-batches that memory needs: under the in-flight limit, empty
 /// micro-batches separate packs that a replica cannot hold together.
-pub(super) fn spaced(packs: Vec<Vec<usize>>, batch: &Batch, cost: &SchemeCost) -> Vec<Vec<usize>> {
+pub(super) fn spaced(packs: Vec<Vec<usize>>, batch: &Batch, cost: &ClassCost) -> Vec<Vec<usize>> {
     let mut packs: Vec<Vec<usize>> = packs.into_iter().filter(|pack| !pack.is_empty()).collect();
     let tokens = |pack: &Vec<usize>| pack.iter().map(|&id| batch.tokens()[id]).sum();
     let places = cost.in_flight_limit().spaced(&packs.iter().map(tokens).collect::<Vec<Tokens>>());

@@ -5,7 +5,7 @@ use hydraulis_bench::judge::Judge;
 use hydraulis_bench::planner_under_test::{Answer, Name, PlannerUnderTest};
 use hydraulis_bench::workload::{Lognormal, draw};
 use hydraulis_core::batch::Batch;
-use hydraulis_core::capacity::SchemeCapacity;
+use hydraulis_core::capacity::ClassCapacity;
 use hydraulis_core::cost::{CostModel, preset};
 use hydraulis_core::spec::{Cluster, MemoryRule, Strategy};
 use proptest::collection::vec;
@@ -93,7 +93,7 @@ fn buckets_run_one_after_another() {
         let cost = planner.cost().scheme(phase.strategy.schemes()[0]).unwrap();
         let replicas = EqualReplicas {
             cost,
-            capacity: SchemeCapacity::new(cost.clone(), hydraulis_core::spec::CapacityBudget::ONLINE),
+            capacity: ClassCapacity::new(cost.clone(), hydraulis_core::spec::CapacityBudget::ONLINE),
             strategy: phase.strategy.clone(),
         };
         replicas.time(&batches[0], &phase.work)

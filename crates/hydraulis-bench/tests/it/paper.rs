@@ -4,7 +4,7 @@ use hydraulis_bench::baseline::{PaperGrid, PaperStrategy, paper_list};
 use hydraulis_core::Tokens;
 use hydraulis_core::batch::LengthHistogram;
 use hydraulis_core::construct::usable_schemes;
-use hydraulis_core::cost::{CostModel, SchemeCost, preset};
+use hydraulis_core::cost::{ClassCost, CostModel, preset};
 use hydraulis_core::layout::place;
 use hydraulis_core::spec::Cluster;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ use crate::arbitrary::{any_case, cases};
 
 /// The recurrence evaluated directly: without tables, every sum computed again.
 struct Twin<'a> {
-    costs: Vec<&'a SchemeCost>,
+    costs: Vec<&'a ClassCost>,
     lengths: Vec<Tokens>,
     grid: PaperGrid,
 }
@@ -43,7 +43,7 @@ impl Twin<'_> {
     }
 
     /// The least time when only `left` replicas of each scheme remain.
-    fn best_of(&self, step: u64, left: &mut Vec<(&SchemeCost, u64)>) -> f64 {
+    fn best_of(&self, step: u64, left: &mut Vec<(&ClassCost, u64)>) -> f64 {
         if step == 0 {
             return 0.0;
         }
@@ -62,7 +62,7 @@ impl Twin<'_> {
         best
     }
 
-    fn cost(&self, cost: &SchemeCost, from: u64, to: u64) -> f64 {
+    fn cost(&self, cost: &ClassCost, from: u64, to: u64) -> f64 {
         let inside = self.lengths.iter().filter(|&&length| self.edge(from) < length && length <= self.edge(to));
         let times: Vec<f64> = inside.map(|&length| cost.micro_batch_ms([length].into_iter()).0).collect();
         let longest = times.iter().copied().fold(0.0, f64::max);

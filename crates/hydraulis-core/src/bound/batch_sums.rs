@@ -1,4 +1,4 @@
-//! The least total dual price of a batch: each sequence on its cheapest scheme.
+//! The least total dual price of a batch: each sequence on its cheapest class.
 
 use crate::batch::Batch;
 use crate::units::whole;
@@ -14,7 +14,7 @@ pub(super) struct BatchSums {
     sums: Vec<Load>,
 }
 
-/// The dual price of a sequence of `s` tokens on one scheme: `s (slope s + offset)`, and `slot` more above a length of
+/// The dual price of a sequence of `s` tokens on one class: `s (slope s + offset)`, and `slot` more above a length of
 /// `large`; defined up to a length of `limit`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Price {
@@ -67,35 +67,35 @@ impl BatchSums {
         self.lengths.last().copied().unwrap_or_default()
     }
 
-    /// Assigns each sequence to its cheapest scheme: the sum of these prices, and each scheme's load. None if a
+    /// Assigns each sequence to its cheapest class: the sum of these prices, and each class's load. None if a
     /// sequence is above every limit.
     ///
     /// A sequence's price is a parabola in its length, with a step at the length from which slots count. The cheapest
-    /// schemes follow the lower envelope, so the sum costs a few binary searches.
+    /// classes follow the lower envelope, so the sum costs a few binary searches.
     pub(super) fn cheapest(&self, prices: &[Price], loads: &mut [Load]) -> Option<f64> {
         loads.fill(Load::default());
         let (mut total, mut at) = (0.0, 0);
         while at < self.lengths.len() {
             let length = self.lengths[at];
-            let scheme = cheapest_at(length, prices)?;
-            let end = self.end_of(at, scheme, prices);
+            let class = cheapest_at(length, prices)?;
+            let end = self.end_of(at, class, prices);
             let mut part = self.between(at, end);
-            if length > prices[scheme].large {
+            if length > prices[class].large {
                 part.large = part.sequences;
             }
-            total += prices[scheme].of(part);
-            loads[scheme].add(part);
+            total += prices[class].of(part);
+            loads[class].add(part);
             at = end;
         }
         Some(total)
     }
 
-    /// The index at or after `at` from which another scheme may be the cheapest, or `scheme` no longer admits the
+    /// The index at or after `at` from which another class may be the cheapest, or `class` no longer admits the
     /// length.
-    fn end_of(&self, at: usize, scheme: usize, prices: &[Price]) -> usize {
-        let own = prices[scheme];
+    fn end_of(&self, at: usize, class: usize, prices: &[Price]) -> usize {
+        let own = prices[class];
         let from = self.lengths[at];
-        // Beyond a boundary of its own another scheme only becomes dearer, and so is not missed.
+        // Beyond a boundary of its own another class only becomes dearer, and so is not missed.
         let crossings = prices.iter().filter_map(|other| own.undercut_by(other, from));
         let until = crossings.fold(own.limit.min(own.boundary(from)), f64::min);
         let rest = &self.lengths[at + 1..];
@@ -158,9 +158,9 @@ impl Load {
     }
 }
 
-/// The scheme of least price for a length; among equals the one that becomes cheaper for longer sequences.
+/// The class of least price for a length; among equals the one that becomes cheaper for longer sequences.
 fn cheapest_at(length: f64, prices: &[Price]) -> Option<usize> {
-    let admitting = (0..prices.len()).filter(|&scheme| length <= prices[scheme].limit);
+    let admitting = (0..prices.len()).filter(|&class| length <= prices[class].limit);
     admitting.min_by(|&one, &other| {
         let (one, other) = (&prices[one], &prices[other]);
         one.at(length).total_cmp(&other.at(length)).then(one.slope.total_cmp(&other.slope))

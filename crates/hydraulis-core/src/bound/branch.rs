@@ -1,6 +1,6 @@
 //! Branch and bound: makes replicas and micro-batches whole (Land and Doig 1960).
 //!
-//! A dual program's bound divides both. If its program uses 1.4 replicas of a scheme, every real plan has at most 1 or
+//! A dual program's bound divides both. If its program uses 1.4 replicas of a class, every real plan has at most 1 or
 //! at least 2. These two branches each have a bound at least as great, and the lesser of the two holds for all plans.
 //! The branch of least bound is divided first.
 
@@ -82,7 +82,7 @@ impl<'a> Branches<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// The dual price of a sequence on each scheme.
+    /// The dual price of a sequence on each class.
     pub(crate) fn prices(&self) -> &[Price] {
         &self.found.prices
     }
@@ -101,7 +101,7 @@ impl<'a> Node<'a> {
     /// above. None if the program uses no fraction.
     fn divided(&self, micro_batch_weight: f64) -> Option<[Vec<ClassLimits<'a>>; 2]> {
         let mut best: Option<(f64, usize, bool, usize)> = None;
-        for (scheme, (class, &(replicas, micro_batches))) in self.classes.iter().zip(&self.found.used).enumerate() {
+        for (index, (class, &(replicas, micro_batches))) in self.classes.iter().zip(&self.found.used).enumerate() {
             // Required replicas may stay idle: then the program uses fewer than exist. A program that serves less than
             // the whole batch may break any row at a cost, and use more replicas than exist: then nothing can be
             // divided.
@@ -114,18 +114,18 @@ impl<'a> Node<'a> {
                 let away = fraction.min(1.0 - fraction);
                 if away > WHOLE && best.is_none_or(|(score, ..)| away * weight > score) {
                     let below = usize::try_from(whole(amount)).unwrap_or(usize::MAX);
-                    best = Some((away * weight, scheme, is_replicas, below));
+                    best = Some((away * weight, index, is_replicas, below));
                 }
             }
         }
-        let (_, scheme, is_replicas, below) = best?;
+        let (_, index, is_replicas, below) = best?;
         let [mut fewer, mut more] = [self.classes.clone(), self.classes.clone()];
         if is_replicas {
-            fewer[scheme].most = below;
-            more[scheme].least = below + 1;
+            fewer[index].most = below;
+            more[index].least = below + 1;
         } else {
-            fewer[scheme].most_micro_batches = below;
-            more[scheme].least_micro_batches = below + 1;
+            fewer[index].most_micro_batches = below;
+            more[index].least_micro_batches = below + 1;
         }
         Some([fewer, more])
     }
@@ -144,16 +144,14 @@ impl<'a> Node<'a> {
         let taken: u64 = counts.iter().zip(&ranks).map(|(&replicas, ranks)| replicas as u64 * ranks).sum();
         let mut left = u64::from(gpus).saturating_sub(taken);
         let mut lacking: Vec<usize> = (0..counts.len()).collect();
-        let lacks = |scheme: usize| self.found.used[scheme].0 - count(counts[scheme]);
+        let lacks = |index: usize| self.found.used[index].0 - count(counts[index]);
         lacking.sort_by(|&one, &other| lacks(other).total_cmp(&lacks(one)).then(one.cmp(&other)));
         for _ in 0..2 {
-            for &scheme in &lacking {
-                if self.found.used[scheme].0 > WHOLE
-                    && counts[scheme] < self.classes[scheme].most
-                    && ranks[scheme] <= left
+            for &index in &lacking {
+                if self.found.used[index].0 > WHOLE && counts[index] < self.classes[index].most && ranks[index] <= left
                 {
-                    counts[scheme] += 1;
-                    left -= ranks[scheme];
+                    counts[index] += 1;
+                    left -= ranks[index];
                 }
             }
         }

@@ -9,7 +9,7 @@ use crate::units::Millis;
 #[derive(Clone, Debug)]
 pub(super) struct Climb {
     pub(super) end: Millis,
-    /// Replicas and micro-batches of each scheme, fractions included.
+    /// Replicas and micro-batches of each class, fractions included.
     pub(super) used: Vec<(f64, f64)>,
     /// Dual prices of sequences on each class, at about that time.
     pub(super) prices: Vec<Price>,

@@ -1,7 +1,7 @@
 //! Weak duality: the capacity of replicas by a time, and the batch's load, at given dual prices.
 //!
-//! Let a unit of a scheme's work cost `A_k`, a token `B_k`, a micro-batch `V_k` and a slot `R_k`. A sequence is large
-//! on a scheme if no replica of it could take two such by `T`: each replica has one slot for one of those. The
+//! Let a unit of a class's work cost `A_k`, a token `B_k`, a micro-batch `V_k` and a slot `R_k`. A sequence is large
+//! on a class if no replica of it could take two such by `T`: each replica has one slot for one of those. The
 //! sequences cost at least `sum over s of min over k of A_k w_k(s) + B_k s + R_k [s is large]`, whatever their
 //! assignment. A replica that ends by `T` holds work `U_v` and tokens `S_v` with `v` micro-batches, so its value is at
 //! most `R_k + max over v of A_k U_v + B_k S_v - V_k v`. If the sequences cost more than the value of all possible
@@ -10,7 +10,7 @@
 use std::ops::RangeInclusive;
 
 use crate::bound::batch_sums::{BatchSums, Load, Price};
-use crate::capacity::{Level, SchemeCapacity};
+use crate::capacity::{ClassCapacity, Level};
 use crate::spec::BoundBudget;
 use crate::units::{Millis, count};
 
@@ -21,10 +21,10 @@ const CLOSE: f64 = 1e-5;
 /// because a price of micro-batches is counted with both signs and nearly cancels.
 const ROUNDING: f64 = 1e-9;
 
-/// Replicas of one scheme, and their possible number.
+/// Replicas of one class, and their possible number.
 #[derive(Clone, Debug)]
 pub(super) struct ClassLimits<'a> {
-    pub(super) capacity: &'a SchemeCapacity,
+    pub(super) capacity: &'a ClassCapacity,
     /// Least number of replicas; they may stay idle.
     pub(super) least: usize,
     /// Greatest number of replicas.
@@ -77,9 +77,9 @@ pub(super) enum Slots {
     Ignored,
 }
 
-/// The dual prices on one scheme.
+/// The dual prices on one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct SchemePrices {
+pub(super) struct ClassPrices {
     pub(super) work: f64,
     pub(super) tokens: f64,
     pub(super) micro_batch: f64,
@@ -88,7 +88,7 @@ pub(super) struct SchemePrices {
 
 impl<'a> ClassLimits<'a> {
     /// Any number of replicas from `least` to `most`, with any number of micro-batches.
-    pub(super) fn new(capacity: &'a SchemeCapacity, least: usize, most: usize) -> ClassLimits<'a> {
+    pub(super) fn new(capacity: &'a ClassCapacity, least: usize, most: usize) -> ClassLimits<'a> {
         ClassLimits {
             capacity,
             least,
@@ -179,8 +179,8 @@ impl DualProgram<'_> {
     }
 
     /// The dual price of a sequence on each class.
-    pub(super) fn prices(&self, prices: &[SchemePrices], capacities: &[ReplicaCapacity]) -> Vec<Price> {
-        let line = |((class, price), by_end): ((&ClassLimits, &SchemePrices), &ReplicaCapacity)| Price {
+    pub(super) fn prices(&self, prices: &[ClassPrices], capacities: &[ReplicaCapacity]) -> Vec<Price> {
+        let line = |((class, price), by_end): ((&ClassLimits, &ClassPrices), &ReplicaCapacity)| Price {
             slope: price.work * class.capacity.cost().quadratic_ms_per_token2(),
             offset: price.work * class.capacity.cost().linear_ms_per_token() + price.tokens,
             slot: price.slot,
@@ -190,9 +190,9 @@ impl DualProgram<'_> {
         self.classes.iter().zip(prices).zip(capacities).map(line).collect()
     }
 
-    /// The least total price of the sequences, and each scheme's load for it; none if some sequence is admitted by no
+    /// The least total price of the sequences, and each class's load for it; none if some sequence is admitted by no
     /// class.
-    pub(super) fn asked(&self, prices: &[SchemePrices], capacities: &[ReplicaCapacity]) -> Option<(f64, Vec<Load>)> {
+    pub(super) fn asked(&self, prices: &[ClassPrices], capacities: &[ReplicaCapacity]) -> Option<(f64, Vec<Load>)> {
         let lines = self.prices(prices, capacities);
         let mut loads = vec![Load::default(); lines.len()];
         self.batch.cheapest(&lines, &mut loads).map(|asked| (asked, loads))
@@ -200,7 +200,7 @@ impl DualProgram<'_> {
 
     /// The latest time, at or after `from` and up to about `until`, that these prices prove impossible; none if they do
     /// not prove `from` impossible.
-    pub(super) fn impossible(&self, prices: &[SchemePrices], from: Millis, until: Millis) -> Option<Millis> {
+    pub(super) fn impossible(&self, prices: &[ClassPrices], from: Millis, until: Millis) -> Option<Millis> {
         if !self.is_impossible(prices, from) {
             return None;
         }
@@ -225,7 +225,7 @@ impl DualProgram<'_> {
         Some(impossible)
     }
 
-    fn is_impossible(&self, prices: &[SchemePrices], end: Millis) -> bool {
+    fn is_impossible(&self, prices: &[ClassPrices], end: Millis) -> bool {
         let capacities = self.capacities_by(end);
         let Some((asked, _)) = self.asked(prices, &capacities) else { return true };
         let value = self.value(prices, &capacities);
@@ -234,7 +234,7 @@ impl DualProgram<'_> {
 
     /// The greatest value of all replicas: the required ones, and the dearest that the remaining ranks allow, fractions
     /// included.
-    fn value(&self, prices: &[SchemePrices], capacities: &[ReplicaCapacity]) -> Value {
+    fn value(&self, prices: &[ClassPrices], capacities: &[ReplicaCapacity]) -> Value {
         let (mut value, mut left) = (Value::default(), f64::from(self.gpus));
         let mut optional: Vec<(f64, f64, f64)> = Vec::new();
         for ((class, price), by_end) in self.classes.iter().zip(prices).zip(capacities) {
@@ -256,7 +256,7 @@ impl DualProgram<'_> {
     }
 }
 
-impl SchemePrices {
+impl ClassPrices {
     /// The value of a replica's work and tokens with that number of micro-batches.
     pub(super) fn value(&self, level: &Level) -> f64 {
         self.work * level.work_ms + self.tokens * level.tokens - self.micro_batch * count(level.micro_batches)

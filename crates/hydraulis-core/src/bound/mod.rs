@@ -25,7 +25,7 @@ use crate::bound::batch_sums::BatchSums;
 pub(crate) use crate::bound::batch_sums::Price;
 pub(crate) use crate::bound::branch::{Branches, Node};
 use crate::bound::dual_program::{ClassLimits, DualProgram};
-use crate::capacity::SchemeCapacity;
+use crate::capacity::ClassCapacity;
 use crate::plan::{Bound, BoundKind};
 use crate::spec::BoundBudget;
 use crate::units::{Millis, whole};
@@ -46,29 +46,29 @@ impl<'a> Bounder<'a> {
         Bounder { batch, sums: BatchSums::new(batch), budget }
     }
 
-    /// The longest path over these schemes. None if some sequence is admitted by none of them.
-    pub(crate) fn longest_path(&self, schemes: &[&SchemeCapacity]) -> Option<Bound> {
-        // Only the longest sequence can set it: on every scheme a longer sequence takes longer, and is admitted by no
+    /// The longest path over these classes. None if some sequence is admitted by none of them.
+    pub(crate) fn longest_path(&self, classes: &[&ClassCapacity]) -> Option<Bound> {
+        // Only the longest sequence can set it: on every class a longer sequence takes longer, and is admitted by no
         // more replicas.
         let (sequence, tokens) = self.batch.longest();
-        let admitting = schemes.iter().map(|capacity| capacity.cost()).filter(|cost| cost.admits(tokens));
+        let admitting = classes.iter().map(|capacity| capacity.cost()).filter(|cost| cost.admits(tokens));
         let through = admitting
             .map(|cost| cost.micro_batch_ms([tokens].into_iter()) * cost.stage_multipliers().iter().sum::<f64>());
         through.min().map(|ms| Bound { ms: ms * MARGIN, kind: BoundKind::Sequence(sequence) })
     }
 
-    /// The bound for replicas of `groups`: each scheme with its number of replicas.
+    /// The bound for replicas of `groups`: each class with its number of replicas.
     pub(crate) fn of_strategy(
         &self,
-        groups: &[(&SchemeCapacity, usize)],
+        groups: &[(&ClassCapacity, usize)],
         gpus: u32,
         limit: ProofLimit,
     ) -> Option<Bound> {
-        let schemes: Vec<&SchemeCapacity> = groups.iter().map(|(capacity, _)| *capacity).collect();
-        let classes =
+        let classes: Vec<&ClassCapacity> = groups.iter().map(|(capacity, _)| *capacity).collect();
+        let limits =
             groups.iter().map(|&(capacity, replicas)| ClassLimits::new(capacity, replicas, replicas)).collect();
-        let longest_path = self.longest_path(&schemes)?;
-        let root = Branches::new(self.dual(classes, gpus), longest_path.ms, limit.until);
+        let longest_path = self.longest_path(&classes)?;
+        let root = Branches::new(self.dual(limits, gpus), longest_path.ms, limit.until);
         let bound = longest_path.or_work(root.least());
         if bound.ms >= limit.until || limit.dual_solves == 1 {
             return Some(bound);
@@ -85,12 +85,12 @@ impl<'a> Bounder<'a> {
     /// sequences, and a single price for both kinds cannot express this.
     ///
     /// Each kind may have any number of replicas, but together they have no more ranks than the groups.
-    fn by_count<'b>(&'b self, groups: &[(&'b SchemeCapacity, usize)], root: &Node<'b>) -> Option<DualProgram<'b>> {
-        let ranks_of = |&(capacity, replicas): &(&SchemeCapacity, usize)| {
+    fn by_count<'b>(&'b self, groups: &[(&'b ClassCapacity, usize)], root: &Node<'b>) -> Option<DualProgram<'b>> {
+        let ranks_of = |&(capacity, replicas): &(&ClassCapacity, usize)| {
             capacity.cost().scheme().ranks().saturating_mul(replicas as u64)
         };
         let is_told_apart =
-            |&(capacity, replicas): &(&SchemeCapacity, usize)| replicas > 1 && capacity.cost().scheme().pp() == 1;
+            |&(capacity, replicas): &(&ClassCapacity, usize)| replicas > 1 && capacity.cost().scheme().pp() == 1;
         let places = (0..groups.len()).filter(|&place| is_told_apart(&groups[place]));
         let largest = places.max_by_key(|&place| ranks_of(&groups[place]))?;
         let (replicas, micro_batches) = root.used(largest);
@@ -102,13 +102,13 @@ impl<'a> Bounder<'a> {
         Some(self.dual(classes, gpus))
     }
 
-    /// The branches of any strategy on `gpus` ranks over `schemes`; a strategy's counts follow the order of `schemes`.
+    /// The branches of any strategy on `gpus` ranks over `classes`; a strategy's counts follow the order of `classes`.
     /// None if some sequence is admitted by none of them.
-    pub(crate) fn of_any<'b>(&'b self, schemes: &[&'b SchemeCapacity], gpus: u32) -> Option<Branches<'b>> {
-        let most = |capacity: &SchemeCapacity| usize::try_from(u64::from(gpus) / capacity.cost().scheme().ranks());
-        let classes =
-            schemes.iter().map(|&capacity| ClassLimits::new(capacity, 0, most(capacity).unwrap_or(0))).collect();
-        Some(Branches::new(self.dual(classes, gpus), self.longest_path(schemes)?.ms, Millis::INFINITY))
+    pub(crate) fn of_any<'b>(&'b self, classes: &[&'b ClassCapacity], gpus: u32) -> Option<Branches<'b>> {
+        let most = |capacity: &ClassCapacity| usize::try_from(u64::from(gpus) / capacity.cost().scheme().ranks());
+        let limits =
+            classes.iter().map(|&capacity| ClassLimits::new(capacity, 0, most(capacity).unwrap_or(0))).collect();
+        Some(Branches::new(self.dual(limits, gpus), self.longest_path(classes)?.ms, Millis::INFINITY))
     }
 
     fn dual<'b>(&'b self, classes: Vec<ClassLimits<'b>>, gpus: u32) -> DualProgram<'b> {

@@ -1,11 +1,11 @@
 //! The linear program whose dual prices prove the strongest bound.
 //!
 //! At a time `T`, the program maximises the served share of the batch if sequences and replicas may be divided. Columns
-//! are assignments of the batch, and replicas with one number of micro-batches. Rows keep each scheme's work and tokens
+//! are assignments of the batch, and replicas with one number of micro-batches. Rows keep each class's work and tokens
 //! within the capacity of its replicas, and replicas within the ranks. If the served share is below the whole batch,
 //! the program's dual prices prove `T` impossible.
 
-use crate::bound::dual_program::{DualProgram, ReplicaCapacity, SchemePrices, Slots};
+use crate::bound::dual_program::{ClassPrices, DualProgram, ReplicaCapacity, Slots};
 use crate::capacity::Level;
 use crate::linear::Covering;
 use crate::units::{Millis, count};
@@ -28,11 +28,11 @@ pub(super) struct Relaxation<'a> {
 #[derive(Clone, Copy, Debug)]
 enum Column {
     Share,
-    Replica { scheme: usize, micro_batches: usize },
+    Replica { index: usize, micro_batches: usize },
     More,
 }
 
-/// Indices of the rows; a scheme's work and tokens are rows `2 k` and `2 k + 1`.
+/// Indices of the rows; a class's work and tokens are rows `2 k` and `2 k + 1`.
 struct Rows {
     served: usize,
     gpus: Option<usize>,
@@ -46,8 +46,8 @@ struct Rows {
 
 /// The program's solution.
 pub(super) struct Solution {
-    pub(super) prices: Vec<SchemePrices>,
-    /// Replicas and micro-batches of each scheme in use, fractions included.
+    pub(super) prices: Vec<ClassPrices>,
+    /// Replicas and micro-batches of each class in use, fractions included.
     pub(super) used: Vec<(f64, f64)>,
 }
 
@@ -80,24 +80,24 @@ impl<'a> Relaxation<'a> {
         Solution { prices: self.prices(), used: self.used() }
     }
 
-    fn prices(&self) -> Vec<SchemePrices> {
+    fn prices(&self) -> Vec<ClassPrices> {
         let prices = self.program.prices();
         let price = |row: Option<usize>| row.map_or(0.0, |row| prices[row].max(0.0));
-        let scheme = |(scheme, &(work, tokens)): (usize, &(f64, f64))| SchemePrices {
-            work: prices[2 * scheme].max(0.0) * work,
-            tokens: prices[2 * scheme + 1].max(0.0) * tokens,
-            micro_batch: price(self.rows.few[scheme]) - price(self.rows.many[scheme]),
-            slot: price(self.rows.slots[scheme]),
+        let index = |(index, &(work, tokens)): (usize, &(f64, f64))| ClassPrices {
+            work: prices[2 * index].max(0.0) * work,
+            tokens: prices[2 * index + 1].max(0.0) * tokens,
+            micro_batch: price(self.rows.few[index]) - price(self.rows.many[index]),
+            slot: price(self.rows.slots[index]),
         };
-        self.units.iter().enumerate().map(scheme).collect()
+        self.units.iter().enumerate().map(index).collect()
     }
 
     fn used(&self) -> Vec<(f64, f64)> {
         let mut used = vec![(0.0, 0.0); self.units.len()];
         for (number, amount) in self.program.columns() {
-            if let Column::Replica { scheme, micro_batches } = self.columns[number] {
-                used[scheme].0 += amount;
-                used[scheme].1 += amount * count(micro_batches);
+            if let Column::Replica { index, micro_batches } = self.columns[number] {
+                used[index].0 += amount;
+                used[index].1 += amount * count(micro_batches);
             }
         }
         used
@@ -106,52 +106,52 @@ impl<'a> Relaxation<'a> {
     /// Enters the replica whose value is furthest above its price.
     fn enter_replica(&mut self, column: &mut [f64]) -> bool {
         let prices = self.program.prices();
-        let value = |scheme: usize, level: Level| -> f64 {
-            self.replica_entries(scheme, level).into_iter().flatten().map(|(row, entry)| prices[row] * entry).sum()
+        let value = |index: usize, level: Level| -> f64 {
+            self.replica_entries(index, level).into_iter().flatten().map(|(row, entry)| prices[row] * entry).sum()
         };
         let levels =
-            self.capacities.iter().enumerate().flat_map(|(scheme, by_end)| {
-                by_end.levels.iter().map(move |&level| (value(scheme, level), scheme, level))
+            self.capacities.iter().enumerate().flat_map(|(index, by_end)| {
+                by_end.levels.iter().map(move |&level| (value(index, level), index, level))
             });
         let best = levels.max_by(|one, other| one.0.total_cmp(&other.0));
-        let Some((value, scheme, level)) = best else { return false };
+        let Some((value, index, level)) = best else { return false };
         if value <= BETTER {
             return false;
         }
         column.fill(0.0);
-        self.replica_entries(scheme, level).into_iter().flatten().for_each(|(row, entry)| column[row] = entry);
-        self.enter(Column::Replica { scheme, micro_batches: level.micro_batches }, column)
+        self.replica_entries(index, level).into_iter().flatten().for_each(|(row, entry)| column[row] = entry);
+        self.enter(Column::Replica { index, micro_batches: level.micro_batches }, column)
     }
 
-    fn replica_entries(&self, scheme: usize, level: Level) -> [Option<(usize, f64)>; 6] {
-        let (work, tokens) = self.units[scheme];
-        let own = self.rows.replicas[scheme].map(|row| (row, -1.0));
-        let ranks = || self.rows.gpus.map(|row| (row, -self.dual.classes[scheme].ranks()));
+    fn replica_entries(&self, index: usize, level: Level) -> [Option<(usize, f64)>; 6] {
+        let (work, tokens) = self.units[index];
+        let own = self.rows.replicas[index].map(|row| (row, -1.0));
+        let ranks = || self.rows.gpus.map(|row| (row, -self.dual.classes[index].ranks()));
         let micro_batches = count(level.micro_batches);
         [
-            Some((2 * scheme, level.work_ms * work)),
-            Some((2 * scheme + 1, level.tokens * tokens)),
+            Some((2 * index, level.work_ms * work)),
+            Some((2 * index + 1, level.tokens * tokens)),
             own.or_else(ranks),
-            self.rows.slots[scheme].map(|row| (row, 1.0)),
-            self.rows.few[scheme].map(|row| (row, -micro_batches)),
-            self.rows.many[scheme].map(|row| (row, micro_batches)),
+            self.rows.slots[index].map(|row| (row, 1.0)),
+            self.rows.few[index].map(|row| (row, -micro_batches)),
+            self.rows.many[index].map(|row| (row, micro_batches)),
         ]
     }
 
-    /// Enters a replica above the least number, of a scheme whose number is limited.
+    /// Enters a replica above the least number, of a class whose number is limited.
     fn enter_more(&mut self, column: &mut [f64]) -> bool {
         let Some(gpus) = self.rows.gpus else { return false };
         let prices = self.program.prices();
-        let found = (0..self.units.len()).find_map(|scheme| {
-            let (replicas, most) = (self.rows.replicas[scheme]?, self.rows.most[scheme]);
-            let price = prices[gpus] * self.dual.classes[scheme].ranks() + most.map_or(0.0, |row| prices[row]);
-            let is_open = self.dual.classes[scheme].most > self.dual.classes[scheme].least;
-            (is_open && prices[replicas] > price + BETTER).then_some((scheme, replicas, most))
+        let found = (0..self.units.len()).find_map(|index| {
+            let (replicas, most) = (self.rows.replicas[index]?, self.rows.most[index]);
+            let price = prices[gpus] * self.dual.classes[index].ranks() + most.map_or(0.0, |row| prices[row]);
+            let is_open = self.dual.classes[index].most > self.dual.classes[index].least;
+            (is_open && prices[replicas] > price + BETTER).then_some((index, replicas, most))
         });
-        let Some((scheme, replicas, most)) = found else { return false };
+        let Some((index, replicas, most)) = found else { return false };
         column.fill(0.0);
         column[replicas] = 1.0;
-        column[gpus] = -self.dual.classes[scheme].ranks();
+        column[gpus] = -self.dual.classes[index].ranks();
         if let Some(row) = most {
             column[row] = -1.0;
         }
@@ -166,12 +166,12 @@ impl<'a> Relaxation<'a> {
         }
         column.fill(0.0);
         column[self.rows.served] = 1.0;
-        for (scheme, load) in loads.iter().enumerate() {
-            let cost = self.dual.classes[scheme].capacity.cost();
+        for (index, load) in loads.iter().enumerate() {
+            let cost = self.dual.classes[index].capacity.cost();
             let work = load.work(cost.quadratic_ms_per_token2(), cost.linear_ms_per_token());
-            column[2 * scheme] = -work * self.units[scheme].0;
-            column[2 * scheme + 1] = -load.tokens * self.units[scheme].1;
-            if let Some(row) = self.rows.slots[scheme] {
+            column[2 * index] = -work * self.units[index].0;
+            column[2 * index + 1] = -load.tokens * self.units[index].1;
+            if let Some(row) = self.rows.slots[index] {
                 column[row] = -load.large;
             }
         }
@@ -186,8 +186,8 @@ impl<'a> Relaxation<'a> {
 
 impl Rows {
     fn new(dual: &DualProgram, capacities: &[ReplicaCapacity], slots: Slots) -> Rows {
-        let schemes = dual.classes.len();
-        let mut batch = vec![0.0; 2 * schemes];
+        let classes = dual.classes.len();
+        let mut batch = vec![0.0; 2 * classes];
         let mut row = |amount: f64| {
             batch.push(amount);
             batch.len() - 1
@@ -200,25 +200,25 @@ impl Rows {
         let mut rows = Rows {
             served,
             gpus,
-            slots: vec![None; schemes],
-            replicas: vec![None; schemes],
-            most: vec![None; schemes],
-            many: vec![None; schemes],
-            few: vec![None; schemes],
+            slots: vec![None; classes],
+            replicas: vec![None; classes],
+            most: vec![None; classes],
+            many: vec![None; classes],
+            few: vec![None; classes],
             batch: Vec::new(),
         };
-        for (scheme, class) in dual.classes.iter().enumerate() {
+        for (index, class) in dual.classes.iter().enumerate() {
             let most_by_ranks = f64::from(dual.gpus) / class.ranks();
             let is_limited = class.least == class.most || count(class.most) < most_by_ranks;
             if class.least > 0 || is_limited {
-                rows.replicas[scheme] = Some(row(-count(class.least)));
-                rows.most[scheme] =
+                rows.replicas[index] = Some(row(-count(class.least)));
+                rows.most[index] =
                     (is_limited && class.most > class.least).then(|| row(-count(class.most - class.least)));
             }
-            let has_large = capacities[scheme].large < capacities[scheme].limit.min(dual.batch.longest());
-            rows.slots[scheme] = (slots == Slots::Counted && has_large).then(|| row(0.0));
-            rows.many[scheme] = (class.least_micro_batches > 0).then(|| row(count(class.least_micro_batches)));
-            rows.few[scheme] = (class.most_micro_batches < usize::MAX).then(|| row(-count(class.most_micro_batches)));
+            let has_large = capacities[index].large < capacities[index].limit.min(dual.batch.longest());
+            rows.slots[index] = (slots == Slots::Counted && has_large).then(|| row(0.0));
+            rows.many[index] = (class.least_micro_batches > 0).then(|| row(count(class.least_micro_batches)));
+            rows.few[index] = (class.most_micro_batches < usize::MAX).then(|| row(-count(class.most_micro_batches)));
         }
         rows.batch = batch;
         rows

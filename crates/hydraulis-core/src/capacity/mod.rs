@@ -8,12 +8,12 @@
 
 mod capacities;
 mod capacity_table;
+mod class_capacity;
 mod extended_capacity;
 mod pipeline_capacity;
-mod scheme_capacity;
 mod work_table;
 
 pub use capacities::Capacities;
 pub use capacity_table::CapacityTable;
+pub use class_capacity::{ClassCapacity, Estimate, Level};
 pub use pipeline_capacity::PipelineCapacity;
-pub use scheme_capacity::{Estimate, Level, SchemeCapacity};

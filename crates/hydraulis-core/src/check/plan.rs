@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::batch::Batch;
 use crate::check::transfers::derived_transfers;
-use crate::cost::{CostModel, RankMemory, SchemeCost};
+use crate::cost::{ClassCost, CostModel, RankMemory};
 use crate::pipeline::{finishes, instructions};
 use crate::plan::{Plan, ReplicaPlan};
 use crate::spec::{Cluster, MemoryRule};
@@ -136,7 +136,7 @@ fn is_aligned(stage_group: &[u32], node: u32) -> bool {
 
 /// Number of consecutive micro-batches that share as many caps: all that the first stage holds at once, if each stage
 /// has room for their tokens in whatever micro-batches they are and recomputes nothing; otherwise one.
-fn in_flight_micro_batches(scheme: &SchemeCost, cost: &CostModel) -> usize {
+fn in_flight_micro_batches(scheme: &ClassCost, cost: &CostModel) -> usize {
     let (cap, stages) = (scheme.cap().0, scheme.scheme().stages());
     let Ok(entry) = cost.profile().scheme(scheme.scheme()) else { return 1 };
     let alike = |list: &[f64]| list.iter().all(|value| value.to_bits() == list[0].to_bits());
@@ -190,7 +190,7 @@ fn check_micro_batches(index: usize, replica: &ReplicaPlan, batch: &Batch, room:
     }
 }
 
-fn check_replica(index: usize, replica: &ReplicaPlan, batch: &Batch, cost: &SchemeCost, report: &mut Report) {
+fn check_replica(index: usize, replica: &ReplicaPlan, batch: &Batch, cost: &ClassCost, report: &mut Report) {
     report.expect(replica.context == cost.context(), "context_differs", || {
         format!("replica {index}: {:?}, the profile has {:?}", replica.context, cost.context())
     });

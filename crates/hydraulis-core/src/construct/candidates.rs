@@ -1,6 +1,6 @@
 //! The strategies to choose from when the caller names none.
 
-use crate::cost::{CostModel, SchemeCost};
+use crate::cost::{ClassCost, CostModel};
 use crate::error::{Error, Result, StrategyError};
 use crate::layout::place;
 use crate::spec::{Cluster, Scheme, Strategy};
@@ -16,14 +16,14 @@ pub fn candidates(cost: &CostModel) -> Vec<Strategy> {
 
 /// The schemes that fit the cluster and leave memory for at least one token.
 pub fn usable_schemes(cost: &CostModel) -> Vec<Scheme> {
-    let roomy = cost.schemes().iter().filter(|scheme| scheme.cap().0 > 0).map(SchemeCost::scheme);
+    let roomy = cost.classes().iter().filter(|scheme| scheme.cap().0 > 0).map(ClassCost::scheme);
     roomy.filter(|&scheme| place_alone(scheme, cost).is_ok()).collect()
 }
 
 /// The error for a cluster without a usable scheme: it names, among the schemes that can be placed, the one that needs
 /// least memory.
 pub fn nothing_fits(cost: &CostModel) -> Error {
-    let schemes = || cost.schemes().iter().map(SchemeCost::scheme);
+    let schemes = || cost.classes().iter().map(ClassCost::scheme);
     let placed: Vec<Scheme> = schemes().filter(|&scheme| place_alone(scheme, cost).is_ok()).collect();
     let smallest = || schemes().min_by_key(|scheme| scheme.ranks());
     let refused = cost.all_too_large(&placed).or_else(|| Some(no_place(smallest()?, cost)));

@@ -1,11 +1,12 @@
-//! The cost of a micro-batch in time and memory under each scheme, on one cluster.
+//! The cost of a micro-batch in time and memory for each class of replicas, on one cluster.
 //!
-//! One stage's forward and backward of micro-batch `m` under scheme `k` takes `t_k(m) = sum over its sequences s of
+//! One stage's forward and backward of micro-batch `m` on class `k` takes `t_k(m) = sum over its sequences s of
 //! (a_k s^2 + b_k s) + c_k` milliseconds, of which `forward_share` is forward; stage `j` takes `u_j` times as long. One
 //! micro-batch may hold at most `cap_k` tokens, or with the in-flight limit any `p` consecutive ones at most `p cap_k`:
 //! a [`InFlightLimit`].
 
 mod analytic;
+mod class_cost;
 mod fit;
 mod memory;
 mod micro_batch_cost;
@@ -17,9 +18,10 @@ mod reliability;
 mod replica_class;
 
 pub use analytic::{DEVICES, Device, Efficiency, device};
+pub use class_cost::ClassCost;
 pub use fit::{CostFit, Interval, MeasuredRange, Measurement, fit, fit_schemes, micro_batches_to_measure};
 pub use memory::{InFlightLimit, RankMemory};
-pub use model::{CostModel, SchemeCost};
+pub use model::CostModel;
 pub use per_stage::PerStage;
 pub use profile::{
     CostProfile, Excluded, FitQuality, Hardware, LinkOperation, MeasuredLink, Memory, PRESETS, SchemeProfile,

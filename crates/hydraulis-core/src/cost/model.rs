@@ -1,12 +1,10 @@
 //! A profile on a cluster: times, and token limits of micro-batches.
 
-use crate::cost::memory::StageMemory;
-use crate::cost::micro_batch_cost::MicroBatchCost;
-use crate::cost::profile::{FitQuality, SchemeProfile};
-use crate::cost::{ClassId, CostProfile, InFlightLimit, RankMemory, RankPool, Reliability, ReplicaClass};
+use crate::cost::profile::SchemeProfile;
+use crate::cost::{ClassCost, ClassId, CostProfile, RankMemory, RankPool};
 use crate::error::{Error, Result};
-use crate::spec::{Cluster, ContextKind, MemoryRule, Scheme};
-use crate::units::{Millis, Tokens, whole};
+use crate::spec::{Cluster, MemoryRule, Scheme};
+use crate::units::{Tokens, whole};
 
 /// The cost of every class of replicas of a profile on one cluster: each scheme on each pool of ranks.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,23 +12,7 @@ pub struct CostModel {
     profile: CostProfile,
     cluster: Cluster,
     memory: MemoryRule,
-    schemes: Vec<SchemeCost>,
-}
-
-/// The cost of replicas of one class.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SchemeCost {
-    id: ClassId,
-    class: ReplicaClass,
-    context: Option<ContextKind>,
-    micro_batch: MicroBatchCost,
-    cap: Tokens,
-    in_flight_limit: InFlightLimit,
-    forward_share: f64,
-    stage_multipliers: Vec<f64>,
-    /// Whether each stage is known to hold `p` caps at once.
-    limits_in_flight: bool,
-    fit: Option<FitQuality>,
+    classes: Vec<ClassCost>,
 }
 
 impl CostModel {
@@ -46,16 +28,16 @@ impl CostModel {
     /// The costs of every scheme on each of these pools of ranks.
     fn with_pools(profile: CostProfile, cluster: Cluster, pools: &[RankPool]) -> CostModel {
         let classes = pools.iter().flat_map(|&pool| profile.schemes.iter().map(move |entry| (entry, pool)));
-        let cost = |(place, (entry, pool))| SchemeCost::new(ClassId(place), &profile, entry, cluster, pool);
-        let schemes = classes.enumerate().map(cost).collect();
-        CostModel { profile, cluster, memory: MemoryRule::PerMicroBatch, schemes }
+        let cost = |(place, (entry, pool))| ClassCost::new(ClassId(place), &profile, entry, cluster, pool);
+        let classes = classes.enumerate().map(cost).collect();
+        CostModel { profile, cluster, memory: MemoryRule::PerMicroBatch, classes }
     }
 
     /// The same costs with another memory rule.
     #[must_use]
     pub fn with_memory(self, memory: MemoryRule) -> CostModel {
-        let schemes = self.schemes.into_iter().map(|cost| cost.with_memory(memory)).collect();
-        CostModel { memory, schemes, ..self }
+        let classes = self.classes.into_iter().map(|cost| cost.with_memory(memory)).collect();
+        CostModel { memory, classes, ..self }
     }
 
     /// The memory rule of micro-batches.
@@ -74,25 +56,25 @@ impl CostModel {
     }
 
     /// Every class, by its id.
-    pub fn schemes(&self) -> &[SchemeCost] {
-        &self.schemes
+    pub fn classes(&self) -> &[ClassCost] {
+        &self.classes
     }
 
     /// The cost of one scheme, which must admit at least one token.
-    pub fn scheme(&self, scheme: Scheme) -> Result<&SchemeCost> {
+    pub fn scheme(&self, scheme: Scheme) -> Result<&ClassCost> {
         self.class_of(scheme).map(|class| self.class(class))
     }
 
     /// The class of a scheme's replicas: on the first pool of ranks where it admits at least one token.
     pub fn class_of(&self, scheme: Scheme) -> Result<ClassId> {
         let entry = self.profile.scheme(scheme)?;
-        let cost = self.schemes.iter().find(|cost| cost.scheme() == scheme && cost.cap.0 > 0);
-        cost.map(SchemeCost::id).ok_or_else(|| self.too_large(entry))
+        let cost = self.classes_of(scheme).find(|cost| cost.cap().0 > 0);
+        cost.map(ClassCost::id).ok_or_else(|| self.too_large(entry))
     }
 
     /// The cost of one class of this model.
-    pub fn class(&self, class: ClassId) -> &SchemeCost {
-        &self.schemes[class.index()]
+    pub fn class(&self, class: ClassId) -> &ClassCost {
+        &self.classes[class.index()]
     }
 
     /// The memory of a rank of each stage while the stages hold `tokens` tokens of micro-batches.
@@ -106,169 +88,35 @@ impl CostModel {
     }
 
     fn too_large(&self, entry: &SchemeProfile) -> Error {
+        let (needed, available) = self.needed_and_available(entry);
         Error::SchemeTooLarge {
             scheme: entry.scheme,
             gpus: self.cluster.gpus(),
-            needed: self.empty_bytes(entry),
+            needed,
             multiple: self.profile.memory.token_multiple,
-            available: self.profile.hardware.memory_bytes,
+            available,
         }
     }
 
     /// The error for these schemes, none of which leaves memory for a token; it names the one that takes least.
     pub(crate) fn all_too_large(&self, schemes: &[Scheme]) -> Option<Error> {
         let entries = self.profile.schemes.iter().filter(|entry| schemes.contains(&entry.scheme));
-        let least = entries.min_by_key(|entry| self.empty_bytes(entry))?;
-        Some(Error::SchemesTooLarge {
-            profile: self.profile.name.clone(),
-            gpus: self.cluster.gpus(),
-            least: least.scheme,
-            needed: self.empty_bytes(least),
-            available: self.profile.hardware.memory_bytes,
-        })
+        let least = entries.min_by_key(|entry| self.needed_and_available(entry).0)?;
+        let (needed, available) = self.needed_and_available(least);
+        let (profile, gpus) = (self.profile.name.clone(), self.cluster.gpus());
+        Some(Error::SchemesTooLarge { profile, gpus, least: least.scheme, needed, available })
     }
 
-    /// Bytes of the fullest stage's ranks before the first token.
-    fn empty_bytes(&self, entry: &SchemeProfile) -> u64 {
-        let pool = RankPool::of_profile(&self.profile);
-        whole(self.profile.fullest_stage(entry, self.cluster, pool).empty.total())
-    }
-}
-
-impl SchemeCost {
-    fn new(id: ClassId, profile: &CostProfile, entry: &SchemeProfile, cluster: Cluster, pool: RankPool) -> SchemeCost {
-        let multipliers = entry.stage_multipliers.clone().unwrap_or_else(|| vec![1.0; entry.scheme.stages()]);
-        let cap = profile.fullest_stage(entry, cluster, pool).cap(profile, pool);
-        SchemeCost {
-            id,
-            class: ReplicaClass { scheme: entry.scheme, pool },
-            context: entry.context,
-            micro_batch: entry.micro_batch_cost().at_speed(pool.speed),
-            cap,
-            in_flight_limit: InFlightLimit { micro_batches: 1, tokens: cap },
-            forward_share: entry.forward_share,
-            stage_multipliers: multipliers,
-            limits_in_flight: limits_in_flight(profile, entry, cluster, pool, cap),
-            fit: entry.fit,
-        }
+    /// Bytes of the fullest stage's ranks before the first token, and bytes of a rank, on the pool of most memory.
+    fn needed_and_available(&self, entry: &SchemeProfile) -> (u64, u64) {
+        let pools = self.classes_of(entry.scheme).map(|cost| cost.class().pool);
+        let pool = pools.max_by_key(|pool| pool.memory_bytes).expect("every scheme of the profile has a class");
+        (whole(self.profile.fullest_stage(entry, self.cluster, pool).empty.total()), pool.memory_bytes)
     }
 
-    /// The class's place in its cost model.
-    pub fn id(&self) -> ClassId {
-        self.id
+    fn classes_of(&self, scheme: Scheme) -> impl Iterator<Item = &ClassCost> {
+        self.classes.iter().filter(move |cost| cost.scheme() == scheme)
     }
-
-    /// The class.
-    pub fn class(&self) -> ReplicaClass {
-        self.class
-    }
-
-    /// The class's scheme.
-    pub fn scheme(&self) -> Scheme {
-        self.class.scheme
-    }
-
-    /// The kind of context parallelism of these costs; none if cp is 1.
-    pub fn context(&self) -> Option<ContextKind> {
-        self.context
-    }
-
-    fn with_memory(self, memory: MemoryRule) -> SchemeCost {
-        let micro_batches =
-            if memory == MemoryRule::InFlight && self.limits_in_flight { self.scheme().stages() } else { 1 };
-        let tokens = Tokens(self.cap.0.saturating_mul(micro_batches as u64));
-        SchemeCost { in_flight_limit: InFlightLimit { micro_batches, tokens }, ..self }
-    }
-
-    /// Most tokens of each micro-batch if all hold the same number; 0 if not even the weights fit.
-    pub fn cap(&self) -> Tokens {
-        self.cap
-    }
-
-    /// The in-flight limit of consecutive micro-batches.
-    pub fn in_flight_limit(&self) -> InFlightLimit {
-        self.in_flight_limit
-    }
-
-    /// The longest sequence that fits into a micro-batch: the cap, or with the in-flight limit all its tokens.
-    pub fn longest(&self) -> Tokens {
-        self.in_flight_limit.tokens
-    }
-
-    /// Whether a sequence of `tokens` fits into a micro-batch.
-    pub fn admits(&self, tokens: Tokens) -> bool {
-        tokens <= self.longest()
-    }
-
-    /// The time that one sequence adds to its micro-batch: `a s^2 + b s`.
-    pub fn sequence_ms(&self, tokens: Tokens) -> Millis {
-        self.micro_batch.sequence_ms(tokens)
-    }
-
-    /// Milliseconds per token: `b`.
-    pub fn linear_ms_per_token(&self) -> f64 {
-        self.micro_batch.linear_ms_per_token
-    }
-
-    /// Milliseconds per squared token of a sequence: `a`.
-    pub fn quadratic_ms_per_token2(&self) -> f64 {
-        self.micro_batch.quadratic_ms_per_token2
-    }
-
-    /// Time of every micro-batch in addition to its sequences: `c`.
-    pub fn fixed_ms(&self) -> Millis {
-        self.micro_batch.fixed
-    }
-
-    /// The time of a micro-batch: the sum over its sequences, and `c`.
-    pub fn micro_batch_ms(&self, sequences: impl Iterator<Item = Tokens>) -> Millis {
-        self.micro_batch.micro_batch_ms(sequences)
-    }
-
-    /// The forward pass's share of a micro-batch's time.
-    pub fn forward_share(&self) -> f64 {
-        self.forward_share
-    }
-
-    /// The prediction error and the extrapolation of micro-batches with these longest sequences and tokens; none if the
-    /// profile does not state its error.
-    pub fn reliability(&self, micro_batches: impl Iterator<Item = (Tokens, Tokens)>) -> Option<Reliability> {
-        let fit = self.fit?;
-        let factor = micro_batches.map(|(longest, tokens)| fit.range.beyond(longest, tokens)).fold(1.0, f64::max);
-        Some(Reliability { error: fit.error(), factor })
-    }
-
-    /// Time of each stage relative to the coefficients.
-    pub fn stage_multipliers(&self) -> &[f64] {
-        &self.stage_multipliers
-    }
-
-    /// The greatest stage multiplier.
-    pub fn slowest_multiplier(&self) -> f64 {
-        self.stage_multipliers.iter().copied().fold(0.0, f64::max)
-    }
-}
-
-/// Whether each stage is known to hold `p` caps at once, of one micro-batch or of several.
-///
-/// If a profile has the fullest stage's figures alone, this holds if all stages are alike: they take as long, and have
-/// as many layers if the profile states them. It never holds if backward recomputes activations: a layer then holds
-/// those of the whole micro-batch, which no figure counts and which are `p` times as many for a micro-batch of `p`
-/// caps.
-fn limits_in_flight(
-    profile: &CostProfile,
-    entry: &SchemeProfile,
-    cluster: Cluster,
-    pool: RankPool,
-    cap: Tokens,
-) -> bool {
-    let same_times =
-        entry.stage_multipliers.iter().all(|list| list.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq()));
-    let same_layers = entry.stage_layers.iter().all(|list| list.windows(2).all(|pair| pair[0] == pair[1]));
-    let holds = |stage: StageMemory| stage.cap_among(profile, pool, entry.scheme.pp()) >= cap;
-    let are_known = entry.activation_bytes_per_token.is_known() || (same_times && same_layers);
-    let are_kept = entry.scheme.layer_plan().keeps_activations();
-    are_kept && are_known && profile.stage_memory(entry, cluster).all(holds)
 }
 
 #[cfg(test)]
@@ -282,7 +130,7 @@ mod tests {
         let cluster = Cluster::new(gpus, 8).unwrap();
         let model = CostModel::new(preset(profile).unwrap(), cluster);
         let scheme: Scheme = scheme.parse().unwrap();
-        model.schemes().iter().find(|cost| cost.scheme() == scheme).unwrap().cap().0
+        model.classes().iter().find(|cost| cost.scheme() == scheme).unwrap().cap().0
     }
 
     /// The figures follow from the artifact's own memory formula with the optimizer state on that many ranks.
@@ -411,9 +259,24 @@ mod tests {
         let (slow, quick) = (model.class(slow_class), model.class(ClassId(slow_class.index() + schemes)));
         assert_eq!(slow.scheme(), quick.scheme());
         assert_ne!((slow.id(), slow.class()), (quick.id(), quick.class()));
-        let time = |cost: &SchemeCost| cost.micro_batch_ms([Tokens(9_000), Tokens(700)].into_iter());
+        let time = |cost: &ClassCost| cost.micro_batch_ms([Tokens(9_000), Tokens(700)].into_iter());
         assert!(time(quick).is_close(time(slow) * 0.5));
         assert!(quick.cap() > slow.cap());
+    }
+
+    /// On 8 ranks <pp4> needs 66 GB before its first token, besides a reserve of 16 GB.
+    #[test]
+    fn a_scheme_too_large_for_every_pool_is_refused_with_the_memory_of_the_largest() {
+        let profile = preset("llama-32b-a800").unwrap();
+        let usual = RankPool::of_profile(&profile);
+        let small = RankPool { memory_bytes: usual.memory_bytes / 2, ..usual };
+        let large = RankPool { memory_bytes: usual.memory_bytes + (1 << 30), ..usual };
+        let scheme: Scheme = "<pp4>".parse().unwrap();
+        let model = CostModel::with_pools(profile, Cluster::new(8, 8).unwrap(), &[small, large, usual]);
+        let expected = large.memory_bytes;
+        let (one, all) = (model.scheme(scheme).unwrap_err(), model.all_too_large(&[scheme]).unwrap());
+        assert!(matches!(one, Error::SchemeTooLarge { available, .. } if available == expected), "{one}");
+        assert!(matches!(all, Error::SchemesTooLarge { available, .. } if available == expected), "{all}");
     }
 
     #[test]

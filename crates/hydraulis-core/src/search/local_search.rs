@@ -11,14 +11,15 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use crate::bound::{Bounder, Branches, Node, ProofLimit};
-use crate::capacity::SchemeCapacity;
+use crate::capacity::ClassCapacity;
 use crate::construct::neighbours;
 use crate::error::Result;
 use crate::layout::place;
 use crate::plan::{Bound, Candidate, Outcome};
+use crate::search::evaluation::Evaluation;
 use crate::search::objective::{IterationTime, Objective};
 use crate::search::sizing::Sizing;
-use crate::search::task::{Evaluation, Task};
+use crate::search::task::Task;
 use crate::spec::{Cluster, LocalSearchBudget, Scheme, Strategy};
 use crate::units::{Millis, Tokens, count};
 
@@ -43,7 +44,7 @@ pub(super) struct Found {
 pub(super) struct Search<'a> {
     task: &'a Task<'a>,
     bounder: &'a Bounder<'a>,
-    schemes: &'a [&'a SchemeCapacity],
+    schemes: &'a [&'a ClassCapacity],
     budget: LocalSearchBudget,
     seen: BTreeSet<Strategy>,
     evaluations: Vec<Evaluation>,
@@ -55,7 +56,7 @@ impl<'a> Search<'a> {
     pub(super) fn run(
         task: &'a Task<'a>,
         bounder: &'a Bounder<'a>,
-        schemes: &'a [&'a SchemeCapacity],
+        schemes: &'a [&'a ClassCapacity],
         simple: SimpleStrategies<'_>,
     ) -> Result<Found> {
         let (evaluations, candidates, budget) = (Vec::new(), Vec::new(), task.budget.local_search);
@@ -153,7 +154,7 @@ impl<'a> Search<'a> {
     /// Whether `other` has more replicas that admit the longest sequence of the replica that ends last, and at least as
     /// many of that replica's scheme.
     fn relieves(&self, other: &Strategy, evaluation: &Evaluation) -> bool {
-        let Some((slowest, longest)) = evaluation.bottleneck(self.task) else { return false };
+        let Some((slowest, longest)) = evaluation.bottleneck(self.task.batch) else { return false };
         let admits = |scheme: &Scheme| {
             self.schemes.iter().any(|known| known.cost().scheme() == *scheme && known.cost().admits(longest))
         };

@@ -14,6 +14,7 @@
 //! - **Large batches**, beyond local search: long sequences keep the replica of the sizing, and the shortest are assigned
 //!   again by the excess of packing.
 
+mod evaluation;
 mod limited;
 mod local_search;
 mod objective;

@@ -1,6 +1,6 @@
 //! The time that a search minimises.
 
-use crate::search::task::Evaluation;
+use crate::search::evaluation::Evaluation;
 use crate::units::Millis;
 
 /// Times within this share of each other count as equal; the cost model is no more accurate.

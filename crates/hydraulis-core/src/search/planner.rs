@@ -5,17 +5,18 @@ use std::sync::Arc;
 use crate::batch::Batch;
 use crate::bound::{Bounder, ProofLimit};
 use crate::cancellation::{Cancellation, NEVER_CANCELLED};
-use crate::capacity::{Capacities, SchemeCapacity};
+use crate::capacity::{Capacities, ClassCapacity};
 use crate::check::{Violation, check};
 use crate::construct::{candidates, mixes, nothing_fits, usable_schemes};
-use crate::cost::{ClassId, CostModel, CostProfile, SchemeCost};
+use crate::cost::{ClassCost, ClassId, CostModel, CostProfile};
 use crate::error::{Error, Result, StrategyError};
 use crate::layout::place;
 use crate::plan::FORMAT;
 use crate::plan::{Bound, Candidate, Outcome, Plan, ReplicaPlan, Scope};
+use crate::search::evaluation::Evaluation;
 use crate::search::local_search::{Search, SimpleStrategies};
 use crate::search::objective::TIE;
-use crate::search::task::{Evaluation, Task};
+use crate::search::task::Task;
 use crate::spec::{Cluster, MemoryRule, Scheme, SearchBudget, Strategy};
 use crate::timing::{Link, RunLink};
 use crate::units::{Millis, Tokens, count};
@@ -143,7 +144,7 @@ impl Planner {
 
     /// The longest sequence that some strategy admits.
     pub fn longest_admitted(&self) -> Tokens {
-        self.widest().map(SchemeCost::longest).unwrap_or_default()
+        self.widest().map(ClassCost::longest).unwrap_or_default()
     }
 
     /// The plan of least iteration time found, with a proven bound; with a link, of least step time.
@@ -235,7 +236,7 @@ impl Planner {
     }
 
     fn consider_any(&self, task: &Task, pool: &[ClassId], simple: SimpleStrategies) -> Result<Considerations> {
-        let schemes: Vec<&SchemeCapacity> = pool.iter().map(|&class| self.capacities.class(class)).collect();
+        let schemes: Vec<&ClassCapacity> = pool.iter().map(|&class| self.capacities.class(class)).collect();
         let bounder = self.bounder(task.batch);
         let found = Search::run(task, &bounder, &schemes, simple)?;
         Ok(Considerations {
@@ -257,7 +258,7 @@ impl Planner {
                 bounds.map(|bound| bound.ms).min()
             }
             Choice::Any { pool, .. } => {
-                let schemes: Vec<&SchemeCapacity> = pool.iter().map(|&class| self.capacities.class(class)).collect();
+                let schemes: Vec<&ClassCapacity> = pool.iter().map(|&class| self.capacities.class(class)).collect();
                 let branches = bounder.of_any(&schemes, self.cost().cluster().gpus());
                 branches.map(|branches| branches.least())
             }
@@ -312,7 +313,7 @@ impl Planner {
     /// The longest sequence that a strategy admits.
     pub(crate) fn admitted_by(&self, strategy: &Strategy) -> Tokens {
         let caps = strategy.schemes().iter().filter_map(|&scheme| self.cost().scheme(scheme).ok());
-        caps.map(SchemeCost::longest).max().unwrap_or_default()
+        caps.map(ClassCost::longest).max().unwrap_or_default()
     }
 
     /// The schemes that a plan may use.
@@ -323,7 +324,7 @@ impl Planner {
         }
     }
 
-    fn widest(&self) -> Option<&SchemeCost> {
+    fn widest(&self) -> Option<&ClassCost> {
         self.schemes()
             .into_iter()
             .filter_map(|scheme| self.cost().scheme(scheme).ok())

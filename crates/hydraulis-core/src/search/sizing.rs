@@ -1,7 +1,7 @@
 //! Opens the replicas that a batch needs.
 //!
 //! For a given time, each sequence, longest first, goes to the cheapest open replica with room, or opens a replica of
-//! its cheapest scheme; the bound's dual prices give the costs. This is first-fit decreasing with bins of several sizes
+//! its cheapest class; the bound's dual prices give the costs. This is first-fit decreasing with bins of several sizes
 //! (Friesen and Langston 1986). Unlike a linear program it never divides a long sequence. Bisection finds the earliest
 //! time by which the opened replicas fit the cluster, as in MULTIFIT (Coffman, Garey and Johnson 1978).
 //!
@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::bound::Price;
-use crate::capacity::SchemeCapacity;
+use crate::capacity::ClassCapacity;
 use crate::construct::dispatch::Load;
 use crate::construct::pack::Packer;
 use crate::search::task::Task;
@@ -31,11 +31,11 @@ pub(super) struct Sizing<'a> {
 }
 
 impl<'a> Sizing<'a> {
-    /// A sizing for `gpus` ranks with the schemes of `capacities` at these dual prices; sequences longer than `short`
+    /// A sizing for `gpus` ranks with the classes of `capacities` at these dual prices; sequences longer than `short`
     /// are placed.
     pub(super) fn new(
         task: &'a Task,
-        capacities: &[&'a SchemeCapacity],
+        capacities: &[&'a ClassCapacity],
         prices: &'a [Price],
         gpus: u32,
         short: Tokens,
@@ -45,7 +45,7 @@ impl<'a> Sizing<'a> {
         Sizing { task, packers, prices, gpus: u64::from(gpus), short, budget }
     }
 
-    /// The placed sequences of each replica of each scheme, for the earliest time at or after `bound` by which the
+    /// The placed sequences of each replica of each class, for the earliest time at or after `bound` by which the
     /// replicas fit the cluster.
     pub(super) fn replicas(&mut self, bound: Millis) -> Option<Vec<Vec<Vec<usize>>>> {
         let (mut early, mut step) = (bound, self.budget.first_step);
@@ -96,38 +96,38 @@ impl<'a> Sizing<'a> {
             let sequence = Sequence { id, tokens, is_placed: tokens > self.short };
             if !self.fits_open(sequence, &order, end, &mut open) {
                 let most_packed = self.budget.packed_sequences;
-                let fresh = |&(_, scheme): &(f64, usize)| {
+                let fresh = |&(_, class): &(f64, usize)| {
                     let mut replica = Replica::default();
                     let alone = end.max(bound);
-                    replica.takes(sequence, &mut self.packers[scheme], alone, most_packed).then_some((scheme, replica))
+                    replica.takes(sequence, &mut self.packers[class], alone, most_packed).then_some((class, replica))
                 };
-                let (scheme, replica) = match order.iter().find_map(fresh) {
+                let (class, replica) = match order.iter().find_map(fresh) {
                     Some(found) => found,
                     None => self.quickest(sequence, &order)?,
                 };
-                left = left.checked_sub(self.packers[scheme].cost().scheme().ranks())?;
-                open[scheme].add(replica);
+                left = left.checked_sub(self.packers[class].cost().scheme().ranks())?;
+                open[class].add(replica);
             }
         }
         Some(Opened { replicas: open, left })
     }
 
-    /// For a sequence that ends in time on no replica: a replica of the scheme on which it ends earliest.
+    /// For a sequence that ends in time on no replica: a replica of the class on which it ends earliest.
     fn quickest(&mut self, sequence: Sequence, order: &[(f64, usize)]) -> Option<(usize, Replica)> {
         let most_packed = self.budget.packed_sequences;
-        let mut alone = |&(_, scheme): &(f64, usize)| {
+        let mut alone = |&(_, class): &(f64, usize)| {
             let mut replica = Replica::default();
-            replica.takes(sequence, &mut self.packers[scheme], Millis(f64::INFINITY), most_packed);
-            (scheme, replica)
+            replica.takes(sequence, &mut self.packers[class], Millis(f64::INFINITY), most_packed);
+            (class, replica)
         };
         order.iter().map(&mut alone).min_by(|one, other| one.1.end().cmp(&other.1.end()))
     }
 
-    /// The schemes that admit `tokens` tokens, the cheapest first.
+    /// The classes that admit `tokens` tokens, the cheapest first.
     fn sort_by_price(&self, tokens: Tokens, order: &mut Vec<(f64, usize)>) {
         order.clear();
-        let admitting = (0..self.packers.len()).filter(|&scheme| self.packers[scheme].cost().admits(tokens));
-        order.extend(admitting.map(|scheme| (self.prices[scheme].at(tokens.as_f64()), scheme)));
+        let admitting = (0..self.packers.len()).filter(|&class| self.packers[class].cost().admits(tokens));
+        order.extend(admitting.map(|class| (self.prices[class].at(tokens.as_f64()), class)));
         order.sort_unstable_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
     }
 
@@ -136,7 +136,7 @@ impl<'a> Sizing<'a> {
         let dearest = order.first().map_or(0.0, |(least, _)| self.budget.dearest * least);
         let mut near = order.iter().take_while(|(price, _)| *price <= dearest);
         let most_packed = self.budget.packed_sequences;
-        near.any(|&(_, scheme)| open[scheme].earliest_takes(sequence, &mut self.packers[scheme], end, most_packed))
+        near.any(|&(_, class)| open[class].earliest_takes(sequence, &mut self.packers[class], end, most_packed))
     }
 }
 
@@ -185,14 +185,14 @@ impl Replica {
     }
 }
 
-/// The open replicas of all schemes.
+/// The open replicas of all classes.
 struct Opened {
     replicas: Vec<Open>,
     /// Ranks of no open replica.
     left: u64,
 }
 
-/// The open replicas of one scheme.
+/// The open replicas of one class.
 #[derive(Default)]
 struct Open {
     replicas: Vec<Replica>,
@@ -238,7 +238,7 @@ mod tests {
         let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(gpus, 8).unwrap());
         let schemes = usable_schemes(&cost);
         let capacities = Capacities::new(cost, CapacityBudget::ONLINE);
-        let of_schemes: Vec<&SchemeCapacity> =
+        let of_schemes: Vec<&ClassCapacity> =
             schemes.iter().map(|&scheme| capacities.scheme(scheme).unwrap()).collect();
         let batch = Batch::new(lengths, None).unwrap();
         let budget = SearchBudget { refinements: 0, ..SearchBudget::ONLINE };

@@ -1,6 +1,6 @@
 //! One strategy, planned for one batch.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 
 use crate::batch::Batch;
 use crate::cancellation::Cancellation;
@@ -13,8 +13,9 @@ use crate::cost::ClassId;
 use crate::error::Result;
 use crate::plan::PlannedTransfers;
 use crate::plan::Stop;
+use crate::search::evaluation::Evaluation;
 use crate::search::objective::{IterationTime, Objective, StepTime};
-use crate::spec::{Scheme, SearchBudget, Strategy};
+use crate::spec::{SearchBudget, Strategy};
 use crate::timing::RunLink;
 use crate::units::{Millis, Tokens, count};
 
@@ -27,19 +28,6 @@ pub(super) struct Task<'a> {
     pub(super) budget: &'a SearchBudget,
     pub(super) objective: &'static dyn Objective,
     pub(super) cancellation: Cancellation<'a>,
-}
-
-/// A strategy planned for the batch.
-#[derive(Clone, Debug)]
-pub(super) struct Evaluation {
-    pub(super) strategy: Strategy,
-    pub(super) packings: Vec<Packing>,
-    pub(super) iteration_ms: Millis,
-    pub(super) transfers: Option<PlannedTransfers>,
-    /// By how much each replica ends later than its packing, because it waits for parameters.
-    delays: Vec<Millis>,
-    gpu_ms: f64,
-    pub(super) stop: Stop,
 }
 
 impl<'a> Task<'a> {
@@ -172,26 +160,5 @@ impl<'a> Task<'a> {
         let (transfers, delays) = self.link.map(times).transpose()?.unzip();
         let delays = delays.unwrap_or_default();
         Ok(Evaluation { strategy: strategy.clone(), packings, iteration_ms, transfers, delays, gpu_ms, stop })
-    }
-}
-
-impl Evaluation {
-    /// Order of evaluations of equal time: fewest bytes moved, then fewest GPU-seconds, then name order.
-    pub(super) fn cost_order(&self, other: &Evaluation) -> Ordering {
-        let names = || self.strategy.to_string().cmp(&other.strategy.to_string());
-        let moved = self.moved_bytes().cmp(&other.moved_bytes());
-        moved.then(self.gpu_ms.total_cmp(&other.gpu_ms)).then_with(names)
-    }
-
-    fn moved_bytes(&self) -> u64 {
-        self.transfers.map_or(0, |transfers| transfers.moved_bytes)
-    }
-
-    /// The scheme of the replica that ends last, and the longest of its sequences.
-    pub(super) fn bottleneck(&self, task: &Task) -> Option<(Scheme, Tokens)> {
-        let replicas = self.strategy.schemes().iter().zip(&self.packings);
-        let (scheme, packing) = replicas.rev().max_by_key(|(_, packing)| packing.ms)?;
-        let tokens = packing.micro_batches.iter().flatten().map(|&id| task.batch.tokens()[id]);
-        Some((*scheme, tokens.max()?))
     }
 }

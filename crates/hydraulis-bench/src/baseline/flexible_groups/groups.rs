@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hydraulis_core::batch::Batch;
 use hydraulis_core::construct::neighbours;
-use hydraulis_core::cost::SchemeCost;
+use hydraulis_core::cost::ClassCost;
 use hydraulis_core::spec::Strategy;
 use hydraulis_core::{Millis, Tokens};
 
@@ -131,14 +131,14 @@ fn best_change(groups: &[Group], from: usize, batch: &Batch) -> Option<Change> {
 
 /// A group and its micro-batch.
 struct Group<'a> {
-    cost: &'a SchemeCost,
+    cost: &'a ClassCost,
     ids: Vec<usize>,
     tokens: Tokens,
     sequences_ms: Millis,
 }
 
 impl<'a> Group<'a> {
-    fn empty(cost: &'a SchemeCost) -> Group<'a> {
+    fn empty(cost: &'a ClassCost) -> Group<'a> {
         Group { cost, ids: Vec::new(), tokens: Tokens(0), sequences_ms: Millis::ZERO }
     }
 

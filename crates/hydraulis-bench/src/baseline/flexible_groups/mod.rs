@@ -19,7 +19,7 @@ use std::cmp::Reverse;
 
 use hydraulis_core::batch::Batch;
 use hydraulis_core::construct::{mixes, usable_schemes};
-use hydraulis_core::cost::{CostModel, SchemeCost};
+use hydraulis_core::cost::{ClassCost, CostModel};
 use hydraulis_core::spec::{Scheme, Strategy};
 use hydraulis_core::{Millis, Tokens};
 
@@ -54,7 +54,7 @@ impl<'a> FlexibleGroups<'a> {
         self.pool
             .iter()
             .filter_map(|&scheme| self.cost.scheme(scheme).ok())
-            .map(SchemeCost::longest)
+            .map(ClassCost::longest)
             .max()
             .unwrap_or_default()
     }
@@ -76,7 +76,7 @@ impl<'a> FlexibleGroups<'a> {
 
     /// Lower bound on the number of steps from the batch's tokens.
     fn fewest_steps(&self, batch: &Batch) -> usize {
-        let cap = |&scheme: &Scheme| self.cost.scheme(scheme).map(SchemeCost::cap).unwrap_or_default();
+        let cap = |&scheme: &Scheme| self.cost.scheme(scheme).map(ClassCost::cap).unwrap_or_default();
         let assigned = self.starts.iter().map(|strategy| strategy.schemes().iter().map(cap).sum::<Tokens>());
         batch.total_tokens().div_ceil(assigned.max().unwrap_or_default().max(Tokens(1)))
     }

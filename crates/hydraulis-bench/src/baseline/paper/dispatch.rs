@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use hydraulis_core::Millis;
 use hydraulis_core::batch::Batch;
-use hydraulis_core::cost::SchemeCost;
+use hydraulis_core::cost::ClassCost;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
@@ -14,7 +14,7 @@ use crate::numbers::count;
 const TRIALS: u64 = 50;
 
 /// The replica of each sequence in the best trial; none if some sequence fits on no replica.
-pub(super) fn dispatch(batch: &Batch, costs: &[&SchemeCost]) -> Option<Vec<usize>> {
+pub(super) fn dispatch(batch: &Batch, costs: &[&ClassCost]) -> Option<Vec<usize>> {
     let replicas = Replicas::new(batch, costs);
     if replicas.admitting(batch.longest().0) == 0 {
         return None;
@@ -40,11 +40,11 @@ fn shuffle(ids: &mut [usize], random: &mut Pcg64Mcg) {
 /// The replicas, those of the largest cap first, and the time of each sequence on them.
 struct Replicas<'a> {
     batch: &'a Batch,
-    costs: &'a [&'a SchemeCost],
+    costs: &'a [&'a ClassCost],
     by_limit: Vec<usize>,
     /// The sequences' times for each distinct scheme; each replica has an index into it.
     times: Vec<Vec<Millis>>,
-    scheme_of: Vec<usize>,
+    class_of: Vec<usize>,
 }
 
 /// The load of a replica.
@@ -55,18 +55,18 @@ struct Load {
 }
 
 impl<'a> Replicas<'a> {
-    fn new(batch: &'a Batch, costs: &'a [&'a SchemeCost]) -> Replicas<'a> {
+    fn new(batch: &'a Batch, costs: &'a [&'a ClassCost]) -> Replicas<'a> {
         let mut by_limit: Vec<usize> = (0..costs.len()).collect();
         by_limit.sort_by_key(|&replica| (Reverse(costs[replica].longest()), replica));
-        let (mut times, mut scheme_of): (Vec<Vec<Millis>>, Vec<usize>) = (Vec::new(), Vec::new());
+        let (mut times, mut class_of): (Vec<Vec<Millis>>, Vec<usize>) = (Vec::new(), Vec::new());
         // Equal schemes are adjacent in a strategy.
         for (replica, cost) in costs.iter().enumerate() {
             if replica == 0 || cost.scheme() != costs[replica - 1].scheme() {
                 times.push(batch.tokens().iter().map(|&tokens| cost.sequence_ms(tokens)).collect());
             }
-            scheme_of.push(times.len() - 1);
+            class_of.push(times.len() - 1);
         }
-        Replicas { batch, costs, by_limit, times, scheme_of }
+        Replicas { batch, costs, by_limit, times, class_of }
     }
 
     /// The number of replicas that admit a sequence; they come first.
@@ -99,7 +99,7 @@ impl<'a> Replicas<'a> {
     }
 
     fn with(&self, load: Load, replica: usize, id: usize) -> Load {
-        let time = self.times[self.scheme_of[replica]][id];
+        let time = self.times[self.class_of[replica]][id];
         Load { time: load.time + time, longest: load.longest.max(time) }
     }
 
@@ -119,7 +119,7 @@ mod tests {
     fn dispatched(strategy: &str, lengths: &[i64]) -> Option<Vec<usize>> {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
         let strategy: Strategy = strategy.parse().unwrap();
-        let costs: Vec<&SchemeCost> = strategy.schemes().iter().map(|&scheme| model.scheme(scheme).unwrap()).collect();
+        let costs: Vec<&ClassCost> = strategy.schemes().iter().map(|&scheme| model.scheme(scheme).unwrap()).collect();
         dispatch(&Batch::new(lengths, None).unwrap(), &costs)
     }
 

@@ -18,7 +18,7 @@ pub use propose::{PaperGrid, PaperStrategy, paper_list};
 
 use hydraulis_core::Millis;
 use hydraulis_core::batch::Batch;
-use hydraulis_core::cost::{CostModel, SchemeCost};
+use hydraulis_core::cost::{ClassCost, CostModel};
 use hydraulis_core::spec::Strategy;
 
 use crate::baseline::decision::longest_first;
@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 /// The paper's method over a list of strategies.
 #[derive(Clone, Debug)]
 pub struct Paper<'a> {
-    strategies: Vec<(Strategy, Vec<&'a SchemeCost>)>,
+    strategies: Vec<(Strategy, Vec<&'a ClassCost>)>,
 }
 
 impl<'a> Paper<'a> {
@@ -69,7 +69,7 @@ impl<'a> Paper<'a> {
 }
 
 /// The method's work under one strategy, and the closed-form time of its slowest replica.
-fn planned(batch: &Batch, by_length: &[usize], costs: &[&SchemeCost]) -> Option<(Millis, Work)> {
+fn planned(batch: &Batch, by_length: &[usize], costs: &[&ClassCost]) -> Option<(Millis, Work)> {
     let replica_of = dispatch::dispatch(batch, costs)?;
     let packed = costs.iter().enumerate().map(|(replica, cost)| {
         let ids: Vec<usize> = by_length.iter().copied().filter(|&id| replica_of[id] == replica).collect();

@@ -1,7 +1,7 @@
 //! Stage two: the number of a replica's micro-batches, and the sequences of each.
 
 use hydraulis_core::batch::Batch;
-use hydraulis_core::cost::SchemeCost;
+use hydraulis_core::cost::ClassCost;
 use hydraulis_core::{Millis, Tokens};
 
 use crate::baseline::packs::{balanced, first_fit, sequences_ms};
@@ -16,7 +16,7 @@ const CLOSE: f64 = 1e-3;
 
 /// The micro-batches of least closed-form time `(z + c)(v + p - 1)`, where `z` is the time of the slowest pack's
 /// sequences, and that time. `ids` come longest first, each admitted.
-pub(super) fn pack(ids: &[usize], batch: &Batch, cost: &SchemeCost) -> (Millis, Vec<Vec<usize>>) {
+pub(super) fn pack(ids: &[usize], batch: &Batch, cost: &ClassCost) -> (Millis, Vec<Vec<usize>>) {
     let tokens: Tokens = ids.iter().map(|&id| batch.tokens()[id]).sum();
     if ids.is_empty() {
         return (Millis::ZERO, Vec::new());
@@ -32,14 +32,14 @@ pub(super) fn pack(ids: &[usize], batch: &Batch, cost: &SchemeCost) -> (Millis, 
     })
 }
 
-fn score(packs: &[Vec<usize>], batch: &Batch, cost: &SchemeCost) -> Millis {
+fn score(packs: &[Vec<usize>], batch: &Batch, cost: &ClassCost) -> Millis {
     let greatest = packs.iter().map(|pack| sequences_ms(pack, batch, cost)).max().unwrap_or_default();
     (greatest + cost.fixed_ms()) * count(packs.len() + cost.scheme().stages() - 1)
 }
 
 /// Moves sequences out of the slowest pack, or swaps them for shorter ones, while that lowers its time and no other
 /// pack takes as long.
-fn improved(mut packs: Vec<Vec<usize>>, batch: &Batch, cost: &SchemeCost) -> Vec<Vec<usize>> {
+fn improved(mut packs: Vec<Vec<usize>>, batch: &Batch, cost: &ClassCost) -> Vec<Vec<usize>> {
     let mut times: Vec<Millis> = packs.iter().map(|pack| sequences_ms(pack, batch, cost)).collect();
     let longest = packs.iter().flatten().map(|&id| cost.sequence_ms(batch.tokens()[id])).max().unwrap_or_default();
     let mean = times.iter().copied().sum::<Millis>() * (1.0 / count(times.len()));
@@ -80,7 +80,7 @@ fn best_change(
     times: &[Millis],
     greatest: usize,
     batch: &Batch,
-    cost: &SchemeCost,
+    cost: &ClassCost,
 ) -> Option<Change> {
     let sequence = |id: usize| (batch.tokens()[id], cost.sequence_ms(batch.tokens()[id]));
     // Rounding alone must not count as an improvement.

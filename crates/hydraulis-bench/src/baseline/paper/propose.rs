@@ -20,7 +20,7 @@
 
 use hydraulis_core::batch::LengthHistogram;
 use hydraulis_core::construct::{nothing_fits, usable_schemes};
-use hydraulis_core::cost::{CostModel, SchemeCost};
+use hydraulis_core::cost::{ClassCost, CostModel};
 use hydraulis_core::layout::place;
 use hydraulis_core::spec::{Scheme, Strategy};
 use hydraulis_core::{Error as CoreError, Millis, Tokens};
@@ -99,7 +99,7 @@ impl PaperGrid {
 
 /// The work of each scheme for the sequences between two edges.
 struct Intervals<'a> {
-    schemes: &'a [&'a SchemeCost],
+    schemes: &'a [&'a ClassCost],
     /// Edges of the intervals: 0, then one per step, then the context.
     edges: Vec<Tokens>,
     /// For each scheme and edge, the work of all sequences up to the edge.
@@ -109,7 +109,7 @@ struct Intervals<'a> {
 }
 
 impl<'a> Intervals<'a> {
-    fn new(schemes: &'a [&'a SchemeCost], data: &LengthHistogram, grid: PaperGrid) -> Intervals<'a> {
+    fn new(schemes: &'a [&'a ClassCost], data: &LengthHistogram, grid: PaperGrid) -> Intervals<'a> {
         let steps = grid.context.0.div_ceil(grid.token_step.0);
         let edges: Vec<Tokens> =
             (0..=steps).map(|step| Tokens((step * grid.token_step.0).min(grid.context.0))).collect();
@@ -143,7 +143,7 @@ impl<'a> Intervals<'a> {
 }
 
 /// The time of a micro-batch with this sequence alone on one stage.
-fn alone(cost: &SchemeCost, tokens: Tokens) -> Millis {
+fn alone(cost: &ClassCost, tokens: Tokens) -> Millis {
     cost.micro_batch_ms([tokens].into_iter())
 }
 

@@ -16,20 +16,20 @@ use crate::units::{Millis, Tokens};
 /// Assigns sequences one by one, longest first, each to the replica that then ends earliest.
 pub(super) struct Assigner<'a> {
     tokens: &'a [Tokens],
-    /// Packer of each distinct scheme.
+    /// Packer of each distinct class.
     packers: Vec<Packer<'a>>,
     /// Scheme index of each replica.
-    scheme_of: Vec<usize>,
+    class_of: Vec<usize>,
     loads: Vec<Load>,
-    /// Replicas of each scheme, by time.
+    /// Replicas of each class, by time.
     rankings: Vec<Ranking>,
-    /// Ratio of packed to estimated time, for each scheme.
+    /// Ratio of packed to estimated time, for each class.
     ratios: Vec<f64>,
     /// Time by which each replica ends later than its estimate.
     late: Vec<Millis>,
     /// Share of each replica, if it is known.
     shares: Vec<Share>,
-    /// Average time of a token on each scheme, over the sequences not yet assigned.
+    /// Average time of a token on each class, over the sequences not yet assigned.
     rates: Vec<f64>,
     budget: DispatchBudget,
 }
@@ -41,27 +41,26 @@ impl<'a> Assigner<'a> {
         capacities: &'a Capacities,
         budget: &SearchBudget,
     ) -> Result<Assigner<'a>> {
-        let (packers, scheme_of) = packers(batch, strategy, capacities, budget.packing)?;
-        Ok(Assigner::on(batch.tokens(), packers, scheme_of, budget.dispatch))
+        let (packers, class_of) = packers(batch, strategy, capacities, budget.packing)?;
+        Ok(Assigner::on(batch.tokens(), packers, class_of, budget.dispatch))
     }
 
     /// A new round for the replicas of an assignment.
     pub(super) fn again(tokens: &'a [Tokens], assignment: &Assignment<'a>, budget: DispatchBudget) -> Assigner<'a> {
-        Assigner::on(tokens, assignment.packers.clone(), assignment.scheme_of.clone(), budget)
+        Assigner::on(tokens, assignment.packers.clone(), assignment.class_of.clone(), budget)
     }
 
     fn on(
         tokens: &'a [Tokens],
         packers: Vec<Packer<'a>>,
-        scheme_of: Vec<usize>,
+        class_of: Vec<usize>,
         budget: DispatchBudget,
     ) -> Assigner<'a> {
-        let (schemes, replicas) = (packers.len(), scheme_of.len());
+        let (classes, replicas) = (packers.len(), class_of.len());
         let (loads, shares) = (vec![Load::default(); replicas], vec![Share::default(); replicas]);
-        let (rankings, ratios, rates) = (Vec::new(), vec![1.0; schemes], vec![0.0; schemes]);
+        let (rankings, ratios, rates) = (Vec::new(), vec![1.0; classes], vec![0.0; classes]);
         let late = vec![Millis::ZERO; replicas];
-        let mut assigner =
-            Assigner { tokens, packers, scheme_of, loads, rankings, ratios, late, shares, rates, budget };
+        let mut assigner = Assigner { tokens, packers, class_of, loads, rankings, ratios, late, shares, rates, budget };
         assigner.rank();
         assigner
     }
@@ -76,7 +75,7 @@ impl<'a> Assigner<'a> {
         for &id in by_length {
             sequences[self.take(id, self.budget.compared_replicas)?].push(id);
         }
-        Some(Assignment::new(self.packers.clone(), self.scheme_of.clone(), sequences))
+        Some(Assignment::new(self.packers.clone(), self.class_of.clone(), sequences))
     }
 
     /// The same, with a share for each replica: a replica's end counts the tokens that its share still lacks, at the
@@ -96,7 +95,7 @@ impl<'a> Assigner<'a> {
             left.take(id, self.tokens[id], &self.packers);
             sequences[self.take(id, self.budget.compared_replicas)?].push(id);
         }
-        Some(Assignment::new(self.packers.clone(), self.scheme_of.clone(), sequences))
+        Some(Assignment::new(self.packers.clone(), self.class_of.clone(), sequences))
     }
 
     /// Adds sequences to those that each replica of a new round already has, which are longer; `late` is the time by
@@ -115,12 +114,12 @@ impl<'a> Assigner<'a> {
         for &id in by_length {
             sequences[self.take(id, self.budget.compared_replicas)?].push(id);
         }
-        Some(Assignment::new(self.packers.clone(), self.scheme_of.clone(), sequences))
+        Some(Assignment::new(self.packers.clone(), self.class_of.clone(), sequences))
     }
 
     /// A replica with these sequences.
     pub(super) fn load(&self, replica: usize, ids: &[usize]) -> Load {
-        let packer = &self.packers[self.scheme_of[replica]];
+        let packer = &self.packers[self.class_of[replica]];
         let mut load = ids.iter().fold(Load::default(), |load, &id| load.grown(id, self.tokens[id], packer));
         load.end = self.end_of(replica, load);
         load
@@ -142,30 +141,30 @@ impl<'a> Assigner<'a> {
 
     /// Estimated end of a replica with this load and the remainder of its share.
     fn end_of(&self, replica: usize, load: Load) -> Millis {
-        let scheme = self.scheme_of[replica];
+        let class = self.class_of[replica];
         let expected = self.shares[replica].expected;
-        load.end_with(expected, self.rates[scheme], &self.packers[scheme]) * self.ratios[scheme] + self.late[replica]
+        load.end_with(expected, self.rates[class], &self.packers[class]) * self.ratios[class] + self.late[replica]
     }
 
-    /// Orders the replicas of each scheme by time.
+    /// Orders the replicas of each class by time.
     fn rank(&mut self) {
-        let replicas = |scheme: usize| self.replicas(scheme).map(|replica| (replica, self.loads[replica].end));
-        self.rankings = (0..self.packers.len()).map(|scheme| Ranking::new(replicas(scheme))).collect();
+        let replicas = |class: usize| self.replicas(class).map(|replica| (replica, self.loads[replica].end));
+        self.rankings = (0..self.packers.len()).map(|class| Ranking::new(replicas(class))).collect();
     }
 
     /// Compares the estimates of the last round with the packed times.
     pub(super) fn learn(&mut self, packed: &Assignment) {
-        for scheme in 0..self.packers.len() {
-            let took: Millis = self.replicas(scheme).map(|replica| packed.times[replica]).sum();
-            let estimated: Millis = self.replicas(scheme).map(|replica| self.loads[replica].end).sum();
+        for class in 0..self.packers.len() {
+            let took: Millis = self.replicas(class).map(|replica| packed.times[replica]).sum();
+            let estimated: Millis = self.replicas(class).map(|replica| self.loads[replica].end).sum();
             if estimated > Millis::ZERO {
-                self.ratios[scheme] *= took.0 / estimated.0;
+                self.ratios[class] *= took.0 / estimated.0;
             }
         }
     }
 
-    fn replicas(&self, scheme: usize) -> Range<usize> {
-        replicas(&self.scheme_of, scheme)
+    fn replicas(&self, class: usize) -> Range<usize> {
+        replicas(&self.class_of, class)
     }
 
     /// Estimated end of the last replica.
@@ -173,25 +172,25 @@ impl<'a> Assigner<'a> {
         self.loads.iter().map(|load| load.end).max()
     }
 
-    /// Whether the strategy has more than one scheme.
+    /// Whether the strategy has more than one class.
     pub(super) fn is_mixed(&self) -> bool {
         self.packers.len() > 1
     }
 
-    /// Assigns a sequence to the replica that then ends earliest, among `looked_at` replicas of each scheme; none if no
+    /// Assigns a sequence to the replica that then ends earliest, among `looked_at` replicas of each class; none if no
     /// replica admits it.
     pub(super) fn take(&mut self, id: usize, looked_at: usize) -> Option<usize> {
         let tokens = self.tokens[id];
         let mut best: Option<(Load, usize)> = None;
-        for scheme in (0..self.packers.len()).filter(|&scheme| self.packers[scheme].cost().admits(tokens)) {
-            let adds = self.least_added(scheme, id);
+        for class in (0..self.packers.len()).filter(|&class| self.packers[class].cost().admits(tokens)) {
+            let adds = self.least_added(class, id);
             let open = |replica: &usize| self.loads[*replica].tokens() + tokens <= self.shares[*replica].most;
-            for replica in self.rankings[scheme].earliest().filter(open).take(looked_at) {
+            for replica in self.rankings[class].earliest().filter(open).take(looked_at) {
                 // The replicas after this one end no earlier, and the sequence takes the same time on each.
                 if best.is_some_and(|(best, _)| self.loads[replica].end + adds >= best.end) {
                     break;
                 }
-                let mut load = self.loads[replica].grown(id, tokens, &self.packers[scheme]);
+                let mut load = self.loads[replica].grown(id, tokens, &self.packers[class]);
                 load.end = self.end_of(replica, load);
                 if best.is_none_or(|(best, other)| (load.end, replica) < (best.end, other)) {
                     best = Some((load, replica));
@@ -199,17 +198,17 @@ impl<'a> Assigner<'a> {
             }
         }
         let (load, replica) = best?;
-        self.rankings[self.scheme_of[replica]].change(replica, self.loads[replica].end, load.end);
+        self.rankings[self.class_of[replica]].change(replica, self.loads[replica].end, load.end);
         self.loads[replica] = load;
         Some(replica)
     }
 
-    /// The least time that a sequence adds to the end of a scheme's replicas: its own time, less the time of the share
+    /// The least time that a sequence adds to the end of a class's replicas: its own time, less the time of the share
     /// that it replaces.
-    fn least_added(&self, scheme: usize, id: usize) -> Millis {
-        let packer = &self.packers[scheme];
-        let replaced = Millis(self.rates[scheme] * self.tokens[id].as_f64());
-        (packer.sequence_ms()[id] - replaced) * (packer.cost().slowest_multiplier() * self.ratios[scheme])
+    fn least_added(&self, class: usize, id: usize) -> Millis {
+        let packer = &self.packers[class];
+        let replaced = Millis(self.rates[class] * self.tokens[id].as_f64());
+        (packer.sequence_ms()[id] - replaced) * (packer.cost().slowest_multiplier() * self.ratios[class])
     }
 
     pub(super) fn too_long(&self, sequence: usize, strategy: &Strategy) -> Error {
@@ -218,7 +217,7 @@ impl<'a> Assigner<'a> {
             sequence,
             tokens: self.tokens[sequence],
             subject: format!("strategy {strategy}"),
-            limit: widest.map(crate::cost::SchemeCost::longest).unwrap_or_default(),
+            limit: widest.map(crate::cost::ClassCost::longest).unwrap_or_default(),
             on: widest.map(|cost| format!(" on {}", cost.scheme())).unwrap_or_default(),
         }
     }
@@ -227,7 +226,7 @@ impl<'a> Assigner<'a> {
 /// The sequences not yet assigned.
 struct Left {
     tokens: Tokens,
-    /// Their time on each scheme.
+    /// Their time on each class.
     ms: Vec<Millis>,
 }
 

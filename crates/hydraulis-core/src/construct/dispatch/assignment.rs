@@ -14,21 +14,21 @@ use crate::units::Millis;
 
 /// The sequences of each replica, longest first, and their packed time.
 ///
-/// Replicas of one scheme share a packer; `scheme_of` is its index.
+/// Replicas of one class share a packer; `class_of` is its index.
 #[derive(Clone, Debug)]
 pub struct Assignment<'a> {
     pub(super) packers: Vec<Packer<'a>>,
-    pub(super) scheme_of: Vec<usize>,
+    pub(super) class_of: Vec<usize>,
     pub(super) sequences: Vec<Vec<usize>>,
     pub(super) times: Vec<Millis>,
 }
 
 impl<'a> Assignment<'a> {
     /// Packs each replica's sequences for its time.
-    pub(super) fn new(packers: Vec<Packer<'a>>, scheme_of: Vec<usize>, sequences: Vec<Vec<usize>>) -> Assignment<'a> {
-        let mut assignment = Assignment { packers, scheme_of, sequences, times: Vec::new() };
+    pub(super) fn new(packers: Vec<Packer<'a>>, class_of: Vec<usize>, sequences: Vec<Vec<usize>>) -> Assignment<'a> {
+        let mut assignment = Assignment { packers, class_of, sequences, times: Vec::new() };
         assignment.times = (0..assignment.sequences.len())
-            .map(|replica| assignment.packers[assignment.scheme_of[replica]].time(&assignment.sequences[replica]))
+            .map(|replica| assignment.packers[assignment.class_of[replica]].time(&assignment.sequences[replica]))
             .collect();
         assignment
     }
@@ -41,8 +41,8 @@ impl<'a> Assignment<'a> {
         sequences: Vec<Vec<usize>>,
         budget: PackingBudget,
     ) -> Result<Assignment<'a>> {
-        let (packers, scheme_of) = packers(batch, strategy, capacities, budget)?;
-        Ok(Assignment::new(packers, scheme_of, sequences))
+        let (packers, class_of) = packers(batch, strategy, capacities, budget)?;
+        Ok(Assignment::new(packers, class_of, sequences))
     }
 
     /// The same assignment, with replicas of each class ending later than their packings by the class's delay.
@@ -52,7 +52,7 @@ impl<'a> Assignment<'a> {
             let delay = delay(packer.cost().id());
             packer.delayed(delay)
         };
-        Assignment::new(self.packers.into_iter().map(later).collect(), self.scheme_of, self.sequences)
+        Assignment::new(self.packers.into_iter().map(later).collect(), self.class_of, self.sequences)
     }
 
     /// The sequences of each replica, longest first.
@@ -72,14 +72,14 @@ impl<'a> Assignment<'a> {
 
     /// The refined packing of each replica.
     pub fn refined_packings(&mut self) -> Vec<Packing> {
-        let pack = |replica: usize| self.packers[self.scheme_of[replica]].pack(&self.sequences[replica]);
+        let pack = |replica: usize| self.packers[self.class_of[replica]].pack(&self.sequences[replica]);
         (0..self.sequences.len()).map(pack).collect()
     }
 
     /// The packing of each replica, refined only if it would otherwise end later than the last refined one: the
     /// iteration is as short, and most replicas of a large cluster stay unrefined.
     pub fn refined_where_last(&mut self) -> Vec<Packing> {
-        let draft = |replica: usize| self.packers[self.scheme_of[replica]].draft(&self.sequences[replica]);
+        let draft = |replica: usize| self.packers[self.class_of[replica]].draft(&self.sequences[replica]);
         let mut packings: Vec<Packing> = (0..self.sequences.len()).map(draft).collect();
         let mut by_end: BinaryHeap<(Millis, Reverse<usize>)> =
             packings.iter().enumerate().map(|(replica, packing)| (packing.ms, Reverse(replica))).collect();
@@ -95,26 +95,26 @@ impl<'a> Assignment<'a> {
     /// Reorders each replica's packing to overlap its transfers; see [`Packer::hiding`].
     pub fn hide(&mut self, packings: &mut [Packing]) {
         for (replica, packing) in packings.iter_mut().enumerate() {
-            *packing = self.packers[self.scheme_of[replica]].hiding(&self.sequences[replica], std::mem::take(packing));
+            *packing = self.packers[self.class_of[replica]].hiding(&self.sequences[replica], std::mem::take(packing));
         }
     }
 
     /// The packer of a replica.
     pub fn packer(&mut self, replica: usize) -> &mut Packer<'a> {
-        &mut self.packers[self.scheme_of[replica]]
+        &mut self.packers[self.class_of[replica]]
     }
 
-    /// The replicas of one scheme.
-    pub(super) fn replicas(&self, scheme: usize) -> Range<usize> {
-        replicas(&self.scheme_of, scheme)
+    /// The replicas of one class.
+    pub(super) fn replicas(&self, class: usize) -> Range<usize> {
+        replicas(&self.class_of, class)
     }
 
     pub(super) fn packer_of(&self, replica: usize) -> &Packer<'a> {
-        &self.packers[self.scheme_of[replica]]
+        &self.packers[self.class_of[replica]]
     }
 }
 
-/// A packer for each distinct scheme, and each replica's index into them.
+/// A packer for each distinct class, and each replica's index into them.
 pub(super) fn packers<'a>(
     batch: &'a Batch,
     strategy: &Strategy,
@@ -122,16 +122,16 @@ pub(super) fn packers<'a>(
     budget: PackingBudget,
 ) -> Result<(Vec<Packer<'a>>, Vec<usize>)> {
     let groups = strategy.groups();
-    let packers = groups.iter().map(|(scheme, _)| Ok(Packer::new(capacities.scheme(*scheme)?, batch, budget)));
+    let packers = groups.iter().map(|(class, _)| Ok(Packer::new(capacities.scheme(*class)?, batch, budget)));
     let replicas = groups.iter().enumerate();
-    let scheme_of = replicas.flat_map(|(scheme, (_, replicas))| std::iter::repeat_n(scheme, *replicas)).collect();
-    Ok((packers.collect::<Result<_>>()?, scheme_of))
+    let class_of = replicas.flat_map(|(class, (_, replicas))| std::iter::repeat_n(class, *replicas)).collect();
+    Ok((packers.collect::<Result<_>>()?, class_of))
 }
 
-/// The replicas of one scheme; these are consecutive.
-pub(super) fn replicas(scheme_of: &[usize], scheme: usize) -> Range<usize> {
-    let first = scheme_of.partition_point(|&other| other < scheme);
-    first..scheme_of.partition_point(|&other| other <= scheme)
+/// The replicas of one class; these are consecutive.
+pub(super) fn replicas(class_of: &[usize], class: usize) -> Range<usize> {
+    let first = class_of.partition_point(|&other| other < class);
+    first..class_of.partition_point(|&other| other <= class)
 }
 
 #[cfg(test)]

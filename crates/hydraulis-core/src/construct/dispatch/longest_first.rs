@@ -30,7 +30,7 @@ pub fn longest_first<'a>(
 }
 
 /// Estimated end of the slowest replica if each sequence, longest first, goes to the replica that ended earliest, one
-/// replica of each scheme considered; none if a sequence is not admitted.
+/// replica of each class considered; none if a sequence is not admitted.
 ///
 /// A small part of the work of [`longest_first`], which also packs the sequences.
 pub fn estimate(

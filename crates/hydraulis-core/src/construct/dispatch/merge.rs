@@ -67,13 +67,13 @@ struct Candidate {
 }
 
 impl Merging<'_, '_> {
-    /// Removes a micro-batch of the replica of some scheme whose last micro-batch has least; false if no iteration
+    /// Removes a micro-batch of the replica of some class whose last micro-batch has least; false if no iteration
     /// becomes shorter.
     fn merge_one(&mut self) -> Result<bool> {
         let tokens_of = |ids: &Vec<usize>| ids.iter().map(|&id| self.tokens[id]).sum();
         let assigned: Vec<Tokens> = self.best.sequences.iter().map(tokens_of).collect();
         let mut candidates: Vec<Candidate> =
-            (0..self.best.packers.len()).filter_map(|scheme| self.candidate(scheme, &assigned)).collect();
+            (0..self.best.packers.len()).filter_map(|class| self.candidate(class, &assigned)).collect();
         candidates.sort_by(|one, other| one.excess.total_cmp(&other.excess));
         for Candidate { replica, room, .. } in candidates {
             let before = self.most[replica].replace(room);
@@ -85,15 +85,15 @@ impl Merging<'_, '_> {
         Ok(false)
     }
 
-    /// The replica of a scheme whose last micro-batch has least.
-    fn candidate(&mut self, scheme: usize, assigned: &[Tokens]) -> Option<Candidate> {
-        let cost = self.best.packers[scheme].cost();
+    /// The replica of a class whose last micro-batch has least.
+    fn candidate(&mut self, class: usize, assigned: &[Tokens]) -> Option<Candidate> {
+        let cost = self.best.packers[class].cost();
         if cost.scheme().pp() > 1 {
             return None;
         }
         let full = Tokens(cost.cap().0 - cost.cap().0 / FREE);
-        let replicas = self.best.replicas(scheme).filter_map(|replica| {
-            let micro_batches = self.best.packers[scheme].fewest(&self.best.sequences[replica]);
+        let replicas = self.best.replicas(class).filter_map(|replica| {
+            let micro_batches = self.best.packers[class].fewest(&self.best.sequences[replica]);
             let room = Tokens(full.0 * (micro_batches as u64).saturating_sub(1));
             let excess = (assigned[replica].as_f64() - room.as_f64()).max(0.0) / full.as_f64();
             (micro_batches > 1).then_some(Candidate { replica, room, excess })

@@ -17,7 +17,7 @@ use crate::units::{Millis, Tokens};
 pub struct Limits {
     /// Most replicas packed again: counted work, not time, so the same batch gives the same plan on any machine.
     pub packings: usize,
-    /// Additional partners of each scheme for a slowest replica that would otherwise stay unchanged. They pay off if
+    /// Additional partners of each class for a slowest replica that would otherwise stay unchanged. They pay off if
     /// the budget allows a single strategy.
     pub more_partners: usize,
     /// The changes tried for one slowest replica.
@@ -51,7 +51,7 @@ pub fn refine(
                 let before = [slowest, change.partner].map(|replica| (replica, assignment.times[replica]));
                 if apply_if_shorter(assignment, tokens, slowest, &change) {
                     for (replica, time) in before {
-                        rankings[assignment.scheme_of[replica]].change(replica, time, assignment.times[replica]);
+                        rankings[assignment.class_of[replica]].change(replica, time, assignment.times[replica]);
                     }
                     continue 'slowest;
                 }
@@ -61,13 +61,13 @@ pub fn refine(
     }
 }
 
-/// The replicas of each scheme, by time.
+/// The replicas of each class, by time.
 fn rankings(assignment: &Assignment) -> Vec<Ranking> {
-    let times = |scheme: usize| {
+    let times = |class: usize| {
         let replicas = assignment.times.iter().copied().enumerate();
-        replicas.filter(move |(replica, _)| assignment.scheme_of[*replica] == scheme)
+        replicas.filter(move |(replica, _)| assignment.class_of[*replica] == class)
     };
-    (0..assignment.packers.len()).map(|scheme| Ranking::new(times(scheme))).collect()
+    (0..assignment.packers.len()).map(|class| Ranking::new(times(class))).collect()
 }
 
 /// A change: one sequence leaves the slowest replica, and one of the partner's may come back.
@@ -79,7 +79,7 @@ struct Change {
     estimate: Millis,
 }
 
-/// The changes that by estimate shorten the slowest replica, the most promising first; the partners of each scheme are
+/// The changes that by estimate shorten the slowest replica, the most promising first; the partners of each class are
 /// its earliest replicas to end.
 fn promising<'a>(
     assignment: &Assignment,

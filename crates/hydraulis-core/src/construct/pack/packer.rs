@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::batch::Batch;
-use crate::capacity::SchemeCapacity;
+use crate::capacity::ClassCapacity;
 use crate::construct::pack::bins::{Bins, first_fit_count};
 use crate::construct::pack::order::{OrderBuffers, hide_at_both_ends, in_shape, swap_pairs};
-use crate::cost::SchemeCost;
+use crate::cost::ClassCost;
 use crate::pipeline::{MakespanBuffers, makespan};
 use crate::spec::PackingBudget;
 use crate::units::{Millis, Tokens, count};
@@ -46,11 +46,11 @@ struct Buffers {
     used: Vec<Tokens>,
 }
 
-/// Packs sets of one batch's sequences under one scheme.
+/// Packs sets of one batch's sequences under one class.
 #[derive(Clone, Debug)]
 pub struct Packer<'a> {
-    capacity: &'a SchemeCapacity,
-    cost: &'a SchemeCost,
+    capacity: &'a ClassCapacity,
+    cost: &'a ClassCost,
     tokens: &'a [Tokens],
     /// Shared by the packer's copies.
     ms: Arc<[Millis]>,
@@ -61,8 +61,8 @@ pub struct Packer<'a> {
 }
 
 impl<'a> Packer<'a> {
-    /// A packer of `batch` under the scheme of `capacity`.
-    pub fn new(capacity: &'a SchemeCapacity, batch: &'a Batch, budget: PackingBudget) -> Packer<'a> {
+    /// A packer of `batch` under the class of `capacity`.
+    pub fn new(capacity: &'a ClassCapacity, batch: &'a Batch, budget: PackingBudget) -> Packer<'a> {
         let cost = capacity.cost();
         let ms = batch.tokens().iter().map(|&tokens| cost.sequence_ms(tokens)).collect();
         let (tokens, buffers) = (batch.tokens(), Buffers::default());
@@ -75,8 +75,8 @@ impl<'a> Packer<'a> {
         Packer { delay, ..self }
     }
 
-    /// The scheme's cost.
-    pub fn cost(&self) -> &'a SchemeCost {
+    /// The class's cost.
+    pub fn cost(&self) -> &'a ClassCost {
         self.cost
     }
 
@@ -128,7 +128,7 @@ impl<'a> Packer<'a> {
         Packing { micro_batches, ms: self.makespan(&times) }
     }
 
-    /// A packing of this scheme with pairs of its micro-batches swapped while that shortens it; without a pipeline all
+    /// A packing of this class with pairs of its micro-batches swapped while that shortens it; without a pipeline all
     /// orders take equally long.
     pub fn refined(&mut self, packing: Packing) -> Packing {
         if self.cost.scheme().pp() == 1 {

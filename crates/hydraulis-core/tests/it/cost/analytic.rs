@@ -28,10 +28,10 @@ fn analytic(device_name: &str, checkpointing: CheckpointingKind) -> CostProfile 
 fn errors(predicted: &CostProfile, measured: &CostProfile) -> Vec<f64> {
     let [predicted, measured] = [predicted, measured].map(|profile| CostModel::new(profile.clone(), cluster()));
     let mut errors = Vec::new();
-    for truth in measured.schemes() {
-        let extrapolation = predicted.schemes().iter().find(|cost| cost.scheme() == truth.scheme()).unwrap();
+    for truth in measured.classes() {
+        let extrapolation = predicted.classes().iter().find(|cost| cost.scheme() == truth.scheme()).unwrap();
         for tokens in [512, 2_048, 8_192, 32_768].map(Tokens).into_iter().filter(|&tokens| tokens <= truth.cap()) {
-            let ms = |cost: &hydraulis_core::cost::SchemeCost| cost.micro_batch_ms([tokens].into_iter()).0;
+            let ms = |cost: &hydraulis_core::cost::ClassCost| cost.micro_batch_ms([tokens].into_iter()).0;
             errors.push((ms(extrapolation) / ms(truth) - 1.0).abs());
         }
     }

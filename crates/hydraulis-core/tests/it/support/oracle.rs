@@ -1,6 +1,6 @@
 //! The exact optimum of small instances, by exhaustive search: the reference for bound and plan.
 
-use hydraulis_core::cost::SchemeCost;
+use hydraulis_core::cost::ClassCost;
 use hydraulis_core::pipeline::{StageTimes, simulate};
 use hydraulis_core::search::Planner;
 use hydraulis_core::spec::Strategy;
@@ -40,7 +40,7 @@ struct Packed {
 
 /// The least time of micro-batches that start with `packed` and contain the set `left`: every set of sequences that
 /// memory admits comes next once, after the empty micro-batches that it needs.
-fn best_order(left: usize, packed: &mut Packed, tokens: &[Tokens], cost: &SchemeCost) -> Millis {
+fn best_order(left: usize, packed: &mut Packed, tokens: &[Tokens], cost: &ClassCost) -> Millis {
     if left == 0 {
         return simulated(&packed.times, cost);
     }
@@ -65,12 +65,12 @@ fn best_order(left: usize, packed: &mut Packed, tokens: &[Tokens], cost: &Scheme
 }
 
 /// Whether a micro-batch of `next` tokens may follow these.
-fn fits(before: &[Tokens], next: Tokens, cost: &SchemeCost) -> bool {
+fn fits(before: &[Tokens], next: Tokens, cost: &ClassCost) -> bool {
     let with_next = before.len().min(cost.in_flight_limit().micro_batches - 1);
     before[before.len() - with_next..].iter().copied().sum::<Tokens>() + next <= cost.longest()
 }
 
-fn simulated(times: &[Millis], cost: &SchemeCost) -> Millis {
+fn simulated(times: &[Millis], cost: &ClassCost) -> Millis {
     let scaled = |factor: f64| times.iter().map(|&time| time * factor).collect();
     let stage = |&multiplier: &f64| StageTimes {
         forward: scaled(multiplier * cost.forward_share()),

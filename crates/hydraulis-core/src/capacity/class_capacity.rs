@@ -1,18 +1,18 @@
-//! The capacity of a replica of one scheme.
+//! The capacity of a replica of one class.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::capacity::CapacityTable;
 use crate::capacity::work_table::{Point, WorkTable};
-use crate::cost::SchemeCost;
+use crate::cost::ClassCost;
 use crate::spec::CapacityBudget;
 use crate::units::{Millis, Tokens, count};
 
 /// The capacity of a replica by a time, for every number of micro-batches.
 #[derive(Clone, Debug)]
-pub struct SchemeCapacity {
-    cost: SchemeCost,
+pub struct ClassCapacity {
+    cost: ClassCost,
     capacities: Arc<CapacityTable>,
     work_table: Arc<WorkTable>,
     budget: CapacityBudget,
@@ -38,23 +38,23 @@ pub struct Estimate {
     pub longest: Millis,
 }
 
-impl SchemeCapacity {
-    /// The capacity of one scheme by itself.
-    pub fn new(cost: SchemeCost, budget: CapacityBudget) -> SchemeCapacity {
+impl ClassCapacity {
+    /// The capacity of one class by itself.
+    pub fn new(cost: ClassCost, budget: CapacityBudget) -> ClassCapacity {
         let capacities = Arc::new(CapacityTable::new(cost.stage_multipliers(), cost.forward_share(), budget));
-        SchemeCapacity::with(cost, capacities, budget)
+        ClassCapacity::with(cost, capacities, budget)
     }
 
-    /// The capacity of a scheme whose pipeline has this table.
-    pub(super) fn with(cost: SchemeCost, capacities: Arc<CapacityTable>, budget: CapacityBudget) -> SchemeCapacity {
+    /// The capacity of a class whose pipeline has this table.
+    pub(super) fn with(cost: ClassCost, capacities: Arc<CapacityTable>, budget: CapacityBudget) -> ClassCapacity {
         // Without a fixed cost, the least distinguished work is a small share of a full micro-batch's.
         let full = cost.sequence_ms(cost.cap()).0;
         let work_table = Arc::new(WorkTable::new(cost.fixed_ms().0.max(full / 1024.0)));
-        SchemeCapacity { cost, capacities, work_table, budget }
+        ClassCapacity { cost, capacities, work_table, budget }
     }
 
-    /// The scheme's cost.
-    pub fn cost(&self) -> &SchemeCost {
+    /// The class's cost.
+    pub fn cost(&self) -> &ClassCost {
         &self.cost
     }
 
@@ -128,7 +128,7 @@ impl SchemeCapacity {
     }
 
     /// The work that the slowest stage can compute by `end`, however well the pipeline is filled: never less than
-    /// [`most_work`](SchemeCapacity::most_work), and falling with every micro-batch.
+    /// [`most_work`](ClassCapacity::most_work), and falling with every micro-batch.
     pub fn work_on_slowest(&self, micro_batches: usize, end: Millis) -> f64 {
         let slowest = self.cost.stage_multipliers().iter().copied().fold(0.0, f64::max);
         end.0 / slowest - self.cost.fixed_ms().0 * count(micro_batches)

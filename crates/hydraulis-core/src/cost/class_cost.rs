@@ -1,0 +1,166 @@
+//! The cost of replicas of one class: times, and the token limits of micro-batches.
+
+use crate::cost::memory::StageMemory;
+use crate::cost::micro_batch_cost::MicroBatchCost;
+use crate::cost::profile::{FitQuality, SchemeProfile};
+use crate::cost::{ClassId, CostProfile, InFlightLimit, RankPool, Reliability, ReplicaClass};
+use crate::spec::{Cluster, ContextKind, MemoryRule, Scheme};
+use crate::units::{Millis, Tokens};
+
+/// The cost of replicas of one class.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClassCost {
+    id: ClassId,
+    class: ReplicaClass,
+    context: Option<ContextKind>,
+    micro_batch: MicroBatchCost,
+    cap: Tokens,
+    in_flight_limit: InFlightLimit,
+    forward_share: f64,
+    stage_multipliers: Vec<f64>,
+    /// Whether each stage is known to hold `p` caps at once.
+    limits_in_flight: bool,
+    fit: Option<FitQuality>,
+}
+
+impl ClassCost {
+    pub(super) fn new(
+        id: ClassId,
+        profile: &CostProfile,
+        entry: &SchemeProfile,
+        cluster: Cluster,
+        pool: RankPool,
+    ) -> ClassCost {
+        let multipliers = entry.stage_multipliers.clone().unwrap_or_else(|| vec![1.0; entry.scheme.stages()]);
+        let cap = profile.fullest_stage(entry, cluster, pool).cap(profile, pool);
+        ClassCost {
+            id,
+            class: ReplicaClass { scheme: entry.scheme, pool },
+            context: entry.context,
+            micro_batch: entry.micro_batch_cost().at_speed(pool.speed),
+            cap,
+            in_flight_limit: InFlightLimit { micro_batches: 1, tokens: cap },
+            forward_share: entry.forward_share,
+            stage_multipliers: multipliers,
+            limits_in_flight: limits_in_flight(profile, entry, cluster, pool, cap),
+            fit: entry.fit,
+        }
+    }
+
+    /// The class's place in its cost model.
+    pub fn id(&self) -> ClassId {
+        self.id
+    }
+
+    /// The class.
+    pub fn class(&self) -> ReplicaClass {
+        self.class
+    }
+
+    /// The class's scheme.
+    pub fn scheme(&self) -> Scheme {
+        self.class.scheme
+    }
+
+    /// The kind of context parallelism of these costs; none if cp is 1.
+    pub fn context(&self) -> Option<ContextKind> {
+        self.context
+    }
+
+    pub(super) fn with_memory(self, memory: MemoryRule) -> ClassCost {
+        let micro_batches =
+            if memory == MemoryRule::InFlight && self.limits_in_flight { self.scheme().stages() } else { 1 };
+        let tokens = Tokens(self.cap.0.saturating_mul(micro_batches as u64));
+        ClassCost { in_flight_limit: InFlightLimit { micro_batches, tokens }, ..self }
+    }
+
+    /// Most tokens of each micro-batch if all hold the same number; 0 if not even the weights fit.
+    pub fn cap(&self) -> Tokens {
+        self.cap
+    }
+
+    /// The in-flight limit of consecutive micro-batches.
+    pub fn in_flight_limit(&self) -> InFlightLimit {
+        self.in_flight_limit
+    }
+
+    /// The longest sequence that fits into a micro-batch: the cap, or with the in-flight limit all its tokens.
+    pub fn longest(&self) -> Tokens {
+        self.in_flight_limit.tokens
+    }
+
+    /// Whether a sequence of `tokens` fits into a micro-batch.
+    pub fn admits(&self, tokens: Tokens) -> bool {
+        tokens <= self.longest()
+    }
+
+    /// The time that one sequence adds to its micro-batch: `a s^2 + b s`.
+    pub fn sequence_ms(&self, tokens: Tokens) -> Millis {
+        self.micro_batch.sequence_ms(tokens)
+    }
+
+    /// Milliseconds per token: `b`.
+    pub fn linear_ms_per_token(&self) -> f64 {
+        self.micro_batch.linear_ms_per_token
+    }
+
+    /// Milliseconds per squared token of a sequence: `a`.
+    pub fn quadratic_ms_per_token2(&self) -> f64 {
+        self.micro_batch.quadratic_ms_per_token2
+    }
+
+    /// Time of every micro-batch in addition to its sequences: `c`.
+    pub fn fixed_ms(&self) -> Millis {
+        self.micro_batch.fixed
+    }
+
+    /// The time of a micro-batch: the sum over its sequences, and `c`.
+    pub fn micro_batch_ms(&self, sequences: impl Iterator<Item = Tokens>) -> Millis {
+        self.micro_batch.micro_batch_ms(sequences)
+    }
+
+    /// The forward pass's share of a micro-batch's time.
+    pub fn forward_share(&self) -> f64 {
+        self.forward_share
+    }
+
+    /// The prediction error and the extrapolation of micro-batches with these longest sequences and tokens; none if the
+    /// profile does not state its error.
+    pub fn reliability(&self, micro_batches: impl Iterator<Item = (Tokens, Tokens)>) -> Option<Reliability> {
+        let fit = self.fit?;
+        let factor = micro_batches.map(|(longest, tokens)| fit.range.beyond(longest, tokens)).fold(1.0, f64::max);
+        Some(Reliability { error: fit.error(), factor })
+    }
+
+    /// Time of each stage relative to the coefficients.
+    pub fn stage_multipliers(&self) -> &[f64] {
+        &self.stage_multipliers
+    }
+
+    /// The greatest stage multiplier.
+    pub fn slowest_multiplier(&self) -> f64 {
+        self.stage_multipliers.iter().copied().fold(0.0, f64::max)
+    }
+}
+
+/// Whether each stage is known to hold `p` caps at once, of one micro-batch or of several.
+///
+/// If a profile has the fullest stage's figures alone, this holds if all stages are alike: they take as long, and have
+/// as many layers if the profile states them. It never holds if backward recomputes activations: a layer then holds
+/// those of the whole micro-batch, which no figure counts and which are `p` times as many for a micro-batch of `p`
+/// caps.
+fn limits_in_flight(
+    profile: &CostProfile,
+    entry: &SchemeProfile,
+    cluster: Cluster,
+    pool: RankPool,
+    cap: Tokens,
+) -> bool {
+    let same_times =
+        entry.stage_multipliers.iter().all(|list| list.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq()));
+    let same_layers = entry.stage_layers.iter().all(|list| list.windows(2).all(|pair| pair[0] == pair[1]));
+    let holds = |stage: StageMemory| stage.cap_among(profile, pool, entry.scheme.pp()) >= cap;
+    let are_known = entry.activation_bytes_per_token.is_known() || (same_times && same_layers);
+    let are_kept = entry.scheme.layer_plan().keeps_activations();
+    are_kept && are_known && profile.stage_memory(entry, cluster).all(holds)
+}

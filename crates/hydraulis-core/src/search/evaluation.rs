@@ -1,0 +1,44 @@
+//! The plan of one strategy for one batch, as a search compares it.
+
+use std::cmp::Ordering;
+
+use crate::batch::Batch;
+use crate::construct::pack::Packing;
+use crate::plan::{PlannedTransfers, Stop};
+use crate::spec::{Scheme, Strategy};
+use crate::units::{Millis, Tokens};
+
+/// A strategy planned for a batch.
+#[derive(Clone, Debug)]
+pub(super) struct Evaluation {
+    pub(super) strategy: Strategy,
+    pub(super) packings: Vec<Packing>,
+    pub(super) iteration_ms: Millis,
+    pub(super) transfers: Option<PlannedTransfers>,
+    /// By how much each replica ends later than its packing, because it waits for parameters.
+    pub(super) delays: Vec<Millis>,
+    /// Time of the replicas' ranks, in GPU-milliseconds.
+    pub(super) gpu_ms: f64,
+    pub(super) stop: Stop,
+}
+
+impl Evaluation {
+    /// Order of evaluations of equal time: fewest bytes moved, then fewest GPU-seconds, then name order.
+    pub(super) fn cost_order(&self, other: &Evaluation) -> Ordering {
+        let names = || self.strategy.to_string().cmp(&other.strategy.to_string());
+        let moved = self.moved_bytes().cmp(&other.moved_bytes());
+        moved.then(self.gpu_ms.total_cmp(&other.gpu_ms)).then_with(names)
+    }
+
+    fn moved_bytes(&self) -> u64 {
+        self.transfers.map_or(0, |transfers| transfers.moved_bytes)
+    }
+
+    /// The scheme of the replica that ends last, and the longest of its sequences.
+    pub(super) fn bottleneck(&self, batch: &Batch) -> Option<(Scheme, Tokens)> {
+        let replicas = self.strategy.schemes().iter().zip(&self.packings);
+        let (scheme, packing) = replicas.rev().max_by_key(|(_, packing)| packing.ms)?;
+        let tokens = packing.micro_batches.iter().flatten().map(|&id| batch.tokens()[id]);
+        Some((*scheme, tokens.max()?))
+    }
+}
