@@ -20,13 +20,26 @@ class HydraulisError(Exception):
     """
 
     def __init__(self, message: str, *, code: str) -> None:
-        super().__init__(message)
+        super().__init__(_readable(message))
         self.code = code
         self.is_everywhere = False
 
     def __reduce__(self) -> tuple[Callable[[str], Self], tuple[str]]:
         """Keep the code when the error crosses a process boundary."""
         return partial(type(self), code=self.code), (str(self),)
+
+
+# Characters of a message at its start and, with the remedy, at its end; longer ones repeat their input.
+_START, _END, _MARK = 6_000, 2_000, 60
+
+
+def _readable(message: str) -> str:
+    """Cut a message that repeats a long input, and escape characters that cannot be written."""
+    # A message that was cut before, in another process, stays as it is.
+    if len(message) > _START + _END + _MARK:
+        left_out = len(message) - _START - _END
+        message = f"{message[:_START]} [... {left_out:,} characters ...] {message[-_END:]}"
+    return message.encode(errors="backslashreplace").decode()
 
 
 class InvalidInputError(HydraulisError, ValueError):

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from helpers import ROOT
 from hydraulis.cli.commands import train as command
 from hydraulis.cli.exit import EXIT_REFUSED
 from hydraulis.cli.main import main
@@ -53,3 +54,24 @@ def test_missing_torch_is_reported(
     assert (command.main if name == "train" else main)(words) == EXIT_REFUSED
     assert "error [extra_missing]: " in (said := capsys.readouterr().err)
     assert "pip install 'hydraulis[train]'" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["plan", "--gpus", "8", "--profile", "llama-7b-a800", "--strategies", "{odd}"], "option_invalid"),
+        (["plan", "--gpus", "8", "--profile", "{odd}", "--lengths", "{odd}"], None),
+        (["config", "examples/demo.toml", "--set", "planner.profile={odd}"], "config_value"),
+        (["config", "examples/demo.toml", "--set", "output.directory={odd}"], "config_value"),
+        (["check", "{odd}", "--gpus", "2", "--json"], None),
+        (["report", "{odd}"], "run_unreadable"),
+        (["export", "{odd}", "--output", "{odd}"], "checkpoint_missing"),
+    ],
+)
+def test_bytes_that_are_no_utf8_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], code: str | None
+) -> None:
+    monkeypatch.chdir(ROOT)
+    # As Python reads a command line with the byte 255.
+    assert main([word.format(odd="a\udcff") for word in words]) == 2
+    assert (f"error [{code}]: " in capsys.readouterr().err) or code is None

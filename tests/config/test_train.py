@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from config.run_file import MINIMAL, write
 from helpers import refused
 from hydraulis.config.run import load
@@ -23,9 +25,19 @@ def test_stated_layers_of_stages_must_be_a_split_of_the_models(tmp_path: Path) -
         ("[[1, 1], [1, 1]]", ["stage_layers"]),
         ("[[1, 1], [0, 2]]", ["stage_layers[1] = [0, 2]"]),
         ("[[-1, 3]]", ["stage_layers[0] = [-1, 3]"]),
-        ("[[1, 18446744073709551617]]", ["2 in all"]),
+        ("[[1, 9223372036854775807]]", ["2 in all"]),
     ):
         with refused("scheme_model_mismatch", *parts):
             load(write(tmp_path), [f"train.stage_layers={lists}"])
+    with refused("config_value", "train.stage_layers[0][1] = 18446744073709551617", 2**63 - 1):
+        load(write(tmp_path), ["train.stage_layers=[[1, 18446744073709551617]]"])
     with refused("model_invalid", "num_hidden_layers", "1,099,511,627,776"):
         load(write(tmp_path), ["train.stage_layers=[[1, 1]]", f"model.num_hidden_layers={2**40}"])
+
+
+@pytest.mark.parametrize("name", ["timeout_s", "silence_s"])
+def test_a_time_that_no_clock_counts_is_refused(tmp_path: Path, name: str) -> None:
+    assert getattr(load(write(tmp_path), [f"train.{name}=1e7"]).train, name) == 1e7
+    for value in ("1e300", "inf", "nan", "1e8"):
+        with refused("config_value", f"train.{name} = ", "below 100,000,000"):
+            load(write(tmp_path), [f"train.{name}={value}"])

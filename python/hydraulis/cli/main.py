@@ -63,6 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except HydraulisError as error:
         return _report(error, words)
+    except UnicodeEncodeError as error:
+        # Python reads bytes of the command line that are no UTF-8 as halves of surrogate pairs.
+        message = f"{error.object!r} has bytes or characters that are no UTF-8; write the command in UTF-8"
+        return _report(InvalidInputError(message, code="option_invalid"), words)
     except KeyboardInterrupt:
         sys.stderr.write("hydraulis: interrupted\n")
         return EXIT_INTERRUPTED

@@ -28,10 +28,12 @@ def check_at_most(field: str, value: int, limit: int, why: str) -> None:
         raise _refusal(field, value, f"a whole number of at most {limit}, which is {why}")
 
 
-def check_above(field: str, value: float, limit: float) -> None:
-    """Refuse the limit and everything below it, infinities and NaN; see `check_at_least`."""
-    if not limit < value < math.inf:
-        raise _refusal(field, value, f"a finite number above {limit:g}")
+def check_above(field: str, value: float, limit: float, below: float = math.inf) -> None:
+    """Refuse numbers up to the limit, `below` and larger numbers, and NaN; see `check_at_least`."""
+    if not limit < value < below:
+        kind = "a finite number" if below == math.inf else "a number"
+        end = "" if below == math.inf else f" and below {below:,.15g}"
+        raise _refusal(field, value, f"{kind} above {limit:g}{end}")
 
 
 def check_within(field: str, value: float, least: float, limit: float) -> None:

@@ -68,6 +68,10 @@ _COUNTS = (
     "num_attention_heads",
     "num_key_value_heads",
 )
+MOST_LAYERS = 1 << 14
+"""Limit of the planner."""
+# With 16 bytes an element and `MOST_LAYERS` layers of 8 parameters, the bytes of a model are below 2^63.
+_MOST_ELEMENTS = 1 << 40
 _REALS = ("rope_theta", "rms_norm_eps", "initializer_range")
 _SWITCHES = ("attention_bias", "attention_output_bias", "mlp_bias", "qk_norm", "tie_word_embeddings")
 
@@ -132,6 +136,7 @@ class ModelConfig:
         for name in _SWITCHES:
             _check_switch(name, getattr(self, name))
         self._check_heads()
+        self._check_size()
         self._check_rope_scaling()
 
     def _normalise(self) -> None:
@@ -140,7 +145,7 @@ class ModelConfig:
             object.__setattr__(self, "head_dim", self.hidden_size // self.num_attention_heads)
         for name in _REALS:
             value = getattr(self, name)
-            if type(value) is int:
+            if type(value) is int and abs(value) < _MOST_ELEMENTS:
                 object.__setattr__(self, name, float(value))
 
     def _check_hidden_size(self) -> None:
@@ -164,6 +169,25 @@ class ModelConfig:
                 f"{self.num_attention_heads}; choose a divisor"
             )
             raise InvalidInputError(message, code="model_invalid")
+
+    def _check_size(self) -> None:
+        """Refuse sizes at which byte counts overflow, before a table of the parameters is made."""
+        if self.num_hidden_layers > MOST_LAYERS:
+            layers = f"{self.num_hidden_layers:,}"
+            message = f"num_hidden_layers = {layers} is beyond the limit of {MOST_LAYERS:,}; lower it"
+            raise InvalidInputError(message, code="model_invalid")
+        widths = {
+            "vocab_size": self.vocab_size,
+            "intermediate_size": self.intermediate_size,
+            "num_attention_heads * head_dim": self.num_attention_heads * self.head_dim,
+        }
+        for name, width in widths.items():
+            if width * self.hidden_size > _MOST_ELEMENTS:
+                message = (
+                    f"{name} * hidden_size = {as_toml(width * self.hidden_size)} elements of one parameter "
+                    f"are beyond the limit of 2^{_MOST_ELEMENTS.bit_length() - 1}; lower one of them"
+                )
+                raise InvalidInputError(message, code="model_invalid")
 
     def _check_rope_scaling(self) -> None:
         if not isinstance(self.rope_scaling, RopeScaling | None):

@@ -7,6 +7,9 @@ from hydraulis.config.check import check_above, check_at_least, check_not_empty
 from hydraulis.config.kinds import AttentionKind, DeviceKind
 from hydraulis.errors import InvalidInputError
 
+# Three years: longer times do not fit into the clocks of all libraries.
+_MOST_S = 1e8
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
@@ -84,8 +87,8 @@ class TrainConfig:
         for name, factor in (("loss_jump", self.loss_jump), ("norm_jump", self.norm_jump)):
             if factor:
                 check_at_least(f"train.{name}", factor, 1)
-        check_above("train.timeout_s", self.timeout_s, 0)
-        check_above("train.silence_s", self.silence_s, 0)
+        check_above("train.timeout_s", self.timeout_s, 0, _MOST_S)
+        check_above("train.silence_s", self.silence_s, 0, _MOST_S)
 
     @property
     def num_steps(self) -> int:

@@ -1,6 +1,5 @@
 """The distribution of a data set's lengths, and the imbalance of its batches over equal replicas."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -11,6 +10,7 @@ import numpy.typing as npt
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.sampling.run_sampler import make_sampler
+from hydraulis.text.documents import parse_json
 
 Integers = npt.NDArray[np.int64]
 
@@ -124,7 +124,7 @@ class Analysis:
             ValueError: The text is not JSON.
             TypeError, KeyError: A field is missing or unknown.
         """
-        document = json.loads(text)
+        document = parse_json(text)
         lengths = document["lengths"]
         bins = [LengthBin(**one) for one in lengths["bins"]]
         # The keys of JSON are strings.

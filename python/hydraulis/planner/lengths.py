@@ -17,6 +17,7 @@ from hydraulis._core import LONGEST_SEQUENCE
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import DECOMPRESS, unreadable_error
 from hydraulis.progress import ProgressCallback, ignore_progress
+from hydraulis.text.documents import parse_json
 from hydraulis.text.paths import describe_json_error
 
 # An int64 has at most 19 digits; longer numbers are out of range and slow to convert.
@@ -143,8 +144,8 @@ def _records(path: Path, lines: Iterable[str], field: str | None) -> Iterator[in
 
 def _record_length(line: str, field: str, place: str) -> int:
     try:
-        record = json.loads(line.rstrip())
-    except (ValueError, RecursionError) as error:
+        record = parse_json(line.rstrip())
+    except ValueError as error:
         reason = describe_json_error(error)
         message = f'{place} is no JSON ({reason}): write one object per line, such as {{"{field}": 512}}'
         raise InvalidInputError(message, code="data_file_invalid") from None

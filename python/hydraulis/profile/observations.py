@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hydraulis.text.documents import parse_json
+
 # From a median of absolute deviations to the standard error of the median of n values, times the root of n:
 # 1.4826 for the deviation of a normal distribution, and 1.2533 for its median.
 _MEDIAN_ERROR = 1.4826 * 1.2533
@@ -40,7 +42,7 @@ class Observation:
     @classmethod
     def from_json(cls, line: str) -> "Observation":
         """Parse a line of `to_json`; raises KeyError, TypeError or ValueError if it is malformed."""
-        entry = json.loads(line)
+        entry = parse_json(line)
         stages = tuple(Timing(float(forward), float(backward)) for forward, backward in entry["stages_ms"])
         return cls(str(entry["scheme"]), tuple(int(length) for length in entry["lengths"]), stages)
 

@@ -9,6 +9,7 @@ from hydraulis._core import Scheme
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import unreadable_error
 from hydraulis.profile.observations import Observation, Observations
+from hydraulis.text.documents import parse_json
 
 FORMAT = "hydraulis.measurements/1"
 
@@ -149,7 +150,7 @@ def _complete_lines(path: Path) -> list[str]:
 
 def _check_header(path: Path, line: str, expected: dict[str, object]) -> None:
     try:
-        header = json.loads(line)
+        header = parse_json(line)
     except ValueError:
         header = None
     if not isinstance(header, dict) or header.get("format") != FORMAT:

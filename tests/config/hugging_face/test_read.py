@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from helpers import refused
-from hydraulis.config.hugging_face.read import from_hugging_face
+from hydraulis.config.hugging_face.read import from_hugging_face, read_max_positions, stated_fields
 from hydraulis.config.model import RopeScaling
 from hydraulis.errors import InvalidInputError
 
@@ -153,3 +153,47 @@ def test_files_that_hold_no_model_are_refused(text: str | None, code: str, tmp_p
         path.write_text(text)
     with refused(code, "config.json"):
         from_hugging_face(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"architectures": [5]}, "model_unsupported"),
+        ({"architectures": 5}, "model_unsupported"),
+        ({"architectures": "LlamaForCausalLM"}, "model_unsupported"),
+        ({"layer_types": [None]}, "model_unsupported"),
+        ({"layer_types": {"a": 1}}, "model_unsupported"),
+        ({"model_type": ["llama"]}, "model_unsupported"),
+        ({"rope_parameters": 5}, "model_unsupported"),
+        ({"rope_parameters": {"rope_type": ["default"], "factor": 2.0}}, "config_value"),
+        ({"rope_parameters": {"rope_theta": "x"}}, "model_invalid"),
+        ({"num_hidden_layers": 10**400}, "model_invalid"),
+        ({"num_hidden_layers": 16_385}, "model_invalid"),
+        ({"vocab_size": 2**63}, "model_invalid"),
+        ({"intermediate_size": 2**63 - 1}, "model_invalid"),
+        ({"num_attention_heads": 2**40, "head_dim": 2**40}, "model_invalid"),
+        ({"initializer_range": 10**400}, "model_invalid"),
+        ({"rms_norm_eps": [1]}, "model_invalid"),
+        ({"attention_bias": "yes"}, "model_invalid"),
+        ({"sliding_window": "all"}, "model_invalid"),
+    ],
+)
+def test_a_field_of_another_type_or_size_is_refused(changes: dict[str, Any], code: str) -> None:
+    with refused(code):
+        from_hugging_face(LLAMA | changes)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b"5", b'{"a":' * 100_000, b"9" * 5_000])
+def test_a_file_of_something_else_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    for read in (from_hugging_face, stated_fields, read_max_positions):
+        with refused("config_syntax", path):
+            read(path)
+
+
+@pytest.mark.parametrize("rope", ["5", '"x"', "[1]", "null"])
+def test_the_fields_of_a_file_with_another_rope_are_listed(tmp_path: Path, rope: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(f'{{"rope_parameters": {rope}, "hidden_size": 1}}')
+    assert stated_fields(path) >= {"hidden_size", "rope_parameters"}

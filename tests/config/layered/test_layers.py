@@ -4,7 +4,7 @@ import pytest
 
 from config.run_file import MINIMAL, field_names, write
 from helpers import refused
-from hydraulis import Cluster
+from hydraulis import Cluster, HydraulisError
 from hydraulis.config.layered.layers import PRESETS
 from hydraulis.config.run import load, load_with_origins
 from hydraulis.planner.strategies import named_strategies
@@ -80,3 +80,27 @@ def test_a_preset_is_one_of_those_there_are(tmp_path: Path) -> None:
         load(write(tmp_path, "preset = 3\n" + MINIMAL))
     # The command line overrides the file.
     assert load(write(tmp_path, "preset = 3\n" + MINIMAL), preset="laptop").train.steps == 10
+
+
+def test_a_file_that_is_nested_without_end_or_has_an_endless_number_is_refused(tmp_path: Path) -> None:
+    for value, code in (("[" * 2_000 + "]" * 2_000, "config_syntax"), ("9" * 5_000, "config_value")):
+        path = write(tmp_path, f"x = {value}\n{MINIMAL}")
+        with refused("config_syntax", path, "must be TOML"):
+            load(path, [])
+        with refused(code, "train.steps"):
+            load(write(tmp_path), [f"train.steps={value}"])
+
+
+@pytest.mark.parametrize("value", [10**400, 2**63, -(2**63)])
+def test_a_number_beyond_64_bits_is_refused(tmp_path: Path, value: int) -> None:
+    for key in ("train.steps", "data.tokens_per_batch", "optimizer.learning_rate", "planner.memory_mib"):
+        with refused("config_value", f"{key} = {str(value)[:20]}", 2**63 - 1):
+            load(write(tmp_path), [f"{key}={value}"])
+
+
+def test_a_value_that_a_message_repeats_is_cut(tmp_path: Path) -> None:
+    for value in (f"'{'x' * 100_000}'", f"[{'1, ' * 100_000}1]", "0x" + "f" * 100_000, "[" * 90 + "]" * 90):
+        with pytest.raises(HydraulisError) as caught:
+            load(write(tmp_path), [f"train.steps={value}"])
+        assert caught.value.code == "config_value"
+        assert 50 < len(str(caught.value)) < 1_000

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -136,3 +137,23 @@ def test_an_invalid_value_is_refused(
 ) -> None:
     with refused("record_malformed", f"field '{field}'", part):
         encoder.encode(values)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [1, [2], 3],
+        [[1, 2], [3]],
+        [[[1]]],
+        [1, "2"],
+        [1.5],
+        [2**70],
+        [None],
+        {"a": 1},
+        json.loads("[" * 900 + "]" * 900),
+    ],
+)
+def test_tokens_that_are_no_list_of_integers_are_a_broken_record(value: object) -> None:
+    encoder = TokensEncoder(["input_ids"])
+    with refused("record_malformed", "input_ids", "a list of integers"):
+        encoder.encode([value])

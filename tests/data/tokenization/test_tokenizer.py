@@ -109,3 +109,22 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
     with refused("extra_missing", "pip install 'hydraulis[data]'"):
         load_tokenizer(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tokenizer_config.json", b"[1]"),
+        ("tokenizer_config.json", b"5"),
+        ("tokenizer_config.json", b"\xff"),
+        ("tokenizer_config.json", b'{"a":' * 100_000),
+        ("tokenizer_config.json", b'{"chat_template": 5}'),
+        ("tokenizer_config.json", b'{"chat_template": [{"name": "default"}]}'),
+        ("chat_template.jinja", b"\xff\xfe"),
+    ],
+)
+def test_a_damaged_file_of_a_tokenizer_is_refused_by_name(tmp_path: Path, name: str, content: bytes) -> None:
+    write_tokenizer(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    with refused("tokenizer_invalid", tmp_path / name):
+        load_tokenizer(str(tmp_path))

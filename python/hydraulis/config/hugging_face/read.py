@@ -6,7 +6,6 @@ an unknown field is refused by name.
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,6 +13,7 @@ from typing import Any, NoReturn
 from hydraulis.config.layered.table import from_table
 from hydraulis.config.model import ModelConfig, RopeScaling
 from hydraulis.errors import InvalidInputError
+from hydraulis.text.documents import parse_json
 from hydraulis.text.paths import describe_read_error
 from hydraulis.text.values import as_toml
 
@@ -124,7 +124,7 @@ def from_hugging_face(source: str | Path | Fields) -> ModelConfig:
             the model has another family or a field that the decoder does not support (`model_unsupported`),
             or a field is missing or out of its range (`model_invalid`, `config_value`).
     """
-    given = source if isinstance(source, Mapping) else _read(Path(source))
+    given = source if isinstance(source, Mapping) else read_fields(Path(source))
     family = given.get("model_type")
     if family not in tuple(_FIXED):
         _refuse("model_type", family, f"the families are {', '.join(_FIXED)}")
@@ -148,10 +148,10 @@ def stated_fields(path: str | Path) -> frozenset[str]:
     Raises:
         InvalidInputError: The file is refused as in `from_hugging_face`.
     """
-    given = _read(Path(path))
-    rope = given.get("rope_parameters") or {}
+    given = read_fields(Path(path))
+    rope = given.get("rope_parameters")
     scaling = {"rope_scaling"} if "rope_parameters" in given else set()
-    return frozenset(given) | scaling | ({"rope_theta"} & set(rope))
+    return frozenset(given) | scaling | ({"rope_theta"} & set(rope if isinstance(rope, Mapping) else ()))
 
 
 def read_max_positions(path: str | Path) -> int | None:
@@ -160,7 +160,7 @@ def read_max_positions(path: str | Path) -> int | None:
     Raises:
         InvalidInputError: The file cannot be read (code `file_unreadable`) or is not JSON (`config_syntax`).
     """
-    return max_positions(_read(Path(path)))
+    return max_positions(read_fields(Path(path)))
 
 
 def max_positions(fields: Fields) -> int | None:
@@ -169,9 +169,15 @@ def max_positions(fields: Fields) -> int | None:
     return stated if type(stated) is int else None
 
 
-def _read(path: Path) -> Fields:
+def read_fields(path: Path) -> Fields:
+    """Read the fields of a `config.json`.
+
+    Raises:
+        InvalidInputError: The file cannot be read (code `file_unreadable`) or is no JSON object
+            (`config_syntax`).
+    """
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         message = (
             f"model configuration '{path}' cannot be read "
@@ -203,14 +209,24 @@ def _check_known(fields: Fields) -> None:
 
 def _check_layers(fields: Fields) -> None:
     """Refuse models with another head, such as a classifier, and layers with another attention."""
-    for name in fields.get("architectures") or ():
+    for name in _names(fields, "architectures"):
         if not name.endswith("ForCausalLM"):
             limit = f"it must be a causal language model, ...ForCausalLM, of the families {', '.join(_FIXED)}"
             _refuse("architectures", name, limit)
     kinds = ("full_attention",) if _window(fields) is None else ("full_attention", "sliding_attention")
-    for kind in fields.get("layer_types") or ():
+    for kind in _names(fields, "layer_types"):
         if kind not in kinds:
             _refuse("layer_types", kind, f"a layer may be {' or '.join(kinds)}")
+
+
+def _names(fields: Fields, field: str) -> list[str]:
+    """Return a list of names; an empty one if the field is absent or null."""
+    names = fields.get(field)
+    if names is None:
+        return []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        _refuse(field, names, "it must be a list of names")
+    return names
 
 
 def _window(fields: Fields) -> int | None:

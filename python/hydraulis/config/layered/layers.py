@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hydraulis.config.hugging_face.read import MODEL_CONFIG
 from hydraulis.errors import InvalidInputError
+from hydraulis.text.documents import parse_toml
 from hydraulis.text.nearest import did_you_mean
 from hydraulis.text.paths import describe_read_error
 from hydraulis.text.values import as_toml
@@ -102,14 +103,14 @@ def read_tables(path: Path) -> dict[str, object]:
         InvalidInputError: The file cannot be read (code `file_unreadable`) or is not TOML (`config_syntax`).
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         message = (
             f"run configuration '{path}' must be a file that can be read "
             f"({describe_read_error(path, error)}); check the path"
         )
         raise InvalidInputError(message, code="file_unreadable") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         message = f"run configuration '{path}' must be TOML in UTF-8: {error}; correct it there"
         raise InvalidInputError(message, code="config_syntax") from error
 

@@ -4,12 +4,12 @@ A string needs no quotes, because a shell removes a pair of them. A list of stri
 separates its items, as in other options.
 """
 
-import tomllib
 from collections.abc import Callable
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from hydraulis.errors import InvalidInputError
+from hydraulis.text.documents import parse_toml
 
 
 def read_override(override: str, kind_of: Callable[[str, str], object]) -> dict[str, object]:
@@ -63,8 +63,8 @@ def _only_strings(members: tuple[object, ...]) -> bool:
 def _is_word(text: str) -> bool:
     """Check whether a value is a bare word: not TOML, and without lines or braces."""
     try:
-        tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+        parse_toml(f"value = {text}")
+    except ValueError:
         return bool(text) and "\n" not in text and text[0] != "{"
     return False
 
@@ -85,8 +85,8 @@ def _is_list(members: tuple[object, ...], value: str) -> bool:
 
 def _parsed(text: str, override: str) -> Any:
     try:
-        parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError as error:
+        parsed = parse_toml(f"value = {text}")
+    except ValueError as error:
         message = f"override '{override}' must have a TOML value ({error}); correct the text after '='"
         raise InvalidInputError(message, code="config_syntax") from error
     if len(parsed) != 1:

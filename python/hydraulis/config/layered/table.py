@@ -24,7 +24,7 @@ from typing import (
 
 from hydraulis.errors import InvalidInputError
 from hydraulis.text.nearest import did_you_mean, nearest_name
-from hydraulis.text.values import as_toml
+from hydraulis.text.values import as_toml, is_text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -50,6 +50,8 @@ HintsBySection: TypeAlias = Mapping[str, SectionHints]
 """Hints by the name of a section; the empty name is the whole file."""
 
 _WHOLE = "the run configuration"
+# Counts become 64-bit numbers in the planner and in torch.
+_LARGEST = (1 << 63) - 1
 _NO_HINTS: HintsBySection = {}
 _NO_SECTION_HINTS = SectionHints()
 
@@ -157,11 +159,17 @@ def _typed(value: object, kind: Any, name: str, hints: HintsBySection = _NO_HINT
         return _tuple(value, kind, name)
     if isinstance(kind, type) and is_dataclass(kind):
         return from_table(kind, value, name, hints)
+    if kind in (int, float) and type(value) is int and abs(value) > _LARGEST:
+        message = f"{name} = {as_toml(value)} is beyond the limit of {_LARGEST}; lower it"
+        raise InvalidInputError(message, code="config_value")
     if kind is float and type(value) is int:
         return float(value)
     # isinstance would accept a bool as an int, but `steps = true` is a mistake.
     if type(value) is not kind:
         raise _type_error(value, name, _TYPE_NAMES[kind])
+    if isinstance(value, str) and not is_text(value):
+        message = f"{name} = {as_toml(value)} has bytes or characters that are no UTF-8; write it in UTF-8"
+        raise InvalidInputError(message, code="config_value")
     return value
 
 

@@ -1,13 +1,13 @@
 """The files of a source, from its paths, globs and folders."""
 
 import glob
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hydraulis.data.records.record_file import RECORD_ENDINGS, is_record_file
 from hydraulis.data.sources.token_files import MEGATRON_SUFFIXES, is_token_file
 from hydraulis.errors import InvalidInputError
+from hydraulis.text.documents import parse_json
 
 
 def find_source_files(names: Sequence[str], key: str = "data.sources.files") -> list[Path]:
@@ -63,12 +63,11 @@ def _checked(path: Path) -> Path:
 def _saved_files(folder: Path) -> Iterator[Path]:
     """Yield the files of a folder written by `Dataset.save_to_disk`."""
     if (folder / "dataset_dict.json").exists():
-        splits = ", ".join(json.loads((folder / "dataset_dict.json").read_text(encoding="utf-8"))["splits"])
-        message = f"folder '{folder}' has several splits ({splits}): name the folder of one of them"
+        message = f"folder '{folder}' has several splits{_splits(folder)}: name the folder of one of them"
         raise InvalidInputError(message, code="data_file_invalid")
     try:
-        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        names = [one["filename"] for one in state["_data_files"]]
+        state = parse_json((folder / "state.json").read_text(encoding="utf-8"))
+        files = [folder / one["filename"] for one in state["_data_files"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         message = (
             f"folder '{folder}' is no data set that Hugging Face's datasets saved ({error}): name its files, "
@@ -78,5 +77,13 @@ def _saved_files(folder: Path) -> Iterator[Path]:
     if state.get("_indices_files") or state.get("_indices_data_files"):
         message = f"folder '{folder}' has a selection of its rows: call flatten_indices() and save it again"
         raise InvalidInputError(message, code="data_file_invalid")
-    for name in names:
-        yield folder / name
+    yield from files
+
+
+def _splits(folder: Path) -> str:
+    """Return the names of the splits in a folder for a message; empty if they cannot be read."""
+    try:
+        splits = parse_json((folder / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
+        return f" ({', '.join(splits)})"
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""

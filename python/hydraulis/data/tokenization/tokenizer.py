@@ -5,7 +5,6 @@ folder have the end-of-document token and the format of conversations.
 """
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from hydraulis.data.tokens import Tokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.extras import import_extra
+from hydraulis.text.documents import parse_json
 from hydraulis.text.nearest import did_you_mean
 from hydraulis.text.paths import describe_read_error, hub_remedy
 
@@ -116,7 +116,11 @@ class JsonTokenizer:
         self._tokenizer.no_padding()
         self._file = file
         self.special, other_files = _special_tokens(file.parent)
-        self.vocab_size: int = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values())
+        tokens = self._tokenizer.get_vocab(with_added_tokens=True).values()
+        if not tokens:
+            message = f"tokenizer '{file}' has no token; give a tokenizer.json of Hugging Face"
+            raise InvalidInputError(message, code="tokenizer_invalid")
+        self.vocab_size: int = 1 + max(tokens)
         self.fingerprint = hashlib.sha256(content + other_files).hexdigest()
 
     @property
@@ -167,9 +171,9 @@ def _special_tokens(folder: Path) -> tuple[SpecialTokens, bytes]:
     path = folder / "tokenizer_config.json"
     content = _read(path) if path.exists() else b"{}"
     try:
-        settings = json.loads(content)
-    except ValueError as error:
-        message = f"'{path}' is no JSON ({error}); correct it, or give a copy of tokenizer.json alone"
+        settings = dict(parse_json(content.decode()))
+    except (TypeError, ValueError) as error:
+        message = f"'{path}' is no JSON object ({error}); correct it, or give a copy of tokenizer.json alone"
         raise InvalidInputError(message, code="tokenizer_invalid") from error
     named = {
         key: _token_text(value)
@@ -180,9 +184,18 @@ def _special_tokens(folder: Path) -> tuple[SpecialTokens, bytes]:
     file = folder / "chat_template.jinja"
     if file.exists():
         source = _read(file)
-        content, template = content + source, source.decode()
+        try:
+            content, template = content + source, source.decode()
+        except UnicodeDecodeError as error:
+            message = f"'{file}' is no UTF-8 (byte {error.start}); save it as UTF-8 text"
+            raise InvalidInputError(message, code="tokenizer_invalid") from error
     eos = named.get("eos_token", "")
-    return SpecialTokens(eos=eos, named=named, chat_template=_default_template(template)), content
+    try:
+        default = _default_template(template)
+    except (KeyError, TypeError, ValueError) as error:
+        message = f"'{path}' has a chat_template that is no text and no list of named texts; correct it"
+        raise InvalidInputError(message, code="tokenizer_invalid") from error
+    return SpecialTokens(eos=eos, named=named, chat_template=default), content
 
 
 def _token_text(value: str | dict[str, Any]) -> str:
@@ -193,7 +206,7 @@ def _default_template(template: str | Sequence[dict[str, str]]) -> str:
     """Return the template; of several named ones, the default one."""
     if isinstance(template, str):
         return template
-    return {one["name"]: one["template"] for one in template}.get("default", "")
+    return str({one["name"]: one["template"] for one in template}.get("default", ""))
 
 
 def _read(path: Path) -> bytes:

@@ -32,7 +32,11 @@ def integers_value(field: str, value: object, noun: str) -> Tokens:
     Raises:
         InvalidInputError: It is none (code `record_malformed`).
     """
-    array = np.asarray(value) if isinstance(value, list | np.ndarray) else None
+    try:
+        array = np.asarray(value) if isinstance(value, list | np.ndarray) else None
+    except ValueError:
+        # Lists of several lengths.
+        array = None
     if array is not None and array.size == 0:
         return np.zeros(0, dtype=np.int64)
     if array is None or array.ndim != 1 or array.dtype.kind not in "iu":

@@ -11,7 +11,13 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from hydraulis.config.hugging_face.read import MODEL_CONFIG, POSITIONS, from_hugging_face, max_positions
+from hydraulis.config.hugging_face.read import (
+    MODEL_CONFIG,
+    POSITIONS,
+    from_hugging_face,
+    max_positions,
+    read_fields,
+)
 from hydraulis.config.hugging_face.write import to_hugging_face
 from hydraulis.errors import HydraulisError
 from hydraulis.model.parameters import checkpoint_name
@@ -66,7 +72,7 @@ def _config(manifest: Manifest, carried: Path) -> dict[str, Any]:
     """Return the model's original config.json if it still describes the model, otherwise a new one."""
     path, longest = carried / MODEL_CONFIG, manifest.data.max_tokens
     if path.is_file():
-        given: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        given = dict(read_fields(path))
         if (max_positions(given) or longest) < longest:
             given[POSITIONS] = longest
         # A RoPE scaling may depend on these positions; then the edited file describes another model, and a

@@ -4,7 +4,6 @@ A rank reads only the elements of its optimizer shard: the shard's rows of a ten
 splits by rows, and the shard's columns of a tensor that it splits by columns.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,6 +18,7 @@ from torch import Tensor
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.parameters import EMBEDDING_WEIGHT, HEAD_WEIGHT, checkpoint_name, row_of
 from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.text.documents import parse_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -146,7 +146,7 @@ def _in_pieces(rows: int) -> Iterator[slice]:
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    document = json.loads(index.read_text(encoding="utf-8"))
+    document = parse_json(index.read_text(encoding="utf-8"))
     entries = document.get("weight_map") if isinstance(document, dict) else None
     if not isinstance(entries, dict) or not all(type(file) is str for file in entries.values()):
         message = "it has no weight_map from tensors to files"
