@@ -44,6 +44,7 @@ BAD_VALUES = {
     "train.norm_jump": "-1",
     "train.on_jump": '"ignore"',
     "train.trace_step": "-1",
+    "train.profile_steps": "[2, 0]",
     "optimizer.learning_rate": "0.0",
     "optimizer.warmup_steps": "-1",
     "optimizer.schedule": '"step"',
@@ -238,6 +239,7 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
         "norm_jump": 10.0,
         "on_jump": "report",
         "trace_step": None,
+        "profile_steps": [],
     }
     assert from_table(RunConfig, dumped, "") == config
 

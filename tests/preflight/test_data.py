@@ -95,6 +95,14 @@ def test_without_an_index_the_settings_that_remain_to_be_compared_are_named(made
     assert "train.trace_step = 999 exceeds them" in found.text
 
 
+def test_a_step_to_profile_beyond_the_last_one_is_a_warning(made: Path) -> None:
+    found = findings(read(made, "train.steps=9", "train.profile_steps=[2, 11]"))["length"]
+    assert found.status == "warning"
+    assert "train.profile_steps has 11, which exceeds them" in found.text
+    found = findings(read(made, "train.steps=9", "train.profile_steps=[2, 9]"))["length"]
+    assert found.status == "later"
+
+
 def test_sources_without_an_index_are_told_once_what_remains(made: Path) -> None:
     source = f'{{files=["{made}/documents.jsonl"]}}'
     found = findings(read(made, f"data.sources=[{source},{source}]"))["data"]

@@ -164,6 +164,7 @@ def test_a_run_over_context_ranks_measures_and_trains(tmp_path: Path) -> None:
     own_data += ["train.steps=100", "train.epochs=2"]
     own = [*arguments, *(part for one in own_data for part in ("--set", one))]
     looking = ['planner.strategies=["search"]', "planner.checkpointing=none;full", "planner.recalibrate=0.5"]
+    looking += ["train.profile_steps=[2]"]
     looking += ["planner.max_strategies=2", "planner.link='1,1,5'"]
     search = [*arguments, *(part for one in looking for part in ("--set", one))]
     (first, chat, free), (second, _, _) = run_ranks(2, run_commands, [arguments, own, search])
@@ -180,7 +181,9 @@ def test_a_run_over_context_ranks_measures_and_trains(tmp_path: Path) -> None:
 
 
 def check_searched_run(directory: Path) -> None:
-    """Links are measured, few strategies used, transfers planned, and times recalibrated."""
+    """Links are measured, few strategies used, transfers planned, times recalibrated, and a step profiled."""
+    recorded = sorted(path.name for path in (directory / "profiler").iterdir())
+    assert recorded == [f"step-00000002-rank-0000{rank}.json" for rank in range(2)]
     profile = load_profile(directory / "profile.json")
     assert set(profile.schemes) == {
         f"<{degrees}{kind}>" for degrees in ("1", "tp2", "cp2", "pp2") for kind in ("", ",full")

@@ -46,6 +46,8 @@ class TrainConfig:
         on_jump: Reaction to a jump: `report` it, `skip` the update too, or `stop` the run before the update.
         trace_step: Iteration whose timeline is exported, counted from 1; a shorter run exports its last one.
             0 or absent for none.
+        profile_steps: Iterations whose operations torch's profiler records on every rank, counted from 1;
+            they take longer, by the time of the profiler itself.
     """
 
     steps: int | None = None
@@ -65,6 +67,7 @@ class TrainConfig:
     norm_jump: float = 10.0
     on_jump: Literal["report", "skip", "stop"] = "report"
     trace_step: int | None = None
+    profile_steps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.steps is None and self.epochs is None:
@@ -84,6 +87,8 @@ class TrainConfig:
                 check_at_least(f"train.{name}", number, 0)
                 # 0 cancels the value of a file.
                 object.__setattr__(self, name, number or None)
+        for i, step in enumerate(self.profile_steps):
+            check_at_least(f"train.profile_steps[{i}]", step, 1)
         for name, factor in (("loss_jump", self.loss_jump), ("norm_jump", self.norm_jump)):
             if factor:
                 check_at_least(f"train.{name}", factor, 1)

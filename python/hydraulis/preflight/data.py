@@ -148,6 +148,9 @@ def _unreached(config: RunConfig, steps: int) -> list[str]:
         found.append(f"optimizer.decay_steps = {decay:,} overlaps the warm-up and is shortened")
     if traced is not None and traced > steps:
         found.append(f"train.trace_step = {traced:,} exceeds them: the last step is traced")
+    if any(step > steps for step in config.train.profile_steps):
+        most = max(config.train.profile_steps)
+        found.append(f"train.profile_steps has {most:,}, which exceeds them: it is not recorded")
     return found
 
 

@@ -47,6 +47,7 @@ from hydraulis.text.numbers import format_count
 from hydraulis.train.jump_history import recall_jumps
 from hydraulis.train.observer import RunProgress, TrainingObserver
 from hydraulis.train.opened_run import OpenedRun
+from hydraulis.train.step_profiler import profiled_steps
 
 
 @dataclass(slots=True, kw_only=True)
@@ -206,13 +207,18 @@ class Trainer:
 
     def _iterations(self) -> Iterator[Iteration]:
         run = self.run
-        return iterations(run.config, run.data.train, self.worker, self.planner, self.stop, run.completed)
+        steps = iterations(run.config, run.data.train, self.worker, self.planner, self.stop, run.completed)
+        chosen = run.config.train.profile_steps
+        if not chosen:
+            return steps
+        return profiled_steps(steps, run.completed + 1, chosen, self.recorder.directory, dist.get_rank())
 
     def _record(self, iteration: Iteration) -> None:
         """Write the iteration's records, and let the planner observe its times."""
         self.recorder.add(iteration)
-        # Counting memory on the CPU takes part of a step's time.
-        if not iteration.result.measured.is_counted:
+        # Counting memory on the CPU, and torch's profiler, take part of a step's time.
+        is_profiled = iteration.metrics.step in self.run.config.train.profile_steps
+        if not (is_profiled or iteration.result.measured.is_counted):
             self.planner.observe(iteration.plan, iteration.result.measured.timelines)
         if self.planner.recalibration is not None:
             self.recorder.recalibrated(self.planner.recalibration.factors)

@@ -30,6 +30,7 @@ WANDB_ID = "wandb-id.txt"
 # Folders:
 CARRIED = "hugging_face"
 CHECKPOINTS = "checkpoints"
+PROFILER = "profiler"
 TENSORBOARD = "tensorboard"
 WANDB = "wandb"
 """Folder name used by the wandb library."""
