@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from data.small_tokenizer import write_tokenizer
+from data.tokenization.reasoning_templates import DROPS_EARLIER_REASONING
 from hydraulis.data.open import open_sources
 from hydraulis.data.sources.prepare import prepare_sources
 from hydraulis.errors import InvalidInputError
@@ -152,6 +153,17 @@ def test_files_without_a_record_are_refused_as_the_run_refuses_them(
     # This file is not among the sampled ones.
     (tmp_path / f"{min(1, files - 1):02}.jsonl").write_text('{"text": "one"}\n')
     assert findings(config)["data"].status == "later"
+
+
+def test_a_template_that_leaves_out_earlier_reasoning_is_told(made: Path, tmp_path: Path) -> None:
+    talk = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+    (tmp_path / "c.jsonl").write_text(json.dumps({"messages": talk}))
+    (tmp_path / "t.jinja").write_text(DROPS_EARLIER_REASONING)
+    chats = f'data.sources=[{{files=["{tmp_path}/c.jsonl"], format="chat"}}]'
+    for template, says in ((tmp_path / "t.jinja", True), ("chatml", False)):
+        found = findings(read(made, chats, f"data.chat_template={template}"))["tokenizer"]
+        assert found.status == "ok"
+        assert found.text.endswith("the reasoning of earlier messages out, so it is not trained") == says
 
 
 def test_a_tokenizer_other_than_the_models_is_a_warning(made: Path, tmp_path: Path) -> None:

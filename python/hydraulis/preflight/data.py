@@ -3,16 +3,18 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from hydraulis.config.data import DataConfig
+from hydraulis.config.data import CHAT_FORMATS, DataConfig
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import check_largest_token
 from hydraulis.data.index.builder import check_index_directory
 from hydraulis.data.open import Datasets, make_datasets, open_sources
 from hydraulis.data.sampling.run_length import run_length
 from hydraulis.data.sampling.run_sampler import describe_run_repeats
+from hydraulis.data.sources.prepare import make_index_job
 from hydraulis.data.sources.source_state import SourceState, inspect_sources
 from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.data.tokenization.tokenizer import load_tokenizer
+from hydraulis.errors import HydraulisError
 from hydraulis.preflight.finding import Status, with_warnings
 from hydraulis.runtime.hugging_face.files import tokenizer_note
 from hydraulis.text.numbers import format_count
@@ -44,6 +46,7 @@ class DataChecks:
         check_largest_token(f"data.tokenizer = '{name}' gives tokens up to", tokenizer.vocab_size - 1, rows)
         note = tokenizer_note(self.config.checkpoint.weights, self.config.data)
         text = f"{name}: {tokenizer.vocab_size:,} tokens, {rows:,} in the model's vocabulary"
+        text += _reasoning_remark(self.config.data)
         return with_warnings(text, note)
 
     def sources(self) -> tuple[Status, str]:
@@ -119,6 +122,21 @@ class DataChecks:
         if stated is not None:
             return stated
         return self.config.data.batch_tokens * len(train) / int(train.lengths.sum())
+
+
+def _reasoning_remark(config: DataConfig) -> str:
+    """Return a remark on a chat template that leaves out earlier reasoning, otherwise an empty string."""
+    chats = [source for source in config.sources if source.format in CHAT_FORMATS]
+    if not chats:
+        return ""
+    try:
+        template = make_index_job(config, chats[0], ()).compiled_template()
+    except HydraulisError:
+        # The check of the records refuses the template.
+        return ""
+    if not template.leaves_out_earlier_reasoning:
+        return ""
+    return "; the chat template leaves the reasoning of earlier messages out, so it is not trained"
 
 
 def _describe(data: Datasets, config: DataConfig) -> str:

@@ -42,6 +42,16 @@ def test_reasoning_that_the_template_leaves_out_of_the_last_message_is_refused()
         text(CHATML, talk("Four.", reasoning_content="Easy."))
 
 
+def test_a_template_that_leaves_out_earlier_reasoning_is_known() -> None:
+    sources = (DROPS_EARLIER_REASONING, CALLS_WITHOUT_CONTENT, CHATML, "{{ raise_exception('no') }}")
+    assert [ChatTemplate(source, {}).leaves_out_earlier_reasoning for source in sources] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
 def test_empty_and_earlier_reasoning_may_be_left_out() -> None:
     assert text(CALLS_WITHOUT_CONTENT, talk("<think>\n\n</think>\n\nFour.")).endswith("Four.<end>")
     earlier = [*talk("<think>Easy.</think>Four."), *talk("Seven.")]

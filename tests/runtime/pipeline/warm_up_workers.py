@@ -7,7 +7,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from hydraulis._core import SendReceive, Plan
+from hydraulis._core import Plan, SendReceive
 from hydraulis.runtime import worker as worker_module
 from hydraulis.runtime.pipeline.rank_work import neighbours
 from hydraulis.runtime.pipeline.stage import Stage

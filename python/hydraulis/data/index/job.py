@@ -128,16 +128,20 @@ class IndexJob:
         if self.format == "tokens":
             return TokensEncoder(self.fields)
         if self.format in CHAT_FORMATS:
-            name = (
-                f"chat template '{self.chat_template}'"
-                if self.chat_template
-                else f"the chat template of '{self.tokenizer}'"
-            )
-            template = ChatTemplate(self.template_source, self.loaded_tokenizer.special.named, name)
+            template = self.compiled_template()
             chat = ChatEncoder if self.format == "chat" else AlpacaEncoder
             return chat(self.loaded_tokenizer, template, self.fields)
         kind = TextEncoder if self.format == "text" else CompletionEncoder
         return kind(self.loaded_tokenizer, self._eos(), self.fields)
+
+    def compiled_template(self) -> ChatTemplate:
+        """Compile the chat template of the conversations."""
+        name = (
+            f"chat template '{self.chat_template}'"
+            if self.chat_template
+            else f"the chat template of '{self.tokenizer}'"
+        )
+        return ChatTemplate(self.template_source, self.loaded_tokenizer.special.named, name)
 
     def _eos(self) -> int | None:
         text = self.eos_token or self.loaded_tokenizer.special.eos

@@ -81,6 +81,8 @@ def _by_parts(
         raise _not_delimited(numbers[0])
     headers = _headers(renderer, messages, numbers)
     spans: list[Span] = []
+    # A prompt follows from the role before it; a rendering for each message would take quadratic time.
+    prompts: dict[object, str] = {}
     for number in numbers:
         own = _merge((start, stop) for message, start, stop in rendered[1] if message == number)
         if not own:
@@ -89,8 +91,10 @@ def _by_parts(
         header = text[start:stop] if headers is None else headers[number]
         if header is None:
             raise _not_delimited(number)
-        prompt = _prompt(renderer, messages[:number]) or _prompt(renderer, _ANY_USER)
-        start += _num_common(prompt, text[start:stop], header)
+        role = messages[number - 1].get("role") if number else None
+        if role not in prompts:
+            prompts[role] = _prompt(renderer, messages[:number]) or _prompt(renderer, _ANY_USER)
+        start += _num_common(prompts[role], text[start:stop], header)
         spans += [(start, stop), *others]
     if numbers[-1] == len(messages) - 1:
         # The end of the conversation is the end of its last message.

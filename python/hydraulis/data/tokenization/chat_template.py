@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hydraulis.data.tokenization.assistant_spans import find_assistant_spans
-from hydraulis.data.tokenization.left_out import check_nothing_left_out
+from hydraulis.data.tokenization.left_out import check_nothing_left_out, leaves_out_earlier_reasoning
 from hydraulis.data.tokenization.message_parts import Message, MessagePart, PartMarks, mark_loops, read_parts
 from hydraulis.data.tokenization.template_environment import BEGIN, END, make_environment
 from hydraulis.errors import InvalidInputError
@@ -110,6 +110,11 @@ class ChatTemplate:
         if self._marks_assistant:
             return _without_marks(text)
         return RenderedChat(text, find_assistant_spans(conversation, messages, text))
+
+    @property
+    def leaves_out_earlier_reasoning(self) -> bool:
+        """Whether the reasoning of earlier messages is not written, and so not trained."""
+        return leaves_out_earlier_reasoning(Conversation(self, None))
 
     def _render(self, template: Any, messages: Sequence[Message], values: Mapping[str, Any]) -> str:
         try:

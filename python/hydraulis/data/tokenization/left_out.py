@@ -1,7 +1,8 @@
 """The refusal of conversations whose tool calls or reasoning the chat template leaves out.
 
 A template leaves a part out if the text without the part is the same. Templates of reasoning models leave out
-the reasoning of earlier messages, as they do when the model is prompted; this is accepted.
+the reasoning of earlier messages, as they do when the model is prompted; this is accepted, and `hydraulis
+check` says so.
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ from hydraulis.errors import InvalidInputError
 _TOOL_CALLS = "tool_calls"
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 _REASONING_END = "</think>"
+# Words of an earlier and of the last message's reasoning, which no template contains.
+_PROBES = ("8c1f0d", "b72e49")
 
 
 class TextRenderer(Protocol):
@@ -55,6 +58,17 @@ def check_nothing_left_out(renderer: TextRenderer, messages: Sequence[Message], 
         renderer, [*messages[:last], {**messages[last], "content": answer}], text
     ):
         raise _left_out(last, f"reasoning before {_REASONING_END}")
+
+
+def leaves_out_earlier_reasoning(renderer: TextRenderer) -> bool:
+    """Whether a template writes the reasoning of the last message, and not that of earlier ones."""
+    user = {"role": "user", "content": "x"}
+    earlier, last = ({"role": "assistant", "content": f"<think>{one}</think>x"} for one in _PROBES)
+    try:
+        text = renderer.text([user, earlier, user, last])
+    except InvalidInputError:
+        return False
+    return _PROBES[0] not in text and _PROBES[1] in text
 
 
 def _is_text_without(
