@@ -140,3 +140,18 @@ def test_a_node_knows_nothing_of_other_nodes_and_namespaces() -> None:
     assert Process(own.host, gone, own.namespace).state() == ENDED
     assert Process("elsewhere", gone, own.namespace).state() is None
     assert Process(own.host, gone, "pid:[0]").state() is None
+
+
+@only_linux
+def test_an_end_that_shows_after_the_answer_is_noticed() -> None:
+    store = HashStore()
+    check = LivenessCheck(store, 0, 2, range(2))
+    check.sign_in()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        own = Process.own()
+        store.set("process/1", f'["{own.host}", {child.pid}, "{own.namespace}"]')
+        check.answer(None)
+        assert [answer.state for answer in check.collect(0.0)] == [WAITING, SILENT]
+        child.kill()
+        child.wait()
+    assert [answer.state for answer in check.collect(60.0)] == [WAITING, ENDED]

@@ -140,6 +140,7 @@ class Heartbeat:
             self._report = self._check.published()
             if self._report is not None:
                 break
+            self._check.answer_for_neighbours()
             threading.Event().wait(_POLL_S)
         self._over.set()
         if self._end is not None and not self._leaving.wait(_END_S) and self._printer.acquire(blocking=False):

@@ -131,6 +131,8 @@ class LivenessCheck:
         self._store = store
         self._rank, self._world_size, self._neighbours = rank, world_size, neighbours
         self._beats = 0
+        # The processes on this node whose ends are not known.
+        self._processes: dict[int, Process | None] = {}
 
     def sign_in(self) -> None:
         """Store this rank's process, for a later report."""
@@ -168,11 +170,19 @@ class LivenessCheck:
             activity: Function that the main thread computes in; None if it waits for other ranks.
         """
         self._set_state(self._rank, WAITING if activity is None else WORKING, activity or "")
-        for rank in self._neighbours:
-            process = self._process(rank)
-            state = process.state() if process is not None and rank != self._rank else None
+        self._processes = {rank: self._process(rank) for rank in self._neighbours if rank != self._rank}
+        self.answer_for_neighbours()
+
+    def answer_for_neighbours(self) -> None:
+        """Answer for the ranks of this node that have ended or are stopped, since the last call.
+
+        The connections of a killed process can close before its end is visible.
+        """
+        for rank, process in list(self._processes.items()):
+            state = process.state() if process is not None else None
             if state is not None:
                 self._set_state(rank, state)
+                del self._processes[rank]
 
     def is_first(self) -> bool:
         """Return whether this rank is the first one to ask, so that it collects the answers."""
@@ -183,6 +193,7 @@ class LivenessCheck:
         deadline = time.monotonic() + patience_s
         states: dict[int, tuple[str, str]] = {}
         while True:
+            self.answer_for_neighbours()
             for rank in range(self._world_size):
                 if rank not in states and self._store.check([self._state(rank)]):
                     state, activity = json.loads(self._store.get(self._state(rank)))
