@@ -3,6 +3,7 @@
 The functions import the commands: an interrupt while these load ends the process as a later one does.
 """
 
+import os
 import signal
 import sys
 from typing import NoReturn
@@ -20,6 +21,8 @@ def command() -> NoReturn:
             # A terminated command restores the terminal and removes unfinished files, as after Ctrl-C. Ranks
             # are terminated by their parent, which reports the reason.
             signal.signal(signal.SIGTERM, signal.default_int_handler)
+        else:
+            _hide_torch_warnings()
         from hydraulis.cli.main import main
 
         code = main()
@@ -34,6 +37,7 @@ def command() -> NoReturn:
 def start_training_rank() -> NoReturn:
     """Run one rank of `torchrun -m hydraulis.train` as the whole process."""
     open_missing()
+    _hide_torch_warnings()
     try:
         from hydraulis.cli.commands.train import main
 
@@ -42,3 +46,11 @@ def start_training_rank() -> NoReturn:
         # Before StopRequest took over: no work is lost, and torchrun reports the signal that ended its ranks.
         code = EXIT_INTERRUPTED
     leave(code)
+
+
+def _hide_torch_warnings() -> None:
+    """Hide torch's native warnings, before torch is loaded, unless the environment sets their level.
+
+    A store that ends with its process would make each rank print a stack of native frames.
+    """
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

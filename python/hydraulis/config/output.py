@@ -38,6 +38,8 @@ class CheckpointConfig:
     Attributes:
         every_steps: Iterations between two checkpoints; 0 or absent for none before the end.
         keep: Number of newest complete checkpoints to keep; 0 for all.
+        timeout_s: Seconds after which the wait for a checkpoint is the loss of a rank; absent for no limit of
+            its own.
         resume: Folder of a run to resume, or `latest` for the newest folder of `output.directory`; empty to
             start a new run.
         weights: Folder of a Hugging Face model with the initial parameters; `model.path` sets it together
@@ -46,6 +48,7 @@ class CheckpointConfig:
 
     every_steps: int | None = None
     keep: int = 2
+    timeout_s: float | None = None
     resume: str = ""
     weights: str = ""
 
@@ -55,3 +58,5 @@ class CheckpointConfig:
             # 0 cancels the value of a preset.
             object.__setattr__(self, "every_steps", self.every_steps or None)
         check_at_least("checkpoint.keep", self.keep, 0)
+        if self.timeout_s is not None:
+            check_above("checkpoint.timeout_s", self.timeout_s, 0)

@@ -39,6 +39,8 @@ class TrainConfig:
             for all.
         timeout_s: Seconds after which a rank that does not take part in an exchange is lost; also the most
             time in which all ranks join.
+        step_timeout_s: Seconds after which a step, without its checkpoint, is the loss of a rank; absent for
+            no limit of its own.
         silence_s: Seconds without a sign of life after which a rank is lost, such as a stopped process.
         loss_jump: Factor over the median loss of the 32 steps before above which a loss is a jump; 0 for no
             check.
@@ -62,6 +64,7 @@ class TrainConfig:
     evaluate_every: int | None = None
     evaluate_sequences: int | None = None
     timeout_s: float = 600.0
+    step_timeout_s: float | None = None
     silence_s: float = 60.0
     loss_jump: float = 2.0
     norm_jump: float = 10.0
@@ -93,6 +96,8 @@ class TrainConfig:
             if factor:
                 check_at_least(f"train.{name}", factor, 1)
         check_above("train.timeout_s", self.timeout_s, 0, _MOST_S)
+        if self.step_timeout_s is not None:
+            check_above("train.step_timeout_s", self.step_timeout_s, 0)
         check_above("train.silence_s", self.silence_s, 0, _MOST_S)
 
     @property

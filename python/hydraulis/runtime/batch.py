@@ -14,7 +14,7 @@ from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import HydraulisError
 from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.planning.plans_ahead import PlannedStep
-from hydraulis.runtime.ranks.rank_zero import from_rank_zero
+from hydraulis.runtime.ranks.rank_zero import from_living_rank_zero
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,22 +50,22 @@ class Batch:
         return PlannedStep(plan, plan_ms)
 
 
-def plan_on_rank_zero(make: Callable[[], Plan]) -> Plan:
+def plan_on_rank_zero(make: Callable[[Callable[[], None]], Plan]) -> Plan:
     """Make a plan on rank 0, and return it on every rank. Collective.
 
     Rank 0 keeps its plan; the other ranks parse the bytes that they receive.
 
     Args:
-        make: Makes the plan; called on rank 0 only.
+        make: Makes the plan; called on rank 0 only, with a heartbeat function to call while it takes long.
 
     Raises:
         HydraulisError: Making the plan failed; on every rank.
     """
     made: list[Plan] = []
 
-    def serialize() -> str:
-        made.append(make())
+    def serialize(alive: Callable[[], None]) -> str:
+        made.append(make(alive))
         return made[0].to_json() if dist.get_world_size() > 1 else ""
 
-    received = from_rank_zero(serialize)
+    received = from_living_rank_zero(serialize)
     return made[0] if made else Plan.from_json(received)

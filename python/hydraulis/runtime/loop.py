@@ -13,6 +13,7 @@ from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.batch import Batch, plan_on_rank_zero
 from hydraulis.runtime.iteration import Iteration, WallTimes, step_metrics
 from hydraulis.runtime.planning.plans_ahead import PlannedStep, PlansAhead
+from hydraulis.runtime.ranks.rank_zero import on_living_rank_zero
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.utilisation import Utilisation
 from hydraulis.runtime.step import train_step
@@ -67,7 +68,7 @@ def iterations(
             plan = plan_on_rank_zero(partial(plans.take, step))
             result = train_step(worker, plan, draw(step).read)
             # The caller may change the planner between iterations, by learning from their times.
-            plans.settle()
+            on_living_rank_zero(plans.settle)
             times = WallTimes(
                 wall_ms=1e3 * (time.perf_counter() - start),
                 plan_ms=plans.plan_ms,

@@ -32,7 +32,7 @@ from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
 from hydraulis.runtime.planning.run_schemes import run_schemes
 from hydraulis.runtime.ranks.device import device_name
-from hydraulis.runtime.ranks.heartbeat import current
+from hydraulis.runtime.ranks.heartbeat import current, limit, report_slow_ranks
 from hydraulis.runtime.ranks.lost_rank import is_lost, lost_rank
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.ranks.restart import remember_run
@@ -126,6 +126,8 @@ class Trainer:
     def train(self) -> None:
         """Train until the last step or until stopped. Collective."""
         dropped = 0
+        report_slow_ranks(self.observer.message)
+        self._limit_step()
         for iteration in self._iterations():
             self.completed, dropped = iteration.metrics.step, iteration.num_dropped
             self.observer.step(iteration.metrics)
@@ -133,7 +135,11 @@ class Trainer:
                 self.observer.message(iteration.result.jump)
             on_rank_zero(partial(self._record, iteration))
             self._evaluate()
+            self._limit_save()
             self.saver.after(self.completed)
+            self._limit_step()
+        limit("", None)
+        report_slow_ranks(None)
         if dropped:
             self.observer.message(
                 f"dropped {format_count(dropped, 'sequence')} that filled no batch at the ends of epochs"
@@ -148,7 +154,9 @@ class Trainer:
         checkpoint = None
         if self.completed > self.run.completed:
             self.observer.status("writing the last checkpoint")
+            self._limit_save()
             checkpoint = self.saver.close(self.completed)
+            limit("", None)
         on_rank_zero(self.recorder.close)
         return checkpoint
 
@@ -204,6 +212,12 @@ class Trainer:
         except Exception as error:
             # Reported and not raised: the error that failed the run has to reach the user.
             self.observer.message(f"the last checkpoint is not complete: {error}")
+
+    def _limit_step(self) -> None:
+        limit("train.step_timeout_s", self.run.config.train.step_timeout_s)
+
+    def _limit_save(self) -> None:
+        limit("checkpoint.timeout_s", self.run.config.checkpoint.timeout_s)
 
     def _iterations(self) -> Iterator[Iteration]:
         run = self.run

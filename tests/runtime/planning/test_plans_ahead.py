@@ -111,3 +111,30 @@ def test_leaving_ends_the_thread_though_a_plan_is_being_made() -> None:
     (thread,) = requests.threads
     assert not thread.is_alive()
     assert requests.made == [0, 1]
+
+
+def test_a_plan_that_takes_long_is_waited_for_with_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hydraulis.runtime.planning.plans_ahead.HEARTBEAT_S", 0.01)
+    requests = Requests(held=0)
+    beats: list[str] = []
+
+    def alive() -> None:
+        beats.append("alive")
+        if len(beats) == 3:
+            requests.may_end.set()
+
+    with PlansAhead(requests, range(2)) as plans:
+        assert plans.take(0, alive) == "plan 0"
+    assert len(beats) >= 3
+    held = Requests(held=1)
+    beats.clear()
+
+    def also_alive() -> None:
+        beats.append("alive")
+        held.may_end.set()
+
+    with PlansAhead(held, range(2)) as plans:
+        plans.take(0)
+        plans.settle(also_alive)
+        assert held.made == [0, 1]
+    assert beats

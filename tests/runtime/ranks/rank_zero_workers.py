@@ -1,13 +1,23 @@
 """What the ranks of test_rank_zero.py do."""
 
+import threading
+from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from hydraulis.data.corpus import Corpus
 from hydraulis.errors import HydraulisError, InfeasibleError, InvalidInputError
 from hydraulis.runtime.ranks.every_rank import raise_everywhere
-from hydraulis.runtime.ranks.rank_zero import corpus_from_rank_zero, from_rank_zero, on_rank_zero
+from hydraulis.runtime.ranks.rank_zero import (
+    corpus_from_rank_zero,
+    from_living_rank_zero,
+    from_rank_zero,
+    on_living_rank_zero,
+    on_rank_zero,
+)
 from runtime.tiny import made_up_corpus
 
 TEXTS = ("", "plain", 'ÄÖ 水 🚰 \x00 \n " \\ </error>', '{"error": "HydraulisError"}', "x" * 300_000)
@@ -112,3 +122,28 @@ def is_everywhere() -> list[bool]:
         except (HydraulisError, ZeroDivisionError) as error:
             marked.append(getattr(error, "is_everywhere", False))
     return marked
+
+
+def outlast_the_timeout() -> tuple[str, list[str], str]:
+    """Make a text, an act and an error that each take longer than a collective may, with signs of life."""
+    _set_pg_timeout(timedelta(seconds=0.4))
+    acted: list[str] = []
+
+    def slow(alive: Callable[[], None]) -> str:
+        for _ in range(8):
+            threading.Event().wait(0.1)
+            alive()
+        return "slow"
+
+    def refuse(alive: Callable[[], None]) -> str:
+        alive()
+        message = "too slow"
+        raise HydraulisError(message, code="file_unwritable")
+
+    text = from_living_rank_zero(slow)
+    on_living_rank_zero(lambda alive: acted.append(slow(alive)))
+    try:
+        from_living_rank_zero(refuse)
+    except HydraulisError as error:
+        return text, acted, str(error)
+    return text, acted, ""

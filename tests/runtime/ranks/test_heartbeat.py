@@ -83,24 +83,71 @@ def test_a_blocked_rank_answers_and_is_ended_and_the_lowest_one_reports(
     assert "no answer from rank 2" in str(error)
 
 
-def test_a_rank_without_signs_of_life_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], tuple[Heartbeat, Callable[[], str]]]:
+    """Return a function that starts rank 0 of two, and returns its thread and a wait for its end."""
     monkeypatch.setattr(LivenessCheck.collect, "__defaults__", (0.1,))
     monkeypatch.setattr(module, "_END_S", 0.01)
-    ended: list[HydraulisError | None] = []
-    is_ended = threading.Event()
 
-    def end(error: HydraulisError | None) -> None:
-        ended.append(error)
-        is_ended.set()
+    def started(silence_s: float) -> tuple[Heartbeat, Callable[[], str]]:
+        printed: list[HydraulisError | None] = []
+        is_ended = threading.Event()
 
-    (only,) = ranks(HashStore(), 2, end, silence_s=0.05)
-    only.then = lambda: "resume run 7"
-    assert is_ended.wait(60)
-    (error,) = ended
-    assert error is not None
-    assert "no answer from rank 1" in str(error)
-    assert "rank 1 gave no sign of life for 0.05 s" in str(error)
-    assert str(error).endswith("; resume run 7")
+        def end(error: HydraulisError | None) -> None:
+            printed.append(error)
+            is_ended.set()
+
+        def text() -> str:
+            assert is_ended.wait(60)
+            return str(printed[0])
+
+        (only,) = ranks(HashStore(), 2, end, silence_s)
+        only.then = lambda: "resume run 7"
+        return only, text
+
+    return started
+
+
+def test_a_rank_without_signs_of_life_is_reported_with_the_remedy(
+    ended: Callable[[float], tuple[Heartbeat, Callable[[], str]]],
+) -> None:
+    _, text = ended(0.05)
+    error = text()
+    assert "no answer from rank 1" in error
+    assert "rank 1 gave no sign of life for 0.05 s" in error
+    assert error.endswith("; resume run 7")
+
+
+def test_a_part_of_the_run_that_takes_too_long_is_a_loss(
+    ended: Callable[[float], tuple[Heartbeat, Callable[[], str]]],
+) -> None:
+    only, text = ended(60.0)
+    only.limit("train.step_timeout_s", 0.05)
+    error = text()
+    assert "(it took longer than train.step_timeout_s = 0.05 s): " in error
+    assert error.endswith("; resume run 7")
+
+
+def test_a_rank_that_works_for_long_is_reported_once_on_rank_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SLOW_S", 3 * 0.01)
+    monkeypatch.setattr(module, "_BEAT_S", 0.01)
+    monkeypatch.setattr(module, "activity_of", lambda _: "saver.finish")
+    told: list[str] = []
+    is_told = threading.Event()
+
+    def notice(text: str) -> None:
+        told.append(text)
+        is_told.set()
+
+    first, second = ranks(HashStore(), 3)
+    second.notice = lambda _: told.append("on rank 1")
+    assert not told
+    first.notice = notice
+    assert is_told.wait(60)
+    first.leave()
+    second.leave()
+    (text,) = told
+    assert text.endswith(" has been in saver.finish for 0.03 s")
 
 
 def test_a_store_that_stands_still_does_not_hang_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +206,6 @@ def test_a_thread_waits_or_works(monkeypatch: pytest.MonkeyPatch) -> None:
     namespace: dict[str, Any] = {"__name__": "hydraulis.made_up"}
     exec(compile("def compute(f):\n    return f()\n", "made_up.py", "exec"), namespace)
     monkeypatch.setattr(linecache, "getline", lambda *_: "return f()")
-    assert namespace["compute"](activity) == "compute"
+    assert namespace["compute"](activity) == "made_up.compute"
     monkeypatch.setattr(linecache, "getline", lambda *_: "request.wait()")
     assert namespace["compute"](activity) is None

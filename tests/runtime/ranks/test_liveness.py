@@ -11,6 +11,7 @@ import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from hydraulis.runtime.ranks.liveness import (
+    ABSENT,
     ENDED,
     LEFT,
     SILENT,
@@ -56,16 +57,18 @@ def test_answers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert late == []
 
 
-def test_a_rank_that_never_signed_in_has_no_host() -> None:
-    check = LivenessCheck(HashStore(), 0, 2, range(2))
+def test_ranks_that_never_signed_in_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hydraulis.runtime.ranks.liveness._SIGN_IN_S", 0.0)
+    check = LivenessCheck(HashStore(), 0, 3, range(3))
     check.sign_in()
     check.answer(None)
-    assert describe(check.collect(0.0)) == "no answer from rank 1 (host not known)"
+    assert describe(check.collect(60.0)) == "ranks 1, 2 had not joined"
 
 
 def test_one_rank_collects_and_all_read_its_report() -> None:
     first, second, _ = checks(HashStore())
-    assert (second.is_first(), first.is_first()) == (True, False)
+    assert (second.is_first("collect"), first.is_first("collect")) == (True, False)
+    assert first.is_first("slow", "save")
     assert first.published() is None
     second.publish("rank 2 ended")
     assert first.published() == "rank 2 ended"
@@ -129,7 +132,7 @@ def test_a_node_knows_the_stopped_and_ended_processes_of_its_ranks() -> None:
     check = LivenessCheck(store, 0, 3, range(2))
     check.sign_in()
     check.answer(None)
-    assert [answer.state for answer in check.collect(0.0)] == [WAITING, ENDED, SILENT]
+    assert [answer.state for answer in check.collect(0.0)] == [WAITING, ENDED, ABSENT]
 
 
 @only_linux
@@ -155,3 +158,11 @@ def test_an_end_that_shows_after_the_answer_is_noticed() -> None:
         child.kill()
         child.wait()
     assert [answer.state for answer in check.collect(60.0)] == [WAITING, ENDED]
+
+
+def test_messages_reach_rank_zero_once_and_in_order() -> None:
+    first, second, third = checks(HashStore())
+    assert first.notified() is None
+    second.notify("one")
+    third.notify("two")
+    assert [first.notified() for _ in range(3)] == ["one", "two", None]

@@ -12,6 +12,7 @@ from runtime.ranks.rank_zero_workers import (
     describe,
     errors_and_what_comes_after,
     is_everywhere,
+    outlast_the_timeout,
     texts,
 )
 from runtime.tiny import made_up_corpus
@@ -59,3 +60,9 @@ def test_any_other_failure_is_raised_on_rank_0_and_named_on_the_others() -> None
 
 def test_errors_that_every_rank_raises_say_so() -> None:
     assert run_ranks(2, is_everywhere) == [[True, True, False]] * 2
+
+
+def test_work_of_rank_zero_with_signs_of_life_may_outlast_the_timeout_of_a_collective() -> None:
+    first, *others = run_ranks(3, outlast_the_timeout)
+    assert first == ("slow", ["slow"], "too slow")
+    assert others == [("slow", [], "too slow")] * 2

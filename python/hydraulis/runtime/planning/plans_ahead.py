@@ -2,11 +2,14 @@
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from hydraulis._core import Plan
+
+# Seconds between two heartbeats while a plan takes long: far below any timeout of a process group.
+HEARTBEAT_S = 1.0
 
 
 class PlannedStep(NamedTuple):
@@ -54,14 +57,24 @@ class PlansAhead:
         # The wait for a plan in progress is bounded by the planner's search budget.
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def settle(self) -> None:
-        """Wait for the plan in progress; no planning runs until the next step is taken."""
+    def settle(self, alive: Callable[[], None] = lambda: None) -> None:
+        """Wait for the plan in progress; no planning runs until the next step is taken.
+
+        Args:
+            alive: Heartbeat function, called while the plan takes long.
+        """
         start = time.perf_counter()
-        wait(self._ahead.values())
+        for ahead in self._ahead.values():
+            while not _has_ended(ahead):
+                alive()
         self._settled_ms = 1e3 * (time.perf_counter() - start)
 
-    def take(self, step: int) -> Plan:
+    def take(self, step: int, alive: Callable[[], None] = lambda: None) -> Plan:
         """Return the plan of a step, and start planning the next one.
+
+        Args:
+            step: Number of the step.
+            alive: Heartbeat function, called while the plan takes long.
 
         Raises:
             HydraulisError: The preparation or planning of the step failed.
@@ -69,7 +82,10 @@ class PlansAhead:
         start = time.perf_counter()
         if step not in self._ahead:
             self._begin(step)
-        plan, self.plan_ms = self._ahead.pop(step).result()
+        ahead = self._ahead.pop(step)
+        while not _has_ended(ahead):
+            alive()
+        plan, self.plan_ms = ahead.result()
         self.waited_ms = 1e3 * (time.perf_counter() - start) + self._settled_ms
         if step + 1 in self._steps:
             self._begin(step + 1)
@@ -82,3 +98,12 @@ class PlansAhead:
         except Exception as error:
             future.set_exception(error)
         self._ahead[step] = future
+
+
+def _has_ended(ahead: "Future[PlannedStep]") -> bool:
+    """Wait a while for a plan or for its error; return whether there is one."""
+    try:
+        ahead.exception(HEARTBEAT_S)
+    except TimeoutError:
+        return False
+    return True

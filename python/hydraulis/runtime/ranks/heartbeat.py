@@ -22,6 +22,8 @@ _BEAT_S = 1.0
 _REPORT_S = ANSWER_S + 3.0
 # Time that the main thread gets to notice the loss itself.
 _END_S = 1.0
+# Time after which a rank that works in one function is reported as slow.
+_SLOW_S = 30.0
 # Parts of the source line in which a thread waits for other ranks.
 _WAITS = ("wait(", "dist.", "synchronize(")
 
@@ -31,6 +33,7 @@ class Heartbeat:
 
     Attributes:
         then: Function that returns the remedy in the report of a silent rank, such as how to resume.
+        notice: Receiver of messages about slow ranks, called by this thread on rank 0; None for no messages.
 
     Args:
         check: Liveness check, used by this thread alone.
@@ -53,6 +56,11 @@ class Heartbeat:
         self._rank, self._watched = rank, (rank + 1) % world_size
         self._silence_s, self._end = silence_s, end
         self.then: Callable[[], str] = lambda: "start again"
+        self.notice: Callable[[str], None] | None = None
+        self._limit: tuple[str, float | None] = ("", None)
+        self._activity: str | None = None
+        # Time of this thread since the last sign of life, the start of the activity and the limit's.
+        self._silent_s = self._active_s = self._limited_s = 0.0
         self._main = threading.main_thread().ident
         self._error: HydraulisError | None = None
         self._has_failed = False
@@ -61,7 +69,6 @@ class Heartbeat:
         # Held by the thread that prints the report.
         self._printer = threading.Lock()
         self._last_beat: bytes | None = None
-        self._silent_s = 0.0
 
     def start(self) -> None:
         """Sign in, and start the thread."""
@@ -78,6 +85,16 @@ class Heartbeat:
         self._leaving.set()
         self._wake.set()
         self._over.wait(_END_S)
+
+    def limit(self, setting: str, seconds: float | None) -> None:
+        """Begin a part of the run that may take `seconds`; more is the loss of the ranks that still work.
+
+        Args:
+            setting: Name of the setting with the limit.
+            seconds: Most time of the part, which ends with the next call; None for any time.
+        """
+        self._limited_s = 0.0
+        self._limit = (setting, seconds)
 
     def find_lost(self, error: HydraulisError) -> HydraulisError | None:
         """Ask all ranks for an answer after a loss, and return the error that this rank prints.
@@ -108,6 +125,8 @@ class Heartbeat:
                     if self._leaving.is_set():
                         break
                 self._beat()
+                self._check_limit()
+                self._tell_slow()
             self._check.leave(failed=self._has_failed)
         except RuntimeError:
             # The store is gone with its node: every rank reports for itself.
@@ -127,12 +146,33 @@ class Heartbeat:
             why = f"rank {self._watched} gave no sign of life for {self._silence_s:g} s"
             self._error = lost_rank(RuntimeError(why), self.then())
 
+    def _check_limit(self) -> None:
+        setting, seconds = self._limit
+        self._limited_s += _BEAT_S
+        if seconds is not None and self._limited_s > seconds:
+            why = f"it took longer than {setting} = {seconds:g} s"
+            self._error = lost_rank(RuntimeError(why), self.then())
+
+    def _tell_slow(self) -> None:
+        """Say once in a run that a rank works in one function for long, while others may wait for it."""
+        if self.notice is None:
+            return
+        activity = activity_of(self._main)
+        is_same = activity is not None and activity == self._activity
+        self._active_s = self._active_s + _BEAT_S if is_same else 0.0
+        self._activity = activity
+        if activity is not None and self._active_s == _SLOW_S and self._check.is_first("slow", activity):
+            self._check.notify(f"rank {self._rank} has been in {activity} for {_SLOW_S:g} s")
+        told = self._check.notified() if self._rank == 0 else None
+        if told is not None:
+            self.notice(told)
+
     def _take_part(self) -> None:
         """Answer a call or make one, and wait for the report."""
         if self._error is not None:
             self._check.call()
         self._check.answer(activity_of(self._main))
-        if self._error is not None and self._check.is_first():
+        if self._error is not None and self._check.is_first("collect"):
             answers = self._check.collect()
             text = f"{describe(answers)}: {self._error}"
             self._check.publish(json.dumps([reporter(answers), text]))
@@ -162,7 +202,8 @@ def activity_of(thread: int | None) -> str | None:
     if frame is None:
         return None
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-    return None if any(wait in line for wait in _WAITS) else frame.f_code.co_name
+    module = str(frame.f_globals["__name__"]).rpartition(".")[2]
+    return None if any(wait in line for wait in _WAITS) else f"{module}.{frame.f_code.co_name}"
 
 
 def _is_ours(frame: FrameType) -> bool:
@@ -185,3 +226,17 @@ def set_current(heartbeat: Heartbeat, store: object) -> None:
 def current() -> Heartbeat | None:
     """Return the heartbeat of this process; None without one."""
     return _current[0][0] if _current else None
+
+
+def limit(setting: str, seconds: float | None) -> None:
+    """Limit the next part of the run on this rank (see `Heartbeat.limit`), if it has a heartbeat."""
+    heartbeat = current()
+    if heartbeat is not None:
+        heartbeat.limit(setting, seconds)
+
+
+def report_slow_ranks(notice: Callable[[str], None] | None) -> None:
+    """Send messages about slow ranks to `notice`, if this rank has a heartbeat; None ends them."""
+    heartbeat = current()
+    if heartbeat is not None:
+        heartbeat.notice = notice

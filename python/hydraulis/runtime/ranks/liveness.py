@@ -21,7 +21,11 @@ ANSWER_S = 5.0
 _POLL_S = 0.05
 # The states of a rank after a call: the first two are those of a living rank. A rank that left has done its
 # work, and no rank waits for it.
-WAITING, WORKING, STOPPED, ENDED, LEFT, SILENT = "waiting", "working", "stopped", "ended", "left", "silent"
+WAITING, WORKING, STOPPED, ENDED, LEFT = "waiting", "working", "stopped", "ended", "left"
+# The states of a rank that does not answer: of one that never signed in, and of any other.
+ABSENT, SILENT = "absent", "silent"
+# Time after a call in which a rank may still sign in.
+_SIGN_IN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ class Answer:
     Attributes:
         state: State of the rank.
         activity: Function in which its main thread works.
-        host: Name of its node; empty for a rank that never signed in.
+        host: Name of its node; empty if it is not known.
     """
 
     state: str
@@ -92,6 +96,9 @@ def describe(answers: Sequence[Answer]) -> str:
     found = [_named(answers, by_state[ENDED], "{ranks} ended")] if by_state[ENDED] else []
     if by_state[STOPPED]:
         found.append(_named(answers, by_state[STOPPED], "{ranks} stopped by a signal (SIGCONT continues it)"))
+    if by_state[ABSENT]:
+        numbers = ", ".join(map(str, by_state[ABSENT]))
+        found.append(f"{'rank' if len(by_state[ABSENT]) == 1 else 'ranks'} {numbers} had not joined")
     if by_state[SILENT]:
         found.append(_named(answers, by_state[SILENT], "no answer from {ranks}"))
     if not found and by_state[WORKING] and by_state[WAITING]:
@@ -130,7 +137,7 @@ class LivenessCheck:
     def __init__(self, store: Store, rank: int, world_size: int, neighbours: Sequence[int]) -> None:
         self._store = store
         self._rank, self._world_size, self._neighbours = rank, world_size, neighbours
-        self._beats = 0
+        self._beats = self._notices = 0
         # The processes on this node whose ends are not known.
         self._processes: dict[int, Process | None] = {}
 
@@ -184,13 +191,25 @@ class LivenessCheck:
                 self._set_state(rank, state)
                 del self._processes[rank]
 
-    def is_first(self) -> bool:
-        """Return whether this rank is the first one to ask, so that it collects the answers."""
-        return bool(self._store.add("collectors", 1) == 1)
+    def is_first(self, *names: str) -> bool:
+        """Return whether this rank is the first one to ask for a task, which one rank carries out."""
+        return bool(self._store.add("/".join(("first", *names)), 1) == 1)
+
+    def notify(self, text: str) -> None:
+        """Send a message to rank 0."""
+        self._store.set(f"notice/{self._store.add('notices', 1)}", text)
+
+    def notified(self) -> str | None:
+        """Return the next message to rank 0; None without one."""
+        key = f"notice/{self._notices + 1}"
+        if not self._store.check([key]):
+            return None
+        self._notices += 1
+        return self._store.get(key).decode()
 
     def collect(self, patience_s: float = ANSWER_S) -> list[Answer]:
         """Wait at most `patience_s` seconds for the answers of all ranks, and return them by rank."""
-        deadline = time.monotonic() + patience_s
+        start = time.monotonic()
         states: dict[int, tuple[str, str]] = {}
         while True:
             self.answer_for_neighbours()
@@ -198,7 +217,11 @@ class LivenessCheck:
                 if rank not in states and self._store.check([self._state(rank)]):
                     state, activity = json.loads(self._store.get(self._state(rank)))
                     states[rank] = (state, activity)
-            if len(states) == self._world_size or time.monotonic() > deadline:
+            waited_s = time.monotonic() - start
+            if waited_s > min(_SIGN_IN_S, patience_s):
+                absent = (rank for rank in range(self._world_size) if rank not in states)
+                states |= {rank: (ABSENT, "") for rank in absent if self._process(rank) is None}
+            if len(states) == self._world_size or waited_s > patience_s:
                 break
             time.sleep(_POLL_S)
         return [

@@ -17,6 +17,8 @@ from hydraulis.runtime.ranks.every_rank import everywhere
 
 # Seconds between two heartbeats: far below any timeout of a process group.
 _HEARTBEAT_S = 2.0
+# A sign of life in place of the length of a text.
+_ALIVE = -1
 
 
 def from_rank_zero(make: Callable[[], str]) -> str:
@@ -26,11 +28,28 @@ def from_rank_zero(make: Callable[[], str]) -> str:
         HydraulisError: The error of `make`, on every rank, so that no rank waits for a text. An exception of
             another type is raised on rank 0, and on the other ranks as code `rank_zero_failed`.
     """
+    return from_living_rank_zero(lambda _alive: make())
+
+
+def from_living_rank_zero(make: Callable[[Callable[[], None]], str]) -> str:
+    """Call `make` on rank 0 only, even if it takes longer than the timeout of a collective. Collective.
+
+    Without a heartbeat the call costs the same broadcasts as `from_rank_zero`. It cannot be stopped.
+
+    Args:
+        make: Function that returns the text. It receives a heartbeat function and calls it at least as often
+            as the timeout of a collective.
+
+    Raises:
+        HydraulisError: The errors of `from_rank_zero`.
+    """
     reply: dict[str, str]
-    reply, failure = _reply(make) if dist.get_rank() == 0 else ({}, None)
+    reply, failure = _reply(partial(make, _beat)) if dist.get_rank() == 0 else ({}, None)
     sent = torch.tensor(bytearray(json.dumps(reply).encode()), dtype=torch.uint8)
     length = torch.tensor(sent.numel())
     dist.broadcast(length, src=0)
+    while int(length) == _ALIVE:
+        dist.broadcast(length, src=0)
     received = sent if dist.get_rank() == 0 else torch.empty(int(length), dtype=torch.uint8)
     dist.broadcast(received, src=0)
     if failure is not None:
@@ -42,6 +61,11 @@ def from_rank_zero(make: Callable[[], str]) -> str:
     if "error" in reply:
         raise everywhere(getattr(errors, reply["error"])(reply["message"], code=reply["code"]))
     return reply["text"]
+
+
+def _beat() -> None:
+    """Send a sign of life in place of the length of the text."""
+    dist.broadcast(torch.tensor(_ALIVE), src=0)
 
 
 def from_rank_zero_slowly(make: Callable[[Callable[[], None]], str], stop: Callable[[], bool]) -> str | None:
@@ -110,6 +134,16 @@ def on_rank_zero(act: Callable[[], None]) -> None:
         return ""
 
     from_rank_zero(make)
+
+
+def on_living_rank_zero(act: Callable[[Callable[[], None]], None]) -> None:
+    """Call `act` on rank 0 only, with a heartbeat function, as `from_living_rank_zero` does. Collective."""
+
+    def make(alive: Callable[[], None]) -> str:
+        act(alive)
+        return ""
+
+    from_living_rank_zero(make)
 
 
 def corpus_from_rank_zero(load: Callable[[], Corpus]) -> Corpus:
