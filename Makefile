@@ -16,6 +16,8 @@ BIN := $(CURDIR)/$(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip --disable-pip-version-check
 RUST := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.json')
 TEST_PROCESSES := 2
+# The environment of other frameworks.
+PEERS := $(VENV)-peers
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 # What a nightly compiler's sanitizer flags stand for: the stable one takes the pass by name. With a target named,
 # cargo leaves build scripts alone.
@@ -42,7 +44,7 @@ export TORCHINDUCTOR_CACHE_DIR := $(CURDIR)/target/torchinductor
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test soak test-gpu check bench bench-gpu bench-ddp scale simulate-rate check-report errors-page fuzz wheel clean set-up format
+.PHONY: help demo test soak peers test-gpu check bench bench-gpu bench-ddp scale simulate-rate check-report errors-page fuzz wheel clean set-up format
 
 help: ## list the commands
 	@echo "Usage: make COMMAND [PYTHON=python3.x] [TORCH_INDEX=URL]"
@@ -68,6 +70,10 @@ test: set-up ## run every test, of Rust and of Python
 soak: set-up ## run the tests of drawn cases with many more of them (CASES=2000 of each property)
 	PROPTEST_CASES=$(CASES) cargo test --workspace --locked
 	HYDRAULIS_SOAK=1 $(BIN)/python -m pytest -q tests/runtime/test_worker.py
+
+peers: set-up ## run the sampler, the adapters and examples/peers in other frameworks, in an environment of its own
+	@tools/set_up_peers.sh $(VENV) $(PEERS)
+	$(PEERS)/bin/python -m pytest -q -W default tests/peers
 
 test-gpu: set-up ## run the tests that need a CUDA device, and those that need two where they are
 	$(BIN)/python -m pytest -q -m gpu
@@ -129,7 +135,7 @@ wheel: set-up ## build a release wheel into dist/
 	$(BIN)/maturin build --release --locked --out dist
 
 clean: ## remove everything that was built, the virtual environment too
-	rm -rf .venv target dist python/hydraulis/_core*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-peers target dist python/hydraulis/_core*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find python tests -name __pycache__ -prune -exec rm -rf {} +
 
 # The script may remove the environment, and make looks at a file only once: hence make again.

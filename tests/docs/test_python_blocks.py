@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hydraulis
-from docs import test_checkpoints_page, test_commands, test_data_page
+from docs import test_checkpoints_page, test_commands, test_data_page, test_drop_in_page
 from docs.page import blocks
 from helpers import ROOT, at_least
 from hydraulis import Cluster, CostProfile
@@ -18,6 +18,7 @@ RUN_BY = {
     "README.md": "here",
     "docs/checkpoints.md": test_checkpoints_page.__name__,
     "docs/data.md": test_data_page.__name__,
+    "docs/drop-in.md": test_drop_in_page.__name__,
     "docs/planning.md": "here",
     "docs/tutorial.md": test_commands.__name__,
 }

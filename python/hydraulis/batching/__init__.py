@@ -26,8 +26,9 @@ step 0: no plan without splitting is below 1.55x: sequence 0 has 31,000 tokens
 - `make_forest` merges the common prefixes of sequences, which occupy a micro-batch once.
 - `open_lengths` opens the lengths of arrays, data sets and files.
 - `hydraulis.batching.collators` packs the samples of a batch for transformers, flash-attn and Megatron.
+- `hydraulis.batching.adapters` has a module for each framework; `docs/drop-in.md` shows their use.
 
-The package needs numpy alone; its collators import torch.
+The package needs numpy alone; collators and adapters import torch and their framework.
 """
 
 from hydraulis.batching.cost import SequenceCost

@@ -18,6 +18,7 @@ from hydraulis.batching.cost import SequenceCost
 from hydraulis.batching.filled_steps import FilledSteps
 from hydraulis.batching.groups import Groups, make_groups
 from hydraulis.batching.lengths import open_lengths
+from hydraulis.batching.options import check_options, check_targets
 from hydraulis.batching.order import EpochOrder, Indices
 from hydraulis.batching.pool import TooLong, make_pool
 from hydraulis.batching.report import BalanceReport, report_steps
@@ -133,7 +134,7 @@ class BalancedBatchSampler:
     batch_size: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_options(self)
         self._epoch = 0
         self._position = Position(0, 0)
         self._is_loaded = False
@@ -150,7 +151,7 @@ class BalancedBatchSampler:
         items = lengths if groups is None else groups.tokens
         self._pool = make_pool(items, self._planner.cap_tokens, self.too_long, self.pad_sequence_to, groups)
         self._targets = None if self.targets is None else open_lengths(self.targets)
-        _check_targets(self._targets, len(lengths))
+        check_targets(self._targets, len(lengths))
         self._shares = self._share()
         self._make_caches()
         if not self.num_steps:
@@ -366,41 +367,3 @@ class BalancedBatchSampler:
         if isinstance(self._shares, StepsBySequences):
             return self._shares
         return self._shares.divide(self._pool, self._order(epoch))
-
-
-def _check(sampler: BalancedBatchSampler) -> None:
-    sizes = (sampler.sequences_per_step, sampler.tokens_per_step)
-    if None not in sizes or (sizes == (None, None) and sampler.micro_batches is None):
-        message = "the size of a step is needed: give sequences_per_step, tokens_per_step or micro_batches"
-        raise InvalidInputError(message, code="argument_invalid")
-    for name in ("sequences_per_step", "tokens_per_step", "pad_sequence_to", "pad_to"):
-        value = getattr(sampler, name)
-        if value is not None and value < 1:
-            message = f"{name} is {value}: it must be at least 1; correct it"
-            raise InvalidInputError(message, code="argument_invalid")
-    if sampler.rank is not None and not 0 <= sampler.rank < sampler.ranks:
-        message = f"rank is {sampler.rank}: it must be from 0 to {sampler.ranks - 1}, below ranks; correct it"
-        raise InvalidInputError(message, code="argument_invalid")
-    if sampler.rank is None and sampler.barrier == "step" and sampler.micro_batches is None:
-        message = (
-            "barrier='step' gives ranks different numbers of micro-batches, which cannot be yielded in turn; "
-            "give rank, micro_batches, or barrier='micro_batch'"
-        )
-        raise InvalidInputError(message, code="argument_invalid")
-    if sampler.groups is None and sampler.prefix_tokens is not None:
-        message = "prefix_tokens are given without groups; give the group of each sequence too"
-        raise InvalidInputError(message, code="argument_invalid")
-    if sampler.groups is not None and sampler.too_long == "truncate":
-        message = "too_long='truncate' cannot cut a group; choose 'refuse' or 'drop'"
-        raise InvalidInputError(message, code="argument_invalid")
-    if sampler.too_long not in ("refuse", "drop", "truncate"):
-        message = f"too_long is '{sampler.too_long}': give 'refuse', 'drop' or 'truncate'"
-        raise InvalidInputError(message, code="argument_invalid")
-
-
-def _check_targets(targets: Any, num_sequences: int) -> None:
-    if targets is not None and len(targets) != num_sequences:
-        message = (
-            f"targets has {len(targets)} entries and lengths {num_sequences}: give one for each sequence"
-        )
-        raise InvalidInputError(message, code="lengths_invalid")

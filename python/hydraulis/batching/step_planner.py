@@ -52,6 +52,8 @@ class StepPlanner:
         barrier: "micro_batch" if the ranks wait for each other in every micro-batch (FSDP, ZeRO-3), "step"
             if once a step (DDP, ZeRO-1).
         micro_batches: Number of micro-batches of every rank in every step; None for as few as possible.
+        multiple_of: Divisor of the number of micro-batches, which is then the same for every rank, as
+            interleaved pipelines need it; None for any numbers. Without effect on a given `micro_batches`.
         allow_empty: Whether a micro-batch may have no sequence. Without it, a step with too few sequences
             for its micro-batches is refused.
     """
@@ -61,10 +63,11 @@ class StepPlanner:
     cost: SequenceCost
     barrier: Barrier = "micro_batch"
     micro_batches: int | None = None
+    multiple_of: int | None = None
     allow_empty: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("ranks", "cap_tokens", "micro_batches"):
+        for name in ("ranks", "cap_tokens", "micro_batches", "multiple_of"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 message = f"{name} is {value}: it must be at least 1; correct it"
@@ -91,8 +94,11 @@ class StepPlanner:
         natural = self._balance(lengths, self.ranks, self.barrier)
         # A rank without micro-batches would not take part in the step's reduction.
         parts = [rank or [_NOTHING] for rank in _micro_batches(natural)]
-        if self.micro_batches is not None:
-            parts = self._with_exact_count(parts, lengths, times, self.micro_batches)
+        count = self.micro_batches
+        if count is None and self.multiple_of is not None:
+            count = -(-max(map(len, parts)) // self.multiple_of) * self.multiple_of
+        if count is not None:
+            parts = self._with_exact_count(parts, lengths, times, count)
         return self._finish(parts, sequences, times, natural.lower_bound_ms)
 
     def time_without_cap(self, lengths: Indices, weights: Times | None = None) -> float:
@@ -102,7 +108,8 @@ class StepPlanner:
             lengths: Tokens of each sequence, int64 [n].
             weights: Time of each sequence, float64 [n]; None for the time by the cost.
         """
-        free = replace(self, cap_tokens=int(lengths.sum()), micro_batches=None, allow_empty=True)
+        tokens = int(lengths.sum())
+        free = replace(self, cap_tokens=tokens, micro_batches=None, multiple_of=None, allow_empty=True)
         if weights is None:
             return free._balance(lengths, self.ranks, self.barrier).iteration_ms
         fixed = self.cost.fixed
@@ -115,6 +122,7 @@ class StepPlanner:
             ranks=self.ranks,
             cap_tokens=self.cap_tokens,
             count=self.micro_batches,
+            multiple_of=self.multiple_of or 1,
             by_slot=self.barrier == "micro_batch",
         )
         bound = max(float(weights.sum()) / self.ranks, float(weights.max()))

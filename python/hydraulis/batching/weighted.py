@@ -15,8 +15,15 @@ from hydraulis.errors import InfeasibleError
 Times = npt.NDArray[np.float64]
 
 
-def plan_weighted(
-    tokens: Indices, times: Times, *, ranks: int, cap_tokens: int, count: int | None, by_slot: bool
+def plan_weighted(  # noqa: PLR0913  the options of a step's planner
+    tokens: Indices,
+    times: Times,
+    *,
+    ranks: int,
+    cap_tokens: int,
+    count: int | None = None,
+    multiple_of: int = 1,
+    by_slot: bool,
 ) -> list[list[Indices]]:
     """Assign items to micro-batches, the same number for every rank.
 
@@ -26,6 +33,7 @@ def plan_weighted(
         ranks: Number of ranks.
         cap_tokens: Most tokens of a micro-batch.
         count: Micro-batches of each rank; None for as few as are found.
+        multiple_of: Divisor of the number that is found.
         by_slot: Whether the ranks wait for each other in every micro-batch.
 
     Returns:
@@ -43,7 +51,8 @@ def plan_weighted(
         raise InfeasibleError(message + "; split it, or raise cap_tokens", code="sequence_too_long")
     least = -(-int(tokens.sum()) // (ranks * cap_tokens))
     # With a micro-batch for each item, all fit.
-    numbers = range(least, len(tokens) + 1) if count is None else (count,)
+    first = -(-least // multiple_of) * multiple_of
+    numbers = range(first, len(tokens) + multiple_of, multiple_of) if count is None else (count,)
     for number in numbers:
         bins = _pack(tokens, times, ranks * number, cap_tokens)
         if bins is not None:

@@ -1,0 +1,58 @@
+"""The micro-batches of one step for reinforcement learning and for Megatron's data schedules.
+
+`plan_schedule` is the common part: samples, or groups of them, onto equal ranks, where a sample longer than
+the cap is in a micro-batch of its own.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hydraulis.batching.cost import SequenceCost
+from hydraulis.batching.step_planner import StepPlanner
+
+
+def plan_schedule(
+    lengths: Sequence[int], *, ranks: int, cap_tokens: int, cost: object, multiple_of: int = 1
+) -> list[list[list[int]]]:
+    """Plan one step with the same number of micro-batches for every rank and none without a sample.
+
+    Args:
+        lengths: Tokens of each sample.
+        ranks: Number of data-parallel ranks.
+        cap_tokens: Most tokens of a micro-batch; a longer sample is alone in one.
+        cost: Time of a sample, as `SequenceCost.of` takes it.
+        multiple_of: Divisor of the number of micro-batches.
+
+    Returns:
+        Samples of each micro-batch of each rank.
+
+    Raises:
+        InfeasibleError: There are too few samples for the micro-batches (code `batch_unplaceable`).
+    """
+    tokens = np.asarray(lengths, dtype=np.int64)
+    price = SequenceCost.of(cost)
+    planner = StepPlanner(ranks=ranks, cap_tokens=cap_tokens, cost=price, multiple_of=multiple_of)
+    # A sample of as many tokens as the cap has no neighbour.
+    weights = price.times(tokens) if tokens.max() > cap_tokens else None
+    plan = planner.plan(np.arange(len(tokens)), np.minimum(tokens, cap_tokens), weights)
+    return [[part.tolist() for part in rank] for rank in plan.micro_batches]
+
+
+def partition(weights: Sequence[float], parts: int, *, equal_size: bool) -> list[list[int]]:
+    """Divide items into parts of nearly equal weight, none empty.
+
+    Args:
+        weights: Weight of each item.
+        parts: Number of parts, at most the items.
+        equal_size: Whether every part has the same number of items; their number is a multiple of `parts`.
+
+    Returns:
+        Items of each part, in ascending order.
+    """
+    times = np.asarray(weights, dtype=np.float64)
+    # Each item counts as one token, so the cap is the number of items.
+    most = len(times) // parts if equal_size else len(times)
+    planner = StepPlanner(ranks=parts, cap_tokens=most, cost=SequenceCost(1, 0), micro_batches=1)
+    plan = planner.plan(np.arange(len(times)), np.ones(len(times), dtype=np.int64), times)
+    return [sorted(rank[0].tolist()) for rank in plan.micro_batches]

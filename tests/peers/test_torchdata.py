@@ -1,0 +1,59 @@
+"""torchdata's `StatefulDataLoader`; the cases follow its tests of `state_dict` with samplers."""
+
+import pytest
+import torch
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from batching.drawn import long_tail, sampler
+
+LENGTHS = long_tail(100)
+
+
+def loader(workers: int) -> StatefulDataLoader[list[int]]:
+    one = sampler(LENGTHS, rank=1)
+    return StatefulDataLoader(
+        torch.arange(100), batch_sampler=one, collate_fn=torch.stack, num_workers=workers
+    )
+
+
+def batches(one: StatefulDataLoader[list[int]]) -> list[list[int]]:
+    return [batch.tolist() for batch in one]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("done", [0, 1, 4])
+def test_a_loaded_state_continues_after_the_last_batch(workers: int, done: int) -> None:
+    expected = batches(loader(workers))
+    assert expected == list(sampler(LENGTHS, rank=1))
+    first = loader(workers)
+    found = iter(first)
+    assert [next(found).tolist() for _ in range(done)] == expected[:done]
+    second = loader(workers)
+    second.load_state_dict(first.state_dict())
+    assert batches(second) == expected[done:]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_after_a_resumed_epoch_comes_the_next_one(workers: int) -> None:
+    first = loader(workers)
+    found = iter(first)
+    for _ in range(3):
+        next(found)
+    second = loader(workers)
+    second.load_state_dict(first.state_dict())
+    batches(second)
+    expected = sampler(LENGTHS, rank=1)
+    expected.set_epoch(1)
+    assert batches(second) == list(expected)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_at_the_end_of_an_epoch_begins_the_next_one(workers: int) -> None:
+    first = loader(workers)
+    batches(first)
+    state = first.state_dict()
+    expected = sampler(LENGTHS, rank=1)
+    expected.set_epoch(1)
+    second = loader(workers)
+    second.load_state_dict(state)
+    assert batches(second) == list(expected)

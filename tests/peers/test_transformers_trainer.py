@@ -1,0 +1,116 @@
+"""The sampler in transformers' `Trainer`; the cases follow its tests of rebalancing and resumption."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
+
+from batching.drawn import long_tail
+from hydraulis.batching.adapters.transformers_trainer import TrainerSampler, balance_trainer
+
+LENGTHS = long_tail(60, longest=100)
+
+
+def data() -> Dataset:
+    rows = [[index + 1] * int(size) for index, size in enumerate(LENGTHS)]
+    return Dataset.from_dict({"input_ids": rows})
+
+
+class Recorder(Trainer):
+    """A trainer that remembers the sequences of each micro-batch, by their token."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.seen: list[list[int]] = []
+
+    def training_step(self, model: Any, inputs: Any, *others: Any) -> torch.Tensor:
+        self.seen.append(sorted(set((inputs["input_ids"] - 1).flatten().tolist())))
+        loss: torch.Tensor = super().training_step(model, inputs, *others)
+        return loss
+
+
+class StopAt(TrainerCallback):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:  # noqa: ARG002
+        if state.global_step == self.step:
+            control.should_save = control.should_training_stop = True
+        return control
+
+
+def make_trainer(folder: Path, *, epochs: int = 2, **options: Any) -> Recorder:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2
+    )
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        use_cpu=True,
+        num_train_epochs=epochs,
+        gradient_accumulation_steps=2,
+        logging_steps=1,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+    trainer = Recorder(model=LlamaForCausalLM(config), args=arguments, train_dataset=data())
+    balance_trainer(trainer, cap_tokens=200, **options)
+    return trainer
+
+
+def test_each_epoch_trains_every_sequence_once_in_another_order(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path)
+    trainer.train()
+    assert Counter(i for batch in trainer.seen for i in batch) == Counter(list(range(60)) * 2)
+    assert max(int(LENGTHS[batch].sum()) for batch in trainer.seen) <= 200
+    half = len(trainer.seen) // 2
+    assert trainer.seen[:half] != trainer.seen[half : 2 * half]
+    assert trainer.state.global_step * 2 == len(trainer.seen)
+
+
+@pytest.mark.parametrize("stop", [2, 11])
+def test_a_resumed_training_sees_the_rest(tmp_path: Path, stop: int) -> None:
+    whole = make_trainer(tmp_path / "whole")
+    whole.train()
+    assert whole.state.global_step > 12
+    first = make_trainer(tmp_path / "first")
+    first.add_callback(StopAt(stop))
+    first.train()
+    second = make_trainer(tmp_path / "first")
+    second.train(resume_from_checkpoint=True)
+    assert first.seen + second.seen == whole.seen
+    expected = [entry["loss"] for entry in whole.state.log_history if "loss" in entry]
+    assert [entry["loss"] for entry in second.state.log_history if "loss" in entry] == expected
+
+
+def test_the_loss_is_the_mean_over_the_targets_of_the_step(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, epochs=1)
+    torch.manual_seed(1)
+    model: Any = trainer.model
+    with torch.no_grad():
+        sampler = trainer._get_train_sampler()
+        assert isinstance(sampler, TrainerSampler)
+        step = sampler.balanced.step(0)
+        total = 0.0
+        for part in step.own:
+            for sequence in part.tolist():
+                tokens = torch.tensor([data()[sequence]["input_ids"]])
+                if tokens.numel() > 1:
+                    total += float(model(tokens, labels=tokens).loss) * (tokens.numel() - 1)
+    trainer.train()
+    found = next(float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry)
+    assert found == pytest.approx(total / step.targets, rel=1e-4)
+
+
+def test_a_column_has_the_lengths(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path)
+    trainer.args.length_column_name = "size"
+    rows = data().add_column("size", [int(size) for size in LENGTHS])
+    samplers = (trainer._get_train_sampler(rows), make_trainer(tmp_path)._get_train_sampler())
+    found, expected = (list(one) for one in samplers if one is not None)
+    assert found == expected
