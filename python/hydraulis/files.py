@@ -1,6 +1,7 @@
 """Reads errors with one wording, and writes files whole and inside their folder."""
 
 import errno
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
@@ -64,6 +65,24 @@ def _open_unlinked(path: str, flags: int) -> int:
         if error.errno != errno.ELOOP:
             raise
         raise OSError(errno.ELOOP, f"{os.fspath(path)} is a symbolic link") from error
+
+
+def lock_file(file: BinaryIO, kind: int) -> None:
+    """Lock an open file until it is closed, without waiting; on a disk without locks, do nothing.
+
+    Args:
+        file: The open file.
+        kind: `fcntl.LOCK_SH` or `fcntl.LOCK_EX`.
+
+    Raises:
+        BlockingIOError: Another open file has a lock that excludes this one.
+    """
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return
 
 
 @contextmanager

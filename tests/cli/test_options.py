@@ -1,10 +1,12 @@
 """Options shared by several commands."""
 
+import math
 from pathlib import Path
 
 import pytest
 
 from hydraulis.cli.main import main
+from hydraulis.cli.options import json_line
 
 PLANNED = ["--profile", "llama-7b-a800", "--gpus", "8", "--lengths", "lengths.txt"]
 
@@ -35,3 +37,9 @@ def test_an_output_file_has_the_ending_of_its_format(
     assert main([*words, f"out{ending.split()[0].upper()}"]) == 2
     assert "must end with" not in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_line_of_json_has_null_for_what_json_lacks() -> None:
+    values = {"a": math.nan, "b": [1.5, -math.inf, {"c": (math.inf, 2)}], "d": Path("x")}
+    line = json_line(values, Path("y"), None)
+    assert line == '{"a": null, "b": [1.5, null, {"c": [null, 2]}], "d": "x", "files": ["y"]}\n'

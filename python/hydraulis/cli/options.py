@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -215,9 +216,24 @@ def written_to(*paths: Path | None) -> str:
 
 
 def json_line(document: Mapping[str, object], *paths: Path | None) -> str:
-    """Return a document as `--json` prints it, with the paths of written files as `files`."""
+    """Return a document as `--json` prints it, with the paths of written files as `files`.
+
+    Infinities and NaN, which JSON lacks, become null.
+    """
     files = [str(path) for path in paths if path is not None]
-    return json.dumps({**document, "files": files}, default=str) + "\n"
+    return json.dumps(_finite({**document, "files": files}), default=str, allow_nan=False) + "\n"
+
+
+def _finite(value: object) -> object:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping():
+            return {key: _finite(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_finite(one) for one in value]
+        case _:
+            return value
 
 
 def strategies_of(text: str | None) -> list[str] | Literal["search"] | None:

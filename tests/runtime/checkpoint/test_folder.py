@@ -1,13 +1,25 @@
 """Which folders are checkpoints, and which go."""
 
+import errno
+import fcntl
 import shutil
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
+from helpers import refused
 from hydraulis.errors import InvalidInputError
-from hydraulis.runtime.checkpoint.folder import CheckpointFolder, checkpoint_of, newest_checkpoint, remove
-from hydraulis.runtime.checkpoint.manifest import MANIFEST
+from hydraulis.files import open_unlinked as opened
+from hydraulis.runtime.checkpoint import folder as folder_module
+from hydraulis.runtime.checkpoint.folder import (
+    CheckpointFolder,
+    checkpoint_of,
+    newest_checkpoint,
+    pinned_checkpoint,
+    remove,
+)
+from hydraulis.runtime.checkpoint.manifest import MANIFEST, torn
 from hydraulis.runtime.checkpoint.resume import newest_of
 
 
@@ -145,6 +157,52 @@ def test_a_file_with_the_name_of_a_step_makes_room_for_it(folder: CheckpointFold
     make(folder, 5)
     folder.step(7).write_text("")
     assert list(folder.begin(7).iterdir()) == []
+
+
+def test_a_checkpoint_that_is_read_stays_until_a_later_rotation(folder: CheckpointFolder) -> None:
+    make(folder, 5)
+    with pinned_checkpoint(folder.path.parent) as first, pinned_checkpoint(folder.step(5)) as again:
+        make(folder, 10, 15)
+        folder.rotate(1)
+        assert first == again == folder.step(5)
+        assert folder.complete() == [folder.step(5), folder.step(15)]
+    make(folder, 20)
+    folder.rotate(1)
+    assert names(folder) == ["step-00000020"]
+
+
+def test_a_checkpoint_that_is_removed_before_it_is_read_gives_way_to_the_newest(
+    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(folder, 5, 10)
+
+    def removed_meanwhile(path: Path, mode: str) -> BinaryIO:
+        monkeypatch.setattr(folder_module, "open_unlinked", opened)
+        file = opened(path, mode)
+        make(folder, 15)
+        folder.rotate(1)
+        return file
+
+    monkeypatch.setattr(folder_module, "open_unlinked", removed_meanwhile)
+    with pinned_checkpoint(folder.path.parent) as checkpoint:
+        assert checkpoint == folder.step(15)
+
+
+def test_a_checkpoint_that_is_removed_from_a_disk_without_locks_is_said_to_be_gone(
+    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    make(folder, 5)
+    with refused("checkpoint_missing", folder.step(5), "was removed while it was read"):  # noqa: SIM117
+        with pinned_checkpoint(folder.step(5)) as checkpoint:
+            make(folder, 10)
+            folder.rotate(1)
+            raise torn(str(checkpoint / MANIFEST), "No such file or directory")
+    with refused("checkpoint_damaged", "rm -r"), pinned_checkpoint(folder.step(10)) as checkpoint:
+        raise torn(str(checkpoint / MANIFEST), "it was changed")
 
 
 def test_a_run_to_go_on_with_is_named_as_it_was_asked_for(

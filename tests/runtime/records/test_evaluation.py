@@ -24,7 +24,14 @@ def test_several_sources_have_their_losses() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ['{"step": 20}', '{"step": 2.5, "loss": 2.5}', '{"step": 2, "loss": "x"}', "[]"]
+    "line",
+    [
+        '{"step": 2, "loss": NaN}',
+        '{"step": 20}',
+        '{"step": 2.5, "loss": 2.5}',
+        '{"step": 2, "loss": "x"}',
+        "[]",
+    ],
 )
 def test_another_line_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="evaluation"):

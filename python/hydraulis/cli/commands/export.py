@@ -7,7 +7,7 @@ from pathlib import Path
 from hydraulis.cli.options import add_json, json_line, written_to
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.extras import require_torch
-from hydraulis.runtime.checkpoint.folder import checkpoint_of
+from hydraulis.runtime.checkpoint.folder import pinned_checkpoint
 from hydraulis.runtime.hugging_face.files import check_output
 
 _EXAMPLES = """\
@@ -50,18 +50,18 @@ def run(arguments: argparse.Namespace) -> int:
         InvalidInputError: There is no checkpoint (code `checkpoint_missing`), or the folder cannot be written
             (see `check_output` and `export`).
     """
-    # Checked before torch is loaded, which takes seconds.
-    checkpoint = checkpoint_of(arguments.source)
-    check_output(arguments.output)
-    require_torch("hydraulis export")
-    with Progress() as progress:
-        progress("loading torch")
-        import torch
+    # Found before torch is loaded, which takes seconds, and pinned until it is read.
+    with pinned_checkpoint(arguments.source) as checkpoint:
+        check_output(arguments.output)
+        require_torch("hydraulis export")
+        with Progress() as progress:
+            progress("loading torch")
+            import torch
 
-        from hydraulis.runtime.hugging_face.export import export
+            from hydraulis.runtime.hugging_face.export import export
 
-        dtype = getattr(torch, arguments.dtype)
-        export(checkpoint, arguments.output, dtype, progress=progress.share("exporting"))
+            dtype = getattr(torch, arguments.dtype)
+            export(checkpoint, arguments.output, dtype, progress=progress.share("exporting"))
     if arguments.json:
         document = {"checkpoint": str(checkpoint), "dtype": arguments.dtype}
         sys.stdout.write(json_line(document, *sorted(arguments.output.iterdir())))

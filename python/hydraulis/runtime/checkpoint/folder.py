@@ -1,11 +1,17 @@
 """Finds, creates and removes the checkpoint folders of a run."""
 
+import fcntl
+import os
 import re
 import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hydraulis.errors import InvalidInputError
+from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.files import lock_file, open_unlinked
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
 from hydraulis.runtime.records.run_directory import CHECKPOINTS, why_no_folder
 from hydraulis.text.numbers import format_count
@@ -13,6 +19,7 @@ from hydraulis.text.numbers import format_count
 _NAME = re.compile(r"step-(\d{8,})")
 _NEW_RUN = ", or train without resuming, which starts a new run in its own folder"
 _MOST_NAMED = 5
+_PAUSE_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,8 @@ class CheckpointFolder:
     def rotate(self, keep: int) -> None:
         """Remove incomplete checkpoints, and all but the newest complete ones.
 
+        A checkpoint that is read (see `pinned_checkpoint`) stays until a later rotation.
+
         Args:
             keep: Number of complete checkpoints to keep; 0 keeps all of them.
         """
@@ -67,7 +76,7 @@ class CheckpointFolder:
         staying = complete[-keep:] if keep else complete
         for path in self._all():
             if path not in staying:
-                remove(path)
+                _remove_unless_read(path)
 
     def _all(self) -> list[Path]:
         if not self.path.is_dir():
@@ -92,6 +101,18 @@ def remove(checkpoint: Path) -> None:
         return
     (checkpoint / MANIFEST).unlink(missing_ok=True)
     shutil.rmtree(checkpoint)
+
+
+def _remove_unless_read(checkpoint: Path) -> None:
+    """Remove a checkpoint unless another process has its manifest locked."""
+    try:
+        manifest = open_unlinked(checkpoint / MANIFEST, "rb")
+    except OSError:
+        remove(checkpoint)
+        return
+    with manifest, suppress(BlockingIOError):
+        lock_file(manifest, fcntl.LOCK_EX)
+        remove(checkpoint)
 
 
 def newest_checkpoint(run: Path, otherwise: str = _NEW_RUN) -> Path:
@@ -130,3 +151,46 @@ def checkpoint_of(source: Path) -> Path:
     others = f" (and {format_count(before, 'other')} before)" if before > 0 else ""
     message = f"{source} is no complete checkpoint; name one of {source.parent}: {names}{others}"
     raise InvalidInputError(message, code="checkpoint_missing")
+
+
+@contextmanager
+def pinned_checkpoint(source: Path) -> Iterator[Path]:
+    """Find a checkpoint as `checkpoint_of` does, and keep a training from removing it in the block.
+
+    The lock of its manifest tells the training that it is read.
+
+    Raises:
+        InvalidInputError: There is none, or it was removed while it was read, from a disk without locks (code
+            `checkpoint_missing`).
+    """
+    with ExitStack() as pin:
+        checkpoint = checkpoint_of(source)
+        while not _pin(checkpoint, pin):
+            checkpoint = checkpoint_of(source)
+        try:
+            yield checkpoint
+        except HydraulisError as error:
+            if error.code != "checkpoint_damaged" or (checkpoint / MANIFEST).is_file():
+                raise
+            message = (
+                f"checkpoint {checkpoint} was removed while it was read, as a training does with all but its "
+                "newest ones: name its run or a newer checkpoint, or raise checkpoint.keep of the training"
+            )
+            raise InvalidInputError(message, code="checkpoint_missing") from error
+
+
+def _pin(checkpoint: Path, pin: ExitStack) -> bool:
+    """Lock a checkpoint's manifest until the stack is closed; return whether it was still there."""
+    try:
+        manifest = pin.enter_context(open_unlinked(checkpoint / MANIFEST, "rb"))
+        lock_file(manifest, fcntl.LOCK_SH)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        # A training is removing it; the pause lets it finish.
+        time.sleep(_PAUSE_S)
+        return False
+    except OSError:
+        # Its reader reports it.
+        return True
+    return os.fstat(manifest.fileno()).st_nlink > 0

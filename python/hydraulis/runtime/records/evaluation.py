@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
 from typing import Self
 
@@ -54,9 +55,13 @@ class Evaluation:
         """Read a line of `evaluations.jsonl`.
 
         Raises:
-            ValueError: The line is no JSON, or a field is missing, unknown or of another type.
+            ValueError: The line is no JSON, or a field is missing, unknown, of another type or not finite.
         """
-        return from_table(cls, parse_json(line), "evaluation")
+        evaluation = from_table(cls, parse_json(line), "evaluation")
+        if not all(map(math.isfinite, (evaluation.loss, *(one.loss for one in evaluation.sources)))):
+            message = f"the evaluation after step {evaluation.step} has a loss that is not finite"
+            raise ValueError(message)
+        return evaluation
 
     def to_json(self) -> str:
         """Return the line as JSON, without a newline."""

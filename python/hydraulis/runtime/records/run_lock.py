@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.files import open_unlinked
+from hydraulis.files import lock_file, open_unlinked
 from hydraulis.runtime.records.run_directory import LOCK, writing
 
 
@@ -30,7 +30,7 @@ class RunLock:
             # The file is not truncated: the error message quotes the other process's entry.
             self._file = open_unlinked(directory / LOCK, "a+b", buffering=0)
         try:
-            _lock(self._file)
+            lock_file(self._file, fcntl.LOCK_EX)
         except BlockingIOError as error:
             with self._file:
                 raise _busy(directory, self._file) from error
@@ -59,19 +59,9 @@ def check_unlocked(directory: Path) -> None:
     with file:
         try:
             # A shared lock, so two simultaneous checks do not mistake each other for a training.
-            _lock(file, fcntl.LOCK_SH)
+            lock_file(file, fcntl.LOCK_SH)
         except BlockingIOError as error:
             raise _busy(directory, file) from error
-
-
-def _lock(file: BinaryIO, kind: int = fcntl.LOCK_EX) -> None:
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:
-        # Some shared disks have no locks.
-        return
 
 
 def _busy(directory: Path, file: BinaryIO) -> InvalidInputError:
