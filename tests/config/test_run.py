@@ -78,6 +78,8 @@ WITHOUT_BAD_VALUE = {
     "output.wandb_project",
     "checkpoint.resume",
     "checkpoint.weights",
+    # It needs evaluations, not a value of its own.
+    "checkpoint.keep_best",
     "data.chat_template",
     "data.eos_token",
     "output.tensorboard",
@@ -143,6 +145,15 @@ def test_infinities_and_nan_are_refused(tmp_path: Path, name: str, value: str) -
         ),
         ("optimizer.betas=[nan, 0.9]", ["optimizer.betas[0] = nan"]),
         ("train.evaluate_every=5", ["train.evaluate_every = 5 ", "data.held_out = 0 "]),
+        *(
+            (override, ["checkpoint.keep_best", "a multiple of it"])
+            for override in (
+                "checkpoint.keep_best=true",
+                "checkpoint.keep_best=true\0checkpoint.every_steps=5",
+                "checkpoint.keep_best=true\0data.held_out=0.1\0train.evaluate_every=5",
+                "checkpoint.keep_best=true\0data.held_out=0.1\0train.evaluate_every=2\0checkpoint.every_steps=5",
+            )
+        ),
         (
             "optimizer.min_learning_rate=1.0",
             ["optimizer.min_learning_rate = 1.0 ", "optimizer.learning_rate = 0.0003"],
@@ -255,3 +266,8 @@ def test_what_a_file_asks_for_now_and_then_is_taken_back_by_0(tmp_path: Path, na
         getattr(load(path, overrides), section) for overrides in (asked, [*asked, f"{name}=0"])
     )
     assert (getattr(kept, key), getattr(taken_back, key)) == (3, None)
+
+
+def test_the_best_checkpoint_is_kept_where_each_has_an_evaluation(tmp_path: Path) -> None:
+    asked = ["checkpoint.keep_best=true", "checkpoint.every_steps=6", "train.evaluate_every=3"]
+    assert load(write(tmp_path), [*asked, "data.held_out=0.1"]).checkpoint.keep_best

@@ -45,7 +45,7 @@ def test_its_configurations_are_read() -> None:
     sections = [tomllib.loads(body) for body in of_kind("toml")]
     assert [list(section) for section in sections] == [["checkpoint"], ["model"]]
     config = from_table(CheckpointConfig, sections[0]["checkpoint"], "checkpoint")
-    assert config == CheckpointConfig(every_steps=500, keep=CheckpointConfig().keep)
+    assert config == CheckpointConfig(every_steps=500, keep=CheckpointConfig().keep, keep_best=True)
 
 
 def test_its_reader_reads_what_ours_does(run: Path) -> None:

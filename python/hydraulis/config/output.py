@@ -40,6 +40,8 @@ class CheckpointConfig:
         keep: Number of newest complete checkpoints to keep; 0 for all.
         timeout_s: Seconds after which the wait for a checkpoint is the loss of a rank; absent for no limit of
             its own.
+        keep_best: Whether to keep the checkpoint with the lowest evaluation loss too. Each checkpoint then
+            follows an evaluation: `every_steps` is a multiple of `train.evaluate_every`.
         resume: Folder of a run to resume, or `latest` for the newest folder of `output.directory`; empty to
             start a new run.
         weights: Folder of a Hugging Face model with the initial parameters; `model.path` sets it together
@@ -49,6 +51,7 @@ class CheckpointConfig:
     every_steps: int | None = None
     keep: int = 2
     timeout_s: float | None = None
+    keep_best: bool = False
     resume: str = ""
     weights: str = ""
 

@@ -54,6 +54,13 @@ class RunConfig:
                 "or set train.evaluate_every to 0"
             )
             raise InvalidInputError(message, code="config_value")
+        evaluated, saved = self.train.evaluate_every, self.checkpoint.every_steps
+        if self.checkpoint.keep_best and (evaluated is None or saved is None or saved % evaluated):
+            message = (
+                "checkpoint.keep_best keeps the checkpoint with the lowest evaluation loss: set "
+                "train.evaluate_every, and checkpoint.every_steps to a multiple of it"
+            )
+            raise InvalidInputError(message, code="config_value")
         if self.train.stage_layers:
             # The core checks the split.
             LayerSplit(self.model.num_hidden_layers, stated=self.train.stage_layers)

@@ -23,9 +23,14 @@ from runtime.tiny import run_config
 
 def config_of(directory: Path, steps: int | None = 100, **checkpoint: Any) -> RunConfig:
     config = run_config(1, ["1x<1>"])
+    # Only evaluated checkpoints are kept as the best.
+    evaluated = checkpoint.get("every_steps")
     return dataclasses.replace(
         config,
-        train=dataclasses.replace(config.train, steps=steps, epochs=None if steps else 1),
+        data=dataclasses.replace(config.data, held_out=0.1),
+        train=dataclasses.replace(
+            config.train, steps=steps, epochs=None if steps else 1, evaluate_every=evaluated
+        ),
         checkpoint=CheckpointConfig(**checkpoint),
         output=OutputConfig(directory=str(directory)),
     )
@@ -47,6 +52,7 @@ def one_checkpoint(config: RunConfig) -> int:
         (100, {}, 1),  # that of the end alone
         (100, {"every_steps": 10}, 3),
         (100, {"every_steps": 10, "keep": 5}, 6),
+        (100, {"every_steps": 10, "keep": 5, "keep_best": True}, 7),
         (100, {"every_steps": 100, "keep": 5}, 1),
         (101, {"every_steps": 100, "keep": 5}, 2),
         (100, {"every_steps": 10, "keep": 0}, 10),

@@ -7,6 +7,7 @@ from pathlib import Path
 from hydraulis.cli.options import add_json, json_line, written_to
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.extras import require_torch
+from hydraulis.runtime.checkpoint.best import best_of_run
 from hydraulis.runtime.checkpoint.folder import pinned_checkpoint
 from hydraulis.runtime.hugging_face.files import check_output
 
@@ -36,6 +37,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--dtype", choices=DTYPES, default="float32", help="type of the parameters (default: float32)"
     )
+    parser.add_argument(
+        "--best", action="store_true", help="export the run's checkpoint with the lowest evaluation loss"
+    )
     add_json(parser, "the exported checkpoint")
     parser.set_defaults(run=run)
 
@@ -51,7 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
             (see `check_output` and `export`).
     """
     # Found before torch is loaded, which takes seconds, and pinned until it is read.
-    with pinned_checkpoint(arguments.source) as checkpoint:
+    source = best_of_run(arguments.source) if arguments.best else arguments.source
+    with pinned_checkpoint(source) as checkpoint:
         check_output(arguments.output)
         require_torch("hydraulis export")
         with Progress() as progress:

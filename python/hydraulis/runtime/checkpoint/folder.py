@@ -64,16 +64,17 @@ class CheckpointFolder:
         path.mkdir(parents=True)
         return path
 
-    def rotate(self, keep: int) -> None:
+    def rotate(self, keep: int, best: Path | None = None) -> None:
         """Remove incomplete checkpoints, and all but the newest complete ones.
 
         A checkpoint that is read (see `pinned_checkpoint`) stays until a later rotation.
 
         Args:
             keep: Number of complete checkpoints to keep; 0 keeps all of them.
+            best: Checkpoint that is kept too; None for none.
         """
         complete = self.complete()
-        staying = complete[-keep:] if keep else complete
+        staying = [*(complete[-keep:] if keep else complete), best]
         for path in self._all():
             if path not in staying:
                 _remove_unless_read(path)

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from hydraulis.config.output import CheckpointConfig
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.checkpoint.best import best_checkpoint
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.durable import write_durably
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
@@ -134,7 +135,8 @@ class CheckpointSaver:
         )
         write_durably(pending.path / MANIFEST, lambda path: path.write_text(manifest.to_json()))
         try:
-            self._folder.rotate(self._config.keep)
+            best = best_checkpoint(self._folder) if self._config.keep_best else None
+            self._folder.rotate(self._config.keep, best)
         except OSError as error:
             raise _unwritten(error) from error
 

@@ -130,5 +130,6 @@ def _new_at_once(config: RunConfig, resumed: ResumedRun | None) -> int:
     # The length of an epoch is known only after the data are read; the last checkpoint is the final one.
     to_come = None if steps is None else steps // every - first // every + (steps % every > 0)
     # A new checkpoint is written before the oldest one is removed; with `keep` = 0 none is removed.
-    limits = [one for one in (to_come, keep + 1 - there if keep else None) if one is not None]
+    most = keep + config.checkpoint.keep_best + 1
+    limits = [one for one in (to_come, most - there if keep else None) if one is not None]
     return max(1, min(limits, default=1))
