@@ -73,14 +73,7 @@ class TrainConfig:
     profile_steps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.steps is None and self.epochs is None:
-            message = (
-                "train.steps and train.epochs are absent: one of them sets the length of the run; set one"
-            )
-            raise InvalidInputError(message, code="config_value")
-        for name, length in (("steps", self.steps), ("epochs", self.epochs)):
-            if length is not None:
-                check_at_least(f"train.{name}", length, 1)
+        self._check_length()
         check_at_least("train.seed", self.seed, 0)
         for i, pattern in enumerate(self.frozen):
             check_not_empty(f"train.frozen[{i}]", pattern)
@@ -99,6 +92,16 @@ class TrainConfig:
         if self.step_timeout_s is not None:
             check_above("train.step_timeout_s", self.step_timeout_s, 0)
         check_above("train.silence_s", self.silence_s, 0, _MOST_S)
+
+    def _check_length(self) -> None:
+        if self.steps is None and self.epochs is None:
+            message = (
+                "train.steps and train.epochs are absent: one of them sets the length of the run; set one"
+            )
+            raise InvalidInputError(message, code="config_value")
+        for name, length in (("steps", self.steps), ("epochs", self.epochs)):
+            if length is not None:
+                check_at_least(f"train.{name}", length, 1)
 
     @property
     def num_steps(self) -> int:
