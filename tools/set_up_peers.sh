@@ -14,7 +14,8 @@ echo "installing other frameworks into $peers: some minutes"
 "$venv/bin/python" -m venv --without-pip "$peers"
 packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 own=$("$peers/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-echo "$packages" >"$own/main-environment.pth"
+# addsitedir follows the links to editable packages there, of which this one is.
+echo "import site; site.addsitedir('$packages')" >"$own/main-environment.pth"
 "$peers/bin/python" -m pip --disable-pip-version-check install --requirement tools/peers/requirements.txt
 "$peers/bin/python" -m pip --disable-pip-version-check install --no-deps --requirement tools/peers/frameworks.txt
 touch "$peers/installed"

@@ -32,6 +32,7 @@ The package needs numpy alone; collators and adapters import torch and their fra
 """
 
 from hydraulis.batching.cost import SequenceCost
+from hydraulis.batching.length_index import LengthIndex, open_length_index
 from hydraulis.batching.lengths import open_lengths
 from hydraulis.batching.prefix_tree import PrefixForest, make_forest
 from hydraulis.batching.report import BalanceReport, BoundingSequence
@@ -43,10 +44,12 @@ __all__ = [
     "BalancedBatchSampler",
     "BalancedStep",
     "BoundingSequence",
+    "LengthIndex",
     "PrefixForest",
     "SequenceCost",
     "StepPlan",
     "StepPlanner",
     "make_forest",
+    "open_length_index",
     "open_lengths",
 ]

@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import LONGEST_SEQUENCE
+from hydraulis.batching.length_index import open_length_index
 from hydraulis.errors import InvalidInputError
+from hydraulis.extras import import_extra
 from hydraulis.files import unreadable_error
 from hydraulis.planner.lengths import map_lengths
 
@@ -23,6 +25,8 @@ Lengths = npt.NDArray[np.integer[Any]]
 _BLOCK: Final = 1 << 20
 # Head of a Megatron index: magic word, version, code of the dtype, numbers of sequences and of documents.
 _MAGIC: Final = b"MMIDIDX\x00\x00"
+# The first bytes of an Arrow file that is no stream.
+_RANDOM_ACCESS: Final = b"ARROW1"
 _HEAD: Final = struct.Struct("<9sQBQQ")
 
 
@@ -50,18 +54,18 @@ def open_lengths(source: object, column: str | None = None) -> Lengths:
 
     Args:
         source: A one-dimensional array of integers, a memory map or a list; a `datasets.Dataset` or pyarrow
-            table; or the path of a file: `.npy`, which is mapped, Megatron's `.idx`, which is mapped and has
-            one length per sequence, `.jsonl` or text as `hydraulis.planner.read_lengths` reads them.
-        column: Column of a data set or field of a `.jsonl` file, with lengths or with lists of tokens; None
-            for other sources.
+            table; or a path. Mapped are `.npy`, Megatron's `.idx` with one length per sequence, and an
+            `.index` of `hydraulis pack`. Read are `.parquet`, `.arrow`, `.jsonl` and text.
+        column: Column or field of a data set, `.parquet`, `.arrow` or `.jsonl`, with lengths or with lists of
+            tokens; None for other sources.
 
     Raises:
         InvalidInputError: The source is no list of lengths (code `lengths_invalid`), or its file is refused
             (`file_unreadable`, `data_file_invalid`).
+        HydraulisError: pyarrow is not installed for a file of its formats (code `extra_missing`).
     """
     if isinstance(source, str | Path):
-        path = Path(source)
-        return _map_megatron(path) if path.suffix == ".idx" else map_lengths(path, column)
+        return _open_file(Path(source), column)
     if column is not None:
         return _column(source, column)
     lengths = np.asarray(source)
@@ -96,6 +100,41 @@ def summarize(lengths: Lengths) -> LengthSummary:
         if block[place] > longest_tokens:
             longest, longest_tokens = start + place, int(block[place])
     return LengthSummary(len(lengths), tokens, longest, longest_tokens, checksum)
+
+
+def _open_file(path: Path, column: str | None) -> Lengths:
+    match path.suffix:
+        case ".idx":
+            return _map_megatron(path)
+        case ".index":
+            return open_length_index(path).lengths
+        case ".parquet" | ".arrow":
+            return _arrow_file(path, column)
+        case _:
+            return map_lengths(path, column)
+
+
+def _arrow_file(path: Path, column: str | None) -> Lengths:
+    if column is None:
+        message = f"file '{path}' has columns: name the one (--field) with the lengths or the lists of tokens"
+        raise InvalidInputError(message, code="data_file_invalid")
+    pyarrow: Any = import_extra("pyarrow", f"file '{path}'")
+    try:
+        if path.suffix == ".parquet":
+            parquet: Any = import_extra("pyarrow.parquet", f"file '{path}'")
+            file = parquet.ParquetFile(path)
+            is_there = column in file.schema_arrow.names
+            return _column(file.read([column]) if is_there else file.schema_arrow.empty_table(), column)
+        ipc: Any = import_extra("pyarrow.ipc", f"file '{path}'")
+        with path.open("rb") as opened:
+            is_stream = opened.read(len(_RANDOM_ACCESS)) != _RANDOM_ACCESS
+        mapped = pyarrow.memory_map(str(path))
+        return _column((ipc.open_stream(mapped) if is_stream else ipc.open_file(mapped)).read_all(), column)
+    except OSError as error:
+        raise unreadable_error(path, error) from error
+    except pyarrow.ArrowInvalid as error:
+        message = f"file '{path}' is no {path.suffix[1:]} file ({error}); write it again"
+        raise InvalidInputError(message, code="data_file_invalid") from error
 
 
 def _map_megatron(path: Path) -> Lengths:

@@ -2,9 +2,11 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from cli.reports import collect_reports
+from hydraulis.batching import open_length_index, open_lengths
 from hydraulis.cli.commands import pack as cli_pack
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED
 from hydraulis.cli.main import main
@@ -127,3 +129,22 @@ def test_a_window_is_a_number_of_tokens(
     assert main(options(lengths, f"--window={window}")) == EXIT_REFUSED
     error = capsys.readouterr().err
     assert error.startswith(f"hydraulis: error [option_invalid]: --window: '{window}' must be a whole number")
+
+
+def test_writes_an_index_that_a_sampler_takes(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = lengths.with_name("lengths.index")
+    assert main([*options(lengths)[:-1], str(folder)]) == 0
+    assert "5 sequences with 3,000 tokens" in capsys.readouterr().out
+    assert open_length_index(folder).window(1).tolist() == [0, 2]
+    assert open_lengths(folder).tolist() == [700, 400, 300, 600, 1000]
+
+
+def test_reads_columns(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parquet = lengths.with_name("data.parquet")
+    pyarrow.parquet.write_table(
+        pyarrow.table({"ids": [[0] * n for n in (700, 400, 300, 600, 1000)]}), parquet
+    )
+    assert main([*options(parquet), "--field", "ids"]) == 0
+    assert "in 3 windows of 1,000 tokens" in capsys.readouterr().out
+    assert main(options(parquet)) == 2
+    assert "data_file_invalid" in capsys.readouterr().err

@@ -3,24 +3,34 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hydraulis._core import Windows, pack_windows
+from hydraulis.batching.length_index import INDEX_SUFFIX, write_length_index
+from hydraulis.batching.lengths import open_lengths
 from hydraulis.cli.options import PathEnding, add_json, add_lengths, count, json_line, written_to
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.files import write_whole_file
 from hydraulis.planner import map_lengths
 
+# Formats that the sampler opens and other commands do not.
+_OPENED = (".parquet", ".arrow", ".idx", INDEX_SUFFIX)
+
 _EXAMPLES = """\
 examples:
   hydraulis pack --lengths examples/lengths.txt --window 32768 --output windows.npz
   hydraulis pack --lengths records.jsonl --field num_tokens --window 8192 --output windows.npz --json
+  hydraulis pack --lengths train.parquet --field input_ids --window 8192 --output train.index
 
-A lengths file is text with one length per line, a one-dimensional integer .npy array, which is memory-mapped,
-or .jsonl with a field that is the length or a list of tokens. In the output, window i holds
+A lengths file is text with one length per line, a one-dimensional integer .npy array or Megatron's .idx,
+which are memory-mapped, or .jsonl, .parquet or .arrow with a field that is the length or a list of tokens. In
+the output, window i holds
   sequences[window_offsets[i]:window_offsets[i + 1]]
-as positions in the lengths file, from 0. Windows with the longest sequences come first.
+as positions in the lengths file, from 0. Windows with the longest sequences come first. An output
+FOLDER.index has each array in a file that is mapped, and the lengths: BalancedBatchSampler takes its path.
 """
 
 
@@ -37,9 +47,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--output",
         required=True,
-        type=PathEnding((".npz",), "the format is numpy's archive of arrays"),
-        metavar="FILE.npz",
-        help="the file to write",
+        type=PathEnding((".npz", INDEX_SUFFIX), "numpy's archive of arrays, or a folder of mapped arrays"),
+        metavar="FILE.npz|FOLDER.index",
+        help="the file or folder to write",
     )
     add_json(parser, "the result")
     parser.set_defaults(run=run)
@@ -51,19 +61,34 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         0.
     """
-    with Progress() as progress, write_whole_file(arguments.output) as file:
-        lengths = map_lengths(arguments.lengths, arguments.field, progress)
-        windows = pack_windows(lengths, window_tokens=arguments.window, progress=progress.share("packing"))
-        progress(f"writing {arguments.output}")
-        np.savez(
-            file,
-            sequences=windows.sequences,
-            window_offsets=windows.window_offsets,
-            window_tokens=windows.window_tokens,
-        )
+    with Progress() as progress:
+        if arguments.output.suffix.lower() == INDEX_SUFFIX:
+            lengths, windows = _pack(arguments, progress)
+            progress(f"writing {arguments.output}")
+            write_length_index(arguments.output, arguments.lengths, lengths, windows)
+        else:
+            with write_whole_file(arguments.output) as file:
+                windows = _pack(arguments, progress)[1]
+                progress(f"writing {arguments.output}")
+                np.savez(
+                    file,
+                    sequences=windows.sequences,
+                    window_offsets=windows.window_offsets,
+                    window_tokens=windows.window_tokens,
+                )
     describe = _json if arguments.json else _text
     sys.stdout.write(describe(windows, arguments.output))
     return 0
+
+
+def _pack(arguments: argparse.Namespace, progress: Progress) -> tuple[NDArray[np.integer[Any]], Windows]:
+    if arguments.lengths.suffix in _OPENED:
+        progress(f"reading {arguments.lengths.name}")
+        lengths = open_lengths(arguments.lengths, arguments.field)
+    else:
+        lengths = map_lengths(arguments.lengths, arguments.field, progress)
+    share = progress.share("packing")
+    return lengths, pack_windows(lengths, window_tokens=arguments.window, progress=share)
 
 
 def _json(windows: Windows, output: Path) -> str:
