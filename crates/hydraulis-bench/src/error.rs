@@ -44,6 +44,14 @@ pub enum Error {
         /// Text of the line.
         text: String,
     },
+    /// A file that holds no tuning problems.
+    #[error("file '{path}' has no instances: {why}")]
+    InstancesFile {
+        /// Path of the file.
+        path: String,
+        /// The reason.
+        why: String,
+    },
     /// A file that is no array of arrays of lengths.
     #[error("file '{path}': {why}; it must be a JSON array with an array of lengths for each batch")]
     BatchesFile {
@@ -146,7 +154,7 @@ impl Error {
             Error::Core(error) | Error::Batch { error, .. } => error.code(),
             Error::FileUnreadable { .. } => "file_unreadable",
             Error::OutputUnwritable { .. } => "file_unwritable",
-            Error::LengthsFile { .. } | Error::BatchesFile { .. } => "data_file_invalid",
+            Error::LengthsFile { .. } | Error::BatchesFile { .. } | Error::InstancesFile { .. } => "data_file_invalid",
             Error::Distribution { .. } | Error::TooFewLengths { .. } | Error::SeedUnused { .. } => "option_invalid",
             Error::WorkloadEmpty => codes::BATCH_EMPTY.name,
             Error::PlanBroken { .. } | Error::LookaheadBroken { .. } => "plan_broken",

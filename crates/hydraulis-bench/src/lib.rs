@@ -13,6 +13,7 @@
 //! | records | a table | [`summary`] |
 //! | records of clusters and batches of several sizes | the growth of planning time | [`scale`] |
 //! | pipelines of several sizes | the speed of their simulation | [`simulation_rate`] |
+//! | other systems' tuning problems | the core's solutions next to theirs | [`tune`] |
 //!
 //! Baselines are re-implemented from the descriptions of their methods. Each decides by its own rules, and one judge
 //! applies the same caps, simulated time and checker of the core to all of them. If a description leaves a choice open,
@@ -60,5 +61,7 @@ pub mod summary;
 pub mod scale;
 
 pub mod simulation_rate;
+
+pub mod tune;
 
 pub use error::{Error, Result};

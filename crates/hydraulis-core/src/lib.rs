@@ -91,6 +91,8 @@ pub mod propose;
 
 pub mod lookahead;
 
+pub mod tuning;
+
 pub use cancellation::Cancellation;
 pub use error::{
     Error, ErrorCode, ErrorKind, FitError, LayoutError, LinkError, ProfileError, Result, StrategyError, WindowError,

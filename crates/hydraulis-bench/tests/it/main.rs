@@ -10,3 +10,4 @@ mod command;
 mod judging;
 mod page;
 mod paper;
+mod tune;

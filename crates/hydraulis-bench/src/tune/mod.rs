@@ -1,0 +1,130 @@
+//! Static tuning problems of other systems, solved by the core and judged by each system's own cost formula.
+//!
+//! A file is a JSON document; its keys tell the kind:
+//!
+//! | key | kind | problem |
+//! |---|---|---|
+//! | `instances` with `mem_per_layer` | [`layer_choice`] | an option for each layer under a memory limit (Galvatron) |
+//! | `mem_mb` with `cases` | [`sharding`] | sharded or replicated attention and MLP of each layer (OSDP) |
+//! | `chains` | [`chains`] | recomputation in a chain of layers (Rotor) |
+//! | `runs` with `used_devices_sr` | [`stragglers`] | groups, pipelines, layers and micro-batches on slow ranks (Malleus) |
+//! | `switch_cases` | [`reshard`] | senders of the slices that a change of layouts moves (HSPMD) |
+//! | `profile_llama31_8b_32xH100` or other `profile_...` | [`packing_groups`] | context degree and recomputation by length (HBP) |
+
+mod chains;
+mod layer_choice;
+mod packing_groups;
+mod reshard;
+mod senders;
+mod sharding;
+mod stragglers;
+
+use std::time::Instant;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{Error, Result};
+
+/// A problem with its solver.
+pub struct Instance {
+    /// Name of the instance within its file.
+    pub name: String,
+    /// The reference's objective; none if the file states none, or states that the instance is infeasible.
+    pub reference: Option<f64>,
+    /// Whether a greater objective is better, such as a throughput.
+    pub is_maximised: bool,
+    solve: Box<dyn Fn() -> Solved>,
+}
+
+impl std::fmt::Debug for Instance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Instance").field("name", &self.name).field("reference", &self.reference).finish_non_exhaustive()
+    }
+}
+
+/// The objective of a solution and the solution itself as JSON, or the code of the reason why there is none.
+pub type Solved = std::result::Result<(f64, Value), String>;
+
+/// The line of one instance.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Record {
+    /// Name of the instance.
+    pub name: String,
+    /// Objective of the solution; none if there is none.
+    pub objective: Option<f64>,
+    /// The reference's objective.
+    pub reference: Option<f64>,
+    /// Whether a solution exists.
+    pub feasible: bool,
+    /// Whether a greater objective is better.
+    pub is_maximised: bool,
+    /// Time of the solver.
+    pub ms: f64,
+    /// The reason why no solution exists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The solution.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub solution: Option<Value>,
+}
+
+impl Instance {
+    fn new(name: String, reference: Option<f64>, solve: impl Fn() -> Solved + 'static) -> Instance {
+        Instance { name, reference, is_maximised: false, solve: Box::new(solve) }
+    }
+
+    /// Solves the instance.
+    pub fn solved(&self) -> Record {
+        let start = Instant::now();
+        let solved = (self.solve)();
+        let ms = start.elapsed().as_secs_f64() * 1e3;
+        let (objective, solution, error) = match solved {
+            Ok((objective, solution)) => (Some(objective), Some(solution), None),
+            Err(error) => (None, None, Some(error)),
+        };
+        Record {
+            name: self.name.clone(),
+            objective,
+            reference: self.reference,
+            feasible: objective.is_some(),
+            is_maximised: self.is_maximised,
+            ms,
+            error,
+            solution,
+        }
+    }
+}
+
+impl Record {
+    /// How much better than the reference the solution is, as a share of the reference: negative if it is worse; none
+    /// without a reference or a solution.
+    pub fn gain(&self) -> Option<f64> {
+        let (own, reference) = (self.objective?, self.reference?);
+        let gain = if self.is_maximised { own / reference - 1.0 } else { 1.0 - own / reference };
+        Some(if reference.total_cmp(&own).is_eq() { 0.0 } else { gain })
+    }
+}
+
+/// The instances of a document; `path` names it in errors.
+pub fn instances(path: &str, text: &str) -> Result<Vec<Instance>> {
+    let refused = |why: String| Error::InstancesFile { path: path.to_owned(), why };
+    let document: Value = serde_json::from_str(text).map_err(|error| refused(error.to_string()))?;
+    let has = |key: &str| document.get(key).is_some();
+    let read = if has("switch_cases") {
+        reshard::instances(&document)
+    } else if has("chains") {
+        chains::instances(&document)
+    } else if has("mem_mb") && has("cases") {
+        sharding::instances(&document)
+    } else if has("runs") {
+        stragglers::instances(&document)
+    } else if has("instances") {
+        layer_choice::instances(&document)
+    } else if packing_groups::is_kind(&document) {
+        packing_groups::instances(&document)
+    } else {
+        return Err(refused("it has none of the keys that tell a kind of instances".to_owned()));
+    };
+    read.map_err(|error| refused(error.to_string()))
+}

@@ -1,0 +1,341 @@
+//! Groups, pipelines, layers and micro-batches on ranks of different speed: Malleus's problem.
+//!
+//! A tensor-parallel group of `k` ranks takes `alpha(k)` times the slowest of its rates for a layer. A pipeline takes
+//! `max_j y_j l_j` for a micro-batch, and the step the greatest `m_i max_j y_ij l_ij` of the pipelines. Each pipeline has
+//! at least as many micro-batches as stages, and stage `j` of `S` has room for `(k[-(S - j)] l + embedding) tp / k + extra`
+//! megabytes. Ranks may stay idle.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+
+use hydraulis_core::tuning::{Stage, StageSplit, share};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::layer_choice::whole;
+use super::{Instance, Solved};
+
+/// Ranks of a node in the reference.
+const NODE: usize = 8;
+
+#[derive(Deserialize)]
+struct File {
+    runs: Vec<Run>,
+}
+
+#[derive(Deserialize)]
+struct Run {
+    #[serde(default)]
+    ctx: String,
+    #[serde(default)]
+    setting: String,
+    inputs: Inputs,
+    #[serde(default)]
+    topk_objectives: Vec<f64>,
+}
+
+#[derive(Deserialize)]
+struct Inputs {
+    dp: usize,
+    tp: usize,
+    layers: u64,
+    mbn: u64,
+    hetero_tp_alpha: Vec<f64>,
+    memory_k: Vec<f64>,
+    memory_embedding: f64,
+    memory_extra: f64,
+    memory_bound: f64,
+    memory_safe_gap: f64,
+    #[serde(default)]
+    straggler_threshold: Option<f64>,
+    used_devices_sr: BTreeMap<String, f64>,
+    #[serde(default)]
+    suspended_devices_sr: BTreeMap<String, f64>,
+}
+
+/// The kind of a group: its time of a layer, and its tensor-parallel degree.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Kind {
+    time: f64,
+    ranks: usize,
+}
+
+pub(super) fn instances(document: &Value) -> serde_json::Result<Vec<Instance>> {
+    let file = File::deserialize(document)?;
+    let instance = |(place, run): (usize, Run)| {
+        let name = if run.ctx.is_empty() { format!("{place}") } else { format!("{} {}", run.ctx, run.setting) };
+        let inputs = Rc::new(run.inputs);
+        Instance::new(name, run.topk_objectives.first().copied(), move || Search::run(&inputs))
+    };
+    Ok(file.runs.into_iter().enumerate().map(instance).collect())
+}
+
+impl Kind {
+    fn key(self) -> (u64, usize) {
+        (self.time.to_bits(), self.ranks)
+    }
+}
+
+/// Groups of one node, as sorted kinds.
+type Groups = Vec<(u64, usize)>;
+
+struct Search<'a> {
+    inputs: &'a Inputs,
+    best: Option<Best>,
+    tried: BTreeSet<Groups>,
+}
+
+#[derive(Clone, Debug)]
+struct Best {
+    objective: f64,
+    pipelines: Vec<Vec<Kind>>,
+    layers: Vec<Vec<u64>>,
+    micro_batches: Vec<u64>,
+}
+
+impl<'a> Search<'a> {
+    fn run(inputs: &'a Inputs) -> Solved {
+        let nodes = nodes(inputs)?;
+        let mut search = Search { inputs, best: None, tried: BTreeSet::new() };
+        let options: Vec<Vec<Groups>> = nodes.iter().map(|rates| search.splits(rates)).collect();
+        for groups in search.by_promise(&options) {
+            if search.best.as_ref().is_some_and(|best| search.floor(&groups) >= best.objective) {
+                break;
+            }
+            search.place(&groups);
+        }
+        let best = search.best.ok_or("memory_too_small")?;
+        let ranks = |pipeline: &Vec<Kind>| pipeline.iter().map(|kind| (kind.time, kind.ranks)).collect::<Vec<_>>();
+        let pipelines: Vec<_> = best.pipelines.iter().map(ranks).collect();
+        Ok((best.objective, json!({"groups": pipelines, "layers": best.layers, "micro_batches": best.micro_batches})))
+    }
+
+    /// Time of a layer on a group of this many ranks with this greatest rate.
+    fn kind(&self, ranks: usize, rate: f64) -> Option<Kind> {
+        let halvings = (self.inputs.tp / ranks).ilog2() as usize;
+        Some(Kind { time: self.inputs.hetero_tp_alpha.get(halvings)? * rate, ranks })
+    }
+
+    /// The ways to cut a node's ranks into groups of a power of two up to the tensor-parallel degree.
+    ///
+    /// Within a group only the greatest rate counts, so groups of consecutive ranks by rate contain the best ones. Two equal
+    /// groups that fit together into one are no faster apart and need more memory. Whole groups may stay idle later.
+    fn splits(&self, rates: &[f64]) -> Vec<Groups> {
+        // A node of equal ranks gains nothing from smaller groups: they need more memory and are no faster together.
+        let is_even = rates.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq());
+        if let (true, Some(kind)) = (is_even && rates.len() % self.inputs.tp == 0, self.kind(self.inputs.tp, rates[0]))
+        {
+            return vec![vec![kind.key(); rates.len() / self.inputs.tp]];
+        }
+        let mut found: Vec<BTreeSet<Groups>> = vec![BTreeSet::new(); rates.len() + 1];
+        found[0].insert(Vec::new());
+        for end in 1..=rates.len() {
+            let sizes = (0..).map(|power| 1_usize << power).take_while(|&size| size <= self.inputs.tp && size <= end);
+            for size in sizes {
+                // Rates ascend, so the last rank of a group is its slowest.
+                let Some(kind) = self.kind(size, rates[end - 1]) else { continue };
+                let is_whole = size == self.inputs.tp;
+                let apart = found[end - size].iter().filter(|groups| is_whole || !groups.contains(&kind.key()));
+                let longer: Vec<Groups> = apart.map(|groups| with(groups, kind)).collect();
+                found[end].extend(longer);
+            }
+        }
+        found.pop().unwrap_or_default().into_iter().collect()
+    }
+
+    /// Sets of groups of all nodes, those with the least floor first.
+    fn by_promise(&self, nodes: &[Vec<Groups>]) -> Vec<Groups> {
+        let mut sets: BTreeSet<Groups> = BTreeSet::from([Vec::new()]);
+        for node in nodes {
+            let mut longer = BTreeSet::new();
+            for set in &sets {
+                for groups in node {
+                    let mut all = [set.clone(), groups.clone()].concat();
+                    all.sort_unstable();
+                    longer.insert(all);
+                }
+            }
+            sets = self.most_promising(longer);
+        }
+        let mut sets: Vec<Groups> = sets.into_iter().collect();
+        sets.sort_by(|one, other| self.floor(one).total_cmp(&self.floor(other)).then(one.cmp(other)));
+        sets
+    }
+
+    /// At most this many sets, those of the greatest speed.
+    fn most_promising(&self, sets: BTreeSet<Groups>) -> BTreeSet<Groups> {
+        const MOST: usize = 2_000;
+        let mut sets: Vec<Groups> = sets.into_iter().collect();
+        sets.sort_by(|one, other| self.floor(one).total_cmp(&self.floor(other)).then(one.cmp(other)));
+        sets.truncate(MOST);
+        sets.into_iter().collect()
+    }
+
+    /// No plan on these groups ends earlier: all work over all speeds.
+    fn floor(&self, groups: &Groups) -> f64 {
+        self.work() / groups.iter().map(|&(time, _)| 1.0 / f64::from_bits(time)).sum::<f64>()
+    }
+
+    /// Layers of all micro-batches.
+    fn work(&self) -> f64 {
+        float(self.inputs.layers) * float(self.inputs.mbn)
+    }
+
+    /// Places groups on pipelines, or leaves them idle, and keeps the best plan.
+    fn place(&mut self, groups: &Groups) {
+        if !self.tried.insert(groups.clone()) {
+            return;
+        }
+        let mut kinds: Vec<(Kind, usize)> = Vec::new();
+        for &(time, ranks) in groups.iter().rev() {
+            let kind = Kind { time: f64::from_bits(time), ranks };
+            match kinds.last_mut() {
+                Some((last, number)) if *last == kind => *number += 1,
+                _ => kinds.push((kind, 1)),
+            }
+        }
+        let mut placing = Placing { search: self, kinds, times: HashMap::new(), compositions: HashMap::new() };
+        let empty = vec![vec![0; placing.kinds.len()]; placing.search.inputs.dp];
+        placing.place(0, &empty);
+    }
+
+    /// Layers of the stages of a pipeline of these groups, slowest first.
+    fn pipeline(&self, stages: &[Kind]) -> Option<StageSplit> {
+        let inputs = self.inputs;
+        let first = inputs.memory_k.len().checked_sub(stages.len())?;
+        let room = inputs.memory_bound - inputs.memory_safe_gap - inputs.memory_extra;
+        let stage = |(place, kind): (usize, &Kind)| {
+            let is_end = place == 0 || place + 1 == stages.len();
+            let embedding = if is_end { inputs.memory_embedding } else { 0.0 };
+            let share = float((inputs.tp / kind.ranks) as u64);
+            let most = whole(((room / share - embedding) / inputs.memory_k[first + place]).max(0.0));
+            Stage { time: kind.time, most }
+        };
+        StageSplit::fastest(&stages.iter().enumerate().map(stage).collect::<Vec<_>>(), inputs.layers)
+    }
+}
+
+/// The placing of one set of groups.
+struct Placing<'a, 'b> {
+    search: &'b mut Search<'a>,
+    /// Kinds of groups, slowest first, and their number.
+    kinds: Vec<(Kind, usize)>,
+    /// The split of a pipeline, by its number of groups of each kind.
+    times: HashMap<Vec<usize>, Option<Rc<StageSplit>>>,
+    /// The ways to share a number of groups among the pipelines.
+    compositions: HashMap<usize, Rc<Vec<Vec<usize>>>>,
+}
+
+impl Placing<'_, '_> {
+    /// Tries every number of groups of `kind` and later kinds on each pipeline, as long as the best plan may be beaten.
+    fn place(&mut self, kind: usize, pipelines: &[Vec<usize>]) {
+        let Some(&(_, number)) = self.kinds.get(kind) else { return self.judge(pipelines) };
+        for used in (0..=number).rev() {
+            let later = self.kinds[kind + 1..].iter().map(|(kind, number)| float(*number as u64) / kind.time);
+            let placed = pipelines.iter().map(|counts| self.speed(counts)).sum::<f64>();
+            let speed = placed + float(used as u64) / self.kinds[kind].0.time + later.sum::<f64>();
+            if !self.may_beat(self.search.work() / speed) {
+                break;
+            }
+            let all = self.compositions.entry(used).or_insert_with(|| Rc::new(compositions(used, pipelines.len())));
+            for shares in Rc::clone(all).iter() {
+                // Pipelines are interchangeable: only those in descending order are tried.
+                let order = |place: usize| (&pipelines[place][..kind], shares[place]);
+                if (1..pipelines.len()).all(|place| order(place - 1) >= order(place)) {
+                    let mut next = pipelines.to_vec();
+                    next.iter_mut().zip(shares).for_each(|(pipeline, &own)| pipeline[kind] = own);
+                    self.place(kind + 1, &next);
+                }
+            }
+        }
+    }
+
+    /// Whether an objective is below that of the best plan.
+    fn may_beat(&self, objective: f64) -> bool {
+        self.search.best.as_ref().is_none_or(|best| objective < best.objective)
+    }
+
+    /// Layers per time of a pipeline whose layers can be divided.
+    fn speed(&self, counts: &[usize]) -> f64 {
+        self.kinds.iter().zip(counts).map(|((kind, _), &count)| float(count as u64) / kind.time).sum()
+    }
+
+    /// Keeps the plan of these pipelines if it is the best.
+    fn judge(&mut self, pipelines: &[Vec<usize>]) {
+        if let Some(best) = &self.search.best {
+            // Even with layers divided, the pipelines must take all micro-batches before the best plan ends.
+            let layers = float(self.search.inputs.layers);
+            let most =
+                |counts: &Vec<usize>| (best.objective * self.speed(counts) / layers * (1.0 + 1e-12)).ceil() - 1.0;
+            if pipelines.iter().map(most).sum::<f64>() < float(self.search.inputs.mbn) {
+                return;
+            }
+        }
+        let splits: Option<Vec<Rc<StageSplit>>> = pipelines.iter().map(|counts| self.split(counts)).collect();
+        let Some(splits) = splits else { return };
+        let times: Vec<f64> = splits.iter().map(|split| split.time).collect();
+        let least: Vec<u64> = splits.iter().map(|split| split.layers.len() as u64).collect();
+        let Some((objective, micro_batches)) = share(&times, &least, self.search.inputs.mbn) else { return };
+        if self.may_beat(objective) {
+            let pipelines = pipelines.iter().map(|counts| self.stages(counts)).collect();
+            let layers = splits.iter().map(|split| split.layers.clone()).collect();
+            self.search.best = Some(Best { objective, pipelines, layers, micro_batches });
+        }
+    }
+
+    fn split(&mut self, counts: &[usize]) -> Option<Rc<StageSplit>> {
+        if let Some(known) = self.times.get(counts) {
+            return known.clone();
+        }
+        let split = self.search.pipeline(&self.stages(counts)).map(Rc::new);
+        self.times.insert(counts.to_vec(), split.clone());
+        split
+    }
+
+    fn stages(&self, counts: &[usize]) -> Vec<Kind> {
+        let kinds = self.kinds.iter().zip(counts);
+        kinds.flat_map(|(&(kind, _), &count)| std::iter::repeat_n(kind, count)).collect()
+    }
+}
+
+/// The rates of each node's ranks, ascending; rates below the threshold count as 1, as in the reference.
+fn nodes(inputs: &Inputs) -> std::result::Result<Vec<Vec<f64>>, String> {
+    let threshold = inputs.straggler_threshold.unwrap_or(1.0);
+    let mut nodes: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for (device, &rate) in inputs.used_devices_sr.iter().chain(&inputs.suspended_devices_sr) {
+        let device: usize = device.parse().map_err(|_| "device_invalid".to_owned())?;
+        if !rate.is_finite() || rate <= 0.0 {
+            continue;
+        }
+        nodes.entry(device / NODE).or_default().push(if rate < threshold { 1.0 } else { rate });
+    }
+    let mut nodes: Vec<Vec<f64>> = nodes.into_values().collect();
+    nodes.iter_mut().for_each(|rates| rates.sort_unstable_by(f64::total_cmp));
+    if nodes.is_empty() || inputs.dp == 0 || inputs.tp == 0 || inputs.layers == 0 {
+        return Err("argument_invalid".to_owned());
+    }
+    Ok(nodes)
+}
+
+/// Groups with one more, in order.
+fn with(groups: &Groups, kind: Kind) -> Groups {
+    let mut longer = groups.clone();
+    longer.push(kind.key());
+    longer.sort_unstable();
+    longer
+}
+
+/// All ways to write `total` as an ordered sum of `parts` numbers.
+fn compositions(total: usize, parts: usize) -> Vec<Vec<usize>> {
+    if parts == 1 {
+        return vec![vec![total]];
+    }
+    (0..=total)
+        .flat_map(|own| compositions(total - own, parts - 1).into_iter().map(move |rest| [vec![own], rest].concat()))
+        .collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "layers and micro-batches are far below 2^53")]
+fn float(x: u64) -> f64 {
+    x as f64
+}

@@ -1,0 +1,124 @@
+//! Tuning problems of other systems, on small instances with known optima.
+
+use std::process::Command;
+
+use hydraulis_bench::tune::{Record, instances};
+use serde_json::{Value, json};
+
+fn solved(document: &Value) -> Vec<Record> {
+    let instances = instances("a file", &document.to_string()).unwrap();
+    instances.iter().map(hydraulis_bench::tune::Instance::solved).collect()
+}
+
+fn objectives(records: &[Record]) -> Vec<Option<f64>> {
+    records.iter().map(|record| record.objective).collect()
+}
+
+/// Two layers of 10 or 4 MB in 16 MB: one of each, and a change costs 1 in one direction only.
+#[test]
+fn layers_take_the_options_that_fit() {
+    let of = |budget: f64| {
+        json!({"instances": [{
+            "layers": 2, "budget": budget, "other_mem": 2.0, "other_time": 0.5, "mem_per_layer": [9.2, 4.0],
+            "time_per_layer": [1.0, 3.0], "transition": [[0.0, 1.0], [0.0, 0.0]], "optimal_total": 4.5,
+        }]})
+    };
+    let records = solved(&of(16.0));
+    assert_eq!(objectives(&records), [Some(4.5)]);
+    assert_eq!(records[0].gain(), Some(0.0));
+    assert_eq!(records[0].solution.as_ref().unwrap()["choice"], json!([1, 0]));
+    assert_eq!(objectives(&solved(&of(22.0))), [Some(2.5)]);
+    let refused = &solved(&of(9.0))[0];
+    assert_eq!((refused.feasible, refused.error.as_deref()), (false, Some("memory_too_small")));
+}
+
+#[test]
+fn attention_and_mlp_are_sharded_where_memory_needs_it() {
+    let document = json!({
+        "hidden_sizes": [8], "time_s": [[[1.0, 2.0, 2.5, 4.0]]], "mem_mb": [[[10.9, 6.0, 5.0, 1.0]]],
+        "extra_overhead_mb": 3, "cases": [
+            {"hidden": 8, "layers": 2, "limit_mb": 23, "per_index": [{"cost": 2.0}]},
+            {"hidden": 8, "layers": 2, "limit_mb": 18, "per_index": [{"cost": 3.5}]},
+            {"hidden": 8, "layers": 2, "limit_mb": 4, "per_index": [null]},
+        ],
+    });
+    assert_eq!(objectives(&solved(&document)), [Some(2.0), Some(3.5), None]);
+}
+
+/// Both halves of each parameter go to the rank of the other half; two owners share the amount that two ranks lack.
+#[test]
+fn receivers_get_each_slice_once_from_levelled_owners() {
+    let halves = json!({"states": {"0": 2}, "order": [0], "devices": [0, 1]});
+    let copies = json!({"states": {"-1": 2}, "order": [-1], "devices": [0, 1]});
+    let more = json!({"states": {"-1": 4}, "order": [-1], "devices": [0, 1, 2, 3]});
+    let case = |src: &Value, dst: &Value| {
+        json!({"switch_cases": [{"name": "a", "gpus_per_node": 8, "param_numel": [8], "src": [src], "dst": [dst]}]})
+    };
+    assert_eq!(objectives(&solved(&case(&halves, &copies))), [Some(8.0), Some(4.0)]);
+    assert_eq!(objectives(&solved(&case(&copies, &halves))), [Some(0.0), Some(0.0)]);
+    assert_eq!(objectives(&solved(&case(&copies, &more))), [Some(16.0), Some(8.0)]);
+    let sums = json!({"states": {"-2": 2}, "order": [-2], "devices": [0, 1]});
+    assert!(solved(&case(&sums, &copies)).iter().all(|record| record.error.as_deref() == Some("partial_sums")));
+}
+
+fn slow_ranks(rates: &Value, bound: f64) -> Value {
+    json!({"runs": [{"ctx": "eight ranks", "setting": "a", "topk_objectives": [40.0], "inputs": {
+        "dp": 2, "tp": 2, "layers": 8, "mbn": 10, "hetero_tp_alpha": [1.0, 2.0], "memory_k": [10, 10, 10, 10],
+        "memory_embedding": 0, "memory_extra": 0, "memory_bound": bound, "memory_safe_gap": 0,
+        "straggler_threshold": 1.2, "used_devices_sr": rates,
+    }}]})
+}
+
+/// Four groups of two ranks on two pipelines of two stages: 5 micro-batches of 4 layers each.
+#[test]
+fn even_ranks_get_even_work() {
+    let even = json!({"0": 1, "1": 1, "2": 1, "3": 1.1, "4": 1, "5": 1, "6": 1, "7": 1});
+    let records = solved(&slow_ranks(&even, 1e3));
+    // One pipeline of three stages takes 3 layers a stage at most and 7 or 8 micro-batches, which is no better than 20.
+    assert_eq!(objectives(&records), [Some(20.0)]);
+    assert_eq!(objectives(&solved(&slow_ranks(&even, 39.0))), [None], "room for three layers on a stage is too little");
+}
+
+#[test]
+fn a_slow_rank_gets_less_or_stays_idle() {
+    let slow = json!({"0": 9, "1": 1, "2": 1, "3": 1, "4": 1, "5": 1, "6": 1, "7": 1});
+    let record = solved(&slow_ranks(&slow, 1e3)).remove(0);
+    let objective = record.objective.unwrap();
+    // Seven ranks alone hold 3.5 groups' work: 80 / 3.5 is the floor, and without the whole group 80 / 3 with rounding.
+    assert!((22.8..=28.0).contains(&objective), "{objective}");
+    assert!(record.gain().unwrap() > 0.0);
+}
+
+#[test]
+fn a_document_of_no_kind_is_refused() {
+    let refused = instances("x.json", "{\"a\": 1}").unwrap_err();
+    assert_eq!(refused.code(), "data_file_invalid");
+    assert!(refused.to_string().contains("x.json"));
+    assert!(instances("x.json", "{\"chains\": [{}]}").is_err());
+}
+
+#[test]
+fn the_command_writes_a_line_for_each_instance() {
+    let folder = std::env::temp_dir().join(format!("tune-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("chains.json");
+    let chain = json!({
+        "ftime": [4.0, 4.0], "btime": [8.0, 8.0, 0.0], "x": [1, 1, 1], "xbar": [1, 6, 6], "ftmp": [1, 1],
+        "btmp": [2, 2, 0], "cost_by_budget_slots": {"9": null, "10": 28.0, "30": 23.0},
+    });
+    std::fs::write(&file, json!({"chains": [chain]}).to_string()).unwrap();
+    let run = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_tune-bench")).arg("--instances").arg(&file).args(arguments).output().unwrap()
+    };
+    let output = run(&["--json", "-"]);
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let records: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let named = |slots: &str| records.iter().find(|one| one["name"].as_str().unwrap().ends_with(slots)).unwrap();
+    assert_eq!(records.len(), 3);
+    assert_eq!((&named(" 9 slots")["feasible"], &named(" 9 slots")["error"]), (&json!(false), &json!("memory_too_small")));
+    assert_eq!(named(" 10 slots")["objective"], json!(28.0));
+    assert_eq!(named(" 30 slots")["objective"], json!(24.0));
+    assert_eq!(output.status.code(), Some(1), "the last reference is below what is possible");
+    assert!(String::from_utf8(run(&[]).stdout).unwrap().contains("3 instances, 1 worse than their reference"));
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -1,0 +1,17 @@
+//! Static tuning: exact choices under a memory limit for a model that always sees the same length.
+//!
+//! - [`choose_layers`]: one option for each layer (degrees, sharding, recomputation) by dynamic programming over Pareto
+//!   fronts of memory and time. Galvatron (arXiv 2211.13878) and OSDP (2209.13258) solve the same recurrence over a
+//!   dense table of megabytes.
+//! - [`recompute`]: the cheapest order of forwards, recomputations and backwards of a chain that keeps some inputs and
+//!   some whole layers (Rotor, Beaumont et al. 2020).
+//! - [`StageSplit`]: layers of a pipeline over groups of ranks of different speed and memory, and [`share`]: whole
+//!   micro-batches over pipelines of different speed (the lower level of Malleus, 2410.13333).
+
+mod layer_choice;
+mod recompute;
+mod stage_split;
+
+pub use layer_choice::{LayerChoice, LayerOption, LayerProblem, choose_layers};
+pub use recompute::{Chain, RecomputeTable, recompute};
+pub use stage_split::{Stage, StageSplit, share};

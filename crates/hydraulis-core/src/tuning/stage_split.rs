@@ -1,0 +1,139 @@
+//! Whole layers over the stages of a pipeline, and whole micro-batches over pipelines.
+
+/// A stage's speed and room.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stage {
+    /// Time of one layer.
+    pub time: f64,
+    /// Most layers for which the stage's ranks have memory.
+    pub most: u64,
+}
+
+/// The layers of each stage.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StageSplit {
+    /// Time of the slowest stage.
+    pub time: f64,
+    /// Layers of each stage, at least one.
+    pub layers: Vec<u64>,
+}
+
+impl StageSplit {
+    /// The split whose slowest stage is fastest, with at least one layer on each stage; none if the stages have no room for
+    /// all layers, or are more than the layers.
+    ///
+    /// The time of the slowest stage is a multiple of some stage's time, so a search over those times is exact.
+    pub fn fastest(stages: &[Stage], layers: u64) -> Option<StageSplit> {
+        let room: u64 = stages.iter().map(|stage| stage.most.min(layers)).sum();
+        let is_possible = stages.iter().all(|stage| stage.most > 0) && layers >= stages.len() as u64 && room >= layers;
+        if !is_possible || stages.is_empty() {
+            return None;
+        }
+        let slowest = stages.iter().map(|stage| stage.time).fold(0.0, f64::max);
+        let mut times: Vec<f64> = stages
+            .iter()
+            .flat_map(|stage| (1..=stage.most.min(layers)).map(|own| stage.time * crate::units::count(own)))
+            .filter(|&time| time >= slowest)
+            .collect();
+        times.sort_unstable_by(f64::total_cmp);
+        let fits = |time: f64| stages.iter().map(|stage| most(stage, time, layers)).sum::<u64>() >= layers;
+        let time = *times.get(times.partition_point(|&time| !fits(time)))?;
+        let mut split: Vec<u64> = stages.iter().map(|stage| most(stage, time, layers)).collect();
+        let mut excess = split.iter().sum::<u64>() - layers;
+        for own in &mut split {
+            let taken = excess.min(*own - 1);
+            *own -= taken;
+            excess -= taken;
+        }
+        Some(StageSplit { time, layers: split })
+    }
+}
+
+/// Most layers that a stage computes by `time`.
+fn most(stage: &Stage, time: f64, layers: u64) -> u64 {
+    // The margin keeps a product that rounding puts just above the time.
+    let by_time = crate::units::whole(time / stage.time * (1.0 + 1e-12));
+    by_time.min(stage.most).min(layers)
+}
+
+/// Whole numbers of micro-batches for pipelines that take `times` for each: the greatest product of time and number is
+/// least, each pipeline has at least its `least`, and all have `total` together. None if the least numbers are more.
+pub fn share(times: &[f64], least: &[u64], total: u64) -> Option<(f64, Vec<u64>)> {
+    let mut numbers = least.to_vec();
+    let mut left = total.checked_sub(least.iter().sum())?;
+    if times.is_empty() {
+        return None;
+    }
+    while left > 0 {
+        let end = |place: &usize| times[*place] * crate::units::count(numbers[*place] + 1);
+        let next = (0..times.len()).min_by(|one, other| end(one).total_cmp(&end(other)))?;
+        numbers[next] += 1;
+        left -= 1;
+    }
+    let ends = times.iter().zip(&numbers).map(|(time, &number)| time * crate::units::count(number));
+    Some((ends.fold(0.0, f64::max), numbers))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// All splits of `total` into parts of at least `least`.
+    fn splits(total: u64, least: &[u64]) -> Vec<Vec<u64>> {
+        match least {
+            [] => {
+                if total == 0 {
+                    vec![Vec::new()]
+                } else {
+                    Vec::new()
+                }
+            }
+            [first, rest @ ..] => (*first..=total)
+                .flat_map(|own| splits(total - own, rest).into_iter().map(move |rest| [vec![own], rest].concat()))
+                .collect(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_other_split_is_faster(stages in vec((1..9_u32, 0..6_u64), 1..5), layers in 1..12_u64) {
+            let stages: Vec<Stage> =
+                stages.into_iter().map(|(time, most)| Stage { time: f64::from(time), most }).collect();
+            let ones = vec![1; stages.len()];
+            let all = splits(layers, &ones).into_iter();
+            let fitting = all.filter(|split| split.iter().zip(&stages).all(|(own, stage)| *own <= stage.most));
+            let time = |split: &Vec<u64>| {
+                split.iter().zip(&stages).map(|(&own, stage)| crate::units::count(own) * stage.time).fold(0.0, f64::max)
+            };
+            let best = fitting.map(|split| time(&split)).min_by(f64::total_cmp);
+            let found = StageSplit::fastest(&stages, layers);
+            prop_assert_eq!(found.as_ref().map(|found| found.time), best);
+            if let Some(found) = found {
+                prop_assert_eq!(found.layers.iter().sum::<u64>(), layers);
+                prop_assert!(found.layers.iter().zip(&stages).all(|(own, stage)| (1..=stage.most).contains(own)));
+                prop_assert_eq!(time(&found.layers), found.time);
+            }
+        }
+
+        #[test]
+        fn no_other_share_ends_earlier(
+            pipelines in vec((1..9_u32, 0..3_u64), 1..5),
+            total in 0..10_u64,
+        ) {
+            let (times, least): (Vec<f64>, Vec<u64>) =
+                pipelines.into_iter().map(|(time, least)| (f64::from(time), least)).unzip();
+            let end = |numbers: &Vec<u64>| {
+                numbers.iter().zip(&times).map(|(&own, time)| crate::units::count(own) * time).fold(0.0, f64::max)
+            };
+            let best = splits(total, &least).iter().map(end).min_by(f64::total_cmp);
+            let found = share(&times, &least, total);
+            prop_assert_eq!(found.as_ref().map(|(end, _)| *end), best);
+            if let Some((_, numbers)) = found {
+                prop_assert_eq!(numbers.iter().sum::<u64>(), total);
+            }
+        }
+    }
+}
