@@ -11,11 +11,11 @@ use super::{Instance, Solved};
 
 #[derive(Deserialize)]
 struct File {
-    instances: Vec<Layers>,
+    instances: Vec<Problem>,
 }
 
 #[derive(Deserialize)]
-struct Layers {
+struct Problem {
     #[serde(default)]
     name: Option<String>,
     layers: usize,
@@ -31,29 +31,29 @@ struct Layers {
 
 pub(super) fn instances(document: &Value) -> serde_json::Result<Vec<Instance>> {
     let file = File::deserialize(document)?;
-    let instance = |(place, layers): (usize, Layers)| {
-        let name = layers.name.clone().unwrap_or_else(|| format!("{place}"));
-        Instance::new(name, layers.optimal_total, move || solve(&layers))
+    let instance = |(place, problem): (usize, Problem)| {
+        let name = problem.name.clone().unwrap_or_else(|| format!("{place}"));
+        Instance::new(name, problem.optimal_total, move || solve(&problem))
     };
     Ok(file.instances.into_iter().enumerate().map(instance).collect())
 }
 
-fn solve(layers: &Layers) -> Solved {
-    let room = (layers.budget - layers.other_mem).floor();
+fn solve(problem: &Problem) -> Solved {
+    let room = (problem.budget - problem.other_mem).floor();
     if room < 0.0 {
         return Err("memory_too_small".to_owned());
     }
-    let pairs = layers.mem_per_layer.iter().zip(&layers.time_per_layer);
+    let pairs = problem.mem_per_layer.iter().zip(&problem.time_per_layer);
     // The reference rounds the memory of a layer up to whole megabytes.
     let options: Vec<LayerOption> = pairs.map(|(mem, &time)| LayerOption { memory: whole(mem.ceil()), time }).collect();
-    let problem = LayerProblem {
-        layers: layers.layers,
+    let layers = LayerProblem {
+        layers: problem.layers,
         options: &options,
-        transition: Some(&layers.transition),
+        transition: Some(&problem.transition),
         limit: whole(room),
     };
-    let found = choose_layers(&problem).ok_or("memory_too_small")?;
-    Ok((found.time + layers.other_time, json!({"choice": found.options, "memory": found.memory})))
+    let found = choose_layers(&layers).ok_or("memory_too_small")?;
+    Ok((found.time + problem.other_time, json!({"choice": found.options, "memory": found.memory})))
 }
 
 #[expect(

@@ -5,7 +5,7 @@
 //! at least as many micro-batches as stages, and stage `j` of `S` has room for `(k[-(S - j)] l + embedding) tp / k + extra`
 //! megabytes. Ranks may stay idle.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use hydraulis_core::tuning::{Stage, StageSplit, share};
@@ -123,7 +123,8 @@ impl<'a> Search<'a> {
     fn splits(&self, rates: &[f64]) -> Vec<Groups> {
         // A node of equal ranks gains nothing from smaller groups: they need more memory and are no faster together.
         let is_even = rates.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq());
-        if let (true, Some(kind)) = (is_even && rates.len() % self.inputs.tp == 0, self.kind(self.inputs.tp, rates[0]))
+        if let (true, Some(kind)) =
+            (is_even && rates.len().is_multiple_of(self.inputs.tp), self.kind(self.inputs.tp, rates[0]))
         {
             return vec![vec![kind.key(); rates.len() / self.inputs.tp]];
         }
@@ -194,7 +195,7 @@ impl<'a> Search<'a> {
                 _ => kinds.push((kind, 1)),
             }
         }
-        let mut placing = Placing { search: self, kinds, times: HashMap::new(), compositions: HashMap::new() };
+        let mut placing = Placing { search: self, kinds, times: BTreeMap::new(), compositions: BTreeMap::new() };
         let empty = vec![vec![0; placing.kinds.len()]; placing.search.inputs.dp];
         placing.place(0, &empty);
     }
@@ -221,9 +222,9 @@ struct Placing<'a, 'b> {
     /// Kinds of groups, slowest first, and their number.
     kinds: Vec<(Kind, usize)>,
     /// The split of a pipeline, by its number of groups of each kind.
-    times: HashMap<Vec<usize>, Option<Rc<StageSplit>>>,
+    times: BTreeMap<Vec<usize>, Option<Rc<StageSplit>>>,
     /// The ways to share a number of groups among the pipelines.
-    compositions: HashMap<usize, Rc<Vec<Vec<usize>>>>,
+    compositions: BTreeMap<usize, Rc<Vec<Vec<usize>>>>,
 }
 
 impl Placing<'_, '_> {
@@ -310,7 +311,9 @@ fn nodes(inputs: &Inputs) -> std::result::Result<Vec<Vec<f64>>, String> {
         nodes.entry(device / NODE).or_default().push(if rate < threshold { 1.0 } else { rate });
     }
     let mut nodes: Vec<Vec<f64>> = nodes.into_values().collect();
-    nodes.iter_mut().for_each(|rates| rates.sort_unstable_by(f64::total_cmp));
+    for rates in &mut nodes {
+        rates.sort_unstable_by(f64::total_cmp);
+    }
     if nodes.is_empty() || inputs.dp == 0 || inputs.tp == 0 || inputs.layers == 0 {
         return Err("argument_invalid".to_owned());
     }

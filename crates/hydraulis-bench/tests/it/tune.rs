@@ -51,9 +51,7 @@ fn receivers_get_each_slice_once_from_levelled_owners() {
     let halves = json!({"states": {"0": 2}, "order": [0], "devices": [0, 1]});
     let copies = json!({"states": {"-1": 2}, "order": [-1], "devices": [0, 1]});
     let more = json!({"states": {"-1": 4}, "order": [-1], "devices": [0, 1, 2, 3]});
-    let case = |src: &Value, dst: &Value| {
-        json!({"switch_cases": [{"name": "a", "gpus_per_node": 8, "param_numel": [8], "src": [src], "dst": [dst]}]})
-    };
+    let case = |src: &Value, dst: &Value| json!({"switch_cases": [{"name": "a", "gpus_per_node": 8, "param_numel": [8], "src": [src], "dst": [dst]}]});
     assert_eq!(objectives(&solved(&case(&halves, &copies))), [Some(8.0), Some(4.0)]);
     assert_eq!(objectives(&solved(&case(&copies, &halves))), [Some(0.0), Some(0.0)]);
     assert_eq!(objectives(&solved(&case(&copies, &more))), [Some(16.0), Some(8.0)]);
@@ -115,7 +113,10 @@ fn the_command_writes_a_line_for_each_instance() {
     let records: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let named = |slots: &str| records.iter().find(|one| one["name"].as_str().unwrap().ends_with(slots)).unwrap();
     assert_eq!(records.len(), 3);
-    assert_eq!((&named(" 9 slots")["feasible"], &named(" 9 slots")["error"]), (&json!(false), &json!("memory_too_small")));
+    assert_eq!(
+        (&named(" 9 slots")["feasible"], &named(" 9 slots")["error"]),
+        (&json!(false), &json!("memory_too_small"))
+    );
     assert_eq!(named(" 10 slots")["objective"], json!(28.0));
     assert_eq!(named(" 30 slots")["objective"], json!(24.0));
     assert_eq!(output.status.code(), Some(1), "the last reference is below what is possible");

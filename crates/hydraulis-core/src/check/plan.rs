@@ -155,20 +155,20 @@ fn in_flight_micro_batches(scheme: &ClassCost, cost: &CostModel) -> usize {
 /// The token limit of a replica's consecutive micro-batches.
 #[derive(Clone, Copy)]
 struct Room {
-    /// Most tokens of one, on average over those in_flight together.
+    /// Most tokens of one, on average over those in flight together.
     cap: Tokens,
-    /// Number of micro-batches in_flight together.
+    /// Number of micro-batches in flight together.
     in_flight: usize,
 }
 
-/// Checks each run of micro-batches in_flight together, and the empty ones.
+/// Checks each run of micro-batches in flight together, and the empty ones.
 fn check_micro_batches(index: usize, replica: &ReplicaPlan, batch: &Batch, room: Room, report: &mut Report) {
     let Room { cap: Tokens(cap), in_flight } = room;
     let length = |id: &usize| batch.tokens().get(*id).map_or(0, |tokens| tokens.0);
     let tokens: Vec<u64> = replica.micro_batches.iter().map(|ids| ids.iter().map(length).sum()).collect();
     let mut empty = in_flight - 1;
     for (place, micro_batch) in replica.micro_batches.iter().enumerate() {
-        // One less than the number in_flight at once separates two that do not fit together; at an end they do nothing.
+        // One less than the number in flight at once separates two that do not fit together; at an end they do nothing.
         empty = if micro_batch.is_empty() { empty + 1 } else { 0 };
         let is_last = place + 1 == tokens.len();
         report.expect(empty == 0 || (empty < in_flight && !is_last), "micro_batch_empty", || {

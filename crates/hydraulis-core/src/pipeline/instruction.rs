@@ -15,7 +15,7 @@ pub enum Instruction {
         /// Position in the replica's packing.
         micro_batch: usize,
     },
-    /// SendReceive tensors with the rank of the same tensor index in a neighbouring stage, as one batch.
+    /// Send to and receive from the rank of the same tensor index in a neighbouring stage, as one batch.
     ///
     /// With the next stage, activations are sent and gradients received; with the previous one, gradients are sent and
     /// activations received. Sending and receiving are one instruction, because two ranks that each sent first and

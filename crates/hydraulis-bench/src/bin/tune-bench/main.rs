@@ -67,15 +67,16 @@ fn is_good(record: &Record) -> bool {
 fn table(records: &[Record]) -> String {
     let width = records.iter().map(|record| record.name.len()).max().unwrap_or_default();
     let number = |x: Option<f64>| x.map_or("-".to_owned(), |x| format!("{x:.6}"));
-    let mut text = format!("{:width$} {:>16} {:>16} {:>9} {:>9}\n", "instance", "objective", "reference", "gain", "ms");
-    for record in records {
+    let head = format!("{:width$} {:>16} {:>16} {:>9} {:>9}", "instance", "objective", "reference", "gain", "ms");
+    let row = |record: &Record| {
         let gain = record.gain().map_or("-".to_owned(), |gain| format!("{:.3} %", 100.0 * gain));
         let objective = record.error.clone().unwrap_or_else(|| number(record.objective));
         let reference = number(record.reference);
-        text += &format!("{:width$} {objective:>16} {reference:>16} {gain:>9} {:>9.2}\n", record.name, record.ms);
-    }
+        format!("{:width$} {objective:>16} {reference:>16} {gain:>9} {:>9.2}", record.name, record.ms)
+    };
+    let rows: Vec<String> = records.iter().map(row).collect();
     let worse = records.iter().filter(|record| !is_good(record)).count();
-    text + &format!("{} instances, {worse} worse than their reference\n", records.len())
+    format!("{head}\n{}\n{} instances, {worse} worse than their reference\n", rows.join("\n"), records.len())
 }
 
 fn write(path: &str, text: &str) -> Result<()> {
