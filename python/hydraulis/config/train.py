@@ -85,6 +85,10 @@ class TrainConfig:
                 object.__setattr__(self, name, number or None)
         for i, step in enumerate(self.profile_steps):
             check_at_least(f"train.profile_steps[{i}]", step, 1)
+        self._check_limits()
+
+    def _check_limits(self) -> None:
+        """Check the factors of jumps, and the times after which a rank is lost."""
         for name, factor in (("loss_jump", self.loss_jump), ("norm_jump", self.norm_jump)):
             if factor:
                 check_at_least(f"train.{name}", factor, 1)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from hydraulis.config.data import DataConfig
+from hydraulis.data.corpus import Corpus
 from hydraulis.data.open import Datasets, make_datasets, open_sources
 from hydraulis.data.sources.prepare import PreparedSource, prepare_sources
 from hydraulis.data.sources.stdlib import StandardLibrary
@@ -36,7 +37,15 @@ def load_data(
             rank.
     """
     if not config.sources:
-        corpus = corpus_from_rank_zero(lambda: StandardLibrary.load(lambda done, of: progress(done / of)))
+
+        def load(alive: Callable[[], None]) -> Corpus:
+            def both(done: int, of: int) -> None:
+                progress(done / of)
+                alive()
+
+            return StandardLibrary.load(both)
+
+        corpus = corpus_from_rank_zero(load)
         return _same(on_every_rank(lambda: make_datasets(config, [[corpus]])))
 
     def make(alive: Callable[[], None]) -> str:

@@ -10,6 +10,7 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from hydraulis.data.corpus import Corpus
 from hydraulis.errors import HydraulisError, InfeasibleError, InvalidInputError
+from hydraulis.runtime.ranks import rank_zero
 from hydraulis.runtime.ranks.every_rank import raise_everywhere
 from hydraulis.runtime.ranks.rank_zero import (
     corpus_from_rank_zero,
@@ -70,14 +71,14 @@ def corpora() -> tuple[Corpus, bool, Caught | None]:
     """Return the corpus, whether this rank loaded it itself, and how a corpus that is refused arrives."""
     calls = []
 
-    def load() -> Corpus:
+    def load(_alive: Callable[[], None]) -> Corpus:
         calls.append(dist.get_rank())
         return made_up_corpus(200)
 
     corpus = corpus_from_rank_zero(load)
     refused = None
     try:
-        corpus_from_rank_zero(lambda: _raise(InvalidInputError("no document", code="corpus_empty")))  # type: ignore[arg-type,return-value]
+        corpus_from_rank_zero(lambda _: _raise(InvalidInputError("no document", code="corpus_empty")))  # type: ignore[arg-type,return-value]
     except HydraulisError as error:
         refused = describe(error)
     return corpus, bool(calls), refused
@@ -126,6 +127,7 @@ def is_everywhere() -> list[bool]:
 
 def outlast_the_timeout() -> tuple[str, list[str], str]:
     """Make a text, an act and an error that each take longer than a collective may, with signs of life."""
+    setattr(rank_zero, "_HEARTBEAT_S", 0.0)  # noqa: B010
     _set_pg_timeout(timedelta(seconds=0.4))
     acted: list[str] = []
 

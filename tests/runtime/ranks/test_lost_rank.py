@@ -28,7 +28,7 @@ def test_a_connection_that_closed_is_a_rank_that_is_gone(error: Exception, why: 
     assert is_lost(error)
     made = lost_rank(error, "go on from there")
     assert made.code == "lost_rank"
-    assert f"train.timeout_s ({why}): " in str(made)
+    assert f"lost another one ({why}): " in str(made)
     assert str(made).endswith("; go on from there")
 
 

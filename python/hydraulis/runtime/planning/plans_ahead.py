@@ -65,7 +65,7 @@ class PlansAhead:
         """
         start = time.perf_counter()
         for ahead in self._ahead.values():
-            while not _has_ended(ahead):
+            while not _wait_for_plan(ahead):
                 alive()
         self._settled_ms = 1e3 * (time.perf_counter() - start)
 
@@ -83,7 +83,7 @@ class PlansAhead:
         if step not in self._ahead:
             self._begin(step)
         ahead = self._ahead.pop(step)
-        while not _has_ended(ahead):
+        while not _wait_for_plan(ahead):
             alive()
         plan, self.plan_ms = ahead.result()
         self.waited_ms = 1e3 * (time.perf_counter() - start) + self._settled_ms
@@ -100,8 +100,8 @@ class PlansAhead:
         self._ahead[step] = future
 
 
-def _has_ended(ahead: "Future[PlannedStep]") -> bool:
-    """Wait a while for a plan or for its error; return whether there is one."""
+def _wait_for_plan(ahead: "Future[PlannedStep]") -> bool:
+    """Wait `HEARTBEAT_S` at most for a plan or for its error; return whether there is one."""
     try:
         ahead.exception(HEARTBEAT_S)
     except TimeoutError:

@@ -37,14 +37,14 @@ def from_living_rank_zero(make: Callable[[Callable[[], None]], str]) -> str:
     Without a heartbeat the call costs the same broadcasts as `from_rank_zero`. It cannot be stopped.
 
     Args:
-        make: Function that returns the text. It receives a heartbeat function and calls it at least as often
-            as the timeout of a collective.
+        make: Function that returns the text. It receives a heartbeat function and calls it more often than
+            the timeout of a collective.
 
     Raises:
         HydraulisError: The errors of `from_rank_zero`.
     """
     reply: dict[str, str]
-    reply, failure = _reply(partial(make, _beat)) if dist.get_rank() == 0 else ({}, None)
+    reply, failure = _reply(partial(make, _Beat())) if dist.get_rank() == 0 else ({}, None)
     sent = torch.tensor(bytearray(json.dumps(reply).encode()), dtype=torch.uint8)
     length = torch.tensor(sent.numel())
     dist.broadcast(length, src=0)
@@ -63,9 +63,16 @@ def from_living_rank_zero(make: Callable[[Callable[[], None]], str]) -> str:
     return reply["text"]
 
 
-def _beat() -> None:
-    """Send a sign of life in place of the length of the text."""
-    dist.broadcast(torch.tensor(_ALIVE), src=0)
+class _Beat:
+    """Sends a sign of life in place of the length of a text, unless the last one is recent."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self) -> None:
+        if time.monotonic() - self._last >= _HEARTBEAT_S:
+            self._last = time.monotonic()
+            dist.broadcast(torch.tensor(_ALIVE), src=0)
 
 
 def from_rank_zero_slowly(make: Callable[[Callable[[], None]], str], stop: Callable[[], bool]) -> str | None:
@@ -146,22 +153,25 @@ def on_living_rank_zero(act: Callable[[Callable[[], None]], None]) -> None:
     from_living_rank_zero(make)
 
 
-def corpus_from_rank_zero(load: Callable[[], Corpus]) -> Corpus:
+def corpus_from_rank_zero(load: Callable[[Callable[[], None]], Corpus]) -> Corpus:
     """Load a corpus without a mask on rank 0, and broadcast it to every rank. Collective.
+
+    Args:
+        load: Function that loads the corpus, and calls the heartbeat function that it receives.
 
     Raises:
         HydraulisError: The error of `load`, on every rank.
     """
     loaded: list[Corpus] = []
 
-    def facts() -> str:
-        corpus = load()
+    def facts(alive: Callable[[], None]) -> str:
+        corpus = load(alive)
         loaded.append(corpus)
         return json.dumps(
             [corpus.token_T.dtype.name, len(corpus.token_T), len(corpus.offset), dict(corpus.left_out)]
         )
 
-    dtype, num_tokens, num_offsets, left_out = json.loads(from_rank_zero(facts))
+    dtype, num_tokens, num_offsets, left_out = json.loads(from_living_rank_zero(facts))
     token_T = _shared(loaded[0].token_T if loaded else None, num_tokens, getattr(torch, dtype))
     offset = _shared(loaded[0].offset if loaded else None, num_offsets, torch.int64)
     return Corpus(token_T=token_T.numpy(), offset=offset.numpy(), left_out=left_out)
