@@ -69,7 +69,7 @@ test: set-up ## run every test, of Rust and of Python
 
 soak: set-up ## run the tests of drawn cases with many more of them (CASES=2000 of each property)
 	PROPTEST_CASES=$(CASES) cargo test --workspace --locked
-	HYDRAULIS_SOAK=1 $(BIN)/python -m pytest -q tests/runtime/test_worker.py
+	HYDRAULIS_SOAK=1 $(BIN)/python -m pytest -q tests/runtime/test_worker.py tests/test_damaged_files.py
 
 peers: set-up ## run the sampler, the adapters and examples/peers in other frameworks, in an environment of its own
 	@tools/set_up_peers.sh $(VENV) $(PEERS)
