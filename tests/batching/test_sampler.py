@@ -143,8 +143,16 @@ def test_the_last_filled_step_takes_sequences_of_the_one_before() -> None:
     lengths = [100] * 41
     steps = [sampler(lengths, rank=0, micro_batches=2).step(index) for index in range(2)]
     assert [sum(len(part) for rank in step.micro_batches for part in rank) for step in steps] == [37, 4]
-    with refused("batch_unplaceable", "last step", 1):
+    with refused("batch_unplaceable", "last step", "lacks 3"):
         sampler([CAP] * 5, rank=0, micro_batches=2)
+    # Every other sequence is alone, and the first step alone has some to spare.
+    lengths = [100] * 12 + [CAP] * 16 + [100]
+    one = sampler(lengths, rank=0, micro_batches=2, shuffle=False)
+    sizes = [
+        sum(len(part) for rank in one.step(index).micro_batches for part in rank)
+        for index in range(one.num_steps)
+    ]
+    assert sizes == [13, 4, 4, 4, 4]
     dropped = sampler([CAP] * 5, rank=0, micro_batches=2, drop_last=True)
     assert dropped.num_steps == 1
 

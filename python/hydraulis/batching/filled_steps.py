@@ -43,7 +43,7 @@ class FilledSteps:
             order: Order of the epoch.
 
         Raises:
-            InfeasibleError: The last step has too few sequences to fill its micro-batches, and the step
+            InfeasibleError: The last step has too few sequences to fill its micro-batches, and the steps
                 before it too few to give some (code `batch_unplaceable`).
         """
         starts = [0]
@@ -88,21 +88,22 @@ class FilledSteps:
         return len(pack_windows(lengths, window_tokens=self.cap_tokens)) <= self.micro_batches
 
     def _fill_last(self, starts: list[int], pool: SequencePool, order: EpochOrder) -> None:
-        """Move sequences from the last step but one into the last one until no micro-batch is empty."""
-        last = starts[-1] - starts[-2]
-        if last >= self.micro_batches:
-            return
-        before = starts[-3] if len(starts) > 2 else starts[-2]
-        for cut in range(starts[-1] - self.micro_batches, before + self.micro_batches - 1, -1):
-            # Packing fewer sequences can take more windows, so a shorter range is not sure to fit.
-            if self._fits(pool.occupied(pool.take(order, before, cut))) and self._fits(
-                pool.occupied(pool.take(order, cut, starts[-1]))
-            ):
-                starts[-2] = cut
+        """Move sequences from earlier steps towards the last one until no micro-batch of it is empty.
+
+        A step that would keep too few takes as many sequences as micro-batches, which always fit.
+        """
+        missing = self.micro_batches - (starts[-1] - starts[-2])
+        for step in range(len(starts) - 2, -1, -1):
+            first, stop = starts[step : step + 2]
+            is_filled = stop - first >= self.micro_batches
+            # Packing fewer sequences can take more windows.
+            if is_filled and self._fits(pool.occupied(pool.take(order, first, stop))):
                 return
+            if step:
+                starts[step] = stop - self.micro_batches
         message = (
-            f"the last step of the epoch has {last} sequences for {self.micro_batches} micro-batches of all "
-            "ranks, and the step before it has none to spare; pass drop_last=True, or allow_empty=True with "
-            "a collator that takes an empty list"
+            f"the last step of the epoch lacks {missing} sequences to fill the {self.micro_batches} "
+            "micro-batches of all ranks, and the steps before it have none to spare; pass drop_last=True, or "
+            "allow_empty=True with a collator that takes an empty list"
         )
         raise InfeasibleError(message, code="batch_unplaceable")
