@@ -190,6 +190,19 @@ def test_files_and_commands_that_read_them_come_last(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.usefixtures("terminal")
+def test_notes_and_statistics_fit_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    notes, _, files = summary_of(capsys).partition("files of ")
+    assert "Memory is that of tensors" in notes
+    # Without colours.
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", notes)
+    assert max(map(len, shown.splitlines())) == 80
+    assert max(map(len, files.splitlines())) > 80
+
+
+@pytest.mark.usefixtures("terminal")
 def test_paths_are_whole_on_a_terminal_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"hydraulis report '{LONG_FOLDER}'\n" in summary_of(capsys)
 

@@ -97,7 +97,10 @@ class TrainingDisplay(TrainingObserver):
             f"{left_out}unigram entropy {facts['unigram_entropy_nats']:.2f} nats; "
             f"fingerprint {facts['fingerprint']}"
         )
-        self.message(fitted(text, self._console.width if self._live else None))
+        self.message(fitted(text, self._width()))
+
+    def _width(self) -> int | None:
+        return self._console.width if self._live else None
 
     def num_steps(self, num_steps: int) -> None:
         """Set the length of the progress bar."""
@@ -131,7 +134,10 @@ class TrainingDisplay(TrainingObserver):
         self._activity.stop()
         self._console.print(summary_table(summary, self._num_steps))
         # Below the table, whose cells would break a long path.
-        for line in (*TIME_NOTES[device], *describe_files(summary)):
+        for note in TIME_NOTES[device]:
+            self.message(fitted(note, self._width()))
+        # Paths and commands stay whole, to be copied.
+        for line in describe_files(summary):
             self.message(line)
 
     def stopped(self, progress: RunProgress) -> None:
