@@ -17,8 +17,8 @@ def test_several_sources_have_their_losses() -> None:
     assert evaluation.describe() == "2.500 (source 0: 2.000, source 2: 3.000)"
     assert evaluation.tracked() == {
         "evaluation/loss": 2.5,
-        "evaluation/loss of source 0": 2.0,
-        "evaluation/loss of source 2": 3.0,
+        "evaluation/source_0/loss": 2.0,
+        "evaluation/source_2/loss": 3.0,
     }
     assert Evaluation(20, 2.5).describe() == "2.500"
 

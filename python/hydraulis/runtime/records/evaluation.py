@@ -47,7 +47,7 @@ class Evaluation:
 
     def tracked(self) -> dict[str, float]:
         """Return the losses for tracking services, by name."""
-        by_source = {f"evaluation/loss of source {one.source}": one.loss for one in self.sources}
+        by_source = {f"evaluation/source_{one.source}/loss": one.loss for one in self.sources}
         return {"evaluation/loss": self.loss} | by_source
 
     @classmethod
