@@ -15,7 +15,6 @@ from hydraulis.config.train import TrainConfig
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.model.attention.varlen import choose_kernel
-from hydraulis.model.rope import rotary_frequencies
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups
@@ -93,8 +92,6 @@ class Worker:
         heads = torch.empty(0, 1, model.head_dim, dtype=dtype, device=self.device)
         # Installed kernels may differ between nodes.
         self.kernel = on_every_rank(lambda: choose_kernel(heads, train.attention))
-        # Kept from now on, so that no step allocates for them.
-        rotary_frequencies(model, wide_dtype(dtype), self.device)
         self.parameters = ModelParameters.from_config(model, train.frozen, train.stage_layers)
         # NCCL connects ranks at their first message.
         connecting = self.device if self.device.type == "cuda" else None

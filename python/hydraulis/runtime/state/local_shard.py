@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from hydraulis._core import Position, Scheme, local_slices
+from hydraulis.model.rope import rotary_frequencies
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -39,7 +40,7 @@ class LocalShard:
         dtype: torch.dtype,
         device: torch.device = CPU,
     ) -> Self:
-        """Allocate the buffers for the largest stage of these schemes.
+        """Allocate the buffers for the largest stage of these schemes, and the rotary frequencies.
 
         Raises:
             InvalidInputError: A scheme has more stages than the model has layers (code
@@ -47,6 +48,8 @@ class LocalShard:
         """
         sizes = [largest_stage(parameters, scheme) for scheme in schemes]
         elements, trained = (max(column) for column in zip(*sizes, strict=True))
+        # Kept from now on, so that no stage allocates them.
+        rotary_frequencies(parameters.config, wide_dtype(dtype), device)
         return cls(
             parameters,
             torch.zeros(elements, dtype=dtype, device=device),
