@@ -51,6 +51,18 @@ def test_a_hang_up_that_was_to_be_ignored_still_is() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+def test_the_handlers_stay_where_a_process_ends_with_its_own_code() -> None:
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+    try:
+        with StopRequest() as stop:
+            stop.hold()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.signal == signal.SIGTERM
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def test_the_handlers_are_put_back_after_an_error() -> None:
     before = signal.getsignal(signal.SIGINT)
 

@@ -156,6 +156,7 @@ def _as_rank(arguments: argparse.Namespace) -> int:
         try:
             return _measure(arguments, config, device, stop)
         except HydraulisError as error:
+            stop.hold()
             return report_as_rank("hydraulis", error)
 
 

@@ -81,6 +81,7 @@ def _run(program: str, config: RunConfig, *, as_json: bool) -> int:
         except HydraulisError as error:
             # Inside StopRequest: torchrun terminates all ranks once one has failed, and the error has to be
             # reported first.
+            stop.hold()
             return report_as_rank(program, error)
 
 

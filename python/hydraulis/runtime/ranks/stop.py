@@ -38,6 +38,13 @@ class StopRequest:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
+    def hold(self) -> None:
+        """Keep the handlers after the context: the process ends with an exit code of its own.
+
+        torchrun terminates a rank that loses another one within a tenth of a second.
+        """
+        self._previous.clear()
+
     def agreed(self) -> bool:
         """Return whether any rank has a request to stop, the same on all ranks. Collective."""
         agreed = torch.tensor(int(self.signal is not None or self._is_left_alone()))
