@@ -70,13 +70,6 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         'Set `train.attention = "auto"`, which selects a kernel for any heads, or change the head dimension,'
         " the type or the device.",
     ),
-    "batch_unplaceable": ErrorCode(
-        "The sequences of a step do not fit into the number of micro-batches under the token cap, or are too "
-        "few to give each micro-batch one.",
-        "Make the step smaller or larger, change `micro_batches` or `cap_tokens`, or pass `allow_empty=True` "
-        "with a collator that takes an empty list. Without the size of a step, `BalancedBatchSampler` fills "
-        "the micro-batches with as many sequences as fit.",
-    ),
     "chat_template_invalid": ErrorCode(
         "A chat template cannot be read or compiled, refuses the messages of a record, or does not mark the "
         "assistant's tokens.",

@@ -27,6 +27,8 @@ mod _core {
     #[pymodule_export]
     use crate::batching::balance::{Balance, balance};
     #[pymodule_export]
+    use crate::batching::balance_options::BalanceOptions;
+    #[pymodule_export]
     use crate::batching::windows::{Windows, pack_windows};
     #[pymodule_export]
     use crate::convert::errors::error_codes;

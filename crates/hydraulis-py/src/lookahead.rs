@@ -9,9 +9,10 @@ use numpy::PyArray2;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::convert::arrays::{Whole, batches, from_zero, lists, pairs};
+use crate::convert::arrays::{Whole, batches, lists, pairs};
 use crate::convert::errors::invalid;
 use crate::convert::gil::{cancellable, detached};
+use crate::convert::integers::Integer;
 use crate::convert::pickle::{Reduced, made_by};
 use crate::plan::Plan;
 use crate::spec::GivenStrategy;
@@ -138,7 +139,7 @@ impl Request {
     pub(crate) fn take(
         given: &Bound<'_, PyAny>,
         targets: Option<&Bound<'_, PyAny>>,
-        max_delay: i64,
+        max_delay: &Integer,
         (switch_ms, previous): (f64, Option<GivenStrategy>),
     ) -> PyResult<Request> {
         let py = given.py();
@@ -153,7 +154,7 @@ impl Request {
             );
             return Err(invalid(py, &message, &codes::LENGTHS_INVALID));
         }
-        let max_delay = from_zero(py, "max_delay", max_delay)?;
+        let max_delay = max_delay.from_zero(py, "max_delay")?;
         Ok(Request { lengths, targets, max_delay, switch_ms, previous })
     }
 

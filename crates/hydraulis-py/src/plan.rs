@@ -9,6 +9,7 @@ use pyo3::types::PyType;
 
 use crate::convert::arrays::{Column, offsets};
 use crate::convert::gil::detached;
+use crate::convert::integers::Integer;
 use crate::convert::pickle::{Reduced, made_by};
 use crate::layout::table::Position;
 use crate::pipeline::{Span, instruction, spans};
@@ -252,12 +253,14 @@ impl Plan {
     }
 
     /// Position of a rank in its replica; None for a rank without work or outside the cluster.
-    fn position(&self, rank: u32) -> Option<Position> {
-        self.positions.get(rank as usize).copied().flatten().map(Position)
+    fn position(&self, py: Python<'_>, rank: Integer) -> PyResult<Option<Position>> {
+        let rank: usize = rank.from_zero(py, "rank")?;
+        Ok(self.positions.get(rank).copied().flatten().map(Position))
     }
 
     /// Instructions of a rank in order; empty for a rank without work.
-    fn instructions(&self, py: Python<'_>, rank: u32) -> PyResult<Vec<Py<PyAny>>> {
+    fn instructions(&self, py: Python<'_>, rank: Integer) -> PyResult<Vec<Py<PyAny>>> {
+        let rank: u32 = rank.from_zero(py, "rank")?;
         let position = self.positions.get(rank as usize).copied().flatten();
         let (Some(position), Some(replica)) = (position, self.replica_of(rank)) else { return Ok(Vec::new()) };
         let stage = usize::from(position.stage());

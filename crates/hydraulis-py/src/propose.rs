@@ -11,9 +11,10 @@ use numpy::PyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::convert::arrays::{Column, Whole, batches, integers, positive};
+use crate::convert::arrays::{Column, Whole, batches, integers};
 use crate::convert::errors::raise;
 use crate::convert::gil::{cancellable, detached};
+use crate::convert::integers::Integer;
 use crate::convert::pickle::{Reduced, made_by};
 use crate::cost::profile::CostProfile;
 use crate::plan::Extrapolation;
@@ -102,10 +103,19 @@ impl LengthHistogram {
     /// Raises:
     ///     InvalidInputError: A number is below 1 (code `not_positive`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
-    #[pyo3(signature = (*, tokens_per_batch, count, seed=0))]
-    fn sample(&self, py: Python<'_>, tokens_per_batch: i64, count: i64, seed: u64) -> PyResult<Vec<Py<PyArray1<i64>>>> {
-        let tokens = Tokens(positive(py, "tokens_per_batch", tokens_per_batch)?);
-        let count = positive(py, "count", count)?;
+    #[pyo3(
+        signature = (*, tokens_per_batch, count, seed=Integer::Whole(0)),
+        text_signature = "($self, *, tokens_per_batch, count, seed=0)"
+    )]
+    fn sample(
+        &self,
+        py: Python<'_>,
+        tokens_per_batch: Integer,
+        count: Integer,
+        seed: Integer,
+    ) -> PyResult<Vec<Py<PyArray1<i64>>>> {
+        let tokens = Tokens(tokens_per_batch.positive(py, "tokens_per_batch")?);
+        let (count, seed) = (count.positive(py, "count")?, seed.from_zero(py, "seed")?);
         let batches = detached(py, || self.0.sample(tokens, count, seed))?;
         let lengths = |batch: &batch::Batch| Column::from_counts(py, batch.tokens().iter().map(|tokens| tokens.0));
         Ok(batches.iter().map(|batch| lengths(batch).get(py)).collect())
@@ -147,13 +157,13 @@ pub(crate) fn propose(
     profile: &CostProfile,
     cluster: &Cluster,
     #[pyo3(from_py_with = batches)] batches: Vec<Vec<i64>>,
-    k: i64,
-    context: Option<i64>,
+    k: Integer,
+    context: Option<Integer>,
     memory: &str,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Proposal> {
-    let count = NonZeroUsize::new(positive(py, "k", k)?).expect("a positive number is not zero");
-    let context = context.map(|context| positive(py, "context", context)).transpose()?.map(Tokens);
+    let count = NonZeroUsize::new(k.positive(py, "k")?).expect("a positive number is not zero");
+    let context = context.map(|context| context.positive(py, "context")).transpose()?.map(Tokens);
     let memory: MemoryRule = memory.parse().map_err(|error| raise(py, &error))?;
     let (profile, cluster) = (profile.0.clone(), cluster.0);
     let proposal = cancellable(py, progress, move |cancellation, report| {

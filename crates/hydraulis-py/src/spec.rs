@@ -1,11 +1,11 @@
 //! `Cluster`, `Scheme` and `Strategy`.
 
 use hydraulis_core::{Error, Result, codes, layout, spec};
-use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::convert::errors::{invalid, raise};
+use crate::convert::integers::Integer;
 
 /// A cluster of equal GPUs in equal nodes; a rank is a GPU, numbered node by node.
 ///
@@ -26,7 +26,8 @@ pub(crate) struct Cluster(pub(crate) spec::Cluster);
 #[pymethods]
 impl Cluster {
     #[new]
-    fn new(py: Python<'_>, gpus: i64, gpus_per_node: i64) -> PyResult<Cluster> {
+    fn new(py: Python<'_>, gpus: Integer, gpus_per_node: Integer) -> PyResult<Cluster> {
+        let (gpus, gpus_per_node) = (gpus.read(py, "gpus")?, gpus_per_node.read(py, "gpus_per_node")?);
         let shape = (u32::try_from(gpus), u32::try_from(gpus_per_node));
         let cluster = match shape {
             (Ok(gpus), Ok(gpus_per_node)) => spec::Cluster::new(gpus, gpus_per_node),
@@ -119,12 +120,9 @@ impl LayerSplit {
     }
 }
 
-/// Reads a number of layers; `refused` makes the error for a number that is too great or below 0.
+/// Reads a number of layers; `refused` makes the error for a value of another type or outside 32 bits.
 fn counted(number: &Bound<'_, PyAny>, refused: impl FnOnce() -> Error) -> PyResult<u32> {
-    let py = number.py();
-    number
-        .extract()
-        .map_err(|error: PyErr| if error.is_instance_of::<PyOverflowError>(py) { raise(py, &refused()) } else { error })
+    number.extract().map_err(|_: PyErr| raise(number.py(), &refused()))
 }
 
 /// The parallel degrees of one replica, <tp, cp, pp>, and the checkpointing of its layers.

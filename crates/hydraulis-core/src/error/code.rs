@@ -1,7 +1,7 @@
 //! The code and the kind of each error.
 
 use crate::error::codes::{self, ErrorCode};
-use crate::error::{Error, FitError, LayoutError, LinkError, ProfileError, StrategyError, WindowError};
+use crate::error::{BalanceError, Error, FitError, LayoutError, LinkError, ProfileError, StrategyError, WindowError};
 
 /// The way in which a caller can respond to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,7 @@ impl Error {
             Error::OtherCluster { .. } | Error::DurationsMismatch { .. } => &codes::PLAN_MISMATCH,
             Error::SchemeTooLarge { .. } | Error::SchemesTooLarge { .. } => &codes::SCHEME_TOO_LARGE,
             Error::LayerSplit { .. } | Error::TooManyStages { .. } => &codes::SCHEME_MODEL_MISMATCH,
+            Error::Balance(error) => error.error_code(),
             Error::Window(error) => error.error_code(),
             Error::Layout(error) => error.error_code(),
             Error::Strategy(error) => error.error_code(),
@@ -65,11 +66,35 @@ impl Error {
             | Error::SchemeTooLarge { .. }
             | Error::SchemesTooLarge { .. }
             | Error::ContextTooLong { .. }
+            | Error::Balance(
+                BalanceError::ExtraAboveCap { .. }
+                | BalanceError::GroupAboveCap { .. }
+                | BalanceError::TooFewSequences { .. }
+                | BalanceError::NoPacking { .. },
+            )
             | Error::Window(WindowError::LongerThanWindow { .. })
             // A single strategy can be written smaller; if every scheme is too wide, there is none to write.
             | Error::Strategy(StrategyError::SchemesTooWide { .. }) => ErrorKind::Infeasible,
             Error::Stopped => ErrorKind::Stopped,
             _ => ErrorKind::InvalidInput,
+        }
+    }
+}
+
+impl BalanceError {
+    fn error_code(&self) -> &'static ErrorCode {
+        match self {
+            BalanceError::MicroBatches { .. }
+            | BalanceError::MicroBatchesContradict { .. }
+            | BalanceError::FixedTime { .. }
+            | BalanceError::Speed { .. }
+            | BalanceError::SpeedsMismatch { .. }
+            | BalanceError::Work { .. }
+            | BalanceError::ExtraTokensAlone { .. }
+            | BalanceError::GroupsUnequal { .. } => &codes::ARGUMENT_INVALID,
+            BalanceError::ValuesMismatch { .. } | BalanceError::ExtraTokens { .. } => &codes::LENGTHS_INVALID,
+            BalanceError::ExtraAboveCap { .. } | BalanceError::GroupAboveCap { .. } => &codes::SEQUENCE_TOO_LONG,
+            BalanceError::TooFewSequences { .. } | BalanceError::NoPacking { .. } => &codes::BATCH_UNPLACEABLE,
         }
     }
 }

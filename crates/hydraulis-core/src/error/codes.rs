@@ -15,9 +15,10 @@ pub struct ErrorCode {
 }
 
 /// Every code of the core, in alphabetical order.
-pub const ALL: [&ErrorCode; 18] = [
+pub const ALL: [&ErrorCode; 19] = [
     &ARGUMENT_INVALID,
     &BATCH_EMPTY,
+    &BATCH_UNPLACEABLE,
     &FIT_UNDERDETERMINED,
     &FIT_UNEXPLAINED,
     &LENGTHS_INVALID,
@@ -42,8 +43,8 @@ pub const ARGUMENT_INVALID: ErrorCode = ErrorCode {
     meaning: "An argument of a function or a constructor is outside its range, or contradicts another argument. Examples \
               are a count below its minimum, a cluster whose GPUs do not fill whole nodes, a link without bandwidth, and \
               an unknown name of an option. The message names the argument, its value and its limits.",
-    remedy: "Pass a value within the limits. A whole number beyond 64 bits is an `OverflowError` and a value of another \
-             Python type is a `TypeError`.",
+    remedy: "Pass a value within the limits. A whole number is an `int` or a NumPy integer within 64 bits; a value of \
+             another Python type, where no whole number is wanted, is a `TypeError`.",
 };
 
 /// A batch has nothing to compute.
@@ -52,6 +53,16 @@ pub const BATCH_EMPTY: ErrorCode = ErrorCode {
     meaning: "A batch has no sequence or no target token, or a list of batches is empty. Such a batch has no plan, and its \
               mean loss would be 0/0.",
     remedy: "Skip the batch. A sequence needs at least one token, and a batch at least one target token.",
+};
+
+/// A batch has no balance under the options.
+pub const BATCH_UNPLACEABLE: ErrorCode = ErrorCode {
+    name: "batch_unplaceable",
+    meaning: "The sequences of a step do not fit into the number of micro-batches under the token cap, or are too few to \
+              give each micro-batch one.",
+    remedy: "Make the step smaller or larger, change `micro_batches` or `cap_tokens`, or pass `allow_empty=True` with a \
+             collator that takes an empty list. Without the size of a step, `BalancedBatchSampler` fills the \
+             micro-batches with as many sequences as fit.",
 };
 
 /// Measurements leave a coefficient open.

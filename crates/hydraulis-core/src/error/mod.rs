@@ -3,6 +3,7 @@
 //! An error is data. Its message is written here alone and says which field or sequence is wrong, its value, the limit
 //! and the remedy. `codes` defines the stable codes, from which `docs/errors.md` is generated.
 
+mod balance;
 mod code;
 pub mod codes;
 mod fit;
@@ -18,6 +19,7 @@ use thiserror::Error;
 use crate::spec::{Cluster, MAX_GPUS, Scheme};
 use crate::units::Tokens;
 
+pub use balance::BalanceError;
 pub use code::ErrorKind;
 pub use codes::ErrorCode;
 pub use fit::FitError;
@@ -162,6 +164,9 @@ pub enum Error {
         /// Largest number of replicas.
         limit: i64,
     },
+    /// An error of balancing.
+    #[error(transparent)]
+    Balance(#[from] BalanceError),
     /// An error of offline packing.
     #[error(transparent)]
     Window(#[from] WindowError),

@@ -7,6 +7,7 @@ use pyo3::types::{PySlice, PyType};
 
 use crate::convert::arrays::{Column, Whole, one_dimensional, taken};
 use crate::convert::gil::detached;
+use crate::convert::integers::Integer;
 use crate::convert::pickle::{Reduced, made_by};
 
 /// Sequences read or packed between two looks for Ctrl-C: a few milliseconds of work, and a small copy.
@@ -47,9 +48,10 @@ pub(crate) struct Windows {
 pub(crate) fn pack_windows(
     py: Python<'_>,
     lengths: &Bound<'_, PyAny>,
-    window_tokens: i64,
+    window_tokens: Integer,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Windows> {
+    let window_tokens = window_tokens.read(py, "window_tokens")?;
     let lengths = Pieces::new(lengths, progress)?;
     let mut counts = detached(py, || LengthCounts::new(window_tokens))?;
     lengths.read(0, |piece| counts.add(piece))?;

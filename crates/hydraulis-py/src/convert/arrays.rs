@@ -58,13 +58,17 @@ pub(crate) enum Whole {
     Targets,
     /// The number of occurrences of each length.
     Counts,
+    /// The extra tokens of each sequence.
+    ExtraTokens,
+    /// The group of each sequence.
+    Groups,
 }
 
 impl Whole {
     /// The name of the item that one value belongs to.
     fn item(self) -> &'static str {
         match self {
-            Whole::Lengths | Whole::Targets => "sequence",
+            Whole::Lengths | Whole::Targets | Whole::ExtraTokens | Whole::Groups => "sequence",
             Whole::Counts => "entry",
         }
     }
@@ -74,6 +78,8 @@ impl Whole {
             Whole::Lengths => "give a token count for each sequence",
             Whole::Targets => "give a count of target tokens for each sequence",
             Whole::Counts => "give for each length how often it occurs",
+            Whole::ExtraTokens => "give a count of extra tokens for each sequence",
+            Whole::Groups => "give the number of a group for each sequence",
         }
     }
 }
@@ -147,21 +153,22 @@ pub(crate) fn batches(batches: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<i64>>> {
     lists("batches", "batch", Whole::Lengths, batches)
 }
 
-/// Converts an integer from 0 to the count type of the core.
-pub(crate) fn from_zero(py: Python<'_>, name: &str, value: i64) -> PyResult<usize> {
-    usize::try_from(value).map_err(|_| {
-        let message = format!("{name} is {value}: it must be a whole number of at least 0; correct it");
+/// Reads the values of any object that `numpy.asarray` converts to a one-dimensional array of floats.
+pub(crate) fn floats(name: &str, values: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
+    let py = values.py();
+    let refused = |why: String| {
+        let message = format!("{name}: {why}; give a list or an array of one dimension, with a number for each entry");
         invalid(py, &message, &codes::ARGUMENT_INVALID)
-    })
-}
-
-/// Converts an integer from 1 to the count type of the core.
-pub(crate) fn positive<T: TryFrom<i64>>(py: Python<'_>, name: &str, value: i64) -> PyResult<T> {
-    let taken = T::try_from(value).ok().filter(|_| value >= 1);
-    taken.ok_or_else(|| {
-        let message = format!("{name} is {value}: it must be a whole number of at least 1; correct it");
-        invalid(py, &message, &codes::ARGUMENT_INVALID)
-    })
+    };
+    let array = py.import("numpy")?.call_method1("asarray", (values, "float64"));
+    let array =
+        array.map_err(|error| refused(format!("no array of numbers can be made of it ({})", error.value(py))))?;
+    let dimensions: usize = array.getattr("ndim")?.extract()?;
+    if dimensions != 1 {
+        return Err(refused(format!("it has {dimensions} dimensions: the limit is 1")));
+    }
+    let array: PyReadonlyArray1<'_, f64> = array.extract()?;
+    Ok(array.as_array().to_vec())
 }
 
 /// Reads one value, which may be any object or too large for int64.
@@ -173,7 +180,11 @@ fn integer(name: &str, whole: Whole, place: usize, value: &Bound<'_, PyAny>) -> 
         let (item, limit) = (whole.item(), i64::MAX);
         let out_of_range =
             |field| format!("{name}: {item} {place} has {field} {value}: the limit is {limit}; correct its {field}");
-        let message = out_of_range(if whole == Whole::Lengths { "length" } else { "count" });
+        let message = out_of_range(match whole {
+            Whole::Lengths => "length",
+            Whole::Groups => "group",
+            Whole::Targets | Whole::Counts | Whole::ExtraTokens => "count",
+        });
         invalid(value.py(), &message, &codes::LENGTHS_INVALID)
     })
 }

@@ -3,4 +3,5 @@
 pub(crate) mod arrays;
 pub(crate) mod errors;
 pub(crate) mod gil;
+pub(crate) mod integers;
 pub(crate) mod pickle;

@@ -5,6 +5,7 @@ use hydraulis_core::{Millis, Tokens};
 use pyo3::prelude::*;
 
 use crate::convert::gil::detached;
+use crate::convert::integers::Integer;
 use crate::spec::Scheme;
 
 /// Lengths of a micro-batch's sequences, and its time in ms.
@@ -93,7 +94,14 @@ pub(crate) fn fit_costs(py: Python<'_>, measured: Vec<(Py<Scheme>, Vec<Point>)>)
 
 /// The most informative micro-batches for a fit: sequences of up to `longest` tokens, at most `tokens` per micro-batch.
 #[pyfunction]
-pub(crate) fn micro_batches_to_measure(longest: u64, tokens: u64, number: usize) -> Vec<Vec<u64>> {
+pub(crate) fn micro_batches_to_measure(
+    py: Python<'_>,
+    longest: Integer,
+    tokens: Integer,
+    number: Integer,
+) -> PyResult<Vec<Vec<u64>>> {
+    let (longest, tokens): (u64, u64) = (longest.from_zero(py, "longest")?, tokens.from_zero(py, "tokens")?);
+    let number = number.from_zero(py, "number")?;
     let mixes = cost::micro_batches_to_measure(Tokens(longest.max(1)), Tokens(tokens.max(1)), number);
-    mixes.into_iter().map(|mix| mix.into_iter().map(|tokens| tokens.0).collect()).collect()
+    Ok(mixes.into_iter().map(|mix| mix.into_iter().map(|tokens| tokens.0).collect()).collect())
 }

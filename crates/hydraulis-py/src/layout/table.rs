@@ -7,6 +7,7 @@ use pyo3::types::{IntoPyDict, PyDict};
 
 use crate::convert::errors::raise;
 use crate::convert::gil::detached;
+use crate::convert::integers::{Integer, counts_of};
 use crate::cost::profile::ModelShape;
 use crate::spec::{Cluster, LayerSplit, Scheme};
 
@@ -42,8 +43,23 @@ pub(crate) struct Parameter {
 impl Parameter {
     #[new]
     #[pyo3(signature = (name, *, rows, row_elements, units, layer_groups, trained=true))]
-    fn new(name: String, rows: u64, row_elements: u64, units: u64, layer_groups: Vec<u32>, trained: bool) -> Parameter {
-        Parameter { name, rows, row_elements, units, layer_groups, trained }
+    fn new(
+        py: Python<'_>,
+        name: String,
+        rows: Integer,
+        row_elements: Integer,
+        units: Integer,
+        layer_groups: Vec<Integer>,
+        trained: bool,
+    ) -> PyResult<Parameter> {
+        Ok(Parameter {
+            name,
+            rows: rows.from_zero(py, "rows")?,
+            row_elements: row_elements.from_zero(py, "row_elements")?,
+            units: units.from_zero(py, "units")?,
+            layer_groups: counts_of(py, "layer_groups", &layer_groups)?,
+            trained,
+        })
     }
 
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((&str,), Bound<'py, PyDict>)> {
@@ -139,13 +155,15 @@ impl Position {
     }
 
     /// Ranks of the tensor group that contains `rank` at this position, in tensor order; they share its tokens.
-    fn tensor_group(&self, py: Python<'_>, rank: u32) -> PyResult<Vec<u32>> {
+    fn tensor_group(&self, py: Python<'_>, rank: Integer) -> PyResult<Vec<u32>> {
+        let rank = rank.from_zero(py, "rank")?;
         self.0.tensor_group(rank).map_err(|error| raise(py, &error))
     }
 
     /// Ranks of the context group that contains `rank` at this position, in context order; they hold the same
     /// parameters.
-    fn context_group(&self, py: Python<'_>, rank: u32) -> PyResult<Vec<u32>> {
+    fn context_group(&self, py: Python<'_>, rank: Integer) -> PyResult<Vec<u32>> {
+        let rank = rank.from_zero(py, "rank")?;
         self.0.context_group(rank).map_err(|error| raise(py, &error))
     }
 
@@ -264,7 +282,8 @@ impl OptimizerShards {
     }
 
     /// Elements that `rank` owns: number of trained and number of frozen elements.
-    fn shard_elements(&self, py: Python<'_>, table: &ParameterTable, rank: u64) -> PyResult<(u64, u64)> {
+    fn shard_elements(&self, py: Python<'_>, table: &ParameterTable, rank: Integer) -> PyResult<(u64, u64)> {
+        let rank = rank.from_zero(py, "rank")?;
         let shards = self.0.ranks();
         if rank >= shards {
             return Err(raise(py, &LayoutError::RanksMismatch { rank, gpus: shards, shards }.into()));
@@ -280,17 +299,18 @@ impl OptimizerShards {
     }
 
     /// Ranks of the node of `rank`, in ascending order.
-    fn node_of(&self, rank: u64) -> Vec<u64> {
-        self.0.node_of(rank).collect()
+    fn node_of(&self, py: Python<'_>, rank: Integer) -> PyResult<Vec<u64>> {
+        Ok(self.0.node_of(rank.from_zero(py, "rank")?).collect())
     }
 
     /// Ranks at the same index in each node, in node order: the peers that `rank` relays to.
-    fn rail_of(&self, rank: u64) -> Vec<u64> {
-        self.0.rail_of(rank).collect()
+    fn rail_of(&self, py: Python<'_>, rank: Integer) -> PyResult<Vec<u64>> {
+        Ok(self.0.rail_of(rank.from_zero(py, "rank")?).collect())
     }
 
     /// Slices of the optimizer shard of `rank`, in order.
-    fn slices(&self, py: Python<'_>, table: &ParameterTable, rank: u64) -> PyResult<Vec<ShardSlice>> {
+    fn slices(&self, py: Python<'_>, table: &ParameterTable, rank: Integer) -> PyResult<Vec<ShardSlice>> {
+        let rank = rank.from_zero(py, "rank")?;
         let shards = self.0.ranks();
         if rank >= shards {
             return Err(raise(py, &LayoutError::RanksMismatch { rank, gpus: shards, shards }.into()));

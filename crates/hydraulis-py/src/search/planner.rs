@@ -9,9 +9,10 @@ use hydraulis_core::spec::{MemoryRule, Strategy};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::convert::arrays::{Whole, integers, positive};
+use crate::convert::arrays::{Whole, integers};
 use crate::convert::errors::{invalid, raise};
 use crate::convert::gil::{detached, interruptible};
+use crate::convert::integers::Integer;
 use crate::cost::profile::CostProfile;
 use crate::lookahead::{LookaheadPlan, Request};
 use crate::pipeline::{Span, spans};
@@ -66,7 +67,7 @@ impl Planner {
         profile: &CostProfile,
         cluster: &Cluster,
         strategies: Option<&Bound<'_, PyAny>>,
-        max_strategies: Option<i64>,
+        max_strategies: Option<Integer>,
         memory: &str,
         link: Option<&Link>,
         budget: Option<&SearchBudget>,
@@ -84,7 +85,7 @@ impl Planner {
             (None, true) => spec::SearchBudget::PROOF,
             (None, false) => spec::SearchBudget::ONLINE,
         };
-        let max_strategies = max_strategies.map(|most| positive(py, "max_strategies", most)).transpose()?;
+        let max_strategies = max_strategies.map(|most| most.positive(py, "max_strategies")).transpose()?;
         let memory: MemoryRule = memory.parse().map_err(|error| raise(py, &error))?;
         let strategies = strategies.map(|strategies| Strategies::take(strategies)).transpose()?;
         let (profile, cluster) = (profile.0.clone(), cluster.0);
@@ -193,13 +194,16 @@ impl Planner {
     ///     InfeasibleError: No strategy admits a sequence (`sequence_too_long`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
-    #[pyo3(signature = (batches, targets=None, *, max_delay=0, switch_ms=0.0, previous=None, progress=None))]
+    #[pyo3(
+        signature = (batches, targets=None, *, max_delay=Integer::Whole(0), switch_ms=0.0, previous=None, progress=None),
+        text_signature = "($self, batches, targets=None, *, max_delay=0, switch_ms=0.0, previous=None, progress=None)"
+    )]
     fn plan_lookahead(
         &self,
         py: Python<'_>,
         batches: &Bound<'_, PyAny>,
         targets: Option<&Bound<'_, PyAny>>,
-        max_delay: i64,
+        max_delay: Integer,
         switch_ms: f64,
         previous: Option<GivenStrategy>,
         progress: Option<&Bound<'_, PyAny>>,
@@ -209,7 +213,7 @@ impl Planner {
                            out, or give the planner a list of so many strategies";
             return Err(invalid(py, message, &codes::ARGUMENT_INVALID));
         }
-        let request = Request::take(batches, targets, max_delay, (switch_ms, previous))?;
+        let request = Request::take(batches, targets, &max_delay, (switch_ms, previous))?;
         request.plan(py, &self.core, progress)
     }
 
@@ -220,18 +224,21 @@ impl Planner {
     ///     batches, targets, max_delay, switch_ms, previous: Arguments of the `plan_lookahead` call.
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
-    #[pyo3(signature = (plan, batches, targets=None, *, max_delay=0, switch_ms=0.0, previous=None))]
+    #[pyo3(
+        signature = (plan, batches, targets=None, *, max_delay=Integer::Whole(0), switch_ms=0.0, previous=None),
+        text_signature = "($self, plan, batches, targets=None, *, max_delay=0, switch_ms=0.0, previous=None)"
+    )]
     fn check_lookahead(
         &self,
         py: Python<'_>,
         plan: &LookaheadPlan,
         batches: &Bound<'_, PyAny>,
         targets: Option<&Bound<'_, PyAny>>,
-        max_delay: i64,
+        max_delay: Integer,
         switch_ms: f64,
         previous: Option<GivenStrategy>,
     ) -> PyResult<Vec<String>> {
-        let request = Request::take(batches, targets, max_delay, (switch_ms, previous))?;
+        let request = Request::take(batches, targets, &max_delay, (switch_ms, previous))?;
         request.check(py, &self.core, plan)
     }
 

@@ -4,7 +4,7 @@ use hydraulis_core::spec;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::convert::arrays::from_zero;
+use crate::convert::integers::Integer;
 
 /// Limits of a planner's work on one batch, counted in units of work: the same plan on any machine.
 ///
@@ -30,12 +30,12 @@ impl SearchBudget {
     #[pyo3(signature = (*, refinements=None, candidates=None, dual_solves=None, exchanges=None))]
     fn new(
         py: Python<'_>,
-        refinements: Option<i64>,
-        candidates: Option<i64>,
-        dual_solves: Option<i64>,
-        exchanges: Option<i64>,
+        refinements: Option<Integer>,
+        candidates: Option<Integer>,
+        dual_solves: Option<Integer>,
+        exchanges: Option<Integer>,
     ) -> PyResult<SearchBudget> {
-        let count = |name, given: Option<i64>, online| given.map_or(Ok(online), |value| from_zero(py, name, value));
+        let count = |name, given: Option<Integer>, online| given.map_or(Ok(online), |value| value.from_zero(py, name));
         let online = spec::SearchBudget::ONLINE;
         Ok(SearchBudget(spec::SearchBudget {
             refinements: count("refinements", refinements, online.refinements)?,

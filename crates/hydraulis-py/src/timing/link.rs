@@ -7,6 +7,7 @@ use pyo3::types::{IntoPyDict, PyDict};
 
 use crate::convert::errors::raise;
 use crate::convert::gil::detached;
+use crate::convert::integers::Integer;
 use crate::cost::profile::CostProfile;
 use crate::layout::table::ParameterTable;
 use crate::spec::Cluster;
@@ -126,8 +127,8 @@ impl Link {
     #[pyo3(
         signature = (
             table, *, gigabytes_per_s, gpu_gigabytes_per_s=spec::LinkRates::USUAL_GPU,
-            message_us=spec::LinkRates::USUAL_MESSAGE_US, parameter_bytes=Traffic::USUAL_PARAMETER_BYTES,
-            gradient_bytes=Traffic::USUAL_GRADIENT_BYTES
+            message_us=spec::LinkRates::USUAL_MESSAGE_US, parameter_bytes=Integer::of(Traffic::USUAL_PARAMETER_BYTES),
+            gradient_bytes=Integer::of(Traffic::USUAL_GRADIENT_BYTES)
         ),
         text_signature = "(table, *, gigabytes_per_s, gpu_gigabytes_per_s=200.0, message_us=10.0, parameter_bytes=2, gradient_bytes=4)"
     )]
@@ -137,9 +138,11 @@ impl Link {
         gigabytes_per_s: f64,
         gpu_gigabytes_per_s: f64,
         message_us: f64,
-        parameter_bytes: u32,
-        gradient_bytes: u32,
+        parameter_bytes: Integer,
+        gradient_bytes: Integer,
     ) -> PyResult<Link> {
+        let parameter_bytes = parameter_bytes.from_zero(py, "parameter_bytes")?;
+        let gradient_bytes = gradient_bytes.from_zero(py, "gradient_bytes")?;
         let rates = spec::LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us };
         let traffic = Traffic { rates, parameter_bytes, gradient_bytes };
         detached(py, || timing::Link::new(table.0.clone(), traffic)).map(Link)

@@ -1,16 +1,18 @@
 //! The balancer and its result, the balance.
 
 use crate::batch::Batch;
+use crate::batching::balance::items::{Items, Members, SequenceValues};
 use crate::batching::balance::micro_batch::MicroBatch;
+use crate::batching::balance::options::{BalanceOptions, Rules};
 use crate::batching::balance::workload::{SequenceCost, Workload};
-use crate::batching::balance::{bound, by_slot, by_step};
-use crate::error::{Error, Result};
-use crate::units::{Millis, Tokens};
+use crate::batching::balance::{bound, by_slot, by_step, constrained};
+use crate::error::{BalanceError, Error, Result};
+use crate::units::{Millis, Tokens, count};
 
 /// The most ranks that a cluster may have. A mistyped count fails at this limit and not in an allocation.
 const MAX_REPLICAS: i64 = 1 << 20;
 /// The greatest token cap. Sums over any number of micro-batches of this size stay exact in a float.
-const MAX_CAP: i64 = 1 << 32;
+pub(super) const MAX_CAP: i64 = 1 << 32;
 
 /// The point at which the replicas wait for one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,13 +24,13 @@ pub enum Barrier {
     MicroBatch,
 }
 
-/// Balances batches over equal replicas.
-#[derive(Clone, Copy, Debug)]
+/// Balances batches over replicas.
+#[derive(Clone, Debug)]
 pub struct Balancer {
-    replicas: usize,
     cap: Tokens,
     cost: SequenceCost,
     barrier: Barrier,
+    rules: Rules,
 }
 
 /// The micro-batches of equal replicas, the time of their step, and a lower bound on that time.
@@ -41,41 +43,107 @@ pub struct Balance {
     pub iteration_ms: Millis,
     /// The lower bound: no balance under the cap has a shorter step.
     pub lower_bound_ms: Millis,
+    /// The factor of each micro-batch's mean loss, replica by replica. Where the replicas average their gradients, the
+    /// weighted losses give the mean over all target tokens of the step.
+    pub loss_weights: Vec<f64>,
 }
 
 impl Balancer {
     /// A balancer for `replicas` replicas, whose micro-batches hold at most `cap_tokens` tokens each.
-    pub fn new(replicas: i64, cap_tokens: i64, cost: SequenceCost, barrier: Barrier) -> Result<Balancer> {
+    pub fn new(
+        replicas: i64,
+        cap_tokens: i64,
+        cost: SequenceCost,
+        barrier: Barrier,
+        options: &BalanceOptions,
+    ) -> Result<Balancer> {
         let count = checked(replicas, MAX_REPLICAS);
-        let count = count.ok_or(Error::ReplicaCount { replicas, limit: MAX_REPLICAS })?;
+        let count: usize = count.ok_or(Error::ReplicaCount { replicas, limit: MAX_REPLICAS })?;
         let cap = checked(cap_tokens, MAX_CAP);
         let cap = cap.ok_or(Error::TokenLimit { field: "cap_tokens", value: cap_tokens, limit: MAX_CAP })?;
-        Ok(Balancer { replicas: count, cap: Tokens(cap), cost, barrier })
+        Ok(Balancer { cap: Tokens(cap), cost, barrier, rules: Rules::new(options, count)? })
     }
 
     /// Assigns the sequences of a batch to replicas and micro-batches.
     pub fn balance(&self, batch: &Batch) -> Result<Balance> {
+        self.balance_values(batch, &SequenceValues::default())
+    }
+
+    /// Assigns sequences with values of their own to replicas and micro-batches.
+    pub fn balance_values(&self, batch: &Batch, values: &SequenceValues) -> Result<Balance> {
         let (sequence, tokens) = batch.longest();
         if tokens > self.cap {
             return Err(Error::SequenceAboveCap { sequence, tokens, cap: self.cap });
         }
-        let workload = Workload::new(batch, self.cost, self.replicas, self.cap);
-        let (replicas, lower_bound_ms) = match self.barrier {
-            Barrier::Step => (by_step::replicas(&workload), bound::by_step(&workload)),
-            Barrier::MicroBatch => (by_slot::replicas(&workload), bound::by_slot(&workload)),
+        let rules = self.rules.clone();
+        if values.are_none() && rules.extra_cap.is_none() {
+            let workload = Workload::new(batch, self.cost, self.cap, rules);
+            return self.finish(batch, &workload, None, true);
+        }
+        let mut items = Items::new(batch, values, self.cost, self.cap, rules.extra_cap)?;
+        if rules.equal_sequences {
+            items.check_equal_groups(values.groups)?;
+        }
+        let members = items.members.take();
+        self.finish(batch, &Workload::of_items(items, self.cap, rules), members.as_ref(), false)
+    }
+
+    /// Balances a workload, whose times rise with tokens if it `is_plain`.
+    fn finish(&self, batch: &Batch, workload: &Workload, members: Option<&Members>, is_plain: bool) -> Result<Balance> {
+        let is_plain = is_plain && workload.rules.has_unit_speeds() && !workload.rules.equal_sequences;
+        let (packed, lower_bound_ms) = match self.barrier {
+            Barrier::Step if is_plain && workload.rules.has_free_steps() => {
+                (by_step::replicas(workload), bound::by_step(workload))
+            }
+            Barrier::Step => (constrained::by_step::replicas(workload), constrained::bound::by_step(workload)),
+            Barrier::MicroBatch if is_plain => {
+                let bound = bound::by_slot(workload).max(constrained::bound::by_slot(workload));
+                (by_slot::slots(workload).map(|slots| by_replica(slots, workload.replicas)), bound)
+            }
+            Barrier::MicroBatch => {
+                let slots = constrained::by_slot::slots(workload);
+                (slots.map(|slots| by_replica(slots, workload.replicas)), constrained::bound::by_slot(workload))
+            }
         };
+        let mut replicas = packed.ok_or_else(|| self.refusal(workload, members.is_some()))?;
+        for (replica, own) in replicas.iter_mut().enumerate() {
+            for micro_batch in own {
+                micro_batch.ms = workload.time(micro_batch.ms, 1, replica);
+                members.into_iter().for_each(|members| members.expand(micro_batch, batch.tokens()));
+            }
+        }
         let iteration_ms = match self.barrier {
             Barrier::Step => by_step::longest_total(&replicas),
             Barrier::MicroBatch => total_of_longest(&replicas),
         };
-        Ok(Balance { replicas, iteration_ms, lower_bound_ms })
+        let loss_weights = loss_weights(&replicas, batch);
+        Ok(Balance { replicas, iteration_ms, lower_bound_ms, loss_weights })
+    }
+
+    /// The reason for which a workload has no balance.
+    fn refusal(&self, workload: &Workload, are_groups: bool) -> Error {
+        let rules = &workload.rules;
+        let needed = match self.barrier {
+            Barrier::Step => rules.least(),
+            Barrier::MicroBatch => rules.least().max(workload.least_slots()),
+        };
+        let kind = if are_groups { "groups" } else { "sequences" };
+        let (sequences, replicas) = (workload.tokens.len(), workload.replicas);
+        let micro_batches = rules.numbers.permitted(needed).unwrap_or(needed);
+        if !rules.allow_empty && sequences < replicas * micro_batches {
+            let needed = replicas * micro_batches;
+            return BalanceError::TooFewSequences { sequences, kind, replicas, micro_batches, needed }.into();
+        }
+        let (tokens, cap) = (workload.tokens.iter().copied().sum(), self.cap);
+        let micro_batches = rules.numbers.exact.unwrap_or(micro_batches);
+        BalanceError::NoPacking { sequences, kind, tokens, micro_batches, replicas, cap }.into()
     }
 }
 
 impl Balance {
     /// The greatest possible distance from the optimum: `iteration_ms / lower_bound_ms - 1`.
     pub fn gap(&self) -> f64 {
-        self.iteration_ms.0 / self.lower_bound_ms.0 - 1.0
+        if self.lower_bound_ms > Millis::ZERO { self.iteration_ms.0 / self.lower_bound_ms.0 - 1.0 } else { 0.0 }
     }
 
     /// The ids of all sequences, replica by replica and micro-batch by micro-batch.
@@ -89,7 +157,7 @@ impl Balance {
     }
 }
 
-fn checked<T: TryFrom<i64>>(value: i64, limit: i64) -> Option<T> {
+pub(super) fn checked<T: TryFrom<i64>>(value: i64, limit: i64) -> Option<T> {
     (1..=limit).contains(&value).then(|| T::try_from(value).ok()).flatten()
 }
 
@@ -97,4 +165,21 @@ fn total_of_longest(replicas: &[Vec<MicroBatch>]) -> Millis {
     let slots = replicas.first().map(Vec::len).unwrap_or_default();
     let longest = |slot: usize| replicas.iter().map(|replica| replica[slot].ms).max().unwrap_or_default();
     (0..slots).map(longest).sum()
+}
+
+/// The micro-batches of each replica, from the micro-batches of each slot.
+fn by_replica(slots: Vec<Vec<MicroBatch>>, number: usize) -> Vec<Vec<MicroBatch>> {
+    let mut replicas = vec![Vec::new(); number];
+    for slot in slots {
+        for (replica, micro_batch) in replicas.iter_mut().zip(slot) {
+            replica.push(micro_batch);
+        }
+    }
+    replicas
+}
+
+fn loss_weights(replicas: &[Vec<MicroBatch>], batch: &Batch) -> Vec<f64> {
+    let scale = count(replicas.len()) / count(batch.total_targets());
+    let targets = |one: &MicroBatch| one.sequences.iter().map(|&id| batch.targets()[id]).sum::<u64>();
+    replicas.iter().flatten().map(|one| count(targets(one)) * scale).collect()
 }

@@ -13,7 +13,7 @@ use crate::batching::balance::exchange::{Exchange, Part, ROUNDING, Side, best_ex
 use crate::batching::balance::fullest::packed;
 use crate::batching::balance::micro_batch::MicroBatch;
 use crate::batching::balance::workload::Workload;
-use crate::units::Millis;
+use crate::units::{Millis, count};
 
 /// The number of pairs of replicas, per replica, whose micro-batches are searched for parts to exchange. This limit
 /// takes effect on hard batches; most batches reach nearly equal totals earlier.
@@ -34,45 +34,74 @@ pub(super) fn replicas(workload: &Workload, slots: usize) -> Option<Vec<Vec<Micr
     }
     packs.resize_with(slots * workload.replicas, MicroBatch::default);
     let mut replicas = assigned(packs, slots, workload.replicas);
-    let enough = workload.mean_ms(&workload.longest_first, workload.replicas) * (1.0 + BALANCED);
-    while change_longest(&mut replicas, enough, swap) {}
-    let mut budget = PAIRS * workload.replicas;
-    while change_longest(&mut replicas, enough, |long, short| {
-        budget = budget.checked_sub(1)?;
-        exchange(long, short, enough, workload)
-    }) {}
-    let filled = |replica: Replica| replica.packs.into_iter().filter(|pack| !pack.sequences.is_empty()).collect();
+    equalize(&mut replicas, workload, true);
+    let filled = |packs: Vec<MicroBatch>| packs.into_iter().filter(|pack| !pack.sequences.is_empty()).collect();
     Some(replicas.into_iter().map(filled).collect())
 }
 
+/// Shortens the longest replica by swaps of micro-batches, if these are permitted, and by exchanges of their parts.
+pub(super) fn equalize(replicas: &mut [Vec<MicroBatch>], workload: &Workload, swaps: bool) {
+    let total = |(at, packs): (usize, &mut Vec<MicroBatch>)| Replica::new(at, std::mem::take(packs), workload);
+    let mut totals: Vec<Replica> = replicas.iter_mut().enumerate().map(total).collect();
+    let work: Millis = totals.iter().map(|replica| replica.total).sum();
+    let enough = Millis(work.0 / workload.rules.speed() * (1.0 + BALANCED));
+    while swaps && change_longest(&mut totals, enough, |long, short| swap(long, short, workload)) {}
+    let mut budget = PAIRS * workload.replicas;
+    while change_longest(&mut totals, enough, |long, short| {
+        budget = budget.checked_sub(1)?;
+        exchange(long, short, enough, workload)
+    }) {}
+    for (packs, replica) in replicas.iter_mut().zip(totals) {
+        *packs = replica.packs;
+    }
+}
+
 /// A replica with its micro-batches, of which some may be empty.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Replica {
+    at: usize,
     packs: Vec<MicroBatch>,
+    /// The work of all micro-batches, with their fixed time.
     total: Millis,
+    pace: f64,
 }
 
 impl Replica {
+    fn new(at: usize, packs: Vec<MicroBatch>, workload: &Workload) -> Replica {
+        let fixed = workload.rules.fixed * count(packs.len());
+        let total = packs.iter().map(|pack| pack.ms).sum::<Millis>() + fixed;
+        Replica { at, packs, total, pace: workload.rules.paces[at] }
+    }
+
+    /// The time of the replica.
+    fn time(&self) -> Millis {
+        self.total * self.pace
+    }
+
+    /// One micro-batch and its parts, for the comparison of the replica's total with another's.
+    fn side<'a>(&'a self, place: usize, parts: &'a [Part]) -> Side<'a> {
+        Side { micro_batch: &self.packs[place], parts, total: self.total, replica: self.at }
+    }
+
     /// A copy of the replica with another micro-batch in one place.
-    fn with(&self, place: usize, pack: MicroBatch) -> Replica {
+    fn with(&self, place: usize, pack: MicroBatch, workload: &Workload) -> Replica {
         let mut packs = self.packs.clone();
         packs[place] = pack;
-        Replica { total: packs.iter().map(|pack| pack.ms).sum(), packs }
+        Replica::new(self.at, packs, workload)
     }
 }
 
 /// Assigns each micro-batch, longest first, to the replica of least time that has a free slot.
-fn assigned(mut packs: Vec<MicroBatch>, slots: usize, replicas: usize) -> Vec<Replica> {
+fn assigned(mut packs: Vec<MicroBatch>, slots: usize, replicas: usize) -> Vec<Vec<MicroBatch>> {
     packs.sort_by_key(|pack| Reverse(pack.ms));
-    let mut assigned = vec![Replica::default(); replicas];
+    let mut assigned = vec![Vec::new(); replicas];
     let mut by_time: BinaryHeap<Reverse<(Millis, usize)>> =
         (0..replicas).map(|replica| Reverse((Millis::ZERO, replica))).collect();
     for pack in packs {
         let Some(Reverse((time, replica))) = by_time.pop() else { break };
         let total = time + pack.ms;
-        assigned[replica].packs.push(pack);
-        assigned[replica].total = total;
-        if assigned[replica].packs.len() < slots {
+        assigned[replica].push(pack);
+        if assigned[replica].len() < slots {
             by_time.push(Reverse((total, replica)));
         }
     }
@@ -87,9 +116,9 @@ fn change_longest(
     mut change: impl FnMut(&Replica, &Replica) -> Option<(Replica, Replica)>,
 ) -> bool {
     let mut by_time: Vec<usize> = (0..replicas.len()).collect();
-    by_time.sort_by_key(|&at| (replicas[at].total, Reverse(at)));
+    by_time.sort_by_key(|&at| (replicas[at].time(), Reverse(at)));
     let Some((&longest, partners)) = by_time.split_last() else { return false };
-    if replicas[longest].total <= enough {
+    if replicas[longest].time() <= enough {
         return false;
     }
     for &partner in partners.iter().take(PARTNERS) {
@@ -103,16 +132,20 @@ fn change_longest(
 
 /// Both replicas after the swap of two micro-batches that makes the longer replica shortest; `None` where no swap
 /// shortens it.
-fn swap(long: &Replica, short: &Replica) -> Option<(Replica, Replica)> {
+fn swap(long: &Replica, short: &Replica, workload: &Workload) -> Option<(Replica, Replica)> {
     let pairs =
         long.packs.iter().enumerate().flat_map(|one| short.packs.iter().enumerate().map(move |other| (one, other)));
     let swapped = pairs.map(|((give, given), (take, taken))| {
-        let longest = (long.total - given.ms + taken.ms).max(short.total - taken.ms + given.ms);
-        (longest, give, take)
+        let long_after = (long.total - given.ms + taken.ms) * long.pace;
+        let short_after = (short.total - taken.ms + given.ms) * short.pace;
+        (long_after.max(short_after), give, take)
     });
     let (longest, give, take) = swapped.min()?;
-    let is_shorter = longest < long.total * (1.0 - ROUNDING);
-    is_shorter.then(|| (long.with(give, short.packs[take].clone()), short.with(take, long.packs[give].clone())))
+    let is_shorter = longest < long.time() * (1.0 - ROUNDING);
+    is_shorter.then(|| {
+        let (given, taken) = (long.packs[give].clone(), short.packs[take].clone());
+        (long.with(give, taken, workload), short.with(take, given, workload))
+    })
 }
 
 /// Both replicas after an exchange of parts of two micro-batches. The search takes the exchange that makes the longer
@@ -122,8 +155,8 @@ fn exchange(long: &Replica, short: &Replica, enough: Millis, workload: &Workload
     let (given, taken) = (of(long), of(short));
     let mut best: Option<(Exchange, usize, usize)> = None;
     for (give, take) in (0..given.len()).flat_map(|give| (0..taken.len()).map(move |take| (give, take))) {
-        let long = Side { micro_batch: &long.packs[give], parts: &given[give], total: long.total };
-        let short = Side { micro_batch: &short.packs[take], parts: &taken[take], total: short.total };
+        let long = long.side(give, &given[give]);
+        let short = short.side(take, &taken[take]);
         let Some(exchange) = best_exchange(long, short, workload) else { continue };
         if best.is_none_or(|(best, ..)| exchange.longest < best.longest) {
             best = Some((exchange, give, take));
@@ -134,5 +167,5 @@ fn exchange(long: &Replica, short: &Replica, enough: Millis, workload: &Workload
     }
     let (exchange, give, take) = best?;
     let (one, other) = exchange.carried_out(&long.packs[give], &short.packs[take], workload);
-    Some((long.with(give, one), short.with(take, other)))
+    Some((long.with(give, one, workload), short.with(take, other, workload)))
 }

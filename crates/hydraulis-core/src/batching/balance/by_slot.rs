@@ -10,26 +10,42 @@
 
 use std::cmp::Reverse;
 
-use crate::batching::balance::fullest::Fullest;
+use crate::batching::balance::fill_empty::{Group, fill_empty};
+use crate::batching::balance::fullest::{Fullest, packed};
 use crate::batching::balance::micro_batch::MicroBatch;
 use crate::batching::balance::quickest::Quickest;
 use crate::batching::balance::rebalance::rebalance;
 use crate::batching::balance::workload::Workload;
 use crate::units::Millis;
 
-/// The micro-batches of each replica. All replicas have the same number of micro-batches; the i-th micro-batches of
-/// all replicas form one slot.
-pub(super) fn replicas(workload: &Workload) -> Vec<Vec<MicroBatch>> {
-    let gathered = gathered(workload, workload.least_slots());
-    let mut slots = gathered.unwrap_or_else(|| filled_up(workload));
-    rebalance(&mut slots, workload);
-    let mut replicas = vec![Vec::new(); workload.replicas];
-    for slot in slots {
-        for (replica, micro_batch) in replicas.iter_mut().zip(slot) {
-            replica.push(micro_batch);
-        }
+/// The slots of the balance, each with one micro-batch of every replica; `None` where no packing into a permitted
+/// number of slots is found.
+pub(super) fn slots(workload: &Workload) -> Option<Vec<Vec<MicroBatch>>> {
+    let rules = &workload.rules;
+    let number = rules.numbers.permitted(workload.least_slots().max(rules.least()))?;
+    let mut slots = gathered(workload, number)
+        .or_else(|| padded(filled_up(workload), workload))
+        .or_else(|| padded(best_fit(workload), workload))?;
+    if !rules.allow_empty && !fill_empty(&mut slots, Group::Slot, workload) {
+        return None;
     }
-    replicas
+    rebalance(&mut slots, workload);
+    Some(slots)
+}
+
+/// The slots with empty ones up to a permitted number; `None` where they are too many.
+fn padded(mut slots: Vec<Vec<MicroBatch>>, workload: &Workload) -> Option<Vec<Vec<MicroBatch>>> {
+    let number = workload.rules.numbers.permitted(slots.len())?;
+    slots.resize_with(number, || vec![MicroBatch::default(); workload.replicas]);
+    Some(slots)
+}
+
+/// The slots of best-fit decreasing, which packs without regard to time.
+fn best_fit(workload: &Workload) -> Vec<Vec<MicroBatch>> {
+    let mut packs = packed(workload, &workload.longest_first);
+    packs.resize_with(packs.len().next_multiple_of(workload.replicas), MicroBatch::default);
+    packs.sort_by_key(|micro_batch| Reverse(micro_batch.ms));
+    packs.chunks(workload.replicas).map(<[MicroBatch]>::to_vec).collect()
 }
 
 /// `count` slots with the long sequences gathered; `None` where a sequence finds no room.

@@ -10,6 +10,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::batching::balance::by_packs;
+use crate::batching::balance::fill_empty::{Group, fill_empty};
 use crate::batching::balance::fullest::packed;
 use crate::batching::balance::micro_batch::MicroBatch;
 use crate::batching::balance::workload::Workload;
@@ -19,8 +20,21 @@ use crate::units::Millis;
 /// is as far from equal totals.
 const LONGER: f64 = 1e-3;
 
-/// The micro-batches of each replica.
-pub(super) fn replicas(workload: &Workload) -> Vec<Vec<MicroBatch>> {
+/// The micro-batches of each replica; `None` where a replica has none and the options do not permit it.
+pub(super) fn replicas(workload: &Workload) -> Option<Vec<Vec<MicroBatch>>> {
+    let mut replicas = assigned(workload);
+    if !workload.rules.allow_empty {
+        for own in replicas.iter_mut().filter(|own| own.is_empty()) {
+            own.push(MicroBatch::default());
+        }
+        if !fill_empty(&mut replicas, Group::Replica, workload) {
+            return None;
+        }
+    }
+    Some(replicas)
+}
+
+fn assigned(workload: &Workload) -> Vec<Vec<MicroBatch>> {
     let by_time = by_time(workload);
     let slots = workload.least_slots();
     if number(&by_time) <= slots * workload.replicas {

@@ -10,7 +10,7 @@ use crate::units::{Millis, Tokens};
 /// Micro-batches filled by room, none of which takes longer than a limit.
 #[derive(Debug)]
 pub(super) struct Fullest<'a> {
-    workload: &'a Workload<'a>,
+    workload: &'a Workload,
     limit: Millis,
     micro_batches: Vec<MicroBatch>,
     by_room: BTreeSet<(Tokens, usize)>,
@@ -18,7 +18,7 @@ pub(super) struct Fullest<'a> {
 
 impl<'a> Fullest<'a> {
     /// `count` empty micro-batches, each of which may take at most `limit`.
-    pub(super) fn new(workload: &'a Workload<'a>, limit: Millis, count: usize) -> Fullest<'a> {
+    pub(super) fn new(workload: &'a Workload, limit: Millis, count: usize) -> Fullest<'a> {
         Fullest {
             workload,
             limit,
@@ -70,11 +70,12 @@ mod tests {
     use super::*;
     use crate::batch::Batch;
     use crate::batching::balance::SequenceCost;
+    use crate::batching::balance::options::Rules;
 
     #[test]
     fn the_least_room_that_suffices_is_chosen() {
         let batch = Batch::new(&[6, 5, 3, 2, 1], None).unwrap();
-        let workload = Workload::new(&batch, SequenceCost::new(0.0, 1.0).unwrap(), 2, Tokens(8));
+        let workload = Workload::new(&batch, SequenceCost::new(0.0, 1.0).unwrap(), Tokens(8), Rules::free(2));
         let mut fullest = Fullest::new(&workload, Millis(7.0), 1);
         assert!(fullest.put(0) && !fullest.put(1));
         fullest.open();

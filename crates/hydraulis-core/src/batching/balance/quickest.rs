@@ -12,7 +12,7 @@ use crate::units::{Millis, Tokens};
 /// A fixed number of micro-batches, filled by time.
 #[derive(Debug)]
 pub(super) struct Quickest<'a> {
-    workload: &'a Workload<'a>,
+    workload: &'a Workload,
     micro_batches: Vec<MicroBatch>,
     /// The micro-batches with room for the last sequence, and so for the next one.
     fitting: BTreeSet<(Millis, usize)>,
@@ -22,7 +22,7 @@ pub(super) struct Quickest<'a> {
 
 impl<'a> Quickest<'a> {
     /// `count` empty micro-batches.
-    pub(super) fn new(workload: &'a Workload<'a>, count: usize) -> Quickest<'a> {
+    pub(super) fn new(workload: &'a Workload, count: usize) -> Quickest<'a> {
         Quickest {
             workload,
             micro_batches: vec![MicroBatch::default(); count],
@@ -67,11 +67,12 @@ mod tests {
     use super::*;
     use crate::batch::Batch;
     use crate::batching::balance::SequenceCost;
+    use crate::batching::balance::options::Rules;
 
     #[test]
     fn the_least_time_with_room_is_chosen() {
         let batch = Batch::new(&[7, 6, 5, 2, 1, 1], None).unwrap();
-        let workload = Workload::new(&batch, SequenceCost::new(0.0, 1.0).unwrap(), 2, Tokens(8));
+        let workload = Workload::new(&batch, SequenceCost::new(0.0, 1.0).unwrap(), Tokens(8), Rules::free(2));
         let mut quickest = Quickest::new(&workload, 2);
         assert!(quickest.put(0) && quickest.put(1));
         assert!(!quickest.put(2));

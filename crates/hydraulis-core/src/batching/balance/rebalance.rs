@@ -28,7 +28,7 @@ const BALANCED: f64 = 1e-3;
 /// Rebalances the slots within a budget of evaluated pairs.
 pub(super) fn rebalance(slots: &mut [Vec<MicroBatch>], workload: &Workload) {
     let budget = PAIRS * slots.len() * workload.replicas;
-    let mut rebalancing = Rebalancing { slots, workload, budget };
+    let mut rebalancing = Rebalancing { slots, workload, budget, speed: workload.rules.speed() };
     for slot in 0..rebalancing.slots.len() {
         while rebalancing.shorten_inside(slot) {}
     }
@@ -41,9 +41,11 @@ pub(super) fn rebalance(slots: &mut [Vec<MicroBatch>], workload: &Workload) {
 /// The slots during the rebalancing.
 struct Rebalancing<'a> {
     slots: &'a mut [Vec<MicroBatch>],
-    workload: &'a Workload<'a>,
+    workload: &'a Workload,
     /// The number of pairs that may still be evaluated.
     budget: usize,
+    /// The speed of all replicas together.
+    speed: f64,
 }
 
 impl Rebalancing<'_> {
@@ -51,7 +53,7 @@ impl Rebalancing<'_> {
     fn shorten_inside(&mut self, slot: usize) -> bool {
         let Some(longest) = self.longest(slot) else { return false };
         let mut partners: Vec<usize> = (0..self.slots[slot].len()).filter(|&at| at != longest).collect();
-        partners.sort_by_key(|&at| (self.slots[slot][at].ms, Reverse(at)));
+        partners.sort_by_key(|&at| (self.time(slot, at), Reverse(at)));
         let partners = partners.into_iter().take(PARTNERS).map(|at| Partner { slot, at, counts_more: Millis::ZERO });
         self.exchange((slot, longest), partners.collect())
     }
@@ -60,10 +62,10 @@ impl Rebalancing<'_> {
     /// returns whether an exchange succeeded.
     fn shorten_across(&mut self, slot: usize) -> bool {
         let Some(longest) = self.longest(slot) else { return false };
-        let ms = self.slots[slot][longest].ms;
+        let ms = self.time(slot, longest);
         let mut partners: Vec<Partner> = Vec::new();
         for other in (0..self.slots.len()).filter(|&other| other != slot) {
-            let limit = self.slots[other].iter().map(|micro_batch| micro_batch.ms).max().unwrap_or_default();
+            let limit = (0..self.slots[other].len()).map(|at| self.time(other, at)).max().unwrap_or_default();
             // This difference maps the other slot's longest micro-batch, the limit for the partner, to `ms`.
             let partner = |at: usize| Partner { slot: other, at, counts_more: ms - limit };
             partners.extend((0..self.slots[other].len()).map(partner));
@@ -77,17 +79,22 @@ impl Rebalancing<'_> {
     /// sequence, whose time would move with it.
     fn longest(&self, slot: usize) -> Option<usize> {
         let micro_batches = &self.slots[slot];
-        let longest = (0..micro_batches.len()).max_by_key(|&at| (micro_batches[at].ms, Reverse(at)))?;
-        let mean =
-            micro_batches.iter().map(|micro_batch| micro_batch.ms).sum::<Millis>().0 / count(micro_batches.len());
-        let is_done =
-            micro_batches[longest].sequences.len() < 2 || micro_batches[longest].ms.0 <= mean * (1.0 + BALANCED);
+        let longest = (0..micro_batches.len()).max_by_key(|&at| (self.time(slot, at), Reverse(at)))?;
+        let fixed = self.workload.rules.fixed * count(micro_batches.len());
+        let work = micro_batches.iter().map(|micro_batch| micro_batch.ms).sum::<Millis>() + fixed;
+        let is_done = micro_batches[longest].sequences.len() < 2
+            || self.time(slot, longest).0 <= work.0 / self.speed * (1.0 + BALANCED);
         (!is_done).then_some(longest)
+    }
+
+    /// The time of the slot's micro-batch on this replica.
+    fn time(&self, slot: usize, replica: usize) -> Millis {
+        self.workload.time(self.slots[slot][replica].ms, 1, replica)
     }
 
     /// The partner's time for the comparison with the longest micro-batch.
     fn total(&self, partner: &Partner) -> Millis {
-        self.slots[partner.slot][partner.at].ms + partner.counts_more
+        self.time(partner.slot, partner.at) + partner.counts_more
     }
 
     /// Shortens the longest micro-batch of a slot by an exchange with one of these partners; returns whether an
@@ -99,9 +106,11 @@ impl Rebalancing<'_> {
             self.budget = budget;
             let (long, short) = (&self.slots[slot][at], &self.slots[partner.slot][partner.at]);
             let taken = parts(short, self.workload);
+            let work = |time: Millis, replica: usize| time * (1.0 / self.workload.rules.paces[replica]);
+            let (total, partner_total) = (work(self.time(slot, at), at), work(self.total(&partner), partner.at));
             let exchange = best_exchange(
-                Side { micro_batch: long, parts: &given, total: long.ms },
-                Side { micro_batch: short, parts: &taken, total: self.total(&partner) },
+                Side { micro_batch: long, parts: &given, total, replica: at },
+                Side { micro_batch: short, parts: &taken, total: partner_total, replica: partner.at },
                 self.workload,
             );
             if let Some(exchange) = exchange {
@@ -129,12 +138,14 @@ mod tests {
     use super::*;
     use crate::batch::Batch;
     use crate::batching::balance::SequenceCost;
+    use crate::batching::balance::options::Rules;
     use crate::units::Tokens;
 
     /// The rebalanced slots of a case. A sequence costs the square of its tokens, and the cap is 20 tokens.
     fn rebalanced(lengths: &[i64], slots: &[&[&[usize]]]) -> Vec<Vec<MicroBatch>> {
         let batch = Batch::new(lengths, None).unwrap();
-        let workload = Workload::new(&batch, SequenceCost::new(1.0, 0.0).unwrap(), slots[0].len(), Tokens(20));
+        let workload =
+            Workload::new(&batch, SequenceCost::new(1.0, 0.0).unwrap(), Tokens(20), Rules::free(slots[0].len()));
         let of = |ids: &&[usize]| MicroBatch::of(ids.to_vec(), &workload);
         let mut slots: Vec<Vec<MicroBatch>> = slots.iter().map(|slot| slot.iter().map(of).collect()).collect();
         rebalance(&mut slots, &workload);

@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 
 use crate::batch::Batch;
+use crate::batching::balance::items::Items;
+use crate::batching::balance::options::Rules;
 use crate::error::{Error, Result};
 use crate::units::{Millis, Tokens, count};
 
@@ -14,6 +16,9 @@ pub struct SequenceCost {
 }
 
 impl SequenceCost {
+    /// No time for tokens, where each sequence has a time of its own.
+    pub const NONE: SequenceCost = SequenceCost { quadratic: 0.0, linear: 0.0 };
+
     /// A cost with the coefficients of `s^2` and `s`, which are finite, not negative, and not both 0.
     pub fn new(quadratic: f64, linear: f64) -> Result<SequenceCost> {
         for (field, value) in [("quadratic_ms_per_token2", quadratic), ("linear_ms_per_token", linear)] {
@@ -37,23 +42,49 @@ impl SequenceCost {
     }
 }
 
-/// The sequences of a batch with their times, the number of replicas, and the cap.
+/// The sequences of a batch with their times, the replicas and the caps. A group counts as one sequence.
 #[derive(Debug)]
-pub(super) struct Workload<'a> {
-    pub(super) tokens: &'a [Tokens],
+pub(super) struct Workload {
+    pub(super) tokens: Vec<Tokens>,
+    /// The tokens that count against the second cap; 0 without one.
+    pub(super) extra: Vec<Tokens>,
     pub(super) ms: Vec<Millis>,
     pub(super) longest_first: Vec<usize>,
     pub(super) replicas: usize,
     pub(super) cap: Tokens,
+    pub(super) extra_cap: Tokens,
+    pub(super) rules: Rules,
 }
 
-impl<'a> Workload<'a> {
-    pub(super) fn new(batch: &'a Batch, cost: SequenceCost, replicas: usize, cap: Tokens) -> Workload<'a> {
-        let tokens = batch.tokens();
+impl Workload {
+    /// The workload of sequences whose time rises with their tokens.
+    pub(super) fn new(batch: &Batch, cost: SequenceCost, cap: Tokens, rules: Rules) -> Workload {
+        let tokens = batch.tokens().to_vec();
         let mut longest_first: Vec<usize> = (0..tokens.len()).collect();
         longest_first.sort_unstable_by_key(|&id| (Reverse(tokens[id]), id));
         let ms = tokens.iter().map(|&tokens| cost.sequence_ms(tokens)).collect();
-        Workload { tokens, ms, longest_first, replicas, cap }
+        let extra = vec![Tokens::default(); tokens.len()];
+        let (replicas, extra_cap) = (rules.paces.len(), Tokens::default());
+        Workload { tokens, extra, ms, longest_first, replicas, cap, extra_cap, rules }
+    }
+
+    /// The workload of sequences or groups with these tokens, extra tokens and times.
+    pub(super) fn of_items(items: Items, cap: Tokens, rules: Rules) -> Workload {
+        let Items { tokens, extra, ms, .. } = items;
+        let mut longest_first: Vec<usize> = (0..tokens.len()).collect();
+        longest_first.sort_unstable_by_key(|&id| (Reverse(ms[id]), Reverse(tokens[id]), id));
+        let (replicas, extra_cap) = (rules.paces.len(), rules.extra_cap.unwrap_or_default());
+        Workload { tokens, extra, ms, longest_first, replicas, cap, extra_cap, rules }
+    }
+
+    /// The sort key that puts the longest sequence first.
+    pub(super) fn order(&self, id: usize) -> impl Ord + use<> {
+        (Reverse(self.ms[id]), Reverse(self.tokens[id]), id)
+    }
+
+    /// The time that a replica takes for work and for `micro_batches` micro-batches.
+    pub(super) fn time(&self, work: Millis, micro_batches: usize, replica: usize) -> Millis {
+        (work + self.rules.fixed * count(micro_batches)) * self.rules.paces[replica]
     }
 
     /// The time of the shortest sequence.
@@ -71,19 +102,36 @@ impl<'a> Workload<'a> {
         Millis(self.total_ms(ids).0 / count(parts))
     }
 
-    /// A lower bound on the number of slots. The tokens fill at least this number of slots. So do the longest
-    /// sequences: a micro-batch has room for no more of them than for copies of the shortest among them.
+    /// A lower bound on the number of slots.
     pub(super) fn least_slots(&self) -> usize {
-        let tokens: Tokens = self.tokens.iter().copied().sum();
-        let ranked = (1..).zip(&self.longest_first);
-        let longest = ranked.map(|(rank, &id): (usize, _)| rank.div_ceil(self.together(id))).max();
-        tokens.div_ceil(self.cap).max(longest.unwrap_or_default()).div_ceil(self.replicas)
+        self.least_micro_batches().div_ceil(self.replicas)
+    }
+
+    /// A lower bound on the number of micro-batches that take all sequences, by both caps.
+    pub(super) fn least_micro_batches(&self) -> usize {
+        let by_tokens = fewest_bins(&self.tokens, self.cap);
+        if self.rules.extra_cap.is_some() { by_tokens.max(fewest_bins(&self.extra, self.extra_cap)) } else { by_tokens }
     }
 
     /// The number of sequences of this sequence's length that fit into one micro-batch.
     pub(super) fn together(&self, id: usize) -> usize {
-        usize::try_from(self.cap.0 / self.tokens[id].0).unwrap_or(usize::MAX)
+        together(self.tokens[id], self.cap)
     }
+}
+
+/// A lower bound on the number of bins that hold all sizes. Their sum fills at least this number of bins. So do the
+/// largest ones: a bin has room for no more of them than for copies of the smallest among them.
+fn fewest_bins(sizes: &[Tokens], cap: Tokens) -> usize {
+    let mut largest_first = sizes.to_vec();
+    largest_first.sort_unstable_by_key(|&size| Reverse(size));
+    let ranked = (1..).zip(&largest_first);
+    let largest = ranked.map(|(rank, &size): (usize, _)| rank.div_ceil(together(size, cap))).max();
+    sizes.iter().copied().sum::<Tokens>().div_ceil(cap).max(largest.unwrap_or_default())
+}
+
+/// The number of copies of a size under a cap.
+fn together(size: Tokens, cap: Tokens) -> usize {
+    cap.0.checked_div(size.0).map_or(usize::MAX, |number| usize::try_from(number).unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]
@@ -102,7 +150,7 @@ mod tests {
     fn the_least_number_of_slots() {
         let least = |lengths: &[i64], replicas| {
             let batch = Batch::new(lengths, None).unwrap();
-            Workload::new(&batch, SequenceCost::new(0.0, 1.0).unwrap(), replicas, Tokens(10)).least_slots()
+            Workload::new(&batch, SequenceCost::new(0.0, 1.0).unwrap(), Tokens(10), Rules::free(replicas)).least_slots()
         };
         assert_eq!(least(&[10, 10, 1], 1), 3);
         assert_eq!(least(&[10, 10, 1], 2), 2);

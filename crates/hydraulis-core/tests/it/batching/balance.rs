@@ -1,8 +1,8 @@
 //! Promises of every balance, and its quality: against exact optima of small cases and a direct implementation.
 
 use hydraulis_core::batch::Batch;
-use hydraulis_core::batching::balance::{Balance, Balancer, Barrier, MicroBatch, SequenceCost};
-use hydraulis_core::{Millis, Tokens};
+use hydraulis_core::batching::balance::{Balance, BalanceOptions, Balancer, Barrier, MicroBatch, SequenceCost};
+use hydraulis_core::{Error, Millis, Tokens};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -23,11 +23,17 @@ impl Case {
         SequenceCost::new(self.coefficients.0, self.coefficients.1).unwrap()
     }
 
+    /// The balance in which micro-batches may be empty.
     fn balance(&self, barrier: Barrier) -> Balance {
+        self.with(barrier, true).unwrap()
+    }
+
+    fn with(&self, barrier: Barrier, allow_empty: bool) -> Result<Balance, Error> {
         let replicas = i64::try_from(self.replicas).unwrap();
         let cap = i64::try_from(self.cap).unwrap();
-        let balancer = Balancer::new(replicas, cap, self.cost(), barrier).unwrap();
-        balancer.balance(&Batch::new(&self.lengths, None).unwrap()).unwrap()
+        let options = BalanceOptions { allow_empty, ..BalanceOptions::default() };
+        let balancer = Balancer::new(replicas, cap, self.cost(), barrier, &options).unwrap();
+        balancer.balance(&Batch::new(&self.lengths, None).unwrap())
     }
 
     fn ms(&self, ids: &[usize]) -> Millis {
@@ -189,6 +195,27 @@ proptest! {
         prop_assert_eq!(case.balance(barrier), balance);
     }
 
+    /// Among 300 batches of this kind, 20 had an empty micro-batch although every micro-batch could have a sequence.
+    #[test]
+    fn no_micro_batch_is_empty_unless_the_options_permit_it(case in any_case(1..=40, 20), step in any::<bool>()) {
+        let barrier = if step { Barrier::Step } else { Barrier::MicroBatch };
+        match case.with(barrier, false) {
+            Ok(balance) => {
+                let is_filled = |own: &Vec<MicroBatch>| {
+                    !own.is_empty() && own.iter().all(|one| !one.sequences.is_empty())
+                };
+                prop_assert!(balance.replicas.iter().all(is_filled), "{balance:?}");
+                prop_assert!(balance.iteration_ms.is_close(iteration_ms(&case, &balance, barrier)));
+                prop_assert!(balance.iteration_ms >= balance.lower_bound_ms, "{balance:?}");
+            }
+            Err(error) => {
+                prop_assert_eq!(error.code(), "batch_unplaceable");
+                let count = case.balance(barrier).micro_batches().count().max(case.replicas);
+                prop_assert!(case.lengths.len() < count, "{error}");
+            }
+        }
+    }
+
     #[test]
     fn the_bound_is_never_above_the_optimum(case in any_case(1..=7, 3)) {
         let (by_slot, by_step) = (optimum_by_slot(&case), optimum_by_step(&case));
@@ -279,16 +306,16 @@ fn replicas_without_a_sequence_take_part_in_every_barrier() {
 fn what_cannot_be_balanced_is_named() {
     let cost = SequenceCost::new(1.0, 1.0).unwrap();
     for (replicas, written) in [(0, "0"), (-1, "-1"), ((1 << 20) + 1, "1,048,577")] {
-        let error = Balancer::new(replicas, 10, cost, Barrier::Step).unwrap_err();
+        let error = Balancer::new(replicas, 10, cost, Barrier::Step, &BalanceOptions::default()).unwrap_err();
         assert_eq!(error.code(), "argument_invalid");
         assert!(error.to_string().contains(&format!("replicas is {written}:")));
     }
     for (cap, written) in [(0, "0"), (-5, "-5"), (1 << 33, "8,589,934,592")] {
-        let error = Balancer::new(2, cap, cost, Barrier::Step).unwrap_err();
+        let error = Balancer::new(2, cap, cost, Barrier::Step, &BalanceOptions::default()).unwrap_err();
         assert_eq!(error.code(), "argument_invalid");
         assert!(error.to_string().contains(&format!("cap_tokens is {written}:")));
     }
-    let balancer = Balancer::new(2, 10, cost, Barrier::Step).unwrap();
+    let balancer = Balancer::new(2, 10, cost, Barrier::Step, &BalanceOptions::default()).unwrap();
     let error = balancer.balance(&Batch::new(&[3, 11, 11], None).unwrap()).unwrap_err();
     assert_eq!(error.code(), "sequence_too_long");
     assert!(error.to_string().contains("sequence 1 has 11 tokens"), "{error}");

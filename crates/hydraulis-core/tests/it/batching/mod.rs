@@ -1,4 +1,5 @@
 //! Balancing and offline packing.
 
 mod balance;
+mod balance_options;
 mod windows;
