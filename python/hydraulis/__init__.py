@@ -19,15 +19,16 @@ sequence. It needs no GPU, no torch and no data files:
 >>> f"{plan.iteration_ms:,.0f} ms, at most {100 * plan.gap:.1f} % above the best plan of these strategies"
 '4,645 ms, at most 0.0 % above the best plan of these strategies'
 
-Other functions work without a planner: `balance` assigns a batch to equal replicas, `pack_windows` packs a
-data set into context windows, and `propose` finds a list of strategies for given batches. `hydraulis.planner`
-reads cost profiles and lengths from files. The command `hydraulis train` trains by plans.
+Other functions work without a planner: `balance` assigns a batch to data-parallel replicas, `pack_windows`
+packs a data set into context windows, and `propose` finds a list of strategies for given batches.
+`hydraulis.planner` reads cost profiles and lengths from files. The command `hydraulis train` trains by plans.
 
 Importing the package imports neither torch nor rich.
 """
 
 from hydraulis._core import (
     Balance,
+    BalanceOptions,
     Cluster,
     CostProfile,
     Extrapolation,
@@ -62,6 +63,7 @@ from hydraulis.errors import HydraulisError, InfeasibleError, InvalidInputError
 
 __all__ = [
     "Balance",
+    "BalanceOptions",
     "Cluster",
     "CostProfile",
     "Extrapolation",

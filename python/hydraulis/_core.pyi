@@ -10,6 +10,7 @@ __all__ = [
     "LONGEST_SEQUENCE",
     "Backward",
     "Balance",
+    "BalanceOptions",
     "BucketTransfer",
     "Cluster",
     "CostFit",
@@ -497,6 +498,40 @@ def propose(
 # Balance
 
 @final
+class BalanceOptions:
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+    def __new__(
+        cls,
+        *,
+        micro_batches: int | None = None,
+        least_micro_batches: int = 0,
+        multiple_of: int = 1,
+        equal_sequences: bool = False,
+        fixed_ms: float = 0.0,
+        speeds: ArrayLike | None = None,
+        cap_extra_tokens: int | None = None,
+        allow_empty: bool = False,
+    ) -> BalanceOptions: ...
+    @property
+    def micro_batches(self) -> int | None: ...
+    @property
+    def least_micro_batches(self) -> int: ...
+    @property
+    def multiple_of(self) -> int: ...
+    @property
+    def equal_sequences(self) -> bool: ...
+    @property
+    def fixed_ms(self) -> float: ...
+    @property
+    def speeds(self) -> list[float] | None: ...
+    @property
+    def cap_extra_tokens(self) -> int | None: ...
+    @property
+    def allow_empty(self) -> bool: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, object]]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+
+@final
 class Balance:
     __hash__: ClassVar[None]  # type: ignore[assignment]
     @property
@@ -510,6 +545,8 @@ class Balance:
     @property
     def micro_batch_ms(self) -> NDArray[np.float64]: ...
     @property
+    def loss_weights(self) -> NDArray[np.float64]: ...
+    @property
     def iteration_ms(self) -> float: ...
     @property
     def lower_bound_ms(self) -> float: ...
@@ -522,9 +559,14 @@ def balance(
     *,
     replicas: int,
     cap_tokens: int,
-    linear_ms_per_token: float,
-    quadratic_ms_per_token2: float,
     barrier: Literal["step", "micro_batch"],
+    linear_ms_per_token: float = 0.0,
+    quadratic_ms_per_token2: float = 0.0,
+    work_ms: ArrayLike | None = None,
+    extra_tokens: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    targets: ArrayLike | None = None,
+    options: BalanceOptions | None = None,
 ) -> Balance: ...
 
 # Windows

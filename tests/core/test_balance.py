@@ -1,11 +1,11 @@
-"""The core tests what is decided; here stands what Python adds: arrays in and out, names and errors."""
+"""Python's part of the balance: arrays in and out, names and errors. The core tests the decisions."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hydraulis import Balance, InfeasibleError, InvalidInputError, balance
+from hydraulis import Balance, BalanceOptions, InfeasibleError, InvalidInputError, balance
 
 BARRIERS = ["step", "micro_batch"]
 
@@ -25,7 +25,7 @@ def balanced(lengths: object, barrier: str = "micro_batch", **changed: object) -
 @settings(deadline=None)
 @given(lengths=st.lists(st.integers(1, 1000), min_size=1, max_size=80), replicas=st.integers(1, 9))
 def test_arrays_and_lists_say_the_same(barrier: str, lengths: list[int], replicas: int) -> None:
-    result = balanced(lengths, barrier, replicas=replicas)
+    result = balanced(lengths, barrier, replicas=replicas, options=BalanceOptions(allow_empty=True))
     assert sorted(result.sequences.tolist()) == list(range(len(lengths)))
     rows = np.split(result.sequences, result.micro_batch_offsets[1:-1])
     slices = zip(result.replica_offsets, result.replica_offsets[1:], strict=False)
@@ -51,15 +51,64 @@ def test_any_integer_array_is_taken(dtype: str) -> None:
 
 
 def test_results_are_read_only() -> None:
-    result = balanced([5, 6, 7])
+    result = balanced([5, 6, 7, 8])
     assert result.sequences.dtype == result.replica_offsets.dtype == np.int64
     with pytest.raises(ValueError, match="read-only"):
         result.micro_batch_ms[0] = 0.0
 
 
-def test_more_replicas_than_sequences() -> None:
-    assert [len(own) for own in balanced([5, 6], "step").micro_batches] == [1, 1, 0, 0]
-    assert [[len(ids) for ids in own] for own in balanced([5, 6]).micro_batches] == [[1], [1], [0], [0]]
+def test_more_replicas_than_sequences_need_empty_micro_batches() -> None:
+    for barrier in BARRIERS:
+        with pytest.raises(InfeasibleError, match=r"has 2 sequences, .* 4 replicas .* least 4: ") as refusal:
+            balanced([5, 6], barrier)
+        assert refusal.value.code == "batch_unplaceable"
+    allowed = BalanceOptions(allow_empty=True)
+    assert [len(own) for own in balanced([5, 6], "step", options=allowed).micro_batches] == [1, 1, 0, 0]
+    slots = balanced([5, 6], options=allowed).micro_batches
+    assert [[len(ids) for ids in own] for own in slots] == [[1], [1], [0], [0]]
+
+
+@pytest.mark.parametrize("barrier", BARRIERS)
+def test_options_and_values_reach_the_core(barrier: str) -> None:
+    options = BalanceOptions(
+        micro_batches=2, equal_sequences=True, fixed_ms=3.0, speeds=[1.0, 0.5], cap_extra_tokens=10
+    )
+    found = balanced(
+        np.arange(20, 36),
+        barrier,
+        replicas=2,
+        linear_ms_per_token=0.0,
+        quadratic_ms_per_token2=0.0,
+        work_ms=np.arange(16) + 1.0,
+        extra_tokens=[5, 0] * 8,
+        groups=np.arange(16) // 2,
+        targets=[3, 0] * 8,
+        options=options,
+    )
+    assert [len(own) for own in found.micro_batches] == [2, 2]
+    assert [sum(map(len, own)) for own in found.micro_batches] == [8, 8]
+    rows = [ids for own in found.micro_batches for ids in own]
+    assert all({sequence ^ 1 for sequence in row} == set(row) for row in rows)
+    assert all(sum(sequence % 2 == 0 for sequence in row) == 2 for row in rows)
+    speeds = [1.0, 1.0, 0.5, 0.5]
+    times = [
+        (3 + sum(sequence + 1 for sequence in row)) / speed for row, speed in zip(rows, speeds, strict=True)
+    ]
+    assert found.micro_batch_ms.tolist() == pytest.approx(times)
+    # Each micro-batch has 6 of the 24 targets, and its replica's share of the mean is a half.
+    assert found.loss_weights.tolist() == [0.5, 0.5, 0.5, 0.5]
+
+
+def test_weighted_mean_losses_give_the_mean_over_all_targets() -> None:
+    generator = np.random.default_rng(3)
+    lengths = generator.integers(2, 400, 60)
+    targets = generator.integers(0, lengths)
+    losses = generator.random(60) * targets  # sum of the losses of each sequence's targets
+    found = balanced(lengths, "step", targets=targets)
+    rows = np.split(found.sequences, found.micro_batch_offsets[1:-1])
+    means = [losses[row].sum() / max(1, targets[row].sum()) for row in rows]
+    weighted = found.loss_weights * means
+    assert weighted.sum() / 4 == pytest.approx(losses.sum() / targets.sum())
 
 
 @pytest.mark.parametrize(
@@ -70,15 +119,43 @@ def test_more_replicas_than_sequences() -> None:
         ({"linear_ms_per_token": -1.0}, "argument_invalid", "linear_ms_per_token is -1"),
         ({"quadratic_ms_per_token2": float("nan")}, "argument_invalid", "quadratic_ms_per_token2 is NaN"),
         ({"barrier": "epoch"}, "argument_invalid", "barrier is 'epoch': give 'step'"),
+        ({"work_ms": [1.0, -2.0]}, "argument_invalid", "work_ms: sequence 1 has -2: "),
+        ({"work_ms": [1.0]}, "lengths_invalid", "1 values of work_ms were given for 2 sequences"),
+        ({"work_ms": "long"}, "argument_invalid", "work_ms: no array of numbers can be made of it"),
+        ({"groups": [0, 0.5]}, "lengths_invalid", "groups: sequence 0 is 0.0|groups: sequence 1 is 0.5"),
+        ({"groups": [1, 1, 1]}, "lengths_invalid", "3 values of groups were given for 2 sequences"),
+        ({"extra_tokens": [1, 1]}, "argument_invalid", "extra_tokens is given without cap_extra_tokens"),
+        (
+            {"options": {"cap_extra_tokens": 5}},
+            "argument_invalid",
+            "cap_extra_tokens is given without extra_",
+        ),
+        ({"options": {"cap_extra_tokens": 0}}, "argument_invalid", "cap_extra_tokens is 0: "),
+        (
+            {"options": {"micro_batches": 0}},
+            "argument_invalid",
+            "micro_batches is 0: .* between 1 and 1,048,576",
+        ),
+        ({"options": {"micro_batches": 3, "multiple_of": 2}}, "argument_invalid", "multiple_of = 2"),
+        ({"options": {"fixed_ms": -1.0}}, "argument_invalid", "fixed_ms is -1: "),
+        ({"options": {"speeds": [1, 0, 1, 1]}}, "argument_invalid", "replica 1 has 0: "),
+        ({"options": {"speeds": [1.0]}}, "argument_invalid", "1 speeds were given for 4 replicas"),
+        (
+            {"lengths": [1, 1, 1], "groups": [7, 7, 8], "options": {"equal_sequences": True}},
+            "argument_invalid",
+            "group 7 has 2 sequences, and group 8 has 1",
+        ),
         ({"lengths": []}, "batch_empty", "empty"),
         ({"lengths": [3.0]}, "lengths_invalid", "lengths"),
         ({"lengths": [4, 0]}, "lengths_invalid", "sequence 1 has length 0"),
     ],
 )
 def test_bad_input_is_named(changed: dict[str, object], code: str, message: str) -> None:
+    changed = {"barrier": "step"} | changed
     lengths = changed.pop("lengths", [3, 4])
+    options = changed.pop("options", {"allow_empty": True})
     with pytest.raises(InvalidInputError, match=message) as refusal:
-        balanced(lengths, **{"barrier": "step"} | changed)  # type: ignore[arg-type]
+        balanced(lengths, **changed, options=BalanceOptions(**options))  # type: ignore[arg-type]
     assert refusal.value.code == code
 
 
@@ -87,3 +164,35 @@ def test_a_sequence_above_the_cap_is_named() -> None:
     with pytest.raises(InfeasibleError, match=says) as refusal:
         balanced([3, 1001])
     assert refusal.value.code == "sequence_too_long"
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "message"),
+    [
+        (
+            {"groups": [4, 4]},
+            "sequence_too_long",
+            "group 4 has 2 sequences, from sequence 0 on, with 1,100 tokens",
+        ),
+        (
+            {"extra_tokens": [3, 9], "options": BalanceOptions(cap_extra_tokens=8)},
+            "sequence_too_long",
+            "sequence 1 has 9 extra tokens, .* cap_extra_tokens = 8: .* raise cap_extra_tokens",
+        ),
+        (
+            {"replicas": 1, "options": BalanceOptions(micro_batches=1)},
+            "batch_unplaceable",
+            "no packing was found of 2 sequences with 1,100 tokens into 1 micro-batches .* = 1,000: ",
+        ),
+        (
+            {"replicas": 1, "options": BalanceOptions(micro_batches=3)},
+            "batch_unplaceable",
+            "2 sequences, and 1 replicas with 3 micro-batches each need at least 3: ",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(changed: dict[str, object], code: str, message: str) -> None:
+    for barrier in BARRIERS:
+        with pytest.raises(InfeasibleError, match=message) as refusal:
+            balanced([300, 800], barrier, **{"replicas": 2} | changed)
+        assert refusal.value.code == code

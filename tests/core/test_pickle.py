@@ -15,6 +15,7 @@ import hydraulis
 from core.links import link, table
 from helpers import at_least
 from hydraulis import (
+    BalanceOptions,
     Cluster,
     CostProfile,
     Extrapolation,
@@ -52,6 +53,7 @@ PROPOSAL = propose(PROFILE, CLUSTER, BATCHES, 2)
 SIMULATION = LINKED.simulate(PLAN, slowdowns={0: 1.5})
 PIPELINE = Planner(PROFILE, CLUSTER, strategies=["2x<tp4,pp4>"]).plan(BATCHES[0])
 INSTRUCTIONS = {type(step): step for step in PIPELINE.instructions(4)}
+OPTIONS = BalanceOptions(multiple_of=2, speeds=[1.0, 0.5], cap_extra_tokens=9)
 BALANCE = balance(
     BATCHES[0],
     replicas=2,
@@ -99,6 +101,7 @@ VALUES = [
     PROPOSAL,
     PROPOSAL.strategies[0],
     BALANCE,
+    OPTIONS,
     pack_windows(BATCHES[0], window_tokens=32_768),
     SIMULATION,
     SIMULATION.transfer_spans[0],

@@ -139,7 +139,7 @@ impl Request {
     pub(crate) fn take(
         given: &Bound<'_, PyAny>,
         targets: Option<&Bound<'_, PyAny>>,
-        max_delay: &Integer,
+        max_delay: Integer,
         (switch_ms, previous): (f64, Option<GivenStrategy>),
     ) -> PyResult<Request> {
         let py = given.py();
@@ -154,7 +154,7 @@ impl Request {
             );
             return Err(invalid(py, &message, &codes::LENGTHS_INVALID));
         }
-        let max_delay = max_delay.from_zero(py, "max_delay")?;
+        let max_delay = max_delay.count(py, "max_delay")?;
         Ok(Request { lengths, targets, max_delay, switch_ms, previous })
     }
 

@@ -254,13 +254,13 @@ impl Plan {
 
     /// Position of a rank in its replica; None for a rank without work or outside the cluster.
     fn position(&self, py: Python<'_>, rank: Integer) -> PyResult<Option<Position>> {
-        let rank: usize = rank.from_zero(py, "rank")?;
+        let rank: usize = rank.count(py, "rank")?;
         Ok(self.positions.get(rank).copied().flatten().map(Position))
     }
 
     /// Instructions of a rank in order; empty for a rank without work.
     fn instructions(&self, py: Python<'_>, rank: Integer) -> PyResult<Vec<Py<PyAny>>> {
-        let rank: u32 = rank.from_zero(py, "rank")?;
+        let rank: u32 = rank.count(py, "rank")?;
         let position = self.positions.get(rank as usize).copied().flatten();
         let (Some(position), Some(replica)) = (position, self.replica_of(rank)) else { return Ok(Vec::new()) };
         let stage = usize::from(position.stage());

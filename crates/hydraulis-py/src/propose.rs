@@ -115,7 +115,7 @@ impl LengthHistogram {
         seed: Integer,
     ) -> PyResult<Vec<Py<PyArray1<i64>>>> {
         let tokens = Tokens(tokens_per_batch.positive(py, "tokens_per_batch")?);
-        let (count, seed) = (count.positive(py, "count")?, seed.from_zero(py, "seed")?);
+        let (count, seed) = (count.positive(py, "count")?, seed.count(py, "seed")?);
         let batches = detached(py, || self.0.sample(tokens, count, seed))?;
         let lengths = |batch: &batch::Batch| Column::from_counts(py, batch.tokens().iter().map(|tokens| tokens.0));
         Ok(batches.iter().map(|batch| lengths(batch).get(py)).collect())

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis._core import Balance, balance, pack_windows
+from hydraulis._core import Balance, BalanceOptions, balance, pack_windows
 from hydraulis.batching.cost import SequenceCost
 from hydraulis.batching.exact_count import arrange_bins, fill_empty, split_slots
 from hydraulis.batching.order import Indices
@@ -24,6 +24,7 @@ Times = npt.NDArray[np.float64]
 MicroBatches = list[list[Indices]]
 
 _NOTHING = np.zeros(0, dtype=np.int64)
+_ALLOW_EMPTY = BalanceOptions(allow_empty=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,6 +148,7 @@ class StepPlanner:
             linear_ms_per_token=self.cost.linear,
             quadratic_ms_per_token2=self.cost.quadratic,
             barrier=barrier,
+            options=_ALLOW_EMPTY,
         )
 
     def _with_exact_count(

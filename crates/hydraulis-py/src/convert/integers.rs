@@ -56,45 +56,41 @@ impl Integer {
     }
 
     /// The number, of any sign.
-    pub(crate) fn read(&self, py: Python<'_>, name: &str) -> PyResult<i64> {
+    pub(crate) fn read(self, py: Python<'_>, name: &str) -> PyResult<i64> {
         match self {
             Integer::Whole(value) => {
-                i64::try_from(*value).map_err(|_| refuse(py, name, value, "a whole number within 64 bits"))
+                i64::try_from(value).map_err(|_| refuse(py, name, value, "a whole number within 64 bits"))
             }
             Integer::Refused(text, why) => Err(refuse(py, name, text, why)),
         }
     }
 
     /// The number as a count from 0 on.
-    pub(crate) fn from_zero<T: Count>(&self, py: Python<'_>, name: &str) -> PyResult<T> {
+    pub(crate) fn count<T: Count>(self, py: Python<'_>, name: &str) -> PyResult<T> {
         self.at_least(py, name, 0)
     }
 
     /// The number as a count from 1 on.
-    pub(crate) fn positive<T: Count>(&self, py: Python<'_>, name: &str) -> PyResult<T> {
+    pub(crate) fn positive<T: Count>(self, py: Python<'_>, name: &str) -> PyResult<T> {
         self.at_least(py, name, 1)
     }
 
-    fn at_least<T: Count>(&self, py: Python<'_>, name: &str, least: i128) -> PyResult<T> {
+    fn at_least<T: Count>(self, py: Python<'_>, name: &str, least: i128) -> PyResult<T> {
         let value = match self {
-            Integer::Whole(value) => *value,
+            Integer::Whole(value) => value,
             Integer::Refused(text, why) => return Err(refuse(py, name, text, why)),
         };
         let taken = T::try_from(value).ok().filter(|_| value >= least);
         taken.ok_or_else(|| {
-            let limit = if value < least {
-                "of at least".to_owned() + &format!(" {least}")
-            } else {
-                format!("up to {}", T::MOST)
-            };
-            refuse(py, name, &value, &format!("a whole number {limit}"))
+            let limit = if value < least { format!("of at least {least}") } else { format!("up to {}", T::MOST) };
+            refuse(py, name, value, &format!("a whole number {limit}"))
         })
     }
 }
 
 /// Each number of a list.
-pub(crate) fn counts_of<T: Count>(py: Python<'_>, name: &str, list: &[Integer]) -> PyResult<Vec<T>> {
-    list.iter().map(|number| number.from_zero(py, name)).collect()
+pub(crate) fn counts_of<T: Count>(py: Python<'_>, name: &str, list: Vec<Integer>) -> PyResult<Vec<T>> {
+    list.into_iter().map(|number| number.count(py, name)).collect()
 }
 
 fn refuse(py: Python<'_>, name: &str, value: impl std::fmt::Display, wanted: &str) -> PyErr {

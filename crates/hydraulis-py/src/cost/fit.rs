@@ -100,8 +100,8 @@ pub(crate) fn micro_batches_to_measure(
     tokens: Integer,
     number: Integer,
 ) -> PyResult<Vec<Vec<u64>>> {
-    let (longest, tokens): (u64, u64) = (longest.from_zero(py, "longest")?, tokens.from_zero(py, "tokens")?);
-    let number = number.from_zero(py, "number")?;
+    let (longest, tokens): (u64, u64) = (longest.count(py, "longest")?, tokens.count(py, "tokens")?);
+    let number = number.count(py, "number")?;
     let mixes = cost::micro_batches_to_measure(Tokens(longest.max(1)), Tokens(tokens.max(1)), number);
     Ok(mixes.into_iter().map(|mix| mix.into_iter().map(|tokens| tokens.0).collect()).collect())
 }

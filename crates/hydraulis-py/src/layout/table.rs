@@ -54,10 +54,10 @@ impl Parameter {
     ) -> PyResult<Parameter> {
         Ok(Parameter {
             name,
-            rows: rows.from_zero(py, "rows")?,
-            row_elements: row_elements.from_zero(py, "row_elements")?,
-            units: units.from_zero(py, "units")?,
-            layer_groups: counts_of(py, "layer_groups", &layer_groups)?,
+            rows: rows.count(py, "rows")?,
+            row_elements: row_elements.count(py, "row_elements")?,
+            units: units.count(py, "units")?,
+            layer_groups: counts_of(py, "layer_groups", layer_groups)?,
             trained,
         })
     }
@@ -156,14 +156,14 @@ impl Position {
 
     /// Ranks of the tensor group that contains `rank` at this position, in tensor order; they share its tokens.
     fn tensor_group(&self, py: Python<'_>, rank: Integer) -> PyResult<Vec<u32>> {
-        let rank = rank.from_zero(py, "rank")?;
+        let rank = rank.count(py, "rank")?;
         self.0.tensor_group(rank).map_err(|error| raise(py, &error))
     }
 
     /// Ranks of the context group that contains `rank` at this position, in context order; they hold the same
     /// parameters.
     fn context_group(&self, py: Python<'_>, rank: Integer) -> PyResult<Vec<u32>> {
-        let rank = rank.from_zero(py, "rank")?;
+        let rank = rank.count(py, "rank")?;
         self.0.context_group(rank).map_err(|error| raise(py, &error))
     }
 
@@ -283,7 +283,7 @@ impl OptimizerShards {
 
     /// Elements that `rank` owns: number of trained and number of frozen elements.
     fn shard_elements(&self, py: Python<'_>, table: &ParameterTable, rank: Integer) -> PyResult<(u64, u64)> {
-        let rank = rank.from_zero(py, "rank")?;
+        let rank = rank.count(py, "rank")?;
         let shards = self.0.ranks();
         if rank >= shards {
             return Err(raise(py, &LayoutError::RanksMismatch { rank, gpus: shards, shards }.into()));
@@ -300,17 +300,17 @@ impl OptimizerShards {
 
     /// Ranks of the node of `rank`, in ascending order.
     fn node_of(&self, py: Python<'_>, rank: Integer) -> PyResult<Vec<u64>> {
-        Ok(self.0.node_of(rank.from_zero(py, "rank")?).collect())
+        Ok(self.0.node_of(rank.count(py, "rank")?).collect())
     }
 
     /// Ranks at the same index in each node, in node order: the peers that `rank` relays to.
     fn rail_of(&self, py: Python<'_>, rank: Integer) -> PyResult<Vec<u64>> {
-        Ok(self.0.rail_of(rank.from_zero(py, "rank")?).collect())
+        Ok(self.0.rail_of(rank.count(py, "rank")?).collect())
     }
 
     /// Slices of the optimizer shard of `rank`, in order.
     fn slices(&self, py: Python<'_>, table: &ParameterTable, rank: Integer) -> PyResult<Vec<ShardSlice>> {
-        let rank = rank.from_zero(py, "rank")?;
+        let rank = rank.count(py, "rank")?;
         let shards = self.0.ranks();
         if rank >= shards {
             return Err(raise(py, &LayoutError::RanksMismatch { rank, gpus: shards, shards }.into()));

@@ -213,7 +213,7 @@ impl Planner {
                            out, or give the planner a list of so many strategies";
             return Err(invalid(py, message, &codes::ARGUMENT_INVALID));
         }
-        let request = Request::take(batches, targets, &max_delay, (switch_ms, previous))?;
+        let request = Request::take(batches, targets, max_delay, (switch_ms, previous))?;
         request.plan(py, &self.core, progress)
     }
 
@@ -238,7 +238,7 @@ impl Planner {
         switch_ms: f64,
         previous: Option<GivenStrategy>,
     ) -> PyResult<Vec<String>> {
-        let request = Request::take(batches, targets, &max_delay, (switch_ms, previous))?;
+        let request = Request::take(batches, targets, max_delay, (switch_ms, previous))?;
         request.check(py, &self.core, plan)
     }
 

@@ -35,7 +35,7 @@ impl SearchBudget {
         dual_solves: Option<Integer>,
         exchanges: Option<Integer>,
     ) -> PyResult<SearchBudget> {
-        let count = |name, given: Option<Integer>, online| given.map_or(Ok(online), |value| value.from_zero(py, name));
+        let count = |name, given: Option<Integer>, online| given.map_or(Ok(online), |value| value.count(py, name));
         let online = spec::SearchBudget::ONLINE;
         Ok(SearchBudget(spec::SearchBudget {
             refinements: count("refinements", refinements, online.refinements)?,

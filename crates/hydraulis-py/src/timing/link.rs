@@ -141,8 +141,8 @@ impl Link {
         parameter_bytes: Integer,
         gradient_bytes: Integer,
     ) -> PyResult<Link> {
-        let parameter_bytes = parameter_bytes.from_zero(py, "parameter_bytes")?;
-        let gradient_bytes = gradient_bytes.from_zero(py, "gradient_bytes")?;
+        let parameter_bytes = parameter_bytes.count(py, "parameter_bytes")?;
+        let gradient_bytes = gradient_bytes.count(py, "gradient_bytes")?;
         let rates = spec::LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us };
         let traffic = Traffic { rates, parameter_bytes, gradient_bytes };
         detached(py, || timing::Link::new(table.0.clone(), traffic)).map(Link)

@@ -109,7 +109,9 @@ impl Balancer {
         for (replica, own) in replicas.iter_mut().enumerate() {
             for micro_batch in own {
                 micro_batch.ms = workload.time(micro_batch.ms, 1, replica);
-                members.into_iter().for_each(|members| members.expand(micro_batch, batch.tokens()));
+                if let Some(members) = members {
+                    members.expand(micro_batch, batch.tokens());
+                }
             }
         }
         let iteration_ms = match self.barrier {

@@ -10,9 +10,9 @@
 
 use std::cmp::Reverse;
 
-use crate::batching::balance::fill_empty::{Group, fill_empty};
 use crate::batching::balance::fullest::{Fullest, packed};
 use crate::batching::balance::micro_batch::MicroBatch;
+use crate::batching::balance::no_empty::{Group, fill_empty};
 use crate::batching::balance::quickest::Quickest;
 use crate::batching::balance::rebalance::rebalance;
 use crate::batching::balance::workload::Workload;

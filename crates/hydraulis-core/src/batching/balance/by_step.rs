@@ -10,9 +10,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::batching::balance::by_packs;
-use crate::batching::balance::fill_empty::{Group, fill_empty};
 use crate::batching::balance::fullest::packed;
 use crate::batching::balance::micro_batch::MicroBatch;
+use crate::batching::balance::no_empty::{Group, fill_empty};
 use crate::batching::balance::workload::Workload;
 use crate::units::Millis;
 

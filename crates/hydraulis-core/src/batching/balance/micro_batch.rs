@@ -20,7 +20,9 @@ impl MicroBatch {
     /// A micro-batch of these sequences, which come longest first.
     pub(super) fn of(sequences: Vec<usize>, workload: &Workload) -> MicroBatch {
         let mut micro_batch = MicroBatch { sequences: Vec::with_capacity(sequences.len()), ..MicroBatch::default() };
-        sequences.into_iter().for_each(|id| micro_batch.take(id, workload));
+        for id in sequences {
+            micro_batch.take(id, workload);
+        }
         micro_batch
     }
 

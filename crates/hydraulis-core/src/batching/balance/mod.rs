@@ -1,4 +1,4 @@
-//! Plain data parallelism: assigns sequences to equal replicas, in micro-batches under one cap.
+//! Plain data parallelism: assigns sequences to replicas, in micro-batches under a cap.
 //!
 //! The balancer serves a training loop with a fixed strategy. Every replica takes `a s^2 + b s` for a sequence of `s`
 //! tokens; the time of a micro-batch is the sum over its sequences. The quantity to balance depends on the replicas'
@@ -13,10 +13,14 @@
 //! leave replicas with unequal tokens, so that many need one micro-batch more, the sequences are packed into
 //! micro-batches before the micro-batches are assigned.
 //!
-//! No micro-batch exceeds the cap. A proven bound, valid for any number of micro-batches, states the distance from
-//! the optimum. For `n` sequences, the balance for one barrier per step takes `O(n log n)`. The balance for one
-//! barrier per micro-batch works on one slot after another and takes up to `O(n^2)`. The planner covers pipelines,
-//! fixed costs and unequal replicas.
+//! No micro-batch exceeds the cap, and none is empty unless the options permit it. A proven bound, valid for any
+//! permitted number of micro-batches, states the distance from the optimum. For `n` sequences, the balance for one
+//! barrier per step takes `O(n log n)`. The balance for one barrier per micro-batch works on one slot after another and
+//! takes up to `O(n^2)`.
+//!
+//! [`BalanceOptions`] has the demands of a loop, and [`SequenceValues`] the values of sequences beyond their lengths.
+//! Under those that the plain algorithms do not know, `constrained` makes the balance and proves its bound. The planner
+//! covers pipelines and replicas of several schemes.
 
 mod balancer;
 mod bound;
@@ -25,10 +29,10 @@ mod by_slot;
 mod by_step;
 mod constrained;
 mod exchange;
-mod fill_empty;
 mod fullest;
 mod items;
 mod micro_batch;
+mod no_empty;
 mod options;
 mod quickest;
 mod rebalance;

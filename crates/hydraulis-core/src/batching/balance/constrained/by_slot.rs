@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use crate::batching::balance::constrained::bins::filled;
 use crate::batching::balance::constrained::{assigned, largest_first, packed, sort};
-use crate::batching::balance::fill_empty::{Group, fill_empty};
 use crate::batching::balance::micro_batch::MicroBatch;
+use crate::batching::balance::no_empty::{Group, fill_empty};
 use crate::batching::balance::rebalance::rebalance;
 use crate::batching::balance::workload::Workload;
 use crate::units::{Millis, Tokens, count};
@@ -109,7 +109,9 @@ fn best_fit(workload: &Workload, number: usize) -> Option<Vec<Vec<MicroBatch>>> 
         return None;
     }
     let mut replicas = assigned(packs, number, workload);
-    replicas.iter_mut().for_each(|own| own.resize_with(number, MicroBatch::default));
+    for own in &mut replicas {
+        own.resize_with(number, MicroBatch::default);
+    }
     Some(in_slots(replicas, workload))
 }
 
@@ -121,7 +123,9 @@ fn in_slots(mut replicas: Vec<Vec<MicroBatch>>, workload: &Workload) -> Vec<Vec<
         all.sort_by_key(|pack| Reverse(pack.ms));
         return all.chunks(workload.replicas).map(<[MicroBatch]>::to_vec).collect();
     }
-    replicas.iter_mut().for_each(|own| own.sort_by_key(|pack| Reverse(pack.ms)));
+    for own in &mut replicas {
+        own.sort_by_key(|pack| Reverse(pack.ms));
+    }
     let number = replicas.first().map(Vec::len).unwrap_or_default();
     (0..number).map(|slot| replicas.iter_mut().map(|own| std::mem::take(&mut own[slot])).collect()).collect()
 }

@@ -3,8 +3,8 @@
 use crate::batching::balance::by_packs::equalize;
 use crate::batching::balance::constrained::quotas::Quotas;
 use crate::batching::balance::constrained::{assigned, fullest, largest_first, packed, sort};
-use crate::batching::balance::fill_empty::{Group, fill_empty};
 use crate::batching::balance::micro_batch::MicroBatch;
+use crate::batching::balance::no_empty::{Group, fill_empty};
 use crate::batching::balance::workload::Workload;
 use crate::units::Millis;
 

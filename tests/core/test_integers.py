@@ -1,0 +1,87 @@
+"""Every integer argument of the native module refuses other values under its name."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from core.links import table
+from hydraulis import (
+    BalanceOptions,
+    Cluster,
+    CostProfile,
+    HydraulisError,
+    LayerSplit,
+    LengthHistogram,
+    Link,
+    Parameter,
+    Planner,
+    SearchBudget,
+    balance,
+    pack_windows,
+    propose,
+)
+from hydraulis._core import micro_batches_to_measure
+
+PROFILE = CostProfile.preset("llama-32b-a800")
+CLUSTER = Cluster(gpus=16, gpus_per_node=8)
+PLANNER = Planner(PROFILE, CLUSTER, strategies=["1x<tp16>"])
+PLAN = PLANNER.plan([100, 200])
+POSITION = PLAN.position(0)
+TIMES = {"linear_ms_per_token": 1.0, "quadratic_ms_per_token2": 0.0}
+
+ARGUMENTS: dict[str, tuple[str, Callable[[object], object]]] = {
+    "balance.replicas": (
+        "replicas",
+        lambda value: balance([4], replicas=value, cap_tokens=8, barrier="step", **TIMES),
+    ),
+    "balance.cap_tokens": (
+        "cap_tokens",
+        lambda value: balance([4], replicas=1, cap_tokens=value, barrier="step", **TIMES),
+    ),
+    "BalanceOptions.micro_batches": ("micro_batches", lambda value: BalanceOptions(micro_batches=value)),
+    "BalanceOptions.multiple_of": ("multiple_of", lambda value: BalanceOptions(multiple_of=value)),
+    "pack_windows": ("window_tokens", lambda value: pack_windows([4], window_tokens=value)),
+    "Cluster.gpus": ("gpus", lambda value: Cluster(gpus=value, gpus_per_node=1)),
+    "Cluster.gpus_per_node": ("gpus_per_node", lambda value: Cluster(gpus=8, gpus_per_node=value)),
+    "LayerSplit": ("num_hidden_layers", lambda value: LayerSplit(value)),
+    "SearchBudget": ("candidates", lambda value: SearchBudget(candidates=value)),
+    "Planner": ("max_strategies", lambda value: Planner(PROFILE, CLUSTER, max_strategies=value)),
+    "plan_lookahead": ("max_delay", lambda value: PLANNER.plan_lookahead([[4]], max_delay=value)),
+    "propose": ("k", lambda value: propose(PROFILE, CLUSTER, [[4]], value)),
+    "sample": ("seed", lambda value: LengthHistogram([4]).sample(tokens_per_batch=8, count=1, seed=value)),
+    "position": ("rank", lambda value: PLAN.position(value)),
+    "instructions": ("rank", lambda value: PLAN.instructions(value)),
+    "tensor_group": ("rank", lambda value: POSITION.tensor_group(value)),
+    "Parameter": (
+        "rows",
+        lambda value: Parameter("a", rows=value, row_elements=1, units=1, layer_groups=[0]),
+    ),
+    "layer_groups": (
+        "layer_groups",
+        lambda value: Parameter("a", rows=1, row_elements=1, units=1, layer_groups=[0, value]),
+    ),
+    "Link": ("parameter_bytes", lambda value: Link(table(2), gigabytes_per_s=1, parameter_bytes=value)),
+    "micro_batches_to_measure": ("number", lambda value: micro_batches_to_measure(8, 8, value)),
+}
+
+
+@pytest.mark.parametrize("value", [2.5, 2.0, "2", True, 1 << 64, -(1 << 70), 1 << 200], ids=str)
+@pytest.mark.parametrize("argument", ARGUMENTS)
+def test_no_value_that_is_no_integer_is_a_traceback(argument: str, value: object) -> None:
+    name, call = ARGUMENTS[argument]
+    if argument == "LayerSplit" and value is True:
+        return
+    with pytest.raises(HydraulisError, match=f"{name} is ") as refusal:
+        call(value)
+    assert refusal.value.code in ("argument_invalid", "model_invalid")
+
+
+def test_every_integer_of_numpy_is_one() -> None:
+    for kind in (np.int8, np.uint16, np.int64, np.uint64):
+        assert Cluster(gpus=kind(8), gpus_per_node=kind(4)) == Cluster(gpus=8, gpus_per_node=4)
+    drawn = [
+        LengthHistogram([4, 5]).sample(tokens_per_batch=8, count=1, seed=seed) for seed in (1, np.int32(1))
+    ]
+    assert drawn[0][0].tolist() == drawn[1][0].tolist()
+    assert len(LengthHistogram([4]).sample(tokens_per_batch=8, count=2, seed=2**64 - 1)) == 2
