@@ -243,6 +243,16 @@ def test_a_new_iteration_starts_the_epoch_again() -> None:
     assert one.state_dict() | {"step": 0, "batch": 0} == sampler(long_tail(60), rank=0).state_dict()
 
 
+def test_after_the_last_batch_of_a_step_the_state_is_at_the_next_one() -> None:
+    """There another number of ranks may continue."""
+    one = sampler(long_tail(60), rank=0)
+    batches = iter(one)
+    for _ in one.step(0).own:
+        next(batches)
+    assert (one.state_dict()["step"], one.state_dict()["batch"]) == (1, 0)
+    sampler(long_tail(60), rank=2, ranks=3).load_state_dict(one.state_dict())
+
+
 def test_another_epoch_forgets_the_loaded_position() -> None:
     one = sampler(long_tail(60), rank=0)
     one.load_state_dict(one.state_at(2))

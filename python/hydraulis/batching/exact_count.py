@@ -28,11 +28,11 @@ def split_slots(parts: MicroBatches, times: Times, count: int, *, by_slot: bool)
     if not by_slot:
         return [_split_rank(list(rank), times, count) for rank in parts]
     slots = [list(slot) for slot in zip(*parts, strict=True)]
-    # The extra time of splitting each slot, and the two slots that it gives.
+    # The extra time of splitting each slot, the empty parts and the two slots that it gives.
     splits = [_split_slot(slot, times) for slot in slots]
     while len(slots) < count:
-        best = min(range(len(slots)), key=lambda slot: splits[slot][0])
-        _, first, second = splits[best]
+        best = min(range(len(slots)), key=lambda slot: splits[slot][:2])
+        first, second = splits[best][2:]
         for place, slot in ((best, first), (len(slots), second)):
             slots[place : place + 1] = [slot]
             splits[place : place + 1] = [_split_slot(slot, times)]
@@ -105,11 +105,11 @@ def _split_rank(own: list[Indices], times: Times, count: int) -> list[Indices]:
     return own
 
 
-def _split_slot(slot: list[Indices], times: Times) -> tuple[float, list[Indices], list[Indices]]:
+def _split_slot(slot: list[Indices], times: Times) -> tuple[float, int, list[Indices], list[Indices]]:
     halves = [_halves(part, times) for part in slot]
     first, second = [one for one, _ in halves], [other for _, other in halves]
     before, one, other = (max(float(times[part].sum()) for part in side) for side in (slot, first, second))
-    return one + other - before, first, second
+    return one + other - before, sum(not part.size for part in second), first, second
 
 
 def _halves(part: Indices, times: Times) -> tuple[Indices, Indices]:
