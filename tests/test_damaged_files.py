@@ -9,6 +9,7 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import torch
 
 from config.hugging_face.test_read import LLAMA
 from config.run_file import MINIMAL, field_names
-from data.index.small_index import job_of, texts_of, write_documents
+from data.index.small_index import job_of, texts_of, write_documents, write_lines
 from data.sources.test_token_files import write_megatron
 from helpers import IS_SOAK
 from hydraulis.config.hugging_face.read import from_hugging_face, read_max_positions, stated_fields
@@ -335,3 +336,37 @@ def test_a_value_of_a_configuration_is_read_or_refused(tmp_path: Path) -> None:
         override = f"{pick(field_names(), rng)}={pick(values, rng)}"
         results.append(accepted(lambda: load(tmp_path / "run.toml", [override])))  # noqa: B023
     assert 0 < sum(results) < len(results)
+
+
+RECORDS: dict[str, dict[str, Any]] = {
+    "text": {"text": "the fox"},
+    "completion": {"prompt": "a", "completion": "bc"},
+    "chat": {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
+    "tokens": {"input_ids": [1, 2, 3], "labels": [-100, 2, 3]},
+}
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_a_file_of_records_is_indexed_or_refused(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "whole").mkdir()
+    write_lines(tmp_path / "whole" / "a.jsonl", [RECORDS[kind]] * 3)
+    results = []
+    # Each case waits for the disk several times.
+    for folder, path in islice(Damaged(tmp_path / "whole", tmp_path, 11), CASES // 4):
+        job = job_of(
+            folder,
+            paths=(path,),
+            format=kind,
+            fields=tuple(RECORDS[kind]),
+            chat_template="chatml" if kind == "chat" else "",
+            broken_records="skip",
+        )
+
+        def index() -> None:
+            corpus = open_index(ensure_index(job, folder / "index", 1))  # noqa: B023
+            for number in range(len(corpus)):
+                corpus.read(number)
+
+        results.append(accepted(index))
+    # Broken records are skipped, so most files are read.
+    assert any(results)
