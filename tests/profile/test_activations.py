@@ -1,5 +1,8 @@
 """Bytes saved for backward: each storage once, parameters never."""
 
+import gc
+import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -132,3 +135,35 @@ def test_the_number_of_sequences_does_not_change_the_bytes(
     """The reason why a profile has bytes per token and none per sequence."""
     split = [[128], [64] * 2, [100, 20, 8], [1] * 128]
     assert len({stage_bytes(lengths, dtype, checkpointing) for lengths in split}) == 1
+
+
+class OfItsOwn(torch.autograd.Function):
+    """Saves its result, as attention does, and has something that the test follows."""
+
+    followed: "list[weakref.ref[OfItsOwn.Followed]]" = []  # noqa: RUF012  the test's own
+
+    class Followed:
+        """Lives as long as the graph."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.followed = OfItsOwn.Followed()
+        OfItsOwn.followed.append(weakref.ref(ctx.followed))
+        result = 2.0 * x
+        ctx.save_for_backward(result)
+        return result
+
+
+of_its_own: Callable[[Tensor], Tensor] = OfItsOwn.apply
+
+
+class TwiceByItself(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return of_its_own(x).sin()
+
+
+def test_a_counted_graph_is_freed() -> None:
+    # The result of the function, which both save; and the output.
+    assert count(TwiceByItself()) == 2 * TOKENS * WIDTH * FLOAT64
+    gc.collect()
+    assert [one() for one in OfItsOwn.followed] == [None]

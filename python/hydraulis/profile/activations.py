@@ -32,11 +32,11 @@ def activation_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedM
     saved: dict[StorageWeakRef, Tensor] = {}
     storages = Storages()
 
-    def remember(tensor: Tensor) -> Tensor:
+    def remember(tensor: Tensor) -> None:
+        # Autograd gets no tensor, because a saved output would keep its own graph alive for ever.
         saved[storage_key(tensor)] = tensor
-        return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(remember, lambda tensor: tensor), storages:
+    with torch.autograd.graph.saved_tensors_hooks(remember, lambda nothing: nothing), storages:
         output = stage.forward(input_tH, micro_batch, max(1, micro_batch.num_targets))
     # Tensors in reference cycles do not count, because a garbage collection can free them at any time.
     gc.collect()
@@ -47,4 +47,6 @@ def activation_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedM
     for tensor in ([output] if output.requires_grad else []) + [*saved.values()]:
         counted[storage_key(tensor)] = tensor.untyped_storage().nbytes()
     parameters = {storage_key(parameter) for parameter in stage.module.parameters()}
+    # The graph has the hook, which has these tensors, which have the graph.
+    saved.clear()
     return sum(nbytes for key, nbytes in counted.items() if key not in parameters)

@@ -1,6 +1,8 @@
 """Functions that the ranks of the context-parallel tests run."""
 
+import gc
 from collections.abc import Sequence
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -33,3 +35,39 @@ def refuse(kind: ContextKind, num_tokens: int) -> tuple[str, str]:
     except InvalidInputError as error:
         return error.code, str(error)
     return "", ""
+
+
+def ring_buffers(batches: Sequence[Sequence[int]], num_layers: int) -> tuple[int, int, bool, bool]:
+    """Attend in rings over several micro-batches, each layer forward and then backward.
+
+    Returns:
+        The number of messages sent, the number of storages that they were in, whether every layer gave the
+        same as the first, and whether the memory is free in the end.
+    """
+    assert dist.group.WORLD is not None
+    parallel = ContextParallel("ring", dist.group.WORLD)
+    wholes = [PackedSequences.from_lengths(lengths, "cpu") for lengths in batches]
+    shares = [parallel.share(whole) for whole in wholes]
+    storages: list[int] = []
+    batch = dist.batch_isend_irecv
+
+    def exchange(operations: list[dist.P2POp]) -> list[dist.Work]:
+        storages.extend(one.tensor.untyped_storage().data_ptr() for one in operations)
+        works: list[dist.Work] = batch(operations)
+        return works
+
+    is_same = True
+    with patch.object(dist, "batch_isend_irecv", exchange):
+        for index_t, sequences in shares:
+            torch.manual_seed(len(index_t))
+            own = [torch.randn(len(index_t), 2, 4, requires_grad=True) for _ in range(3)]
+            outputs = [sequences.attend(*own) for _ in range(num_layers)]
+            # Kept while later layers use the buffers.
+            gradients = [torch.autograd.grad(output.sum(), own) for output in reversed(outputs)]
+            is_same &= all(map(torch.equal, outputs, outputs[1:]))
+            is_same &= all(all(map(torch.equal, one, gradients[0])) for one in gradients)
+    del sequences, own, outputs, gradients
+    shares.clear()
+    gc.collect()
+    buffers = parallel._buffers._latest
+    return len(storages), len(set(storages)), is_same, buffers is not None and buffers() is None

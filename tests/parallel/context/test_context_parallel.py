@@ -10,7 +10,7 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.kernel import Heads, Segments
 from hydraulis.model.attention.varlen import varlen_attention
 from hydraulis.parallel.context.context_parallel import check_context_degree
-from parallel.context.context_workers import attend, refuse
+from parallel.context.context_workers import attend, refuse, ring_buffers
 from ranks import run_ranks
 from small_model import small_config
 
@@ -99,3 +99,12 @@ def test_ulysses_needs_a_query_head_per_rank() -> None:
 
 def test_ring_attention_has_no_limit() -> None:
     check_context_degree(small_config(), Scheme("<tp8,cp64>"), "ring")
+
+
+def test_keys_and_values_go_around_in_the_same_memory_for_all_layers_and_micro_batches() -> None:
+    # The second micro-batch is the largest.
+    batches, num_layers, num_ranks = [[7, 20], [51, 9], [12]], 3, 3
+    # Per layer keys and values are sent and received twice, and again in backward with gradients three times.
+    expected = 2 * len(batches) * num_layers * (2 + 2 + 3)
+    for found in run_ranks(num_ranks, ring_buffers, batches, num_layers):
+        assert found == (expected, 4, True, True)

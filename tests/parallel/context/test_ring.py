@@ -65,12 +65,12 @@ def test_the_steps_of_all_ranks_are_attention_of_one(
         for rank in range(CP)
     ]
 
-    def around(_own: Tensor, group: FakeGroup) -> Iterator[Tensor]:
+    def around(_k_tKD: Tensor, _v_tKD: Tensor, sequences: Any) -> Iterator[Tensor]:
         for step in range(CP):
-            index_t, _ = shares[(group.rank() - step) % CP]
+            index_t, _ = shares[(sequences.group.rank() - step) % CP]
             yield torch.stack((k_TKD[index_t], v_TKD[index_t]))
 
-    def start_transfer(outgoing: Tensor, _group: FakeGroup) -> ReceivedZeros:
+    def start_transfer(outgoing: Tensor, _incoming: Tensor, _group: FakeGroup) -> ReceivedZeros:
         sent.append(outgoing.clone())
         return ReceivedZeros(outgoing)
 

@@ -8,7 +8,7 @@ Legend: T tokens of the micro-batch, t = T/cp tokens of this rank.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import torch
@@ -22,6 +22,7 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.model.sequences import PackedSequences, Sequences
 from hydraulis.model.tensors import to_device
 from hydraulis.parallel.context.ring import RingSequences
+from hydraulis.parallel.context.ring_buffers import SharedRingBuffers
 from hydraulis.parallel.context.ring_steps import ring_steps
 from hydraulis.parallel.context.ulysses import UlyssesSequences
 from hydraulis.parallel.context.zigzag import CutSequence, zigzag_split
@@ -60,6 +61,7 @@ class ContextParallel:
 
     kind: ContextKind
     group: dist.ProcessGroup
+    _buffers: SharedRingBuffers = field(default_factory=SharedRingBuffers, repr=False)
 
     def share(self, whole: PackedSequences) -> tuple[Tensor, Sequences]:
         """Return this rank's part of a micro-batch.
@@ -91,7 +93,8 @@ class ContextParallel:
         split = zigzag_split(whole.lengths, cp)
         index_t = to_device(_zigzag_index(split, rank), device)
         steps = ring_steps(split, rank, cp, device)
-        return index_t, RingSequences(whole.position_T[index_t], steps, self.group, whole.attention)
+        position_t, buffers = whole.position_T[index_t], self._buffers.for_tokens(len(index_t))
+        return index_t, RingSequences(position_t, steps, self.group, whole.attention, buffers)
 
 
 def _zigzag_index(split: Sequence[CutSequence], rank: int) -> Tensor:

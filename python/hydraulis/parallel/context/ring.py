@@ -10,7 +10,7 @@ Legend: t tokens of this rank, R of them, N query heads, K key/value heads, D he
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from torch.autograd.function import once_differentiable
 from hydraulis.config.kinds import AttentionKind
 from hydraulis.model.attention.kernel import Attended, Heads, check_heads
 from hydraulis.model.attention.varlen import choose_kernel
+from hydraulis.parallel.context.ring_buffers import RingBuffers
 from hydraulis.parallel.context.ring_steps import RingStep
 
 
@@ -33,12 +34,14 @@ class RingSequences:
         steps: Steps of the ring; the first attends to this rank's own keys.
         group: Context ranks, in context order.
         attention: Kernel that computes the attention.
+        buffers: Memory of the keys and values on their way.
     """
 
     position_T: Tensor
     steps: tuple[RingStep, ...]
     group: dist.ProcessGroup
     attention: AttentionKind = "auto"
+    buffers: RingBuffers = field(default_factory=RingBuffers)
 
     def attend(self, q_tND: Tensor, k_tKD: Tensor, v_tKD: Tensor) -> Tensor:
         """Attend like `varlen_attention` over the whole micro-batch; collective over the group."""
@@ -51,14 +54,16 @@ class _RingAttention(torch.autograd.Function):
     def forward(ctx: Any, q_tND: Tensor, k_tKD: Tensor, v_tKD: Tensor, ring: RingSequences) -> Tensor:
         kernel = choose_kernel(q_tND, ring.attention)
         total: Attended | None = None
-        own = torch.stack((k_tKD, v_tKD))
-        for step, key_value in zip(ring.steps, _around(own, ring.group), strict=True):
+        for step, key_value in zip(ring.steps, _around(k_tKD, v_tKD, ring), strict=True):
             if total is None:
                 # The rank's own keys: every query sees at least itself.
                 total = widened(kernel.forward(step.heads(q_tND, key_value), step.mask))
             elif not step.is_empty:
                 merge_(total, kernel.forward(step.heads(q_tND, key_value), step.mask), step.queries)
         assert total is not None
+        if any(ctx.needs_input_grad):
+            # So that the memory of the backward counts among the memory of the forward.
+            ring.buffers.pair("gradient", k_tKD, total.log_sum_exp_TN.dtype)
         o_tND = total.o_TND.to(q_tND.dtype)
         ctx.save_for_backward(q_tND, k_tKD, v_tKD, o_tND, total.log_sum_exp_TN)
         ctx.ring = ring
@@ -72,10 +77,10 @@ class _RingAttention(torch.autograd.Function):
         kernel = choose_kernel(q_tND, ring.attention)
         wide = log_sum_exp_tN.dtype
         dq_tND = torch.zeros_like(q_tND, dtype=wide, memory_format=torch.contiguous_format)
-        own = torch.stack((k_tKD, v_tKD))
-        dkey_value = torch.zeros_like(own, dtype=wide)
+        dkey_value, spare = ring.buffers.pair("gradient", k_tKD, wide)
+        dkey_value.zero_()
         transfer: _Transfer | None = None
-        for step, key_value in zip(ring.steps, _around(own, ring.group), strict=True):
+        for step, key_value in zip(ring.steps, _around(k_tKD, v_tKD, ring), strict=True):
             gradients = None
             if not step.is_empty:
                 do_RND = step.select_queries(do_tND)
@@ -83,14 +88,15 @@ class _RingAttention(torch.autograd.Function):
                     do_RND, step.heads(q_tND, key_value), step.attended(attended), step.mask
                 )
             if transfer is not None:
-                dkey_value = transfer.wait()
+                spare, dkey_value = dkey_value, transfer.wait()
             if gradients is not None:
                 _add_(dq_tND, gradients.q_TND, step.queries)
                 _add_(dkey_value[0], gradients.k_SKD, step.keys)
                 _add_(dkey_value[1], gradients.v_SKD, step.keys)
-            transfer = _start_transfer(dkey_value, ring.group)
+            transfer = _start_transfer(dkey_value, spare, ring.group)
         assert transfer is not None
-        dk_tKD, dv_tKD = transfer.wait().to(k_tKD.dtype)
+        # A copy, because the next layer uses the buffers.
+        dk_tKD, dv_tKD = transfer.wait().to(k_tKD.dtype, copy=True)
         return dq_tND.to(q_tND.dtype), dk_tKD, dv_tKD, None
 
 
@@ -112,10 +118,9 @@ class _Transfer:
         return self.incoming
 
 
-def _start_transfer(outgoing: Tensor, group: dist.ProcessGroup) -> _Transfer:
+def _start_transfer(outgoing: Tensor, incoming: Tensor, group: dist.ProcessGroup) -> _Transfer:
     """Start a send to the next rank, and a receive of the same shape from the previous rank."""
     rank, size = group.rank(), group.size()
-    incoming = torch.empty_like(outgoing)
     operations = [
         dist.P2POp(dist.isend, outgoing, group=group, group_peer=(rank + 1) % size),
         dist.P2POp(dist.irecv, incoming, group=group, group_peer=(rank - 1) % size),
@@ -123,13 +128,14 @@ def _start_transfer(outgoing: Tensor, group: dist.ProcessGroup) -> _Transfer:
     return _Transfer(dist.batch_isend_irecv(operations), outgoing, incoming)
 
 
-def _around(own: Tensor, group: dist.ProcessGroup) -> Iterator[Tensor]:
-    """Yield the tensor of every rank, this rank's first; the next one is received while one is used."""
-    current = own
-    for _ in range(group.size() - 1):
-        transfer = _start_transfer(current, group)
+def _around(k_tKD: Tensor, v_tKD: Tensor, ring: RingSequences) -> Iterator[Tensor]:
+    """Yield every rank's keys and values, this rank's first; receive the next ones while these are used."""
+    current, spare = ring.buffers.pair("key_value", k_tKD, k_tKD.dtype)
+    torch.stack((k_tKD, v_tKD), out=current)
+    for _ in range(ring.group.size() - 1):
+        transfer = _start_transfer(current, spare, ring.group)
         yield current
-        current = transfer.wait()
+        spare, current = current, transfer.wait()
     yield current
 
 
