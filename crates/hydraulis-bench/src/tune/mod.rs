@@ -6,14 +6,14 @@
 //! |---|---|---|
 //! | `instances` with `mem_per_layer` | [`layer_choice`] | an option for each layer under a memory limit (Galvatron) |
 //! | `mem_mb` with `cases` | [`sharding`] | sharded or replicated attention and MLP of each layer (OSDP) |
-//! | `chains` | [`chains`] | recomputation in a chain of layers (Rotor) |
+//! | `chains` | [`recomputation`] | recomputation in a chain of layers (Rotor) |
 //! | `runs` with `used_devices_sr` | [`stragglers`] | groups, pipelines, layers and micro-batches on slow ranks (Malleus) |
 //! | `switch_cases` | [`reshard`] | senders of the slices that a change of layouts moves (HSPMD) |
 //! | `profile_llama31_8b_32xH100` or other `profile_...` | [`packing_groups`] | context degree and recomputation by length (HBP) |
 
-mod chains;
 mod layer_choice;
 mod packing_groups;
+mod recomputation;
 mod reshard;
 mod senders;
 mod sharding;
@@ -114,7 +114,7 @@ pub fn instances(path: &str, text: &str) -> Result<Vec<Instance>> {
     let read = if has("switch_cases") {
         reshard::instances(&document)
     } else if has("chains") {
-        chains::instances(&document)
+        recomputation::instances(&document)
     } else if has("mem_mb") && has("cases") {
         sharding::instances(&document)
     } else if has("runs") {
