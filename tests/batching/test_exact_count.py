@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from hydraulis.batching.exact_count import arrange_bins, fill_empty, split_slots
+from hydraulis.batching.exact_count import arrange_bins, fill_empty
 
 TIMES = np.array([8.0, 7.0, 6.0, 5.0, 1.0, 1.0])
 
@@ -22,18 +22,6 @@ def test_the_longest_bins_are_assigned_first_to_the_least_loaded_rank() -> None:
 def test_bins_of_similar_time_share_a_slot() -> None:
     arranged = arrange_bins(bins([3], [0], [2], [1]), TIMES, 2, by_slot=True)
     assert lists(arranged) == [[[0], [2]], [[1], [3]]]
-
-
-def test_a_slot_is_split_where_it_costs_least() -> None:
-    """The first slot has a sequence that cannot be split; the second has two short ones for every rank."""
-    parts = [bins([0], [4, 5]), bins([1], [2, 3])]
-    split = split_slots(parts, np.array([8.0, 7, 1, 1, 1, 1]), 3, by_slot=True)
-    assert lists(split) == [[[0], [4], [5]], [[1], [2], [3]]]
-
-
-def test_a_rank_splits_its_longest_micro_batch() -> None:
-    split = split_slots([bins([0, 1], [4, 5]), bins([2])], TIMES, 3, by_slot=False)
-    assert lists(split) == [[[0], [4, 5], [1]], [[2], [], []]]
 
 
 @pytest.mark.parametrize("own", [[0, 4, 5], [0, 5, 4]])

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from hydraulis._core import Balance, BalanceOptions, balance, pack_windows
 from hydraulis.batching.cost import SequenceCost
-from hydraulis.batching.exact_count import arrange_bins, fill_empty, split_slots
+from hydraulis.batching.exact_count import arrange_bins, fill_empty
 from hydraulis.batching.order import Indices
 from hydraulis.batching.weighted import plan_weighted
 from hydraulis.errors import InfeasibleError, InvalidInputError
@@ -140,7 +140,9 @@ class StepPlanner:
             [[float(times[part].sum()) + fixed for part in rank] for rank in parts], self.barrier
         )
 
-    def _balance(self, lengths: Indices, replicas: int, barrier: Barrier) -> Balance:
+    def _balance(
+        self, lengths: Indices, replicas: int, barrier: Barrier, options: BalanceOptions = _ALLOW_EMPTY
+    ) -> Balance:
         return balance(
             lengths,
             replicas=replicas,
@@ -148,39 +150,31 @@ class StepPlanner:
             linear_ms_per_token=self.cost.linear,
             quadratic_ms_per_token2=self.cost.quadratic,
             barrier=barrier,
-            options=_ALLOW_EMPTY,
+            options=options,
         )
 
     def _with_exact_count(
         self, natural: MicroBatches, lengths: Indices, times: Times, count: int
     ) -> MicroBatches:
-        """Take the shorter of two plans: the balanced micro-batches split, or that many bins at once."""
+        """Balance into that many micro-batches; where that fails, pack as tightly as a filled step was."""
         if all(len(rank) == count for rank in natural):
             return natural
-        candidates = []
-        by_slot = self.barrier == "micro_batch"
-        if all(len(rank) <= count for rank in natural):
-            candidates.append(split_slots(natural, times, count, by_slot=by_slot))
-        # With one barrier and one micro-batch for each, the "replicas" are the bins.
-        packed = _micro_batches(self._balance(lengths, self.ranks * count, "micro_batch"))
-        if all(len(one) == 1 for one in packed):
-            bins = [one[0] for one in packed]
-            candidates.append(arrange_bins(bins, times, self.ranks, by_slot=by_slot))
-        if not candidates:
+        options = BalanceOptions(micro_batches=count, allow_empty=True)
+        try:
+            return _micro_batches(self._balance(lengths, self.ranks, self.barrier, options))
+        except InfeasibleError:
             windows = pack_windows(lengths, window_tokens=self.cap_tokens)
-            if len(windows) <= self.ranks * count:
-                bins = np.split(windows.sequences, windows.window_offsets[1:-1])
-                bins += [_NOTHING] * (self.ranks * count - len(windows))
-                candidates.append(arrange_bins(bins, times, self.ranks, by_slot=by_slot))
-        if not candidates:
-            room = self.ranks * count * self.cap_tokens
-            message = (
-                f"a step has {len(lengths):,} sequences with {lengths.sum():,} tokens, and no packing was "
-                f"found into {self.ranks} x {count} micro-batches with {room:,} tokens; make the step "
-                "smaller, or raise micro_batches or cap_tokens"
-            )
-            raise InfeasibleError(message, code="batch_unplaceable")
-        return min(candidates, key=lambda parts: self._time(parts, times))
+        if len(windows) <= self.ranks * count:
+            bins = np.split(windows.sequences, windows.window_offsets[1:-1])
+            bins += [_NOTHING] * (self.ranks * count - len(windows))
+            return arrange_bins(bins, times, self.ranks, by_slot=self.barrier == "micro_batch")
+        room = self.ranks * count * self.cap_tokens
+        message = (
+            f"a step has {len(lengths):,} sequences with {lengths.sum():,} tokens, and no packing was "
+            f"found into {self.ranks} x {count} micro-batches with {room:,} tokens; make the step "
+            "smaller, or raise micro_batches or cap_tokens"
+        )
+        raise InfeasibleError(message, code="batch_unplaceable")
 
     def _without_empty(self, parts: MicroBatches, times: Times) -> MicroBatches:
         sizes = [len(part) for rank in parts for part in rank]
