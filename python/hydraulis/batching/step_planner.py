@@ -159,7 +159,7 @@ class StepPlanner:
         """Balance into that many micro-batches; where that fails, pack as tightly as a filled step was."""
         if all(len(rank) == count for rank in natural):
             return natural
-        options = BalanceOptions(micro_batches=count, allow_empty=True)
+        options = BalanceOptions(micro_batches=count, allow_empty=self.allow_empty)
         try:
             return _micro_batches(self._balance(lengths, self.ranks, self.barrier, options))
         except InfeasibleError:
