@@ -3,7 +3,7 @@
 import pytest
 
 from hydraulis import Plan
-from hydraulis.runtime.step_digest import StepDigest, digest_step, find_difference
+from hydraulis.runtime.agreement.step_digest import StepDigest, digest_step, find_difference
 from ranks import run_ranks
 from runtime.step_workers import LENGTHS, STRATEGY, Refused, skip_and_stop, train_and_differ
 from runtime.tiny import plan_for

@@ -11,10 +11,10 @@ from hydraulis.data.open import Datasets, make_datasets, open_sources
 from hydraulis.data.sources.prepare import PreparedSource, prepare_sources
 from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.ranks.agreement import check_same
+from hydraulis.runtime.agreement.comparison import check_same
+from hydraulis.runtime.agreement.run_facts import data_facts
 from hydraulis.runtime.ranks.every_rank import on_every_rank
 from hydraulis.runtime.ranks.rank_zero import corpus_from_rank_zero, from_rank_zero, from_rank_zero_slowly
-from hydraulis.runtime.run_facts import data_facts
 
 
 def load_data(

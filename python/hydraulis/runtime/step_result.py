@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch.distributed as dist
 
 from hydraulis._core import Plan, Span
+from hydraulis.runtime.agreement.step_digest import StepDigest
 from hydraulis.runtime.state.adamw import Update
-from hydraulis.runtime.step_digest import StepDigest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from hydraulis.model.tensors import wide_dtype
 from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.tensor import check_tensor_degree
+from hydraulis.runtime.agreement.step_digest import digest_step, find_difference
 from hydraulis.runtime.jumps import JumpDetector
 from hydraulis.runtime.memory.iteration_memory import IterationMemory, tokens_in_flight
 from hydraulis.runtime.pipeline.planned_sequences import PlannedSequences
@@ -35,7 +36,6 @@ from hydraulis.runtime.state.initial_values import InitialValues, ParameterValue
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard, ShardPlacement
 from hydraulis.runtime.state.parameters import ModelParameters
-from hydraulis.runtime.step_digest import digest_step, find_difference
 from hydraulis.runtime.step_result import RankReport, StepMeasurement, combine_reports, gather_reports
 
 

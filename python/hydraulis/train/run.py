@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from hydraulis.config.run import RunConfig
-from hydraulis.runtime.ranks.agreement import check_same
+from hydraulis.runtime.agreement.comparison import check_same
+from hydraulis.runtime.agreement.run_facts import REMEDY, run_facts
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.recorder import RunSummary
-from hydraulis.runtime.run_facts import REMEDY, run_facts
 from hydraulis.train.observer import TrainingObserver
 from hydraulis.train.opened_run import OpenedRun
 from hydraulis.train.trainer import Trainer

@@ -32,8 +32,8 @@ from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
 from hydraulis.runtime.planning.run_schemes import run_schemes
 from hydraulis.runtime.ranks.device import device_name
-from hydraulis.runtime.ranks.heartbeat import current, limit, report_slow_ranks
-from hydraulis.runtime.ranks.lost_rank import is_lost, lost_rank
+from hydraulis.runtime.ranks.liveness.heartbeat import current, limit, report_slow_ranks
+from hydraulis.runtime.ranks.liveness.lost_rank import is_lost, lost_rank
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.ranks.restart import remember_run
 from hydraulis.runtime.ranks.stop import StopRequest

@@ -9,7 +9,7 @@ import pytest
 
 from hydraulis.cli.ranks.report import end_as_lost, report_as_rank
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.ranks import heartbeat
+from hydraulis.runtime.ranks.liveness import heartbeat
 
 LOST = HydraulisError("another rank ended", code="lost_rank")
 NAMED = HydraulisError("rank 3 ended: another rank ended", code="lost_rank")

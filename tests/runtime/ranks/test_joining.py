@@ -11,10 +11,10 @@ import torch.distributed as dist
 
 from devices import alone_under_torchrun
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.ranks import heartbeat
 from hydraulis.runtime.ranks.distributed import joined
 from hydraulis.runtime.ranks.joining import LivenessSettings
-from hydraulis.runtime.ranks.liveness import LivenessCheck
+from hydraulis.runtime.ranks.liveness import heartbeat
+from hydraulis.runtime.ranks.liveness.check import LivenessCheck
 from hydraulis.runtime.ranks.stop import StopRequest
 
 

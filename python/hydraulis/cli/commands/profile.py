@@ -174,10 +174,10 @@ def _measure(
 
     from hydraulis.profile.measure import WARMING_UP, announcement
     from hydraulis.profile.run_profile import measured_profile, measurement_limits
-    from hydraulis.runtime.ranks.agreement import check_same
+    from hydraulis.runtime.agreement.comparison import check_same
+    from hydraulis.runtime.agreement.run_facts import REMEDY, run_facts
     from hydraulis.runtime.ranks.distributed import joined, ranks_per_node
     from hydraulis.runtime.ranks.rank_zero import on_rank_zero
-    from hydraulis.runtime.run_facts import REMEDY, run_facts
     from hydraulis.runtime.worker import Worker
 
     timeout = timedelta(seconds=config.train.timeout_s)

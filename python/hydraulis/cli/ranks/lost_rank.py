@@ -14,7 +14,7 @@ def lost_rank_report(error: HydraulisError) -> HydraulisError | None:
     Args:
         error: Error with the code `lost_rank`, raised on all remaining ranks.
     """
-    from hydraulis.runtime.ranks.heartbeat import current
+    from hydraulis.runtime.ranks.liveness.heartbeat import current
 
     heartbeat = current()
     if heartbeat is None:

@@ -11,8 +11,8 @@ import numpy as np
 from hydraulis._core import Plan
 from hydraulis.data.tokens import SequenceTokens, count_targets, plain_tokens
 from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.runtime.agreement.step_digest import tokens_digest
 from hydraulis.runtime.ranks.every_rank import raise_everywhere
-from hydraulis.runtime.tokens_digest import tokens_digest
 
 
 class PlannedSequences:

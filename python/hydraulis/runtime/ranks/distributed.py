@@ -12,7 +12,7 @@ from torch.distributed.distributed_c10d import _abort_process_group
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks.device import CPU, prepare_device
 from hydraulis.runtime.ranks.joining import LivenessSettings, join
-from hydraulis.runtime.ranks.lost_rank import LOST_RANK, is_lost, lost_rank
+from hydraulis.runtime.ranks.liveness.lost_rank import LOST_RANK, is_lost, lost_rank
 from hydraulis.runtime.ranks.node_interface import node_interface
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.ranks.torchrun import require_torchrun

@@ -13,11 +13,11 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.ranks.bounded import Stopped, call_within
 from hydraulis.runtime.ranks.device import backend_of
-from hydraulis.runtime.ranks.heartbeat import Heartbeat, set_current
-from hydraulis.runtime.ranks.liveness import LivenessCheck
-from hydraulis.runtime.ranks.lost_rank import is_lost, lost_rank
+from hydraulis.runtime.ranks.liveness.bounded import Stopped, call_within
+from hydraulis.runtime.ranks.liveness.check import LivenessCheck
+from hydraulis.runtime.ranks.liveness.heartbeat import Heartbeat, set_current
+from hydraulis.runtime.ranks.liveness.lost_rank import is_lost, lost_rank
 from hydraulis.runtime.ranks.meeting import Meeting
 from hydraulis.runtime.ranks.stop import StopRequest
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from hydraulis.runtime.ranks.liveness import (
+from hydraulis.runtime.ranks.liveness.check import (
     ABSENT,
     ENDED,
     LEFT,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch.distributed as dist
 
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.ranks.agreement import check_same
+from hydraulis.runtime.agreement.comparison import check_same
 
 
 def check_and_refuse() -> list[tuple[str, str]]:

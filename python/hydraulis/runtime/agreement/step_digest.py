@@ -8,9 +8,12 @@ their data are compared when the run starts (`data_facts`).
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from hydraulis._core import Plan
+from hydraulis.data.tokens import MaskedTokens, SequenceTokens, plain_tokens
 from hydraulis.errors import InvalidInputError
-from hydraulis.runtime.ranks.agreement import describe_difference, digest_of
+from hydraulis.runtime.agreement.comparison import describe_difference, digest_of
 
 
 class StepDigest(NamedTuple):
@@ -23,6 +26,12 @@ class StepDigest(NamedTuple):
 
     plan: int
     tokens: int
+
+
+def tokens_digest(sequence: SequenceTokens) -> int:
+    """Return a digest of a sequence's tokens and loss mask."""
+    mask = sequence.loss_mask.tobytes() if isinstance(sequence, MaskedTokens) else b""
+    return digest_of(np.ascontiguousarray(plain_tokens(sequence)).tobytes(), mask)
 
 
 def digest_step(plan: Plan, sequences: Mapping[int, int]) -> StepDigest:

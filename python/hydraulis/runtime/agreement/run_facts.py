@@ -12,7 +12,7 @@ import torch
 import hydraulis
 from hydraulis.config.run import RunConfig, to_dict
 from hydraulis.data.dataset import SequenceSource
-from hydraulis.runtime.tokens_digest import tokens_digest
+from hydraulis.runtime.agreement.step_digest import tokens_digest
 
 # Settings of the place and the speed of indexing, which may depend on the node.
 _OF_THE_NODE = {"data.index_directory", "data.index_processes"}

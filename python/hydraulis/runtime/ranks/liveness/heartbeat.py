@@ -12,8 +12,8 @@ from collections.abc import Callable
 from types import FrameType
 
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.ranks.liveness import ANSWER_S, LivenessCheck, describe, reporter
-from hydraulis.runtime.ranks.lost_rank import lost_rank
+from hydraulis.runtime.ranks.liveness.check import ANSWER_S, LivenessCheck, describe, reporter
+from hydraulis.runtime.ranks.liveness.lost_rank import lost_rank
 
 # Time from a call to a living rank's answer, and from a rank's loss to its process's end.
 _POLL_S = 0.25

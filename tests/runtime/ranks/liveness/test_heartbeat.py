@@ -10,9 +10,9 @@ import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.ranks import heartbeat as module
-from hydraulis.runtime.ranks.heartbeat import Heartbeat, activity_of
-from hydraulis.runtime.ranks.liveness import LivenessCheck, Process
+from hydraulis.runtime.ranks.liveness import heartbeat as module
+from hydraulis.runtime.ranks.liveness.check import LivenessCheck, Process
+from hydraulis.runtime.ranks.liveness.heartbeat import Heartbeat, activity_of
 
 LOST = HydraulisError("another rank ended", code="lost_rank")
 End = Callable[[HydraulisError | None], None]

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from hydraulis.runtime.ranks.bounded import Stopped, call_within
+from hydraulis.runtime.ranks.liveness.bounded import Stopped, call_within
 
 
 def test_the_result_and_the_error_of_a_call_are_passed_on() -> None:

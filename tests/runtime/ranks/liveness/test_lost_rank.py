@@ -3,7 +3,7 @@
 import pytest
 import torch.distributed as dist
 
-from hydraulis.runtime.ranks.lost_rank import is_lost, lost_rank
+from hydraulis.runtime.ranks.liveness.lost_rank import is_lost, lost_rank
 
 # As gloo of torch 2 says it.
 CLOSED = (

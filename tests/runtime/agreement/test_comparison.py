@@ -1,8 +1,8 @@
 """Ranks that differ are refused, and the first difference is named with its values and ranks."""
 
-from hydraulis.runtime.ranks.agreement import describe_difference, digest_of
+from hydraulis.runtime.agreement.comparison import describe_difference, digest_of
 from ranks import run_ranks
-from runtime.ranks.agreement_workers import check_and_refuse
+from runtime.agreement.comparison_workers import check_and_refuse
 
 
 def test_every_rank_raises_the_first_difference() -> None:

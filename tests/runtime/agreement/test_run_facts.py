@@ -7,8 +7,8 @@ import numpy as np
 
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.tokens import MaskedTokens
-from hydraulis.runtime.run_facts import data_facts, run_facts
-from hydraulis.runtime.tokens_digest import tokens_digest
+from hydraulis.runtime.agreement.run_facts import data_facts, run_facts
+from hydraulis.runtime.agreement.step_digest import tokens_digest
 from runtime.tiny import made_up_corpus, run_config
 
 

@@ -1,0 +1,1 @@
+"""Notices a rank that ended or stands still, and names it."""
