@@ -32,9 +32,9 @@ The package needs numpy alone; collators and adapters import torch and their fra
 """
 
 from hydraulis.batching.cost import SequenceCost
-from hydraulis.batching.length_index import LengthIndex, open_length_index
-from hydraulis.batching.lengths import open_lengths
-from hydraulis.batching.prefix_tree import PrefixForest, make_forest
+from hydraulis.batching.items.length_index import LengthIndex, open_length_index
+from hydraulis.batching.items.lengths import open_lengths
+from hydraulis.batching.items.prefix_tree import PrefixForest, make_forest
 from hydraulis.batching.report import BalanceReport, BoundingSequence
 from hydraulis.batching.sampler import BalancedBatchSampler, BalancedStep
 from hydraulis.batching.step_planner import StepPlan, StepPlanner

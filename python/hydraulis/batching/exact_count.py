@@ -7,7 +7,7 @@ every rank.
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis.batching.order import Indices
+from hydraulis.batching.epoch.order import Indices
 
 MicroBatches = list[list[Indices]]
 Times = npt.NDArray[np.float64]

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hydraulis.batching.order import Indices
-from hydraulis.batching.pool import SequencePool
+from hydraulis.batching.epoch.order import Indices
+from hydraulis.batching.items.pool import SequencePool
 from hydraulis.batching.step_planner import StepPlan, StepPlanner, total_time
 
 # A sequence bounds its step if alone it takes longer than this multiple of the ideal.

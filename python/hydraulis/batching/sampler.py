@@ -15,16 +15,16 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 
 from hydraulis.batching.cost import SequenceCost
-from hydraulis.batching.filled_steps import FilledSteps
-from hydraulis.batching.groups import Groups, make_groups
-from hydraulis.batching.lengths import open_lengths
+from hydraulis.batching.epoch.filled_steps import FilledSteps
+from hydraulis.batching.epoch.order import EpochOrder, Indices
+from hydraulis.batching.epoch.state import Position, identify, restore
+from hydraulis.batching.epoch.steps import Steps, StepsBySequences, TokenShares, share_tokens
+from hydraulis.batching.items.groups import Groups, make_groups
+from hydraulis.batching.items.lengths import open_lengths
+from hydraulis.batching.items.pool import TooLong, make_pool
 from hydraulis.batching.options import check_options, check_targets
-from hydraulis.batching.order import EpochOrder, Indices
-from hydraulis.batching.pool import TooLong, make_pool
 from hydraulis.batching.report import BalanceReport, report_steps
-from hydraulis.batching.state import Position, identify, restore
 from hydraulis.batching.step_planner import Barrier, StepPlan, StepPlanner
-from hydraulis.batching.steps import Steps, StepsBySequences, TokenShares, share_tokens
 from hydraulis.errors import InvalidInputError
 
 Loaded = TypeVar("Loaded")

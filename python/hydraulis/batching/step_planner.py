@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from hydraulis._core import Balance, BalanceOptions, balance, pack_windows
 from hydraulis.batching.cost import SequenceCost
+from hydraulis.batching.epoch.order import Indices
 from hydraulis.batching.exact_count import arrange_bins, fill_empty
-from hydraulis.batching.order import Indices
 from hydraulis.batching.weighted import plan_weighted
 from hydraulis.errors import InfeasibleError, InvalidInputError
 

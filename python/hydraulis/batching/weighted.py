@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import pack_windows
+from hydraulis.batching.epoch.order import Indices
 from hydraulis.batching.exact_count import arrange_bins
-from hydraulis.batching.order import Indices
 from hydraulis.errors import InfeasibleError
 
 Times = npt.NDArray[np.float64]

@@ -9,7 +9,7 @@ TRL's `pack_dataset` writes the same column. The tokens are copied row by row, b
 
 from typing import Any
 
-from hydraulis.batching.length_index import LengthIndex
+from hydraulis.batching.items.length_index import LengthIndex
 
 
 def pack_rows(data: Any, index: LengthIndex, columns: tuple[str, ...] = ("input_ids",)) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis.batching.order import Indices
+from hydraulis.batching.epoch.order import Indices
 from hydraulis.errors import InvalidInputError
 
 IGNORE_INDEX: Final = -100

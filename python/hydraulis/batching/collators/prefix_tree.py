@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hydraulis.batching.collators.packed_samples import IGNORE_INDEX, Packing, Sample, read_sample
-from hydraulis.batching.prefix_tree import make_forest
+from hydraulis.batching.items.prefix_tree import make_forest
 from hydraulis.errors import InvalidInputError
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydraulis._core import Windows, pack_windows
-from hydraulis.batching.length_index import INDEX_SUFFIX, write_length_index
-from hydraulis.batching.lengths import open_lengths
+from hydraulis.batching.items.length_index import INDEX_SUFFIX, write_length_index
+from hydraulis.batching.items.lengths import open_lengths
 from hydraulis.cli.options import PathEnding, add_json, add_lengths, count, json_line, written_to
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.files import write_whole_file

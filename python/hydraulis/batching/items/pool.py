@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis.batching.cost import SequenceCost
-from hydraulis.batching.groups import Groups
-from hydraulis.batching.lengths import Lengths, LengthSummary, summarize
-from hydraulis.batching.order import EpochOrder, Indices
+from hydraulis.batching.epoch.order import EpochOrder, Indices
+from hydraulis.batching.items.groups import Groups
+from hydraulis.batching.items.lengths import Lengths, LengthSummary, summarize
 from hydraulis.errors import InfeasibleError
 
 TooLong = Literal["refuse", "drop", "truncate"]

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydraulis.batching.order import EpochOrder
+from hydraulis.batching.epoch.order import EpochOrder
 
 
 @given(n=st.integers(1, 5000), seed=st.integers(0, 2**80), epoch=st.integers(0, 10**6))

@@ -8,7 +8,7 @@ import pytest
 
 from helpers import refused
 from hydraulis.batching import open_lengths
-from hydraulis.batching.lengths import summarize
+from hydraulis.batching.items.lengths import summarize
 
 
 class ArrowDataset:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from batching.drawn import COST, sampler
 from helpers import refused
 from hydraulis.batching import make_forest
-from hydraulis.batching.groups import make_groups
+from hydraulis.batching.items.groups import make_groups
 
 
 def answers(prompts: int, seed: int = 0) -> tuple[list[list[int]], dict[str, Any]]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hydraulis.batching.lengths import Lengths, summarize
-from hydraulis.batching.order import Indices
+from hydraulis.batching.epoch.order import Indices
+from hydraulis.batching.items.lengths import Lengths, summarize
 from hydraulis.errors import InvalidInputError
 
 

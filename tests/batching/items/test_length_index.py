@@ -11,7 +11,7 @@ from batching.drawn import long_tail, sampler
 from helpers import refused
 from hydraulis import pack_windows
 from hydraulis.batching import open_length_index, open_lengths
-from hydraulis.batching.length_index import write_length_index
+from hydraulis.batching.items.length_index import write_length_index
 
 LENGTHS = long_tail(60)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis.batching.order import Indices
+from hydraulis.batching.epoch.order import Indices
 from hydraulis.errors import InvalidInputError
 
 

@@ -9,8 +9,8 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from hydraulis.batching.order import EpochOrder, Indices
-from hydraulis.batching.pool import SequencePool
+from hydraulis.batching.epoch.order import EpochOrder, Indices
+from hydraulis.batching.items.pool import SequencePool
 from hydraulis.errors import InvalidInputError
 
 _BLOCK: Final = 1 << 20

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from hydraulis._core import pack_windows
-from hydraulis.batching.order import EpochOrder, Indices
-from hydraulis.batching.pool import SequencePool
-from hydraulis.batching.steps import StepRanges
+from hydraulis.batching.epoch.order import EpochOrder, Indices
+from hydraulis.batching.epoch.steps import StepRanges
+from hydraulis.batching.items.pool import SequencePool
 from hydraulis.errors import InfeasibleError
 
 _BLOCK: Final = 1 << 16

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import LONGEST_SEQUENCE
-from hydraulis.batching.length_index import open_length_index
+from hydraulis.batching.items.length_index import open_length_index
 from hydraulis.errors import InvalidInputError
 from hydraulis.extras import import_extra
 from hydraulis.files import unreadable_error

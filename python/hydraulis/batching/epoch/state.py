@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hydraulis.batching.cost import SequenceCost
-from hydraulis.batching.lengths import LengthSummary
+from hydraulis.batching.items.lengths import LengthSummary
 from hydraulis.errors import InvalidInputError
 
 # Facts that decide the sequences of a step, and those that decide its micro-batches too.
