@@ -1,6 +1,7 @@
 """Every integer argument of the native module refuses other values under its name."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,10 +28,10 @@ PROFILE = CostProfile.preset("llama-32b-a800")
 CLUSTER = Cluster(gpus=16, gpus_per_node=8)
 PLANNER = Planner(PROFILE, CLUSTER, strategies=["1x<tp16>"])
 PLAN = PLANNER.plan([100, 200])
-POSITION = PLAN.position(0)
-TIMES = {"linear_ms_per_token": 1.0, "quadratic_ms_per_token2": 0.0}
+POSITION: Any = PLAN.position(0)
+TIMES: dict[str, Any] = {"linear_ms_per_token": 1.0, "quadratic_ms_per_token2": 0.0}
 
-ARGUMENTS: dict[str, tuple[str, Callable[[object], object]]] = {
+ARGUMENTS: dict[str, tuple[str, Callable[[Any], object]]] = {
     "balance.replicas": (
         "replicas",
         lambda value: balance([4], replicas=value, cap_tokens=8, barrier="step", **TIMES),
@@ -78,10 +79,10 @@ def test_no_value_that_is_no_integer_is_a_traceback(argument: str, value: object
 
 
 def test_every_integer_of_numpy_is_one() -> None:
-    for kind in (np.int8, np.uint16, np.int64, np.uint64):
+    kinds: list[Any] = [np.int8, np.uint16, np.int64, np.uint64]
+    for kind in kinds:
         assert Cluster(gpus=kind(8), gpus_per_node=kind(4)) == Cluster(gpus=8, gpus_per_node=4)
-    drawn = [
-        LengthHistogram([4, 5]).sample(tokens_per_batch=8, count=1, seed=seed) for seed in (1, np.int32(1))
-    ]
+    histogram, seeds = LengthHistogram([4, 5]), [1, kinds[0](1)]
+    drawn = [histogram.sample(tokens_per_batch=8, count=1, seed=seed) for seed in seeds]
     assert drawn[0][0].tolist() == drawn[1][0].tolist()
     assert len(LengthHistogram([4]).sample(tokens_per_batch=8, count=2, seed=2**64 - 1)) == 2
