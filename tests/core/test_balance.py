@@ -1,5 +1,7 @@
 """Python's part of the balance: arrays in and out, names and errors. The core tests the decisions."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -196,3 +198,22 @@ def test_what_does_not_fit_is_named(changed: dict[str, object], code: str, messa
         with pytest.raises(InfeasibleError, match=message) as refusal:
             balanced([300, 800], barrier, **{"replicas": 2} | changed)
         assert refusal.value.code == code
+
+
+@pytest.mark.parametrize("barrier", BARRIERS)
+@pytest.mark.parametrize(
+    ("option", "gap"),
+    [
+        ({"micro_batches": 8}, 0.01),
+        ({"multiple_of": 4}, 0.01),
+        ({"equal_sequences": True}, 0.06),
+        ({"fixed_ms": 4e7}, 0.02),
+        ({"speeds": [1.0] * 15 + [0.8]}, 0.02),
+    ],
+    ids=lambda option: next(iter(option)) if isinstance(option, dict) else "",
+)
+def test_every_option_comes_near_its_bound(barrier: str, option: dict[str, Any], gap: float) -> None:
+    lengths = np.random.default_rng(0).lognormal(np.log(1500), 1.2, 1024).round().clip(1, 32_768).astype(int)
+    options = BalanceOptions(**option)
+    found = balanced(lengths, barrier, replicas=16, cap_tokens=32_768, options=options)
+    assert found.gap <= gap

@@ -97,7 +97,7 @@ impl Balancer {
             }
             Barrier::Step => (constrained::by_step::replicas(workload), constrained::bound::by_step(workload)),
             Barrier::MicroBatch if is_plain => {
-                let bound = bound::by_slot(workload).max(constrained::bound::by_slot(workload));
+                let bound = constrained::bound::by_equal_slot(workload, bound::by_slot(workload));
                 (by_slot::slots(workload).map(|slots| by_replica(slots, workload.replicas)), bound)
             }
             Barrier::MicroBatch => {

@@ -53,6 +53,8 @@ pub(super) struct Workload {
     pub(super) replicas: usize,
     pub(super) cap: Tokens,
     pub(super) extra_cap: Tokens,
+    /// A lower bound on the number of micro-batches that take all sequences, by both caps.
+    pub(super) least_micro_batches: usize,
     pub(super) rules: Rules,
 }
 
@@ -65,7 +67,8 @@ impl Workload {
         let ms = tokens.iter().map(|&tokens| cost.sequence_ms(tokens)).collect();
         let extra = vec![Tokens::default(); tokens.len()];
         let (replicas, extra_cap) = (rules.paces.len(), Tokens::default());
-        Workload { tokens, extra, ms, longest_first, replicas, cap, extra_cap, rules }
+        let least_micro_batches = fewest_bins(longest_first.iter().map(|&id| tokens[id]), cap);
+        Workload { tokens, extra, ms, longest_first, replicas, cap, extra_cap, least_micro_batches, rules }
     }
 
     /// The workload of sequences or groups with these tokens, extra tokens and times.
@@ -74,7 +77,14 @@ impl Workload {
         let mut longest_first: Vec<usize> = (0..tokens.len()).collect();
         longest_first.sort_unstable_by_key(|&id| (Reverse(ms[id]), Reverse(tokens[id]), id));
         let (replicas, extra_cap) = (rules.paces.len(), rules.extra_cap.unwrap_or_default());
-        Workload { tokens, extra, ms, longest_first, replicas, cap, extra_cap, rules }
+        let fewest = |sizes: &[Tokens], cap: Tokens| {
+            let mut largest_first = sizes.to_vec();
+            largest_first.sort_unstable_by_key(|&size| Reverse(size));
+            fewest_bins(largest_first.iter().copied(), cap)
+        };
+        let by_extra = rules.extra_cap.map(|cap| fewest(&extra, cap)).unwrap_or_default();
+        let least_micro_batches = fewest(&tokens, cap).max(by_extra);
+        Workload { tokens, extra, ms, longest_first, replicas, cap, extra_cap, least_micro_batches, rules }
     }
 
     /// The sort key that puts the longest sequence first.
@@ -104,13 +114,7 @@ impl Workload {
 
     /// A lower bound on the number of slots.
     pub(super) fn least_slots(&self) -> usize {
-        self.least_micro_batches().div_ceil(self.replicas)
-    }
-
-    /// A lower bound on the number of micro-batches that take all sequences, by both caps.
-    pub(super) fn least_micro_batches(&self) -> usize {
-        let by_tokens = fewest_bins(&self.tokens, self.cap);
-        if self.rules.extra_cap.is_some() { by_tokens.max(fewest_bins(&self.extra, self.extra_cap)) } else { by_tokens }
+        self.least_micro_batches.div_ceil(self.replicas)
     }
 
     /// The number of sequences of this sequence's length that fit into one micro-batch.
@@ -119,14 +123,12 @@ impl Workload {
     }
 }
 
-/// A lower bound on the number of bins that hold all sizes. Their sum fills at least this number of bins. So do the
+/// A lower bound on the number of bins that hold all sizes, which come largest first. Their sum fills at least this number of bins. So do the
 /// largest ones: a bin has room for no more of them than for copies of the smallest among them.
-fn fewest_bins(sizes: &[Tokens], cap: Tokens) -> usize {
-    let mut largest_first = sizes.to_vec();
-    largest_first.sort_unstable_by_key(|&size| Reverse(size));
-    let ranked = (1..).zip(&largest_first);
-    let largest = ranked.map(|(rank, &size): (usize, _)| rank.div_ceil(together(size, cap))).max();
-    sizes.iter().copied().sum::<Tokens>().div_ceil(cap).max(largest.unwrap_or_default())
+fn fewest_bins(largest_first: impl Iterator<Item = Tokens> + Clone, cap: Tokens) -> usize {
+    let ranked = (1..).zip(largest_first.clone());
+    let largest = ranked.map(|(rank, size): (usize, _)| rank.div_ceil(together(size, cap))).max();
+    largest_first.sum::<Tokens>().div_ceil(cap).max(largest.unwrap_or_default())
 }
 
 /// The number of copies of a size under a cap.

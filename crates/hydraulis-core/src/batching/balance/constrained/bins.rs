@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use crate::batching::balance::constrained::quotas::Quotas;
 use crate::batching::balance::micro_batch::MicroBatch;
 use crate::batching::balance::workload::Workload;
 use crate::units::Millis;
@@ -12,7 +11,6 @@ use crate::units::Millis;
 struct Bins<'a> {
     workload: &'a Workload,
     replicas: Vec<Vec<MicroBatch>>,
-    quotas: Quotas,
     by_time: BTreeSet<(Millis, usize, usize)>,
     /// The least time of a unit of work.
     least_pace: f64,
@@ -21,12 +19,10 @@ struct Bins<'a> {
 /// `number` micro-batches for each replica with these sequences, in their order; `None` where one finds no room.
 pub(super) fn filled(workload: &Workload, ids: &[usize], number: usize) -> Option<Vec<Vec<MicroBatch>>> {
     let rules = &workload.rules;
-    let fewest = if rules.equal_sequences { ids.len() / workload.replicas } else { 0 };
     let places = (0..workload.replicas).flat_map(|replica| (0..number).map(move |slot| (replica, slot)));
     let mut bins = Bins {
         workload,
         replicas: vec![vec![MicroBatch::default(); number]; workload.replicas],
-        quotas: Quotas::new(ids.len(), workload.replicas, fewest, rules.equal_sequences),
         by_time: places.map(|(replica, slot)| (workload.time(Millis::ZERO, 1, replica), replica, slot)).collect(),
         least_pace: rules.paces.iter().copied().fold(f64::INFINITY, f64::min),
     };
@@ -42,7 +38,6 @@ impl Bins<'_> {
         self.by_time.remove(&key);
         self.by_time.insert((end, replica, slot));
         self.replicas[replica][slot].take(id, self.workload);
-        self.quotas.take(replica);
         true
     }
 
@@ -54,7 +49,7 @@ impl Bins<'_> {
                 break;
             }
             let micro_batch = &self.replicas[replica][slot];
-            if self.quotas.admit(replica) && micro_batch.fits(id, self.workload) {
+            if micro_batch.fits(id, self.workload) {
                 let end = self.workload.time(micro_batch.ms + ms, 1, replica);
                 if best.is_none_or(|(least, _)| end < least) {
                     best = Some((end, (time, replica, slot)));

@@ -30,18 +30,29 @@ const ROUNDING: f64 = 1.0 - 1e-9;
 /// The bound with one barrier per step.
 pub(in crate::batching::balance) fn by_step(workload: &Workload) -> Millis {
     let least = workload.rules.least();
-    let all = workload.least_micro_batches().max(least * workload.replicas);
+    let all = workload.least_micro_batches.max(least * workload.replicas);
     Millis(Facts::new(workload).any_barrier(all, least) * ROUNDING)
 }
 
 /// The bound with one barrier per micro-batch.
 pub(in crate::batching::balance) fn by_slot(workload: &Workload) -> Millis {
+    let slots = least_slots(workload);
+    let facts = Facts::new(workload);
+    Millis(facts.of_slots(slots).max(facts.long_slots(slots)) * ROUNDING)
+}
+
+/// The bound with one barrier per micro-batch for equal replicas, where `without_fixed` is the bound for any number of
+/// slots without a fixed time.
+pub(in crate::batching::balance) fn by_equal_slot(workload: &Workload, without_fixed: Millis) -> Millis {
+    let slots = least_slots(workload);
+    let fixed = workload.rules.fixed * (count(slots) * ROUNDING);
+    (without_fixed + fixed).max(Millis(Facts::new(workload).of_slots(slots) * ROUNDING))
+}
+
+fn least_slots(workload: &Workload) -> usize {
     let rules = &workload.rules;
     let needed = workload.least_slots().max(rules.least());
-    let slots = rules.numbers.permitted(needed).unwrap_or(needed);
-    let facts = Facts::new(workload);
-    let bound = facts.any_barrier(slots * workload.replicas, slots).max(facts.long_slots(slots));
-    Millis(bound.max(facts.filled_slots(slots)) * ROUNDING)
+    rules.numbers.permitted(needed).unwrap_or(needed)
 }
 
 /// The numbers from which the bounds follow.
@@ -70,6 +81,11 @@ impl Facts<'_> {
             speeds,
             workload,
         }
+    }
+
+    /// The bounds that follow from the number of slots.
+    fn of_slots(&self, slots: usize) -> f64 {
+        self.any_barrier(slots * self.workload.replicas, slots).max(self.filled_slots(slots))
     }
 
     /// The bounds that hold for both barriers: `all` micro-batches, and `least` of each replica.

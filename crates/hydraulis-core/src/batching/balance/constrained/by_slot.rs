@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::batching::balance::constrained::bins::filled;
+use crate::batching::balance::constrained::rounds::in_rounds;
 use crate::batching::balance::constrained::{assigned, largest_first, packed, sort};
 use crate::batching::balance::micro_batch::MicroBatch;
 use crate::batching::balance::no_empty::{Group, fill_empty};
@@ -12,33 +13,58 @@ use crate::units::{Millis, Tokens, count};
 
 /// The slots of the balance; `None` where no packing into a permitted number of micro-batches is found.
 pub(in crate::batching::balance) fn slots(workload: &Workload) -> Option<Vec<Vec<MicroBatch>>> {
-    let numbers = workload.rules.numbers;
-    let mut number = numbers.permitted(workload.least_slots().max(workload.rules.least()))?;
+    let rules = &workload.rules;
+    let number = rules.numbers.permitted(workload.least_slots().max(rules.least()))?;
+    if let Some(slots) = by_time(workload, number) {
+        return Some(slots);
+    }
+    // The caps leave little room. Either full micro-batches or more of them are then the shorter step.
+    let full = best_fit(workload, number).and_then(|slots| finished(slots, workload));
+    let candidates = [full, with_more(workload, number)];
+    candidates.into_iter().flatten().min_by_key(|slots| time(slots, workload))
+}
+
+/// The slots with more than `number` micro-batches of each replica, for which the assignment by time finds room.
+fn with_more(workload: &Workload, mut number: usize) -> Option<Vec<Vec<MicroBatch>>> {
+    let (numbers, sequences) = (workload.rules.numbers, workload.tokens.len());
     let mut further = 1;
-    while workload.rules.allow_empty || number * workload.replicas <= workload.tokens.len() {
-        if let Some(slots) = with_number(workload, number) {
-            return Some(slots);
-        }
-        if number >= workload.tokens.len() {
-            break;
-        }
-        // More slots make the packing easier. The steps grow, so that a batch without a packing ends soon.
+    while number < sequences {
+        // The steps grow, so that a batch without a packing ends soon.
         number = numbers.permitted(number + further)?;
         further *= 2;
+        if let Some(slots) = by_time(workload, number) {
+            return Some(slots);
+        }
     }
     None
 }
 
-fn with_number(workload: &Workload, number: usize) -> Option<Vec<Vec<MicroBatch>>> {
+fn by_time(workload: &Workload, number: usize) -> Option<Vec<Vec<MicroBatch>>> {
+    if !workload.rules.allow_empty && number * workload.replicas > workload.tokens.len() {
+        return None;
+    }
     let longest_first = &workload.longest_first;
-    let mut slots = gathered(workload, number)
+    let slots = gathered(workload, number)
         .or_else(|| arranged(workload, longest_first, number))
-        .or_else(|| arranged(workload, &largest_first(workload, longest_first), number))
-        .or_else(|| best_fit(workload, number))?;
+        .or_else(|| arranged(workload, &largest_first(workload, longest_first), number))?;
+    finished(slots, workload)
+}
+
+fn finished(mut slots: Vec<Vec<MicroBatch>>, workload: &Workload) -> Option<Vec<Vec<MicroBatch>>> {
     let is_complete = workload.rules.allow_empty || fill_empty(&mut slots, Group::Slot, workload);
-    slots.iter_mut().flatten().for_each(|pack| sort(pack, workload));
+    for pack in slots.iter_mut().flatten() {
+        sort(pack, workload);
+    }
     rebalance(&mut slots, workload);
     is_complete.then_some(slots)
+}
+
+/// The sum of the slots' longest micro-batches.
+fn time(slots: &[Vec<MicroBatch>], workload: &Workload) -> Millis {
+    let longest = |slot: &Vec<MicroBatch>| {
+        slot.iter().enumerate().map(|(at, pack)| workload.time(pack.ms, 1, at)).max().unwrap_or_default()
+    };
+    slots.iter().map(longest).sum()
 }
 
 /// `number` slots, of which the first ones have the long sequences; `None` where there are none of these, or where a
@@ -99,7 +125,9 @@ fn gather(workload: &Workload, ids: &[usize], limit: Millis) -> (Vec<MicroBatch>
 
 /// `number` slots with these sequences, in whose order they choose their micro-batches.
 fn arranged(workload: &Workload, ids: &[usize], number: usize) -> Option<Vec<Vec<MicroBatch>>> {
-    Some(in_slots(filled(workload, ids, number)?, workload))
+    let is_equal = workload.rules.equal_sequences;
+    let replicas = if is_equal { in_rounds(workload, ids, number)? } else { filled(workload, ids, number)? };
+    Some(in_slots(replicas, workload))
 }
 
 /// `number` slots with the micro-batches of best-fit decreasing; `None` where these are too many.

@@ -12,6 +12,7 @@ pub(super) mod bound;
 pub(super) mod by_slot;
 pub(super) mod by_step;
 mod quotas;
+mod rounds;
 
 use std::cmp::Reverse;
 
