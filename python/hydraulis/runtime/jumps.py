@@ -20,12 +20,16 @@ class JumpDetector:
 
     Args:
         config: Factors of a jump, and the reaction to one.
+
+    Attributes:
+        found: Description of the last step's jumps; None without one.
     """
 
     def __init__(self, config: TrainConfig) -> None:
         self._limits = {"loss": config.loss_jump, "gradient norm": config.norm_jump}
         self._reaction = config.on_jump
         self._last: dict[str, deque[float]] = {name: deque(maxlen=WINDOW) for name in self._limits}
+        self.found: str | None = None
 
     def recall(self, losses: Sequence[float], norms: Sequence[float]) -> None:
         """Take the values of the steps before a resumed one."""
@@ -58,6 +62,11 @@ class JumpDetector:
             )
             raise everywhere(HydraulisError(message, code="training_jumped"))
         return f"{found}; its update is skipped" if self.skips else found
+
+    def accepts(self, step: int, loss: float, norm: float) -> bool:
+        """Take the values of a step, and return whether it makes an update; raises as `find`."""
+        self.found = self.find(step, loss, norm)
+        return not (self.found and self.skips)
 
     @property
     def skips(self) -> bool:

@@ -25,6 +25,7 @@ pipeline's messages, so that no order of events on the devices can stop all rank
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -78,22 +79,14 @@ def train_step(worker: Worker, plan: Plan, read: Callable[[int], SequenceTokens]
     measured, difference = worker.measure(plan, work.sequences)
     step = worker.optimizer_shard.optimizer.num_steps + 1
     check_finite(loss, step, lambda: _name_ranks(math.isfinite(own)))
-    jumps: list[str] = []
-
-    def accepts(norm: float) -> bool:
-        found = worker.jumps.find(step, loss, norm)
-        jumps.extend([found] if found else [])
-        return not (found and worker.jumps.skips)
-
     gradient = worker.local_shard.gradient
-    update = worker.optimizer_shard.step(
-        UpdateCheck(
-            error=difference,
-            culprits=lambda: _name_ranks(bool(torch.isfinite(gradient).all())),
-            accepts=accepts,
-        )
+    check = UpdateCheck(
+        error=difference,
+        culprits=lambda: _name_ranks(bool(torch.isfinite(gradient).all())),
+        accepts=partial(worker.jumps.accepts, step, loss),
     )
-    return StepResult(loss, update, measured, jump=jumps[0] if jumps else None)
+    update = worker.optimizer_shard.step(check)
+    return StepResult(loss, update, measured, jump=worker.jumps.found)
 
 
 def evaluate(worker: Worker, plan: Plan, read: Callable[[int], SequenceTokens]) -> float:

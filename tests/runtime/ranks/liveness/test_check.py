@@ -52,7 +52,9 @@ def test_a_rank_without_an_answer_is_silent_and_the_first_living_one_reports() -
 def test_answers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     first, *late = checks(HashStore())
     first.answer(None)
-    monkeypatch.setattr("hydraulis.runtime.ranks.liveness.check.time.sleep", lambda _: late.pop().answer(None))
+    monkeypatch.setattr(
+        "hydraulis.runtime.ranks.liveness.check.time.sleep", lambda _: late.pop().answer(None)
+    )
     assert [answer.state for answer in first.collect(60.0)] == [WAITING] * 3
     assert late == []
 
