@@ -119,7 +119,7 @@ impl<'a> Judge<'a> {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => {
                 let strategies = Some(vec![phase.strategy.clone()]);
-                let planner = Planner::new(self.cost.profile().clone(), self.cost.cluster(), strategies)?;
+                let planner = Planner::new(self.cost.profile().clone(), self.cost.cluster().clone(), strategies)?;
                 free.insert(planner.with_memory(self.cost.memory()))
             }
         };

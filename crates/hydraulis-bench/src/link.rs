@@ -103,7 +103,8 @@ mod tests {
     fn plan(strategy: &str) -> Plan {
         let cost = cost();
         let planner =
-            Planner::new(cost.profile().clone(), cost.cluster(), Some(vec![strategy.parse().unwrap()])).unwrap();
+            Planner::new(cost.profile().clone(), cost.cluster().clone(), Some(vec![strategy.parse().unwrap()]))
+                .unwrap();
         let plan = planner.plan(&Batch::new(&[3_000; 64], None).unwrap()).unwrap();
         assert!(plan.replicas.iter().all(|replica| replica.sequences() > 0));
         plan

@@ -117,10 +117,11 @@ impl<'a> PlannerUnderTest<'a> {
     ) -> Result<PlannerUnderTest<'a>> {
         let (_, _, longest) = longest(batches).ok_or(Error::WorkloadEmpty)?;
         let over_list = || -> hydraulis_core::Result<Planner> {
-            let planner = Planner::new(cost.profile().clone(), cost.cluster(), strategies.map(<[Strategy]>::to_vec))?;
+            let planner =
+                Planner::new(cost.profile().clone(), cost.cluster().clone(), strategies.map(<[Strategy]>::to_vec))?;
             Ok(planner.with_memory(cost.memory()))
         };
-        let search = || Planner::search(cost.profile().clone(), cost.cluster());
+        let search = || Planner::search(cost.profile().clone(), cost.cluster().clone());
         let linked = |planner: Planner| match link {
             Some(link) => planner.with_link(link.clone()),
             None => Ok(planner),

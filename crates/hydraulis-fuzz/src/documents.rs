@@ -45,7 +45,8 @@ static LINK: LazyLock<Link> = LazyLock::new(|| {
     Link::new(table, traffic).expect("the rates are finite")
 });
 static PLANS: LazyLock<[String; 3]> = LazyLock::new(|| {
-    let plain = Planner::new(MODEL.profile().clone(), MODEL.cluster(), None).expect("the profile fits the cluster");
+    let plain =
+        Planner::new(MODEL.profile().clone(), MODEL.cluster().clone(), None).expect("the profile fits the cluster");
     let linked = plain.clone().with_link(LINK.clone()).expect("no scheme has 32 stages");
     let in_flight = plain.clone().with_memory(MemoryRule::InFlight);
     [plain, linked, in_flight].map(|planner| planner.plan(&BATCH).expect("the cluster admits the batch").to_json())

@@ -36,7 +36,7 @@ pub fn probe(bytes: &[u8]) {
     let Some(strategies) = expected(input.strategies.as_deref().map(parsed).transpose(), &STRATEGY) else { return };
     let Some(memory) = expected(input.memory.parse::<MemoryRule>(), &MEMORY) else { return };
     let Some(link) = expected(input.link.as_ref().map(LinkInput::link).transpose(), &LINK) else { return };
-    for planner in [Planner::new(profile.clone(), cluster, strategies), Planner::search(profile, cluster)] {
+    for planner in [Planner::new(profile.clone(), cluster.clone(), strategies), Planner::search(profile, cluster)] {
         let Some(planner) = expected(planner, &PLANNER) else { continue };
         let Some(planner) = linked(planner.with_memory(memory), link.as_ref()) else { continue };
         if probe_plan(&planner, &batch)

@@ -158,7 +158,7 @@ impl Plan {
     /// Cluster of the plan.
     #[getter]
     fn cluster(&self) -> Cluster {
-        Cluster(self.core.cluster)
+        Cluster(self.core.cluster.clone())
     }
 
     /// Memory rule that its micro-batches satisfy.

@@ -165,7 +165,7 @@ pub(crate) fn propose(
     let count = NonZeroUsize::new(k.positive(py, "k")?).expect("a positive number is not zero");
     let context = context.map(|context| context.positive(py, "context")).transpose()?.map(Tokens);
     let memory: MemoryRule = memory.parse().map_err(|error| raise(py, &error))?;
-    let (profile, cluster) = (profile.0.clone(), cluster.0);
+    let (profile, cluster) = (profile.0.clone(), cluster.0.clone());
     let proposal = cancellable(py, progress, move |cancellation, report| {
         let batches = batch::Batch::several(&batches, None)?;
         let search = Planner::search(profile, cluster)?.with_memory(memory);

@@ -7,17 +7,23 @@ use pyo3::types::PyDict;
 use crate::convert::errors::{invalid, raise};
 use crate::convert::integers::Integer;
 
-/// A cluster of equal GPUs in equal nodes; a rank is a GPU, numbered node by node.
+/// A cluster of GPUs in equal nodes; a rank is a GPU, numbered node by node.
 ///
 /// The nodes determine the placement of replicas and the transfers between nodes. A profile's times hold for nodes of
 /// the measured size: they do not cover a stage that fitted into one node there and spans several here.
 ///
+/// Where ranks differ, a plan places ranks of like speed together, and a slower replica gets less work.
+///
 /// Args:
 ///     gpus: Number of ranks; they fill whole nodes, or a part of one.
 ///     gpus_per_node: Number of ranks in a node.
+///     rates: Speed of each rank relative to the profile, from 0.001 to 1,000: at 0.5 every time is twice as long; all 1
+///         if absent.
+///     memory_bytes: Memory of each rank in bytes; the profile's if absent.
 ///
 /// Raises:
-///     InvalidInputError: The ranks do not fill the nodes (code `cluster_shape`).
+///     InvalidInputError: The ranks do not fill the nodes, or a list has not one valid value for each rank (code
+///         `argument_invalid`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, module = "hydraulis")]
 #[derive(Clone, Debug, PartialEq)]
@@ -26,13 +32,27 @@ pub(crate) struct Cluster(pub(crate) spec::Cluster);
 #[pymethods]
 impl Cluster {
     #[new]
-    fn new(py: Python<'_>, gpus: Integer, gpus_per_node: Integer) -> PyResult<Cluster> {
+    #[pyo3(signature = (gpus, gpus_per_node, *, rates = None, memory_bytes = None))]
+    fn new(
+        py: Python<'_>,
+        gpus: Integer,
+        gpus_per_node: Integer,
+        rates: Option<Vec<f64>>,
+        memory_bytes: Option<Vec<u64>>,
+    ) -> PyResult<Cluster> {
         let (gpus, gpus_per_node) = (gpus.read(py, "gpus")?, gpus_per_node.read(py, "gpus_per_node")?);
-        let shape = (u32::try_from(gpus), u32::try_from(gpus_per_node));
-        let cluster = match shape {
+        let shape = match (u32::try_from(gpus), u32::try_from(gpus_per_node)) {
             (Ok(gpus), Ok(gpus_per_node)) => spec::Cluster::new(gpus, gpus_per_node),
             _ => Err(Error::ClusterShape { gpus, gpus_per_node }),
         };
+        let with_rates = shape.and_then(|cluster| match rates {
+            Some(rates) => cluster.with_rates(rates),
+            None => Ok(cluster),
+        });
+        let cluster = with_rates.and_then(|cluster| match memory_bytes {
+            Some(bytes) => cluster.with_memory_bytes(bytes),
+            None => Ok(cluster),
+        });
         cluster.map(Cluster).map_err(|error| raise(py, &error))
     }
 
@@ -48,12 +68,31 @@ impl Cluster {
         self.0.gpus_per_node()
     }
 
-    fn __getnewargs__(&self) -> (u32, u32) {
-        (self.gpus(), self.gpus_per_node())
+    /// Speed of each rank relative to the profile; None if all are 1.
+    #[getter]
+    fn rates(&self) -> Option<Vec<f64>> {
+        self.0.rates().map(<[f64]>::to_vec)
+    }
+
+    /// Memory of each rank in bytes; None if all have the profile's.
+    #[getter]
+    fn memory_bytes(&self) -> Option<Vec<u64>> {
+        self.0.memory_bytes().map(<[u64]>::to_vec)
+    }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((u32, u32), Bound<'py, PyDict>)> {
+        let named = PyDict::new(py);
+        named.set_item("rates", self.rates())?;
+        named.set_item("memory_bytes", self.memory_bytes())?;
+        Ok(((self.gpus(), self.gpus_per_node()), named))
     }
 
     fn __repr__(&self) -> String {
-        format!("Cluster(gpus={}, gpus_per_node={})", self.gpus(), self.gpus_per_node())
+        let list =
+            |name: &str, values: Option<String>| values.map(|values| format!(", {name}={values}")).unwrap_or_default();
+        let rates = list("rates", self.0.rates().map(|rates| format!("{rates:?}")));
+        let memory = list("memory_bytes", self.0.memory_bytes().map(|bytes| format!("{bytes:?}")));
+        format!("Cluster(gpus={}, gpus_per_node={}{rates}{memory})", self.gpus(), self.gpus_per_node())
     }
 }
 
@@ -245,7 +284,7 @@ impl Strategy {
 
     /// Ranks of each replica on a cluster, stage by stage.
     fn place(&self, py: Python<'_>, cluster: &Cluster) -> PyResult<Vec<Vec<u32>>> {
-        layout::place(&self.0, cluster.0).map_err(|error| raise(py, &error))
+        layout::place(&self.0, &cluster.0).map_err(|error| raise(py, &error))
     }
 
     fn __getnewargs__(&self) -> (String,) {

@@ -89,7 +89,8 @@ fn buckets_run_one_after_another() {
     assert_eq!((&ids[0][..], &ids[1][..]), (&[0][..], &[1][..]));
     let verdict = Judge::new(&cost, None).judge(&Answer::Decision(decision.clone()), &batches[0]).unwrap();
     let one_by_one = decision.phases.iter().map(|phase| {
-        let planner = hydraulis_core::search::Planner::new(cost.profile().clone(), cost.cluster(), None).unwrap();
+        let planner =
+            hydraulis_core::search::Planner::new(cost.profile().clone(), cost.cluster().clone(), None).unwrap();
         let cost = planner.cost().scheme(phase.strategy.schemes()[0]).unwrap();
         let replicas = EqualReplicas {
             cost,

@@ -76,7 +76,7 @@ proptest! {
     #[test]
     fn the_optimum_is_that_of_the_twin(case in any_case(), steps in 1..=4_u64, rows in 1..=6_u32) {
         let gpus = case.cluster.gpus();
-        let cost = CostModel::new(case.profile.clone(), case.cluster).with_memory(case.memory);
+        let cost = CostModel::new(case.profile.clone(), case.cluster.clone()).with_memory(case.memory);
         let context = case.planner().longest_admitted();
         let grid = PaperGrid {
             gpu_step: gpus.div_ceil(rows).max(gpus.div_ceil(12)),
@@ -99,7 +99,7 @@ proptest! {
             let mut own = groups.map(|(scheme, count)| (cost.scheme(scheme).unwrap(), count as u64)).collect();
             prop_assert!(twin.best_of(step, &mut own) <= ms.0 * (1.0 + 1e-9), "{strategy} does not take {ms:?}");
             prop_assert!((ms.0 - expected).abs() <= 1e-9 * expected.max(1.0), "{strategy} {ms:?}, twin {expected}");
-            prop_assert!(strategy.ranks() <= ranks && place(strategy, case.cluster).is_ok());
+            prop_assert!(strategy.ranks() <= ranks && place(strategy, &case.cluster).is_ok());
         }
         for (place, one) in list.iter().enumerate() {
             prop_assert!(list[..place].iter().all(|earlier| earlier.strategy != one.strategy && earlier.serves < one.serves));

@@ -71,7 +71,7 @@ impl<'a> Branches<'a> {
     /// Evaluates a branch, unless no cluster with this number of ranks could contain it.
     fn add(&mut self, classes: Vec<ClassLimits<'a>>, from: Millis, until: Millis) {
         let taken: f64 = classes.iter().map(|class| class.ranks() * count(class.least)).sum();
-        if taken > f64::from(self.dual.gpus) {
+        if taken > f64::from(self.dual.ranks[0]) {
             return;
         }
         self.dual.classes = classes;

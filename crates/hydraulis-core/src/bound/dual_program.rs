@@ -25,6 +25,8 @@ const ROUNDING: f64 = 1e-9;
 #[derive(Clone, Debug)]
 pub(super) struct ClassLimits<'a> {
     pub(super) capacity: &'a ClassCapacity,
+    /// The level of its ranks: they are of this speed or faster.
+    pub(super) level: usize,
     /// Least number of replicas; they may stay idle.
     pub(super) least: usize,
     /// Greatest number of replicas.
@@ -52,7 +54,9 @@ pub(super) struct ReplicaCapacity {
 pub(super) struct DualProgram<'a> {
     pub(super) batch: &'a BatchSums,
     pub(super) classes: Vec<ClassLimits<'a>>,
-    pub(super) gpus: u32,
+    /// Number of ranks of each level of speed and of faster ones, the slowest level first. A replica's ranks count at
+    /// its level and at every slower one.
+    pub(super) ranks: Vec<u32>,
     pub(super) budget: BoundBudget,
 }
 
@@ -91,6 +95,7 @@ impl<'a> ClassLimits<'a> {
     pub(super) fn new(capacity: &'a ClassCapacity, least: usize, most: usize) -> ClassLimits<'a> {
         ClassLimits {
             capacity,
+            level: 0,
             least,
             most,
             least_micro_batches: 0,
@@ -235,25 +240,33 @@ impl DualProgram<'_> {
     /// The greatest value of all replicas: the required ones, and the dearest that the remaining ranks allow, fractions
     /// included.
     fn value(&self, prices: &[ClassPrices], capacities: &[ReplicaCapacity]) -> Value {
-        let (mut value, mut left) = (Value::default(), f64::from(self.gpus));
-        let mut optional: Vec<(f64, f64, f64)> = Vec::new();
+        let mut value = Value::default();
+        let mut left: Vec<f64> = self.ranks.iter().copied().map(f64::from).collect();
+        let mut optional: Vec<(f64, &ClassLimits)> = Vec::new();
         for ((class, price), by_end) in self.classes.iter().zip(prices).zip(capacities) {
             let replica = price.slot + by_end.levels.iter().map(|level| price.value(level)).fold(0.0, f64::max);
             let micro_batches =
                 if price.micro_batch > 0.0 { class.most_micro_batches } else { class.least_micro_batches };
             value.add(replica * count(class.least));
             value.add(price.micro_batch * count(micro_batches));
-            left -= class.ranks() * count(class.least);
-            optional.push((replica / class.ranks(), class.ranks(), count(class.most - class.least)));
+            take(&mut left, class, class.ranks() * count(class.least));
+            optional.push((replica / class.ranks(), class));
         }
+        // Ranks at a speed include the faster ones: such nested limits are filled best by the dearest class first.
         optional.sort_by(|one, other| other.0.total_cmp(&one.0));
-        for (per_rank, ranks, most) in optional {
-            let taken = left.max(0.0).min(ranks * most);
+        for (per_rank, class) in optional {
+            let free = left[..=class.level].iter().copied().fold(f64::INFINITY, f64::min);
+            let taken = free.max(0.0).min(class.ranks() * count(class.most - class.least));
             value.add(per_rank * taken);
-            left -= taken;
+            take(&mut left, class, taken);
         }
         value
     }
+}
+
+/// Takes ranks of a class from those left at its level and at every slower one.
+fn take(left: &mut [f64], class: &ClassLimits, ranks: f64) {
+    left[..=class.level].iter_mut().for_each(|left| *left -= ranks);
 }
 
 impl ClassPrices {

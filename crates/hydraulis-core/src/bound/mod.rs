@@ -25,9 +25,9 @@ use crate::bound::batch_sums::BatchSums;
 pub(crate) use crate::bound::batch_sums::Price;
 pub(crate) use crate::bound::branch::{Branches, Node};
 use crate::bound::dual_program::{ClassLimits, DualProgram};
-use crate::capacity::ClassCapacity;
+use crate::capacity::{Capacities, ClassCapacity, RelaxedClass};
 use crate::plan::{Bound, BoundKind};
-use crate::spec::BoundBudget;
+use crate::spec::{BoundBudget, Strategy};
 use crate::units::{Millis, whole};
 
 /// A plan sums the same terms in another order: without the margin a perfect plan could seem to beat the bound.
@@ -47,37 +47,56 @@ impl<'a> Bounder<'a> {
     }
 
     /// The longest path over these classes. None if some sequence is admitted by none of them.
-    pub(crate) fn longest_path(&self, classes: &[&ClassCapacity]) -> Option<Bound> {
+    pub(crate) fn longest_path<'c>(&self, classes: impl Iterator<Item = &'c ClassCapacity>) -> Option<Bound> {
         // Only the longest sequence can set it: on every class a longer sequence takes longer, and is admitted by no
         // more replicas.
         let (sequence, tokens) = self.batch.longest();
-        let admitting = classes.iter().map(|capacity| capacity.cost()).filter(|cost| cost.admits(tokens));
+        let admitting = classes.map(ClassCapacity::cost).filter(|cost| cost.admits(tokens));
         let through = admitting
             .map(|cost| cost.micro_batch_ms([tokens].into_iter()) * cost.stage_multipliers().iter().sum::<f64>());
         through.min().map(|ms| Bound { ms: ms * MARGIN, kind: BoundKind::Sequence(sequence) })
     }
 
-    /// The bound for replicas of `groups`: each class with its number of replicas.
-    pub(crate) fn of_strategy(
-        &self,
-        groups: &[(&ClassCapacity, usize)],
-        gpus: u32,
-        limit: ProofLimit,
-    ) -> Option<Bound> {
-        let classes: Vec<&ClassCapacity> = groups.iter().map(|(capacity, _)| *capacity).collect();
+    /// The bound of one strategy with any placement; none if it does not admit every sequence.
+    pub(crate) fn of_strategy(&self, capacities: &Capacities, strategy: &Strategy, limit: ProofLimit) -> Option<Bound> {
+        if !capacities.relaxed().is_empty() {
+            return self.of_any_placement(capacities, strategy, limit);
+        }
+        let groups = strategy.groups().into_iter();
+        let groups = groups.map(|(scheme, replicas)| Some((capacities.scheme(scheme).ok()?, replicas)));
+        let groups: Vec<(&ClassCapacity, usize)> = groups.collect::<Option<_>>()?;
         let limits =
             groups.iter().map(|&(capacity, replicas)| ClassLimits::new(capacity, replicas, replicas)).collect();
-        let longest_path = self.longest_path(&classes)?;
-        let root = Branches::new(self.dual(limits, gpus), longest_path.ms, limit.until);
+        let longest_path = self.longest_path(groups.iter().map(|(capacity, _)| *capacity))?;
+        let ranks = capacities.level_ranks().to_vec();
+        let root = Branches::new(self.dual(limits, ranks), longest_path.ms, limit.until);
         let bound = longest_path.or_work(root.least());
         if bound.ms >= limit.until || limit.dual_solves == 1 {
             return Some(bound);
         }
-        let branches = match self.by_count(groups, root.root()) {
+        let branches = match self.by_count(&groups, root.root()) {
             Some(dual) => Branches::new(dual, root.least(), limit.until),
             None => root,
         };
         Some(bound.or_work(divided(branches, limit)))
+    }
+
+    /// The bound of a strategy on ranks of different speed: its replicas may be of any relaxed classes of their schemes,
+    /// but together they have no more ranks than the strategy, and at each speed no more than the cluster.
+    fn of_any_placement(&self, capacities: &Capacities, strategy: &Strategy, limit: ProofLimit) -> Option<Bound> {
+        let ranks = u32::try_from(strategy.ranks()).unwrap_or(u32::MAX);
+        let levels: Vec<u32> = capacities.level_ranks().iter().map(|&at_least| at_least.min(ranks)).collect();
+        let groups = strategy.groups();
+        let limits = capacities.relaxed().iter().filter_map(|class| {
+            let RelaxedClass { capacity, level } = class;
+            let &(scheme, replicas) = groups.iter().find(|(scheme, _)| *scheme == capacity.cost().scheme())?;
+            let most = usize::try_from(u64::from(levels[*level]) / scheme.ranks()).unwrap_or(replicas);
+            Some(ClassLimits { level: *level, ..ClassLimits::new(capacity, 0, replicas.min(most)) })
+        });
+        let limits: Vec<ClassLimits> = limits.collect();
+        let longest_path = self.longest_path(limits.iter().map(|class| class.capacity))?;
+        let branches = Branches::new(self.dual(limits, levels), longest_path.ms, limit.until);
+        Some(longest_path.or_work(divided(branches, limit)))
     }
 
     /// The dual program in which the largest group of replicas without a pipeline is split by the number of
@@ -98,22 +117,35 @@ impl<'a> Bounder<'a> {
         let mut classes = root.classes().to_vec();
         let kinds = classes.remove(largest).by_count(few);
         classes.extend(kinds);
-        let gpus = u32::try_from(groups.iter().map(ranks_of).sum::<u64>()).ok()?;
-        Some(self.dual(classes, gpus))
+        let ranks = u32::try_from(groups.iter().map(ranks_of).sum::<u64>()).ok()?;
+        Some(self.dual(classes, vec![ranks]))
     }
 
-    /// The branches of any strategy on `gpus` ranks over `classes`; a strategy's counts follow the order of `classes`.
-    /// None if some sequence is admitted by none of them.
-    pub(crate) fn of_any<'b>(&'b self, classes: &[&'b ClassCapacity], gpus: u32) -> Option<Branches<'b>> {
-        let most = |capacity: &ClassCapacity| usize::try_from(u64::from(gpus) / capacity.cost().scheme().ranks());
-        let limits =
-            classes.iter().map(|&capacity| ClassLimits::new(capacity, 0, most(capacity).unwrap_or(0))).collect();
-        Some(Branches::new(self.dual(limits, gpus), self.longest_path(classes)?.ms, Millis::INFINITY))
+    /// The branches of any strategy over these classes; a node's counts follow their order. None if some sequence is
+    /// admitted by none of them.
+    pub(crate) fn of_any<'b>(&'b self, classes: &[AnyClass<'b>], ranks: &[u32]) -> Option<Branches<'b>> {
+        let limits = classes.iter().map(|class| {
+            let most = u64::from(ranks[class.level]) / class.capacity.cost().scheme().ranks();
+            ClassLimits {
+                level: class.level,
+                ..ClassLimits::new(class.capacity, 0, usize::try_from(most).unwrap_or(0))
+            }
+        });
+        let longest_path = self.longest_path(classes.iter().map(|class| class.capacity))?;
+        Some(Branches::new(self.dual(limits.collect(), ranks.to_vec()), longest_path.ms, Millis::INFINITY))
     }
 
-    fn dual<'b>(&'b self, classes: Vec<ClassLimits<'b>>, gpus: u32) -> DualProgram<'b> {
-        DualProgram { batch: &self.sums, classes, gpus, budget: self.budget }
+    fn dual<'b>(&'b self, classes: Vec<ClassLimits<'b>>, ranks: Vec<u32>) -> DualProgram<'b> {
+        DualProgram { batch: &self.sums, classes, ranks, budget: self.budget }
     }
+}
+
+/// A class that any strategy may have replicas of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AnyClass<'a> {
+    pub(crate) capacity: &'a ClassCapacity,
+    /// The level of its ranks' speed.
+    pub(crate) level: usize,
 }
 
 /// The bound of a dual program after branching, within the limit.

@@ -35,6 +35,7 @@ enum Column {
 /// Indices of the rows; a class's work and tokens are rows `2 k` and `2 k + 1`.
 struct Rows {
     served: usize,
+    /// The first row of ranks, of the slowest level; a row for each faster level follows.
     gpus: Option<usize>,
     slots: Vec<Option<usize>>,
     replicas: Vec<Option<usize>>,
@@ -107,7 +108,7 @@ impl<'a> Relaxation<'a> {
     fn enter_replica(&mut self, column: &mut [f64]) -> bool {
         let prices = self.program.prices();
         let value = |index: usize, level: Level| -> f64 {
-            self.replica_entries(index, level).into_iter().flatten().map(|(row, entry)| prices[row] * entry).sum()
+            self.replica_entries(index, level).map(|(row, entry)| prices[row] * entry).sum()
         };
         let levels =
             self.capacities.iter().enumerate().flat_map(|(index, by_end)| {
@@ -119,39 +120,56 @@ impl<'a> Relaxation<'a> {
             return false;
         }
         column.fill(0.0);
-        self.replica_entries(index, level).into_iter().flatten().for_each(|(row, entry)| column[row] = entry);
+        self.replica_entries(index, level).for_each(|(row, entry)| column[row] = entry);
         self.enter(Column::Replica { index, micro_batches: level.micro_batches }, column)
     }
 
-    fn replica_entries(&self, index: usize, level: Level) -> [Option<(usize, f64)>; 6] {
+    fn replica_entries(&self, index: usize, level: Level) -> impl Iterator<Item = (usize, f64)> {
         let (work, tokens) = self.units[index];
         let own = self.rows.replicas[index].map(|row| (row, -1.0));
-        let ranks = || self.rows.gpus.map(|row| (row, -self.dual.classes[index].ranks()));
+        let (at_slowest, at_faster) = self.rank_entries(index);
+        let at_faster = if own.is_some() { None } else { Some(at_faster) };
         let micro_batches = count(level.micro_batches);
-        [
+        let entries = [
             Some((2 * index, level.work_ms * work)),
             Some((2 * index + 1, level.tokens * tokens)),
-            own.or_else(ranks),
+            own.or(at_slowest),
             self.rows.slots[index].map(|row| (row, 1.0)),
             self.rows.few[index].map(|row| (row, -micro_batches)),
             self.rows.many[index].map(|row| (row, micro_batches)),
-        ]
+        ];
+        entries.into_iter().flatten().chain(at_faster.into_iter().flatten())
+    }
+
+    /// The ranks of a replica in the row of the slowest level, and in the rows of faster ones up to its own.
+    fn rank_entries(&self, index: usize) -> (Option<(usize, f64)>, impl Iterator<Item = (usize, f64)> + use<>) {
+        let class = &self.dual.classes[index];
+        let ranks = -class.ranks();
+        let faster = self.rows.gpus.map(|row| (row + 1..=row + class.level).map(move |row| (row, ranks)));
+        (self.rows.gpus.map(|row| (row, ranks)), faster.into_iter().flatten())
     }
 
     /// Enters a replica above the least number, of a class whose number is limited.
     fn enter_more(&mut self, column: &mut [f64]) -> bool {
-        let Some(gpus) = self.rows.gpus else { return false };
+        if self.rows.gpus.is_none() {
+            return false;
+        }
         let prices = self.program.prices();
+        let of_ranks = |index: usize| {
+            let (at_slowest, at_faster) = self.rank_entries(index);
+            at_slowest.into_iter().chain(at_faster)
+        };
         let found = (0..self.units.len()).find_map(|index| {
             let (replicas, most) = (self.rows.replicas[index]?, self.rows.most[index]);
-            let price = prices[gpus] * self.dual.classes[index].ranks() + most.map_or(0.0, |row| prices[row]);
+            let for_ranks: f64 = of_ranks(index).map(|(row, ranks)| prices[row] * -ranks).sum();
+            let price = for_ranks + most.map_or(0.0, |row| prices[row]);
             let is_open = self.dual.classes[index].most > self.dual.classes[index].least;
             (is_open && prices[replicas] > price + BETTER).then_some((index, replicas, most))
         });
         let Some((index, replicas, most)) = found else { return false };
         column.fill(0.0);
         column[replicas] = 1.0;
-        column[gpus] = -self.dual.classes[index].ranks();
+        of_ranks(index).for_each(|(row, ranks)| column[row] = ranks);
         if let Some(row) = most {
             column[row] = -1.0;
         }
@@ -193,10 +211,14 @@ impl Rows {
             batch.len() - 1
         };
         let served = row(1.0);
-        let taken: f64 = dual.classes.iter().map(|class| class.ranks() * count(class.least)).sum();
-        let left = f64::from(dual.gpus) - taken;
         let is_open = dual.classes.iter().any(|class| class.most > class.least);
-        let gpus = is_open.then(|| row(-left.max(0.0)));
+        let mut gpus = None;
+        for (level, &ranks) in dual.ranks.iter().enumerate().filter(|_| is_open) {
+            let of_level = dual.classes.iter().filter(|class| class.level >= level);
+            let taken: f64 = of_level.map(|class| class.ranks() * count(class.least)).sum();
+            let left = row(-(f64::from(ranks) - taken).max(0.0));
+            gpus = gpus.or(Some(left));
+        }
         let mut rows = Rows {
             served,
             gpus,
@@ -208,7 +230,7 @@ impl Rows {
             batch: Vec::new(),
         };
         for (index, class) in dual.classes.iter().enumerate() {
-            let most_by_ranks = f64::from(dual.gpus) / class.ranks();
+            let most_by_ranks = f64::from(dual.ranks[class.level]) / class.ranks();
             let is_limited = class.least == class.most || count(class.most) < most_by_ranks;
             if class.least > 0 || is_limited {
                 rows.replicas[index] = Some(row(-count(class.least)));

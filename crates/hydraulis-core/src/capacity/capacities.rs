@@ -2,35 +2,36 @@
 
 use std::sync::Arc;
 
-use crate::capacity::CapacityTable;
-use crate::capacity::ClassCapacity;
-use crate::cost::{ClassId, CostModel};
+use crate::capacity::placed_classes::PlacedClasses;
+use crate::capacity::relaxed_class::{RelaxedClass, SpeedLevels};
+use crate::capacity::{CapacityTable, ClassCapacity};
+use crate::cost::{ClassCost, CostModel};
 use crate::error::Result;
-use crate::spec::{CapacityBudget, Scheme};
+use crate::layout::place;
+use crate::spec::{CapacityBudget, Scheme, Strategy};
 
-/// A cost model, and the capacity of each of its classes with room for a token.
+/// A cost model, and the capacity of each class of replicas that a strategy's placement makes.
 #[derive(Clone, Debug)]
 pub struct Capacities {
     cost: CostModel,
-    /// Capacity of each class; none if a replica has no room for a token.
-    classes: Vec<Option<ClassCapacity>>,
+    /// Capacity of each scheme on the cluster's best ranks; none if a replica has no room for a token.
+    best: Vec<Option<ClassCapacity>>,
+    /// Capacities of the classes on other ranks, computed on first use.
+    placed: Arc<PlacedClasses>,
+    levels: SpeedLevels,
+    /// Optimistic classes of a cluster with ranks of different speed; see [`RelaxedClass`].
+    relaxed: Vec<RelaxedClass>,
 }
 
 impl Capacities {
     /// The capacities under `cost`; pipelines with equal stages and passes share their capacity tables.
     pub fn new(cost: CostModel, budget: CapacityBudget) -> Capacities {
-        let mut tables: Vec<Arc<CapacityTable>> = Vec::new();
-        let classes = cost.classes().iter().map(|scheme| {
-            let (stages, forward_share) = (scheme.stage_multipliers(), scheme.forward_share());
-            let known = tables.iter().find(|table| table.is_of(stages, forward_share)).cloned();
-            let table = known.unwrap_or_else(|| {
-                tables.push(Arc::new(CapacityTable::new(stages, forward_share, budget)));
-                Arc::clone(&tables[tables.len() - 1])
-            });
-            (scheme.cap().0 > 0).then(|| ClassCapacity::with(scheme.clone(), table, budget))
-        });
-        let classes = classes.collect();
-        Capacities { cost, classes }
+        let mut tables = Tables { known: Vec::new(), budget };
+        let best = cost.best().iter().map(|cost| (cost.cap().0 > 0).then(|| tables.capacity(cost.clone())));
+        let best: Vec<Option<ClassCapacity>> = best.collect();
+        let levels = SpeedLevels::of_cluster(cost.cluster());
+        let relaxed = levels.relaxed(&cost, |cost| tables.capacity(cost));
+        Capacities { cost, best, placed: Arc::new(PlacedClasses::new(budget)), levels, relaxed }
     }
 
     /// The cost model.
@@ -38,13 +39,61 @@ impl Capacities {
         &self.cost
     }
 
-    /// The capacity of one class, which must admit at least one token.
+    /// The capacity of one scheme on the cluster's best ranks, which must admit at least one token.
     pub fn scheme(&self, scheme: Scheme) -> Result<&ClassCapacity> {
-        self.cost.class_of(scheme).map(|class| self.class(class))
+        self.cost.scheme(scheme)?;
+        let found = self.best.iter().flatten().find(|capacity| capacity.cost().scheme() == scheme);
+        Ok(found.expect("every class that the cost model gives has room for a token"))
     }
 
-    /// The capacity of one class of the cost model.
-    pub fn class(&self, class: ClassId) -> &ClassCapacity {
-        self.classes[class.index()].as_ref().expect("every class that the cost model gives has room for a token")
+    /// The classes of a strategy's replicas where they are placed, in the strategy's order, each with the number of
+    /// consecutive replicas. Every replica must admit at least one token.
+    pub fn classes(&self, strategy: &Strategy) -> Result<Vec<(&ClassCapacity, usize)>> {
+        if self.cost.cluster().is_uniform() {
+            return strategy.groups().into_iter().map(|(scheme, number)| Ok((self.scheme(scheme)?, number))).collect();
+        }
+        let mut classes: Vec<(&ClassCapacity, usize)> = Vec::new();
+        for (&scheme, ranks) in strategy.schemes().iter().zip(place(strategy, self.cost.cluster())?) {
+            let cost = self.cost.replica(scheme, &ranks)?;
+            match classes.last_mut() {
+                Some((last, number)) if last.cost().class() == cost.class() => *number += 1,
+                _ => classes.push((self.placed.capacity(&cost), 1)),
+            }
+        }
+        Ok(classes)
+    }
+
+    /// The class of each replica of a strategy, in the strategy's order; see [`Capacities::classes`].
+    pub fn replicas(&self, strategy: &Strategy) -> Result<Vec<&ClassCapacity>> {
+        let classes = self.classes(strategy)?;
+        Ok(classes.into_iter().flat_map(|(class, number)| std::iter::repeat_n(class, number)).collect())
+    }
+
+    /// Number of ranks of each level of speed and of faster ones, the slowest level first; all ranks are of the first.
+    pub(crate) fn level_ranks(&self) -> &[u32] {
+        self.levels.ranks()
+    }
+
+    /// The optimistic classes of a cluster with ranks of different speed or memory; none if all are alike.
+    pub(crate) fn relaxed(&self) -> &[RelaxedClass] {
+        &self.relaxed
+    }
+}
+
+/// Capacities that share their tables.
+struct Tables {
+    known: Vec<Arc<CapacityTable>>,
+    budget: CapacityBudget,
+}
+
+impl Tables {
+    fn capacity(&mut self, cost: ClassCost) -> ClassCapacity {
+        let (stages, forward_share) = (cost.stage_multipliers(), cost.forward_share());
+        let known = self.known.iter().find(|table| table.is_of(stages, forward_share)).cloned();
+        let table = known.unwrap_or_else(|| {
+            self.known.push(Arc::new(CapacityTable::new(stages, forward_share, self.budget)));
+            Arc::clone(&self.known[self.known.len() - 1])
+        });
+        ClassCapacity::with(cost, table, self.budget)
     }
 }

@@ -11,9 +11,12 @@ mod capacity_table;
 mod class_capacity;
 mod extended_capacity;
 mod pipeline_capacity;
+mod placed_classes;
+mod relaxed_class;
 mod work_table;
 
 pub use capacities::Capacities;
 pub use capacity_table::CapacityTable;
 pub use class_capacity::{ClassCapacity, Estimate, Level};
 pub use pipeline_capacity::PipelineCapacity;
+pub(crate) use relaxed_class::RelaxedClass;

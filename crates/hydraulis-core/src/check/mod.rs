@@ -4,6 +4,7 @@
 //! bound.
 
 mod plan;
+mod replica_times;
 mod transfers;
 
 pub use plan::{Violation, check};

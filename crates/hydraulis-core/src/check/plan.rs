@@ -1,11 +1,12 @@
 //! The independent checker: lists every constraint that a plan violates.
 //!
 //! It shares no code with strategy, dispatch and pack: it derives sequences, caps, groups of ranks and times again from
-//! the batch and the cost model, and the pipeline by its own slow reference simulation.
+//! the batch, the profile and the ranks' rates, and the pipeline by its own slow reference simulation.
 
 use std::fmt;
 
 use crate::batch::Batch;
+use crate::check::replica_times::{ReplicaTimes, stage_ranks};
 use crate::check::transfers::derived_transfers;
 use crate::cost::{ClassCost, CostModel, RankMemory};
 use crate::pipeline::{finishes, instructions};
@@ -37,11 +38,15 @@ pub fn check(plan: &Plan, batch: &Batch, cost: &CostModel, link: Option<&Link>) 
     check_sequences(plan, batch, &mut report);
     check_ranks(plan, cost.cluster(), &mut report);
     for (index, replica) in plan.replicas.iter().enumerate() {
-        match cost.scheme(replica.scheme) {
-            Ok(scheme) => {
-                let room = Room { cap: scheme.cap(), in_flight: in_flight_micro_batches(scheme, cost) };
+        let derived = cost.replica(replica.scheme, &replica.ranks).and_then(|class| {
+            let times = ReplicaTimes::of(replica, batch, cost)?;
+            Ok((class, times))
+        });
+        match derived {
+            Ok((class, times)) => {
+                let room = Room { cap: class.cap(), in_flight: in_flight_micro_batches(replica, class.cap(), cost) };
                 check_micro_batches(index, replica, batch, room, &mut report);
-                check_replica(index, replica, batch, scheme, &mut report);
+                check_replica(index, replica, batch, &class, &times, &mut report);
             }
             Err(error) => report.add("scheme_unusable", format!("replica {index}: {error}")),
         }
@@ -70,7 +75,7 @@ impl Report {
 
 fn check_inputs(plan: &Plan, batch: &Batch, cost: &CostModel, report: &mut Report) {
     report.expect(plan.batch == *batch, "batch_differs", || "the plan was made for other lengths or targets".into());
-    report.expect(plan.cluster == cost.cluster(), "cluster_differs", || format!("planned for {:?}", plan.cluster));
+    report.expect(plan.cluster == *cost.cluster(), "cluster_differs", || format!("planned for {}", plan.cluster));
     report.expect(plan.memory == cost.memory(), "memory_differs", || {
         format!("planned with memory {}, not {}", plan.memory, cost.memory())
     });
@@ -98,7 +103,7 @@ fn check_sequences(plan: &Plan, batch: &Batch, report: &mut Report) {
     }
 }
 
-fn check_ranks(plan: &Plan, cluster: Cluster, report: &mut Report) {
+fn check_ranks(plan: &Plan, cluster: &Cluster, report: &mut Report) {
     let gpus = cluster.gpus();
     let mut user = vec![None; gpus as usize];
     for (index, replica) in plan.replicas.iter().enumerate() {
@@ -136,19 +141,21 @@ fn is_aligned(stage_group: &[u32], node: u32) -> bool {
 
 /// Number of consecutive micro-batches that share as many caps: all that the first stage holds at once, if each stage
 /// has room for their tokens in whatever micro-batches they are and recomputes nothing; otherwise one.
-fn in_flight_micro_batches(scheme: &ClassCost, cost: &CostModel) -> usize {
-    let (cap, stages) = (scheme.cap().0, scheme.scheme().stages());
-    let Ok(entry) = cost.profile().scheme(scheme.scheme()) else { return 1 };
+fn in_flight_micro_batches(replica: &ReplicaPlan, cap: Tokens, cost: &CostModel) -> usize {
+    let (scheme, stages) = (replica.scheme, replica.scheme.stages());
+    let Ok(entry) = cost.profile().scheme(scheme) else { return 1 };
     let alike = |list: &[f64]| list.iter().all(|value| value.to_bits() == list[0].to_bits());
     let layers: Vec<f64> = entry.stage_layers.iter().flatten().copied().map(f64::from).collect();
-    let are_known =
-        entry.activation_bytes_per_token.is_known() || (alike(scheme.stage_multipliers()) && alike(&layers));
-    let together = vec![Tokens(cap.saturating_mul(stages as u64)); stages];
+    let same_times = entry.stage_multipliers.as_ref().is_none_or(|list| alike(list));
+    let are_known = entry.activation_bytes_per_token.is_known() || (same_times && alike(&layers));
+    let together = vec![Tokens(cap.0.saturating_mul(stages as u64)); stages];
+    let usual = cost.profile().hardware.memory_bytes;
+    let least = |ranks: &[u32]| ranks.iter().map(|&rank| cost.cluster().memory_of(rank).unwrap_or(usual)).min();
     // One byte for rounding: no plan uses the room that this admits beyond the planner's own in-flight limits.
-    let limit = count(cost.profile().hardware.memory_bytes) + 1.0;
-    let fits = |memory: &RankMemory| memory.total() <= limit;
-    let have_room = cost.rank_memory(scheme.scheme(), &together).is_ok_and(|memory| memory.iter().all(fits));
-    let are_kept = scheme.scheme().layer_plan().keeps_activations();
+    let fits = |(memory, ranks): (&RankMemory, &[u32])| memory.total() <= count(least(ranks).unwrap_or(usual)) + 1.0;
+    let memory = cost.rank_memory(scheme, &together);
+    let have_room = memory.is_ok_and(|memory| memory.iter().zip(stage_ranks(replica)).all(fits));
+    let are_kept = scheme.layer_plan().keeps_activations();
     if cost.memory() == MemoryRule::InFlight && are_kept && are_known && have_room { stages } else { 1 }
 }
 
@@ -190,20 +197,23 @@ fn check_micro_batches(index: usize, replica: &ReplicaPlan, batch: &Batch, room:
     }
 }
 
-fn check_replica(index: usize, replica: &ReplicaPlan, batch: &Batch, cost: &ClassCost, report: &mut Report) {
+fn check_replica(
+    index: usize,
+    replica: &ReplicaPlan,
+    batch: &Batch,
+    cost: &ClassCost,
+    times: &ReplicaTimes,
+    report: &mut Report,
+) {
     report.expect(replica.context == cost.context(), "context_differs", || {
         format!("replica {index}: {:?}, the profile has {:?}", replica.context, cost.context())
     });
     let (cap, stated) = (cost.cap(), replica.cap_tokens);
     report.expect(cap == stated, "cap_wrong", || format!("replica {index}: stated {}, computed {}", stated.0, cap.0));
-    let length = |id: &usize| batch.tokens().get(*id).copied().unwrap_or_default();
-    let mut times = Vec::new();
-    for micro_batch in &replica.micro_batches {
-        times.push(cost.micro_batch_ms(micro_batch.iter().map(length)));
-    }
-    let mean: f64 = cost.stage_multipliers().iter().sum::<f64>() / count(cost.stage_multipliers().len());
-    let busy = times.iter().copied().sum::<Millis>() * mean;
-    let ends = plain_makespan(&times, cost.stage_multipliers(), cost.forward_share());
+    let micro_batches = times.micro_batches.len();
+    let mean = times.stages.iter().sum::<f64>() / count(times.stages.len());
+    let busy = Millis(times.micro_batches.iter().sum::<f64>() * mean);
+    let ends = plain_makespan(times);
     for (code, stated, computed) in
         [("busy_time_wrong", replica.busy_ms, busy), ("replica_time_wrong", replica.predicted_ms, ends)]
     {
@@ -216,9 +226,9 @@ fn check_replica(index: usize, replica: &ReplicaPlan, batch: &Batch, cost: &Clas
         format!("replica {index}: {:?}, the profile has {reliability:?}", replica.reliability)
     });
     let stages = replica.scheme.stages();
-    let lists: Vec<_> = (0..stages).map(|stage| instructions(stage, stages, times.len())).collect();
+    let lists: Vec<_> = (0..stages).map(|stage| instructions(stage, stages, micro_batches)).collect();
     report.expect(finishes(&lists), "schedule_hangs", || {
-        format!("replica {index}: {stages} stages, {} micro-batches", times.len())
+        format!("replica {index}: {stages} stages, {micro_batches} micro-batches")
     });
 }
 
@@ -262,7 +272,8 @@ fn check_transfers(plan: &Plan, batch: &Batch, cost: &CostModel, link: Option<&L
 
 /// The 1F1B makespan as a fixed point: an operation starts when its stage is free and its input is there; ends are
 /// raised, round after round, until nothing changes.
-fn plain_makespan(times: &[Millis], multipliers: &[f64], forward_share: f64) -> Millis {
+fn plain_makespan(times: &ReplicaTimes) -> Millis {
+    let ReplicaTimes { micro_batches: times, stages: multipliers, forward_share } = times;
     let (stages, v) = (multipliers.len(), times.len());
     let mut ends = vec![vec![[0.0_f64; 2]; v]; stages];
     loop {
@@ -279,8 +290,8 @@ fn plain_makespan(times: &[Millis], multipliers: &[f64], forward_share: f64) -> 
                         1 if stage + 1 < stages => ends[stage + 1][micro_batch][1],
                         _ => 0.0,
                     };
-                    let share = if pass == 0 { forward_share } else { 1.0 - forward_share };
-                    free = free.max(input) + times[micro_batch].0 * multipliers[stage] * share;
+                    let share = if pass == 0 { *forward_share } else { 1.0 - forward_share };
+                    free = free.max(input) + times[micro_batch] * multipliers[stage] * share;
                     ends[stage][micro_batch][pass] = free;
                 }
             }

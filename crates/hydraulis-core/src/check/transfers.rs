@@ -5,6 +5,7 @@
 //! changes.
 
 use crate::batch::Batch;
+use crate::check::replica_times::ReplicaTimes;
 use crate::cost::CostModel;
 use crate::error::Result;
 use crate::layout::Position;
@@ -60,17 +61,15 @@ fn raise_ready(
     transfers: &TransferTimes,
     ready: &mut [f64],
 ) -> Result<()> {
-    let cost = cost.scheme(replica.scheme)?;
-    let length = |id: &usize| batch.tokens().get(*id).copied().unwrap_or_default();
-    let time = |ids: &Vec<usize>| cost.micro_batch_ms(ids.iter().map(length)).0;
-    let times: Vec<f64> = replica.micro_batches.iter().map(time).collect();
-    let (stages, last) = (cost.stage_multipliers().len(), times.len() - 1);
+    let ReplicaTimes { micro_batches: times, stages: multipliers, forward_share } =
+        ReplicaTimes::of(replica, batch, cost)?;
+    let (stages, last) = (multipliers.len(), times.len() - 1);
     let mut ends = vec![vec![[0.0_f64; 2]; times.len()]; stages];
     let stage_layer_groups =
         (0..replica.scheme.pp()).map(|stage| layer_groups(split, replica.scheme, stage)).collect::<Result<Vec<_>>>()?;
     loop {
         let before = ends.clone();
-        for (stage, &multiplier) in cost.stage_multipliers().iter().enumerate() {
+        for (stage, &multiplier) in multipliers.iter().enumerate() {
             let layer_groups = &stage_layer_groups[stage];
             let mut clock = 0.0_f64;
             for (micro_batch, pass) in order(stage, stages, times.len()) {
@@ -79,7 +78,7 @@ fn raise_ready(
                     1 if stage + 1 < stages => ends[stage + 1][micro_batch][1],
                     _ => 0.0,
                 };
-                let share = if pass == 0 { cost.forward_share() } else { 1.0 - cost.forward_share() };
+                let share = if pass == 0 { forward_share } else { 1.0 - forward_share };
                 let all = times[micro_batch] * multiplier * share;
                 let each = all / count(layer_groups.len());
                 clock = clock.max(input);

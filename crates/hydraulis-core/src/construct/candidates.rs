@@ -16,14 +16,14 @@ pub fn candidates(cost: &CostModel) -> Vec<Strategy> {
 
 /// The schemes that fit the cluster and leave memory for at least one token.
 pub fn usable_schemes(cost: &CostModel) -> Vec<Scheme> {
-    let roomy = cost.classes().iter().filter(|scheme| scheme.cap().0 > 0).map(ClassCost::scheme);
+    let roomy = cost.best().iter().filter(|scheme| scheme.cap().0 > 0).map(ClassCost::scheme);
     roomy.filter(|&scheme| place_alone(scheme, cost).is_ok()).collect()
 }
 
 /// The error for a cluster without a usable scheme: it names, among the schemes that can be placed, the one that needs
 /// least memory.
 pub fn nothing_fits(cost: &CostModel) -> Error {
-    let schemes = || cost.classes().iter().map(ClassCost::scheme);
+    let schemes = || cost.best().iter().map(ClassCost::scheme);
     let placed: Vec<Scheme> = schemes().filter(|&scheme| place_alone(scheme, cost).is_ok()).collect();
     let smallest = || schemes().min_by_key(|scheme| scheme.ranks());
     let refused = cost.all_too_large(&placed).or_else(|| Some(no_place(smallest()?, cost)));
@@ -48,20 +48,38 @@ fn place_alone(scheme: Scheme, cost: &CostModel) -> Result<()> {
 
 /// For every pair of usable schemes: one replica of the first, and as many of the second as fit.
 ///
-/// The single replica serves the long tail; with equal schemes the mix is homogeneous.
+/// The single replica serves the long tail; with equal schemes the mix is homogeneous. On a cluster with slow ranks each
+/// pair also makes a mix that leaves the slowest ranks out, and one that leaves all but the fastest out.
 pub fn mixes(cost: &CostModel) -> Vec<Strategy> {
     let schemes = usable_schemes(cost);
     let pairs = schemes.iter().flat_map(|&wide| schemes.iter().map(move |&narrow| (wide, narrow)));
-    let mut strategies: Vec<Strategy> =
-        pairs.filter_map(|(wide, narrow)| widest_mix(wide, narrow, cost.cluster())).collect();
+    let sizes = sizes_without_slow_ranks(cost.cluster());
+    let mixes = pairs.flat_map(|(wide, narrow)| {
+        sizes.iter().filter_map(move |&ranks| widest_mix(wide, narrow, cost.cluster(), ranks))
+    });
+    let mut strategies: Vec<Strategy> = mixes.collect();
     strategies.sort();
     strategies.dedup();
     strategies
 }
 
-/// One `wide` replica and as many `narrow` ones as aligned ranks allow.
-fn widest_mix(wide: Scheme, narrow: Scheme, cluster: Cluster) -> Option<Strategy> {
-    let left = u64::from(cluster.gpus()).checked_sub(wide.ranks())?;
+/// Numbers of ranks that a strategy may use: all, all but the slowest, and the fastest alone.
+fn sizes_without_slow_ranks(cluster: &Cluster) -> Vec<u32> {
+    let rates = cluster.rates().unwrap_or_default();
+    let slowest = rates.iter().copied().min_by(f64::total_cmp);
+    let fastest = rates.iter().copied().max_by(f64::total_cmp);
+    let without_slowest = rates.iter().filter(|rate| Some(**rate) != slowest).count();
+    let with_fastest = rates.iter().filter(|rate| Some(**rate) == fastest).count();
+    let fewer = [without_slowest, with_fastest].map(|ranks| u32::try_from(ranks).unwrap_or(u32::MAX));
+    let mut sizes = vec![cluster.gpus()];
+    sizes.extend(fewer.into_iter().filter(|&ranks| ranks > 0));
+    sizes.dedup();
+    sizes
+}
+
+/// One `wide` replica and as many `narrow` ones as aligned ranks allow, on at most this many ranks.
+fn widest_mix(wide: Scheme, narrow: Scheme, cluster: &Cluster, ranks: u32) -> Option<Strategy> {
+    let left = u64::from(ranks).checked_sub(wide.ranks())?;
     let most = usize::try_from(left / narrow.ranks()).ok()?;
     (0..=most).rev().find_map(|others| {
         let mix = std::iter::once(wide).chain(std::iter::repeat_n(narrow, others)).collect();
@@ -84,6 +102,18 @@ mod tests {
         let list = of("llama-32b-a800", 64);
         assert_eq!(list.len(), 7);
         assert_eq!(list[3], "1x<tp16>+12x<tp4>");
+    }
+
+    #[test]
+    fn mixes_may_leave_slow_ranks_out() {
+        let mut rates = vec![1.0; 16];
+        rates[0] = 0.5;
+        let cluster = Cluster::new(16, 8).unwrap().with_rates(rates).unwrap();
+        let cost = CostModel::new(preset("llama-7b-a800").unwrap(), cluster);
+        let list: Vec<String> = mixes(&cost).iter().map(Strategy::to_string).collect();
+        for expected in ["2x<tp8>", "1x<tp8>", "8x<tp2>", "7x<tp2>"] {
+            assert!(list.contains(&expected.to_owned()), "{expected} in {list:?}");
+        }
     }
 
     #[test]

@@ -3,14 +3,13 @@
 use crate::cost::memory::StageMemory;
 use crate::cost::micro_batch_cost::MicroBatchCost;
 use crate::cost::profile::{FitQuality, SchemeProfile};
-use crate::cost::{ClassId, CostProfile, InFlightLimit, RankPool, Reliability, ReplicaClass};
+use crate::cost::{CostProfile, InFlightLimit, RankPool, Reliability, ReplicaClass};
 use crate::spec::{Cluster, ContextKind, MemoryRule, Scheme};
 use crate::units::{Millis, Tokens};
 
 /// The cost of replicas of one class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassCost {
-    id: ClassId,
     class: ReplicaClass,
     context: Option<ContextKind>,
     micro_batch: MicroBatchCost,
@@ -25,36 +24,33 @@ pub struct ClassCost {
 
 impl ClassCost {
     pub(super) fn new(
-        id: ClassId,
         profile: &CostProfile,
         entry: &SchemeProfile,
-        cluster: Cluster,
-        pool: RankPool,
+        cluster: &Cluster,
+        class: ReplicaClass,
     ) -> ClassCost {
-        let multipliers = entry.stage_multipliers.clone().unwrap_or_else(|| vec![1.0; entry.scheme.stages()]);
-        let cap = profile.fullest_stage(entry, cluster, pool).cap(profile, pool);
+        // The coefficients are those of the slowest stage's ranks, so that replicas that differ in speed alone have
+        // equal multipliers and share their tables of capacities.
+        let slowest = class.slowest();
+        let measured = entry.stage_multipliers.clone().unwrap_or_else(|| vec![1.0; entry.scheme.stages()]);
+        let multipliers = measured.iter().zip(&class.stages).map(|(own, pool)| own * (slowest / pool.speed));
+        let cap = profile.fullest_stage(entry, cluster, &class.stages).cap;
         ClassCost {
-            id,
-            class: ReplicaClass { scheme: entry.scheme, pool },
             context: entry.context,
-            micro_batch: entry.micro_batch_cost().at_speed(pool.speed),
+            micro_batch: entry.micro_batch_cost().at_speed(slowest),
             cap,
             in_flight_limit: InFlightLimit { micro_batches: 1, tokens: cap },
             forward_share: entry.forward_share,
-            stage_multipliers: multipliers,
-            limits_in_flight: limits_in_flight(profile, entry, cluster, pool, cap),
+            stage_multipliers: multipliers.collect(),
+            limits_in_flight: limits_in_flight(profile, entry, cluster, &class.stages, cap),
             fit: entry.fit,
+            class,
         }
     }
 
-    /// The class's place in its cost model.
-    pub fn id(&self) -> ClassId {
-        self.id
-    }
-
     /// The class.
-    pub fn class(&self) -> ReplicaClass {
-        self.class
+    pub fn class(&self) -> &ReplicaClass {
+        &self.class
     }
 
     /// The class's scheme.
@@ -132,7 +128,7 @@ impl ClassCost {
         Some(Reliability { error: fit.error(), factor })
     }
 
-    /// Time of each stage relative to the coefficients.
+    /// Time of each stage relative to the coefficients, which are those of the ranks of its slowest stage.
     pub fn stage_multipliers(&self) -> &[f64] {
         &self.stage_multipliers
     }
@@ -152,15 +148,15 @@ impl ClassCost {
 fn limits_in_flight(
     profile: &CostProfile,
     entry: &SchemeProfile,
-    cluster: Cluster,
-    pool: RankPool,
+    cluster: &Cluster,
+    pools: &[RankPool],
     cap: Tokens,
 ) -> bool {
     let same_times =
         entry.stage_multipliers.iter().all(|list| list.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq()));
     let same_layers = entry.stage_layers.iter().all(|list| list.windows(2).all(|pair| pair[0] == pair[1]));
-    let holds = |stage: StageMemory| stage.cap_among(profile, pool, entry.scheme.pp()) >= cap;
+    let holds = |(stage, &pool): (StageMemory, &RankPool)| stage.cap_among(profile, pool, entry.scheme.pp()) >= cap;
     let are_known = entry.activation_bytes_per_token.is_known() || (same_times && same_layers);
     let are_kept = entry.scheme.layer_plan().keeps_activations();
-    are_kept && are_known && profile.stage_memory(entry, cluster).all(holds)
+    are_kept && are_known && profile.stage_memory(entry, cluster).zip(pools).all(holds)
 }

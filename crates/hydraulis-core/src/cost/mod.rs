@@ -4,6 +4,9 @@
 //! (a_k s^2 + b_k s) + c_k` milliseconds, of which `forward_share` is forward; stage `j` takes `u_j` times as long. One
 //! micro-batch may hold at most `cap_k` tokens, or with the in-flight limit any `p` consecutive ones at most `p cap_k`:
 //! a [`InFlightLimit`].
+//!
+//! A stage is as fast as the slowest of its ranks and has room for as much as the smallest: on ranks of rate `r` each
+//! time is the profile's divided by `r`. The [`ReplicaClass`] of a replica states both for each stage.
 
 mod analytic;
 mod class_cost;
@@ -28,4 +31,4 @@ pub use profile::{
     StrategyList, preset,
 };
 pub use reliability::Reliability;
-pub use replica_class::{ClassId, RankPool, ReplicaClass};
+pub use replica_class::{RankPool, ReplicaClass};

@@ -1,18 +1,21 @@
 //! A profile on a cluster: times, and token limits of micro-batches.
 
+use std::borrow::Cow;
+
 use crate::cost::profile::SchemeProfile;
-use crate::cost::{ClassCost, ClassId, CostProfile, RankMemory, RankPool};
+use crate::cost::{ClassCost, CostProfile, RankMemory, RankPool, ReplicaClass};
 use crate::error::{Error, Result};
 use crate::spec::{Cluster, MemoryRule, Scheme};
-use crate::units::{Tokens, whole};
+use crate::units::Tokens;
 
-/// The cost of every class of replicas of a profile on one cluster: each scheme on each pool of ranks.
+/// The costs of a profile's schemes on one cluster, for replicas on any of its ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CostModel {
     profile: CostProfile,
     cluster: Cluster,
     memory: MemoryRule,
-    classes: Vec<ClassCost>,
+    /// The cost of each scheme on the cluster's best ranks.
+    best: Vec<ClassCost>,
 }
 
 impl CostModel {
@@ -21,23 +24,18 @@ impl CostModel {
     /// Caps are computed, never read: the optimizer state is sharded over all ranks of the cluster, so a larger cluster
     /// leaves more room for activations.
     pub fn new(profile: CostProfile, cluster: Cluster) -> CostModel {
-        let pool = RankPool::of_profile(&profile);
-        CostModel::with_pools(profile, cluster, &[pool])
-    }
-
-    /// The costs of every scheme on each of these pools of ranks.
-    fn with_pools(profile: CostProfile, cluster: Cluster, pools: &[RankPool]) -> CostModel {
-        let classes = pools.iter().flat_map(|&pool| profile.schemes.iter().map(move |entry| (entry, pool)));
-        let cost = |(place, (entry, pool))| ClassCost::new(ClassId(place), &profile, entry, cluster, pool);
-        let classes = classes.enumerate().map(cost).collect();
-        CostModel { profile, cluster, memory: MemoryRule::PerMicroBatch, classes }
+        let pool = RankPool::best_of(&profile, &cluster);
+        let cost =
+            |entry: &SchemeProfile| ClassCost::new(&profile, entry, &cluster, ReplicaClass::on(entry.scheme, pool));
+        let best = profile.schemes.iter().map(cost).collect();
+        CostModel { profile, cluster, memory: MemoryRule::PerMicroBatch, best }
     }
 
     /// The same costs with another memory rule.
     #[must_use]
     pub fn with_memory(self, memory: MemoryRule) -> CostModel {
-        let classes = self.classes.into_iter().map(|cost| cost.with_memory(memory)).collect();
-        CostModel { memory, classes, ..self }
+        let best = self.best.into_iter().map(|cost| cost.with_memory(memory)).collect();
+        CostModel { memory, best, ..self }
     }
 
     /// The memory rule of micro-batches.
@@ -51,30 +49,37 @@ impl CostModel {
     }
 
     /// The cluster.
-    pub fn cluster(&self) -> Cluster {
-        self.cluster
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
     }
 
-    /// Every class, by its id.
-    pub fn classes(&self) -> &[ClassCost] {
-        &self.classes
+    /// Each scheme of the profile on ranks as fast as the cluster's fastest and with as much memory as its largest: no
+    /// replica is faster or admits more.
+    pub fn best(&self) -> &[ClassCost] {
+        &self.best
     }
 
-    /// The cost of one scheme, which must admit at least one token.
+    /// The cost of one scheme on the cluster's best ranks, where it must admit at least one token.
     pub fn scheme(&self, scheme: Scheme) -> Result<&ClassCost> {
-        self.class_of(scheme).map(|class| self.class(class))
-    }
-
-    /// The class of a scheme's replicas: on the first pool of ranks where it admits at least one token.
-    pub fn class_of(&self, scheme: Scheme) -> Result<ClassId> {
         let entry = self.profile.scheme(scheme)?;
-        let cost = self.classes_of(scheme).find(|cost| cost.cap().0 > 0);
-        cost.map(ClassCost::id).ok_or_else(|| self.too_large(entry))
+        let cost = self.best.iter().find(|cost| cost.scheme() == scheme).filter(|cost| cost.cap().0 > 0);
+        cost.ok_or_else(|| self.too_large(entry, &self.best_class(scheme)))
     }
 
-    /// The cost of one class of this model.
-    pub fn class(&self, class: ClassId) -> &ClassCost {
-        &self.classes[class.index()]
+    /// The cost of a replica that occupies these ranks of the cluster, given stage by stage; it must admit at least one
+    /// token.
+    pub fn replica(&self, scheme: Scheme, ranks: &[u32]) -> Result<Cow<'_, ClassCost>> {
+        if self.cluster.is_uniform() {
+            return self.scheme(scheme).map(Cow::Borrowed);
+        }
+        self.class(ReplicaClass::of_ranks(scheme, &self.profile, &self.cluster, ranks)).map(Cow::Owned)
+    }
+
+    /// The cost of a class of replicas, which must admit at least one token.
+    pub fn class(&self, class: ReplicaClass) -> Result<ClassCost> {
+        let entry = self.profile.scheme(class.scheme)?;
+        let cost = ClassCost::new(&self.profile, entry, &self.cluster, class).with_memory(self.memory);
+        if cost.cap().0 > 0 { Ok(cost) } else { Err(self.too_large(entry, cost.class())) }
     }
 
     /// The memory of a rank of each stage while the stages hold `tokens` tokens of micro-batches.
@@ -83,39 +88,40 @@ impl CostModel {
     /// tokens.
     pub fn rank_memory(&self, scheme: Scheme, tokens: &[Tokens]) -> Result<Vec<RankMemory>> {
         let entry = self.profile.scheme(scheme)?;
-        let stages = self.profile.stage_memory(entry, self.cluster);
+        let stages = self.profile.stage_memory(entry, &self.cluster);
         Ok(stages.zip(tokens).map(|(stage, &tokens)| stage.holding(tokens)).collect())
     }
 
-    fn too_large(&self, entry: &SchemeProfile) -> Error {
-        let (needed, available) = self.needed_and_available(entry);
+    fn too_large(&self, entry: &SchemeProfile, class: &ReplicaClass) -> Error {
+        let fullest = self.profile.fullest_stage(entry, &self.cluster, &class.stages);
         Error::SchemeTooLarge {
             scheme: entry.scheme,
             gpus: self.cluster.gpus(),
-            needed,
+            needed: fullest.empty_bytes,
             multiple: self.profile.memory.token_multiple,
-            available,
+            available: fullest.memory_bytes,
         }
     }
 
     /// The error for these schemes, none of which leaves memory for a token; it names the one that takes least.
     pub(crate) fn all_too_large(&self, schemes: &[Scheme]) -> Option<Error> {
         let entries = self.profile.schemes.iter().filter(|entry| schemes.contains(&entry.scheme));
-        let least = entries.min_by_key(|entry| self.needed_and_available(entry).0)?;
-        let (needed, available) = self.needed_and_available(least);
-        let (profile, gpus) = (self.profile.name.clone(), self.cluster.gpus());
-        Some(Error::SchemesTooLarge { profile, gpus, least: least.scheme, needed, available })
+        let fullest = |entry: &SchemeProfile| {
+            self.profile.fullest_stage(entry, &self.cluster, &self.best_class(entry.scheme).stages)
+        };
+        let (least, fullest) =
+            entries.map(|entry| (entry.scheme, fullest(entry))).min_by_key(|(_, stage)| stage.empty_bytes)?;
+        Some(Error::SchemesTooLarge {
+            profile: self.profile.name.clone(),
+            gpus: self.cluster.gpus(),
+            least,
+            needed: fullest.empty_bytes,
+            available: fullest.memory_bytes,
+        })
     }
 
-    /// Bytes of the fullest stage's ranks before the first token, and bytes of a rank, on the pool of most memory.
-    fn needed_and_available(&self, entry: &SchemeProfile) -> (u64, u64) {
-        let pools = self.classes_of(entry.scheme).map(|cost| cost.class().pool);
-        let pool = pools.max_by_key(|pool| pool.memory_bytes).expect("every scheme of the profile has a class");
-        (whole(self.profile.fullest_stage(entry, self.cluster, pool).empty.total()), pool.memory_bytes)
-    }
-
-    fn classes_of(&self, scheme: Scheme) -> impl Iterator<Item = &ClassCost> {
-        self.classes.iter().filter(move |cost| cost.scheme() == scheme)
+    fn best_class(&self, scheme: Scheme) -> ReplicaClass {
+        ReplicaClass::on(scheme, RankPool::best_of(&self.profile, &self.cluster))
     }
 }
 
@@ -130,7 +136,7 @@ mod tests {
         let cluster = Cluster::new(gpus, 8).unwrap();
         let model = CostModel::new(preset(profile).unwrap(), cluster);
         let scheme: Scheme = scheme.parse().unwrap();
-        model.classes().iter().find(|cost| cost.scheme() == scheme).unwrap().cap().0
+        model.best().iter().find(|cost| cost.scheme() == scheme).unwrap().cap().0
     }
 
     /// The figures follow from the artifact's own memory formula with the optimizer state on that many ranks.
@@ -251,32 +257,56 @@ mod tests {
     #[test]
     fn equal_schemes_on_ranks_of_different_speed_and_memory_are_two_classes() {
         let profile = preset("llama-32b-a800").unwrap();
-        let usual = RankPool::of_profile(&profile);
-        let fast = RankPool { speed: 2.0, memory_bytes: 2 * usual.memory_bytes };
-        let schemes = profile.schemes.len();
-        let model = CostModel::with_pools(profile, Cluster::new(64, 8).unwrap(), &[usual, fast]);
-        let slow_class = model.class_of("<tp16>".parse().unwrap()).unwrap();
-        let (slow, quick) = (model.class(slow_class), model.class(ClassId(slow_class.index() + schemes)));
+        let usual = profile.hardware.memory_bytes;
+        let rates = (0..64).map(|rank| if rank < 32 { 2.0 } else { 1.0 }).collect();
+        let memory = (0..64).map(|rank| if rank < 32 { 2 * usual } else { usual }).collect();
+        let cluster = Cluster::new(64, 8).unwrap().with_rates(rates).unwrap().with_memory_bytes(memory).unwrap();
+        let model = CostModel::new(profile, cluster);
+        let on =
+            |first: u32| model.replica("<tp16>".parse().unwrap(), &(first..first + 16).collect::<Vec<_>>()).unwrap();
+        let (quick, slow) = (on(0), on(48));
         assert_eq!(slow.scheme(), quick.scheme());
-        assert_ne!((slow.id(), slow.class()), (quick.id(), quick.class()));
+        assert_ne!(slow.class(), quick.class());
         let time = |cost: &ClassCost| cost.micro_batch_ms([Tokens(9_000), Tokens(700)].into_iter());
-        assert!(time(quick).is_close(time(slow) * 0.5));
+        assert!(time(&quick).is_close(time(&slow) * 0.5));
         assert!(quick.cap() > slow.cap());
+        assert_eq!(*quick, *model.scheme("<tp16>".parse().unwrap()).unwrap());
+        // One slow rank makes its whole group slow.
+        assert_eq!(on(17).class(), slow.class());
+    }
+
+    #[test]
+    fn a_stage_takes_as_long_as_its_slowest_rank() {
+        let mut rates = vec![1.0; 64];
+        rates[6] = 0.25;
+        let cluster = Cluster::new(64, 8).unwrap().with_rates(rates).unwrap();
+        let model = CostModel::new(preset("llama-32b-a800").unwrap(), cluster);
+        let scheme: Scheme = "<tp4,pp2>".parse().unwrap();
+        let (usual, slow) =
+            (model.scheme(scheme).unwrap(), model.replica(scheme, &(0..8).collect::<Vec<_>>()).unwrap());
+        let stage_ms = |cost: &ClassCost, stage: usize| {
+            cost.micro_batch_ms([Tokens(5_000)].into_iter()) * cost.stage_multipliers()[stage]
+        };
+        assert!(stage_ms(&slow, 0).is_close(stage_ms(usual, 0)));
+        assert!(stage_ms(&slow, 1).is_close(stage_ms(usual, 1) * 4.0));
+        assert_eq!(slow.cap(), usual.cap());
     }
 
     /// On 8 ranks <pp4> needs 66 GB before its first token, besides a reserve of 16 GB.
     #[test]
-    fn a_scheme_too_large_for_every_pool_is_refused_with_the_memory_of_the_largest() {
+    fn a_replica_too_large_for_its_ranks_is_refused_with_their_memory() {
         let profile = preset("llama-32b-a800").unwrap();
-        let usual = RankPool::of_profile(&profile);
-        let small = RankPool { memory_bytes: usual.memory_bytes / 2, ..usual };
-        let large = RankPool { memory_bytes: usual.memory_bytes + (1 << 30), ..usual };
         let scheme: Scheme = "<pp4>".parse().unwrap();
-        let model = CostModel::with_pools(profile, Cluster::new(8, 8).unwrap(), &[small, large, usual]);
-        let expected = large.memory_bytes;
-        let (one, all) = (model.scheme(scheme).unwrap_err(), model.all_too_large(&[scheme]).unwrap());
-        assert!(matches!(one, Error::SchemeTooLarge { available, .. } if available == expected), "{one}");
-        assert!(matches!(all, Error::SchemesTooLarge { available, .. } if available == expected), "{all}");
+        let (most, least) = (profile.hardware.memory_bytes + (1 << 20), 1 << 30);
+        let memory = vec![most, most, most, most, most, least, most, most];
+        let model = CostModel::new(profile, Cluster::new(8, 8).unwrap().with_memory_bytes(memory).unwrap());
+        let refused = |error: Error, expected: u64| match error {
+            Error::SchemeTooLarge { available, .. } | Error::SchemesTooLarge { available, .. } => available == expected,
+            _ => false,
+        };
+        assert!(refused(model.scheme(scheme).unwrap_err(), most));
+        assert!(refused(model.all_too_large(&[scheme]).unwrap(), most));
+        assert!(refused(model.replica(scheme, &[4, 5, 6, 7]).unwrap_err(), least));
     }
 
     #[test]

@@ -37,6 +37,7 @@ impl Error {
             | Error::TokenLimit { .. }
             | Error::ReplicaCount { .. }
             | Error::ClusterShape { .. }
+            | Error::Cluster(_)
             | Error::Slowdown { .. }
             | Error::SwitchCost { .. }
             | Error::HeadLayers { .. } => &codes::ARGUMENT_INVALID,

@@ -4,6 +4,7 @@
 //! and the remedy. `codes` defines the stable codes, from which `docs/errors.md` is generated.
 
 mod balance;
+mod cluster;
 mod code;
 pub mod codes;
 mod fit;
@@ -20,6 +21,7 @@ use crate::spec::{Cluster, MAX_GPUS, Scheme};
 use crate::units::Tokens;
 
 pub use balance::BalanceError;
+pub use cluster::ClusterError;
 pub use code::ErrorKind;
 pub use codes::ErrorCode;
 pub use fit::FitError;
@@ -200,6 +202,9 @@ pub enum Error {
         /// GPUs of a node.
         gpus_per_node: i64,
     },
+    /// An error of the ranks of a cluster.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
     /// An error of a strategy.
     #[error(transparent)]
     Strategy(#[from] StrategyError),
@@ -240,17 +245,13 @@ pub enum Error {
     },
     /// A plan and a planner are for different clusters.
     #[error(
-        "the plan is for a cluster of {} GPUs in nodes of {}, and the planner is for {} GPUs in nodes of {}: use a planner for the plan's cluster",
-        Grouped(.plan.gpus()),
-        .plan.gpus_per_node(),
-        Grouped(.planner.gpus()),
-        .planner.gpus_per_node()
+        "the plan is for a cluster of {plan}, and the planner is for {planner}: use a planner for the plan's cluster, with its ranks' rates and memory"
     )]
     OtherCluster {
         /// Cluster of the plan.
-        plan: Cluster,
+        plan: Box<Cluster>,
         /// Cluster of the planner.
-        planner: Cluster,
+        planner: Box<Cluster>,
     },
     /// Measured durations and a plan's computations differ in number.
     #[error(

@@ -37,17 +37,27 @@ fn headline(plan: &Plan) -> String {
         MemoryRule::InFlight => ", in-flight memory limit",
     };
     format!(
-        "{}, {}, the longest {} (sequence {id})\n{} in nodes of {}, cost profile {}{memory}\n\nStrategy {}: {} ms an iteration{}",
+        "{}, {}, the longest {} (sequence {id})\n{} in nodes of {}{}, cost profile {}{memory}\n\nStrategy {}: {} ms an iteration{}",
         counted(plan.batch.len() as u64, "sequence"),
         counted(plan.batch.total_tokens().0, "token"),
         grouped(longest.0),
         counted(plan.cluster.gpus().into(), "GPU"),
         plan.cluster.gpus_per_node(),
+        rates(plan),
         plan.profile,
         plan.strategy,
         millis(plan.iteration_ms.0),
         transfers(plan),
     )
+}
+
+/// The range of the ranks' rates, and the number of ranks without work; nothing if all ranks are alike.
+fn rates(plan: &Plan) -> String {
+    let Some(rates) = plan.cluster.rates() else { return String::new() };
+    let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    let greatest = rates.iter().copied().fold(0.0, f64::max);
+    let idle = plan.positions().iter().filter(|position| position.is_none()).count();
+    format!(" and of rates {least:.2} to {greatest:.2}, {} idle", grouped(idle as u64))
 }
 
 fn counted(number: u64, what: &str) -> String {

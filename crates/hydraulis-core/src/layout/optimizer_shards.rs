@@ -44,7 +44,7 @@ impl OptimizerShards {
     /// every bucket is cut evenly over all ranks, since no owner holds its elements under every scheme.
     ///
     /// Refused with `too_many_stages` if the model has too few layers for a scheme.
-    pub fn new(table: &ParameterTable, cluster: Cluster, schemes: &[Scheme]) -> Result<OptimizerShards> {
+    pub fn new(table: &ParameterTable, cluster: &Cluster, schemes: &[Scheme]) -> Result<OptimizerShards> {
         let nodes = cluster.gpus().div_ceil(cluster.gpus_per_node());
         let mut shards = OptimizerShards { buckets: Vec::new(), ranks: cluster.gpus().into(), nodes: nodes.into() };
         shards.buckets = match shard_scheme(schemes, cluster) {
@@ -57,7 +57,7 @@ impl OptimizerShards {
     }
 
     /// The positions of the ranks if replicas of a scheme take them all, in the order of their places.
-    fn positions_by_place(&self, scheme: Scheme, cluster: Cluster) -> Result<Vec<Position>> {
+    fn positions_by_place(&self, scheme: Scheme, cluster: &Cluster) -> Result<Vec<Position>> {
         let replicas = usize::try_from(self.ranks / scheme.ranks()).unwrap_or(usize::MAX);
         let positions = strategy_positions(&Strategy::new(vec![scheme; replicas])?, cluster)?;
         let by_place = self.node_of(0).flat_map(|first| self.rail_of(first));

@@ -1,5 +1,7 @@
 //! Places replicas on ranks.
 
+use std::cmp::Reverse;
+
 use crate::error::{Result, StrategyError};
 use crate::spec::{Cluster, Strategy};
 
@@ -9,64 +11,100 @@ use crate::spec::{Cluster, Strategy};
 /// tensor- and context-parallel traffic on the fast links, and the set of process groups small, because the same groups
 /// recur under every strategy. The strategy's canonical order places wide groups first, so narrow ones fill the rest;
 /// each group takes the first free place, and so stages follow each other.
-pub fn place(strategy: &Strategy, cluster: Cluster) -> Result<Vec<Vec<u32>>> {
+///
+/// On ranks of different rates each group takes the fastest free place, the one of most memory among equally fast
+/// ones, and the first among equals: ranks of like speed form replicas, the first replica of a scheme is its fastest,
+/// and ranks of no replica are the slowest. A group is as fast as its slowest rank. If wide groups at the fastest
+/// places leave no room for the others, every group takes the first free place.
+pub fn place(strategy: &Strategy, cluster: &Cluster) -> Result<Vec<Vec<u32>>> {
     if strategy.ranks() > u64::from(cluster.gpus()) {
         let (needed, gpus) = (strategy.ranks(), cluster.gpus());
         return Err(StrategyError::TooLarge { strategy: strategy.to_string(), needed, gpus }.into());
     }
-    let mut free = FreeRanks::new(cluster);
+    let fastest_first =
+        if cluster.is_uniform() { None } else { place_by(strategy, FreeRanks::fastest_first(cluster)).ok() };
+    fastest_first.map_or_else(|| place_by(strategy, FreeRanks::first(cluster)), Ok)
+}
+
+fn place_by(strategy: &Strategy, mut free: FreeRanks) -> Result<Vec<Vec<u32>>> {
     let replicas = strategy.schemes().iter().enumerate().map(|(replica, &scheme)| {
-        let mut ranks = Vec::new();
-        for _stage in 0..scheme.pp() {
-            let stage_group = free.take(scheme.stage_group_ranks()).ok_or_else(|| StrategyError::PlacementFailed {
-                strategy: strategy.to_string(),
-                replica,
-                scheme,
-                stage_group: scheme.stage_group_ranks(),
-                gpus_per_node: cluster.gpus_per_node(),
-            })?;
-            ranks.extend(stage_group);
-        }
-        Ok(ranks)
+        let width = scheme.stage_group_ranks();
+        let starts = (0..scheme.pp()).map(|_stage| free.take(width)).collect::<Option<Vec<u32>>>();
+        let mut starts = starts.ok_or_else(|| StrategyError::PlacementFailed {
+            strategy: strategy.to_string(),
+            replica,
+            scheme,
+            stage_group: width,
+            gpus_per_node: free.cluster.gpus_per_node(),
+        })?;
+        // Neighbouring stages exchange activations.
+        starts.sort_unstable();
+        Ok(starts.into_iter().flat_map(|start| start..start + width).collect())
     });
     replicas.collect()
 }
 
-struct FreeRanks {
+/// The ranks of no replica yet, and the aligned places of groups of one width, best first.
+struct FreeRanks<'a> {
     taken: Vec<bool>,
-    cluster: Cluster,
-    /// End of the last search for a group of this size: earlier places cannot have become free.
-    resume: (u32, u32),
+    cluster: &'a Cluster,
+    is_fastest_first: bool,
+    /// Width of the groups of the last search, its places, and the number of them that were taken: these cannot have
+    /// become free.
+    width: u32,
+    places: Vec<u32>,
+    passed: usize,
 }
 
-impl FreeRanks {
-    fn new(cluster: Cluster) -> FreeRanks {
-        FreeRanks { taken: vec![false; cluster.gpus() as usize], cluster, resume: (0, 0) }
+impl FreeRanks<'_> {
+    fn first(cluster: &Cluster) -> FreeRanks<'_> {
+        let taken = vec![false; cluster.gpus() as usize];
+        FreeRanks { taken, cluster, is_fastest_first: false, width: 0, places: Vec::new(), passed: 0 }
     }
 
-    /// The first free aligned group.
-    fn take(&mut self, stage_group: u32) -> Option<std::ops::Range<u32>> {
-        let (gpus, node) = (self.cluster.gpus(), self.cluster.gpus_per_node());
-        if stage_group > node && !stage_group.is_multiple_of(node) {
-            return None;
+    fn fastest_first(cluster: &Cluster) -> FreeRanks<'_> {
+        FreeRanks { is_fastest_first: true, ..FreeRanks::first(cluster) }
+    }
+
+    /// The first rank of the best free group.
+    fn take(&mut self, width: u32) -> Option<u32> {
+        if self.width != width {
+            (self.width, self.places, self.passed) = (width, self.places_of(width), 0);
         }
-        let mut start = if self.resume.0 == stage_group { self.resume.1 } else { 0 };
-        while start + stage_group <= gpus {
-            let offset = start % node;
-            if stage_group <= node && offset + stage_group > node {
-                start += node - offset;
-                continue;
+        while let Some(&start) = self.places.get(self.passed) {
+            self.passed += 1;
+            let ranks = &mut self.taken[start as usize..(start + width) as usize];
+            if ranks.iter().all(|taken| !taken) {
+                ranks.fill(true);
+                return Some(start);
             }
-            let ranks = start as usize..(start + stage_group) as usize;
-            if self.taken[ranks.clone()].iter().all(|taken| !taken) {
-                self.taken[ranks].fill(true);
-                self.resume = (stage_group, start + stage_group);
-                return Some(start..start + stage_group);
-            }
-            // Above a node's size the next place is the next node; below it, groups tile the node.
-            start += stage_group.min(node);
         }
         None
+    }
+
+    /// The first ranks of all aligned groups.
+    fn places_of(&self, width: u32) -> Vec<u32> {
+        let (gpus, node) = (self.cluster.gpus(), self.cluster.gpus_per_node());
+        if width > node && !width.is_multiple_of(node) {
+            return Vec::new();
+        }
+        // Above a node's size places begin with a node; below it, groups tile the node.
+        let nodes = (0..gpus).step_by(node as usize);
+        let in_node =
+            move |first: u32| (first..first + node).step_by(width as usize).take((node / width).max(1) as usize);
+        let mut places: Vec<u32> = nodes.flat_map(in_node).filter(|start| start + width <= gpus).collect();
+        if self.is_fastest_first {
+            places.sort_by_cached_key(|&start| Reverse(self.quality(start..start + width)));
+        }
+        places
+    }
+
+    /// The speed of the slowest of these ranks and the memory of the smallest, as numbers in the same order.
+    fn quality(&self, ranks: std::ops::Range<u32>) -> (u64, u64) {
+        // Positive floating-point numbers are in the order of their bits.
+        let speed = ranks.clone().map(|rank| self.cluster.rate(rank).to_bits()).min();
+        let memory = ranks.map(|rank| self.cluster.memory_of(rank).unwrap_or(u64::MAX)).min();
+        (speed.unwrap_or_default(), memory.unwrap_or_default())
     }
 }
 
@@ -76,7 +114,7 @@ mod tests {
     use crate::error::Error;
 
     fn placed(strategy: &str, gpus: u32, node: u32) -> Result<Vec<Vec<u32>>> {
-        place(&strategy.parse().unwrap(), Cluster::new(gpus, node).unwrap())
+        place(&strategy.parse().unwrap(), &Cluster::new(gpus, node).unwrap())
     }
 
     #[test]
@@ -116,5 +154,46 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), used);
+    }
+
+    /// The ranks of each replica on 16 ranks in nodes of 8, of which these have these rates.
+    fn placed_on_slow(strategy: &str, slow: &[(usize, f64)]) -> Vec<Vec<u32>> {
+        let mut rates = vec![1.0; 16];
+        for &(rank, rate) in slow {
+            rates[rank] = rate;
+        }
+        place(&strategy.parse().unwrap(), &Cluster::new(16, 8).unwrap().with_rates(rates).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn slow_ranks_stand_together_in_the_last_replicas_or_idle() {
+        let ranks = placed_on_slow("1x<tp8>+2x<tp4>", &[(1, 0.5), (14, 0.9)]);
+        assert_eq!(ranks, [(8..16).collect::<Vec<_>>(), vec![4, 5, 6, 7], vec![0, 1, 2, 3]]);
+        let ranks = placed_on_slow("3x<tp4>", &[(1, 0.5)]);
+        assert_eq!(ranks, [vec![4, 5, 6, 7], vec![8, 9, 10, 11], vec![12, 13, 14, 15]]);
+        // The stages of a pipeline follow each other in the order of ranks.
+        let ranks = placed_on_slow("2x<tp4,pp2>", &[(5, 0.5), (9, 0.6)]);
+        assert_eq!(ranks, [vec![0, 1, 2, 3, 12, 13, 14, 15], vec![4, 5, 6, 7, 8, 9, 10, 11]]);
+    }
+
+    #[test]
+    fn among_equally_fast_ranks_those_of_most_memory_come_first() {
+        let memory = (0..16).map(|rank| if rank < 8 { 40 } else { 80 }).collect();
+        let cluster = Cluster::new(16, 8).unwrap().with_memory_bytes(memory).unwrap();
+        assert_eq!(place(&"1x<tp2>".parse().unwrap(), &cluster).unwrap(), [[8, 9]]);
+    }
+
+    /// Three groups of 3 at the fastest places of 16 ranks would leave 4 and 2 ranks in the nodes.
+    #[test]
+    fn what_fits_at_the_first_places_fits_with_any_rates() {
+        let mut rates = vec![0.5; 16];
+        rates[3..6].fill(1.0);
+        rates[8..11].fill(1.0);
+        let cluster = Cluster::new(16, 8).unwrap().with_rates(rates).unwrap();
+        for strategy in ["2x<tp3>+1x<tp2>", "1x<tp3>+5x<tp2>+2x<1>", "2x<tp3>+4x<tp2>"] {
+            let strategy = strategy.parse().unwrap();
+            let uniform = Cluster::new(16, 8).unwrap();
+            assert_eq!(place(&strategy, &cluster).is_ok(), place(&strategy, &uniform).is_ok(), "{strategy}");
+        }
     }
 }

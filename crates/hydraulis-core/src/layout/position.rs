@@ -85,7 +85,7 @@ impl Position {
 }
 
 /// The position of every rank of the cluster if each replica of `strategy` has work.
-pub fn strategy_positions(strategy: &Strategy, cluster: Cluster) -> Result<Vec<Option<Position>>> {
+pub fn strategy_positions(strategy: &Strategy, cluster: &Cluster) -> Result<Vec<Option<Position>>> {
     let ranks = place(strategy, cluster)?;
     let replicas = strategy.schemes().iter().copied().zip(ranks.iter().map(Vec::as_slice));
     Ok(positions_of(replicas, cluster))
@@ -96,7 +96,7 @@ pub fn strategy_positions(strategy: &Strategy, cluster: Cluster) -> Result<Vec<O
 /// A replica without work is left out: it holds nothing, and its ranks take part in the iteration only as owners.
 pub fn positions_of<'a>(
     replicas: impl Iterator<Item = (Scheme, &'a [u32])>,
-    cluster: Cluster,
+    cluster: &Cluster,
 ) -> Vec<Option<Position>> {
     let mut positions = vec![None; cluster.gpus() as usize];
     for (scheme, ranks) in replicas {

@@ -113,7 +113,7 @@ impl Plan {
     /// The position of every rank of the cluster; none for ranks without work.
     pub fn positions(&self) -> Vec<Option<Position>> {
         let at_work = self.replicas.iter().filter(|replica| !replica.micro_batches.is_empty());
-        positions_of(at_work.map(|replica| (replica.scheme, replica.ranks.as_slice())), self.cluster)
+        positions_of(at_work.map(|replica| (replica.scheme, replica.ranks.as_slice())), &self.cluster)
     }
 
     /// The greatest possible relative excess of the step over the shortest over the scope's strategies: `step / bound -

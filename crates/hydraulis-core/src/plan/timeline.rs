@@ -13,7 +13,7 @@ pub fn predicted_timeline(plan: &Plan, cost: &CostModel) -> Result<Vec<Timeline>
 
 /// Duration of each computation of a replica by the cost model, stage by stage.
 pub(crate) fn predicted_times(plan: &Plan, replica: &ReplicaPlan, cost: &CostModel) -> Result<Vec<StageTimes>> {
-    let scheme = cost.scheme(replica.scheme)?;
+    let scheme = cost.replica(replica.scheme, &replica.ranks)?;
     let tokens = |ids: &Vec<usize>| scheme.micro_batch_ms(ids.iter().map(|&id| plan.batch.tokens()[id]));
     let times: Vec<Millis> = replica.micro_batches.iter().map(tokens).collect();
     let scaled = |factor: f64| times.iter().map(|&time| time * factor).collect();

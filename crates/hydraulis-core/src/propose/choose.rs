@@ -188,8 +188,9 @@ mod tests {
     /// The iteration time of each strategy on each batch, planned alone; infinite where the strategy does not admit
     /// the batch.
     fn table(planner: &Planner, batches: &[Batch]) -> Vec<Vec<f64>> {
-        let alone =
-            |one: Strategy| Planner::new(planner.cost().profile().clone(), planner.cost().cluster(), Some(vec![one]));
+        let alone = |one: Strategy| {
+            Planner::new(planner.cost().profile().clone(), planner.cost().cluster().clone(), Some(vec![one]))
+        };
         let time = |alone: &Planner, batch| alone.plan(batch).map_or(f64::INFINITY, |plan| plan.iteration_ms.0);
         strategies()
             .into_iter()

@@ -10,7 +10,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use crate::bound::{Bounder, Branches, Node, ProofLimit};
+use crate::bound::{AnyClass, Bounder, Branches, Node, ProofLimit};
 use crate::capacity::ClassCapacity;
 use crate::construct::neighbours;
 use crate::error::Result;
@@ -44,7 +44,8 @@ pub(super) struct Found {
 pub(super) struct Search<'a> {
     task: &'a Task<'a>,
     bounder: &'a Bounder<'a>,
-    schemes: &'a [&'a ClassCapacity],
+    /// The classes that replicas may have; several of a scheme on ranks of different speed.
+    classes: &'a [AnyClass<'a>],
     budget: LocalSearchBudget,
     seen: BTreeSet<Strategy>,
     evaluations: Vec<Evaluation>,
@@ -52,16 +53,17 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Searches strategies made of `schemes`, and evaluates the simple ones if these fall short.
+    /// Searches strategies made of replicas of these classes, and evaluates the simple ones if these fall short.
     pub(super) fn run(
         task: &'a Task<'a>,
         bounder: &'a Bounder<'a>,
-        schemes: &'a [&'a ClassCapacity],
+        classes: &'a [AnyClass<'a>],
         simple: SimpleStrategies<'_>,
     ) -> Result<Found> {
         let (evaluations, candidates, budget) = (Vec::new(), Vec::new(), task.budget.local_search);
-        let mut search = Search { task, bounder, schemes, budget, seen: BTreeSet::new(), evaluations, candidates };
-        let bound = match (bounder.longest_path(schemes), bounder.of_any(schemes, search.cluster().gpus())) {
+        let mut search = Search { task, bounder, classes, budget, seen: BTreeSet::new(), evaluations, candidates };
+        let longest_path = bounder.longest_path(classes.iter().map(|class| class.capacity));
+        let bound = match (longest_path, bounder.of_any(classes, task.capacities.level_ranks())) {
             (Some(longest_path), Some(mut branches)) => {
                 search.start(&branches, simple.mixes)?;
                 search.move_to_neighbours(branches.least())?;
@@ -84,7 +86,8 @@ impl<'a> Search<'a> {
     fn start(&mut self, branches: &Branches, mixes: &[Strategy]) -> Result<()> {
         let (root, gpus) = (branches.root(), self.cluster().gpus());
         let short = self.admitted_by_half(root);
-        let sized = Sizing::new(self.task, self.schemes, root.prices(), gpus, short).replicas(branches.least());
+        let capacities: Vec<&ClassCapacity> = self.classes.iter().map(|class| class.capacity).collect();
+        let sized = Sizing::new(self.task, &capacities, root.prices(), gpus, short).replicas(branches.least());
         if let Some(placed) = sized {
             self.evaluate_placed(placed, short)?;
         }
@@ -98,14 +101,14 @@ impl<'a> Search<'a> {
 
     /// The longest sequence that at least half of the ranks used by the program admit.
     fn admitted_by_half(&self, node: &Node) -> Tokens {
-        let longest = |scheme: usize| self.schemes[scheme].cost().longest();
-        let ranks = |scheme: usize| node.used(scheme).0 * count(self.schemes[scheme].cost().scheme().ranks());
-        let mut widest: Vec<usize> = (0..self.schemes.len()).collect();
-        widest.sort_by_key(|&scheme| Reverse(longest(scheme)));
-        let half = 0.5 * widest.iter().map(|&scheme| ranks(scheme)).sum::<f64>();
+        let longest = |class: usize| self.classes[class].capacity.cost().longest();
+        let ranks = |class: usize| node.used(class).0 * count(self.classes[class].capacity.cost().scheme().ranks());
+        let mut widest: Vec<usize> = (0..self.classes.len()).collect();
+        widest.sort_by_key(|&class| Reverse(longest(class)));
+        let half = 0.5 * widest.iter().map(|&class| ranks(class)).sum::<f64>();
         let mut admitting = 0.0;
-        let reaches_half = |scheme: &usize| {
-            admitting += ranks(*scheme);
+        let reaches_half = |class: &usize| {
+            admitting += ranks(*class);
             admitting >= half
         };
         widest.into_iter().find(reaches_half).map(longest).unwrap_or_default()
@@ -116,7 +119,8 @@ impl<'a> Search<'a> {
     fn evaluate_placed(&mut self, placed: Vec<Vec<Vec<usize>>>, short: Tokens) -> Result<()> {
         let counts: Vec<usize> = placed.iter().map(Vec::len).collect();
         let Some(strategy) = self.strategy_of(&counts) else { return Ok(()) };
-        if self.budget.planned_sequences / self.task.batch.len() > 1 {
+        // Where ranks differ, a replica's placement may admit less than the class by which it was sized.
+        if self.budget.planned_sequences / self.task.batch.len() > 1 || !self.cluster().is_uniform() {
             return self.evaluate(strategy);
         }
         let mut by_scheme: Vec<(Scheme, Vec<Vec<usize>>)> = self.pool().into_iter().zip(placed).collect();
@@ -156,7 +160,8 @@ impl<'a> Search<'a> {
     fn relieves(&self, other: &Strategy, evaluation: &Evaluation) -> bool {
         let Some((slowest, longest)) = evaluation.bottleneck(self.task.batch) else { return false };
         let admits = |scheme: &Scheme| {
-            self.schemes.iter().any(|known| known.cost().scheme() == *scheme && known.cost().admits(longest))
+            let mut costs = self.classes.iter().map(|class| class.capacity.cost());
+            costs.any(|cost| cost.scheme() == *scheme && cost.admits(longest))
         };
         let admitting = |strategy: &Strategy| strategy.schemes().iter().filter(|scheme| admits(scheme)).count();
         let alike = |strategy: &Strategy| strategy.schemes().iter().filter(|scheme| **scheme == slowest).count();
@@ -229,8 +234,8 @@ impl<'a> Search<'a> {
 
     /// The strategy with `counts` replicas of each scheme; none if they cannot be placed.
     fn strategy_of(&self, counts: &[usize]) -> Option<Strategy> {
-        let schemes = self.schemes.iter().zip(counts);
-        let replicas = schemes.flat_map(|(capacity, &count)| std::iter::repeat_n(capacity.cost().scheme(), count));
+        let classes = self.classes.iter().zip(counts);
+        let replicas = classes.flat_map(|(class, &count)| std::iter::repeat_n(class.capacity.cost().scheme(), count));
         Strategy::new(replicas.collect()).ok().filter(|strategy| place(strategy, self.cluster()).is_ok())
     }
 
@@ -239,7 +244,7 @@ impl<'a> Search<'a> {
         if self.is_spent() || !self.seen.insert(strategy.clone()) {
             return Ok(());
         }
-        let Some(bound) = self.bound(&strategy) else { return Ok(()) };
+        let Some(bound) = self.bound(&strategy).filter(|_| self.task.admits(&strategy)) else { return Ok(()) };
         let outcome = if self.task.objective.bound(bound) >= self.least() * (1.0 - self.budget.near) {
             Outcome::Pruned(bound)
         } else {
@@ -260,20 +265,18 @@ impl<'a> Search<'a> {
 
     /// The strategy's lower bound; bounds above the best plan's time are not proven.
     fn bound(&self, strategy: &Strategy) -> Option<Millis> {
-        let groups = strategy.groups();
-        let known = |scheme| self.schemes.iter().find(|capacity| capacity.cost().scheme() == scheme);
-        let groups = groups.iter().map(|(scheme, replicas)| Some((*known(*scheme)?, *replicas)));
         let limit = ProofLimit { until: self.least(), dual_solves: 1 };
-        let groups = groups.collect::<Option<Vec<_>>>()?;
-        self.bounder.of_strategy(&groups, self.cluster().gpus(), limit).map(|bound| bound.ms)
+        self.bounder.of_strategy(self.task.capacities, strategy, limit).map(|bound| bound.ms)
     }
 
     /// The schemes of all strategies.
     fn pool(&self) -> Vec<Scheme> {
-        self.schemes.iter().map(|capacity| capacity.cost().scheme()).collect()
+        let mut pool: Vec<Scheme> = self.classes.iter().map(|class| class.capacity.cost().scheme()).collect();
+        pool.dedup();
+        pool
     }
 
-    fn cluster(&self) -> Cluster {
+    fn cluster(&self) -> &Cluster {
         self.task.capacities.cost().cluster()
     }
 

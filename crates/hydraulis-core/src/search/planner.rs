@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::batch::Batch;
-use crate::bound::{Bounder, ProofLimit};
+use crate::bound::{AnyClass, Bounder, ProofLimit};
 use crate::cancellation::{Cancellation, NEVER_CANCELLED};
-use crate::capacity::{Capacities, ClassCapacity};
+use crate::capacity::Capacities;
 use crate::check::{Violation, check};
 use crate::construct::{candidates, mixes, nothing_fits, usable_schemes};
-use crate::cost::{ClassCost, ClassId, CostModel, CostProfile};
+use crate::cost::{ClassCost, CostModel, CostProfile};
 use crate::error::{Error, Result, StrategyError};
 use crate::layout::place;
 use crate::plan::FORMAT;
@@ -38,9 +38,9 @@ pub struct Planner {
 enum Choice {
     /// The strategies of this list.
     List(Vec<Strategy>),
-    /// Any set of replicas of the pool's classes. `mixes` are evaluated if the search's initial strategies admit no
+    /// Any set of replicas of the pool's schemes. `mixes` are evaluated if the search's initial strategies admit no
     /// plan, and `listed` if the search stays far from its bound.
-    Any { pool: Vec<ClassId>, mixes: Vec<Strategy>, listed: Vec<Strategy> },
+    Any { pool: Vec<Scheme>, mixes: Vec<Strategy>, listed: Vec<Strategy> },
 }
 
 /// The evaluations for a batch, every candidate, and a bound on all of them.
@@ -85,7 +85,7 @@ impl Planner {
         if mixes.is_empty() {
             return Err(nothing_fits(&cost));
         }
-        let pool = usable_schemes(&cost).into_iter().map(|scheme| cost.class_of(scheme)).collect::<Result<_>>()?;
+        let pool = usable_schemes(&cost);
         let choice = Choice::Any { pool, mixes, listed: candidates(&cost) };
         let budget = SearchBudget::ONLINE;
         Ok(Planner { capacities: Capacities::new(cost, budget.capacity), by_cap: None, choice, budget, link: None })
@@ -144,6 +144,10 @@ impl Planner {
 
     /// The longest sequence that some strategy admits.
     pub fn longest_admitted(&self) -> Tokens {
+        // On ranks of different memory a scheme's placement decides what it admits.
+        if self.cost().cluster().memory_bytes().is_some() {
+            return self.strategies().iter().map(|strategy| self.admitted_by(strategy)).max().unwrap_or_default();
+        }
         self.widest().map(ClassCost::longest).unwrap_or_default()
     }
 
@@ -187,7 +191,7 @@ impl Planner {
         Ok(Plan {
             format: FORMAT.into(),
             profile: self.cost().profile().name.clone(),
-            cluster: self.cost().cluster(),
+            cluster: self.cost().cluster().clone(),
             memory: self.cost().memory(),
             batch: batch.clone(),
             replicas: self.replicas(batch, &chosen)?,
@@ -225,8 +229,8 @@ impl Planner {
             let evaluation = evaluations.iter().find(|evaluation| evaluation.strategy == *strategy);
             let outcome = match (evaluation, bound) {
                 (Some(evaluation), _) => Outcome::Planned(task.objective.ms(evaluation)),
-                (None, Some(bound)) => Outcome::Pruned(bound.ms),
-                (None, None) => Outcome::TooNarrow(self.admitted_by(strategy)),
+                (None, Some(bound)) if task.admits(strategy) => Outcome::Pruned(bound.ms),
+                (None, _) => Outcome::TooNarrow(self.admitted_by(strategy)),
             };
             Candidate { strategy: strategy.clone(), outcome }
         });
@@ -235,16 +239,31 @@ impl Planner {
         Ok(Considerations { evaluations, candidates, bound, scope: Scope::List })
     }
 
-    fn consider_any(&self, task: &Task, pool: &[ClassId], simple: SimpleStrategies) -> Result<Considerations> {
-        let schemes: Vec<&ClassCapacity> = pool.iter().map(|&class| self.capacities.class(class)).collect();
+    fn consider_any(&self, task: &Task, pool: &[Scheme], simple: SimpleStrategies) -> Result<Considerations> {
+        let classes = self.any_classes(pool)?;
         let bounder = self.bounder(task.batch);
-        let found = Search::run(task, &bounder, &schemes, simple)?;
+        let found = Search::run(task, &bounder, &classes, simple)?;
         Ok(Considerations {
             evaluations: found.evaluations,
             candidates: found.candidates,
             bound: found.bound,
             scope: Scope::Any,
         })
+    }
+
+    /// The classes that replicas of these schemes have on some ranks: each scheme's own, or on ranks of different speed
+    /// its relaxed ones.
+    fn any_classes(&self, pool: &[Scheme]) -> Result<Vec<AnyClass<'_>>> {
+        let relaxed = self.capacities.relaxed();
+        if relaxed.is_empty() {
+            return pool
+                .iter()
+                .map(|&scheme| Ok(AnyClass { capacity: self.capacities.scheme(scheme)?, level: 0 }))
+                .collect();
+        }
+        let is_usable = |scheme: Scheme| pool.contains(&scheme);
+        let usable = relaxed.iter().filter(|class| is_usable(class.capacity.cost().scheme()));
+        Ok(usable.map(|class| AnyClass { capacity: &class.capacity, level: class.level }).collect())
     }
 
     /// The greatest bound, without branching, over every strategy of the planner; none if a sequence is admitted by
@@ -258,8 +277,7 @@ impl Planner {
                 bounds.map(|bound| bound.ms).min()
             }
             Choice::Any { pool, .. } => {
-                let schemes: Vec<&ClassCapacity> = pool.iter().map(|&class| self.capacities.class(class)).collect();
-                let branches = bounder.of_any(&schemes, self.cost().cluster().gpus());
+                let branches = bounder.of_any(&self.any_classes(pool).ok()?, self.capacities.level_ranks());
                 branches.map(|branches| branches.least())
             }
         }
@@ -282,16 +300,15 @@ impl Planner {
 
     /// The bound of one strategy; none if it does not admit every sequence.
     pub(super) fn bound(&self, bounder: &Bounder, strategy: &Strategy, limit: ProofLimit) -> Option<Bound> {
-        let groups = strategy.groups();
-        let groups = groups.iter().map(|(scheme, replicas)| Some((self.capacities.scheme(*scheme).ok()?, *replicas)));
-        bounder.of_strategy(&groups.collect::<Option<Vec<_>>>()?, self.cost().cluster().gpus(), limit)
+        bounder.of_strategy(&self.capacities, strategy, limit)
     }
 
     pub(super) fn replicas(&self, batch: &Batch, chosen: &Evaluation) -> Result<Vec<ReplicaPlan>> {
         let ranks = place(&chosen.strategy, self.cost().cluster())?;
-        let parts = chosen.strategy.schemes().iter().zip(ranks).zip(&chosen.packings);
-        let replicas = parts.map(|((&scheme, ranks), packing)| {
-            let cost = self.cost().scheme(scheme)?;
+        let classes = self.capacities.replicas(&chosen.strategy)?;
+        let parts = classes.into_iter().zip(ranks).zip(&chosen.packings);
+        let replicas = parts.map(|((class, ranks), packing)| {
+            let (cost, scheme) = (class.cost(), class.cost().scheme());
             let time = |ids: &Vec<usize>| cost.micro_batch_ms(ids.iter().map(|&id| batch.tokens()[id]));
             let stage_mean = cost.stage_multipliers().iter().sum::<f64>() / count(scheme.stages());
             let mut replica = ReplicaPlan {
@@ -305,22 +322,22 @@ impl Planner {
                 reliability: None,
             };
             replica.reliability = cost.reliability(replica.reach(batch));
-            Ok(replica)
+            replica
         });
-        replicas.collect()
+        Ok(replicas.collect())
     }
 
     /// The longest sequence that a strategy admits.
     pub(crate) fn admitted_by(&self, strategy: &Strategy) -> Tokens {
-        let caps = strategy.schemes().iter().filter_map(|&scheme| self.cost().scheme(scheme).ok());
-        caps.map(ClassCost::longest).max().unwrap_or_default()
+        let classes = self.capacities.classes(strategy).unwrap_or_default();
+        classes.iter().map(|(class, _)| class.cost().longest()).max().unwrap_or_default()
     }
 
     /// The schemes that a plan may use.
     fn schemes(&self) -> Vec<Scheme> {
         match &self.choice {
             Choice::List(list) => list.iter().flat_map(Strategy::schemes).copied().collect(),
-            Choice::Any { pool, .. } => pool.iter().map(|&class| self.cost().class(class).scheme()).collect(),
+            Choice::Any { pool, .. } => pool.clone(),
         }
     }
 
@@ -351,7 +368,7 @@ fn evaluate_promising(task: &Task, list: &[Strategy], bounds: &[Option<Bound>]) 
     let mut least = Millis::INFINITY;
     let mut evaluations: Vec<Evaluation> = Vec::new();
     for &(bound, index) in &promising {
-        if task.objective.bound(bound) <= least * (1.0 + TIE) {
+        if task.objective.bound(bound) <= least * (1.0 + TIE) && task.admits(&list[index]) {
             let evaluation = task.evaluate(&list[index])?;
             least = least.min(task.objective.ms(&evaluation));
             evaluations.push(evaluation);
@@ -364,8 +381,9 @@ fn evaluate_promising(task: &Task, list: &[Strategy], bounds: &[Option<Bound>]) 
 fn usable(strategies: Vec<Strategy>, cost: &CostModel) -> Result<Vec<Strategy>> {
     let mut list: Vec<Strategy> = Vec::new();
     for strategy in strategies {
-        place(&strategy, cost.cluster())?;
-        strategy.groups().iter().try_for_each(|(scheme, _)| cost.scheme(*scheme).map(drop))?;
+        let ranks = place(&strategy, cost.cluster())?;
+        let mut replicas = strategy.schemes().iter().zip(&ranks);
+        replicas.try_for_each(|(&scheme, ranks)| cost.replica(scheme, ranks).map(drop))?;
         if !list.contains(&strategy) {
             list.push(strategy);
         }

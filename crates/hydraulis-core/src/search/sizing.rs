@@ -226,7 +226,7 @@ impl Open {
 mod tests {
     use super::*;
     use crate::batch::Batch;
-    use crate::bound::Bounder;
+    use crate::bound::{AnyClass, Bounder};
     use crate::cancellation::NEVER_CANCELLED;
     use crate::capacity::Capacities;
     use crate::construct::usable_schemes;
@@ -244,7 +244,8 @@ mod tests {
         let budget = SearchBudget { refinements: 0, ..SearchBudget::ONLINE };
         let bounder = Bounder::new(&batch, BoundBudget::ONLINE);
         let task = Task::new(&batch, &capacities, None, &budget, NEVER_CANCELLED);
-        let branches = bounder.of_any(&of_schemes, gpus).unwrap();
+        let classes: Vec<AnyClass> = of_schemes.iter().map(|&capacity| AnyClass { capacity, level: 0 }).collect();
+        let branches = bounder.of_any(&classes, &[gpus]).unwrap();
         let mut sizing = Sizing::new(&task, &of_schemes, branches.root().prices(), gpus, Tokens(short));
         let replicas = sizing.replicas(branches.least()).unwrap();
         (schemes, replicas)

@@ -9,7 +9,7 @@ use crate::construct::dispatch::{
     Assignment, Limits, assign_to_placed, can_merge, estimate, longest_first, merge_micro_batches, rebalance, refine,
 };
 use crate::construct::pack::Packing;
-use crate::cost::ClassId;
+use crate::cost::ReplicaClass;
 use crate::error::Result;
 use crate::plan::PlannedTransfers;
 use crate::plan::Stop;
@@ -49,6 +49,13 @@ impl<'a> Task<'a> {
     /// The batch's ids, longest first.
     pub(super) fn by_length(&self) -> &[usize] {
         &self.by_length
+    }
+
+    /// Whether the strategy's replicas, where they are placed, admit the longest sequence.
+    pub(super) fn admits(&self, strategy: &Strategy) -> bool {
+        let (_, longest) = self.batch.longest();
+        let classes = self.capacities.classes(strategy);
+        classes.is_ok_and(|classes| classes.iter().any(|(class, _)| class.cost().admits(longest)))
     }
 
     /// Estimated time of the strategy, without packing; none if the strategy does not admit every sequence.
@@ -103,11 +110,10 @@ impl<'a> Task<'a> {
         if !waits {
             return Ok(evaluation);
         }
-        let cost = self.capacities.cost();
-        let delay = |class: ClassId| {
-            let scheme = cost.class(class).scheme();
-            let replicas = evaluation.strategy.schemes().iter().zip(&evaluation.delays);
-            let own = replicas.filter(|(one, _)| **one == scheme).map(|(_, &delay)| delay);
+        let classes = self.capacities.replicas(&evaluation.strategy)?;
+        let delay = |class: &ReplicaClass| {
+            let replicas = classes.iter().zip(&evaluation.delays);
+            let own = replicas.filter(|(one, _)| one.cost().class() == class).map(|(_, &delay)| delay);
             own.max().unwrap_or_default()
         };
         let mut assignment = self.assignment(&evaluation)?.delayed(delay);
@@ -155,8 +161,7 @@ impl<'a> Task<'a> {
         let weighed = strategy.schemes().iter().zip(&packings);
         let gpu_ms = weighed.map(|(scheme, packing)| count(scheme.ranks()) * packing.ms.0).sum();
         let iteration_ms = packings.iter().map(|packing| packing.ms).max().unwrap_or_default();
-        let times =
-            |link| PlannedTransfers::new(link, self.capacities.cost(), self.batch, strategy, &packings, iteration_ms);
+        let times = |link| PlannedTransfers::new(link, self.capacities, self.batch, strategy, &packings, iteration_ms);
         let (transfers, delays) = self.link.map(times).transpose()?.unzip();
         let delays = delays.unwrap_or_default();
         Ok(Evaluation { strategy: strategy.clone(), packings, iteration_ms, transfers, delays, gpu_ms, stop })

@@ -1,14 +1,15 @@
 //! The transfers of a strategy whose replicas are packed.
 
 use crate::batch::Batch;
+use crate::capacity::{Capacities, ClassCapacity};
 use crate::construct::pack::Packing;
-use crate::cost::CostModel;
+use crate::cost::ClassCost;
 use crate::error::Result;
 use crate::layout::place;
 use crate::layout::positions_of;
 use crate::pipeline::MakespanBuffers;
 use crate::plan::PlannedTransfers;
-use crate::spec::{Scheme, Strategy};
+use crate::spec::Strategy;
 use crate::timing::{ReplicaWork, RunLink, StepTimeline};
 use crate::units::Millis;
 
@@ -17,25 +18,28 @@ impl PlannedTransfers {
     /// ends later than its packing because it waits for parameters.
     pub(super) fn new(
         link: &RunLink,
-        cost: &CostModel,
+        capacities: &Capacities,
         batch: &Batch,
         strategy: &Strategy,
         packings: &[Packing],
         iteration_ms: Millis,
     ) -> Result<(PlannedTransfers, Vec<Millis>)> {
-        let ranks = place(strategy, cost.cluster())?;
-        let replicas = strategy.schemes().iter().zip(&ranks).zip(packings);
+        let cluster = capacities.cost().cluster();
+        let costs = capacities.replicas(strategy)?.into_iter().map(ClassCapacity::cost);
+        let costs: Vec<&ClassCost> = costs.collect();
+        let ranks = place(strategy, cluster)?;
+        let replicas = costs.iter().zip(&ranks).zip(packings);
         let at_work = replicas.filter(|(_, packing)| !packing.micro_batches.is_empty());
-        let standing = at_work.clone().map(|((&scheme, ranks), _)| (scheme, ranks.as_slice()));
-        let transfers = link.transfer_times(&positions_of(standing, cost.cluster()))?;
-        let times = at_work.clone().map(|((&scheme, _), packing)| micro_batch_times(scheme, packing, batch, cost));
-        let times: Vec<Vec<Millis>> = times.collect::<Result<_>>()?;
-        let work = at_work.zip(&times).map(|(((&scheme, _), _), times)| {
-            let cost = cost.scheme(scheme)?;
-            let (stage_multipliers, forward_share) = (cost.stage_multipliers(), cost.forward_share());
-            Ok(ReplicaWork { scheme, times, stage_multipliers, forward_share })
+        let standing = at_work.clone().map(|((cost, ranks), _)| (cost.scheme(), ranks.as_slice()));
+        let transfers = link.transfer_times(&positions_of(standing, cluster))?;
+        let times = at_work.clone().map(|((cost, _), packing)| micro_batch_times(cost, packing, batch));
+        let times: Vec<Vec<Millis>> = times.collect();
+        let work = at_work.zip(&times).map(|(((cost, _), _), times)| ReplicaWork {
+            scheme: cost.scheme(),
+            times,
+            stage_multipliers: cost.stage_multipliers(),
+            forward_share: cost.forward_share(),
         });
-        let work: Vec<ReplicaWork> = work.collect::<Result<_>>()?;
         let step = StepTimeline::new(link.link().split(), &transfers, work, &mut MakespanBuffers::default());
         let mut ends = step.ends.into_iter();
         let late = |packing: &Packing| {
@@ -54,8 +58,8 @@ impl PlannedTransfers {
         Ok((planned, delays))
     }
 }
-fn micro_batch_times(scheme: Scheme, packing: &Packing, batch: &Batch, cost: &CostModel) -> Result<Vec<Millis>> {
-    let cost = cost.scheme(scheme)?;
+
+fn micro_batch_times(cost: &ClassCost, packing: &Packing, batch: &Batch) -> Vec<Millis> {
     let time = |ids: &Vec<usize>| cost.micro_batch_ms(ids.iter().map(|&id| batch.tokens()[id]));
-    Ok(packing.micro_batches.iter().map(time).collect())
+    packing.micro_batches.iter().map(time).collect()
 }

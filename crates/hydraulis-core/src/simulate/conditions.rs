@@ -19,7 +19,7 @@ pub struct Conditions {
     pub link: Option<Link>,
 }
 
-/// The factors of some ranks' times relative to the cost model. The other ranks of the cluster have the factor 1.
+/// The factors of some ranks' times relative to the plan's, which knows the rates of the cluster. The other ranks of the cluster have the factor 1.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Slowdowns(BTreeMap<u32, f64>);
 
@@ -27,7 +27,7 @@ impl Slowdowns {
     /// Slowdowns of these ranks. If a rank occurs twice, its last factor applies.
     ///
     /// A rank outside the cluster, or a factor that is not finite and above 0, is refused with `slowdown`.
-    pub fn new(cluster: Cluster, factors: &[(u32, f64)]) -> Result<Slowdowns> {
+    pub fn new(cluster: &Cluster, factors: &[(u32, f64)]) -> Result<Slowdowns> {
         let gpus = cluster.gpus();
         let bad = factors.iter().find(|(rank, factor)| *rank >= gpus || !(*factor > 0.0 && factor.is_finite()));
         match bad {
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_stage_is_as_slow_as_its_slowest_rank() {
-        let slow = Slowdowns::new(Cluster::new(8, 8).unwrap(), &[(1, 1.3), (2, 0.8), (1, 1.2)]).unwrap();
+        let slow = Slowdowns::new(&Cluster::new(8, 8).unwrap(), &[(1, 1.3), (2, 0.8), (1, 1.2)]).unwrap();
         let factors = [slow.of(0), slow.of(1), slow.of_stage(&[0, 1, 2]), slow.of_stage(&[2]), slow.of_stage(&[0, 2])];
         assert_eq!(factors.map(|factor| factor.to_string()), ["1", "1.2", "1.2", "0.8", "1"]);
     }
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn ranks_and_factors_have_their_limits() {
         for bad in [(8, 1.2), (0, 0.0), (0, -1.0), (0, f64::NAN), (0, f64::INFINITY)] {
-            let error = Slowdowns::new(Cluster::new(8, 8).unwrap(), &[(3, 1.1), bad]).unwrap_err();
+            let error = Slowdowns::new(&Cluster::new(8, 8).unwrap(), &[(3, 1.1), bad]).unwrap_err();
             assert_eq!(error.code(), "argument_invalid");
             assert!(error.to_string().contains(&format!("rank {} has slowdown {}", bad.0, bad.1)), "{error}");
         }

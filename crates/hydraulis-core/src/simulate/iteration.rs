@@ -63,18 +63,19 @@ pub struct StageRun {
 /// ends at the time in the plan. The function refuses a profile without the plan's schemes, and a link whose model has
 /// too few layers for them.
 pub fn simulate_iteration(plan: &Plan, cost: &CostModel, conditions: &Conditions) -> Result<Iteration> {
-    if plan.cluster != cost.cluster() {
-        return Err(Error::OtherCluster { plan: plan.cluster, planner: cost.cluster() });
+    if plan.cluster != *cost.cluster() {
+        let [plan, planner] = [&plan.cluster, cost.cluster()].map(|cluster| Box::new(cluster.clone()));
+        return Err(Error::OtherCluster { plan, planner });
     }
     let at_work = plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty());
-    let crossings = Crossings::new(plan.cluster, at_work.flat_map(boundaries));
+    let crossings = Crossings::new(&plan.cluster, at_work.flat_map(boundaries));
     let work = |replica| ReplicaWorkload::new(plan, cost, conditions, &crossings, replica);
     let workloads = plan.replicas.iter().map(work).collect::<Result<Vec<_>>>()?;
     let replicas = workloads.iter().map(|workload| run(workload, cost)).collect::<Result<Vec<_>>>()?;
     let end = replicas.iter().map(|replica| replica.end).max().unwrap_or_default();
     let mut gpu_time = GpuTime::default();
     for (replica, planned) in replicas.iter().zip(&plan.replicas) {
-        gpu_time += spent(replica, planned, end, conditions);
+        gpu_time += spent(replica, planned, end, |rank| conditions.slowdowns.of(rank) / plan.cluster.rate(rank));
     }
     let placed: usize = plan.replicas.iter().map(|replica| replica.ranks.len()).sum();
     let gpus = f64::from(plan.cluster.gpus());
@@ -104,13 +105,14 @@ fn run(workload: &ReplicaWorkload<'_>, cost: &CostModel) -> Result<ReplicaRun> {
     Ok(ReplicaRun { timeline, stages, end })
 }
 
-/// The time of one replica's ranks by use, in an iteration that ends at `end`.
-fn spent(run: &ReplicaRun, replica: &ReplicaPlan, end: Millis, conditions: &Conditions) -> GpuTime {
+/// The time of one replica's ranks by use, in an iteration that ends at `end`; `factor` is the time of a rank relative to
+/// the profile.
+fn spent(run: &ReplicaRun, replica: &ReplicaPlan, end: Millis, factor: impl Fn(u32) -> f64) -> GpuTime {
     let mut time = GpuTime::default();
     for (stage, ranks) in run.stages.iter().zip(stages(replica)) {
-        let slowest = conditions.slowdowns.of_stage(ranks);
+        let slowest = ranks.iter().map(|&rank| factor(rank)).fold(0.0, f64::max);
         for &rank in ranks {
-            let own = stage.busy * (conditions.slowdowns.of(rank) / slowest);
+            let own = stage.busy * (factor(rank) / slowest);
             time.compute += own;
             time.slower_rank += stage.busy - own;
             time.bubble += stage.bubble;

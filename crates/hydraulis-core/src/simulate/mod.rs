@@ -2,7 +2,8 @@
 //!
 //! The instruction lists are those that the runtime executes, with the times of the cost model.
 //!
-//! - A stage computes as slowly as its slowest rank, because its ranks meet in every layer.
+//! - A stage computes as slowly as its slowest rank, because its ranks meet in every layer. The rates of the cluster's
+//!   ranks are in the plan's times; the slowdowns of the conditions come on top.
 //! - Between stages each rank sends its share of the tokens, inside a node over its own wire and between nodes over the
 //!   node's wire. Every message that leaves the node has an even share of that wire. Each wire carries one message after
 //!   another in each direction.

@@ -116,14 +116,17 @@ impl Network {
 /// partner in another node.
 #[derive(Clone, Debug)]
 pub(super) struct Crossings {
-    cluster: Cluster,
+    gpus_per_node: u32,
     leaving: BTreeMap<u32, usize>,
 }
 
 impl Crossings {
     /// The messages over all boundaries between stages. Each boundary is given by the ranks on both sides.
-    pub(super) fn new<'a>(cluster: Cluster, boundaries: impl IntoIterator<Item = (&'a [u32], &'a [u32])>) -> Crossings {
-        let mut crossings = Crossings { cluster, leaving: BTreeMap::new() };
+    pub(super) fn new<'a>(
+        cluster: &Cluster,
+        boundaries: impl IntoIterator<Item = (&'a [u32], &'a [u32])>,
+    ) -> Crossings {
+        let mut crossings = Crossings { gpus_per_node: cluster.gpus_per_node(), leaving: BTreeMap::new() };
         for (from, to) in boundaries {
             for (&rank, &partner) in from.iter().zip(to) {
                 let (here, there) = (crossings.node(rank), crossings.node(partner));
@@ -138,7 +141,7 @@ impl Crossings {
     }
 
     fn node(&self, rank: u32) -> u32 {
-        rank / self.cluster.gpus_per_node()
+        rank / self.gpus_per_node
     }
 
     fn of(&self, node: u32) -> usize {
@@ -172,7 +175,7 @@ mod tests {
     fn among(from: &[u32], to: &[u32], others: &[(&[u32], &[u32])]) -> f64 {
         let network = Network::new(1e4, INSIDE, BETWEEN).unwrap();
         let all = others.iter().copied().chain([(from, to)]);
-        let crossings = Crossings::new(Cluster::new(16, 4).unwrap(), all);
+        let crossings = Crossings::new(&Cluster::new(16, 4).unwrap(), all);
         network.travel_ms(&crossings, Tokens(1_000), from, to).0
     }
 

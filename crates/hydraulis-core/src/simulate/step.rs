@@ -43,7 +43,7 @@ impl StepRun {
         workloads: &[ReplicaWorkload<'_>],
         iteration: Millis,
     ) -> Result<StepRun> {
-        let times = link.transfer_times(&plan.positions(), plan.cluster, &cost.profile().every_scheme())?;
+        let times = link.transfer_times(&plan.positions(), &plan.cluster, &cost.profile().every_scheme())?;
         let at_work: Vec<_> =
             workloads.iter().enumerate().filter(|(_, workload)| !workload.tokens.is_empty()).collect();
         let mut timelines = vec![Timeline::default(); workloads.len()];

@@ -6,6 +6,7 @@ use crate::pipeline::StageTimes;
 use crate::plan::{Plan, ReplicaPlan, predicted_times};
 use crate::simulate::network::Crossings;
 use crate::simulate::{Conditions, Network};
+use crate::spec::Cluster;
 use crate::timing::ReplicaWork;
 use crate::units::{Millis, Tokens};
 
@@ -34,11 +35,11 @@ impl<'a> ReplicaWorkload<'a> {
         crossings: &Crossings,
         replica: &'a ReplicaPlan,
     ) -> Result<ReplicaWorkload<'a>> {
-        let scheme = cost.scheme(replica.scheme)?;
+        let scheme = cost.replica(replica.scheme, &replica.ranks)?;
         let lengths = |ids: &Vec<usize>| ids.iter().map(|&id| plan.batch.tokens()[id]).collect::<Vec<_>>();
         let micro_batches: Vec<Vec<Tokens>> = replica.micro_batches.iter().map(lengths).collect();
         let tokens: Vec<Tokens> = micro_batches.iter().map(|lengths| lengths.iter().copied().sum()).collect();
-        let factors: Vec<f64> = stages(replica).map(|ranks| conditions.slowdowns.of_stage(ranks)).collect();
+        let factors: Vec<f64> = stages(replica).map(|ranks| slowdown(ranks, &plan.cluster, conditions)).collect();
         let mut times = predicted_times(plan, replica, cost)?;
         for (times, &factor) in times.iter_mut().zip(&factors) {
             for time in times.forward.iter_mut().chain(&mut times.backward) {
@@ -66,6 +67,16 @@ impl<'a> ReplicaWorkload<'a> {
             forward_share: self.forward_share,
         }
     }
+}
+
+/// The time of a stage on these ranks relative to the plan's, which knows their rates.
+fn slowdown(ranks: &[u32], cluster: &Cluster, conditions: &Conditions) -> f64 {
+    if cluster.is_uniform() {
+        return conditions.slowdowns.of_stage(ranks);
+    }
+    let planned = ranks.iter().map(|&rank| 1.0 / cluster.rate(rank)).fold(0.0, f64::max);
+    let now = ranks.iter().map(|&rank| conditions.slowdowns.of(rank) / cluster.rate(rank)).fold(0.0, f64::max);
+    now / planned
 }
 
 /// The ranks of each stage.

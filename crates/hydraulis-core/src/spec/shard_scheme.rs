@@ -8,11 +8,17 @@ use crate::spec::{Cluster, LayerPlan, Scheme};
 ///
 /// Context ranks have equal local shards, and checkpointing does not change the shards. Therefore only the tensor
 /// degrees of schemes with one stage matter.
-pub(crate) fn shard_scheme(schemes: &[Scheme], cluster: Cluster) -> Option<Scheme> {
+pub(crate) fn shard_scheme(schemes: &[Scheme], cluster: &Cluster) -> Option<Scheme> {
     let node = cluster.gpus_per_node();
     let scheme = only(schemes).or_else(|| finest(schemes, node))?;
     let stage_group = scheme.stage_group_ranks();
-    let are_aligned = node.is_multiple_of(stage_group) || stage_group.is_multiple_of(node);
+    // Where ranks differ, any place of a stage may be the next one's in another iteration. A rank keeps its tensor slice
+    // alone, if stages are alone in their replicas and fill nodes evenly.
+    let are_aligned = if cluster.is_uniform() {
+        node.is_multiple_of(stage_group) || stage_group.is_multiple_of(node)
+    } else {
+        scheme.pp() == 1 && node.is_multiple_of(stage_group)
+    };
     (are_aligned && u64::from(cluster.gpus()).is_multiple_of(scheme.ranks())).then_some(scheme)
 }
 
@@ -45,7 +51,7 @@ mod tests {
 
     fn common(schemes: &[&str], gpus: u32, node: u32) -> Option<String> {
         let schemes: Vec<Scheme> = schemes.iter().map(|scheme| scheme.parse().unwrap()).collect();
-        shard_scheme(&schemes, Cluster::new(gpus, node).unwrap()).map(|scheme| scheme.to_string())
+        shard_scheme(&schemes, &Cluster::new(gpus, node).unwrap()).map(|scheme| scheme.to_string())
     }
 
     #[test]

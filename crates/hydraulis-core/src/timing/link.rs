@@ -89,7 +89,7 @@ impl Link {
     pub fn transfer_times(
         &self,
         positions: &[Option<Position>],
-        cluster: Cluster,
+        cluster: &Cluster,
         schemes: &[Scheme],
     ) -> Result<TransferTimes> {
         self.times_from(&OptimizerShards::new(&self.table, cluster, schemes)?, positions)
@@ -131,8 +131,8 @@ mod tests {
 
     fn times(strategy: &str, traffic: Traffic) -> TransferTimes {
         let cluster = Cluster::new(4, 2).unwrap();
-        let positions = strategy_positions(&strategy.parse().unwrap(), cluster).unwrap();
-        link(traffic).unwrap().transfer_times(&positions, cluster, &[]).unwrap()
+        let positions = strategy_positions(&strategy.parse().unwrap(), &cluster).unwrap();
+        link(traffic).unwrap().transfer_times(&positions, &cluster, &[]).unwrap()
     }
 
     fn is_close(times: &[Millis], expected: [f64; 4]) -> bool {
@@ -176,9 +176,9 @@ mod tests {
     #[test]
     fn alone_nothing_moves() {
         let cluster = Cluster::new(1, 8).unwrap();
-        let positions = strategy_positions(&"1x<1>".parse().unwrap(), cluster).unwrap();
+        let positions = strategy_positions(&"1x<1>".parse().unwrap(), &cluster).unwrap();
         let traffic = at(LinkRates { message_us: 3.0, ..SLOW_RATES });
-        let times = link(traffic).unwrap().transfer_times(&positions, cluster, &[]).unwrap();
+        let times = link(traffic).unwrap().transfer_times(&positions, &cluster, &[]).unwrap();
         assert_eq!((times.total(), times.moved_bytes), (Millis::ZERO, 0));
     }
 
@@ -199,7 +199,7 @@ mod tests {
             assert_eq!(link(traffic).unwrap_err().code(), "argument_invalid");
         }
         let cluster = Cluster::new(4, 2).unwrap();
-        let short = link(SLOW_NODES).unwrap().transfer_times(&[None; 2], cluster, &[]).unwrap_err();
+        let short = link(SLOW_NODES).unwrap().transfer_times(&[None; 2], &cluster, &[]).unwrap_err();
         assert_eq!(short.code(), "plan_mismatch");
     }
 }

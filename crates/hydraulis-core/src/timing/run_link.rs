@@ -15,7 +15,7 @@ pub struct RunLink {
 
 impl RunLink {
     /// The link of a run on `cluster` whose replicas have only these schemes; refused as [`OptimizerShards::new`].
-    pub fn new(link: Link, cluster: Cluster, schemes: &[Scheme]) -> Result<RunLink> {
+    pub fn new(link: Link, cluster: &Cluster, schemes: &[Scheme]) -> Result<RunLink> {
         let shards = OptimizerShards::new(link.table(), cluster, schemes)?;
         Ok(RunLink { link, shards })
     }

@@ -117,7 +117,7 @@ fn planned(planner: &Planner, lengths: &[i64]) -> Plan {
 /// The stored plans, in the order of their names.
 fn plans() -> [Plan; 4] {
     let (large, small) = (Cluster::new(64, 8).unwrap(), Cluster::new(16, 8).unwrap());
-    let listed = Planner::new(preset("llama-32b-a800").unwrap(), large, None).unwrap();
+    let listed = Planner::new(preset("llama-32b-a800").unwrap(), large.clone(), None).unwrap();
     let searching = Planner::search(preset("llama-32b-a800").unwrap(), large).unwrap();
     let on_few = Planner::search(preset("llama-7b-a800").unwrap(), small).unwrap();
     // <tp4> admits 7,808 tokens, <tp8> admits 21,888.

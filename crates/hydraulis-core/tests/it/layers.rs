@@ -15,8 +15,11 @@ const JUDGE_SEES: [&str; 10] =
     ["error", "spec", "batch", "cost", "units", "pipeline", "timing", "layout", "plan", JUDGE];
 
 /// The parts of the plan module that the judge may use: the value alone.
-const OF_THE_PLAN: [&str; 2] =
-    ["use crate::plan::{Plan, ReplicaPlan};", "use crate::plan::{Plan, PlannedTransfers, ReplicaPlan};"];
+const OF_THE_PLAN: [&str; 3] = [
+    "use crate::plan::{Plan, ReplicaPlan};",
+    "use crate::plan::{Plan, PlannedTransfers, ReplicaPlan};",
+    "use crate::plan::ReplicaPlan;",
+];
 
 /// The core prints nothing, opens no file, and depends on no clock, thread or overlapped state.
 const FORBIDDEN: [&str; 12] = [

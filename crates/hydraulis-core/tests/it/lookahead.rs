@@ -157,7 +157,7 @@ fn cheapest(case: &Case, link: Option<&Link>, lookahead: &Lookahead) -> f64 {
 #[test]
 fn no_sequence_of_strategies_is_cheaper_where_links_are_slow() {
     let (profile, cluster) = (preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
-    let listed = Planner::new(profile.clone(), cluster, None).unwrap();
+    let listed = Planner::new(profile.clone(), cluster.clone(), None).unwrap();
     let case = Case {
         profile,
         cluster,

@@ -77,7 +77,8 @@ fn a_list_serves_other_batches_too() {
     let over_search = |count| {
         let proposal = proposed(&search, learnt, count, Some(Tokens(32_768)));
         let planner =
-            Planner::new(search.cost().profile().clone(), search.cost().cluster(), Some(list(&proposal))).unwrap();
+            Planner::new(search.cost().profile().clone(), search.cost().cluster().clone(), Some(list(&proposal)))
+                .unwrap();
         total(&planner) / total(&search) - 1.0
     };
     let (one, eight) = (over_search(1), over_search(8));

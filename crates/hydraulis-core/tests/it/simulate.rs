@@ -250,7 +250,7 @@ proptest! {
     ) {
         let (cost, plan) = planned(&case);
         let rank = u32::try_from(rank.index(case.cluster.gpus() as usize)).unwrap();
-        let slowdowns = Slowdowns::new(case.cluster, &[(rank, factor)]).unwrap();
+        let slowdowns = Slowdowns::new(&case.cluster, &[(rank, factor)]).unwrap();
         let before = simulate_iteration(&plan, &cost, &Conditions::default()).unwrap();
         let after = simulate_iteration(&plan, &cost, &Conditions { slowdowns, ..Conditions::default() }).unwrap();
         prop_assert!(adds_up(&plan, &after));
@@ -310,7 +310,7 @@ proptest! {
         let plan = planner.plan(&case.batch()).unwrap();
         let planned = plan.transfers.unwrap();
         let all: Vec<(u32, f64)> = (0..case.cluster.gpus()).map(|rank| (rank, factor)).collect();
-        let slowdowns = Slowdowns::new(case.cluster, &all).unwrap();
+        let slowdowns = Slowdowns::new(&case.cluster, &all).unwrap();
         let run = |conditions| simulate_iteration(&plan, planner.cost(), &conditions).unwrap();
         let link = |table: &ParameterTable, slower: f64| {
             let LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us } = SLOW.rates;

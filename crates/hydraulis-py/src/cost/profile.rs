@@ -56,7 +56,7 @@ impl CostProfile {
             Some(names) => names.iter().map(|name| checkpointing_kind(py, name)).collect::<PyResult<_>>()?,
             None => vec![CheckpointingKind::None],
         };
-        let (model, cluster) = (model.0.clone(), cluster.0);
+        let (model, cluster) = (model.0.clone(), &cluster.0);
         let efficiency = efficiency.map(|given| given.0);
         detached(py, || {
             let device = cost::device(device)?;
@@ -153,7 +153,7 @@ impl CostProfile {
     ///     InfeasibleError: The scheme leaves no memory for a token (`scheme_too_large`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     fn cap_tokens(&self, py: Python<'_>, scheme: &Scheme, cluster: &Cluster) -> PyResult<u64> {
-        let (profile, scheme, cluster) = (self.0.clone(), scheme.0, cluster.0);
+        let (profile, scheme, cluster) = (self.0.clone(), scheme.0, cluster.0.clone());
         detached(py, move || Ok(cost::CostModel::new(profile, cluster).scheme(scheme)?.cap().0))
     }
 

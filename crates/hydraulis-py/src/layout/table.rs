@@ -278,7 +278,7 @@ impl OptimizerShards {
         schemes: Vec<PyRef<'_, Scheme>>,
     ) -> PyResult<OptimizerShards> {
         let schemes: Vec<_> = schemes.into_iter().map(|scheme| scheme.0).collect();
-        detached(py, || layout::OptimizerShards::new(&table.0, cluster.0, &schemes)).map(OptimizerShards)
+        detached(py, || layout::OptimizerShards::new(&table.0, &cluster.0, &schemes)).map(OptimizerShards)
     }
 
     /// Elements that `rank` owns: number of trained and number of frozen elements.

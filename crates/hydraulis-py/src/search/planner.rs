@@ -88,7 +88,7 @@ impl Planner {
         let max_strategies = max_strategies.map(|most| most.positive(py, "max_strategies")).transpose()?;
         let memory: MemoryRule = memory.parse().map_err(|error| raise(py, &error))?;
         let strategies = strategies.map(|strategies| Strategies::take(strategies)).transpose()?;
-        let (profile, cluster) = (profile.0.clone(), cluster.0);
+        let (profile, cluster) = (profile.0.clone(), cluster.0.clone());
         let link = link.map(Link::core);
         let core = detached(py, move || {
             let core = match strategies {
@@ -320,7 +320,7 @@ impl Planner {
         named.set_item("memory", self.memory())?;
         named.set_item("link", self.core.link().cloned().map(Link::from))?;
         named.set_item("budget", SearchBudget(self.core.budget()))?;
-        Ok(((CostProfile(cost.profile().clone()), Cluster(cost.cluster())), named))
+        Ok(((CostProfile(cost.profile().clone()), Cluster(cost.cluster().clone())), named))
     }
 
     fn __repr__(&self) -> String {

@@ -2,7 +2,7 @@
 
 use hydraulis_core::Result;
 use hydraulis_core::simulate::{self, Conditions, Iteration, SavedTokens, Slowdowns};
-use hydraulis_core::{cost, plan, spec, timing};
+use hydraulis_core::{cost, plan, timing};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -198,8 +198,7 @@ pub(crate) fn simulate(
     network: Option<&Network>,
     link: Option<timing::Link>,
 ) -> Result<Iteration> {
-    let cluster: spec::Cluster = plan.cluster;
-    let slowdowns = Slowdowns::new(cluster, slowdowns)?;
+    let slowdowns = Slowdowns::new(&plan.cluster, slowdowns)?;
     let conditions = Conditions { slowdowns, network: network.map(Network::core), link };
     simulate::simulate_iteration(plan, cost, &conditions)
 }

@@ -87,7 +87,7 @@ impl LinkRates {
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[staticmethod]
     fn measured(py: Python<'_>, profile: &CostProfile, cluster: &Cluster) -> PyResult<Option<LinkRates>> {
-        let rates = profile.0.exchange_rates(cluster.0).map_err(|error| raise(py, &error))?;
+        let rates = profile.0.exchange_rates(&cluster.0).map_err(|error| raise(py, &error))?;
         Ok(rates.map(LinkRates::from))
     }
 

@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &ProposeArguments) -> Result<()> {
     let lists = lists(&search, learnt, &arguments.counts)?;
     let over = |list: &List| {
         let (profile, strategies) = (search.cost().profile().clone(), Some(list.strategies.clone()));
-        let planner = Planner::new(profile, search.cost().cluster(), strategies)?;
+        let planner = Planner::new(profile, search.cost().cluster().clone(), strategies)?;
         Ok(PlannerUnderTest::from_planner(&list.name, planner))
     };
     let listed = lists.iter().map(over).collect::<Result<Vec<_>>>()?;
@@ -76,7 +76,7 @@ fn lists(search: &Planner, learnt: &[Batch], counts: &[NonZeroUsize]) -> Result<
     let start = Instant::now();
     let strategies = paper(search, learnt)?;
     lists.push(List { name: "paper".into(), seconds: start.elapsed().as_secs_f64(), learnt: None, strategies });
-    let own = Planner::new(search.cost().profile().clone(), search.cost().cluster(), None)?;
+    let own = Planner::new(search.cost().profile().clone(), search.cost().cluster().clone(), None)?;
     lists.push(List { name: "profile".into(), seconds: 0.0, learnt: None, strategies: own.strategies().to_vec() });
     Ok(lists)
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::batch::Batch;
 use crate::capacity::Capacities;
 use crate::construct::pack::{Packer, Packing};
-use crate::cost::ClassId;
+use crate::cost::ReplicaClass;
 use crate::error::Result;
 use crate::spec::{PackingBudget, Strategy};
 use crate::units::Millis;
@@ -47,9 +47,9 @@ impl<'a> Assignment<'a> {
 
     /// The same assignment, with replicas of each class ending later than their packings by the class's delay.
     #[must_use]
-    pub fn delayed(self, delay: impl Fn(ClassId) -> Millis) -> Assignment<'a> {
+    pub fn delayed(self, delay: impl Fn(&ReplicaClass) -> Millis) -> Assignment<'a> {
         let later = |packer: Packer<'a>| {
-            let delay = delay(packer.cost().id());
+            let delay = delay(packer.cost().class());
             packer.delayed(delay)
         };
         Assignment::new(self.packers.into_iter().map(later).collect(), self.class_of, self.sequences)
@@ -114,18 +114,18 @@ impl<'a> Assignment<'a> {
     }
 }
 
-/// A packer for each distinct class, and each replica's index into them.
+/// A packer for each class of a strategy's replicas, and each replica's index into them.
 pub(super) fn packers<'a>(
     batch: &'a Batch,
     strategy: &Strategy,
     capacities: &'a Capacities,
     budget: PackingBudget,
 ) -> Result<(Vec<Packer<'a>>, Vec<usize>)> {
-    let groups = strategy.groups();
-    let packers = groups.iter().map(|(class, _)| Ok(Packer::new(capacities.scheme(*class)?, batch, budget)));
-    let replicas = groups.iter().enumerate();
+    let classes = capacities.classes(strategy)?;
+    let packers = classes.iter().map(|(capacity, _)| Packer::new(capacity, batch, budget)).collect();
+    let replicas = classes.iter().enumerate();
     let class_of = replicas.flat_map(|(class, (_, replicas))| std::iter::repeat_n(class, *replicas)).collect();
-    Ok((packers.collect::<Result<_>>()?, class_of))
+    Ok((packers, class_of))
 }
 
 /// The replicas of one class; these are consecutive.

@@ -103,7 +103,7 @@ fn known(profile: &CostProfile) -> Result<Vec<Known>> {
     };
     let cluster = Cluster::new(NODES.checked_mul(gpus_per_node).ok_or_else(too_many)?, gpus_per_node)?;
     let mut known = Vec::new();
-    for cost in crate::cost::CostModel::new(profile.clone(), cluster).classes() {
+    for cost in crate::cost::CostModel::new(profile.clone(), cluster).best() {
         let work = Work::of(model, cost.scheme(), &device, gpus_per_node);
         for tokens in LENGTHS.into_iter().filter(|&tokens| tokens <= cost.cap().0.max(LENGTHS[0])) {
             let ms = cost.micro_batch_ms([Tokens(tokens)].into_iter()).0;

@@ -44,7 +44,7 @@ pub(super) fn resident_bytes(
     model: &ModelShape,
     scheme: Scheme,
     device: &Device,
-    cluster: Cluster,
+    cluster: &Cluster,
 ) -> Result<PerStage<u64>> {
     let vocabulary = model.vocabulary_parameters();
     let (bytes, wide) = (device.dtype.bytes(), device.dtype.wide_bytes());
@@ -72,7 +72,7 @@ fn stage_parameters(model: &ModelShape, scheme: Scheme) -> Result<Vec<u64>> {
 /// Bytes of a bucket's parameters in transfer from a rank with `resident` bytes of parameters, beyond the gradient
 /// buffer: it sends no more than one of the two, and between nodes sends and relays the optimizer shards of its rail
 /// (`runtime/redistribute/parameter_gather.py`).
-fn overflow(model: &ModelShape, device: &Device, cluster: Cluster, resident: u64) -> u64 {
+fn overflow(model: &ModelShape, device: &Device, cluster: &Cluster, resident: u64) -> u64 {
     let node = u64::from(cluster.gpus_per_node());
     let bucket = largest_bucket(model);
     let between = if u64::from(cluster.gpus()) > node { 2 * bucket / node } else { 0 };

@@ -43,7 +43,7 @@ impl CostProfile {
     /// each kind of checkpointing.
     pub fn analytic(
         model: &ModelShape,
-        cluster: Cluster,
+        cluster: &Cluster,
         device: &Device,
         kinds: &[CheckpointingKind],
         efficiency: &Efficiency,
@@ -102,7 +102,7 @@ impl CostProfile {
 /// Tensor degrees that divide the query heads, with pipeline degrees that divide the layers or, without a pipeline,
 /// with context degrees that divide a tensor rank's heads; on at most the cluster's ranks, powers of two except for the
 /// stages.
-fn schemes(model: &ModelShape, cluster: Cluster) -> Result<Vec<Scheme>> {
+fn schemes(model: &ModelShape, cluster: &Cluster) -> Result<Vec<Scheme>> {
     let fields = model.fields();
     let fits = |scheme: &Scheme| scheme.ranks() <= u64::from(cluster.gpus());
     let mut schemes = Vec::new();

@@ -43,7 +43,7 @@ impl CostProfile {
     /// A scheme's stages on a cluster.
     ///
     /// A single figure of bytes per token is the fullest stage's, which has `pp` micro-batches in flight.
-    pub(crate) fn stage_memory(&self, entry: &SchemeProfile, cluster: Cluster) -> impl Iterator<Item = StageMemory> {
+    pub(crate) fn stage_memory(&self, entry: &SchemeProfile, cluster: &Cluster) -> impl Iterator<Item = StageMemory> {
         let optimizer = self.optimizer_of_ranks(entry, cluster);
         let of_stage = move |stage: u16| StageMemory {
             empty: RankMemory {
@@ -63,7 +63,7 @@ impl CostProfile {
 
     /// The optimizer state of a rank of each stage: its share of the stage's state if all owners hold their elements,
     /// otherwise of the whole state.
-    fn optimizer_of_ranks(&self, entry: &SchemeProfile, cluster: Cluster) -> Vec<f64> {
+    fn optimizer_of_ranks(&self, entry: &SchemeProfile, cluster: &Cluster) -> Vec<f64> {
         let (stages, gpus) = (entry.scheme.stages(), f64::from(cluster.gpus()));
         match &entry.stage_optimizer_bytes {
             Some(bytes) if shard_scheme(&self.every_scheme(), cluster).is_some() => {
@@ -73,10 +73,24 @@ impl CostProfile {
         }
     }
 
-    /// The stage that admits the fewest tokens on ranks of the pool; among stages that admit none, the one that lacks
-    /// most.
-    pub(crate) fn fullest_stage(&self, entry: &SchemeProfile, cluster: Cluster, pool: RankPool) -> StageMemory {
-        let fullness = |stage: &StageMemory| (stage.cap(self, pool), Reverse(whole(stage.empty.total())));
-        self.stage_memory(entry, cluster).min_by_key(fullness).expect("a scheme has at least one stage")
+    /// The stage that admits the fewest tokens on its own ranks; among stages that admit none, the one that lacks most.
+    pub(crate) fn fullest_stage(&self, entry: &SchemeProfile, cluster: &Cluster, pools: &[RankPool]) -> FullestStage {
+        let stages = self.stage_memory(entry, cluster).zip(pools).map(|(stage, &pool)| FullestStage {
+            cap: stage.cap(self, pool),
+            empty_bytes: whole(stage.empty.total()),
+            memory_bytes: pool.memory_bytes,
+        });
+        stages.min_by_key(|stage| (stage.cap, Reverse(stage.empty_bytes))).expect("a scheme has at least one stage")
     }
+}
+
+/// The stage of a replica whose ranks limit its micro-batches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FullestStage {
+    /// Most tokens of each micro-batch.
+    pub(crate) cap: Tokens,
+    /// Bytes of its ranks before the first token.
+    pub(crate) empty_bytes: u64,
+    /// Memory of its ranks, in bytes.
+    pub(crate) memory_bytes: u64,
 }

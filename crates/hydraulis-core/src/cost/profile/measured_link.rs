@@ -51,7 +51,7 @@ impl CostProfile {
     ///
     /// None if no exchange was measured, or none between nodes and the cluster has several nodes. Refused with
     /// `link_rate` if the rates are beyond the limits.
-    pub fn exchange_rates(&self, cluster: Cluster) -> Result<Option<LinkRates>> {
+    pub fn exchange_rates(&self, cluster: &Cluster) -> Result<Option<LinkRates>> {
         let node = self.hardware.gpus_per_node;
         let Some(widest) = self.widest(LinkOperation::AllToAll, |_| true) else { return Ok(None) };
         let crosses = widest.ranks > node;

@@ -20,7 +20,7 @@ fn llama_32b() -> ModelShape {
 
 fn analytic(device_name: &str, checkpointing: CheckpointingKind) -> CostProfile {
     let efficiency = Efficiency::shipped().unwrap();
-    CostProfile::analytic(&llama_32b(), cluster(), &device(device_name).unwrap(), &[checkpointing], &efficiency)
+    CostProfile::analytic(&llama_32b(), &cluster(), &device(device_name).unwrap(), &[checkpointing], &efficiency)
         .unwrap()
 }
 
@@ -28,8 +28,8 @@ fn analytic(device_name: &str, checkpointing: CheckpointingKind) -> CostProfile 
 fn errors(predicted: &CostProfile, measured: &CostProfile) -> Vec<f64> {
     let [predicted, measured] = [predicted, measured].map(|profile| CostModel::new(profile.clone(), cluster()));
     let mut errors = Vec::new();
-    for truth in measured.classes() {
-        let extrapolation = predicted.classes().iter().find(|cost| cost.scheme() == truth.scheme()).unwrap();
+    for truth in measured.best() {
+        let extrapolation = predicted.best().iter().find(|cost| cost.scheme() == truth.scheme()).unwrap();
         for tokens in [512, 2_048, 8_192, 32_768].map(Tokens).into_iter().filter(|&tokens| tokens <= truth.cap()) {
             let ms = |cost: &hydraulis_core::cost::ClassCost| cost.micro_batch_ms([tokens].into_iter()).0;
             errors.push((ms(extrapolation) / ms(truth) - 1.0).abs());
@@ -48,7 +48,7 @@ fn each_table_is_predicted_from_the_others() {
         let efficiency = Efficiency::learnt(&others).unwrap();
         let model = target.model.as_ref().unwrap();
         let extrapolation =
-            CostProfile::analytic(model, cluster(), &on, &[CheckpointingKind::None], &efficiency).unwrap();
+            CostProfile::analytic(model, &cluster(), &on, &[CheckpointingKind::None], &efficiency).unwrap();
         let errors = errors(&extrapolation, target);
         assert!(errors.len() >= 10, "{}", errors.len());
         let (median, worst) = (errors[errors.len() / 2], errors[errors.len() - 1]);
@@ -114,7 +114,7 @@ fn context_ranks_share_the_tokens_and_exchange_heads() {
 fn every_kind_of_checkpointing_has_every_scheme() {
     let efficiency = Efficiency::shipped().unwrap();
     let on = device("H100").unwrap();
-    let profile = CostProfile::analytic(&llama_32b(), cluster(), &on, &CheckpointingKind::ALL, &efficiency).unwrap();
+    let profile = CostProfile::analytic(&llama_32b(), &cluster(), &on, &CheckpointingKind::ALL, &efficiency).unwrap();
     let of = |kind: CheckpointingKind| -> Vec<Scheme> {
         let schemes = profile.schemes.iter().map(|entry| entry.scheme);
         schemes
@@ -183,7 +183,7 @@ fn the_shards_of_all_stages_are_those_of_the_model() {
     for model in [untied, tied] {
         let (device, efficiency) = (device("H100").unwrap(), Efficiency::shipped().unwrap());
         let kinds = [CheckpointingKind::None];
-        let profile = CostProfile::analytic(&model, cluster(), &device, &kinds, &efficiency).unwrap();
+        let profile = CostProfile::analytic(&model, &cluster(), &device, &kinds, &efficiency).unwrap();
         for SchemeProfile { scheme, stage_optimizer_bytes, .. } in &profile.schemes {
             let optimizer = stage_optimizer_bytes.as_deref();
             assert_eq!(optimizer.map(<[u64]>::len), (scheme.pp() > 1).then_some(scheme.stages()));

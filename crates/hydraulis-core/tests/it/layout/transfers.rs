@@ -12,7 +12,7 @@ use crate::support::arbitrary::{any_case, cases};
 use crate::support::world::{World, alone, at, in_order, mark, nested, nested_world, pairs, position, table, world};
 
 /// All ranks with an element but one send it once, and it crosses once to each node with a copy but one.
-fn assert_moves_what_zero_1_moves(world: &World, cluster: Cluster) {
+fn assert_moves_what_zero_1_moves(world: &World, cluster: &Cluster) {
     let size = cluster.gpus_per_node() as usize;
     for bucket in 0..world.table.buckets() {
         let ways = world.ways(bucket);
@@ -213,7 +213,7 @@ proptest! {
     #[test]
     fn every_element_has_one_owner_and_shards_are_even(table in table(), nodes in 1..6_u32, size in 1..9_u32) {
         let ranks = nodes * size;
-        let shards = OptimizerShards::new(&table, Cluster::new(ranks, size).unwrap(), &[]).unwrap();
+        let shards = OptimizerShards::new(&table, &Cluster::new(ranks, size).unwrap(), &[]).unwrap();
         let mut owners: Vec<Vec<usize>> = table.parameters().iter().map(|one| vec![0; at(one.elements())]).collect();
         for slice in (0..u64::from(ranks)).flat_map(|rank| shards.slices(&table, rank)) {
             owners[slice.parameter][at(slice.elements.start)..at(slice.elements.end)].iter_mut().for_each(|n| *n += 1);
@@ -258,8 +258,8 @@ proptest! {
     /// node with a copy.
     #[test]
     fn a_scheme_alone_moves_what_zero_1_moves(alone in alone(), table in table()) {
-        let world = World::at_owners(table, &alone.positions(), alone.cluster, &[alone.scheme]);
-        assert_moves_what_zero_1_moves(&world, alone.cluster);
+        let world = World::at_owners(table, &alone.positions(), &alone.cluster, &[alone.scheme]);
+        assert_moves_what_zero_1_moves(&world, &alone.cluster);
     }
 
     /// The same holds for replicas of one stage that differ in their context degrees or checkpointing alone, or whose
@@ -268,7 +268,7 @@ proptest! {
     fn schemes_whose_slices_are_parts_of_each_other_move_what_zero_1_moves(nested in nested(), table in table()) {
         let positions = nested.positions();
         assert!(positions.iter().all(Option::is_some));
-        assert_moves_what_zero_1_moves(&nested.world(&table, &positions), nested.cluster);
+        assert_moves_what_zero_1_moves(&nested.world(&table, &positions), &nested.cluster);
     }
 
     /// Each of n ranks holds all parameters: it sends every element outside its own shard to its owner, as in a

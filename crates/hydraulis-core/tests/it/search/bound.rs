@@ -37,7 +37,7 @@ proptest! {
         let bound = planner.plan(&batch).unwrap().lower_bound;
         if let BoundKind::Sequence(id) = bound.kind {
             let tokens = batch.tokens()[id];
-            let admitting = planner.cost().classes().iter().filter(|cost| cost.admits(tokens));
+            let admitting = planner.cost().best().iter().filter(|cost| cost.admits(tokens));
             let through = |multipliers: &[f64], ms: f64| ms * multipliers.iter().sum::<f64>();
             let alone = admitting.map(|cost| {
                 through(cost.stage_multipliers(), cost.micro_batch_ms([tokens].into_iter()).0)

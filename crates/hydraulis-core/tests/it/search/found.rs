@@ -49,7 +49,7 @@ proptest! {
 fn the_search_beats_the_list() {
     let profile = preset("llama-32b-a800").unwrap();
     let cluster = Cluster::new(64, 8).unwrap();
-    let listed = Planner::new(profile.clone(), cluster, None).unwrap();
+    let listed = Planner::new(profile.clone(), cluster.clone(), None).unwrap();
     let search = Planner::search(profile, cluster).unwrap();
     let (mut found_ms, mut listed_ms) = (0.0, 0.0);
     for seed in 0..12 {
@@ -97,11 +97,11 @@ fn the_search_knows_what_would_be_listed_without_it() {
     let cluster = Cluster::new(8, 8).unwrap();
     let kinds = [CheckpointingKind::None, CheckpointingKind::Full];
     let efficiency = Efficiency::shipped().unwrap();
-    let profile = CostProfile::analytic(&model, cluster, &device("H100").unwrap(), &kinds, &efficiency).unwrap();
+    let profile = CostProfile::analytic(&model, &cluster, &device("H100").unwrap(), &kinds, &efficiency).unwrap();
     let lengths: Vec<i64> =
         include_str!("../../../../../examples/lengths.txt").lines().map(|line| line.parse().unwrap()).collect();
     let batch = Batch::new(&lengths, None).unwrap();
-    let listed = Planner::new(profile.clone(), cluster, None).unwrap().plan(&batch).unwrap();
+    let listed = Planner::new(profile.clone(), cluster.clone(), None).unwrap().plan(&batch).unwrap();
     let found = Planner::search(profile, cluster).unwrap().plan(&batch).unwrap();
     assert!(found.iteration_ms <= listed.iteration_ms, "{} against {}", found.strategy, listed.strategy);
 }
@@ -111,7 +111,7 @@ fn the_search_knows_what_would_be_listed_without_it() {
 #[test]
 fn large_clusters_are_placed_and_levelled() {
     let (profile, cluster) = (preset("llama-32b-a800").unwrap(), Cluster::new(4_096, 8).unwrap());
-    let planner = Planner::search(profile.clone(), cluster).unwrap();
+    let planner = Planner::search(profile.clone(), cluster.clone()).unwrap();
     let batch = batch_of_tokens(1, 25_600_000);
     assert!(batch.len() > 20_000, "{} sequences", batch.len());
     let found = planner.plan(&batch).unwrap();

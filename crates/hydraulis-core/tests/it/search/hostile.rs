@@ -54,7 +54,7 @@ fn every_preset_plans_every_hostile_batch() {
     let clusters = [(16, 8), (24, 8), (64, 8), (64, 2), (64, 64)];
     for ((name, _), (gpus, node)) in PRESETS.iter().flat_map(|preset| clusters.map(|cluster| (preset, cluster))) {
         let cluster = Cluster::new(gpus, node).unwrap();
-        let listed = Planner::new(preset(name).unwrap(), cluster, None);
+        let listed = Planner::new(preset(name).unwrap(), cluster.clone(), None);
         for planner in [listed, Planner::search(preset(name).unwrap(), cluster)] {
             // The profiles' lists are for nodes of eight, and the largest model needs more than 16 GPUs.
             let Ok(planner) = planner else { continue };
@@ -86,7 +86,7 @@ fn threads_that_plan_at_once_get_the_same_bytes() {
     let cluster = Cluster::new(64, 8).unwrap();
     let lengths: Vec<i64> = log_normal(4).take(150).collect();
     for planner in [
-        Planner::new(preset("llama-32b-a800").unwrap(), cluster, None).unwrap(),
+        Planner::new(preset("llama-32b-a800").unwrap(), cluster.clone(), None).unwrap(),
         Planner::search(preset("llama-32b-a800").unwrap(), cluster).unwrap(),
     ] {
         let alone = planned(&planner, &lengths);

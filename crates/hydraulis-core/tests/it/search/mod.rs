@@ -6,3 +6,4 @@ mod hostile;
 mod limited;
 pub(crate) mod linked;
 mod planner;
+mod rates;

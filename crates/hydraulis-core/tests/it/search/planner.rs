@@ -143,7 +143,7 @@ fn where_nothing_fits_the_scheme_named_is_one_that_has_a_place() {
     let refused = |gpus| {
         let cluster = Cluster::new(gpus, 8).unwrap();
         let profile = preset("llama-32b-a800").unwrap();
-        let by_search = Planner::search(profile.clone(), cluster).unwrap_err();
+        let by_search = Planner::search(profile.clone(), cluster.clone()).unwrap_err();
         assert_eq!(by_search, Planner::new(profile, cluster, None).unwrap_err());
         assert_eq!(by_search.kind(), ErrorKind::Infeasible);
         (by_search.code(), by_search.to_string())

@@ -29,11 +29,11 @@ impl Case {
     }
 
     pub(crate) fn planner_of(&self, strategies: Vec<spec::Strategy>) -> Planner {
-        Planner::new(self.profile.clone(), self.cluster, Some(strategies)).unwrap().with_memory(self.memory)
+        Planner::new(self.profile.clone(), self.cluster.clone(), Some(strategies)).unwrap().with_memory(self.memory)
     }
 
     pub(crate) fn searching(&self) -> Planner {
-        Planner::search(self.profile.clone(), self.cluster).unwrap().with_memory(self.memory)
+        Planner::search(self.profile.clone(), self.cluster.clone()).unwrap().with_memory(self.memory)
     }
 
     pub(crate) fn batch(&self) -> Batch {
@@ -74,6 +74,22 @@ pub(crate) fn small_case() -> impl Strategy<Value = Case> {
     case(3, 2, sizes.prop_flat_map(|size| vec(0.0..1.0, size)))
 }
 
+/// As [`small_case`], on up to six ranks of different rates, some of which have more memory than the profile's device.
+pub(crate) fn small_mixed_case() -> impl Strategy<Value = Case> {
+    let few = small_case().prop_filter("too many placements", |case| case.cluster.gpus() <= 6);
+    let rates = vec(select(vec![1.0, 1.0, 0.5, 0.8, 0.1, 2.0]), 6);
+    let memory = option::weighted(0.3, vec(select(vec![MEMORY, MEMORY + 700_000, MEMORY * 3]), 6));
+    (few, rates, memory).prop_map(|(mut case, rates, memory)| {
+        let gpus = case.cluster.gpus() as usize;
+        let cluster = case.cluster.with_rates(rates[..gpus].to_vec()).unwrap();
+        case.cluster = match memory {
+            Some(memory) => cluster.with_memory_bytes(memory[..gpus].to_vec()).unwrap(),
+            None => cluster,
+        };
+        case
+    })
+}
+
 fn case(
     most_replicas: usize,
     most_strategies: usize,
@@ -87,7 +103,8 @@ fn case(
         |(schemes, (gpus, node), memory, picks, tail, fractions)| {
             let cluster = Cluster::new(gpus, node).unwrap();
             let profile = profile(&schemes, gpus);
-            let strategies: Vec<spec::Strategy> = picks.iter().map(|picks| fitting(&profile, cluster, picks)).collect();
+            let strategies: Vec<spec::Strategy> =
+                picks.iter().map(|picks| fitting(&profile, &cluster, picks)).collect();
             let mut case = Case { profile, cluster, memory, strategies, lengths: Vec::new() };
             case.lengths = lengths(&case, tail, &fractions);
             case
@@ -185,7 +202,7 @@ fn profile(schemes: &[SchemeInput], gpus: u32) -> CostProfile {
 }
 
 /// The picked replicas, as far as they fit on the cluster.
-fn fitting(profile: &CostProfile, cluster: Cluster, picks: &[usize]) -> spec::Strategy {
+fn fitting(profile: &CostProfile, cluster: &Cluster, picks: &[usize]) -> spec::Strategy {
     let mut schemes: Vec<Scheme> = Vec::new();
     for &pick in picks {
         let mut longer = schemes.clone();

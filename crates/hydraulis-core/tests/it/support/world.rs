@@ -56,14 +56,14 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(table: ParameterTable, positions: &[Option<Position>], gpus_per_node: u32) -> World {
         let ranks = u32::try_from(positions.len()).unwrap();
-        World::at_owners(table, positions, Cluster::new(ranks, gpus_per_node).unwrap(), &[])
+        World::at_owners(table, positions, &Cluster::new(ranks, gpus_per_node).unwrap(), &[])
     }
 
     /// A world with the optimizer shards of a run with these schemes.
     pub(crate) fn at_owners(
         table: ParameterTable,
         positions: &[Option<Position>],
-        cluster: Cluster,
+        cluster: &Cluster,
         schemes: &[Scheme],
     ) -> World {
         let (ranks, shards) = (cluster.gpus(), OptimizerShards::new(&table, cluster, schemes).unwrap());
@@ -192,7 +192,7 @@ pub(crate) fn in_order() -> impl Strategy<Value = World> {
             let is_at_work = |rank: usize| at_work[rank / size % at_work.len()];
             let positions: Vec<_> =
                 replicas.into_iter().enumerate().map(|(rank, one)| one.filter(|_| is_at_work(rank))).collect();
-            World::at_owners(table, &positions, alone.cluster, &[alone.scheme])
+            World::at_owners(table, &positions, &alone.cluster, &[alone.scheme])
         })
     ]
 }
@@ -224,7 +224,7 @@ pub(crate) struct Nested {
 impl Nested {
     /// The position of each rank if all replicas have work.
     pub(crate) fn positions(&self) -> Vec<Option<Position>> {
-        strategy_positions(&self.replicas, self.cluster).unwrap()
+        strategy_positions(&self.replicas, &self.cluster).unwrap()
     }
 
     /// A world with ranks at these positions. For each parameter, up to eight tensor ranks share units evenly, or hold
@@ -235,7 +235,7 @@ impl Nested {
             Parameter { rows: one.rows / one.units * units, units, ..one.clone() }
         });
         let table = ParameterTable::new(parameters.collect(), table.split().clone()).unwrap();
-        World::at_owners(table, positions, self.cluster, &self.schemes)
+        World::at_owners(table, positions, &self.cluster, &self.schemes)
     }
 }
 
@@ -265,7 +265,7 @@ pub(crate) fn nested() -> impl Strategy<Value = Nested> {
 pub(crate) fn nested_world() -> impl Strategy<Value = World> {
     (nested(), table(), vec(any::<bool>(), 16)).prop_map(|(nested, table, at_work)| {
         let mut positions = nested.positions();
-        let replicas = place(&nested.replicas, nested.cluster).unwrap();
+        let replicas = place(&nested.replicas, &nested.cluster).unwrap();
         let idle = replicas.into_iter().zip(at_work).filter(|(_, at_work)| !at_work);
         idle.flat_map(|(ranks, _)| ranks).for_each(|rank| positions[rank as usize] = None);
         nested.world(&table, &positions)
@@ -295,7 +295,7 @@ fn mixed() -> impl Strategy<Value = World> {
         let largest =
             case.strategies.iter().max_by_key(|strategy| (strategy.schemes().len(), strategy.ranks())).unwrap();
         let mut positions = vec![None; case.cluster.gpus() as usize];
-        let replicas = largest.schemes().iter().zip(place(largest, case.cluster).unwrap());
+        let replicas = largest.schemes().iter().zip(place(largest, &case.cluster).unwrap());
         for ((scheme, ranks), at_work) in replicas.zip(at_work) {
             for (index, rank) in ranks.into_iter().enumerate() {
                 positions[rank as usize] = at_work.then(|| position(*scheme, index));
