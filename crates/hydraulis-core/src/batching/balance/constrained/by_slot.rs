@@ -18,8 +18,9 @@ pub(in crate::batching::balance) fn slots(workload: &Workload) -> Option<Vec<Vec
     if let Some(slots) = by_time(workload, number) {
         return Some(slots);
     }
-    // The caps leave little room. Either full micro-batches or more of them are then the shorter step.
-    let full = best_fit(workload, number).and_then(|slots| finished(slots, workload));
+    // The caps leave little room. Either fuller micro-batches or more of them are then the shorter step.
+    let by_size = arranged(workload, &largest_first(workload, &workload.longest_first), number);
+    let full = by_size.or_else(|| best_fit(workload, number)).and_then(|slots| finished(slots, workload));
     let candidates = [full, with_more(workload, number)];
     candidates.into_iter().flatten().min_by_key(|slots| time(slots, workload))
 }
@@ -43,10 +44,7 @@ fn by_time(workload: &Workload, number: usize) -> Option<Vec<Vec<MicroBatch>>> {
     if !workload.rules.allow_empty && number * workload.replicas > workload.tokens.len() {
         return None;
     }
-    let longest_first = &workload.longest_first;
-    let slots = gathered(workload, number)
-        .or_else(|| arranged(workload, longest_first, number))
-        .or_else(|| arranged(workload, &largest_first(workload, longest_first), number))?;
+    let slots = gathered(workload, number).or_else(|| arranged(workload, &workload.longest_first, number))?;
     finished(slots, workload)
 }
 
