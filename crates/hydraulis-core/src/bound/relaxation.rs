@@ -108,7 +108,13 @@ impl<'a> Relaxation<'a> {
     fn enter_replica(&mut self, column: &mut [f64]) -> bool {
         let prices = self.program.prices();
         let value = |index: usize, level: Level| -> f64 {
-            self.replica_entries(index, level).map(|(row, entry)| prices[row] * entry).sum()
+            let entries = self.own_entries(index, level).into_iter().flatten();
+            let own: f64 = entries.map(|(row, entry)| prices[row] * entry).sum();
+            // Only ranks of different speed have rows of faster levels; this is the innermost loop.
+            if self.dual.classes[index].level == 0 {
+                return own;
+            }
+            own + self.faster_entries(index).map(|(row, entry)| prices[row] * entry).sum::<f64>()
         };
         let levels =
             self.capacities.iter().enumerate().flat_map(|(index, by_end)| {
@@ -125,28 +131,38 @@ impl<'a> Relaxation<'a> {
     }
 
     fn replica_entries(&self, index: usize, level: Level) -> impl Iterator<Item = (usize, f64)> {
+        self.own_entries(index, level).into_iter().flatten().chain(self.faster_entries(index))
+    }
+
+    /// The entries of a replica, with its ranks in the row of the slowest level alone.
+    fn own_entries(&self, index: usize, level: Level) -> [Option<(usize, f64)>; 6] {
         let (work, tokens) = self.units[index];
         let own = self.rows.replicas[index].map(|row| (row, -1.0));
-        let (at_slowest, at_faster) = self.rank_entries(index);
-        let at_faster = if own.is_some() { None } else { Some(at_faster) };
+        let ranks = || self.rows.gpus.map(|row| (row, -self.dual.classes[index].ranks()));
         let micro_batches = count(level.micro_batches);
-        let entries = [
+        [
             Some((2 * index, level.work_ms * work)),
             Some((2 * index + 1, level.tokens * tokens)),
-            own.or(at_slowest),
+            own.or_else(ranks),
             self.rows.slots[index].map(|row| (row, 1.0)),
             self.rows.few[index].map(|row| (row, -micro_batches)),
             self.rows.many[index].map(|row| (row, micro_batches)),
-        ];
-        entries.into_iter().flatten().chain(at_faster.into_iter().flatten())
+        ]
     }
 
-    /// The ranks of a replica in the row of the slowest level, and in the rows of faster ones up to its own.
-    fn rank_entries(&self, index: usize) -> (Option<(usize, f64)>, impl Iterator<Item = (usize, f64)> + use<>) {
+    /// The ranks of a replica in the rows of levels faster than the slowest, up to its own; none if its class has a row
+    /// of its own, which takes the ranks.
+    fn faster_entries(&self, index: usize) -> impl Iterator<Item = (usize, f64)> + use<> {
+        let is_open = self.rows.replicas[index].is_none();
+        self.rank_entries(index).filter(move |_| is_open).skip(1)
+    }
+
+    /// The ranks of a replica in the row of the slowest level and of each faster one up to its own.
+    fn rank_entries(&self, index: usize) -> impl Iterator<Item = (usize, f64)> + use<> {
         let class = &self.dual.classes[index];
         let ranks = -class.ranks();
-        let faster = self.rows.gpus.map(|row| (row + 1..=row + class.level).map(move |row| (row, ranks)));
-        (self.rows.gpus.map(|row| (row, ranks)), faster.into_iter().flatten())
+        let rows = self.rows.gpus.map(|row| row..=row + class.level);
+        rows.into_iter().flatten().map(move |row| (row, ranks))
     }
 
     /// Enters a replica above the least number, of a class whose number is limited.
@@ -155,13 +171,9 @@ impl<'a> Relaxation<'a> {
             return false;
         }
         let prices = self.program.prices();
-        let of_ranks = |index: usize| {
-            let (at_slowest, at_faster) = self.rank_entries(index);
-            at_slowest.into_iter().chain(at_faster)
-        };
         let found = (0..self.units.len()).find_map(|index| {
             let (replicas, most) = (self.rows.replicas[index]?, self.rows.most[index]);
-            let for_ranks: f64 = of_ranks(index).map(|(row, ranks)| prices[row] * -ranks).sum();
+            let for_ranks: f64 = self.rank_entries(index).map(|(row, ranks)| prices[row] * -ranks).sum();
             let price = for_ranks + most.map_or(0.0, |row| prices[row]);
             let is_open = self.dual.classes[index].most > self.dual.classes[index].least;
             (is_open && prices[replicas] > price + BETTER).then_some((index, replicas, most))
@@ -169,7 +181,7 @@ impl<'a> Relaxation<'a> {
         let Some((index, replicas, most)) = found else { return false };
         column.fill(0.0);
         column[replicas] = 1.0;
-        of_ranks(index).for_each(|(row, ranks)| column[row] = ranks);
+        self.rank_entries(index).for_each(|(row, ranks)| column[row] = ranks);
         if let Some(row) = most {
             column[row] = -1.0;
         }
