@@ -106,7 +106,7 @@ bench: set-up ## what benches/record has of the planner (LENGTHS=file adds workl
 	$(if $(LENGTHS),$(BENCH) plan-bench -- $(OWN) --tokens-per-batch 500000 --planner search,hydraulis,paper)
 	$(BENCH) strategy-bench -- propose $(DRAWN)
 	$(if $(LENGTHS),$(BENCH) strategy-bench -- propose $(OWN) --tokens-per-batch 200000)
-	$(BENCH) strategy-bench -- window $(DRAWN) --count 48 --windows 8 --max-delay 0,3
+	$(BENCH) strategy-bench -- lookahead $(DRAWN) --count 48 --lookaheads 8 --max-delay 0,3
 	$(BIN)/python benches/balancing.py
 	$(BIN)/python benches/packing.py
 	$(BIN)/python benches/indexing.py

@@ -18,7 +18,7 @@ PLANNED = ["--profile", "llama-7b-a800", "--gpus", "8", "--lengths", "lengths.tx
         (["plan", *PLANNED, "--figure"], ".png or .svg or .pdf"),
         (["simulate", *PLANNED, "--tokens-per-batch", "9", "--figure"], ".png or .svg or .pdf"),
         (["report", "run", "--output"], ".html"),
-        (["pack", "--lengths", "lengths.txt", "--window", "9", "--output"], ".npz"),
+        (["pack", "--lengths", "lengths.txt", "--window", "9", "--output"], ".npz or .index"),
         (["profile", "run.toml", "--output"], ".json"),
     ],
 )

@@ -34,7 +34,7 @@ PACK = ["pack", "--lengths", "x", "--window", "8", "--output", "x.npz"]
         ([*PACK, "-x"], "hydraulis pack does not take -x", "hydraulis pack"),
         (["plna", "--gpus", "8"], "hydraulis has no command plna (did you mean plan?)", "hydraulis"),
         (["pack", "--lengths", "x"], "arguments are required: --window, --output", "hydraulis pack"),
-        ([], "name a command of hydraulis: analyze, plan, ", "hydraulis"),
+        ([], "name a command of hydraulis: train, ", "hydraulis"),
     ],
 )
 def test_a_wrong_command_line_is_refused_in_one_line(

@@ -192,8 +192,8 @@ fn scale_measures_each_cluster_with_each_batch() {
 }
 
 #[test]
-fn windows_are_compared_with_each_batch_alone() {
-    let given = [&CLUSTER[..], &DRAWN, &["--windows", "1,3", "--max-delay", "0,1", "--switch-ms", "50"]].concat();
+fn lookaheads_are_compared_with_each_batch_alone() {
+    let given = [&CLUSTER[..], &DRAWN, &["--lookaheads", "1,3", "--max-delay", "0,1", "--switch-ms", "50"]].concat();
     let output = Command::new(env!("CARGO_BIN_EXE_strategy-bench")).arg("lookahead").args(given).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
