@@ -80,7 +80,9 @@ impl CostProfile {
             empty_bytes: whole(stage.empty.total()),
             memory_bytes: pool.memory_bytes,
         });
-        stages.min_by_key(|stage| (stage.cap, Reverse(stage.empty_bytes))).expect("a scheme has at least one stage")
+        let lacks = |stage: &FullestStage| stage.empty_bytes.saturating_sub(stage.memory_bytes);
+        let fullest = stages.min_by_key(|stage| (stage.cap, Reverse(lacks(stage)), Reverse(stage.empty_bytes)));
+        fullest.expect("a scheme has at least one stage")
     }
 }
 
