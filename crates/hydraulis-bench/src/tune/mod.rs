@@ -4,12 +4,12 @@
 //!
 //! | key | kind | problem |
 //! |---|---|---|
-//! | `instances` with `mem_per_layer` | [`layer_choice`] | an option for each layer under a memory limit (Galvatron) |
-//! | `mem_mb` with `cases` | [`sharding`] | sharded or replicated attention and MLP of each layer (OSDP) |
-//! | `chains` | [`recomputation`] | recomputation in a chain of layers (Rotor) |
-//! | `runs` with `used_devices_sr` | [`stragglers`] | groups, pipelines, layers and micro-batches on slow ranks (Malleus) |
-//! | `switch_cases` | [`reshard`] | senders of the slices that a change of layouts moves (HSPMD) |
-//! | `profile_llama31_8b_32xH100` or other `profile_...` | [`packing_groups`] | context degree and recomputation by length (HBP) |
+//! | `instances` with `mem_per_layer` | `layer_choice` | an option for each layer under a memory limit (Galvatron) |
+//! | `mem_mb` with `cases` | `sharding` | sharded or replicated attention and MLP of each layer (OSDP) |
+//! | `chains` | `recomputation` | recomputation in a chain of layers (Rotor) |
+//! | `runs` with `used_devices_sr` | `stragglers` | groups, pipelines, layers and micro-batches on slow ranks (Malleus) |
+//! | `switch_cases` | `reshard` | senders of the slices that a change of layouts moves (HSPMD) |
+//! | `profile_llama31_8b_32xH100` or other `profile_...` | `packing_groups` | context degree and recomputation by length (HBP) |
 
 mod layer_choice;
 mod packing_groups;
