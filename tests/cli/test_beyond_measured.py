@@ -12,7 +12,7 @@ from profiles import made_up_profile
 LONGEST = 300
 CLUSTER = ("--gpus", "4", "--gpus-per-node", "4")
 # Everything runs under <tp4>, a sequence of 300 tokens in each micro-batch.
-SAID = "A micro-batch of <tp4> is 2.0 times as long as what was measured of it: its time is a extrapolation."
+SAID = "A micro-batch of <tp4> is 2.0 times as long as what was measured of it: its time is an extrapolation."
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_it_is_said(name: str, lengths: Path, tmp_path: Path, capsys: pytest.Cap
     assert main(commands(lengths, profile_measured_to(tmp_path / "short.json", LONGEST // 2))[name]) == 0
     assert SAID in capsys.readouterr().out
     assert main(commands(lengths, profile_measured_to(tmp_path / "enough.json", LONGEST))[name]) == 0
-    assert "is a extrapolation" not in capsys.readouterr().out
+    assert "is an extrapolation" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["simulate", "propose", "analyze"])

@@ -106,7 +106,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     for module, name, function in FUNCTIONS:
         monkeypatch.setattr(module, name, both_ways(function, names))
     dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
-    # What is kept of one is no tensor to anyone else.
+    # The saved tensors of one graph belong to that graph alone.
     rotary_frequencies.cache_clear()
     yield names
     rotary_frequencies.cache_clear()

@@ -19,7 +19,7 @@ from runtime.tiny import OPTIMIZER, made_up_corpus, run_config
 
 
 def to_checkpoints(models: Sequence[Path]) -> None:
-    """Read each model's parameters into shard shares, and leave them as a checkpoint beside it."""
+    """Read each model's parameters into shard shares, and write them as a checkpoint next to it."""
     for folder in models:
         parameters = ModelParameters.from_config(from_hugging_face(folder / "config.json"))
         with HuggingFaceWeights(folder, parameters) as weights:

@@ -25,7 +25,7 @@ class Launch(NamedTuple):
     """One launch of a rank.
 
     Attributes:
-        name: What is launched.
+        name: Name of the launch.
         stream: Stream of the work.
         waits: Indices of the rank's earlier launches that must have completed.
         meets: Name of the communication, the same on all its ranks; None of a computation.

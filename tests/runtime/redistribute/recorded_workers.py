@@ -29,7 +29,7 @@ class Recorded(NamedTuple):
         launches: In order.
         loads: Number of buckets in each load of the parameter gather.
         loss: Of the step.
-        usual_loss: Of the same step with communication beside computation.
+        usual_loss: Loss of the same step with overlapped communication.
     """
 
     launches: list[Name]

@@ -1,4 +1,4 @@
-"""Runs the launches of all ranks in a model of hosts, streams and communication, and reports what is stuck.
+"""Runs the launches of all ranks in a model of hosts, streams and communication, and reports stuck launches.
 
 A host launches one list in order. A computation completes once the launches that it waits for have. A
 communication starts once those have, and completes once it has started on all its ranks: until then it

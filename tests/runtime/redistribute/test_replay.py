@@ -28,7 +28,7 @@ AHEAD = [[met("a", 1), compute("c"), met("b", 1)], [met("b", 0), met("a", 0, 0)]
         (CROSSED, Adversary(resident=1), True),
         (CROSSED, Adversary(resident=2), False),
         (CROSSED, Adversary(opens_pairs=True), True),
-        # Rank 0 computes beside a communication for which rank 1 needs another one.
+        # Rank 0 computes during a communication for which rank 1 needs another one.
         (AHEAD, Adversary(), False),
         (AHEAD, Adversary(HostWaits.COMPUTATIONS), True),
     ],

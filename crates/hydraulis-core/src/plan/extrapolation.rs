@@ -20,7 +20,7 @@ impl fmt::Display for Extrapolation {
         let Extrapolation { scheme, factor } = self;
         write!(
             f,
-            "A micro-batch of {scheme} is {factor:.1} times as long as what was measured of it: its time is a extrapolation."
+            "A micro-batch of {scheme} is {factor:.1} times as long as what was measured of it: its time is an extrapolation."
         )
     }
 }

@@ -144,7 +144,7 @@ impl Planner {
 
     /// The longest sequence that some strategy admits.
     pub fn longest_admitted(&self) -> Tokens {
-        // On ranks of different memory a scheme's placement decides what it admits.
+        // On ranks of different memory, the placement of a scheme decides its longest sequence.
         if self.cost().cluster().memory_bytes().is_some() {
             return self.strategies().iter().map(|strategy| self.admitted_by(strategy)).max().unwrap_or_default();
         }

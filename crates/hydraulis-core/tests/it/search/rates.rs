@@ -167,6 +167,6 @@ fn owners_depend_on_rates_only_where_stages_may_change_places() {
     for schemes in [&["<tp4>"][..], &["<tp4>", "<tp8>"], &["<tp4>", "<tp16>", "<tp4,pp2>"]] {
         assert_eq!(owners(&slow, schemes), owners(&cluster(&[]), schemes), "{schemes:?}");
     }
-    // Owners in the replica groups of fixed stages would not hold what they own.
+    // Owners in the replica groups of fixed stages would lack some of their own elements.
     assert_eq!(owners(&slow, &["<tp4,pp2>"]), owners(&slow, &["<tp4,pp2>", "<tp4>"]));
 }

@@ -163,7 +163,7 @@ pub(crate) fn pairs(exchanges: &[&Exchange], peers: impl Fn(usize) -> Vec<usize>
             let place = peers(sender).iter().position(|&peer| peer == receiver).unwrap();
             let from = part(&exchanges[sender].near, &exchanges[sender].near_counts, place);
             let to = part(&exchange.far, &exchange.far_counts, number);
-            assert_eq!(from.len(), to.len(), "both sides of a exchange expect the same");
+            assert_eq!(from.len(), to.len(), "both sides of an exchange expect the same");
             all.extend(from.into_iter().zip(to).map(|(from, to)| (sender, from, receiver, to)));
         }
     }
