@@ -10,7 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.sequences import IGNORE_INDEX
-from hydraulis.parallel.vocabulary import MIN_CHUNK, VocabularyShare, vocab_parallel_loss
+from hydraulis.parallel import vocabulary
+from hydraulis.parallel.vocabulary import MIN_CHUNK, VocabularyShare, chunk_tokens, vocab_parallel_loss
 from parallel.vocabulary_workers import loss_and_gradients
 from ranks import run_ranks
 from small_model import token_loss
@@ -166,6 +167,35 @@ def test_whole_logits_are_never_stored(tokens: int, width: int, vocabulary: int)
         vocab_parallel_loss(hidden_TH, weight_VH, target_T, 5, share).backward()
     limit = max(hidden_TH.numel(), weight_VH.numel(), MIN_CHUNK * vocabulary)
     assert 0 < largest.elements <= limit < tokens * vocabulary
+
+
+@pytest.mark.parametrize(
+    ("tokens", "width", "rows", "on_cpu", "on_cuda"),
+    [
+        # Llama 3 8B: one chunk on CUDA instead of eight.
+        (2048, 4096, 128_256, 128, 2048),
+        # A short micro-batch is one chunk of all its tokens.
+        (500, 4096, 128_256, 128, 2048),
+        (131_072, 4096, 128_256, 4185, 2092),
+        # Gemma's vocabulary: 1 GiB of float32 logits are 1,024 tokens.
+        (8192, 2048, 262_144, 128, 1024),
+        (131_072, 4096, 32_000, 16_777, 8388),
+    ],
+)
+def test_chunks_are_long_on_cuda_and_their_bytes_limited(
+    tokens: int, width: int, rows: int, on_cpu: int, on_cuda: int
+) -> None:
+    for device, expected in (("cpu", on_cpu), ("cuda", on_cuda)):
+        chunk = chunk_tokens(tokens * width, rows, torch.bfloat16, torch.device(device))
+        assert chunk == expected
+
+
+@pytest.mark.parametrize("size", [1, 100, TOKENS])
+def test_the_size_of_chunks_makes_no_difference(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = draw()
+    usual = single(*inputs, 11)
+    monkeypatch.setattr(vocabulary, "chunk_tokens", lambda *_: size)
+    torch.testing.assert_close(single(*inputs, 11), usual, rtol=1e-12, atol=1e-13)
 
 
 def test_a_batch_without_targets_is_refused() -> None:
