@@ -277,3 +277,15 @@ def test_a_run_that_searched_is_compared_with_homogeneous_strategies(tmp_path: P
     kept, searched = balances(read_run(path))
     assert kept.name == "2x<tp2> for all steps"
     assert len(kept.replica_ms) == len(searched.replica_ms)
+
+
+def test_a_run_on_shared_devices_is_marked(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    write_run(path, steps=3)
+    assert "ranks_per_device" not in numbers(read_run(path), [])
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    lines[1]["ranks_per_device"] = 8
+    (path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    text, _, summed = report(read_run(path))
+    assert summed["ranks_per_device"] == 8
+    assert "up to 8 ranks shared a device: this run is a test, and its times mean nothing" in text

@@ -15,6 +15,7 @@ from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.memory.resident import resident_memory
 from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.planning.run_schemes import run_schemes
+from hydraulis.runtime.ranks.shared_devices import SHARE_VARIABLE, sharing_requested
 from hydraulis.text.numbers import format_count
 
 # Errors about this machine, which need not hold for the machines of the run.
@@ -79,6 +80,8 @@ class ClusterChecks:
         )
         if devices >= ranks:
             return "ok", text
+        if devices and sharing_requested():
+            return "warning", f"{text}: with {SHARE_VARIABLE}=1 ranks share it, and times mean nothing"
         return "later", f"{text}: start the run on machines with {ranks}, or set train.device = 'cpu'"
 
     def memory(self) -> tuple[Status, str]:

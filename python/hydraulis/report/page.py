@@ -181,7 +181,8 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
         `last_loss`, the number of `strategies`, and `tokens_per_s`. Where known also `mfu`, `median_error` of
         planned times, `memory_error` as the median over ranks and steps, `first_evaluation` and
         `last_evaluation` of the held-out loss, `left_out` as the number of steps that are not `comparable`,
-        and `static_ratio` as the planned time of the best static strategy relative to the run's plans.
+        `static_ratio` as the planned time of the best static strategy relative to the run's plans, and
+        `ranks_per_device` if ranks shared devices.
     """
     metrics, totals = run.metrics, Totals.of(run.metrics)
     summed: dict[str, float] = {
@@ -197,6 +198,8 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
         summed["median_error"] = totals.median_error
     if totals.memory is not None:
         summed["memory_error"] = totals.memory.median_error
+    if totals.ranks_per_device > 1:
+        summed["ranks_per_device"] = totals.ranks_per_device
     if totals.mfu is not None:
         summed["mfu"] = totals.mfu
     if run.evaluations:

@@ -15,7 +15,7 @@ from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.files import unreadable_error
 from hydraulis.progress import ignore_progress
 from hydraulis.runtime.records.evaluation import Evaluation
-from hydraulis.runtime.records.metrics import StepMetrics
+from hydraulis.runtime.records.metrics import StepMetrics, shared_devices_note
 from hydraulis.runtime.records.resumed_records import LOST, read_record
 from hydraulis.runtime.records.run_directory import (
     ANALYSIS,
@@ -72,7 +72,8 @@ class Run:
         traced: Step with a recorded timeline; None if there is none.
         evaluations: Evaluations on held-out data, in order.
         analysis: Analysis of the data; None if it was not recorded.
-        notes: Records that are left out because they were lost or cannot be read.
+        notes: Records that are left out because they were lost or cannot be read, and the mark of a run
+            whose ranks shared devices.
     """
 
     path: Path
@@ -109,6 +110,8 @@ def read_run(path: Path, progress: ProgressCallback = ignore_progress) -> Run:
     notes: list[str] = []
     read = _read_steps(path, notes, progress)
     metrics, plans = list(read.metrics.values()), read.plans
+    shared = shared_devices_note(max(one.ranks_per_device for one in metrics))
+    notes += [shared] if shared else []
     profile = _parsed(path / PROFILE, CostProfile.from_json, _text(path / PROFILE))
     config = _parsed(path / RUN_CONFIG, parse_json, _text(path / RUN_CONFIG))
     return Run(

@@ -14,6 +14,7 @@ from hydraulis.runtime.batch import Batch, plan_on_rank_zero
 from hydraulis.runtime.iteration import Iteration, WallTimes, step_metrics
 from hydraulis.runtime.planning.plans_ahead import PlannedStep, PlansAhead
 from hydraulis.runtime.ranks.rank_zero import on_living_rank_zero
+from hydraulis.runtime.ranks.shared_devices import ranks_per_device
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.utilisation import Utilisation
 from hydraulis.runtime.step import train_step
@@ -51,7 +52,9 @@ def iterations(
             fails (see `train_step`); on every rank.
     """
     sampler = make_sampler(config.data, data, config.train.seed, config.train.epochs)
-    utilisation = Utilisation(config.model, dist.get_world_size(), config.output.peak_tflops)
+    utilisation = Utilisation(
+        config.model, dist.get_world_size(), config.output.peak_tflops, ranks_per_device(worker.device)
+    )
 
     def draw(step: int) -> Batch:
         return Batch(data, sampler.batch(step - 1).sequences)

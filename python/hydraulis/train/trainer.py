@@ -230,9 +230,10 @@ class Trainer:
     def _record(self, iteration: Iteration) -> None:
         """Write the iteration's records, and let the planner observe its times."""
         self.recorder.add(iteration)
-        # Counting memory on the CPU, and torch's profiler, take part of a step's time.
+        # Counting memory on the CPU, torch's profiler and sharing a device take part of a step's time.
         is_profiled = iteration.metrics.step in self.run.config.train.profile_steps
-        if not (is_profiled or iteration.result.measured.is_counted):
+        is_shared = iteration.metrics.ranks_per_device > 1
+        if not (is_profiled or is_shared or iteration.result.measured.is_counted):
             self.planner.observe(iteration.plan, iteration.result.measured.timelines)
         if self.planner.recalibration is not None:
             self.recorder.recalibrated(self.planner.recalibration.factors)

@@ -66,6 +66,7 @@ def made_up_summary(**changes: Any) -> RunSummary:
         "static": StaticTotal("1x<tp4>", 18_510.0),
         "static_steps": 48,
         "static_planned_ms": 12_340.0,
+        "ranks_per_device": 1,
         "directory": LONG_FOLDER,
         "files": [LONG_FOLDER / name for name in FILES],
     }
@@ -311,3 +312,11 @@ def test_the_summary_explains_memory_and_times(
     assert note in output
     TrainingDisplay(0).summary(made_up_summary(memory=None), device)
     assert "at most 1,024 MiB on a rank" in capsys.readouterr().out
+
+
+def test_the_summary_marks_shared_devices(capsys: pytest.CaptureFixture[str]) -> None:
+    TrainingDisplay(0).summary(made_up_summary(), "cuda")
+    assert "shared" not in capsys.readouterr().out
+    TrainingDisplay(0).summary(made_up_summary(ranks_per_device=8), "cuda")
+    output = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "up to 8 ranks shared a device: this run is a test, and its times mean nothing" in output

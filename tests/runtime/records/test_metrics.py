@@ -8,7 +8,7 @@ import re
 import pytest
 
 from helpers import ROOT, at_least
-from hydraulis.runtime.records.metrics import StepMetrics
+from hydraulis.runtime.records.metrics import StepMetrics, shared_devices_note
 from hydraulis.runtime.records.totals import Totals
 
 
@@ -39,6 +39,7 @@ def made_up_metrics(step: int = 0, **changes: float | str | tuple[int | None, ..
         "imbalance": 1.25,
         "replica_planned_ms": (100.0, 80.0),
         "replica_measured_ms": (110.0, 82.0),
+        "ranks_per_device": 1,
     }
     return StepMetrics(step=step, **(values | changes))  # type: ignore[arg-type]
 
@@ -120,6 +121,7 @@ def test_a_field_of_another_type_or_none_is_refused(field: str) -> None:
         {"step": 0},
         {"rank_peak_bytes": (0, 1, 2)},
         {"rank_peak_bytes": (1_000,)},
+        {"ranks_per_device": 0},
     ],
 )
 def test_a_line_that_no_run_records_is_refused(change: dict[str, object]) -> None:
@@ -127,3 +129,14 @@ def test_a_line_that_no_run_records_is_refused(change: dict[str, object]) -> Non
     assert StepMetrics.from_json(metrics.to_json()) == metrics
     with pytest.raises(ValueError, match="step"):
         StepMetrics.from_json(dataclasses.replace(metrics, **change).to_json())  # type: ignore[arg-type]
+
+
+def test_a_run_on_shared_devices_is_marked() -> None:
+    alone, shared = made_up_metrics(1), made_up_metrics(2, ranks_per_device=4)
+    assert json.loads(shared.to_json())["ranks_per_device"] == 4
+    assert shared.tracked()["speed/ranks_per_device"] == 4.0
+    assert "speed/ranks_per_device" not in alone.tracked()
+    assert Totals.of([alone]).ranks_per_device == 1
+    assert Totals.of([alone, shared, alone]).ranks_per_device == 4
+    assert "4 ranks shared a device" in shared_devices_note(4)
+    assert shared_devices_note(1) == ""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,7 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
         imbalance=1.0 + step,
         replica_planned_ms=tuple(replica.predicted_ms for replica in plan.replicas),
         replica_measured_ms=tuple(2 * replica.predicted_ms for replica in plan.replicas),
+        ranks_per_device=1,
     )
     timelines = recorder.planner.timeline(plan)
     return Iteration(
@@ -108,6 +110,17 @@ def test_every_iteration_is_on_disk_as_soon_as_it_is_recorded(directory: RunDire
     trace = json.loads((directory.path / "trace.json").read_text())
     assert trace["otherData"] == {"step": 2}
     assert iteration(recorder, 1).plan.strategy in trace["traceEvents"][0]["args"]["name"]
+
+
+def test_times_of_shared_devices_are_not_recorded(directory: RunDirectory) -> None:
+    recorder = record(directory, 60, trace_step=None)
+    alone = iteration(recorder, 1)
+    recorder.add(alone)
+    assert recorder.summary().ranks_per_device == 1
+    recorder.add(replace(alone, metrics=replace(alone.metrics, ranks_per_device=8)))
+    times = (directory.path / "times.jsonl").read_text().splitlines()
+    assert [json.loads(line) is None for line in times] == [False, True]
+    assert recorder.summary().ranks_per_device == 8
 
 
 def test_going_on_forgets_what_does_not_count(directory: RunDirectory) -> None:

@@ -14,5 +14,10 @@ def test_it_is_what_is_needed_over_what_could_be_done() -> None:
     assert Utilisation(config, 2, 1.0).of(100, 4_000, 500.0) == pytest.approx(flops / 1e12)
 
 
+def test_a_shared_device_counts_once() -> None:
+    alone, shared = Utilisation(small_config(), 1, 1.0), Utilisation(small_config(), 8, 1.0, 8)
+    assert shared.of(100, 4_000, 500.0) == alone.of(100, 4_000, 500.0)
+
+
 def test_without_a_peak_there_is_none() -> None:
     assert Utilisation(small_config(), 2, None).of(100, 4_000, 500.0) is None

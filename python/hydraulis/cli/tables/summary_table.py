@@ -3,6 +3,7 @@
 from rich.table import Table
 
 from hydraulis.config.planner import MIB
+from hydraulis.runtime.records.metrics import shared_devices_note
 from hydraulis.runtime.records.recorder import RunSummary
 from hydraulis.text.numbers import format_percent
 
@@ -53,6 +54,8 @@ def summary_table(summary: RunSummary, num_steps: int) -> Table:
     table.add_row("process groups", f"{summary.groups_ms:,.0f} ms to create them, each on first use")
     table.add_row("memory", _memory(summary))
     table.add_row("best static strategy", _static(summary))
+    if summary.ranks_per_device > 1:
+        table.add_row("shared devices", shared_devices_note(summary.ranks_per_device))
     return table
 
 

@@ -6,6 +6,13 @@ import torch
 
 from hydraulis.config.kinds import DeviceKind
 from hydraulis.errors import InvalidInputError
+from hydraulis.runtime.ranks.shared_devices import (
+    SHARE_VARIABLE,
+    memory_share,
+    ranks_per_device,
+    set_nccl_up,
+    sharing_requested,
+)
 
 CPU = torch.device("cpu")
 # torch 2.11 and later read the first name, and the second as its old name.
@@ -28,6 +35,8 @@ _LOADING_VARIABLE, _LOADING = "CUDA_MODULE_LOADING", "EAGER"
 
 def choose_device(kind: DeviceKind) -> torch.device:
     """Return the device of this rank: the CPU, or the CUDA device with the rank's number in the node.
+
+    With HYDRAULIS_SHARE_DEVICES=1 ranks take the devices in turn, if there are more ranks than devices.
 
     CUDA starts with the maximum number of queues and loads all kernels, unless the environment sets
     otherwise. This call must therefore precede every other use of CUDA.
@@ -52,13 +61,18 @@ def choose_device(kind: DeviceKind) -> torch.device:
         )
         raise InvalidInputError(message, code="device_missing")
     ranks, devices = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
-    if ranks > devices:
+    rank = int(os.environ.get("LOCAL_RANK", "0"))
+    if ranks <= devices:
+        return torch.device("cuda", rank)
+    if not sharing_requested():
         message = (
             f"train.device = '{kind}' and {ranks} ranks run on this node, which has {devices} CUDA devices, "
-            f"and each needs its own: start {devices} ranks, or set train.device = 'cpu'"
+            f"and each needs its own: start {devices} ranks, or set train.device = 'cpu'; for a test, whose "
+            f"times mean nothing, {SHARE_VARIABLE}=1 lets ranks share a device"
         )
         raise InvalidInputError(message, code="device_missing")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    set_nccl_up()
+    return torch.device("cuda", rank % devices)
 
 
 def prepare_device(device: torch.device, *, deterministic: bool = False) -> None:
@@ -80,6 +94,9 @@ def prepare_device(device: torch.device, *, deterministic: bool = False) -> None
     if not any(variable in os.environ for variable in _ALLOCATOR_VARIABLES):
         _set_allocator(_ALLOCATOR_SETTINGS)
     torch.cuda.set_device(device)
+    share = memory_share(device)
+    if share is not None:
+        torch.cuda.set_per_process_memory_fraction(share, device)
 
 
 def backend_of(device: torch.device, num_ranks: int) -> str:
@@ -96,9 +113,11 @@ def tensor_backend_of(device: torch.device) -> str:
 
 
 def device_name(device: torch.device) -> str:
-    """Return the name of a rank's device, as in profiles."""
+    """Return the name of a rank's device, as in profiles; it states how many ranks share the device."""
     if device.type == "cuda":
-        return str(torch.cuda.get_device_name(device))
+        ranks = ranks_per_device(device)
+        shared = f", shared by {ranks} ranks" if ranks > 1 else ""
+        return f"{torch.cuda.get_device_name(device)}{shared}"
     return f"{os.uname().machine} CPU"
 
 

@@ -9,6 +9,13 @@ from hydraulis.config.layered.table import from_table
 from hydraulis.text.documents import parse_json
 
 
+def shared_devices_note(ranks_per_device: int) -> str:
+    """Return the mark of a run whose ranks shared devices; empty if each rank had its own."""
+    if ranks_per_device == 1:
+        return ""
+    return f"up to {ranks_per_device} ranks shared a device: this run is a test, and its times mean nothing"
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StepMetrics:
     """The metrics of one iteration; times are in milliseconds.
@@ -50,6 +57,7 @@ class StepMetrics:
         imbalance: Computation time of the busiest rank over the mean of all ranks; 1 is perfect balance.
         replica_planned_ms: Predicted time of each replica, in the plan's order.
         replica_measured_ms: Measured time of each replica; 0 for a replica without work.
+        ranks_per_device: Ranks that share one device. Above 1 the run is a test, and times mean nothing.
     """
 
     step: int
@@ -78,6 +86,7 @@ class StepMetrics:
     imbalance: float
     replica_planned_ms: tuple[float, ...]
     replica_measured_ms: tuple[float, ...]
+    ranks_per_device: int
 
     @property
     def prediction_error(self) -> float | None:
@@ -105,6 +114,7 @@ class StepMetrics:
             not all(map(math.isfinite, numbers))
             or min(metrics.step, metrics.wall_ms) <= 0
             or len(metrics.rank_planned_bytes) != len(metrics.rank_peak_bytes)
+            or metrics.ranks_per_device < 1
             or any(planned <= 0 or peak <= 0 for planned, peak in metrics.rank_memory)
         ):
             message = f"the metrics of step {metrics.step} have values that no run records"
@@ -122,6 +132,7 @@ class StepMetrics:
             "speed/wall_ms": self.wall_ms,
             "speed/transfer_ms": self.transfer_ms,
             "speed/memory_bytes": float(self.memory_bytes),
+            "speed/ranks_per_device": float(self.ranks_per_device) if self.ranks_per_device > 1 else None,
             "plan/plan_ms": self.plan_ms,
             "plan/plan_wait_ms": self.plan_wait_ms,
             "plan/planned_ms": self.planned_ms,

@@ -68,6 +68,7 @@ class RunSummary:
         static_steps: Steps, spread over the run, that the static strategies were planned for; 0 without a
             comparison, because the predicted times changed during the run.
         static_planned_ms: Sum of the run's own planned times in those steps.
+        ranks_per_device: Ranks that share one device. Above 1 the run is a test, and times mean nothing.
         directory: The run's folder.
         files: Paths of the entries of the run's folder.
     """
@@ -93,6 +94,7 @@ class RunSummary:
     static: StaticTotal | None
     static_steps: int
     static_planned_ms: float
+    ranks_per_device: int
     directory: Path
     files: list[Path]
 
@@ -126,9 +128,10 @@ class Recorder:
         self._totals.add(metrics)
         self.directory.append(METRICS, metrics.to_json())
         self.directory.append(PLANS, iteration.plan.to_json())
-        # Counting memory takes time, so these times would distort a profile.
+        # Counting memory and sharing a device take time, so these times would distort a profile.
         measured = iteration.result.measured
-        times = None if measured.is_counted else micro_batch_times(iteration.plan, measured.timelines)
+        is_distorted = measured.is_counted or metrics.ranks_per_device > 1
+        times = None if is_distorted else micro_batch_times(iteration.plan, measured.timelines)
         self.directory.append(TIMES, json.dumps(times))
         for tracker in self.trackers:
             tracker.log(metrics.step, metrics.tracked())
@@ -206,6 +209,7 @@ class Recorder:
             static=self.static.best() if self.static and static_steps else None,
             static_steps=static_steps,
             static_planned_ms=static_planned_ms,
+            ranks_per_device=totals.ranks_per_device,
             directory=self.directory.path,
             files=sorted(self.directory.path.iterdir()),
         )

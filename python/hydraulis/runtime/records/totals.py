@@ -28,6 +28,7 @@ class Totals:
         transfer_ms: Sum of the exposed transfer times of rank 0.
         groups_ms: Wall time of creating process groups.
         memory_bytes: Maximum of `StepMetrics.memory_bytes`.
+        ranks_per_device: Maximum of `StepMetrics.ranks_per_device`.
         strategies: Number of iterations of each strategy.
         planned: Planned times in the order of the iterations.
     """
@@ -42,6 +43,7 @@ class Totals:
     transfer_ms: float = 0.0
     groups_ms: float = 0.0
     memory_bytes: int = 0
+    ranks_per_device: int = 1
     strategies: Counter[str] = field(default_factory=Counter)
     planned: EvenSample = field(default_factory=EvenSample)
     _bubble: float = 0.0
@@ -72,6 +74,7 @@ class Totals:
         self.transfer_ms += metrics.transfer_ms
         self.groups_ms += metrics.groups_ms
         self.memory_bytes = max(self.memory_bytes, metrics.memory_bytes)
+        self.ranks_per_device = max(self.ranks_per_device, metrics.ranks_per_device)
         self.strategies[metrics.strategy] += 1
         self.planned.add(metrics.planned_ms)
         self._bubble += metrics.bubble

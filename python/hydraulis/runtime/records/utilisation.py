@@ -13,12 +13,14 @@ class Utilisation:
     Attributes:
         model: The model's configuration.
         ranks: Ranks of the cluster, including those without work.
-        peak_tflops: Peak of one rank's device, in TFLOP/s; None if it is not known.
+        peak_tflops: Peak of one device, in TFLOP/s; None if it is not known.
+        ranks_per_device: Ranks that share one device.
     """
 
     model: ModelConfig
     ranks: int
     peak_tflops: float | None
+    ranks_per_device: int = 1
 
     def of(self, tokens: int, squares: int, wall_ms: float) -> float | None:
         """Return the MFU of a step, between 0 and 1; None if the peak is not known.
@@ -31,4 +33,5 @@ class Utilisation:
         if self.peak_tflops is None:
             return None
         flops = training_flops(self.model, tokens, squares)
-        return flops / (1e-3 * wall_ms * self.ranks * 1e12 * self.peak_tflops)
+        devices = self.ranks / self.ranks_per_device
+        return flops / (1e-3 * wall_ms * devices * 1e12 * self.peak_tflops)
