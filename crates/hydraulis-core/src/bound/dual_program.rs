@@ -14,9 +14,6 @@ use crate::capacity::{ClassCapacity, Level};
 use crate::spec::BoundBudget;
 use crate::units::{Millis, count};
 
-/// Width of the last interval, as a share of the time.
-const CLOSE: f64 = 1e-5;
-
 /// Sequences that just fill all replicas cost as much as the replicas' value, up to rounding: this share of the terms,
 /// because a price of micro-batches is counted with both signs and nearly cancels.
 const ROUNDING: f64 = 1e-9;
@@ -209,7 +206,7 @@ impl DualProgram<'_> {
         if !self.is_impossible(prices, from) {
             return None;
         }
-        let (mut impossible, mut step) = (from, 0.01);
+        let (mut impossible, mut step) = (from, self.budget.interval);
         let mut possible = loop {
             let next = impossible * (1.0 + step);
             if !self.is_impossible(prices, next) {
@@ -221,7 +218,7 @@ impl DualProgram<'_> {
             }
         };
         for _ in 0..self.budget.halvings {
-            if possible.0 - impossible.0 <= CLOSE * impossible.0 {
+            if possible.0 - impossible.0 <= self.budget.halved_to * impossible.0 {
                 break;
             }
             let middle = Millis(0.5 * (impossible.0 + possible.0));

@@ -29,7 +29,7 @@ impl Capacities {
         let mut tables = Tables { known: Vec::new(), budget };
         let best = cost.best().iter().map(|cost| (cost.cap().0 > 0).then(|| tables.capacity(cost.clone())));
         let best: Vec<Option<ClassCapacity>> = best.collect();
-        let levels = SpeedLevels::of_cluster(cost.cluster());
+        let levels = SpeedLevels::of_cluster(cost.cluster(), budget.speed_levels);
         let relaxed = levels.relaxed(&cost, |cost| tables.capacity(cost));
         Capacities { cost, best, placed: Arc::new(PlacedClasses::new(budget)), levels, relaxed }
     }

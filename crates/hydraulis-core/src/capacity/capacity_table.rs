@@ -94,13 +94,7 @@ impl CapacityTable {
     fn capacity(&self, micro_batches: usize, level: usize) -> &PipelineCapacity {
         self.capacities[(micro_batches - 1) * self.budget.tabulated_shares + level].get_or_init(|| {
             let fixed_share = 0.5_f64.powi(i32::try_from(level + 1).unwrap_or(i32::MAX));
-            PipelineCapacity::new(
-                &self.stage_multipliers,
-                self.forward_share,
-                micro_batches,
-                fixed_share,
-                self.budget.pivots,
-            )
+            PipelineCapacity::new(&self.stage_multipliers, self.forward_share, micro_batches, fixed_share, self.budget)
         })
     }
 }

@@ -49,7 +49,8 @@ impl ClassCapacity {
     pub(super) fn with(cost: ClassCost, capacities: Arc<CapacityTable>, budget: CapacityBudget) -> ClassCapacity {
         // Without a fixed cost, the least distinguished work is a small share of a full micro-batch's.
         let full = cost.sequence_ms(cost.cap()).0;
-        let work_table = Arc::new(WorkTable::new(cost.fixed_ms().0.max(full / 1024.0)));
+        let least = cost.fixed_ms().0.max(full / count(budget.least_work_part));
+        let work_table = Arc::new(WorkTable::new(least, budget));
         ClassCapacity { cost, capacities, work_table, budget }
     }
 

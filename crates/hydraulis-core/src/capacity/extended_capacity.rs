@@ -61,7 +61,7 @@ mod tests {
             let slowest = multipliers.iter().copied().fold(0.0, f64::max);
             for (micro_batches, share) in [(32, 0.01), (40, 0.01)] {
                 let capacity =
-                    PipelineCapacity::new(&multipliers, 1.0 / 3.0, micro_batches, share, CapacityBudget::ONLINE.pivots);
+                    PipelineCapacity::new(&multipliers, 1.0 / 3.0, micro_batches, share, CapacityBudget::ONLINE);
                 for more in [0, 1, 7, 100, 1_000] {
                     let long = ExtendedCapacity::new(&capacity, more, slowest);
                     let times: Vec<Millis> = long.shape().iter().copied().map(Millis).collect();

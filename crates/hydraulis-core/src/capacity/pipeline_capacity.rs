@@ -12,14 +12,8 @@
 
 use crate::linear::Covering;
 use crate::pipeline::CriticalPath;
+use crate::spec::CapacityBudget;
 use crate::units::count;
-
-/// Tolerances up to each number of micro-batches: paths longer than `T` by less are ignored, and the bound is at most
-/// that much weaker. Programs of many micro-batches take long, a second for all in the table at the sharpest, and few
-/// replicas have so many.
-const TOLERANCES: [(usize, f64); 3] = [(16, 5e-4), (32, 2e-3), (usize::MAX, 5e-3)];
-/// Point at which paths are sought, as a share of the way from the program's times to the best times known.
-const NEAR: f64 = 0.7;
 
 /// The capacity of a pipeline with one number of micro-batches.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,33 +25,36 @@ pub struct PipelineCapacity {
 }
 
 impl PipelineCapacity {
-    /// The capacity of `micro_batches` on stages of these multipliers, sharpest at `c = fixed_share T`, after at most
-    /// `pivots` changes of basis for each micro-batch.
+    /// The capacity of `micro_batches` on stages of these multipliers, sharpest at `c = fixed_share T`, within
+    /// the budget of its linear program.
     pub fn new(
         stage_multipliers: &[f64],
         forward_share: f64,
         micro_batches: usize,
         fixed_share: f64,
-        pivots: usize,
+        budget: CapacityBudget,
     ) -> PipelineCapacity {
         let mut path = CriticalPath::new(stage_multipliers, forward_share, micro_batches);
         // A micro-batch alone passes every stage.
         let through: f64 = stage_multipliers.iter().sum();
         let most = (1.0 / through - fixed_share).max(0.0);
         let mut program = Covering::new(&vec![1.0; micro_batches], most);
-        let mut budget = pivots * micro_batches;
+        let mut pivots = budget.pivots * micro_batches;
         let mut paths: Vec<Vec<f64>> = Vec::new();
         let tolerance =
-            TOLERANCES.iter().find(|(most, _)| micro_batches <= *most).map_or(0.0, |(_, tolerance)| *tolerance);
+            budget.tolerances.iter().find(|(most, _)| micro_batches <= *most).map_or(0.0, |(_, tolerance)| *tolerance);
         let mut times = vec![0.0; micro_batches];
         let mut visits = vec![0.0; micro_batches];
         let mut known = vec![1.0; micro_batches];
         let length = path.longest(&known, &mut visits);
         end_by_one(&mut known, length);
-        while budget > 0 && program.settle(&mut budget) {
+        while pivots > 0 && program.settle(&mut pivots) {
             times.iter_mut().zip(program.prices()).for_each(|(time, price)| *time = price.max(0.0) + fixed_share);
-            let mut between: Vec<f64> =
-                known.iter().zip(&times).map(|(known, time)| NEAR * known + (1.0 - NEAR) * time).collect();
+            let mut between: Vec<f64> = known
+                .iter()
+                .zip(&times)
+                .map(|(known, time)| budget.near * known + (1.0 - budget.near) * time)
+                .collect();
             let length = path.longest(&between, &mut visits);
             let is_violated = dot(&visits, &times) > 1.0 + tolerance;
             end_by_one(&mut between, length);
@@ -72,7 +69,7 @@ impl PipelineCapacity {
                 break;
             }
             paths.push(visits.clone());
-            budget = budget.saturating_sub(1);
+            pivots = pivots.saturating_sub(1);
         }
         let (slope, toll) = proven(&program, &paths, micro_batches, through);
         PipelineCapacity { slope, toll, level: level(&times), shape: times }
@@ -138,7 +135,6 @@ fn proven(program: &Covering, paths: &[Vec<f64>], micro_batches: usize, through:
 
 #[cfg(test)]
 mod tests {
-    use crate::spec::CapacityBudget;
     use proptest::prelude::*;
 
     use super::*;
@@ -157,7 +153,7 @@ mod tests {
             let fixed = times.iter().copied().fold(f64::INFINITY, f64::min);
             let as_ms: Vec<Millis> = times.iter().copied().map(Millis).collect();
             let end = makespan(&as_ms, &multipliers, 1.0 / 3.0, &mut MakespanBuffers::default()).0;
-            let capacity = PipelineCapacity::new(&multipliers, 1.0 / 3.0, times.len(), share, CapacityBudget::ONLINE.pivots);
+            let capacity = PipelineCapacity::new(&multipliers, 1.0 / 3.0, times.len(), share, CapacityBudget::ONLINE);
             let work = times.iter().map(|time| time - fixed).sum::<f64>();
             prop_assert!(work <= capacity.most_work(end, fixed) * (1.0 + 1e-9) + 1e-9, "{work}");
             prop_assert!(capacity.end(work, fixed) <= end * (1.0 + 1e-9));
@@ -171,7 +167,7 @@ mod tests {
             };
             // Fixed costs alone end before the whole.
             let share = part / end(&vec![1.0; times.len()]);
-            let capacity = PipelineCapacity::new(&multipliers, 1.0 / 3.0, times.len(), share, CapacityBudget::ONLINE.pivots);
+            let capacity = PipelineCapacity::new(&multipliers, 1.0 / 3.0, times.len(), share, CapacityBudget::ONLINE);
             let work = capacity.shape().iter().map(|time| time - share).sum::<f64>();
             prop_assert!(end(capacity.shape()) <= 1.0 + 1e-3);
             prop_assert!((work - capacity.most_work(1.0, share)).abs() <= 2e-3 * work.max(0.1), "{work}");
@@ -180,7 +176,7 @@ mod tests {
 
     #[test]
     fn one_micro_batch_passes_every_stage() {
-        let capacity = PipelineCapacity::new(&[1.0, 2.0], 1.0 / 3.0, 1, 0.1, CapacityBudget::ONLINE.pivots);
+        let capacity = PipelineCapacity::new(&[1.0, 2.0], 1.0 / 3.0, 1, 0.1, CapacityBudget::ONLINE);
         assert!((capacity.most_work(3.0, 0.25) - 0.75).abs() < 1e-12);
     }
 }

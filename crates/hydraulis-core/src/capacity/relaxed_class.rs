@@ -10,9 +10,6 @@ use crate::capacity::ClassCapacity;
 use crate::cost::{ClassCost, CostModel, RankPool, ReplicaClass};
 use crate::spec::Cluster;
 
-/// Most levels. The bound of ranks of more different speeds counts the slower ranks of a level as its fastest.
-const MOST_LEVELS: usize = 4;
-
 /// The levels of a cluster's ranks by speed, the slowest first.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SpeedLevels {
@@ -32,8 +29,8 @@ pub(crate) struct RelaxedClass {
 }
 
 impl SpeedLevels {
-    /// The levels of the cluster: its different rates, parted where neighbouring ones differ most.
-    pub(super) fn of_cluster(cluster: &Cluster) -> SpeedLevels {
+    /// At most `most` levels of the cluster: its different rates, split where neighbouring ones differ most.
+    pub(super) fn of_cluster(cluster: &Cluster, most: usize) -> SpeedLevels {
         let mut rates: Vec<f64> = (0..cluster.gpus()).map(|rank| cluster.rate(rank)).collect();
         rates.sort_by(f64::total_cmp);
         let mut rises: Vec<usize> = (1..rates.len()).filter(|&place| rates[place] > rates[place - 1]).collect();
@@ -41,7 +38,7 @@ impl SpeedLevels {
             let rise = |place: usize| rates[place] / rates[place - 1];
             rise(other).total_cmp(&rise(one)).then(one.cmp(&other))
         });
-        rises.truncate(MOST_LEVELS - 1);
+        rises.truncate(most - 1);
         rises.sort_unstable();
         let starts = || std::iter::once(0).chain(rises.iter().copied());
         let ends = rises.iter().copied().chain([rates.len()]);
@@ -86,7 +83,7 @@ mod tests {
 
     fn levels(rates: &[f64]) -> SpeedLevels {
         let gpus = u32::try_from(rates.len()).unwrap();
-        SpeedLevels::of_cluster(&Cluster::new(gpus, gpus).unwrap().with_rates(rates.to_vec()).unwrap())
+        SpeedLevels::of_cluster(&Cluster::new(gpus, gpus).unwrap().with_rates(rates.to_vec()).unwrap(), 4)
     }
 
     #[test]

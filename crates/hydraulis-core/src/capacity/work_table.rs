@@ -2,17 +2,16 @@
 
 use std::sync::OnceLock;
 
+use crate::spec::CapacityBudget;
 use crate::units::{count, whole};
-
-/// Steps per doubling of the work; between them times are interpolated.
-const STEPS: usize = 4;
-/// Doublings covered: from the unit to about 10^6 of them.
-const DOUBLINGS: usize = 20;
 
 /// A table of the best times, computed on first use.
 #[derive(Debug)]
 pub(super) struct WorkTable {
     unit: f64,
+    /// Amounts of work per doubling.
+    steps: usize,
+    doublings: usize,
     points: Vec<OnceLock<Point>>,
 }
 
@@ -27,8 +26,9 @@ pub(super) struct Point {
 
 impl WorkTable {
     /// A table for work of `unit` and above.
-    pub(super) fn new(unit: f64) -> WorkTable {
-        WorkTable { unit, points: vec![OnceLock::new(); STEPS * DOUBLINGS + 1] }
+    pub(super) fn new(unit: f64, budget: CapacityBudget) -> WorkTable {
+        let (steps, doublings) = (budget.work_steps, budget.work_doublings);
+        WorkTable { unit, steps, doublings, points: vec![OnceLock::new(); steps * doublings + 1] }
     }
 
     /// The best for about `work`: the count of the nearest amount below, and a time interpolated between its
@@ -40,10 +40,10 @@ impl WorkTable {
             let share = units.max(0.0);
             return Point { end: least.end * share, longest: least.longest * share, ..least };
         }
-        let (doubling, steps) = place(units);
-        let step = usize::try_from(whole(steps)).unwrap_or(STEPS).min(STEPS - 1);
-        let (below, above) =
-            (self.point(doubling * STEPS + step, &best), self.point(doubling * STEPS + step + 1, &best));
+        let (doubling, steps) = self.place(units);
+        let step = usize::try_from(whole(steps)).unwrap_or(self.steps).min(self.steps - 1);
+        let index = doubling * self.steps + step;
+        let (below, above) = (self.point(index, &best), self.point(index + 1, &best));
         let fraction = steps - count(step);
         let between = |below: f64, above: f64| below + (above - below) * fraction;
         Point { end: between(below.end, above.end), longest: between(below.longest, above.longest), ..below }
@@ -51,18 +51,18 @@ impl WorkTable {
 
     fn point(&self, index: usize, best: impl Fn(f64) -> Point) -> Point {
         *self.points[index].get_or_init(|| {
-            let (doubling, step) = (index / STEPS, index % STEPS);
+            let (doubling, step) = (index / self.steps, index % self.steps);
             let scale = (0..doubling).fold(1.0, |scale, _| 2.0 * scale);
-            best(self.unit * scale * (1.0 + count(step) / count(STEPS)))
+            best(self.unit * scale * (1.0 + count(step) / count(self.steps)))
         })
     }
-}
 
-/// The power of two at or below `units`, which is 1 or more, and the number of steps above it.
-fn place(units: f64) -> (usize, f64) {
-    // The exponent is in the bits above the 52 of the fraction.
-    let exponent = usize::try_from(units.to_bits() >> 52).unwrap_or(usize::MAX);
-    let doubling = exponent.saturating_sub(1023).min(DOUBLINGS - 1);
-    let scale = count(1_u64 << doubling);
-    (doubling, (units / scale - 1.0) * count(STEPS))
+    /// The power of two at or below `units`, which is 1 or more, and the number of steps above it.
+    fn place(&self, units: f64) -> (usize, f64) {
+        // The exponent is in the bits above the 52 of the fraction.
+        let exponent = usize::try_from(units.to_bits() >> 52).unwrap_or(usize::MAX);
+        let doubling = exponent.saturating_sub(1023).min(self.doublings - 1);
+        let scale = count(1_u64 << doubling);
+        (doubling, (units / scale - 1.0) * count(self.steps))
+    }
 }

@@ -13,13 +13,8 @@ use crate::error::{Error, Result};
 use crate::plan::Extrapolation;
 use crate::propose::choose::{Choice, fastest};
 use crate::search::{Planner, Times};
-use crate::spec::Strategy;
+use crate::spec::{RunBudget, Strategy};
 use crate::units::{Millis, Tokens, count};
-
-/// The number of batches drawn for each given one. With 7 in place of 3, the lists were no better on other batches.
-const DRAWN: usize = 3;
-/// The seed of the draw. Any number serves, as long as it is always the same.
-const SEED: u64 = 0;
 
 /// The request for a proposal.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +106,7 @@ pub fn propose(
         return Err(Error::NoBatches);
     }
     let longest = longest(planner, request)?;
-    let batches = [request.batches.to_vec(), drawn(request.batches)?].concat();
+    let batches = [request.batches.to_vec(), drawn(request.batches, planner.budget().run)?].concat();
     let found = Found::search(planner, &batches, longest, cancellation, report)?;
     let mut times = Times::new(planner, &batches, found.candidates, cancellation);
     let admits_longest = times.strategies().iter().map(|one| planner.admitted_by(one) >= longest).collect();
@@ -142,11 +137,11 @@ fn longest(planner: &Planner, request: &Request) -> Result<Tokens> {
 }
 
 /// More batches with the given batches' mean number of tokens; their sequences are drawn from those of all batches.
-fn drawn(given: &[Batch]) -> Result<Vec<Batch>> {
+fn drawn(given: &[Batch], budget: RunBudget) -> Result<Vec<Batch>> {
     let lengths: Vec<i64> = given.iter().flat_map(Batch::tokens).copied().map(length).collect();
     let tokens: Tokens = given.iter().map(Batch::total_tokens).sum();
     let mean = Tokens(tokens.0 / given.len() as u64);
-    LengthHistogram::new(&lengths, None)?.sample(mean, DRAWN * given.len(), SEED)
+    LengthHistogram::new(&lengths, None)?.sample(mean, budget.drawn_batches * given.len(), budget.draw_seed)
 }
 
 /// The result of the searches.

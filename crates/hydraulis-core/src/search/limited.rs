@@ -23,10 +23,6 @@ use crate::search::Planner;
 use crate::spec::Strategy;
 use crate::units::count;
 
-/// Least gain of a new strategy when it is the last one admitted. A twelfth to a sixth did as well on seven runs; with
-/// an equal share for each strategy, 1 or 2 %, a limit of 8 cost up to 3 %.
-const GAIN: f64 = 0.1;
-
 /// The strategies of a run and their limit.
 #[derive(Clone, Copy, Debug)]
 pub struct RunLimit<'a> {
@@ -63,7 +59,7 @@ impl Planner {
             None => self.plan_cancellable(batch, cancellation),
             Some(known) => {
                 let found = self.plan_cancellable(batch, cancellation)?;
-                let worthwhile = known.step_ms() * (1.0 - GAIN / count(left));
+                let worthwhile = known.step_ms() * (1.0 - self.budget().run.last_gain / count(left));
                 Ok(if found.step_ms() < worthwhile { found } else { known })
             }
         }

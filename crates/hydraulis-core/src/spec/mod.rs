@@ -31,8 +31,8 @@ pub(crate) use model_shape::MOST_PARAMETERS;
 pub use model_shape::{ModelPart, ModelShape, ParameterRow, ShapeFields};
 pub use scheme::Scheme;
 pub use search_budget::{
-    BoundBudget, CapacityBudget, DispatchBudget, ExchangeBudget, LocalSearchBudget, MergeBudget, PackingBudget,
-    RefineBudget, SearchBudget, SizingBudget,
+    BalanceBudget, BoundBudget, CapacityBudget, DispatchBudget, ExchangeBudget, LocalSearchBudget, MergeBudget,
+    PackingBudget, RefineBudget, RunBudget, SearchBudget, SizingBudget, SlotBalanceBudget, StepBalanceBudget,
 };
 pub(crate) use shard_scheme::shard_scheme;
 pub use strategy::Strategy;

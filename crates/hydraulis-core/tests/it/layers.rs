@@ -21,6 +21,27 @@ const OF_THE_PLAN: [&str; 3] = [
     "use crate::plan::ReplicaPlan;",
 ];
 
+/// The modules of searches. Their limits are in `spec/search_budget`.
+const SEARCHES: [&str; 8] = ["linear", "capacity", "bound", "construct", "search", "propose", "lookahead", "batching"];
+
+/// Numbers of the searches that are no limits: tolerances of rounding, contracts of a value, and refused inputs.
+const NO_LIMITS: [&str; 14] = [
+    "TIE",
+    "ROUNDING",
+    "MARGIN",
+    "BETTER",
+    "WHOLE",
+    "SHORTER",
+    "TOLERANCE_PARTS",
+    "LEAST_PIVOT",
+    "NEGATIVE",
+    "MAX_MICRO_BATCHES",
+    "MAX_REPLICAS",
+    "MAX_CAP",
+    "MAX_WINDOW",
+    "MAX_SEQUENCES",
+];
+
 /// The core prints nothing, opens no file, and depends on no clock, thread or overlapped state.
 const FORBIDDEN: [&str; 12] = [
     "println!",
@@ -140,6 +161,24 @@ fn the_checker_of_lookaheads_shares_no_code_with_their_planner() {
     assert_eq!(plans, [] as [&str; 0]);
     assert!(checker.lines().all(|line| !line.contains("super::")));
     assert!(checker.used().iter().all(|used| !MAKERS.contains(&used.as_str())));
+}
+
+#[test]
+fn the_limits_of_a_search_are_in_its_budget() {
+    let mut seen = Vec::new();
+    for source in sources().iter().filter(|source| SEARCHES.contains(&source.module().as_str())) {
+        for line in source.lines().filter(|line| line.contains('=')) {
+            let Some((_, named)) = line.split_once("const ") else { continue };
+            let Some((name, kind)) = named.split_once(": ") else { continue };
+            let is_number = ["f64", "usize", "u64", "i64", "[("].iter().any(|number| kind.starts_with(number));
+            // The width of a machine word.
+            if is_number && !source.path.starts_with("batching/windows/bit_set.rs") {
+                assert!(NO_LIMITS.contains(&name), "{}: {name}", source.path.display());
+                seen.push(name.to_owned());
+            }
+        }
+    }
+    assert!(NO_LIMITS.iter().all(|name| seen.iter().any(|one| one == name)), "a constant is gone: {seen:?}");
 }
 
 #[test]

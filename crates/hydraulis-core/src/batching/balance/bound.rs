@@ -16,9 +16,6 @@
 use crate::batching::balance::workload::Workload;
 use crate::units::{Millis, Tokens, count};
 
-/// The number of slots that the bound evaluates. The bound is valid for any number; beyond the first few slots no
-/// long sequence determines a slot's time.
-const SLOTS: usize = 64;
 /// Allowance for rounding. The balance sums the same terms in another order; without this factor the time of a
 /// perfect balance could fall below its bound.
 const ROUNDING: f64 = 1.0 - 1e-9;
@@ -35,7 +32,7 @@ pub(super) fn by_slot(workload: &Workload) -> Millis {
     let work = workload.total_ms(&workload.longest_first).0;
     let mut bound = work / replicas;
     let mut longest = 0.0;
-    for slots in 1..=SLOTS {
+    for slots in 1..=workload.rules.budget.bound_slots {
         let Some(next) = longest_of(workload, slots) else { break };
         longest += next.0;
         let done = most_work(workload, slots).0.min(replicas * longest);

@@ -15,17 +15,6 @@ use crate::batching::balance::micro_batch::MicroBatch;
 use crate::batching::balance::workload::Workload;
 use crate::units::{Millis, count};
 
-/// The number of pairs of replicas, per replica, whose micro-batches are searched for parts to exchange. This limit
-/// takes effect on hard batches; most batches reach nearly equal totals earlier.
-const PAIRS: usize = 8;
-/// The number of partners tried before the search leaves the longest replica unchanged; 63 covers every partner among
-/// 64 replicas. With 24 partners, one of 20 batches that fill their slots stays at 1.0010 of the ideal; with 63
-/// partners, all reach 1.0003.
-const PARTNERS: usize = 63;
-/// The longest replica's distance from the mean, as a share of the mean, at which the search ends. With 1e-4 the
-/// search takes five times as long and gains the last 1e-5.
-const BALANCED: f64 = 3e-4;
-
 /// The micro-batches of each replica, at most `slots` per replica; `None` where the sequences need more.
 pub(super) fn replicas(workload: &Workload, slots: usize) -> Option<Vec<Vec<MicroBatch>>> {
     let mut packs = packed(workload, &workload.longest_first);
@@ -41,14 +30,15 @@ pub(super) fn replicas(workload: &Workload, slots: usize) -> Option<Vec<Vec<Micr
 
 /// Shortens the longest replica by swaps of micro-batches, if these are permitted, and by exchanges of their parts.
 pub(super) fn equalize(replicas: &mut [Vec<MicroBatch>], workload: &Workload, swaps: bool) {
+    let budget = workload.rules.budget.by_step;
     let total = |(at, packs): (usize, &mut Vec<MicroBatch>)| Replica::new(at, std::mem::take(packs), workload);
     let mut totals: Vec<Replica> = replicas.iter_mut().enumerate().map(total).collect();
     let work: Millis = totals.iter().map(|replica| replica.total).sum();
-    let enough = Millis(work.0 / workload.rules.speed() * (1.0 + BALANCED));
-    while swaps && change_longest(&mut totals, enough, |long, short| swap(long, short, workload)) {}
-    let mut budget = PAIRS * workload.replicas;
-    while change_longest(&mut totals, enough, |long, short| {
-        budget = budget.checked_sub(1)?;
+    let enough = Millis(work.0 / workload.rules.speed() * (1.0 + budget.balanced));
+    while swaps && change_longest(&mut totals, enough, budget.partners, |long, short| swap(long, short, workload)) {}
+    let mut pairs = budget.pairs * workload.replicas;
+    while change_longest(&mut totals, enough, budget.partners, |long, short| {
+        pairs = pairs.checked_sub(1)?;
         exchange(long, short, enough, workload)
     }) {}
     for (packs, replica) in replicas.iter_mut().zip(totals) {
@@ -108,11 +98,12 @@ fn assigned(mut packs: Vec<MicroBatch>, slots: usize, replicas: usize) -> Vec<Ve
     assigned
 }
 
-/// Shortens the longest replica, if it is longer than `enough`, by a `change` with one of the shortest replicas;
+/// Shortens the longest replica, if it is longer than `enough`, by a `change` with one of the `most_partners` shortest replicas;
 /// returns whether a change succeeded.
 fn change_longest(
     replicas: &mut [Replica],
     enough: Millis,
+    most_partners: usize,
     mut change: impl FnMut(&Replica, &Replica) -> Option<(Replica, Replica)>,
 ) -> bool {
     let mut by_time: Vec<usize> = (0..replicas.len()).collect();
@@ -121,7 +112,7 @@ fn change_longest(
     if replicas[longest].time() <= enough {
         return false;
     }
-    for &partner in partners.iter().take(PARTNERS) {
+    for &partner in partners.iter().take(most_partners) {
         if let Some(changed) = change(&replicas[longest], &replicas[partner]) {
             (replicas[longest], replicas[partner]) = changed;
             return true;

@@ -16,10 +16,6 @@ use crate::batching::balance::no_empty::{Group, fill_empty};
 use crate::batching::balance::workload::Workload;
 use crate::units::Millis;
 
-/// The share by which a balance with fewer micro-batches may take longer. On short batches the balance by time alone
-/// is as far from equal totals.
-const LONGER: f64 = 1e-3;
-
 /// The micro-batches of each replica; `None` where a replica has none and the options do not permit it.
 pub(super) fn replicas(workload: &Workload) -> Option<Vec<Vec<MicroBatch>>> {
     let mut replicas = assigned(workload);
@@ -42,7 +38,7 @@ fn assigned(workload: &Workload) -> Vec<Vec<MicroBatch>> {
     }
     let is_better = |packed_first: &Vec<Vec<MicroBatch>>| {
         number(packed_first) < number(&by_time)
-            && longest_total(packed_first) <= longest_total(&by_time) * (1.0 + LONGER)
+            && longest_total(packed_first) <= longest_total(&by_time) * (1.0 + workload.rules.budget.longer)
     };
     by_packs::replicas(workload, slots).filter(is_better).unwrap_or(by_time)
 }

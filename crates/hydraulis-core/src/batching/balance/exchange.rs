@@ -9,11 +9,6 @@ use crate::batching::balance::micro_batch::MicroBatch;
 use crate::batching::balance::workload::Workload;
 use crate::units::{Millis, Tokens};
 
-/// The number of a micro-batch's longest sequences that an exchange considers; short sequences move little time.
-const SEQUENCES: usize = 8;
-/// The number of counterparts tried on each side of the one that would make both times equal; the nearest may not
-/// fit.
-const NEAREST: usize = 3;
 /// The smallest gain that counts, as a share of the total. Sums taken in different orders may differ in their last
 /// bits.
 pub(super) const ROUNDING: f64 = 1e-7;
@@ -54,6 +49,7 @@ impl Exchange {
 /// The exchange after which the longer of both totals is shortest; `None` where no exchange shortens it.
 pub(super) fn best_exchange(long: Side, short: Side, workload: &Workload) -> Option<Exchange> {
     let rules = &workload.rules;
+    let counterparts = rules.budget.counterparts;
     let (long_pace, short_pace) = (rules.paces[long.replica], rules.paces[short.replica]);
     // The work that makes both totals equal where it changes sides.
     let equalizing = Millis((long.total.0 * long_pace - short.total.0 * short_pace) / (long_pace + short_pace));
@@ -65,7 +61,7 @@ pub(super) fn best_exchange(long: Side, short: Side, workload: &Workload) -> Opt
         while equal < taken.len() && taken[equal].ms + equalizing < give.ms {
             equal += 1;
         }
-        for take in &taken[equal.saturating_sub(NEAREST)..taken.len().min(equal + NEAREST)] {
+        for take in &taken[equal.saturating_sub(counterparts)..taken.len().min(equal + counterparts)] {
             let long_after = (long.total - give.ms + take.ms) * long_pace;
             let short_after = (short.total - take.ms + give.ms) * short_pace;
             let longest = long_after.max(short_after);
@@ -104,7 +100,7 @@ pub(super) struct Part {
 /// Every part that the longest sequences of a micro-batch form, by time.
 pub(super) fn parts(micro_batch: &MicroBatch, workload: &Workload) -> Vec<Part> {
     let mut parts = vec![Part::default()];
-    let longest = micro_batch.sequences.iter().take(SEQUENCES);
+    let longest = micro_batch.sequences.iter().take(workload.rules.budget.exchanged_sequences);
     parts.extend((0..).zip(longest).map(|(place, &id)| Part {
         places: [Some(place), None],
         number: 1,

@@ -2,6 +2,7 @@
 
 use crate::batching::balance::balancer::{MAX_CAP, checked};
 use crate::error::{BalanceError, Error, Result};
+use crate::spec::BalanceBudget;
 use crate::units::{Millis, Tokens};
 
 /// The greatest number of micro-batches of a replica. A mistyped number fails at this limit and not in an allocation.
@@ -53,6 +54,7 @@ pub(super) struct Rules {
     pub(super) paces: Vec<f64>,
     pub(super) extra_cap: Option<Tokens>,
     pub(super) allow_empty: bool,
+    pub(super) budget: BalanceBudget,
 }
 
 impl Rules {
@@ -67,6 +69,7 @@ impl Rules {
             paces: paces(options.speeds.as_deref(), replicas)?,
             extra_cap: options.cap_extra_tokens.map(checked_extra_cap).transpose()?,
             allow_empty: options.allow_empty,
+            budget: BalanceBudget::ONLINE,
         })
     }
 

@@ -15,19 +15,9 @@ use crate::batching::balance::micro_batch::MicroBatch;
 use crate::batching::balance::workload::Workload;
 use crate::units::{Millis, count};
 
-/// The number of pairs of micro-batches, per micro-batch, that each of the two rounds may evaluate.
-const PAIRS: usize = 3;
-/// The number of partners in the same slot, shortest first, tried for the longest micro-batch.
-const PARTNERS: usize = 16;
-/// The number of partners in other slots, those that may grow most first.
-const ACROSS: usize = 64;
-/// The distance of a slot's longest micro-batch from the slot's mean, as a share of the mean, at which the slot
-/// counts as balanced.
-const BALANCED: f64 = 1e-3;
-
 /// Rebalances the slots within a budget of evaluated pairs.
 pub(super) fn rebalance(slots: &mut [Vec<MicroBatch>], workload: &Workload) {
-    let budget = PAIRS * slots.len() * workload.replicas;
+    let budget = workload.rules.budget.by_slot.pairs * slots.len() * workload.replicas;
     let mut rebalancing = Rebalancing { slots, workload, budget, speed: workload.rules.speed() };
     for slot in 0..rebalancing.slots.len() {
         while rebalancing.shorten_inside(slot) {}
@@ -54,7 +44,8 @@ impl Rebalancing<'_> {
         let Some(longest) = self.longest(slot) else { return false };
         let mut partners: Vec<usize> = (0..self.slots[slot].len()).filter(|&at| at != longest).collect();
         partners.sort_by_key(|&at| (self.time(slot, at), Reverse(at)));
-        let partners = partners.into_iter().take(PARTNERS).map(|at| Partner { slot, at, counts_more: Millis::ZERO });
+        let most = self.workload.rules.budget.by_slot.partners;
+        let partners = partners.into_iter().take(most).map(|at| Partner { slot, at, counts_more: Millis::ZERO });
         self.exchange((slot, longest), partners.collect())
     }
 
@@ -71,7 +62,7 @@ impl Rebalancing<'_> {
             partners.extend((0..self.slots[other].len()).map(partner));
         }
         partners.sort_by_key(|partner| (self.total(partner), partner.slot, partner.at));
-        partners.truncate(ACROSS);
+        partners.truncate(self.workload.rules.budget.by_slot.partners_across);
         self.exchange((slot, longest), partners)
     }
 
@@ -83,7 +74,7 @@ impl Rebalancing<'_> {
         let fixed = self.workload.rules.fixed * count(micro_batches.len());
         let work = micro_batches.iter().map(|micro_batch| micro_batch.ms).sum::<Millis>() + fixed;
         let is_done = micro_batches[longest].sequences.len() < 2
-            || self.time(slot, longest).0 <= work.0 / self.speed * (1.0 + BALANCED);
+            || self.time(slot, longest).0 <= work.0 / self.speed * (1.0 + self.workload.rules.budget.by_slot.balanced);
         (!is_done).then_some(longest)
     }
 

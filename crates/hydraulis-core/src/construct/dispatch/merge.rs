@@ -13,9 +13,6 @@ use crate::error::Result;
 use crate::spec::{DispatchBudget, MergeBudget};
 use crate::units::Tokens;
 
-/// A share of 1 / `FREE` of a cap stays free: first-fit decreasing leaves less if short sequences exist.
-const FREE: u64 = 1024;
-
 /// Whether the budget allows this number of sequences to be assigned again.
 pub fn can_merge(sequences: usize, budget: MergeBudget) -> bool {
     budget.assigned_sequences >= sequences
@@ -91,7 +88,7 @@ impl Merging<'_, '_> {
         if cost.scheme().pp() > 1 {
             return None;
         }
-        let full = Tokens(cost.cap().0 - cost.cap().0 / FREE);
+        let full = Tokens(cost.cap().0 - cost.cap().0 / self.budget.merge.free_part);
         let replicas = self.best.replicas(class).filter_map(|replica| {
             let micro_batches = self.best.packers[class].fewest(&self.best.sequences[replica]);
             let room = Tokens(full.0 * (micro_batches as u64).saturating_sub(1));

@@ -11,11 +11,6 @@ use crate::pipeline::{MakespanBuffers, makespan};
 use crate::spec::PackingBudget;
 use crate::units::{Millis, Tokens, count};
 
-/// A sequence longer than any micro-batch of the best shape stalls every other stage by its excess, less the overlap
-/// with other long ones: on the 32B table and long-tailed lengths this share of the excess. With 0.5 to 0.8 plans are
-/// as short, with 1 and more longer.
-const STALL: f64 = 0.7;
-
 /// A replica's ordered micro-batches, and their simulated time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Packing {
@@ -170,7 +165,7 @@ impl<'a> Packer<'a> {
     pub fn estimate(&self, load: Millis, tokens: Tokens, longest: Millis) -> Millis {
         let best = self.capacity.estimate(load, tokens);
         let beyond = Millis((longest + self.cost.fixed_ms() - best.longest).0.max(0.0));
-        self.delay + best.end + beyond * (STALL * count(self.cost.scheme().stages() - 1))
+        self.delay + best.end + beyond * (self.budget.stall * count(self.cost.scheme().stages() - 1))
     }
 
     /// Fills the number of micro-batches that would be best if sequences could be divided, and the neighbouring

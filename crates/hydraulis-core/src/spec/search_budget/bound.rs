@@ -17,6 +17,11 @@ pub struct BoundBudget {
     pub pivots: usize,
     /// Halvings of the interval around the latest time that given dual prices prove impossible.
     pub halvings: usize,
+    /// Share of the time. A narrower interval around this latest time ends the halvings.
+    pub halved_to: f64,
+    /// Share of the time by which the first end of this interval is later than a proven one. The step doubles while
+    /// proofs succeed.
+    pub interval: f64,
     /// Number of a replica's micro-batches up to which the bound counts them one by one if empty ones may stand between
     /// others, even with fewer sequences. Filling a longer pipeline loses little.
     pub counted_micro_batches: usize,
@@ -35,6 +40,8 @@ impl BoundBudget {
         close: 2e-3,
         pivots: 600,
         halvings: 40,
+        halved_to: 1e-5,
+        interval: 0.01,
         counted_micro_batches: 48,
         micro_batch_weight: 0.02,
     };

@@ -1,7 +1,7 @@
 //! The linear programs of a pipeline's capacity.
 
-/// The limits of the table of pipeline capacities and of the best number of micro-batches, each 1 or more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The limits of the table of pipeline capacities and of the best number of micro-batches. Each number is 1 or more.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CapacityBudget {
     /// Changes of basis for each micro-batch of a program. Most programs take 8 to 16.
     pub pivots: usize,
@@ -22,6 +22,23 @@ pub struct CapacityBudget {
     pub spacing: usize,
     /// Worse numbers of micro-batches skipped before the comparison ends.
     pub worse_counts: usize,
+    /// Tolerances up to each number of micro-batches. A program ignores paths longer than the end by a smaller share,
+    /// and its bound is weaker by at most this share. Programs of many micro-batches take long: with the least tolerance
+    /// for all, the table takes a second, and few replicas have so many micro-batches.
+    pub tolerances: [(usize, f64); 3],
+    /// Point at which a program seeks paths, as a share of the way from its own times to the best known times.
+    pub near: f64,
+    /// Amounts of work per doubling that have their own best number of micro-batches. Times between them are
+    /// interpolated.
+    pub work_steps: usize,
+    /// Doublings of the least tabulated amount of work. 20 of them reach about 10^6 times this amount.
+    pub work_doublings: usize,
+    /// Denominator of the part of a full micro-batch's work that is the least tabulated amount, if the fixed cost of a
+    /// micro-batch is smaller.
+    pub least_work_part: usize,
+    /// Most levels of speed, into which the bound groups a cluster's ranks. If the ranks have more rates, the bound
+    /// counts the slower ranks of a level as its fastest.
+    pub speed_levels: usize,
 }
 
 impl CapacityBudget {
@@ -34,5 +51,11 @@ impl CapacityBudget {
         most_micro_batches: 1_024,
         spacing: 32,
         worse_counts: 3,
+        tolerances: [(16, 5e-4), (32, 2e-3), (usize::MAX, 5e-3)],
+        near: 0.7,
+        work_steps: 4,
+        work_doublings: 20,
+        least_work_part: 1_024,
+        speed_levels: 4,
     };
 }

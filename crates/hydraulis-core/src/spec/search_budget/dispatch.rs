@@ -36,6 +36,9 @@ pub struct MergeBudget {
     pub refinements: usize,
     /// Packings of replicas with pipelines while such an assignment is refined. Each packing takes 30 times as long.
     pub pipeline_refinements: usize,
+    /// Denominator, 1 or more, of the part of a cap that stays free. First-fit decreasing leaves a smaller part if short
+    /// sequences exist.
+    pub free_part: u64,
 }
 
 impl DispatchBudget {
@@ -45,6 +48,6 @@ impl DispatchBudget {
         reweighing: 0.125,
         rebalanced_part: 20,
         refine: RefineBudget { tries: 12, partners: 4 },
-        merge: MergeBudget { assigned_sequences: 25_000, refinements: 100, pipeline_refinements: 20 },
+        merge: MergeBudget { assigned_sequences: 25_000, refinements: 100, pipeline_refinements: 20, free_part: 1_024 },
     };
 }

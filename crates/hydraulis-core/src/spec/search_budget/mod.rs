@@ -1,23 +1,28 @@
 //! The numbers that limit a planner's work.
 //!
 //! The budget counts work, never time: the same budget gives the same plan on any machine. Every budget gives a valid
-//! plan and a valid bound; a smaller one gives a longer iteration or a weaker bound. Tolerances and the constants of
-//! formulas are defined next to their formulas.
+//! plan and a valid bound; a smaller one gives a longer iteration or a weaker bound. [`BalanceBudget`] limits the balancer,
+//! which has no cost profile and no strategies. Tolerances of rounding and the constants of formulas are defined next to
+//! their formulas.
 
+mod balance;
 mod bound;
 mod capacity;
 mod dispatch;
 mod exchange;
 mod local_search;
 mod packing;
+mod run;
 mod sizing;
 
+pub use balance::{BalanceBudget, SlotBalanceBudget, StepBalanceBudget};
 pub use bound::BoundBudget;
 pub use capacity::CapacityBudget;
 pub use dispatch::{DispatchBudget, MergeBudget, RefineBudget};
 pub use exchange::ExchangeBudget;
 pub use local_search::LocalSearchBudget;
 pub use packing::PackingBudget;
+pub use run::RunBudget;
 pub use sizing::SizingBudget;
 
 /// The limits of a planner's work on one batch.
@@ -46,6 +51,8 @@ pub struct SearchBudget {
     pub capacity: CapacityBudget,
     /// The sequences that two batches of a lookahead exchange.
     pub exchange: ExchangeBudget,
+    /// The strategies of a whole run.
+    pub run: RunBudget,
 }
 
 impl SearchBudget {
@@ -62,6 +69,7 @@ impl SearchBudget {
         bound: BoundBudget::ONLINE,
         capacity: CapacityBudget::ONLINE,
         exchange: ExchangeBudget::ONLINE,
+        run: RunBudget::ONLINE,
     };
     /// Work that mostly proves a plan to be within half a percent of the best one.
     pub const PROOF: SearchBudget =

@@ -22,8 +22,6 @@
 use crate::batching::balance::workload::Workload;
 use crate::units::{Millis, Tokens, count};
 
-/// The number of slots that the bound evaluates; it is valid for any number.
-const SLOTS: usize = 64;
 /// Allowance for rounding: the balance sums the same terms in another order.
 const ROUNDING: f64 = 1.0 - 1e-9;
 
@@ -114,7 +112,7 @@ impl Facts<'_> {
         let by_cap = self.by_work_per_token();
         let mut bound: f64 = 0.0;
         let mut least = 0.0;
-        for (number, longest) in (1..=SLOTS).zip(self.longest_of_slots()) {
+        for (number, longest) in (1..=self.workload.rules.budget.bound_slots).zip(self.longest_of_slots()) {
             least += ((self.fixed + longest) / fastest).max(self.fixed / slowest);
             let fitting = by_cap.iter().map(|knapsack| knapsack.most_work(number * self.workload.replicas));
             let done = fitting.fold(self.speed * least - fixed_slot * count(number), f64::min).min(self.work);
