@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from hydraulis.model.init import initial_value
+from hydraulis.model.init import draw_elements
 from hydraulis.runtime.state.parameters import ModelParameters
 
 
@@ -32,7 +32,5 @@ class InitialValues:
     dtype: torch.dtype
 
     def read(self, name: str, start: int, end: int) -> Tensor:
-        """Draw the whole parameter and return a part of it."""
-        shape, config = self.parameters.shapes[name], self.parameters.config
-        value = initial_value(name, shape, config, self.seed, self.dtype)
-        return self.parameters.canonical(value, name)[start:end]
+        """Draw the blocks of the parameter that have these elements, and return the elements."""
+        return draw_elements(name, start, end, self.parameters.config, self.seed).to(self.dtype)
