@@ -41,3 +41,11 @@ def test_a_time_that_no_clock_counts_is_refused(tmp_path: Path, name: str) -> No
     for value in ("1e300", "inf", "nan", "1e8"):
         with refused("config_value", f"train.{name} = ", "below 100,000,000"):
             load(write(tmp_path), [f"train.{name}={value}"])
+
+
+@pytest.mark.parametrize("name", ["exchange_channels", "stage_channels"])
+def test_channels_are_numbers_that_nccl_does_not_round(tmp_path: Path, name: str) -> None:
+    assert getattr(load(write(tmp_path), [f"train.{name}=4"]).train, name) == 4
+    for value in (0, 3, 64):
+        with refused("config_value", f"train.{name} = {value}", "1, 2, 4, 8, 16, 32"):
+            load(write(tmp_path), [f"train.{name}={value}"])

@@ -31,7 +31,7 @@ def created_groups(calls: list[list[Iterable[int]]]) -> tuple[list[list[int]], i
         for rank_sets in calls:
             groups.ensure(rank_sets)
     for call in new_group.call_args_list:
-        assert call.kwargs == {"timeout": timedelta(seconds=60), "backend": "gloo"}
+        assert call.kwargs == {"timeout": timedelta(seconds=60), "backend": "gloo", "pg_options": None}
     return [call.args[0] for call in new_group.call_args_list], len(groups)
 
 

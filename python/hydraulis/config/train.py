@@ -9,6 +9,9 @@ from hydraulis.errors import InvalidInputError
 
 # Three years: longer times do not fit into the clocks of all libraries.
 _MOST_S = 1e8
+# NCCL rounds the channels of point-to-point operations up to a power of two, and has at most 32 for them
+# (ncclTopoComputeP2pChannels in graph/paths.cc).
+_CHANNELS = (1, 2, 4, 8, 16, 32)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,10 @@ class TrainConfig:
         step_timeout_s: Seconds after which a step, without its checkpoint, is the loss of a rank; absent for
             no limit of its own.
         silence_s: Seconds without a sign of life after which a rank is lost, such as a stopped process.
+        exchange_channels: Most channels of an NCCL communicator that exchanges parameters and gradients: 1,
+            2, 4, 8, 16 or 32. Each takes a multiprocessor while an exchange waits, and memory for each rank.
+        stage_channels: The same for the communicators of tensor and context parallelism, and for messages
+            between pipeline stages.
         loss_jump: Factor over the median loss of the 32 steps before above which a loss is a jump; 0 for no
             check.
         norm_jump: The same factor for the gradient norm.
@@ -66,6 +73,8 @@ class TrainConfig:
     timeout_s: float = 600.0
     step_timeout_s: float | None = None
     silence_s: float = 60.0
+    exchange_channels: int = 8
+    stage_channels: int = 16
     loss_jump: float = 2.0
     norm_jump: float = 10.0
     on_jump: Literal["report", "skip", "stop"] = "report"
@@ -96,6 +105,11 @@ class TrainConfig:
         if self.step_timeout_s is not None:
             check_above("train.step_timeout_s", self.step_timeout_s, 0)
         check_above("train.silence_s", self.silence_s, 0, _MOST_S)
+        for name in ("exchange_channels", "stage_channels"):
+            channels = getattr(self, name)
+            if channels not in _CHANNELS:
+                message = f"train.{name} = {channels} must be one of {', '.join(map(str, _CHANNELS))}"
+                raise InvalidInputError(message, code="config_value")
 
     def _check_length(self) -> None:
         if self.steps is None and self.epochs is None:

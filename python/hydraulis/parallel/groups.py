@@ -1,7 +1,7 @@
 """Process groups, made on first use by all ranks together and reused afterwards."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 import torch
@@ -25,14 +25,20 @@ class ProcessGroups:
         backend: Backend of every group, matching the device of the exchanged tensors.
         connecting: Device of the exchanged tensors if the backend connects ranks at their first message, so
             that new groups and pairs are connected at once; None otherwise.
+        options: Function that returns the options of one new group; None for the backend's own.
     """
 
     def __init__(
-        self, timeout: timedelta, backend: str = "gloo", connecting: torch.device | None = None
+        self,
+        timeout: timedelta,
+        backend: str = "gloo",
+        connecting: torch.device | None = None,
+        options: Callable[[], object] = lambda: None,
     ) -> None:
         self._timeout = timeout
         self._backend = backend
         self._connecting = connecting
+        self._options = options
         self._pairs: set[tuple[int, int]] = set()
         self._groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {}
         self._made_s = 0.0
@@ -54,7 +60,9 @@ class ProcessGroups:
         # only, but it deadlocks on overlapping groups (torch 2.13, pytorch#189073).
         start = time.perf_counter()
         for ranks in missing:
-            group = dist.new_group(list(ranks), timeout=self._timeout, backend=self._backend)
+            group = dist.new_group(
+                list(ranks), timeout=self._timeout, backend=self._backend, pg_options=self._options()
+            )
             self._groups[ranks] = None if group is dist.GroupMember.NON_GROUP_MEMBER else group
         for made in (self._groups[ranks] for ranks in missing):
             if made is not None and self._connecting is not None:

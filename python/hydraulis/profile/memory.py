@@ -25,7 +25,7 @@ def model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
     return ModelMemory(
         memory_bytes=memory_bytes,
         # The staging buffers are allocated once, for the largest exchange of any strategy.
-        reserved_bytes=sum(room.nbytes for room in worker.redistribution.staging),
+        reserved_bytes=sum(room.nbytes for room in worker.redistribution.staging) + worker.communicator_bytes,
         optimizer_bytes=optimizer_bytes(trained, frozen, worker.optimizer_shard.master.itemsize),
     )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -16,6 +17,12 @@ from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.model.attention.varlen import choose_kernel
 from hydraulis.model.tensors import wide_dtype
+from hydraulis.parallel.communicators import (
+    Channels,
+    check_kernels_in_flight,
+    communicator_bytes,
+    nccl_options,
+)
 from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.tensor import check_tensor_degree
@@ -51,6 +58,7 @@ class Worker:
         optimizer_shard: This rank's optimizer shard.
         local_shard: This rank's local shard in the current strategy.
         redistribution: Parameter gathers and gradient reductions between the two shards.
+        channels: Channels of the NCCL communicators.
         groups: Process groups of the stages.
         timers: Timers of the current step.
         memory: Memory measurement of the current step.
@@ -93,9 +101,8 @@ class Worker:
         # Installed kernels may differ between nodes.
         self.kernel = on_every_rank(lambda: choose_kernel(heads, train.attention))
         self.parameters = ModelParameters.from_config(model, train.frozen, train.stage_layers)
-        # NCCL connects ranks at their first message.
-        connecting = self.device if self.device.type == "cuda" else None
-        self.groups = ProcessGroups(timeout, tensor_backend_of(self.device), connecting)
+        self.channels = Channels.of_run(train)
+        self.groups = self._make_groups(timeout)
         self.local_shard = LocalShard.allocate(self.parameters, schemes, dtype, self.device)
         source = values or InitialValues(self.parameters, train.seed, wide_dtype(dtype))
         placement = ShardPlacement(self.device, self.cluster, schemes)
@@ -106,13 +113,22 @@ class Worker:
         self.timers = step_timers(self.device)
         self.memory = IterationMemory(self.device)
         self.jumps = JumpDetector(train)
-        exchange_groups = ExchangeGroups(self.optimizer_shard.layout, timeout, self.device)
+        exchange_groups = ExchangeGroups(
+            self.optimizer_shard.layout, timeout, self.device, self.channels.exchange
+        )
         self.redistribution = Redistribution(
             exchange_groups, self.optimizer_shard, self.local_shard, self.timers
         )
         self.redistribution.reserve(self.cluster, self.schemes)
         self._stages: dict[tuple[Position, ContextKind | None], Stage] = {}
         self._groups_ms = 0.0
+
+    @property
+    def communicator_bytes(self) -> int:
+        """The most device memory of this rank's NCCL connections; 0 on the CPU."""
+        if self.device.type != "cuda":
+            return 0
+        return communicator_bytes(self.schemes, self.cluster, self.channels)
 
     @property
     def persistent(self) -> list[Tensor]:
@@ -204,6 +220,17 @@ class Worker:
         difference = find_difference(plan, [one.digest for one in by_rank]) if by_rank else None
         measured = combine_reports(plan, by_rank, transfer_ms=times.transferred_ms, groups_ms=self._groups_ms)
         return measured, difference
+
+    def _make_groups(self, timeout: timedelta) -> ProcessGroups:
+        """Create the empty set of the stages' groups; on CUDA their NCCL kernels must fit on the device."""
+        backend = tensor_backend_of(self.device)
+        if self.device.type != "cuda":
+            return ProcessGroups(timeout, backend)
+        on_every_rank(lambda: check_kernels_in_flight(self.schemes, self.cluster, self.channels, self.device))
+        # NCCL connects ranks at their first message.
+        return ProcessGroups(
+            timeout, backend, self.device, partial(nccl_options, self.channels.stage, timeout)
+        )
 
     def _check_plan(self, plan: Plan) -> None:
         if plan.cluster.gpus != dist.get_world_size():

@@ -4,16 +4,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
+from helpers import refused
+from hydraulis import Cluster, Scheme
+from hydraulis.parallel.communicators import Channels
+from hydraulis.runtime import worker as worker_module
+from hydraulis.runtime.ranks import joining
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.ranks.streams import SideStream, StreamEvent
 from hydraulis.runtime.redistribute import exchange_groups
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroup
+from hydraulis.runtime.worker import Worker
 
 CUDA = torch.device("cuda", 1)
 TIMEOUT = timedelta(seconds=7)
@@ -41,7 +48,7 @@ def test_neither_do_the_groups_by_which_buckets_travel(
     made: list[dict[str, Any]] = []
     monkeypatch.setattr(dist, "get_rank", lambda: 0)
     monkeypatch.setattr(dist, "new_group", lambda _ranks, **settings: made.append(settings))
-    ExchangeGroup.create([[0, 1], [2], [3, 4]], TIMEOUT, device)
+    ExchangeGroup.create([[0, 1], [2], [3, 4]], TIMEOUT, device, channels=4)
     options = [settings["pg_options"] for settings in made]
     assert len(options) == 2
     if device == CPU:
@@ -49,6 +56,7 @@ def test_neither_do_the_groups_by_which_buckets_travel(
         return
     assert [settings["backend"] for settings in made] == ["nccl", "nccl"]
     assert all(one.is_high_priority_stream and one._timeout == TIMEOUT for one in options)
+    assert all(one.config.max_ctas == 4 for one in options)
     # Torch writes into them.
     assert options[0] is not options[1]
 
@@ -88,6 +96,39 @@ def test_who_waits_for_a_landmark_from_another_thread_stands_on_its_device(
     assert landmark._event.waited_on == [1]
 
 
+@pytest.mark.skipif(not dist.is_nccl_available(), reason="torch was built without NCCL")
+def test_world_has_the_channels_of_messages_between_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    monkeypatch.setattr(dist, "init_process_group", lambda *_, **settings: made.append(settings))
+    joining._connect(None, 1, 2, TIMEOUT, CUDA, 4)  # type: ignore[arg-type]
+    joining._connect(None, 1, 2, TIMEOUT, CPU, 4)  # type: ignore[arg-type]
+    joining._connect(None, 0, 1, TIMEOUT, CUDA, 4)  # type: ignore[arg-type]
+    assert made[0]["pg_options"].config.max_ctas == 4
+    assert made[0]["device_id"] == CUDA
+    assert [one["pg_options"] for one in made[1:]] == [None, None]
+
+
+@pytest.mark.skipif(not dist.is_nccl_available(), reason="torch was built without NCCL")
+def test_the_groups_of_stages_have_their_own_channels_and_must_fit_the_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    schemes, cluster = [Scheme("<tp2,pp2>")], Cluster(gpus=4, gpus_per_node=4)
+    worker = SimpleNamespace(device=CUDA, schemes=schemes, cluster=cluster, channels=Channels(4, 2))
+    made: list[Any] = []
+    monkeypatch.setattr(dist, "new_group", lambda _ranks, **settings: made.append(settings["pg_options"]))
+    monkeypatch.setattr(worker_module, "on_every_rank", lambda make: make())
+    properties = SimpleNamespace(multi_processor_count=11)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    groups = Worker._make_groups(worker, TIMEOUT)  # type: ignore[arg-type]
+    monkeypatch.setattr(groups, "_connecting", None)
+    groups.ensure([[0, 1]])
+    assert [one.config.max_ctas for one in made] == [2]
+    worker.channels = Channels(8, 2)
+    with refused("config_value", "1 x 8 + 2 x 2 = 12", "8 of"):
+        Worker._make_groups(worker, TIMEOUT)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("device", "connected"), [(CPU, []), (CUDA, [[2, 3]])])
 def test_ranks_that_exchange_buckets_on_devices_are_connected_when_their_group_is_made(
     monkeypatch: pytest.MonkeyPatch, device: torch.device, connected: list[list[int]]
@@ -97,6 +138,6 @@ def test_ranks_that_exchange_buckets_on_devices_are_connected_when_their_group_i
     monkeypatch.setattr(dist, "new_group", lambda ranks, **_: ranks)
     monkeypatch.setattr(exchange_groups, "_options", lambda *_: None)
     monkeypatch.setattr(exchange_groups, "connect_group", lambda group, _: found.append(group))
-    ExchangeGroup.create([[0, 1], [2, 3]], TIMEOUT, device)
-    ExchangeGroup.create([[0], [1], [2], [3]], TIMEOUT, device)
+    ExchangeGroup.create([[0, 1], [2, 3]], TIMEOUT, device, channels=4)
+    ExchangeGroup.create([[0], [1], [2], [3]], TIMEOUT, device, channels=4)
     assert found == connected

@@ -181,7 +181,10 @@ def _measure(
     from hydraulis.runtime.worker import Worker
 
     timeout = timedelta(seconds=config.train.timeout_s)
-    with joined(timeout, device, deterministic=config.train.deterministic) as rank:
+    joining = joined(
+        timeout, device, deterministic=config.train.deterministic, channels=config.train.stage_channels
+    )
+    with joining as rank:
         check_same(run_facts(config), REMEDY)
         on_rank_zero(lambda: check_files_writable(arguments.output))
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())

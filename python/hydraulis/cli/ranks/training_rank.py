@@ -76,7 +76,13 @@ def _run(program: str, config: RunConfig, *, as_json: bool) -> int:
             silence_s=config.train.silence_s, stop=stop, end=partial(end_as_lost, program)
         )
         try:
-            with joined(timeout, device, deterministic=deterministic, liveness=liveness) as rank:
+            with joined(
+                timeout,
+                device,
+                deterministic=deterministic,
+                liveness=liveness,
+                channels=config.train.stage_channels,
+            ) as rank:
                 return _train(config, rank, stop, as_json=as_json)
         except HydraulisError as error:
             # Inside StopRequest: torchrun terminates all ranks once one has failed, and the error has to be

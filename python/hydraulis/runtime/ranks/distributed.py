@@ -27,6 +27,7 @@ def joined(
     *,
     deterministic: bool = False,
     liveness: LivenessSettings | None = None,
+    channels: int = 16,
 ) -> Iterator[int]:
     """Join the process group for the duration of the context, and yield the rank's number.
 
@@ -35,6 +36,7 @@ def joined(
         device: This rank's device; all ranks have the same kind.
         deterministic: Whether repeated runs must give bitwise equal results (see `prepare_device`).
         liveness: Reactions to a stop while ranks join, and to the loss of a rank; the defaults if left out.
+        channels: Most channels of WORLD's NCCL communicator, by which neighbouring stages send to each other.
 
     Raises:
         InvalidInputError: The process was not started by torchrun (code `not_torchrun`).
@@ -47,7 +49,7 @@ def joined(
     torch.set_num_threads(1)
     prepare_device(device, deterministic=deterministic)
     _choose_interface()
-    heartbeat = join(timeout, device, liveness or LivenessSettings())
+    heartbeat = join(timeout, device, liveness or LivenessSettings(), channels)
     try:
         yield dist.get_rank()
     except BaseException as error:

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from hydraulis.errors import HydraulisError
+from hydraulis.parallel.communicators import nccl_options
 from hydraulis.runtime.ranks.device import backend_of
 from hydraulis.runtime.ranks.liveness.bounded import Stopped, call_within
 from hydraulis.runtime.ranks.liveness.check import LivenessCheck
@@ -43,13 +44,14 @@ class LivenessSettings:
     end: Callable[[HydraulisError | None], None] | None = None
 
 
-def join(timeout: timedelta, device: torch.device, settings: LivenessSettings) -> Heartbeat:
+def join(timeout: timedelta, device: torch.device, settings: LivenessSettings, channels: int) -> Heartbeat:
     """Join the process group that torchrun's environment variables describe.
 
     Args:
         timeout: Most time of each part of joining, and timeout of every collective.
         device: This rank's device.
         settings: Reactions to a stop and to a loss.
+        channels: Most channels of WORLD's NCCL communicator.
 
     Returns:
         The heartbeat of this rank.
@@ -68,7 +70,7 @@ def join(timeout: timedelta, device: torch.device, settings: LivenessSettings) -
     set_current(heartbeat, store)
     within(meeting.complete)
     groups = PrefixStore(f"{attempt}/groups", store)
-    within(partial(_connect, groups, rank, world_size, timeout, device))
+    within(partial(_connect, groups, rank, world_size, timeout, device, channels))
     return heartbeat
 
 
@@ -114,14 +116,22 @@ def _start_heartbeat(attempt: str, rank: int, world_size: int, settings: Livenes
     return heartbeat
 
 
-def _connect(store: Store, rank: int, world_size: int, timeout: timedelta, device: torch.device) -> None:
+def _connect(
+    store: Store, rank: int, world_size: int, timeout: timedelta, device: torch.device, channels: int
+) -> None:
     backend = backend_of(device, world_size)
     # With a device NCCL connects all ranks now. Without one the first exchange would have to include all
     # ranks, but that of a pipeline's stages does not. Smaller groups are also split off, which is faster.
-    device_id = device if "nccl" in backend else None
+    device_id, options = (device, nccl_options(channels, timeout)) if "nccl" in backend else (None, None)
     if device_id is not None:
         # A thread's current device is the first one of the node by default.
         torch.cuda.set_device(device)
     dist.init_process_group(
-        backend, store=store, rank=rank, world_size=world_size, timeout=timeout, device_id=device_id
+        backend,
+        store=store,
+        rank=rank,
+        world_size=world_size,
+        timeout=timeout,
+        pg_options=options,
+        device_id=device_id,
     )

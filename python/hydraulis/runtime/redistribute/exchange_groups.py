@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hydraulis._core import OptimizerShards
+from hydraulis.parallel.communicators import nccl_options
 from hydraulis.parallel.connections import connect_group
 from hydraulis.runtime.ranks.device import CPU, tensor_backend_of
 from hydraulis.runtime.ranks.streams import SideStream, StreamEvent
@@ -42,19 +43,22 @@ class ExchangeGroup:
         self._device = device
 
     @classmethod
-    def create(cls, rank_sets: Iterable[list[int]], timeout: timedelta, device: torch.device) -> Self:
+    def create(
+        cls, rank_sets: Iterable[list[int]], timeout: timedelta, device: torch.device, channels: int
+    ) -> Self:
         """Create a process group for each set of ranks, and return this rank's. Collective.
 
         Args:
             rank_sets: Ranks of each group, the same on every rank; each rank is in one set.
             timeout: Timeout of each exchange.
             device: Device of the exchanged tensors.
+            channels: Most channels of an NCCL communicator.
         """
         own = None
         for ranks in rank_sets:
             # A single rank needs no group, which would take 512 MiB on NCCL.
             if len(ranks) > 1:
-                backend, options = tensor_backend_of(device), _options(device, timeout)
+                backend, options = tensor_backend_of(device), _options(device, timeout, channels)
                 group = dist.new_group(ranks, timeout=timeout, backend=backend, pg_options=options)
                 own = group if dist.get_rank() in ranks else own
         if own is not None and device.type == "cuda":
@@ -104,14 +108,17 @@ class ExchangeGroups:
         layout: Owners' layout, which has the nodes and the rails.
         timeout: Timeout of each exchange.
         device: Device of the exchanged tensors.
+        channels: Most channels of an NCCL communicator.
     """
 
-    def __init__(self, layout: OptimizerShards, timeout: timedelta, device: torch.device = CPU) -> None:
+    def __init__(
+        self, layout: OptimizerShards, timeout: timedelta, device: torch.device = CPU, channels: int = 8
+    ) -> None:
         self._stream = SideStream(device)
         nodes = _distinct(layout.node_of(rank) for rank in range(dist.get_world_size()))
         rails = _distinct(layout.rail_of(rank) for rank in range(dist.get_world_size()))
-        self.inside = ExchangeGroup.create(nodes, timeout, device)
-        self.between = ExchangeGroup.create(rails, timeout, device) if len(nodes) > 1 else None
+        self.inside = ExchangeGroup.create(nodes, timeout, device, channels)
+        self.between = ExchangeGroup.create(rails, timeout, device, channels) if len(nodes) > 1 else None
 
     @property
     def has_side_stream(self) -> bool:
@@ -133,11 +140,8 @@ def _distinct(rank_sets: Iterator[list[int]]) -> list[list[int]]:
     return [list(ranks) for ranks in dict.fromkeys(map(tuple, rank_sets))]
 
 
-def _options(device: torch.device, timeout: timedelta) -> "dist.ProcessGroupNCCL.Options | None":
+def _options(
+    device: torch.device, timeout: timedelta, channels: int
+) -> "dist.ProcessGroupNCCL.Options | None":
     """Give the group a stream that no group of a stage has (see `runtime/ranks/streams.py`)."""
-    if device.type != "cuda":
-        return None
-    options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
-    # Torch sets the same timeout anyway, and warns if that changes the option.
-    options._timeout = timeout
-    return options
+    return nccl_options(channels, timeout, has_priority=True) if device.type == "cuda" else None
