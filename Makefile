@@ -75,8 +75,9 @@ peers: set-up ## run the sampler, the adapters and examples/peers in other frame
 	@tools/set_up_peers.sh $(VENV) $(PEERS)
 	$(PEERS)/bin/python -m pytest -q -W default tests/peers
 
-test-gpu: set-up ## run the tests that need a CUDA device, and those that need two where they are
-	$(BIN)/python -m pytest -q -m gpu
+test-gpu: set-up ## run the distributed tests over NCCL, and all tests of CUDA; one device is enough for all ranks
+	$(BIN)/python -m pytest -q -p no:xdist -W default --timeout 900 -m gpu
+	HYDRAULIS_TEST_DEVICE=cuda $(BIN)/python -m pytest -q -p no:xdist -W default --timeout 900 -m devices
 
 check: set-up ## run every check that is no test: formats, lints, types, stub, imports, docs
 	cargo fmt --all --check

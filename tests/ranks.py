@@ -1,4 +1,4 @@
-"""Runs a function on several gloo ranks, each in its own process, and gives back what they returned.
+"""Runs a function on several ranks, each in its own process, and gives back what they returned.
 
     from parallel.tensor_workers import loss_and_gradients
     results = run_ranks(4, loss_and_gradients, config, lengths, num_stages)
@@ -7,6 +7,11 @@ The function runs in a process that has already joined a gloo group of all ranks
 with one torch thread and with warnings as errors; it asks `torch.distributed` for its rank. It must be
 importable by name, so it lives in a module `*_workers.py` and not in the test. Arguments and results must be
 picklable; tensors are copied.
+
+HYDRAULIS_TEST_DEVICE=cuda runs the ranks on CUDA devices instead, with NCCL between them, and skips where
+there is none: `make test-gpu` selects the tests that mean the same there, by the marker `devices`. Ranks
+share devices if there are too few. Tensors among the arguments are then on the rank's device, and results
+come back on the CPU.
 
 A rank that raises, dies or overruns the timeout fails the call with its number and traceback. No rank
 outlives the call. A rank that is done, or has failed, waits for the others: so none of them sees a closed
@@ -26,7 +31,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
@@ -35,13 +40,20 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 import torch.distributed as dist
+from torch.cuda._sanitizer import enable_cuda_sanitizer
+from torch.utils._pytree import tree_map_only
 
 from hydraulis.config.kinds import DeviceKind
-from hydraulis.runtime.ranks.device import backend_of, choose_device, prepare_device
+from hydraulis.runtime.ranks.device import CPU, backend_of, choose_device, prepare_device
+from hydraulis.runtime.ranks.shared_devices import SHARE_VARIABLE, set_nccl_up
 
 TIMEOUT_SECONDS = 60.0
+# Ranks that share a device take turns on it, and each starts CUDA and NCCL.
+CUDA_PATIENCE = 5.0
+DEVICE_VARIABLE = "HYDRAULIS_TEST_DEVICE"
 
 
 class RankError(Exception):
@@ -55,6 +67,7 @@ class _Place(NamedTuple):
     timeout: timedelta
     device: DeviceKind
     ranks_per_node: int
+    environment: Mapping[str, str]
 
 
 class _Child(NamedTuple):
@@ -67,8 +80,9 @@ def run_ranks(
     function: Callable[..., Any],
     *args: Any,
     timeout_seconds: float = TIMEOUT_SECONDS,
-    device: DeviceKind = "cpu",
+    device: DeviceKind | None = None,
     ranks_per_node: int | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> list[Any]:
     """Call `function(*args)` on every rank.
 
@@ -77,8 +91,10 @@ def run_ranks(
         function: importable by name.
         args: the same for every rank.
         timeout_seconds: for the whole call, and for each collective.
-        device: `cpu`, or `cuda` for a device for each rank, with NCCL between them.
+        device: `cpu`, or `cuda` for CUDA devices, with NCCL between them; if left out, the kind that the
+            environment names, else `cpu`.
         ranks_per_node: as torchrun would say it, of nodes that are pretended; all ranks if left out.
+        environment: variables of every rank, set before CUDA starts.
 
     Returns:
         The results, by rank.
@@ -86,6 +102,11 @@ def run_ranks(
     Raises:
         RankError: a rank raised, died, or was not done in time.
     """
+    kind = device or kind_of_ranks()
+    if kind == "cuda":
+        if not torch.cuda.is_available():
+            pytest.skip("needs a CUDA device")
+        timeout_seconds *= CUDA_PATIENCE
     # Pickled here, because the processes' own pickler would move tensors through shared memory.
     call = pickle.dumps((function, args))
     deadline = time.monotonic() + timeout_seconds
@@ -95,13 +116,24 @@ def run_ranks(
             for rank in range(world_size):
                 timeout = timedelta(seconds=timeout_seconds)
                 store = Path(folder) / "store"
-                place = _Place(rank, world_size, store, timeout, device, ranks_per_node or world_size)
+                node = ranks_per_node or world_size
+                place = _Place(rank, world_size, store, timeout, kind, node, environment or {})
                 children.append(_start(place, call))
             results = _collect(children, deadline)
             _dismiss(children, deadline)
         finally:
             _stop(children)
     return results
+
+
+def kind_of_ranks() -> DeviceKind:
+    """Give the kind of device of ranks whose test names none; in a rank, the rank's own."""
+    return "cuda" if os.environ.get(DEVICE_VARIABLE) == "cuda" else "cpu"
+
+
+def own_device() -> torch.device:
+    """Give the device of the rank that asks."""
+    return torch.device("cuda", torch.cuda.current_device()) if kind_of_ranks() == "cuda" else CPU
 
 
 @functools.cache
@@ -140,15 +172,16 @@ def _collect(children: Sequence[_Child], deadline: float) -> list[Any]:
             message = f"ranks {list(waiting)} were not done in time"
             raise RankError(message)
         for rank in [rank for rank, connection in waiting.items() if connection in ready]:
-            results[rank] = _result(rank, waiting.pop(rank))
+            results[rank] = _result(rank, children[rank], waiting.pop(rank))
     return [results[rank] for rank in range(len(children))]
 
 
-def _result(rank: int, connection: "Connection[Any, Any]") -> Any:
+def _result(rank: int, child: _Child, connection: "Connection[Any, Any]") -> Any:
     try:
         succeeded, value = pickle.loads(connection.recv_bytes())
     except EOFError:
-        message = f"rank {rank} died without a word"
+        child.process.join(1.0)
+        message = f"rank {rank} died without a word, exit status {child.process.exitcode}"
         raise RankError(message) from None
     if not succeeded:
         message = f"rank {rank} failed:\n{value}"
@@ -174,11 +207,13 @@ def _stop(children: Sequence[_Child]) -> None:
 
 def _run_rank(place: _Place, call: bytes, connection: "Connection[Any, Any]") -> None:
     """Be one rank: run, report, and stay until the parent says so."""
-    warnings.simplefilter("error")
+    # On a device torch and NCCL also warn of the machine.
+    warnings.simplefilter("error" if place.device == "cpu" else "default")
     try:
-        _join(place)
+        device = _join(place)
         function, args = pickle.loads(call)
-        report = pickle.dumps((True, function(*args)))
+        result = function(*(_moved(args, device) if device != CPU else args))
+        report = pickle.dumps((True, _moved(result, CPU) if device != CPU else result))
     except BaseException:
         report = pickle.dumps((False, traceback.format_exc()))
     connection.send_bytes(report)
@@ -186,8 +221,14 @@ def _run_rank(place: _Place, call: bytes, connection: "Connection[Any, Any]") ->
     dist.destroy_process_group()
 
 
-def _join(place: _Place) -> None:
+def _moved(values: Any, device: torch.device) -> Any:
+    """Move the tensors in lists, tuples and mappings."""
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.detach().to(device), values)
+
+
+def _join(place: _Place) -> torch.device:
     torch.set_num_threads(1)
+    os.environ |= {**place.environment, DEVICE_VARIABLE: place.device}
     # Otherwise gloo looks up the host's name, which may have no address.
     # What several ranks do is tested on the CPU, also where there is a device, unless a test says otherwise.
     if place.device == "cpu":
@@ -196,8 +237,13 @@ def _join(place: _Place) -> None:
     os.environ["LOCAL_WORLD_SIZE"] = str(place.ranks_per_node)
     loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
     os.environ["GLOO_SOCKET_IFNAME"] = loopback
+    if place.device == "cuda":
+        _share_devices(place, loopback)
     device = choose_device(place.device)
     prepare_device(device, deterministic=True)
+    if "TORCH_CUDA_SANITIZER" in place.environment:
+        # Torch asks for it when it is imported, which the fork server did before.
+        enable_cuda_sanitizer()
     backend = backend_of(device, place.world_size)
     dist.init_process_group(
         backend,
@@ -207,3 +253,12 @@ def _join(place: _Place) -> None:
         world_size=place.world_size,
         timeout=place.timeout,
     )
+    return device
+
+
+def _share_devices(place: _Place, loopback: str) -> None:
+    """Let ranks share devices, if there are too few or several ranks have the same number in their node."""
+    os.environ |= {"RANK": str(place.rank), "WORLD_SIZE": str(place.world_size)}
+    os.environ |= {SHARE_VARIABLE: "1", "NCCL_SOCKET_IFNAME": loopback}
+    if place.ranks_per_node < place.world_size:
+        set_nccl_up()

@@ -14,6 +14,8 @@ from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.pipeline import cut_stage
 from hydraulis.parallel.tensor import apply_tensor_parallel, split_range
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
+from hydraulis.runtime.ranks.device import tensor_backend_of
+from ranks import own_device
 from small_model import bind_parameters, build_decoder, count_targets, random_tokens, slice_rows, split_dim
 
 
@@ -26,12 +28,15 @@ def loss_and_gradients(
         The loss, and this rank's gradients by master parameter name.
     """
     tensor_rank, tp = dist.get_rank(), dist.get_world_size()
-    groups = ProcessGroups(timedelta(seconds=60))
+    device = own_device()
+    groups = ProcessGroups(timedelta(seconds=60), tensor_backend_of(device))
     groups.ensure([range(tp)])
     group = groups.get(range(tp))
-    token_T, target_T = random_tokens(config, lengths, padded=True)
-    sequences = PackedSequences.from_lengths(lengths, "cpu")
-    stages = [sliced_stage(config, stage, num_stages, tensor_rank, tp) for stage in range(num_stages)]
+    token_T, target_T = (drawn.to(device) for drawn in random_tokens(config, lengths, padded=True))
+    sequences = PackedSequences.from_lengths(lengths, device)
+    stages = [
+        sliced_stage(config, stage, num_stages, tensor_rank, tp).to(device) for stage in range(num_stages)
+    ]
 
     x = token_T
     for stage in stages:

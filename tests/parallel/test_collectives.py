@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from hydraulis.parallel.collectives import all_gather_tokens, reduce_scatter_tokens
@@ -8,6 +9,7 @@ X = torch.randn(6, 4, dtype=torch.float64)
 WEIGHT = torch.randn(6, 4, dtype=torch.float64)
 
 
+@pytest.mark.devices
 def test_gather_joins_in_rank_order_and_its_backward_sums() -> None:
     results = run_ranks(3, gather, X, WEIGHT)
     assert all(torch.equal(gathered, X) for gathered, _ in results)
@@ -15,6 +17,7 @@ def test_gather_joins_in_rank_order_and_its_backward_sums() -> None:
     torch.testing.assert_close(gradient, WEIGHT * (1 + 2 + 3), rtol=1e-14, atol=0)
 
 
+@pytest.mark.devices
 def test_scatter_sums_and_its_backward_gathers() -> None:
     results = run_ranks(3, scatter, X, WEIGHT)
     kept = torch.cat([kept for kept, _ in results])
@@ -22,6 +25,7 @@ def test_scatter_sums_and_its_backward_gathers() -> None:
     assert all(torch.equal(gradient, WEIGHT) for _, gradient in results)
 
 
+@pytest.mark.devices
 def test_bfloat16_is_summed_in_float32_in_rank_order() -> None:
     # In bfloat16 every 1 is lost beside 256, whose neighbours are 2 apart.
     addends = [torch.full((4, 2), value, dtype=torch.bfloat16) for value in (256.0, 1.0, 1.0, 1.0)]
@@ -29,6 +33,7 @@ def test_bfloat16_is_summed_in_float32_in_rank_order() -> None:
     assert all(torch.equal(kept, torch.full((1, 2), 260.0, dtype=torch.bfloat16)) for kept, _ in results)
 
 
+@pytest.mark.devices
 def test_the_sum_runs_in_rank_order_and_keeps_no_receive_buffer() -> None:
     addends = [torch.full((3, 2), value) for value in (1e8, 1.0, -1e8)]
     results = run_ranks(3, scatter_addends, addends)

@@ -48,6 +48,7 @@ def join(name: str, config: ModelConfig, shape: torch.Size, pieces: list[Tensor]
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize(("tp", "num_stages"), [(2, 1), (4, 1), (2, 2), (4, 3)])
+@pytest.mark.devices
 def test_it_equals_the_single_process(tp: int, num_stages: int, *, tied: bool) -> None:
     config = small_config(tie_word_embeddings=tied)
     expected = assert_equals_the_single_process(config, tp, num_stages)
@@ -55,6 +56,7 @@ def test_it_equals_the_single_process(tp: int, num_stages: int, *, tied: bool) -
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.devices
 def test_every_family_splits_with_fewer_key_value_heads_than_ranks(family: str) -> None:
     assert_equals_the_single_process(small_config(**{"num_key_value_heads": 2} | FAMILIES[family]), 4, 2)
 

@@ -59,6 +59,7 @@ def test_it_is_cross_entropy_with_its_gradients() -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 1000.0])
 @pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.devices
 def test_a_split_vocabulary_gives_the_loss_of_one_rank(world_size: int, scale: float) -> None:
     # Large logits: without the common maximum their exponentials overflow.
     hidden_TH, weight_VH, target_T = draw()

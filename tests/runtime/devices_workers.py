@@ -1,7 +1,9 @@
 """Workers of test_on_devices.py."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor
 
 from hydraulis import Strategy
 from hydraulis.config.model import ModelConfig
+from hydraulis.runtime.pipeline.executor import run_pipeline
 from hydraulis.runtime.step import evaluate, train_step
 from hydraulis.runtime.worker import Worker
 from runtime.gathered import gather
@@ -29,15 +32,8 @@ def train(
     device: str, config: ModelConfig, strategies: Sequence[str], lengths: Sequence[int], dtype: torch.dtype
 ) -> Trained:
     """Carry one batch out by each strategy in turn, a step each."""
-    schemes = {scheme for text in strategies for scheme in Strategy(text).schemes}
-    settings = train_config(dtype=dtype, seed=SEED, device=device)
-    worker = Worker(config, OPTIMIZER, settings, schemes=sorted(schemes))
-    assert worker.optimizer_shard.master.device.type == device
-
-    def tokens(sequence: int) -> Any:
-        rng = np.random.default_rng(sequence)
-        return rng.integers(config.vocab_size, size=lengths[sequence]).astype(np.uint8)
-
+    worker = _make_worker(device, config, strategies, dtype)
+    tokens = _reader(config, lengths)
     losses, gradients = [], []
     for strategy in strategies:
         plan = plan_for(dist.get_world_size(), strategy, lengths)
@@ -47,3 +43,64 @@ def train(
     return Trained(
         losses, gradients, gather(worker.optimizer_shard, worker.optimizer_shard.master) or {}, evaluated
     )
+
+
+def train_without_waiting(
+    device: str,
+    config: ModelConfig,
+    strategies: Sequence[str],
+    lengths: Sequence[int],
+    dtype: torch.dtype,
+    within: Callable[[], None] = lambda: None,
+) -> bool:
+    """Step by each strategy twice, the second time with an error where the host waits for the device.
+
+    Args:
+        device: of the ranks.
+        config: of the model.
+        strategies: one after another.
+        lengths: of the batch's sequences.
+        dtype: of the model.
+        within: called within each pipeline of the second time.
+
+    Returns:
+        Whether all losses are finite.
+    """
+    worker = _make_worker(device, config, strategies, dtype)
+    tokens = _reader(config, lengths)
+
+    def watched(*arguments: Any) -> Any:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            within()
+            return run_pipeline(*arguments)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    losses = []
+    for strategy in strategies:
+        plan = plan_for(dist.get_world_size(), strategy, lengths)
+        losses.append(train_step(worker, plan, tokens).loss)
+        with patch("hydraulis.runtime.step.run_pipeline", watched):
+            losses.append(train_step(worker, plan, tokens).loss)
+    return all(map(math.isfinite, losses))
+
+
+def planted_wait() -> None:
+    torch.ones(1, device="cuda").item()
+
+
+def _make_worker(device: str, config: ModelConfig, strategies: Sequence[str], dtype: torch.dtype) -> Worker:
+    schemes = {scheme for text in strategies for scheme in Strategy(text).schemes}
+    settings = train_config(dtype=dtype, seed=SEED, device=device)
+    worker = Worker(config, OPTIMIZER, settings, schemes=sorted(schemes))
+    assert worker.optimizer_shard.master.device.type == device
+    return worker
+
+
+def _reader(config: ModelConfig, lengths: Sequence[int]) -> Callable[[int], Any]:
+    def tokens(sequence: int) -> Any:
+        rng = np.random.default_rng(sequence)
+        return rng.integers(config.vocab_size, size=lengths[sequence]).astype(np.uint8)
+
+    return tokens

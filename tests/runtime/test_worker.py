@@ -254,6 +254,7 @@ def assert_equal(
         (False, 2, (), "in_flight"),
     ],
 )
+@pytest.mark.devices
 def test_every_strategy_equals_one_process_in_float64(
     *, tied: bool, node: int, stage_layers: tuple[tuple[int, ...], ...], memory: MemoryRule
 ) -> None:
@@ -301,6 +302,7 @@ def assert_sends_what_zero_1_does(step: Step) -> None:
     ("strategy", "node"),
     [("4x<tp2>", 8), ("2x<tp4>", 4), ("1x<tp2,cp2>+2x<tp2>", 8), ("2x<tp2,pp2>", 8), ("1x<tp2,cp2,pp2>", 4)],
 )
+@pytest.mark.devices
 def test_a_run_whose_ranks_always_hold_the_same_sends_what_zero_1_does(strategy: str, node: int) -> None:
     config = model_config(tie_word_embeddings=True)
     # Of the first batch replicas have no work.
@@ -392,6 +394,7 @@ def test_strategies_at_the_edge_of_what_runs_equal_one_process_in_float64() -> N
 # Ulysses without tied embeddings is among the random strategies below, and a ring with them among the
 # checkpointed ones.
 @pytest.mark.parametrize(("kind", "tied"), [("ulysses", True), ("ring", False)])
+@pytest.mark.devices
 def test_context_parallel_strategies_equal_one_process_in_float64(kind: ContextKind, *, tied: bool) -> None:
     config = model_config(tie_word_embeddings=tied, qk_norm=True)
     steps = context_steps(config.vocab_size)
@@ -402,6 +405,7 @@ def test_context_parallel_strategies_equal_one_process_in_float64(kind: ContextK
 
 
 @pytest.mark.parametrize(("kind", "seed"), [("ulysses", 1), ("ring", 2)])
+@pytest.mark.devices
 def test_random_and_searched_strategies_equal_one_process_in_float64_with_loss_masks(
     kind: ContextKind, seed: int
 ) -> None:
@@ -420,6 +424,7 @@ def test_random_and_searched_strategies_equal_one_process_in_float64_with_loss_m
 
 
 @pytest.mark.parametrize(("kinds", "kind"), CHECKPOINTED)
+@pytest.mark.devices
 def test_checkpointed_strategies_equal_one_process_in_float64(
     kinds: tuple[CheckpointingKind, ...], kind: ContextKind
 ) -> None:
@@ -445,6 +450,7 @@ def with_every_bias(kinds: tuple[CheckpointingKind, ...], kind: ContextKind) -> 
 
 
 @pytest.mark.parametrize(("kinds", "kind"), CHECKPOINTED)
+@pytest.mark.devices
 def test_checkpointing_does_not_change_a_bit(kinds: Sequence[CheckpointingKind], kind: ContextKind) -> None:
     for one, other in zip(with_every_bias((), kind), with_every_bias(tuple(kinds), kind), strict=True):
         assert one.loss == other.loss
@@ -482,12 +488,14 @@ def run_twice(dtype: torch.dtype, kind: ContextKind) -> tuple[list[Step], list[S
     return first, second
 
 
+@pytest.mark.devices
 def test_float32_is_as_close_as_its_rounding_allows() -> None:
     result = run_twice(torch.float32, "ring")[0][:5]
     expected = one_process(model_config(), torch.float32, low_precision_steps("ring")[:5])
     assert_equal(result, expected, 1e-5, 1e-4)
 
 
+@pytest.mark.devices
 def test_bfloat16_is_as_close_as_its_rounding_allows() -> None:
     result = run_twice(torch.bfloat16, "ulysses")[0][:5]
     for step in result:
@@ -501,6 +509,7 @@ def test_bfloat16_is_as_close_as_its_rounding_allows() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "kind"), [(torch.bfloat16, "ulysses"), (torch.float32, "ring")])
+@pytest.mark.devices
 def test_two_runs_are_equal_to_the_bit(dtype: torch.dtype, kind: ContextKind) -> None:
     first, second = run_twice(dtype, kind)
     for one, other in zip(first, second, strict=True):

@@ -13,12 +13,13 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.kernel import Heads
 from hydraulis.model.sequences import PackedSequences
 from hydraulis.parallel.context.context_parallel import ContextParallel
+from ranks import own_device
 
 
 def attend(kind: ContextKind, lengths: Sequence[int], heads: Heads, do_TND: Tensor) -> tuple[Tensor, ...]:
     """Attend as one rank; return its token indices, its output and its gradients."""
     assert dist.group.WORLD is not None
-    whole = PackedSequences.from_lengths(lengths, "cpu")
+    whole = PackedSequences.from_lengths(lengths, own_device())
     index_t, sequences = ContextParallel(kind, dist.group.WORLD).share(whole)
     assert torch.equal(sequences.position_T, whole.position_T[index_t])
     own = Heads(*(x[index_t].requires_grad_() for x in heads))

@@ -52,6 +52,7 @@ def one_process(lengths: list[int], heads: Heads, do_TND: Tensor) -> list[Tensor
 @pytest.mark.parametrize(
     ("cp", "num_heads"), [(2, (4, 4)), (2, (4, 1)), (3, (6, 3)), (3, (8, 4)), (4, (4, 2)), (4, (12, 4))]
 )
+@pytest.mark.devices
 def test_it_is_attention_of_one_process(kind: ContextKind, cp: int, num_heads: tuple[int, int]) -> None:
     for lengths in MIXES[cp]:
         heads, do_TND = random_heads(sum(lengths), *num_heads, torch.float64)
@@ -62,6 +63,7 @@ def test_it_is_attention_of_one_process(kind: ContextKind, cp: int, num_heads: t
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.devices
 def test_lower_precision_is_as_close_as_its_rounding_allows(kind: ContextKind, dtype: torch.dtype) -> None:
     lengths = [29, 1, 1, 9]
     heads, do_TND = random_heads(sum(lengths), 8, 2, dtype)
@@ -74,6 +76,7 @@ def test_lower_precision_is_as_close_as_its_rounding_allows(kind: ContextKind, d
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.devices
 def test_two_runs_are_equal_to_the_bit(kind: ContextKind) -> None:
     heads, do_TND = random_heads(20, 4, 2, torch.float32)
     first, second = (together(run_ranks(4, attend, kind, [17, 3], heads, do_TND)) for _ in range(2))

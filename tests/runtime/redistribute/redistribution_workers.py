@@ -68,7 +68,7 @@ def _pass(worker: Worker, plan: Plan, reserved: list[int]) -> Pass:
     assert not buffers.gradient.any()
     parameters = _held(worker, plan, buffers.parameter)
     # Whole numbers, so that their sum is exact in any order.
-    generator = torch.Generator().manual_seed(dist.get_rank())
+    generator = torch.Generator(buffers.gradient.device).manual_seed(dist.get_rank())
     buffers.gradient.random_(-1000, 1000, generator=generator)
     # They may lie in another order when they have left.
     gradients = _held(worker, plan, buffers.gradient)
@@ -154,7 +154,7 @@ def travelled_in_bfloat16() -> tuple[bool, bool, set[torch.dtype], set[torch.dty
     rounded = {name: value.bfloat16() for name, value in _canonical(worker, master).items()}
     held = _held(worker, plan, worker.local_shard.parameter)
     came = dist.get_rank() > 0 or all(
-        torch.equal(values, rounded[name][start : start + len(values)])
+        torch.equal(values.cpu(), rounded[name][start : start + len(values)])
         for name, (start, values) in held.items()
     )
     of_parameters = set(dtypes)

@@ -44,6 +44,7 @@ def by_rank(request: pytest.FixtureRequest) -> list[list[Pass]]:
     return result
 
 
+@pytest.mark.devices
 def test_every_holder_has_its_slice_of_the_master(by_rank: list[list[Pass]]) -> None:
     for number, first in enumerate(by_rank[0]):
         held = set()
@@ -54,6 +55,7 @@ def test_every_holder_has_its_slice_of_the_master(by_rank: list[list[Pass]]) -> 
         assert held == set(first.master)
 
 
+@pytest.mark.devices
 def test_the_owner_has_the_sum_over_the_replica_group(by_rank: list[list[Pass]]) -> None:
     for number, first in enumerate(by_rank[0]):
         expected = {name: torch.zeros_like(value) for name, value in first.master.items()}
@@ -65,6 +67,7 @@ def test_the_owner_has_the_sum_over_the_replica_group(by_rank: list[list[Pass]])
             assert value.abs().max() > 0
 
 
+@pytest.mark.devices
 def test_what_crosses_between_nodes_is_what_plans_count(
     by_rank: list[list[Pass]], request: pytest.FixtureRequest
 ) -> None:
@@ -80,9 +83,11 @@ def test_no_strategy_allocates(by_rank: list[list[Pass]]) -> None:
         assert all(step.staging == step.reserved == one[0].reserved for step in one)
 
 
+@pytest.mark.devices
 def test_contributions_are_added_in_rank_order() -> None:
     assert run_ranks(3, sum_of_large_and_small) == [(1.0, 1.0)] * 3
 
 
+@pytest.mark.devices
 def test_parameters_travel_in_the_models_dtype_and_gradients_in_that_of_their_sums() -> None:
     assert run_ranks(2, travelled_in_bfloat16) == [(True, True, {torch.bfloat16}, {torch.float32})] * 2

@@ -84,6 +84,7 @@ def trained_names(parameters: ModelParameters) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.devices
 def test_the_others_train_as_in_one_process(case: str) -> None:
     frozen, changes, checkpointing = CASES[case]
     config = model_config(**changes)
@@ -105,6 +106,7 @@ def test_the_others_train_as_in_one_process(case: str) -> None:
     assert result.elements[1] == 2 * result.elements[0]
 
 
+@pytest.mark.devices
 def test_they_are_where_they_belong_in_whatever_order_they_arrive() -> None:
     config = model_config()
     strategies = ("2x<tp2>", "1x<tp2>+2x<1>", "4x<1>", "1x<tp4>")
@@ -117,6 +119,7 @@ def test_they_are_where_they_belong_in_whatever_order_they_arrive() -> None:
 
 # A bucket without gradients is ready while parameters behind it still arrive, in another order than they lie.
 @pytest.mark.parametrize("frozen", [("*norm*",), ("model.norm.weight", "model.layers.[123].*")])
+@pytest.mark.devices
 def test_where_the_models_end_is_frozen_gradients_do_not_leave_before_parameters_are_there(
     frozen: tuple[str, ...],
 ) -> None:

@@ -2,7 +2,8 @@
 
 NCCL refuses two ranks of one host on one device ("Duplicate GPU detected", NCCL 2.28, init.cc). Up to NCCL
 2.29 two ranks count as ranks of different hosts if NCCL_HOSTID differs; they exchange over the loopback
-interface. From NCCL 2.30 on the check is by the device's UUID, and NCCL_MULTI_RANK_GPU_ENABLE=1 leaves it out.
+interface. From NCCL 2.30 on the check is by the device's UUID, and NCCL_MULTI_RANK_GPU_ENABLE=1 leaves it
+out.
 """
 
 import os
