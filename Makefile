@@ -105,6 +105,7 @@ bench: set-up ## what benches/record has of the planner (LENGTHS=file adds workl
 	$(BENCH) plan-bench -- $(DRAWN) --planner search,hydraulis,paper --link 200
 	$(if $(LENGTHS),$(BENCH) plan-bench -- $(OWN) --tokens-per-batch 200000 --planner $(PLANNERS))
 	$(if $(LENGTHS),$(BENCH) plan-bench -- $(OWN) --tokens-per-batch 500000 --planner search,hydraulis,paper)
+	$(BENCH) strategy-bench -- exhaustive $(if $(LENGTHS),--lengths $(LENGTHS))
 	$(BENCH) strategy-bench -- propose $(DRAWN)
 	$(if $(LENGTHS),$(BENCH) strategy-bench -- propose $(OWN) --tokens-per-batch 200000)
 	$(BENCH) strategy-bench -- lookahead $(DRAWN) --count 48 --lookaheads 8 --max-delay 0,3

@@ -3,11 +3,10 @@
 use std::str::FromStr;
 
 use hydraulis_core::batch::Batch;
-use rand_pcg::Pcg64Mcg;
-use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use crate::error::{Error, Result};
 use crate::numbers::rounded;
+use crate::workload::random::Random;
 
 /// A log-normal distribution, rounded and clipped to `1..=longest`; written `lognormal:MU,SIGMA,MAX`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,30 +38,12 @@ impl FromStr for Lognormal {
 
 /// Draws `count` batches of at least `tokens` each; equal seeds give equal batches.
 pub fn draw(lengths: &Lognormal, seed: u64, tokens: u64, count: usize) -> Result<Vec<Batch>> {
-    let mut random = Random(Pcg64Mcg::seed_from_u64(seed));
+    let mut random = Random::new(seed);
     let endless = std::iter::repeat_with(|| {
         let logarithm = lengths.mu + lengths.sigma * random.normal();
         rounded(logarithm.exp(), lengths.longest)
     });
     super::cut_into_batches(endless, tokens, count)
-}
-
-/// PCG, whose output is fixed by its definition: a seed gives the same batches after an update of the library.
-struct Random(Pcg64Mcg);
-
-impl Random {
-    /// A float in `(0, 1]`.
-    fn uniform(&mut self) -> f64 {
-        // The 53 highest bits fill a float's significand.
-        let bits = self.0.next_u64() >> 11;
-        (hydraulis_core::Tokens(bits).as_f64() + 1.0) / 2.0_f64.powi(53)
-    }
-
-    /// A standard normal value (Box and Muller 1958).
-    fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * self.uniform().ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.uniform()).cos()
-    }
 }
 
 #[cfg(test)]

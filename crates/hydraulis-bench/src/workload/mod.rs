@@ -1,13 +1,16 @@
-//! The batches of a run: drawn from a distribution, or read from a file.
+//! The batches of a run: drawn from a distribution or a kind, or read from a file.
 //!
 //! Sequences are added to a batch until its tokens reach the budget, and the last one stays whole. A batch therefore
 //! has at least the budget, and less than the budget plus one sequence.
 
 mod draw;
 mod files;
+mod kind;
+mod random;
 mod source;
 
 pub use draw::{Lognormal, draw};
 pub(crate) use files::read_text;
 pub use files::{cut_into_batches, read_batches, read_lengths};
+pub use kind::Kind;
 pub use source::Lengths;

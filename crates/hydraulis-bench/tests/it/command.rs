@@ -203,3 +203,26 @@ fn lookaheads_are_compared_with_each_batch_alone() {
     let step_ms: Vec<f64> = rows.iter().map(|row| row[2].parse().unwrap()).collect();
     assert!(step_ms.windows(2).all(|pair| pair[1] <= pair[0] * 1.001), "{step_ms:?}");
 }
+
+#[test]
+fn the_search_is_compared_with_every_mix() {
+    let lengths = file("mixed_lengths.txt", &"900\n3000\n200\n".repeat(40));
+    let given = ["--profile", "llama-7b-a800", "--gpus", "8", "--kind", "few-long", "--count", "2", "--schemes", "2"];
+    let output = Command::new(env!("CARGO_BIN_EXE_strategy-bench"))
+        .arg("exhaustive")
+        .args(given)
+        .args(["--tokens-per-gpu", "2000", "--lengths", &lengths])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows.len(), 4, "{text}");
+    assert_eq!([rows[1][2], rows[2][2], rows[3][0]], ["few-long", "file", "all"]);
+    assert_eq!([rows[1][3], rows[2][3], rows[3][1]], ["2", "2", "4"]);
+    for row in &rows[1..] {
+        // The worst and the mean ratio to the best mix.
+        let of = |from_end: usize| row[row.len() - from_end].parse::<f64>().unwrap();
+        assert!(of(7) >= of(6) && of(6) > 0.5 && of(7) < 1.5, "{text}");
+    }
+}

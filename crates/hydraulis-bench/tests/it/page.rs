@@ -8,9 +8,11 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/plan-bench.m
 const LENGTHS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/lengths.txt");
 
 /// Values of options that replace those of the page: fewer batches, of fewer tokens, on fewer GPUs.
-const LESS: [(&str, &str, &str); 4] = [
+const LESS: [(&str, &str, &str); 6] = [
     ("plan-bench", "--count", "1"),
     ("plan-bench", "--tokens-per-batch", "40000"),
+    ("strategy-bench", "--count", "1"),
+    ("strategy-bench", "--gpus", "16"),
     ("plan-scale", "--gpus", "16,32,64"),
     ("plan-scale", "--tokens-per-gpu", "300,1200"),
 ];
@@ -35,6 +37,7 @@ fn commands() -> Vec<(String, Vec<String>)> {
 fn binary(name: &str) -> &'static str {
     match name {
         "plan-bench" => env!("CARGO_BIN_EXE_plan-bench"),
+        "strategy-bench" => env!("CARGO_BIN_EXE_strategy-bench"),
         "plan-scale" => env!("CARGO_BIN_EXE_plan-scale"),
         _ => panic!("{name} is no program that this test knows"),
     }

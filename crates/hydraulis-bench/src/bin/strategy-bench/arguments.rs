@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use hydraulis_bench::Result;
@@ -26,6 +27,8 @@ pub(crate) enum Command {
     Limit(LimitArguments),
     /// Plan several consecutive batches together, and let sequences move between them
     Lookahead(LookaheadArguments),
+    /// Compare the search with every mix of a few schemes, on batches of many kinds
+    Exhaustive(ExhaustiveArguments),
     /// Print the list of the paper's dynamic program, and the time to compute it
     Paper(PaperArguments),
 }
@@ -112,6 +115,45 @@ pub(crate) struct PaperArguments {
     /// Most tokens of a sequence to serve
     #[arg(long, value_name = "S")]
     pub(crate) context: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExhaustiveArguments {
+    /// Cost profiles: presets' names, or paths of JSON files
+    #[arg(
+        long = "profile",
+        value_name = "NAME|FILE[,...]",
+        value_delimiter = ',',
+        default_value = "llama-32b-a800,llama-13b-a800,llama-7b-a800,llama-7b-a100-40g"
+    )]
+    pub(crate) profiles: Vec<String>,
+    /// GPUs of the clusters
+    #[arg(long, value_name = "N[,N...]", value_delimiter = ',', default_values_t = [16, 32, 64, 128])]
+    pub(crate) gpus: Vec<u32>,
+    /// Kinds of batches to draw [default: all]
+    #[arg(long = "kind", value_name = "NAME", num_args = 1)]
+    pub(crate) kinds: Vec<String>,
+    /// Text file with one length per line: one more kind
+    #[arg(long, value_name = "FILE")]
+    pub(crate) lengths: Option<PathBuf>,
+    /// Tokens of a batch for each GPU
+    #[arg(long, value_name = "T", default_value_t = 3_125)]
+    pub(crate) tokens_per_gpu: u64,
+    /// Batches of each kind for each cluster
+    #[arg(long, value_name = "K", default_value_t = 5)]
+    pub(crate) count: usize,
+    /// Seed of drawn lengths
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Token limit to which longer sequences are cut
+    #[arg(long, value_name = "TOKENS", default_value_t = 32_768)]
+    pub(crate) longest: u64,
+    /// Most schemes of a mix
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) schemes: usize,
+    /// Print each batch on which a mix is shorter by more than 0.2 %
+    #[arg(long)]
+    pub(crate) verbose: bool,
 }
 
 impl Workload {

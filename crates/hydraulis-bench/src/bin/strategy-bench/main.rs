@@ -2,6 +2,7 @@
 //! batch.
 
 mod arguments;
+mod exhaustive;
 mod limit;
 mod lookahead;
 mod paper;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
 
 fn measure(arguments: &Arguments) -> Result<()> {
     match &arguments.command {
+        Command::Exhaustive(arguments) => exhaustive::run(arguments),
         Command::Propose(arguments) => propose::run(arguments),
         Command::Limit(arguments) => limit::run(arguments),
         Command::Lookahead(arguments) => lookahead::run(arguments),

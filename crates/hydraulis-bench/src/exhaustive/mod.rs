@@ -1,0 +1,111 @@
+//! The search next to every mix of a few schemes.
+//!
+//! The mixes are a plain list, and the list's planner is the judge: it plans every mix whose bound is below the best plan
+//! so far. No search should lose to it.
+
+mod figures;
+mod mixes;
+
+use hydraulis_core::Millis;
+use hydraulis_core::batch::Batch;
+use hydraulis_core::check::check;
+use hydraulis_core::cost::CostProfile;
+use hydraulis_core::plan::{Outcome, Plan};
+use hydraulis_core::search::Planner;
+use hydraulis_core::spec::{Cluster, SearchBudget, Strategy};
+
+use crate::clock::timed;
+use crate::error::{Error, Result};
+pub use crate::exhaustive::figures::{Figures, LOST};
+pub use crate::exhaustive::mixes::every_mix;
+
+/// A planner that searches, and one over every mix.
+#[derive(Clone, Debug)]
+pub struct Contest {
+    search: Planner,
+    mixes: Planner,
+}
+
+/// The plan of a batch next to the best of all mixes.
+#[derive(Clone, Debug)]
+pub struct Outing {
+    /// The search's plan.
+    pub plan: Plan,
+    /// CPU time of the search.
+    pub plan_ms: f64,
+    /// The best mix and its time.
+    pub best: (Strategy, Millis),
+    /// Mixes planned.
+    pub planned: usize,
+}
+
+impl Outing {
+    /// The search's time in times of the best mix.
+    pub fn ratio(&self) -> f64 {
+        self.plan.iteration_ms.0 / self.best.1.0
+    }
+}
+
+impl Contest {
+    /// The search on a cluster, and every mix of at most `most_schemes` schemes.
+    pub fn new(profile: &CostProfile, cluster: &Cluster, most_schemes: usize) -> Result<Contest> {
+        let search = Planner::search(profile.clone(), cluster.clone())?;
+        let list = every_mix(search.cost(), most_schemes);
+        // A mix is planned or ruled out by its first linear program; branching would sharpen the list's own bound.
+        let budget = SearchBudget { dual_solves: 1, ..SearchBudget::ONLINE };
+        let mixes = Planner::new(profile.clone(), cluster.clone(), Some(list))?.with_budget(budget);
+        Ok(Contest { search, mixes })
+    }
+
+    /// The search.
+    pub fn search(&self) -> &Planner {
+        &self.search
+    }
+
+    /// Number of mixes.
+    pub fn mixes(&self) -> usize {
+        self.mixes.strategies().len()
+    }
+
+    /// Plans a batch both ways; refused if a plan breaks a promise.
+    pub fn plan(&self, batch: &Batch) -> Result<Outing> {
+        let (plan, plan_ms) = timed(|| self.search.plan(batch));
+        let (plan, listed) = (plan?, self.mixes.plan(batch)?);
+        for plan in [&plan, &listed] {
+            if let Some(broken) = check(plan, batch, self.search.cost(), None).first() {
+                return Err(Error::PlanBroken { code: broken.code, detail: broken.detail.clone() });
+            }
+        }
+        let planned = listed.candidates.iter().filter_map(|candidate| match candidate.outcome {
+            Outcome::Planned(ms) => Some((ms, &candidate.strategy)),
+            _ => None,
+        });
+        let best = planned
+            .clone()
+            .min()
+            .map_or((listed.strategy.clone(), listed.iteration_ms), |(ms, best)| (best.clone(), ms));
+        Ok(Outing { planned: planned.count(), plan, plan_ms, best })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hydraulis_core::cost::preset;
+
+    use super::*;
+
+    #[test]
+    fn the_best_mix_is_the_least_of_all() {
+        let profile = preset("llama-7b-a800").unwrap();
+        let contest = Contest::new(&profile, &Cluster::new(8, 8).unwrap(), 2).unwrap();
+        let batch = Batch::new(&[6_000, 4_000, 900, 800, 700, 300, 200, 100], None).unwrap();
+        let outing = contest.plan(&batch).unwrap();
+        for mix in contest.mixes.strategies() {
+            let alone = Planner::new(profile.clone(), Cluster::new(8, 8).unwrap(), Some(vec![mix.clone()])).unwrap();
+            if let Ok(plan) = alone.plan(&batch) {
+                assert!(outing.best.1.0 <= plan.iteration_ms.0 * (1.0 + 1e-9), "{mix}");
+            }
+        }
+        assert!(outing.planned >= 1 && outing.planned <= contest.mixes());
+    }
+}
