@@ -190,7 +190,7 @@ def test_a_checkpoint_is_read_as_it_was_written_or_refused(tmp_path: Path) -> No
     assert sum(results) < len(results) / 2
 
 
-def test_a_manifest_that_a_person_wrote_is_read_or_refused(tmp_path: Path) -> None:
+def test_an_edited_manifest_is_read_or_refused(tmp_path: Path) -> None:
     folder = tmp_path / "step-00000001"
     folder.mkdir()
     manifest = test_reader.write(folder, [10, 20])
@@ -213,7 +213,7 @@ def test_a_manifest_that_a_person_wrote_is_read_or_refused(tmp_path: Path) -> No
     assert 0 < sum(results) < len(results)
 
 
-def test_a_shard_whose_digest_fits_is_read_or_refused(tmp_path: Path) -> None:
+def test_a_shard_with_a_matching_digest_is_read_or_refused(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     results = []
     for _ in range(CASES):

@@ -161,7 +161,7 @@ def test_the_kind_of_file_changes_nothing(trained: Path) -> None:
     assert losses[0] == pytest.approx(losses[2], rel=1e-3)
 
 
-def test_every_step_is_there_once_and_the_loss_falls(folder: Path) -> None:
+def test_every_step_is_recorded_once_and_the_loss_falls(folder: Path) -> None:
     metrics = lines(folder / "run" / "metrics.jsonl")
     assert [line["step"] for line in metrics] == list(range(1, STEPS + 1))
     assert metrics[-1]["loss"] < metrics[0]["loss"] - 1
@@ -176,7 +176,7 @@ def test_every_step_is_there_once_and_the_loss_falls(folder: Path) -> None:
     assert {plan.memory for plan in plans} == {"in_flight"}
 
 
-def test_a_check_says_that_nothing_is_left_to_train(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_check_reports_that_no_step_is_left(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def resume(*overrides: str) -> str:
         sets = [part for one in overrides for part in ("--set", one)]
         config = str(folder / "run.toml")
@@ -191,7 +191,7 @@ def test_a_check_says_that_nothing_is_left_to_train(folder: Path, capsys: pytest
     assert resume(*longer) == f"resumes after step {STEPS} of {folder / 'run'}"
 
 
-def test_training_began_with_the_models_parameters_and_left_the_frozen_ones(folder: Path) -> None:
+def test_training_began_with_the_models_parameters_and_kept_the_frozen_ones(folder: Path) -> None:
     base, trained = (
         transformers.AutoModelForCausalLM.from_pretrained(path).state_dict()
         for path in (folder.parent / "base", folder / "model")
@@ -223,7 +223,7 @@ def test_transformers_and_the_checkpoint_give_the_same_logits(folder: Path) -> N
     torch.testing.assert_close(mine, exported(token_T[None]).logits[0], rtol=0, atol=1e-4)
 
 
-def test_the_export_has_the_files_that_the_model_came_with(folder: Path) -> None:
+def test_the_export_has_the_other_files_of_the_model(folder: Path) -> None:
     assert (folder / "model" / "tokenizer_config.json").read_text() == "{}"
     paths = (folder.parent / "base", folder / "model")
     given, exported = (json.loads((path / "config.json").read_text()) for path in paths)

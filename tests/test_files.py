@@ -56,7 +56,7 @@ def test_a_durable_file_is_on_the_disk_before_and_after_it_gets_its_name(
     assert found == [(".file.unfinished", False), (tmp_path.name, True)]
 
 
-def test_what_lies_under_the_temporary_name_is_not_written(tmp_path: Path) -> None:
+def test_an_existing_temporary_file_is_not_written(tmp_path: Path) -> None:
     path, outside = tmp_path / "file", tmp_path / "outside"
     outside.write_text("precious")
     (tmp_path / ".file.unfinished").symlink_to(outside)
@@ -66,7 +66,7 @@ def test_what_lies_under_the_temporary_name_is_not_written(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_behind_a_link_the_file_is_written_and_the_link_stays(tmp_path: Path, *, there: bool) -> None:
+def test_a_write_through_a_link_keeps_the_link(tmp_path: Path, *, there: bool) -> None:
     (tmp_path / "results").mkdir()
     file = tmp_path / "results" / "file"
     if there:
@@ -124,7 +124,7 @@ def test_two_results_in_one_file_are_refused(tmp_path: Path) -> None:
         (b"caf\xe9", "byte 3 is not UTF-8; save"),
     ],
 )
-def test_compressed_files_binary_files_and_other_encodings_are_told_apart(content: bytes, names: str) -> None:
+def test_compressed_binary_and_wrongly_encoded_files_are_distinguished(content: bytes, names: str) -> None:
     with pytest.raises(UnicodeDecodeError) as wrong:
         content.decode()
     error = unreadable_error(Path("lengths.txt"), wrong.value)

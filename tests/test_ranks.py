@@ -17,20 +17,20 @@ from ranks_workers import (
 )
 
 
-def test_results_come_by_rank_and_tensors_travel() -> None:
+def test_results_are_in_rank_order_and_may_be_tensors() -> None:
     results = run_ranks(3, scaled_sum, torch.tensor([1.0, 2.0]))
     assert [rank for rank, _, _ in results] == [0, 1, 2]
     assert all(torch.equal(total, torch.tensor([6.0, 12.0])) for _, total, _ in results)
     assert {num_threads for _, _, num_threads in results} == {1}
 
 
-def test_a_rank_finds_all_imported_and_visits_none_of_it_as_garbage() -> None:
+def test_a_rank_has_all_imports_outside_garbage_collection() -> None:
     ((modules, frozen),) = run_ranks(1, imported_at_first)
     assert {"hydraulis.train.run", "pytest", "torch._dynamo", "torch.distributed"} <= modules
     assert frozen > 100_000
 
 
-def test_the_failing_rank_is_named_with_its_traceback_though_others_wait_for_it() -> None:
+def test_a_failing_rank_is_named_while_others_wait() -> None:
     with pytest.raises(RankError, match=r"(?s)rank 1 failed:.*raise_on.*a planted mistake"):
         run_ranks(3, raise_on, 1)
 
@@ -50,7 +50,7 @@ def test_a_warning_is_a_failure() -> None:
         run_ranks(1, warn)
 
 
-def test_a_rank_that_is_done_stays_until_all_are() -> None:
+def test_a_finished_rank_stays_until_all_have_finished() -> None:
     assert run_ranks(2, is_alive_after_it_is_done, 0.5) == [True, True]
 
 

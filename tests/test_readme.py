@@ -16,12 +16,12 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 _WRITING = {"--output", "--figure", "--trace", "--png", "--log-dir", ">"}
 
 
-def test_the_pictures_of_the_readme_are_there() -> None:
+def test_the_pictures_of_the_readme_exist() -> None:
     pictures = at_least(1, re.findall(r"!\[[^\]]+\]\(([^)]+)\)", TEXT))
     assert [name for name in pictures if not (ROOT / name).is_file()] == []
 
 
-def test_every_page_is_linked_and_every_link_leads_somewhere() -> None:
+def test_every_page_is_linked_and_every_link_has_a_target() -> None:
     links = at_least(15, re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", TEXT))
     local = at_least(12, [link for link in links if not link.startswith("http")])
     assert [link for link in local if not (ROOT / link).exists()] == []
@@ -29,7 +29,7 @@ def test_every_page_is_linked_and_every_link_leads_somewhere() -> None:
     assert sorted(path.name for path in pages if f"docs/{path.name}" not in local) == []
 
 
-def test_what_the_commands_of_the_pages_write_is_ignored_in_a_checkout() -> None:
+def test_git_ignores_the_output_of_the_commands_of_the_pages() -> None:
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         pytest.skip("not a checkout")
     found = [block for page in pages() for block in blocks(page)]

@@ -37,14 +37,14 @@ def test_every_native_class_is_frozen() -> None:
     assert [line for line in classes if "frozen" not in line] == []
 
 
-def test_everything_exported_is_in_the_stub() -> None:
+def test_every_exported_name_is_in_the_stub() -> None:
     exported = at_least(20, [name for name in vars(_core) if not name.startswith("_")])
     assert sorted(exported) == sorted([*stubbed(), *constants()])
     assert sorted(exported) == sorted(_core.__all__)
 
 
 @pytest.mark.parametrize("name", at_least(20, _core.__all__))
-def test_everything_exported_is_described(name: str) -> None:
+def test_every_exported_name_has_a_docstring(name: str) -> None:
     exported = getattr(_core, name)
     assert inspect.getdoc(exported)
     if inspect.isclass(exported):
@@ -55,6 +55,6 @@ def test_everything_exported_is_described(name: str) -> None:
         ] == []
 
 
-def test_the_package_exports_what_it_says() -> None:
+def test_the_package_exports_the_names_in_all() -> None:
     for name in at_least(8, hydraulis.__all__):
         assert getattr(hydraulis, name).__doc__

@@ -18,7 +18,7 @@ HEAVY = {"torch", "rich", "pandas", "safetensors", "pyarrow", "tokenizers", "jin
         "hydraulis.cli.main",
     ],
 )
-def test_starting_is_light(module: str) -> None:
+def test_a_start_imports_few_modules(module: str) -> None:
     """Only a fresh interpreter knows what an import brings in."""
     code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

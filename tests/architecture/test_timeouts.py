@@ -29,6 +29,6 @@ def test_every_group_is_made_with_a_timeout() -> None:
         assert states_a_timeout(call), f"{path}, line {call.lineno}"
 
 
-def test_a_group_without_one_is_noticed() -> None:
+def test_a_group_without_a_timeout_is_found() -> None:
     source = "dist.new_group(ranks)\nnew_group(ranks, timeout=wait)\nother(ranks)"
     assert [states_a_timeout(call) for call in calls_that_make_groups(source)] == [False, True]

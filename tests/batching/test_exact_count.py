@@ -31,5 +31,5 @@ def test_an_empty_micro_batch_takes_the_shortest_sequence_of_its_rank(own: list[
     assert lists(filled) == [[[i for i in own if i != shortest], [shortest]], [[1, 2], [3]]]
 
 
-def test_without_one_of_its_own_it_takes_one_of_another_rank() -> None:
+def test_a_rank_without_a_spare_sequence_takes_one_of_another_rank() -> None:
     assert lists(fill_empty([bins([0], []), bins([1, 2], [3])], TIMES)) == [[[0], [2]], [[1], [3]]]

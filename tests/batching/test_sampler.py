@@ -99,7 +99,7 @@ def test_another_number_of_ranks_continues_with_the_same_sequences(
 
 @slow
 @given(lengths=LENGTHS, ranks=st.integers(1, 5), count=st.sampled_from([None, 16]))
-def test_the_global_order_deals_each_rank_its_batches(
+def test_the_global_order_has_the_batches_of_each_rank_in_turn(
     lengths: list[int], ranks: int, count: int | None
 ) -> None:
     options = {"ranks": ranks, "allow_empty": True, "sequences_per_step": 16, "micro_batches": count}
@@ -216,7 +216,7 @@ def test_targets_are_the_denominator_of_the_loss() -> None:
         sampler([5, 6, 7], targets=[1, 2])
 
 
-def test_wrappers_find_what_they_read() -> None:
+def test_wrappers_find_the_attributes_that_they_read() -> None:
     one = sampler([5, 6, 7], rank=0)
     assert one.batch_size is None
     assert one.drop_last is False
@@ -253,7 +253,7 @@ def test_after_the_last_batch_of_a_step_the_state_is_at_the_next_one() -> None:
     sampler(long_tail(60), rank=2, ranks=3).load_state_dict(one.state_dict())
 
 
-def test_another_epoch_forgets_the_loaded_position() -> None:
+def test_another_epoch_discards_the_loaded_position() -> None:
     one = sampler(long_tail(60), rank=0)
     one.load_state_dict(one.state_at(2))
     one.set_epoch(1)

@@ -50,7 +50,7 @@ def test_the_plan_is_that_of_balance(barrier: Literal["step", "micro_batch"]) ->
     barrier=st.sampled_from(BARRIERS),
     slack=st.integers(0, 3),
 )
-def test_an_exact_number_of_micro_batches(
+def test_a_replica_has_an_exact_number_of_micro_batches(
     lengths: list[int], barrier: Literal["step", "micro_batch"], slack: int
 ) -> None:
     """Twice the tokens always fit, because two neighbours of first-fit packing exceed a cap together."""

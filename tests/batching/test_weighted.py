@@ -33,7 +33,7 @@ def test_ranks_take_about_the_same_time(barrier: str) -> None:
     assert total_time(totals, "step" if barrier == "step" else "micro_batch") < 1.02 * times.sum() / 8
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_items_that_do_not_fit_are_refused() -> None:
     tokens, times = np.array([60, 60, 60]), np.ones(3)
     with refused("batch_unplaceable", 3, "180", "1 x 2"):
         plan_weighted(tokens, times, ranks=1, cap_tokens=100, count=2, by_slot=True)

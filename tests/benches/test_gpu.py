@@ -29,7 +29,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return result
 
 
-def test_every_kernel_is_timed_or_says_why_not(figures: dict[str, Any]) -> None:
+def test_every_kernel_is_timed_or_its_refusal_is_recorded(figures: dict[str, Any]) -> None:
     rows = figures["attention"]
     assert {row["micro_batch"] for row in rows} == {"equal, short", "long tail", "one long"}
     assert [row["kernel"] for row in rows] == [kernel.name for kernel in KERNELS] * 3
@@ -47,7 +47,7 @@ def test_transformers_and_hydraulis_begin_with_the_same_loss(figures: dict[str, 
     assert transformers["tokens_per_s"] > 0
 
 
-def test_operations_are_those_that_torch_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operations_equal_those_that_torch_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     monkeypatch.syspath_prepend(ROOT)
@@ -105,7 +105,7 @@ def test_long_tails_fill_a_micro_batch_to_the_token(monkeypatch: pytest.MonkeyPa
     assert max(lengths) > 4 * sorted(lengths)[len(lengths) // 2]
 
 
-def test_a_device_that_is_not_there_is_refused(
+def test_a_missing_device_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.syspath_prepend(ROOT)

@@ -49,7 +49,9 @@ def profile_measured_to(path: Path, tokens: int) -> Path:
 
 
 @pytest.mark.parametrize("name", ["plan", "simulate", "propose", "analyze"])
-def test_it_is_said(name: str, lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_report_an_extrapolation(
+    name: str, lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(commands(lengths, profile_measured_to(tmp_path / "short.json", LONGEST // 2))[name]) == 0
     assert SAID in capsys.readouterr().out
     assert main(commands(lengths, profile_measured_to(tmp_path / "enough.json", LONGEST))[name]) == 0
@@ -57,7 +59,7 @@ def test_it_is_said(name: str, lengths: Path, tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("name", ["simulate", "propose", "analyze"])
-def test_documents_say_it_too(
+def test_documents_report_an_extrapolation(
     name: str, lengths: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = commands(lengths, profile_measured_to(tmp_path / "short.json", LONGEST // 2))[name]

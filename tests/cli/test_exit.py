@@ -22,10 +22,10 @@ def end(code: int) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
-def test_work_is_completed_and_the_interpreter_not_finalized() -> None:
+def test_pending_work_completes_without_finalizing_the_interpreter() -> None:
     ended = end(3)
     assert (ended.returncode, ended.stdout, ended.stderr) == (3, "main, thread\nat exit\n", "")
 
 
-def test_success_is_success() -> None:
+def test_success_has_exit_code_0() -> None:
     assert end(0).returncode == 0

@@ -98,7 +98,7 @@ def test_an_option_of_several_commands_has_one_name_and_one_meaning() -> None:
         assert options[-1] == "--json"
 
 
-def test_exit_codes_are_those_of_the_page() -> None:
+def test_exit_codes_equal_those_of_the_page() -> None:
     on_page = re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)
     assert EXIT_CODES.findall(make_parser().epilog or "") == at_least(5, on_page)
     assert set(EXIT_CODES.findall(make_train_parser().epilog or "")) == {"0", "2", "3", "130"} <= set(on_page)

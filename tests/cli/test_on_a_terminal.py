@@ -74,7 +74,7 @@ def on_a_terminal(*arguments: str) -> Iterator[Screen]:
         process.wait()
 
 
-def test_a_bar_while_it_reads_and_a_quiet_end_by_ctrl_c(tmp_path: Path) -> None:
+def test_reading_shows_a_bar_and_ctrl_c_ends_it_quietly(tmp_path: Path) -> None:
     # An open pipe without data keeps the command waiting at no CPU cost.
     lengths, output = tmp_path / "lengths.txt", tmp_path / "windows.npz"
     os.mkfifo(lengths)

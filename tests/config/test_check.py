@@ -7,7 +7,7 @@ from helpers import refused
 from hydraulis.config.check import check_above, check_at_least, check_not_empty, check_within
 
 
-def test_the_limits_themselves() -> None:
+def test_values_at_the_limits_are_accepted_or_refused() -> None:
     check_at_least("a.b", 1, 1)
     check_above("a.b", 1.5, 1)
     check_within("a.b", 0, 0, 1)
@@ -20,7 +20,7 @@ def test_the_limits_themselves() -> None:
             check_within("a.b", value, 0, 1)
 
 
-def test_an_integer_key_asks_for_a_whole_number() -> None:
+def test_an_integer_key_requires_a_whole_number() -> None:
     with refused("config_value", "a.b = -3 ", "whole number", "10000000"):
         check_at_least("a.b", -3, 10_000_000)
     with refused("config_value", "a.b = -3.0 ", "finite number", "at least 1;"):

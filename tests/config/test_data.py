@@ -29,7 +29,7 @@ def test_sources_are_tables_with_the_fields_of_their_format(tmp_path: Path) -> N
     assert load(write(tmp_path, MINIMAL + sources), ["model.vocab_size=60"]).model.vocab_size == 60
 
 
-def test_an_empty_list_of_sources_is_refused_unless_the_standard_library_is_named(tmp_path: Path) -> None:
+def test_an_empty_list_of_sources_needs_the_standard_library(tmp_path: Path) -> None:
     with refused("config_value", "data.sources = []", "'stdlib'"):
         load(write(tmp_path), ["data.sources=[]"])
     assert load(write(tmp_path), ["data.sources=[]", "data.source=stdlib"]).data.sources == ()

@@ -43,14 +43,14 @@ def test_a_real_may_be_written_as_an_integer() -> None:
 
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("value", [-1, -0.5, float("nan"), float("inf"), "8"])
-def test_every_field_refuses_what_it_cannot_be(field: str, value: Any) -> None:
+def test_every_field_refuses_values_of_other_types(field: str, value: Any) -> None:
     with refused("model_invalid", f"{field} = {value!r}"):
         ModelConfig(**SHAPE | {field: value})
 
 
 @pytest.mark.parametrize("field", at_least(9, (name for name in NUMBERS if name != "head_dim")))
 @pytest.mark.parametrize(("value", "shown"), [(0, "0"), (True, "true"), (None, "null")])
-def test_every_number_refuses_zero_switches_and_nothing(field: str, value: Any, shown: str) -> None:
+def test_every_number_refuses_zero_booleans_and_none(field: str, value: Any, shown: str) -> None:
     with refused("model_invalid", f"{field} = {shown}"):
         ModelConfig(**SHAPE | {field: value})
 
@@ -70,7 +70,7 @@ def test_inconsistent_fields_are_refused(changes: dict[str, int], parts: list[st
         ModelConfig(**SHAPE | changes)
 
 
-def test_it_is_frozen_and_keyword_only() -> None:
+def test_the_class_is_frozen_and_keyword_only() -> None:
     config = ModelConfig(**SHAPE)
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.vocab_size = 5  # type: ignore[misc]
@@ -78,7 +78,7 @@ def test_it_is_frozen_and_keyword_only() -> None:
         ModelConfig(*SHAPE.values())  # type: ignore[call-arg]
 
 
-def test_importing_it_leaves_torch_unloaded() -> None:
+def test_importing_the_configuration_leaves_torch_unloaded() -> None:
     code = "import sys, hydraulis.config.model; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -104,7 +104,7 @@ def test_reads_a_file_and_fills_in_defaults(tmp_path: Path) -> None:
     assert config.output.directory == "runs/test"
 
 
-def test_the_lists_of_this_file_name_every_field() -> None:
+def test_the_lists_of_bad_values_name_every_field() -> None:
     names = [name for name in field_names() if not name.startswith("model.")]
     assert len(names) >= 18
     assert set(names) == BAD_VALUES.keys() | WITHOUT_BAD_VALUE
@@ -228,7 +228,7 @@ def test_a_missing_key_is_named(tmp_path: Path, line: str, section: str, remedy:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_every_preset_has_the_keys_that_it_is_the_remedy_for(tmp_path: Path, preset: str) -> None:
+def test_every_preset_has_the_keys_that_messages_advise(tmp_path: Path, preset: str) -> None:
     model_data_train = MINIMAL[: MINIMAL.index("[planner]")]
     load(write(tmp_path, model_data_train), preset=preset)
 
@@ -263,7 +263,7 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["train.evaluate_every", "train.trace_step", "checkpoint.every_steps"])
-def test_what_a_file_asks_for_now_and_then_is_taken_back_by_0(tmp_path: Path, name: str) -> None:
+def test_an_interval_of_0_turns_off_a_periodic_action(tmp_path: Path, name: str) -> None:
     section, key = name.split(".")
     path, asked = write(tmp_path), ["data.held_out=0.1", f"{name}=3"]
     kept, taken_back = (

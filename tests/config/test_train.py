@@ -7,7 +7,7 @@ from helpers import refused
 from hydraulis.config.run import load
 
 
-def test_steps_or_epochs_say_how_long_a_run_is(tmp_path: Path) -> None:
+def test_steps_or_epochs_set_the_length_of_a_run(tmp_path: Path) -> None:
     assert load(write(tmp_path), ["train.epochs=2"]).train.num_steps == 10
     neither = write(tmp_path, MINIMAL.replace("steps = 10", ""))
     with refused("config_value", "train.steps", "train.epochs"):
@@ -36,7 +36,7 @@ def test_stated_layers_of_stages_must_be_a_split_of_the_models(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["timeout_s", "silence_s"])
-def test_a_time_that_no_clock_counts_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_time_beyond_the_range_of_a_clock_is_refused(tmp_path: Path, name: str) -> None:
     assert getattr(load(write(tmp_path), [f"train.{name}=1e7"]).train, name) == 1e7
     for value in ("1e300", "inf", "nan", "1e8"):
         with refused("config_value", f"train.{name} = ", "below 100,000,000"):

@@ -26,7 +26,7 @@ def balanced(lengths: object, barrier: str = "micro_batch", **changed: object) -
 @pytest.mark.parametrize("barrier", BARRIERS)
 @settings(deadline=None)
 @given(lengths=st.lists(st.integers(1, 1000), min_size=1, max_size=80), replicas=st.integers(1, 9))
-def test_arrays_and_lists_say_the_same(barrier: str, lengths: list[int], replicas: int) -> None:
+def test_arrays_and_lists_give_the_same_balance(barrier: str, lengths: list[int], replicas: int) -> None:
     result = balanced(lengths, barrier, replicas=replicas, options=BalanceOptions(allow_empty=True))
     assert sorted(result.sequences.tolist()) == list(range(len(lengths)))
     rows = np.split(result.sequences, result.micro_batch_offsets[1:-1])
@@ -193,7 +193,7 @@ def test_a_sequence_above_the_cap_is_named() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_named(changed: dict[str, object], code: str, message: str) -> None:
+def test_sequences_that_do_not_fit_are_named(changed: dict[str, object], code: str, message: str) -> None:
     for barrier in BARRIERS:
         with pytest.raises(InfeasibleError, match=message) as refusal:
             balanced([300, 800], barrier, **{"replicas": 2} | changed)

@@ -69,7 +69,7 @@ ARGUMENTS: dict[str, tuple[str, Callable[[Any], object]]] = {
 
 @pytest.mark.parametrize("value", [2.5, 2.0, "2", True, 1 << 64, -(1 << 70), 1 << 200], ids=str)
 @pytest.mark.parametrize("argument", ARGUMENTS)
-def test_no_value_that_is_no_integer_is_a_traceback(argument: str, value: object) -> None:
+def test_a_value_that_is_no_integer_is_refused(argument: str, value: object) -> None:
     name, call = ARGUMENTS[argument]
     if argument == "LayerSplit" and value is True:
         return
@@ -78,7 +78,7 @@ def test_no_value_that_is_no_integer_is_a_traceback(argument: str, value: object
     assert refusal.value.code in ("argument_invalid", "model_invalid")
 
 
-def test_every_integer_of_numpy_is_one() -> None:
+def test_every_integer_type_of_numpy_is_accepted() -> None:
     kinds: list[Any] = [np.int8, np.uint16, np.int64, np.uint64]
     for kind in kinds:
         assert Cluster(gpus=kind(8), gpus_per_node=kind(4)) == Cluster(gpus=8, gpus_per_node=4)

@@ -36,7 +36,7 @@ def test_a_run_stays_within_its_limit_and_can_be_resumed() -> None:
         assert limited(3).plan(batches()[place], used=recorded[:place]) == plans[place]
 
 
-def test_a_proposal_may_come_first() -> None:
+def test_a_run_may_start_with_a_proposal() -> None:
     used = ["1x<tp16>+12x<tp4>", "16x<tp4>", "16x<tp4>"]
     assert limited(2).plan([900] * 20, used=used).strategy in used
 
@@ -50,7 +50,9 @@ def test_a_proposal_may_come_first() -> None:
         (limited(1), ["16x<tp4"], "strategy_invalid"),
     ],
 )
-def test_what_does_not_go_together_is_refused(planner: Planner, used: list[str] | None, code: str) -> None:
+def test_inconsistent_limits_and_strategies_are_refused(
+    planner: Planner, used: list[str] | None, code: str
+) -> None:
     with pytest.raises(InvalidInputError) as refusal:
         planner.plan([900], used=used)
     assert refusal.value.code == code

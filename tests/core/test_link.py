@@ -71,7 +71,7 @@ def test_slow_links_favour_strategies_that_move_less() -> None:
         ),
     ],
 )
-def test_what_is_no_link_is_refused(call: Callable[[], Any], code: str, message: str) -> None:
+def test_an_invalid_link_is_refused(call: Callable[[], Any], code: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as refusal:
         call()
     assert refusal.value.code == code

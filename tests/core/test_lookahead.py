@@ -45,7 +45,7 @@ def origin(window: LookaheadPlan) -> list[tuple[int, int, int]]:
     ]
 
 
-def test_one_batch_without_costs_is_a_plan() -> None:
+def test_one_batch_without_costs_gives_the_plan_of_the_planner() -> None:
     for planner in (SEARCH, LISTED):
         window = planner.plan_lookahead(batches(1))
         assert window.plans == [planner.plan(batches(1)[0])]
@@ -55,7 +55,7 @@ def test_one_batch_without_costs_is_a_plan() -> None:
         assert np.array_equal(window.members[0], [[0, sequence] for sequence in range(180)])
 
 
-def test_nothing_moves_unless_it_may() -> None:
+def test_sequences_move_only_within_the_delay() -> None:
     window = SEARCH.plan_lookahead(batches(3))
     assert window.moved == 0
     alone = [SEARCH.plan(lengths).iteration_ms for lengths in batches(3)]
@@ -82,7 +82,7 @@ def test_long_sequences_are_gathered_within_the_delay() -> None:
     assert any("sequence_delayed" in broken for broken in SEARCH.check_lookahead(window, came, max_delay=0))
 
 
-def test_targets_go_with_their_sequences() -> None:
+def test_targets_move_with_their_sequences() -> None:
     came = batches(3)
     targets = [lengths // 2 + place for place, lengths in enumerate(came)]
     window = SEARCH.plan_lookahead(came, targets, max_delay=2)
@@ -109,7 +109,7 @@ def test_a_change_that_costs_too_much_is_not_made() -> None:
     assert LISTED.check_lookahead(kept, came, switch_ms=1e6, previous="4x<tp16>") == []
 
 
-def test_dear_links_favour_strategies_that_move_less() -> None:
+def test_slow_links_favour_strategies_that_move_less() -> None:
     came = batches(3)
     planner = Planner(PROFILE, CLUSTER, link=link(0.5))
     slow, free = planner.plan_lookahead(came), LISTED.plan_lookahead(came)
@@ -130,7 +130,7 @@ def test_dear_links_favour_strategies_that_move_less() -> None:
     st.integers(0, 3),
     st.floats(0, 100),
 )
-def test_every_window_keeps_its_promises(came: list[list[int]], max_delay: int, switch_ms: float) -> None:
+def test_every_lookahead_keeps_its_promises(came: list[list[int]], max_delay: int, switch_ms: float) -> None:
     window = SMALL.plan_lookahead(came, max_delay=max_delay, switch_ms=switch_ms)
     assert SMALL.check_lookahead(window, came, max_delay=max_delay, switch_ms=switch_ms) == []
     assert window.lower_bound_ms <= window.iteration_ms <= window.step_ms
@@ -162,19 +162,19 @@ NO_BATCHES: Any = 5
         ),
     ],
 )
-def test_what_is_no_input_is_refused(call: Callable[[], Any], code: str, message: str) -> None:
+def test_invalid_input_is_refused(call: Callable[[], Any], code: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as refusal:
         call()
     assert refusal.value.code == code
 
 
-def test_what_no_strategy_admits_is_named_with_its_batch() -> None:
+def test_a_sequence_that_no_strategy_admits_is_named_with_its_batch() -> None:
     with pytest.raises(InfeasibleError, match="batch 1: sequence 1 has 50,000") as refusal:
         SEARCH.plan_lookahead([[5], [5, 50_000]])
     assert refusal.value.code == "sequence_too_long"
 
 
-def test_progress_is_told_and_its_exception_ends_the_work() -> None:
+def test_progress_is_reported_and_its_exception_ends_the_work() -> None:
     told: list[tuple[str, int, int]] = []
     SEARCH.plan_lookahead(batches(2), max_delay=1, progress=lambda *step: told.append(step))
     assert told[:3] == [("plan", 0, 2), ("plan", 1, 2), ("exchange", 0, 16)]

@@ -11,7 +11,7 @@ CLUSTER = Cluster(gpus=64, gpus_per_node=8)
 LENGTHS = [111_616, 43_521, 9_000, 400, 80]
 
 
-def test_the_exact_rule_admits_longer_sequences() -> None:
+def test_the_in_flight_limit_admits_longer_sequences() -> None:
     by_cap = Planner(PROFILE, CLUSTER, strategies="search")
     exact = Planner(PROFILE, CLUSTER, strategies="search", memory="in_flight")
     assert (by_cap.memory, by_cap.longest_admitted) == ("per_micro_batch", 43_520)
@@ -26,14 +26,14 @@ def test_the_exact_rule_admits_longer_sequences() -> None:
     assert Plan.from_json(plan.to_json()) == plan
 
 
-def test_what_memory_cannot_hold_together_has_empty_micro_batches_in_between() -> None:
+def test_empty_micro_batches_separate_sequences_that_exceed_the_memory_together() -> None:
     planner = Planner(PROFILE, CLUSTER, strategies=["2x<tp8,pp4>"], memory="in_flight")
     plan = planner.plan([100_000] * 4)
     assert [[len(ids) for ids in replica.micro_batches] for replica in plan.replicas] == [[1, 0, 0, 0, 1]] * 2
     assert [replica.cap_tokens for replica in plan.replicas] == [27_904] * 2
 
 
-def test_another_rule_is_refused() -> None:
+def test_an_unknown_memory_rule_is_refused() -> None:
     unknown: Any = "all"
     with pytest.raises(InvalidInputError, match="'per_micro_batch' or 'in_flight'") as refused:
         Planner(PROFILE, CLUSTER, memory=unknown)

@@ -139,7 +139,7 @@ def by_pickle(value: object) -> object:
 
 @pytest.mark.parametrize("again", [by_pickle, copy.copy, copy.deepcopy])
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
-def test_a_value_is_made_again_as_it_is(value: object, again: Callable[[object], object]) -> None:
+def test_a_copied_or_unpickled_value_is_equal(value: object, again: Callable[[object], object]) -> None:
     made = again(value)
     assert type(made) is type(value)
     assert content(made) == content(value)
@@ -150,14 +150,14 @@ def test_a_value_is_made_again_as_it_is(value: object, again: Callable[[object],
             assert hash(made) == hash(value)
 
 
-def test_every_class_is_among_them() -> None:
+def test_every_native_class_is_pickled() -> None:
     classes = {name for name in at_least(40, _core.__all__) if inspect.isclass(getattr(_core, name))}
     assert {type(value).__name__ for value in VALUES} == classes - OF_A_RANK
     assert not OF_A_RANK & set(hydraulis.__all__)
 
 
 @pytest.mark.parametrize("planner", [LINKED, LISTED], ids=["search", "list"])
-def test_a_planner_made_again_makes_the_same_plans(planner: Planner) -> None:
+def test_an_unpickled_planner_makes_the_same_plans(planner: Planner) -> None:
     again = by_pickle(planner)
     assert isinstance(again, Planner)
     used = None if planner.max_strategies is None else ["4x<tp8>"]
@@ -167,7 +167,7 @@ def test_a_planner_made_again_makes_the_same_plans(planner: Planner) -> None:
         assert again.check(plan, batch) == []
 
 
-def test_arrays_of_what_was_made_again_are_read_only() -> None:
+def test_arrays_of_unpickled_values_are_read_only() -> None:
     for value in (by_pickle(PLAN), by_pickle(BALANCE)):
         assert isinstance(value, Plan | hydraulis.Balance)
         assert not value.sequences.flags.writeable

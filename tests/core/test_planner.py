@@ -32,7 +32,7 @@ def plan(planner: Planner) -> Plan:
 @pytest.mark.parametrize(
     "dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", ">i4"]
 )
-def test_lengths_are_of_any_integer_dtype(planner: Planner, dtype: str) -> None:
+def test_lengths_may_have_any_integer_dtype(planner: Planner, dtype: str) -> None:
     lengths = np.array([100, 7, 31], dtype=dtype)
     assert planner.plan(lengths) == planner.plan([100, 7, 31])
 
@@ -40,7 +40,7 @@ def test_lengths_are_of_any_integer_dtype(planner: Planner, dtype: str) -> None:
 @pytest.mark.parametrize(
     "take", [list, tuple, lambda numbers: numbers, lambda numbers: np.repeat(numbers, 2)[::2]]
 )
-def test_lengths_are_any_sequence(planner: Planner, take: Callable[[range], Any]) -> None:
+def test_lengths_may_be_any_python_sequence(planner: Planner, take: Callable[[range], Any]) -> None:
     assert planner.plan(take(range(5, 9))) == planner.plan([5, 6, 7, 8])
 
 
@@ -65,7 +65,7 @@ def test_lengths_are_any_sequence(planner: Planner, take: Callable[[range], Any]
         ((one for one in (5, 6)), "it is of type 'generator', and a list"),
     ],
 )
-def test_anything_but_whole_numbers_is_refused(planner: Planner, lengths: Any, message: str) -> None:
+def test_lengths_that_are_no_whole_numbers_are_refused(planner: Planner, lengths: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as refusal:
         planner.plan(lengths)
     assert refusal.value.code == "lengths_invalid"
@@ -97,7 +97,7 @@ def test_a_sequence_that_no_strategy_admits_is_infeasible(planner: Planner) -> N
     assert refusal.value.code == "sequence_too_long"
 
 
-def test_targets_are_the_lengths_unless_given(planner: Planner) -> None:
+def test_targets_equal_the_lengths_by_default(planner: Planner) -> None:
     assert planner.plan([5, 6]).targets.tolist() == [5, 6]
     assert planner.plan([5, 6], targets=np.array([4, 0], dtype=np.uint8)).targets.tolist() == [4, 0]
 
@@ -135,7 +135,7 @@ def test_wrong_strategies_are_refused(strategies: list[str], code: str) -> None:
 
 
 @pytest.mark.parametrize("gpus", [0, 12, -4, 2**40])
-def test_a_cluster_is_of_whole_nodes(gpus: int) -> None:
+def test_a_cluster_has_whole_nodes(gpus: int) -> None:
     with pytest.raises(InvalidInputError, match=f"{gpus:,} GPUs in nodes of 8") as refusal:
         Cluster(gpus, 8)
     assert refusal.value.code == "argument_invalid"
@@ -144,7 +144,7 @@ def test_a_cluster_is_of_whole_nodes(gpus: int) -> None:
 @pytest.mark.parametrize(
     "name", ["lengths", "targets", "sequences", "micro_batch_offsets", "replica_offsets"]
 )
-def test_arrays_are_the_plans_own_and_read_only(plan: Plan, name: str) -> None:
+def test_arrays_share_the_plans_memory_and_are_read_only(plan: Plan, name: str) -> None:
     array = getattr(plan, name)
     assert array.dtype == np.int64
     assert array.ndim == 1
@@ -166,7 +166,7 @@ def test_offsets_cut_the_sequences_into_micro_batches_and_replicas(plan: Plan) -
     assert replicas == [replica.micro_batches for replica in plan.replicas]
 
 
-def test_a_plan_says_what_it_predicts(plan: Plan) -> None:
+def test_a_plan_has_predicted_times_and_a_bound(plan: Plan) -> None:
     assert plan.iteration_ms == max(replica.predicted_ms for replica in plan.replicas)
     assert plan.gap == pytest.approx(plan.iteration_ms / plan.lower_bound_ms - 1)
     assert plan.gap >= -1e-9
@@ -184,7 +184,7 @@ def test_instructions_run_every_micro_batch_forward_and_backward(planner: Planne
 
 
 @pytest.mark.parametrize("kind", ["ulysses", "ring"])
-def test_a_plan_hands_the_kind_of_context_parallelism_on(kind: str) -> None:
+def test_a_plan_states_the_kind_of_context_parallelism(kind: str) -> None:
     profile = made_up_profile({"<1>": 64, "<tp2,cp2>": 256}, kind)
     planner = Planner(profile, Cluster(gpus=8, gpus_per_node=8), strategies=["1x<cp2,tp2>+4x<1>"])
     plan = Plan.from_json(planner.plan([200, 60, 50, 40, 3]).to_json())
@@ -256,7 +256,7 @@ def test_the_checker_reports_other_lengths(planner: Planner, plan: Plan) -> None
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": "other/1"}', "[1, 2"])
-def test_what_is_no_plan_is_refused(text: str) -> None:
+def test_a_document_that_is_no_plan_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match=r"Plan\.to_json") as refusal:
         Plan.from_json(text)
     assert refusal.value.code == "plan_invalid"
@@ -342,7 +342,7 @@ MANY = 100 + np.arange(20_000) ** 2 * 37 % 9_001
         lambda tell: propose(*LARGE, [MANY], 2, progress=tell),
     ],
 )
-def test_ctrl_c_is_honoured_while_the_core_plans(work: Callable[[ProgressCallback], object]) -> None:
+def test_ctrl_c_interrupts_the_core(work: Callable[[ProgressCallback], object]) -> None:
     told: list[tuple[str, int]] = []
     heard, again = 0, threading.Event()
 

@@ -36,7 +36,7 @@ def test_a_list_is_proposed_for_batches_of_any_integers() -> None:
     assert proposal.strategies[0].strategy in repr(proposal.strategies[0])
 
 
-def test_a_list_may_be_proposed_by_the_exact_rule() -> None:
+def test_a_list_may_be_proposed_under_the_in_flight_limit() -> None:
     batches = [[60_000, 900, 80]] * 2
     with pytest.raises(InfeasibleError):
         propose(PROFILE, CLUSTER, batches, 2)
@@ -98,7 +98,7 @@ def test_a_histogram_counts_and_samples() -> None:
         ),
     ],
 )
-def test_what_is_no_input_is_refused(call: Callable[[], Any], code: str, message: str) -> None:
+def test_invalid_input_is_refused(call: Callable[[], Any], code: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as refusal:
         call()
     assert refusal.value.code == code
@@ -111,13 +111,13 @@ def test_what_is_no_input_is_refused(call: Callable[[], Any], code: str, message
         (lambda: propose(PROFILE, CLUSTER, [[5], [50_000]], 1), "sequence_too_long"),
     ],
 )
-def test_what_nothing_can_serve_is_infeasible(call: Callable[[], Any], code: str) -> None:
+def test_sequences_that_no_strategy_admits_are_infeasible(call: Callable[[], Any], code: str) -> None:
     with pytest.raises(InfeasibleError) as refusal:
         call()
     assert refusal.value.code == code
 
 
-def test_progress_is_told_and_its_exception_ends_the_work() -> None:
+def test_progress_is_reported_and_its_exception_ends_the_work() -> None:
     told: list[tuple[str, int, int]] = []
     propose(PROFILE, CLUSTER, BATCHES, 2, progress=lambda *step: told.append(step))
     assert told[:12] == [("search", done, 12) for done in range(12)]
@@ -135,6 +135,6 @@ def test_progress_is_told_and_its_exception_ends_the_work() -> None:
 
 
 @pytest.mark.parametrize(("cost", "says"), [(-4e-6, "0.00 %"), (-0.001, "-0.10 %"), (0.0123, "1.23 %")])
-def test_what_rounds_to_nothing_is_no_negative_number(cost: float, says: str) -> None:
+def test_a_cost_that_rounds_to_zero_has_no_sign(cost: float, says: str) -> None:
     made = methodcaller("_of", ([], 100.0, 100.0, cost, 8, None, 1))(Proposal)
     assert repr(made) == f"Proposal(0 strategies, 100.0 ms, {says} over search)"

@@ -34,7 +34,7 @@ def test_rates_and_memory_stay_with_plans_and_copies() -> None:
     assert eval(repr(mixed)) == mixed
 
 
-def test_equal_ranks_of_rate_one_are_the_profiles() -> None:
+def test_equal_ranks_of_rate_one_are_the_default() -> None:
     usual = Cluster(4, 4, rates=[1.0] * 4)
     assert usual == Cluster(4, 4)
     assert usual.rates is None

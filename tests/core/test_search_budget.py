@@ -36,7 +36,7 @@ def test_the_default_is_online_and_prove_is_proof() -> None:
     assert proof.plan(LENGTHS).lower_bound_ms > fewer.plan(LENGTHS).lower_bound_ms
 
 
-def test_what_is_left_out_is_that_of_online() -> None:
+def test_absent_limits_are_those_of_online() -> None:
     assert SearchBudget() == SearchBudget.ONLINE
     assert SearchBudget(dual_solves=5) != SearchBudget.ONLINE
     budget = SearchBudget(dual_solves=5)

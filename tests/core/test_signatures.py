@@ -59,7 +59,7 @@ def test_arguments_are_described(name: str) -> None:
         assert names - {one for line in described for one in line.split(", ")} == set()
 
 
-def test_defaults_are_those_that_are_taken() -> None:
+def test_documented_defaults_equal_the_used_ones() -> None:
     shown = {one.name: one.default for one in arguments(LinkRates)}
     taken = LinkRates(gigabytes_per_s=25)
     assert shown["gpu_gigabytes_per_s"] == taken.gpu_gigabytes_per_s

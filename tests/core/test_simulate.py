@@ -31,7 +31,7 @@ def parts(simulation: Simulation) -> list[float]:
     ]
 
 
-def test_alone_it_is_the_prediction(plan: Plan) -> None:
+def test_without_conditions_the_simulation_equals_the_prediction(plan: Plan) -> None:
     simulation = PLANNER.simulate(plan)
     assert simulation.iteration_ms == pytest.approx(plan.iteration_ms)
     assert simulation.replica_ms == pytest.approx([replica.predicted_ms for replica in plan.replicas])
@@ -41,7 +41,7 @@ def test_alone_it_is_the_prediction(plan: Plan) -> None:
     assert simulation.gpu_time.unused_ms == pytest.approx(simulation.iteration_ms)
 
 
-def test_stages_hold_what_their_micro_batches_have(plan: Plan) -> None:
+def test_stages_save_the_tokens_of_their_micro_batches_in_flight(plan: Plan) -> None:
     for replica, stages in zip(plan.replicas, PLANNER.simulate(plan).stages, strict=True):
         tokens = [int(plan.lengths[ids].sum()) for ids in replica.micro_batches]
         assert [stage.saved_tokens.max() for stage in stages] == [stage.peak_tokens for stage in stages]
@@ -59,7 +59,7 @@ def test_stages_hold_what_their_micro_batches_have(plan: Plan) -> None:
             assert stage.memory.reserved_bytes == stage.memory.optimizer_bytes == 0
 
 
-def test_each_stage_holds_what_the_profile_says_of_it(plan: Plan) -> None:
+def test_each_stage_has_the_memory_that_the_profile_states(plan: Plan) -> None:
     document = json.loads(made_up_profile(CAPS).to_json())
     (pipeline,) = (entry for entry in document["schemes"] if entry["scheme"] == "<pp2>")
     pipeline |= {"resident_bytes": [9_000_000, 8_000_000], "activation_bytes_per_token": [1_000, 700]}
@@ -117,7 +117,7 @@ def test_a_step_is_simulated_with_its_transfers(plan: Plan) -> None:
     assert busy.overlapped_ms > step.overlapped_ms
 
 
-def test_what_is_no_condition_is_refused(plan: Plan) -> None:
+def test_invalid_conditions_are_refused(plan: Plan) -> None:
     with pytest.raises(InvalidInputError, match="rank 8 has slowdown 2: ranks are 0 to 7") as error:
         PLANNER.simulate(plan, slowdowns={8: 2.0})
     assert error.value.code == "argument_invalid"

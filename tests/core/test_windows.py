@@ -31,7 +31,7 @@ def test_every_sequence_stands_in_one_window(lengths: list[int]) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "int32", "uint32", "int64", "uint64", ">i4"])
-def test_arrays_and_memory_maps_of_any_integer_dtype(tmp_path: Path, dtype: str) -> None:
+def test_arrays_and_memory_maps_of_any_integer_dtype_are_packed(tmp_path: Path, dtype: str) -> None:
     lengths = [700, 400, 300, 600, 1000]
     path = tmp_path / "lengths.npy"
     np.save(path, np.array(lengths, dtype=dtype))
@@ -44,7 +44,7 @@ def long_tail(count: int) -> np.ndarray:
     return np.random.default_rng(0).lognormal(6.0, 1.2, count).astype(np.int32).clip(1, 8192)
 
 
-def test_many_pieces_with_progress() -> None:
+def test_many_pieces_are_packed_with_progress() -> None:
     lengths = long_tail(2 * PIECE + 17)
     shares: list[float] = []
     windows = pack_windows(lengths, window_tokens=8192, progress=shares.append)
@@ -68,7 +68,9 @@ def fail(_: float) -> None:
 
 
 @pytest.mark.parametrize(("progress", "error"), [(interrupt_main, KeyboardInterrupt), (fail, RuntimeError)])
-def test_the_packing_can_be_ended(progress: Callable[[float], None], error: type[BaseException]) -> None:
+def test_an_exception_of_the_progress_callback_ends_the_packing(
+    progress: Callable[[float], None], error: type[BaseException]
+) -> None:
     with pytest.raises(error):
         pack_windows(long_tail(2 * PIECE), window_tokens=8192, progress=progress)
 

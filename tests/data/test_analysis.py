@@ -15,7 +15,7 @@ LENGTHS = st.lists(st.integers(1, 5000), min_size=1, max_size=60)
 
 
 @given(LENGTHS)
-def test_the_bins_hold_every_sequence_once(lengths: list[int]) -> None:
+def test_the_bins_count_every_sequence_once(lengths: list[int]) -> None:
     found = compute_length_statistics(np.array(lengths), np.array(lengths) - 1)
     assert (found.sequences, found.tokens, found.longest) == (len(lengths), sum(lengths), max(lengths))
     assert found.targets == sum(lengths) - len(lengths)
@@ -29,7 +29,7 @@ def test_the_bins_hold_every_sequence_once(lengths: list[int]) -> None:
 
 
 @given(LENGTHS)
-def test_so_many_sequences_are_no_longer_than_a_quantile(lengths: list[int]) -> None:
+def test_a_quantile_bounds_its_share_of_the_sequences(lengths: list[int]) -> None:
     found = compute_length_statistics(np.array(lengths), np.array(lengths))
     for share, length in found.quantiles.items():
         assert length in lengths
@@ -37,7 +37,7 @@ def test_so_many_sequences_are_no_longer_than_a_quantile(lengths: list[int]) -> 
         assert sum(one < length for one in lengths) < share * len(lengths)
 
 
-def test_sequences_dealt_in_turn() -> None:
+def test_sequences_are_assigned_to_replicas_in_turn() -> None:
     found = compute_batch_imbalance([np.array([6, 1, 2, 3]), np.array([2, 2])], 2)
     # (6 + 2) against (1 + 3), and their squares: 40 against 10.
     assert found.token_imbalance == pytest.approx([8 / 6, 1])
@@ -81,7 +81,7 @@ class Lengths:
         return self.lengths - 1
 
 
-def test_a_run_deals_out_to_its_ranks_by_the_rule_of_all_analyses() -> None:
+def test_a_run_counts_replicas_by_the_rule_of_all_analyses() -> None:
     config = load(str(ROOT / "examples/demo.toml"), ["data.sequences_per_batch=3", "train.steps=7"])
     data = Lengths(np.arange(2, 50))
     found = analyze_run(config, data, 8)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ def starts_of(documents: list[bytes]) -> list[int]:
     return [sum(map(len, documents[:i])) for i in range(len(documents))]
 
 
-def test_an_example() -> None:
+def test_a_small_plan_has_the_expected_tensors() -> None:
     packed = collate(arrays_of([b"\x01\x02\x03", b"\x04", b"\x05\x06"]), multiple=4)
     ignored = IGNORE_INDEX
     assert packed.token_t.tolist() == [1, 2, 3, 4, 5, 6, PADDING_TOKEN, PADDING_TOKEN]
@@ -46,7 +46,7 @@ class EveryOther:
         return torch.arange(1, whole.num_tokens, 2), whole
 
 
-def test_a_share_has_its_tokens_and_targets_and_the_counts_of_the_whole() -> None:
+def test_a_ranks_share_has_its_own_tokens_and_the_counts_of_the_whole() -> None:
     packed = collate(arrays_of([b"\x01\x02\x03", b"\x04", b"\x05\x06"]), multiple=4, shared=EveryOther())
     assert packed.token_t.tolist() == [2, 4, 6, PADDING_TOKEN]
     assert packed.target_t.tolist() == [3, IGNORE_INDEX, IGNORE_INDEX, IGNORE_INDEX]
@@ -104,13 +104,13 @@ def test_the_documents_are_copied() -> None:
     assert packed.token_t.tolist() == [1, 2]
 
 
-def test_takes_read_only_documents() -> None:
+def test_read_only_documents_are_accepted() -> None:
     document = np.array([1, 2], dtype=np.uint8)
     document.flags.writeable = False
     assert collate([document], multiple=2).token_t.tolist() == [1, 2]
 
 
-def test_a_mask_says_which_tokens_are_targets() -> None:
+def test_a_mask_selects_the_targets() -> None:
     masked = MaskedTokens(np.array([5, 6, 7, 8]), np.array([True, False, True, True]))
     nowhere = MaskedTokens(np.array([3, 4]), np.array([True, False]))
     packed = collate([np.array([70_000, 2]), masked, nowhere], multiple=3)

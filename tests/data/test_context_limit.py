@@ -35,7 +35,7 @@ def pieces(corpus: Corpus, cut: SequenceSlices) -> list[list[int]]:
     st.sampled_from(["", "mask"]),
     st.data(),
 )
-def test_it_is_what_cutting_each_document_by_itself_gives(
+def test_a_limited_corpus_equals_each_document_cut_alone(
     lengths: list[int], limit: int, too_long: TooLong, mask: str, data: Any
 ) -> None:
     corpus = corpus_of(lengths, masked=bool(mask))
@@ -61,7 +61,7 @@ def test_it_is_what_cutting_each_document_by_itself_gives(
     assert cut.num_too_long == sum(lengths[document] > limit for document in documents)
 
 
-def test_where_nothing_is_cut_the_arrays_are_those_of_the_corpus() -> None:
+def test_without_a_cut_the_arrays_are_those_of_the_corpus() -> None:
     corpus = corpus_of([3, 5, 2])
     cut = slice_documents(corpus, 5, "refuse")
     assert np.shares_memory(cut.lengths, corpus.lengths)
@@ -69,6 +69,6 @@ def test_where_nothing_is_cut_the_arrays_are_those_of_the_corpus() -> None:
     assert np.shares_memory(cut.target_counts, corpus.target_counts)
 
 
-def test_too_long_documents_are_refused_if_so_wanted() -> None:
+def test_too_long_documents_are_refused_on_request() -> None:
     with refused("sequence_too_long", "2 documents are longer", "= 4, the longest has 7"):
         slice_documents(corpus_of([5, 3, 7]), 4, "refuse")

@@ -16,7 +16,7 @@ def corpus_of(*documents: bytes) -> Corpus:
     )
 
 
-def test_documents_come_back_as_they_went_in() -> None:
+def test_stored_documents_are_read_back_equal() -> None:
     documents = [b"def f(): pass\n", b"x", b"async def g(): ...\n"]
     corpus = corpus_of(*documents)
     assert len(corpus) == 3
@@ -32,7 +32,7 @@ def test_lengths_and_target_counts() -> None:
 
 
 @pytest.mark.parametrize("index", [-1, 2])
-def test_refuses_a_document_that_is_not_there(index: int) -> None:
+def test_refuses_a_document_beyond_the_last(index: int) -> None:
     with pytest.raises(IndexError, match=f"document {index} must be one of the 2"):
         corpus_of(b"a", b"b").read(index)
 
@@ -78,7 +78,7 @@ def test_fingerprint_is_the_same_on_every_machine() -> None:
     assert corpus_of(b"abc").fingerprint == hashlib.sha256(one_document).hexdigest()
 
 
-def test_a_mask_goes_with_its_tokens() -> None:
+def test_a_mask_stays_with_its_tokens() -> None:
     loss_mask = np.array([1, 0, 1, 1, 1, 0], dtype=bool)
     corpus = Corpus(token_T=np.arange(6), offset=np.array([0, 3, 4, 6]), loss_mask_T=loss_mask)
     documents = [corpus.read(index) for index in range(3)]

@@ -98,7 +98,7 @@ def ids_megatron(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("write", [ids_lines, ids_parquet, ids_numpy, ids_megatron])
-def test_tokens_come_as_they_are_from_every_kind_of_file(
+def test_tokens_are_read_unchanged_from_every_kind_of_file(
     tmp_path: Path, write: Callable[[Path], str]
 ) -> None:
     data = load(config_of(tmp_path, {"files": [write(tmp_path)], "format": "tokens"}))
@@ -111,7 +111,7 @@ def counted(sequence: SequenceTokens) -> bytes:
     return sequence.tokens[sequence.loss_mask].tobytes()
 
 
-def test_chats_completions_and_labels_count_in_part(tmp_path: Path) -> None:
+def test_parts_of_chats_completions_and_labels_are_targets(tmp_path: Path) -> None:
     chat = write_lines(tmp_path / "c.jsonl", [{"messages": TALK}])
     completion = write_lines(tmp_path / "p.jsonl", [{"q": "2 + 2 = ", "a": "4!"}])
     labels = write_lines(tmp_path / "l.jsonl", [{"input_ids": [7, 8, 9], "labels": [-100, -100, 9]}])
@@ -129,7 +129,7 @@ def test_chats_completions_and_labels_count_in_part(tmp_path: Path) -> None:
     assert train.source_bounds.tolist() == [0, 1, 2, 3]
 
 
-def test_records_as_sharegpt_and_alpaca_have_them(tmp_path: Path) -> None:
+def test_records_of_sharegpt_and_alpaca_are_read(tmp_path: Path) -> None:
     shared = [{"from": "human", "value": "the fox"}, {"from": "gpt", "value": "yes"}]
     sharegpt = write_lines(tmp_path / "s.jsonl", [{"conversations": shared}])
     alpaca = [{"instruction": "Add.", "output": "4"}, {"instruction": "Add.", "input": "3", "output": "5"}]
@@ -198,12 +198,12 @@ def test_files_of_both_kinds_in_one_source_are_one_source(tmp_path: Path) -> Non
     assert np.mean(seen < 4) == pytest.approx(0.75, abs=0.05)
 
 
-def test_tokens_need_the_format_that_says_so(tmp_path: Path) -> None:
+def test_records_of_tokens_need_the_tokens_format(tmp_path: Path) -> None:
     with refused("config_value", "data.sources[0].format = 'text'"):
         load(config_of(tmp_path, {"files": [ids_numpy(tmp_path)]}))
 
 
-def test_held_out_documents_are_read_nowhere_else_and_whole(tmp_path: Path) -> None:
+def test_held_out_documents_are_whole_and_not_trained_on(tmp_path: Path) -> None:
     texts = [f"{n:02d} " + "x" * (n % 7 * 3) for n in range(60)]
     path = write_lines(tmp_path / "t.jsonl", [{"text": text} for text in texts])
     data = load(config_of(tmp_path, {"files": [path]}, held_out=0.2, max_tokens=8))
@@ -267,7 +267,9 @@ def test_tokens_of_validation_are_within_the_vocabulary(tmp_path: Path) -> None:
         data.check_vocabulary(300)
 
 
-def test_nothing_to_hold_out_is_refused_and_a_source_of_one_document_is_not_divided(tmp_path: Path) -> None:
+def test_a_source_of_one_document_is_not_divided_and_a_share_without_documents_is_refused(
+    tmp_path: Path,
+) -> None:
     np.save(tmp_path / "one.npy", np.arange(9))
     one = {"files": [str(tmp_path / "one.npy")], "format": "tokens"}
     with refused("corpus_empty", "data.held_out = 0.5: no held-out document"):
@@ -278,7 +280,7 @@ def test_nothing_to_hold_out_is_refused_and_a_source_of_one_document_is_not_divi
     assert all_tokens(data.held_out)[0] in IDS
 
 
-def test_what_is_cut_or_left_out_is_counted_and_decides_the_fingerprint(tmp_path: Path) -> None:
+def test_cut_and_omitted_documents_are_counted_and_change_the_fingerprint(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "t.jsonl", [{"text": text} for text in ["abcdefgh", "a", "", "abc"]])
     facts = {}
     for too_long in ("split", "truncate"):
@@ -306,7 +308,7 @@ def test_a_source_that_trains_nothing_is_named(tmp_path: Path) -> None:
         load(config)
 
 
-def test_tokens_that_the_model_does_not_have_are_refused_before_they_are_read(tmp_path: Path) -> None:
+def test_tokens_beyond_the_vocabulary_are_refused_before_training(tmp_path: Path) -> None:
     train = load(config_of(tmp_path, {"files": [ids_lines(tmp_path)], "format": "tokens"})).train
     train.check_vocabulary(7)
     with refused("token_out_of_range", "data.sources[0]", "token 6", "5"):
@@ -314,7 +316,7 @@ def test_tokens_that_the_model_does_not_have_are_refused_before_they_are_read(tm
 
 
 @pytest.mark.parametrize("token", [70_000, -7])
-def test_a_token_of_an_array_that_the_model_does_not_have_is_named_with_its_place(
+def test_a_token_of_an_array_beyond_the_vocabulary_is_named_with_its_position(
     tmp_path: Path, token: int
 ) -> None:
     files = [str(tmp_path / name) for name in ("first.npy", "second.npy")]
@@ -330,7 +332,7 @@ def test_a_token_of_an_array_that_the_model_does_not_have_is_named_with_its_plac
         wrong.check_vocabulary(2)
 
 
-def test_no_other_sequence_is_there(tmp_path: Path) -> None:
+def test_an_index_outside_the_sequences_is_refused(tmp_path: Path) -> None:
     train = load(config_of(tmp_path, {"files": [ids_lines(tmp_path)], "format": "tokens"})).train
     for index in (-1, 2):
         with pytest.raises(IndexError, match=f"sequence {index} must be one of the 2"):
@@ -338,7 +340,9 @@ def test_no_other_sequence_is_there(tmp_path: Path) -> None:
 
 
 @given(st.integers(2, 200), st.floats(0.001, 0.999), st.integers(0, 2**32), st.integers(0, 9))
-def test_every_document_is_on_one_side(num_documents: int, share: float, seed: int, source: int) -> None:
+def test_every_document_is_either_trained_on_or_held_out(
+    num_documents: int, share: float, seed: int, source: int
+) -> None:
     trained, kept = held_out_documents(num_documents, share, seed, source)
     assert sorted([*trained, *kept]) == list(range(num_documents))
     assert (np.diff(trained) > 0).all()
@@ -347,7 +351,7 @@ def test_every_document_is_on_one_side(num_documents: int, share: float, seed: i
     assert abs(len(kept) - share * num_documents) <= 1
 
 
-def test_the_seed_and_the_source_choose() -> None:
+def test_the_seed_and_the_source_choose_the_held_out_documents() -> None:
     choices = [tuple(held_out_documents(100, 0.1, *which)[1]) for which in ((0, 0), (1, 0), (0, 1), (0, 0))]
     assert choices[0] == choices[3]
     assert len(set(choices)) == 3

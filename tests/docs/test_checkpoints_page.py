@@ -41,14 +41,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_its_configurations_are_read() -> None:
+def test_the_configurations_of_the_page_are_read() -> None:
     sections = [tomllib.loads(body) for body in of_kind("toml")]
     assert [list(section) for section in sections] == [["checkpoint"], ["model"]]
     config = from_table(CheckpointConfig, sections[0]["checkpoint"], "checkpoint")
     assert config == CheckpointConfig(every_steps=500, keep=CheckpointConfig().keep, keep_best=True)
 
 
-def test_its_reader_reads_what_ours_does(run: Path) -> None:
+def test_the_reader_of_the_page_gives_the_parameters_of_the_package(run: Path) -> None:
     (body,) = of_kind("python")
     names: dict[str, Any] = {}
     exec(compile(body, "docs/checkpoints.md", "exec"), names)
@@ -60,7 +60,7 @@ def test_its_reader_reads_what_ours_does(run: Path) -> None:
             assert np.array_equal(names["read"](checkpoint, record.name), mine), record.name
 
 
-def test_its_table_has_every_field() -> None:
+def test_the_table_of_the_page_has_every_field() -> None:
     assert f"`{FORMAT}`" in TEXT
     for field in at_least(8, dataclasses.fields(Manifest)):
         assert re.search(rf"^\|.*`{field.name}`.*\|.*\|$", TEXT, re.MULTILINE), field.name

@@ -162,7 +162,7 @@ def quick(words: list[str], profile: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("page", "words"), STEPS, ids=[f"{page}: {' '.join(words)}" for page, words in STEPS]
 )
-def test_it_ends_well_and_leaves_what_it_says(
+def test_a_command_of_a_page_succeeds_and_writes_the_stated_files(
     page: str,
     words: list[str],
     folders: dict[str, Path],
@@ -201,7 +201,7 @@ def test_the_tutorials_configuration_is_the_example() -> None:
     assert shown == given
 
 
-def test_each_reason_is_needed_and_each_command_is_run_or_has_one() -> None:
+def test_each_command_is_run_or_has_a_reason_and_each_reason_applies() -> None:
     assert {ranks_of(words) for _, words in TRAINED} == {2, 4, 8}
     assert all(words[0] == "hydraulis" for _, words in STEPS)
     skipped = [" ".join(words) for _, words in COMMANDS if reason(words) is not None]
@@ -232,7 +232,7 @@ def test_make_demo_trains(folders: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("words", [words for _, words in COMMANDS], ids=" ".join)
-def test_what_is_not_run_is_what_it_says(words: list[str]) -> None:
+def test_commands_that_are_not_run_are_well_formed(words: list[str]) -> None:
     match words:
         case ["hydraulis", *options]:
             make_parser().parse_args(options)

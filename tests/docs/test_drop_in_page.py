@@ -14,7 +14,7 @@ from hydraulis.batching import BalancedBatchSampler
 PYTHON = at_least(8, [block.body for block in blocks("docs/drop-in.md") if block.kind == "python"])
 
 
-def test_the_first_lines_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_lines_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
     lengths = np.random.default_rng(0).lognormal(7, 1, 4096).astype(int).clip(1, 32_768)
     exec(compile(PYTHON[0], "docs/drop-in.md", "exec"), {"lengths": lengths, "rank": 3})
     assert "8 steps of 4,096 sequences" in capsys.readouterr().out
@@ -34,7 +34,7 @@ def defined(module: str) -> set[str]:
 
 
 @pytest.mark.parametrize("body", PYTHON)
-def test_every_name_of_ours_exists(body: str) -> None:
+def test_every_name_of_the_package_on_the_page_exists(body: str) -> None:
     tree = ast.parse(body)
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     for node in imports:

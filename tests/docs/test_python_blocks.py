@@ -50,14 +50,14 @@ def names() -> dict[str, Any]:
     return found
 
 
-def test_a_plan_says_where_each_sequence_is(names: dict[str, Any]) -> None:
+def test_a_plan_gives_the_place_of_each_sequence(names: dict[str, Any]) -> None:
     lengths = [31_000, 12_000, 900, 900, 450, 80]
     fresh = names["planner"].plan(lengths)
     micro_batches = [one for replica in fresh.replicas for one in replica.micro_batches]
     assert sorted(sequence for one in micro_batches for sequence in one) == list(range(len(lengths)))
 
 
-def test_a_lookahead_says_where_each_sequence_came_from(names: dict[str, Any]) -> None:
+def test_a_lookahead_gives_the_original_batch_of_each_sequence(names: dict[str, Any]) -> None:
     batches, lookahead = names["batches"], names["lookahead"]
     assert len(lookahead) == len(batches)
     came = set()
@@ -80,7 +80,7 @@ def test_the_last_replica_has_micro_batches_under_the_cap(names: dict[str, Any])
     assert shared.gap >= 0
 
 
-def test_calls_within_the_text_are_what_they_say(names: dict[str, Any]) -> None:
+def test_calls_within_the_text_are_valid(names: dict[str, Any]) -> None:
     text = "".join((ROOT / page).read_text(encoding="utf-8") for page in HERE)
     public = {name: getattr(hydraulis, name) for name in hydraulis.__all__}
     # `plan` is the last one that a page made; any plan will do.
@@ -90,7 +90,7 @@ def test_calls_within_the_text_are_what_they_say(names: dict[str, Any]) -> None:
         assert eval(call, public | names) is not None, call
 
 
-def test_the_python_of_every_page_is_run_by_somebody() -> None:
+def test_the_python_of_every_page_is_run_by_a_test() -> None:
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     found = {
         str(path.relative_to(ROOT))

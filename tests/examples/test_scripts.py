@@ -130,7 +130,7 @@ def on_two_nodes(folder: Path, *arguments: str) -> list[str]:
     return [out for out, _ in ended]
 
 
-def test_two_nodes_train_one_run_and_go_on_with_it(tmp_path: Path) -> None:
+def test_two_nodes_train_one_run_and_resume_it(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(RUN.format(root=ROOT), encoding="utf-8")
     (tmp_path / "profile.json").write_text(
         made_up_profile({"<1>": 64, "<tp2>": 96}).to_json(), encoding="utf-8"
@@ -146,7 +146,7 @@ def test_two_nodes_train_one_run_and_go_on_with_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("script", ["slurm.sh", "nodes.sh"])
-def test_without_a_configuration_it_says_how_it_is_used(tmp_path: Path, script: str) -> None:
+def test_without_a_configuration_the_script_prints_its_usage(tmp_path: Path, script: str) -> None:
     done = run(tmp_path, script)
     assert done.returncode == 2
     assert done.stderr.startswith("usage: ")

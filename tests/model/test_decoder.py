@@ -32,13 +32,13 @@ def test_parameters_have_the_names_of_hugging_face_without_the_model_prefix() ->
     ]
 
 
-def test_it_can_be_built_on_the_meta_device() -> None:
+def test_the_decoder_can_be_built_on_the_meta_device() -> None:
     with torch.device("meta"):
         model = Decoder(small_config())
     assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
 
 
-def test_it_takes_tokens_and_gives_hidden_states() -> None:
+def test_the_decoder_maps_tokens_to_hidden_states() -> None:
     config = small_config()
     token_T, _ = random_tokens(config, LENGTHS, padded=False)
     hidden_TH = build_decoder(config)(token_T, PackedSequences.from_lengths(LENGTHS, "cpu"))
@@ -72,7 +72,7 @@ def test_a_packed_micro_batch_equals_its_sequences_one_by_one(*, tied: bool) -> 
     torch.testing.assert_close(gradients(packed), gradients(single), rtol=1e-12, atol=1e-12)
 
 
-def test_hidden_states_do_not_see_what_comes_later() -> None:
+def test_hidden_states_do_not_depend_on_later_tokens() -> None:
     config = small_config()
     model, sequences = build_decoder(config), PackedSequences.from_lengths([10], "cpu")
     token_T, _ = random_tokens(config, [10], padded=False)
@@ -91,11 +91,11 @@ def test_tied_ends_share_one_parameter() -> None:
     assert "lm_head.weight" not in dict(model.named_parameters())
 
 
-def test_untied_ends_do_not() -> None:
+def test_untied_ends_have_two_parameters() -> None:
     assert "lm_head.weight" in dict(build_decoder(small_config()).named_parameters())
 
 
-def test_the_master_list_knows_a_tied_head_as_the_embedding() -> None:
+def test_the_parameter_table_names_a_tied_head_as_the_embedding() -> None:
     tied, untied = small_config(tie_word_embeddings=True), small_config()
     assert master_parameter_name("lm_head.weight", tied) == "embed_tokens.weight"
     assert master_parameter_name("lm_head.weight", untied) == "lm_head.weight"

@@ -101,7 +101,7 @@ def test_logits_are_those_of_transformers(reference: PreTrainedModel, tmp_path: 
         torch.testing.assert_close(mine, expected, rtol=0, atol=5e-5)
 
 
-def test_the_fields_that_were_before_transformers_5_mean_the_same(
+def test_the_fields_of_transformers_4_have_the_same_meaning(
     reference: PreTrainedModel, tmp_path: Path
 ) -> None:
     reference.config.save_pretrained(tmp_path)

@@ -10,7 +10,7 @@ from small_model import FAMILIES, build_decoder, count_targets, random_tokens, s
 
 
 @pytest.mark.parametrize("family", ["mistral", "qwen3"])
-def test_matrix_products_are_those_that_torch_counts(family: str) -> None:
+def test_matrix_products_equal_those_that_torch_counts(family: str) -> None:
     config = small_config(**FAMILIES[family])
     model = build_decoder(config)
     lengths = (9, 4)
@@ -24,7 +24,7 @@ def test_matrix_products_are_those_that_torch_counts(family: str) -> None:
     assert products == training_flops(config, sum(lengths), 0)
 
 
-def test_attention_is_each_pair_of_a_query_and_an_earlier_key() -> None:
+def test_attention_counts_each_pair_of_a_query_and_an_earlier_key() -> None:
     config = small_config()
     length = 1000
     pairs = length * (length + 1) // 2

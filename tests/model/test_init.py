@@ -12,7 +12,7 @@ def draw(name: str, *, seed: int = 1, dtype: torch.dtype = torch.float32) -> Ten
     return initial_value(name, (300, 40), CONFIG, seed, dtype)
 
 
-def test_it_depends_on_seed_and_name_only() -> None:
+def test_initial_values_depend_on_seed_and_name_only() -> None:
     before = draw("layers.0.mlp.up_proj.weight")
     torch.manual_seed(99)
     draw("layers.1.mlp.up_proj.weight")
@@ -21,13 +21,13 @@ def test_it_depends_on_seed_and_name_only() -> None:
     assert not torch.equal(draw("layers.0.mlp.up_proj.weight", seed=2), before)
 
 
-def test_it_leaves_the_global_random_state_alone() -> None:
+def test_initialization_leaves_the_global_random_state_unchanged() -> None:
     state = torch.get_rng_state()
     draw("lm_head.weight")
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_it_is_normal_with_the_given_deviation() -> None:
+def test_initial_values_are_normal_with_the_given_deviation() -> None:
     value = draw("embed_tokens.weight")
     # 12,000 draws: the mean is within 4 standard errors, the deviation too.
     assert abs(value.mean().item()) < 4 * 0.02 / 12000**0.5

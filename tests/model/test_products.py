@@ -38,7 +38,7 @@ def factors(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_products_of_wide_factors_are_torchs_own(dtype: torch.dtype) -> None:
+def test_products_of_wide_factors_equal_torchs(dtype: torch.dtype) -> None:
     left, right = factors(dtype)
     assert torch.equal(wide_product(left, right, dtype), left @ right)
     total = torch.randn(5, 4, dtype=dtype)
@@ -48,7 +48,7 @@ def test_products_of_wide_factors_are_torchs_own(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-def test_products_of_narrow_factors_are_rounded_to_them_on_the_cpu(dtype: torch.dtype) -> None:
+def test_products_of_narrow_factors_are_rounded_to_their_dtype_on_the_cpu(dtype: torch.dtype) -> None:
     left, right = factors(dtype)
     assert torch.equal(wide_product(left, right, torch.float32), (left @ right).float())
     total = torch.ones(5, 4)

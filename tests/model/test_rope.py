@@ -9,7 +9,7 @@ THETA = 500.0
 CONFIG = small_config(head_dim=HEAD_DIM, rope_theta=THETA)
 
 
-def test_it_equals_complex_numbers_turned_in_the_plane() -> None:
+def test_rotation_equals_multiplication_by_complex_numbers() -> None:
     x_TND = torch.randn(6, 3, HEAD_DIM, dtype=torch.float64)
     position_T = torch.tensor([0, 1, 2, 0, 1, 70000])
     turned = rotary_table(position_T, CONFIG, torch.float64).rotate(x_TND)

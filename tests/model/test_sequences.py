@@ -11,7 +11,7 @@ def test_positions_restart_in_each_segment() -> None:
     assert sequences.position_T.tolist() == [0, 1, 2, 0, 0, 1]
 
 
-def test_positions_go_to_the_device() -> None:
+def test_positions_are_on_the_device() -> None:
     assert PackedSequences.from_lengths([2], "meta").position_T.device.type == "meta"
 
 

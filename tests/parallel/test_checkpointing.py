@@ -89,7 +89,7 @@ def test_gradients_do_not_change_by_a_bit(kind: CheckpointingKind, family: str) 
         assert torch.equal(found[name], gradient), name
 
 
-def test_products_inside_attention_are_not_taken_for_the_layers() -> None:
+def test_products_inside_attention_are_not_counted_as_the_layers() -> None:
     changes = {"num_key_value_heads": 8}
     expected, without = gradients("none", Mixing(), **changes)
     found, selective = gradients("selective", Mixing(), **changes)

@@ -42,7 +42,7 @@ def test_the_sum_runs_in_rank_order_and_keeps_no_receive_buffer() -> None:
     assert {num_bytes for _, num_bytes in results} == {1 * 2 * 4}
 
 
-def test_without_a_group_nothing_happens() -> None:
+def test_without_a_group_tensors_stay_unchanged() -> None:
     assert all_gather_tokens(X, None) is X
     assert reduce_scatter_tokens(X, None) is X
 

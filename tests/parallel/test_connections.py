@@ -27,5 +27,5 @@ def test_only_pairs_that_are_new_are_connected() -> None:
     assert took_time
 
 
-def test_a_backend_that_connects_by_itself_is_left_alone() -> None:
+def test_a_backend_that_connects_by_itself_gets_no_connections() -> None:
     assert [found[:2] for found in run_ranks(3, connected_once, None)] == [([], [])] * 3

@@ -24,7 +24,7 @@ def test_overlapping_groups_reach_only_their_members() -> None:
     ]
 
 
-def test_each_group_is_made_once_in_sorted_order_and_none_of_one_rank() -> None:
+def test_each_group_of_several_ranks_is_created_once_in_sorted_order() -> None:
     calls = [[[3, 1], [2, 3], [1, 2], [0, 3], [2, 0], [1, 0], [0]], [[0, 1], [1, 2], range(3), [2]], []]
     for created, count in run_ranks(4, created_groups, calls):
         assert created == [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3], [0, 1, 2]]
@@ -38,14 +38,14 @@ def test_a_single_rank_needs_no_group() -> None:
     assert len(groups) == 0
 
 
-def test_a_group_of_others_is_refused_to_this_rank_alone() -> None:
+def test_a_group_of_other_ranks_is_refused_to_this_rank_alone() -> None:
     member, _, other = run_ranks(3, refusal, [[0, 1]], [0, 1])
     assert member is None
     assert other.startswith("argument_invalid: ")
     assert "(0, 1)" in other
 
 
-def test_a_group_that_was_not_made_is_refused() -> None:
+def test_a_group_that_was_not_created_is_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"ranks \(0, 1\)"):
         ProcessGroups(timedelta(seconds=1)).get([0, 1])
 
@@ -124,6 +124,6 @@ def test_the_bound_is_reached_and_small() -> None:
 
 
 @pytest.mark.parametrize("ranks", [[], [1, 1]])
-def test_no_rank_and_a_rank_named_twice_are_refused(ranks: list[int]) -> None:
+def test_an_empty_group_and_a_repeated_rank_are_refused(ranks: list[int]) -> None:
     with pytest.raises(InvalidInputError, match="ranks = "):
         ProcessGroups(timedelta(seconds=1)).ensure([ranks])

@@ -19,7 +19,7 @@ def cut(layers: range, *, first: bool = False, last: bool = False, tied: bool = 
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_the_stages_together_equal_the_whole(*, tied: bool) -> None:
+def test_the_stages_together_equal_the_decoder(*, tied: bool) -> None:
     whole = build_decoder(small_config(tie_word_embeddings=tied))
     stages = [
         cut(range(1), first=True, tied=tied),
@@ -67,7 +67,7 @@ def test_a_stage_that_is_first_and_last_stays_tied() -> None:
     assert model.lm_head.weight is model.embed_tokens.weight
 
 
-def test_a_layer_that_is_not_there_is_refused() -> None:
+def test_a_layer_beyond_the_last_is_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"layer 3, .* 0, 1, 2") as caught:
         cut(range(2, 4))
     assert caught.value.code == "argument_invalid"

@@ -49,7 +49,7 @@ def join(name: str, config: ModelConfig, shape: torch.Size, pieces: list[Tensor]
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize(("tp", "num_stages"), [(2, 1), (4, 1), (2, 2), (4, 3)])
 @pytest.mark.devices
-def test_it_equals_the_single_process(tp: int, num_stages: int, *, tied: bool) -> None:
+def test_tensor_parallelism_equals_a_single_process(tp: int, num_stages: int, *, tied: bool) -> None:
     config = small_config(tie_word_embeddings=tied)
     expected = assert_equals_the_single_process(config, tp, num_stages)
     assert len(expected) == 29 + (not tied)
@@ -106,7 +106,7 @@ def test_degrees_that_do_not_fit_are_refused(changes: dict[str, int], tp: int, m
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
-def test_degrees_that_fit_are_not(tp: int) -> None:
+def test_degrees_that_fit_are_accepted(tp: int) -> None:
     check_tensor_degree(small_config(), tp)
 
 

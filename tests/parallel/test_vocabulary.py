@@ -52,7 +52,7 @@ def single(
     return loss.detach(), hidden_TH.grad, weight_VH.grad
 
 
-def test_it_is_cross_entropy_with_its_gradients() -> None:
+def test_the_loss_is_cross_entropy_with_its_gradients() -> None:
     inputs = draw()
     torch.testing.assert_close(single(*inputs, 11), expected(*inputs, 11), rtol=1e-12, atol=1e-13)
 
@@ -192,7 +192,7 @@ def test_chunks_are_long_on_cuda_and_their_bytes_limited(
 
 
 @pytest.mark.parametrize("size", [1, 100, TOKENS])
-def test_the_size_of_chunks_makes_no_difference(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_chunks_does_not_change_the_loss(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = draw()
     usual = single(*inputs, 11)
     monkeypatch.setattr(vocabulary, "chunk_tokens", lambda *_: size)

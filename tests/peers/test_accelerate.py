@@ -19,7 +19,7 @@ LENGTHS = long_tail(100)
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 @pytest.mark.parametrize("even", [True, False])
-def test_a_shard_deals_each_process_its_batches(ranks: int, *, even: bool) -> None:
+def test_a_shard_gives_each_process_its_batches(ranks: int, *, even: bool) -> None:
     whole = sampler(LENGTHS, ranks=ranks)
     expected = [list(one) for one in ranks_of(LENGTHS, ranks=ranks)]
     for process, batches in enumerate(expected):
@@ -51,7 +51,7 @@ def loader(process: int) -> Any:
 
 
 @pytest.mark.parametrize("process", [0, 1])
-def test_a_prepared_loader_tells_the_epoch(process: int) -> None:
+def test_a_prepared_loader_passes_the_epoch_on(process: int) -> None:
     prepared = loader(process)
     for epoch in (3, 0):
         prepared.set_epoch(epoch)

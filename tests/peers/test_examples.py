@@ -43,7 +43,7 @@ def test_every_example_is_run() -> None:
 
 
 @pytest.mark.parametrize("script", ["transformers_trainer.py", "trl_sft.py"])
-def test_a_trainer_learns(script: str) -> None:
+def test_training_with_the_trainer_lowers_the_loss(script: str) -> None:
     found = re.search(r"(\d+) steps, loss ([\d.]+) to ([\d.]+)", output(script))
     assert found is not None
     assert int(found[1]) >= 6
@@ -55,7 +55,7 @@ def losses(text: str) -> list[float]:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--fsdp",)])
-def test_the_loss_is_the_mean_of_the_step_however_it_is_split(arguments: tuple[str, ...]) -> None:
+def test_the_loss_is_the_mean_of_the_step_for_every_split(arguments: tuple[str, ...]) -> None:
     """DDP with a barrier per step, and accelerate with one per micro-batch, train the same steps."""
     expected = losses(output("ddp.py"))
     assert len(expected) == 8
@@ -63,14 +63,14 @@ def test_the_loss_is_the_mean_of_the_step_however_it_is_split(arguments: tuple[s
     assert losses(output("accelerate_fsdp.py", *arguments)) == pytest.approx(expected, abs=2e-3)
 
 
-def test_lightning_learns() -> None:
+def test_training_with_lightning_lowers_the_loss() -> None:
     found = re.search(r"(\d+) steps, loss of the last ([\d.]+)", output("lightning_module.py"))
     assert found is not None
     assert int(found[1]) == 10
     assert float(found[2]) < 4
 
 
-def test_the_examples_say_how_they_are_started() -> None:
+def test_the_examples_state_their_commands() -> None:
     for script in COMMANDS:
         first = (EXAMPLES / script).read_text(encoding="utf-8").splitlines()[0]
         assert f"examples/peers/{script}" in first, Path(script)

@@ -59,7 +59,7 @@ def train(folder: Path, *, save: int = 100, resume: str | None = None) -> list[l
 
 
 @pytest.mark.parametrize("done", [3, 12, 15])
-def test_a_resumed_training_sees_the_rest(tmp_path: Path, done: int) -> None:
+def test_a_resumed_training_reads_the_rest(tmp_path: Path, done: int) -> None:
     whole = train(tmp_path, save=done)
     per_epoch = next(n for n in range(1, 41) if len({i for batch in whole[:n] for i in batch}) == 60)
     assert sorted(i for batch in whole[:per_epoch] for i in batch) == list(range(60))

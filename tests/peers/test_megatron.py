@@ -39,6 +39,6 @@ def test_an_index_drives_a_loader_of_its_data_set(tmp_path: Path, dtype: Any) ->
     assert sorted(seen) == list(range(50))
 
 
-def test_every_field_is_one_of_megatrons() -> None:
+def test_every_field_exists_in_megatron() -> None:
     fields = {field.name for field in dataclasses.fields(PackedSeqParams)}
     assert set(MegatronCollator()([])["packed_seq_params"]) <= fields

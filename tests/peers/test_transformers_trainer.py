@@ -74,7 +74,7 @@ def test_each_epoch_trains_every_sequence_once_in_another_order(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("stop", [2, 11])
-def test_a_resumed_training_sees_the_rest(tmp_path: Path, stop: int) -> None:
+def test_a_resumed_training_reads_the_rest(tmp_path: Path, stop: int) -> None:
     whole = make_trainer(tmp_path / "whole")
     whole.train()
     assert whole.state.global_step > 12

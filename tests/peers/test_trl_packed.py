@@ -16,7 +16,7 @@ from hydraulis.batching.items.length_index import write_length_index
 LENGTHS = long_tail(60, longest=100)
 
 
-def test_rows_hold_whole_sequences_and_their_lengths(tmp_path: Path) -> None:
+def test_rows_have_whole_sequences_and_their_lengths(tmp_path: Path) -> None:
     data = Dataset.from_dict(
         {
             "input_ids": [[index] * int(size) for index, size in enumerate(LENGTHS)],

@@ -25,7 +25,7 @@ def test_partitions_are_at_least_as_even_as_karmarkar_karp(equal: bool) -> None:
 
 
 @pytest.mark.parametrize("group", [1, 2])
-def test_micro_batches_hold_the_cap_and_every_sample(group: int) -> None:
+def test_micro_batches_keep_the_cap_and_have_every_sample(group: int) -> None:
     lengths = torch.tensor(long_tail(64, longest=200), dtype=torch.long)
     mask = (torch.arange(200) < lengths[:, None]).long()
     batch = TensorDict({"input_ids": torch.arange(64)[:, None].expand(64, 200), "attention_mask": mask}, [64])

@@ -30,12 +30,12 @@ def schemes(strategy: str) -> set[str]:
     return {str(scheme) for scheme in Strategy(strategy).schemes}
 
 
-def test_homogeneous_strategies_fill_the_cluster_as_far_as_nodes_let_them() -> None:
+def test_homogeneous_strategies_fill_the_cluster_as_far_as_nodes_permit() -> None:
     # Three ranks of a node of four are one <tp3>: two of them fit, not the 2 2/3 that eight ranks would hold.
     assert homogeneous_strategies(PROFILE, CLUSTER) == ["8x<1>", "4x<tp2>", "2x<tp4>", "4x<pp2>", "2x<tp3>"]
 
 
-def test_the_best_static_strategy_admits_the_longest_and_is_the_best() -> None:
+def test_the_best_static_strategy_is_the_fastest_that_admits_the_longest_sequence() -> None:
     assert best_static(SETTING) == "2x<tp4>"
     short = ComparisonSetup(profile=PROFILE, cluster=CLUSTER, batches=[BATCHES[0], BATCHES[2]])
     totals = {
@@ -48,7 +48,7 @@ def test_the_best_static_strategy_admits_the_longest_and_is_the_best() -> None:
     assert best_static(short) == min(totals, key=lambda name: totals[name])
 
 
-def test_each_contestant_runs_every_batch() -> None:
+def test_each_planner_under_test_runs_every_batch() -> None:
     said: list[tuple[str, int, int]] = []
     names = ["static", "list", "search", "2x<tp4>"]
     static, listed, search, kept = compare(SETTING, names, lambda *report: said.append(report))
@@ -72,7 +72,7 @@ def test_each_contestant_runs_every_batch() -> None:
     assert said == [(step, done, 3) for step in steps for done in range(3)]
 
 
-def test_the_least_time_is_that_of_the_scheme_that_takes_least_of_its_ranks() -> None:
+def test_the_least_time_is_that_of_the_scheme_with_least_rank_time() -> None:
     of = least_time(PROFILE)
     for length in (1, 100, 1000):
         times = [
@@ -85,7 +85,7 @@ def test_the_least_time_is_that_of_the_scheme_that_takes_least_of_its_ranks() ->
     assert wide.needed_share < search.needed_share
 
 
-def test_memory_is_that_of_each_stage_where_it_held_most() -> None:
+def test_memory_is_the_peak_of_each_stage() -> None:
     (one,) = compare(SETTING, ["1x<tp4>+1x<pp2>"])
     planner = Planner(PROFILE, CLUSTER, strategies=["1x<tp4>+1x<pp2>"])
     runs = [planner.simulate(planner.plan(batch)) for batch in BATCHES]
@@ -99,7 +99,7 @@ def test_memory_is_that_of_each_stage_where_it_held_most() -> None:
     assert one.memory.total_bytes == max(*found["<pp2>"], *found["<tp4>"])
 
 
-def test_percentiles_are_iterations_that_were() -> None:
+def test_percentiles_are_times_of_real_iterations() -> None:
     (one,) = compare(SETTING, ["search"])
     assert one.percentile_ms(50) == sorted(one.iteration_ms)[1]
     assert one.percentile_ms(99) == max(one.iteration_ms)
@@ -138,7 +138,7 @@ def test_transfers_are_planned_and_simulated() -> None:
     assert 0 <= slower.overlapped_share < 1
 
 
-def test_what_cannot_be_compared_is_refused() -> None:
+def test_an_impossible_comparison_is_refused() -> None:
     long = ComparisonSetup(profile=PROFILE, cluster=CLUSTER, batches=[np.array([401])])
     with refused("sequence_too_long", "no homogeneous strategy on 8 GPUs admits 401 tokens"):
         compare(long, ["static"])

@@ -18,7 +18,7 @@ def test_text_has_one_length_per_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64", "uint64", ">i4"])
-def test_npy_of_any_integer_dtype(tmp_path: Path, dtype: str) -> None:
+def test_npy_files_of_any_integer_dtype_are_read(tmp_path: Path, dtype: str) -> None:
     path = tmp_path / "lengths.npy"
     np.save(path, np.array([3, 1, 127], dtype=dtype))
     lengths = read_lengths(str(path))
@@ -121,7 +121,7 @@ def test_an_archive_of_arrays_is_no_array(tmp_path: Path, read: Callable[[Path],
 
 
 @pytest.mark.parametrize(("name", "field"), [("a.jsonl", None), ("a.txt", "n"), ("a.npy", "n")])
-def test_a_field_goes_with_jsonl_and_nothing_else(tmp_path: Path, name: str, field: str | None) -> None:
+def test_a_field_is_for_jsonl_files_only(tmp_path: Path, name: str, field: str | None) -> None:
     path = tmp_path / name
     path.write_text("{}\n", encoding="utf-8")
     with refused("data_file_invalid", name):
@@ -135,14 +135,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, field: s
 
 
 @pytest.mark.parametrize(("name", "field"), [("a.jsonl", "n"), ("a.txt", None)])
-def test_a_file_that_is_no_text_is_named(tmp_path: Path, name: str, field: str | None) -> None:
+def test_a_binary_file_is_named(tmp_path: Path, name: str, field: str | None) -> None:
     path = tmp_path / name
     path.write_bytes(b"12\n\xff\n")
     with refused("file_unreadable", "is not UTF-8"):
         read_lengths(path, field)
 
 
-def test_an_npy_file_is_mapped_as_it_is(tmp_path: Path) -> None:
+def test_an_npy_file_is_mapped_without_a_copy(tmp_path: Path) -> None:
     path = tmp_path / "lengths.npy"
     np.save(path, np.array([3, 0, 127], dtype=np.uint16))
     lengths = map_lengths(path)
@@ -172,7 +172,7 @@ def test_a_wrong_array_is_not_mapped(tmp_path: Path, array: np.ndarray, message:
         map_lengths(path)
 
 
-def test_what_cannot_be_mapped_is_named(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_mapped_is_named(tmp_path: Path) -> None:
     with refused("file_unreadable", tmp_path):
         map_lengths(tmp_path / "missing.npy")
     with refused("data_file_invalid", "no fields"):
@@ -180,14 +180,14 @@ def test_what_cannot_be_mapped_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("module", "kind"), [("gzip", "gzip"), ("bz2", "bzip2"), ("lzma", "xz")])
-def test_a_compressed_file_is_called_one(tmp_path: Path, module: str, kind: str) -> None:
+def test_a_compressed_file_is_named_as_compressed(tmp_path: Path, module: str, kind: str) -> None:
     path = tmp_path / "lengths"
     path.write_bytes(importlib.import_module(module).compress(b"512\n" * 9))
     with refused("file_unreadable", path, f"compressed ({kind})"):
         read_lengths(path)
 
 
-def test_a_field_of_a_compressed_file_is_not_looked_for(tmp_path: Path) -> None:
+def test_a_compressed_file_is_refused_before_its_fields(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl.gz"
     with refused("file_unreadable", path, "compressed"):
         read_lengths(path, "length")

@@ -20,7 +20,7 @@ def test_every_parameter_is_counted(family: str) -> None:
 
 
 @pytest.mark.parametrize("name", at_least(4, CostProfile.presets()))
-def test_the_table_of_a_shipped_profile_is_the_one_that_its_sizes_give(name: str) -> None:
+def test_the_parameter_table_of_a_shipped_profile_follows_from_its_sizes(name: str) -> None:
     model = CostProfile.preset(name).model
     assert model is not None
     document = json.loads(model.to_json())
@@ -37,7 +37,7 @@ def test_facts_without_a_cost_do_not_change_the_shape() -> None:
     assert (difference[0], "q_norm" in difference[2]) == ("parameters", True)
 
 
-def test_a_shape_that_is_none_is_refused_by_field() -> None:
+def test_an_invalid_shape_is_refused_by_field() -> None:
     document = json.loads(build_model_shape(small_config()).to_json())
     with refused("model_invalid", "num_key_value_heads is 3"):
         ModelShape.from_json(json.dumps(document | {"num_key_value_heads": 3}))
@@ -45,7 +45,7 @@ def test_a_shape_that_is_none_is_refused_by_field() -> None:
         ModelShape.from_json(json.dumps(document | {"hidden_size": "wide"}))
 
 
-def test_layers_are_shared_out_by_cost_or_as_stated() -> None:
+def test_stages_get_layers_by_cost_or_as_stated() -> None:
     config = small_config(num_hidden_layers=7, vocab_size=256)
     by_cost, stated = build_layer_split(config), build_layer_split(config, [[1, 5, 1], [6, 1]])
     # The head costs 256 x 24 of 6,480 parameters, nearly a layer.
@@ -113,7 +113,7 @@ def test_a_profile_serves_under_the_split_it_was_measured_with(
         ([3, 1], "[[1, 3]]", "stage_layers of <pp2> [3, 1], and the run has [1, 3]"),
     ],
 )
-def test_that_of_another_split_is_refused(
+def test_a_profile_of_another_split_is_refused(
     tmp_path: Path, measured: list[int] | None, stated: str, says: str
 ) -> None:
     with refused("profile_mismatch", says):

@@ -50,7 +50,7 @@ def test_an_unknown_name_lists_the_presets() -> None:
         ("runs/llama-7b-a800-mine/profile.json", "permissions"),
     ],
 )
-def test_of_what_is_neither_preset_nor_file_the_nearest_preset_is_named(name: str, meant: str) -> None:
+def test_a_name_of_no_preset_and_no_file_gets_the_nearest_preset(name: str, meant: str) -> None:
     with pytest.raises(InvalidInputError) as refusal:
         load_profile(name)
     assert str(refusal.value).endswith(meant)
@@ -63,7 +63,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
         load_profile(str(path))
 
 
-def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_a_binary_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "binary.json"
     path.write_bytes(b"{\xff}")
     with refused("file_unreadable", "binary.json'", "byte 1 is not UTF-8"):
@@ -140,7 +140,7 @@ def test_an_analytic_profile_is_made_of_a_model_and_a_device(tmp_path: Path) -> 
     assert kinds == by_preset.schemes + [str(Scheme(text).under("full")) for text in by_preset.schemes]
 
 
-def test_an_analytic_profile_knows_no_window(tmp_path: Path) -> None:
+def test_an_analytic_profile_ignores_the_sliding_window(tmp_path: Path) -> None:
     shape = {"vocab_size": 320, "hidden_size": 64, "intermediate_size": 96}
     layers = {"num_hidden_layers": 2, "num_attention_heads": 8}
     path = tmp_path / "config.json"
@@ -163,12 +163,12 @@ def test_an_analytic_profile_knows_no_window(tmp_path: Path) -> None:
         ("analytic:missing.json:H100", "file_unreadable"),
     ],
 )
-def test_what_names_no_model_or_device_is_refused(name: str, code: str) -> None:
+def test_an_unknown_model_or_device_is_refused(name: str, code: str) -> None:
     with refused(code):
         load_profile(name)
 
 
-def test_efficiencies_are_learnt_from_the_profiles_given() -> None:
+def test_efficiencies_are_fitted_to_the_given_profiles() -> None:
     profiles = [CostProfile.preset(name) for name in PRESETS]
     model = profiles[0].model
     assert model is not None
@@ -185,7 +185,7 @@ def test_efficiencies_are_learnt_from_the_profiles_given() -> None:
     assert other.error(Scheme("<tp2>")) is None
 
 
-def test_the_share_of_the_peak_is_operations_over_what_the_profile_predicts() -> None:
+def test_the_share_of_the_peak_is_operations_per_predicted_time() -> None:
     model, cluster, efficiency = (
         CostProfile.preset("llama-7b-a800").model,
         Cluster(64, 8),
@@ -233,7 +233,7 @@ def profile(*links: tuple[str, int, float, float], node: int = 8) -> CostProfile
 INSIDE = (("all_to_all", 2, 0.1, 80.0), ("all_to_all", 8, 0.7, 100.0), ("send", 8, 9.0, 1.0))
 
 
-def test_inside_a_node_each_rank_keeps_its_own_part() -> None:
+def test_traffic_inside_a_node_counts_each_rank_alone() -> None:
     rates = LinkRates.measured(profile(*INSIDE), Cluster(gpus=8, gpus_per_node=8))
     assert rates is not None
     # 7 of 8 parts leave a rank at 100 GB/s of its buffer, in 7 messages.
@@ -241,7 +241,7 @@ def test_inside_a_node_each_rank_keeps_its_own_part() -> None:
     assert rates.message_us == pytest.approx(100.0)
 
 
-def test_between_nodes_a_node_sends_what_its_ranks_do() -> None:
+def test_traffic_between_nodes_adds_up_over_the_ranks_of_a_node() -> None:
     rates = LinkRates.measured(
         profile(*INSIDE, ("all_to_all", 32, 3.1, 4.0)), Cluster(gpus=32, gpus_per_node=8)
     )
@@ -252,7 +252,7 @@ def test_between_nodes_a_node_sends_what_its_ranks_do() -> None:
     assert rates.message_us == pytest.approx(100.0)
 
 
-def test_where_nodes_have_one_gpu_what_crosses_is_all_there_is() -> None:
+def test_with_one_gpu_per_node_all_traffic_is_between_nodes() -> None:
     between = profile(("all_to_all", 4, 0.3, 2.0), node=1)
     rates = LinkRates.measured(between, Cluster(gpus=4, gpus_per_node=1))
     assert rates is not None
@@ -262,11 +262,11 @@ def test_where_nodes_have_one_gpu_what_crosses_is_all_there_is() -> None:
 
 
 @pytest.mark.parametrize("links", [(), INSIDE[2:], INSIDE[:1]])
-def test_what_was_not_measured_is_not_made_up(links: tuple[tuple[str, int, float, float], ...]) -> None:
+def test_absent_measurements_stay_absent(links: tuple[tuple[str, int, float, float], ...]) -> None:
     assert LinkRates.measured(profile(*links), Cluster(gpus=16, gpus_per_node=8)) is None
 
 
-def test_rates_are_stated_measured_or_none() -> None:
+def test_rates_are_stated_measured_or_absent() -> None:
     cluster = Cluster(gpus=8, gpus_per_node=8)
     measured = profile(*INSIDE)
     assert resolve_link_rates("--link", "profile", measured, cluster) == LinkRates.measured(measured, cluster)

@@ -34,7 +34,7 @@ def test_only_strategies_that_admit_the_longest_sequence_count(longest: int, adm
 
 
 @pytest.mark.parametrize(("memory", "admitting"), [("per_micro_batch", set()), ("in_flight", {"2x<pp2>"})])
-def test_pipelines_admit_more_by_the_exact_rule(memory: MemoryRule, admitting: set[str]) -> None:
+def test_pipelines_admit_more_under_the_in_flight_limit(memory: MemoryRule, admitting: set[str]) -> None:
     profile = made_up_profile({"<1>": 512, "<pp2>": 512})
     static = StaticComparison.for_strategies(profile, CLUSTER, ["4x<1>", "2x<pp2>"], 1024, memory=memory)
     assert set(static._totals) == admitting
@@ -49,7 +49,7 @@ def test_the_best_is_the_least_total_over_all_batches() -> None:
     assert len(set(totals.values())) == 3
 
 
-def test_choosing_anew_for_each_batch_is_never_worse() -> None:
+def test_a_choice_for_each_batch_is_never_worse() -> None:
     best = add_all(comparison(1000)).best()
     planner = Planner(made_up_profile(CAPS), CLUSTER, strategies=STRATEGIES[1:])
     assert best is not None
@@ -57,7 +57,7 @@ def test_choosing_anew_for_each_batch_is_never_worse() -> None:
     assert sum(planner.plan(batch).iteration_ms for batch in BATCHES) <= best.planned_ms * 1.001
 
 
-def test_there_is_none_if_no_strategy_admits_the_longest_sequence() -> None:
+def test_no_strategy_is_chosen_if_none_admits_the_longest_sequence() -> None:
     static = comparison(2049)
     static.add([5, 3])  # type: ignore[arg-type]
     assert static.best() is None

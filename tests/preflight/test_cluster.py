@@ -81,7 +81,7 @@ def test_missing_devices_are_checked_later(made: Path) -> None:
         assert "this machine has 0:" in found.text
 
 
-def test_ranks_that_share_a_device_are_warned_of(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_share_a_device_are_a_warning(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     config = read(made, "train.device=cuda")
     assert findings(config)["device"].status == "later"
@@ -91,7 +91,7 @@ def test_ranks_that_share_a_device_are_warned_of(made: Path, monkeypatch: pytest
     assert "times mean nothing" in found.text
 
 
-def test_predicted_resident_memory_is_the_runtimes(made: Path) -> None:
+def test_predicted_resident_memory_equals_the_runtimes(made: Path) -> None:
     config = read(made, "train.frozen=model.layers.0.*")
     schemes = [Scheme("<1>"), Scheme("<tp2>"), Scheme("<pp2>")]
     resident = resident_memory(config, schemes, Cluster(2, 2))

@@ -104,7 +104,7 @@ def test_a_step_to_profile_beyond_the_last_one_is_a_warning(made: Path) -> None:
     assert found.status == "later"
 
 
-def test_sources_without_an_index_are_told_once_what_remains(made: Path) -> None:
+def test_the_remaining_work_of_sources_without_an_index_is_reported_once(made: Path) -> None:
     source = f'{{files=["{made}/documents.jsonl"]}}'
     found = findings(read(made, f"data.sources=[{source},{source}]"))["data"]
     assert found.text.count("no index yet") == 2
@@ -155,7 +155,7 @@ def test_files_without_a_record_are_refused_as_the_run_refuses_them(
     assert findings(config)["data"].status == "later"
 
 
-def test_a_template_that_leaves_out_earlier_reasoning_is_told(made: Path, tmp_path: Path) -> None:
+def test_a_template_that_omits_earlier_reasoning_is_reported(made: Path, tmp_path: Path) -> None:
     talk = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
     (tmp_path / "c.jsonl").write_text(json.dumps({"messages": talk}))
     (tmp_path / "t.jinja").write_text(DROPS_EARLIER_REASONING)

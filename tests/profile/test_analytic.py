@@ -26,7 +26,7 @@ def analytic_entry(scheme: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
-def test_activations_are_what_a_stage_keeps(checkpointing: CheckpointingKind) -> None:
+def test_activations_are_the_bytes_that_a_stage_saves_for_backward(checkpointing: CheckpointingKind) -> None:
     def kept(kind: CheckpointingKind) -> float:
         few, many = (stage_bytes(tokens, torch.float32, kind, **SHAPE) for tokens in (128, 384))
         return (many - few) / 256

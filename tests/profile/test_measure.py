@@ -192,7 +192,7 @@ def test_forward_and_backward_have_their_shares(entries: dict[str, dict[str, Any
         assert least[text] < entry["forward_share"] < 0.6, text
 
 
-def test_it_plans(reports: list[Report]) -> None:
+def test_a_measured_profile_gives_plans(reports: list[Report]) -> None:
     planner = Planner(
         CostProfile.from_json(reports[0].profile),
         CLUSTER,
@@ -204,7 +204,7 @@ def test_it_plans(reports: list[Report]) -> None:
     assert plan.iteration_ms > 0
 
 
-def test_progress_goes_from_nothing_to_all(reports: list[Report]) -> None:
+def test_progress_rises_from_none_to_all(reports: list[Report]) -> None:
     for report in reports:
         assert report.shares[0] == 0.0
         assert report.shares[-1] == 1.0

@@ -41,7 +41,7 @@ def test_profiles_of_discarded_steps_are_removed(tmp_path: Path) -> None:
     assert profiles(tmp_path) == {"profile.json": ONE}
 
 
-def test_a_profile_that_cannot_be_read_is_kept_as_it_is(tmp_path: Path) -> None:
+def test_an_unreadable_profile_stays_unchanged(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
     (tmp_path / "profile.json").write_bytes(b"\xff\0")
     write_profile(directory, ONE, 21)

@@ -69,7 +69,7 @@ def test_coefficients_become_those_of_the_run(run: Path) -> None:
     assert refined.profile.cap_tokens(Scheme("<1>"), CLUSTER) == before.cap_tokens(Scheme("<1>"), CLUSTER)
 
 
-def test_what_ran_by_schemes_that_the_profile_lacks_is_left_out(run: Path) -> None:
+def test_micro_batches_of_schemes_outside_the_profile_are_ignored(run: Path) -> None:
     (run / "profile.json").write_text(made_up_profile({"<1>": 4096}).to_json())
     refined = refine(run)
     assert [entry.scheme for entry in refined.schemes] == ["<1>"]
@@ -109,7 +109,7 @@ def test_steps_with_counted_memory_are_ignored(run: Path) -> None:
     assert sum(entry.micro_batches for entry in refine(run).schemes) == before - left_out
 
 
-def test_steps_whose_plan_was_lost_and_lines_that_are_being_written_are_ignored(run: Path) -> None:
+def test_steps_without_a_plan_and_incomplete_lines_are_ignored(run: Path) -> None:
     before = sum(entry.micro_batches for entry in refine(run).schemes)
     plans = (run / "plans.jsonl").read_text().splitlines()
     (run / "plans.jsonl").write_text("\n".join(["null", *plans[1:]]) + '\n{"form')
@@ -131,7 +131,7 @@ def test_times_that_do_not_match_their_plan_are_refused(run: Path, line: str) ->
     assert caught.value.code == "run_unreadable"
 
 
-def test_a_run_that_is_too_short_or_not_there_is_refused(run: Path) -> None:
+def test_a_short_or_missing_run_is_refused(run: Path) -> None:
     (run / "times.jsonl").write_text((run / "times.jsonl").read_text().splitlines()[0] + "\n")
     with pytest.raises(InvalidInputError) as caught:
         refine(run)

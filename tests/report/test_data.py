@@ -15,7 +15,7 @@ def analysed(lengths: list[int], *batches: list[int]) -> Analysis:
     return Analysis(lengths=compute_length_statistics(whole, whole - 1), batches=assigned)
 
 
-def test_shares_of_sequences_of_tokens_and_of_attention() -> None:
+def test_the_shares_of_sequences_tokens_and_attention_are_drawn() -> None:
     (panel,) = data_figure(analysed([2] * 30 + [64])).panels
     heights = [round(float(bar.get_height())) for bar in panel.patches]  # type: ignore[attr-defined]
     assert heights == [97, 0, 0, 0, 0, 3, 48, 0, 0, 0, 0, 52, 3, 0, 0, 0, 0, 97]
@@ -38,7 +38,7 @@ def test_ranges_below_the_bars_do_not_collide(longest: int) -> None:
         assert (heights, longest > 500) == ({35.0}, True)
 
 
-def test_replicas_and_why_there_are_no_more() -> None:
+def test_the_number_of_replicas_is_explained() -> None:
     _, few = data_figure(analysed([5, 6], [5, 6, 5], [6, 6, 6])).panels
     assert few.get_title(loc="left") == "Assigned in turn to 3 replicas"
     assert few.get_xlabel() == "batches, by imbalance\n(half of the batches have no more sequences)"

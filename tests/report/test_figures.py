@@ -24,7 +24,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> list[StepMetrics]:
     return read_run(path).metrics
 
 
-def test_the_loss_ends_where_it_ended(metrics: list[StepMetrics]) -> None:
+def test_the_curve_of_the_loss_ends_at_the_last_step(metrics: list[StepMetrics]) -> None:
     (panel,) = loss_figure(metrics).panels
     assert panel.get_title(loc="left") == "Loss of 6 steps: 6.000 to 3.500 nats a token"
     assert panel.lines[0].get_ydata()[-1] == 3.5  # type: ignore[index]
@@ -73,14 +73,14 @@ def test_each_step_has_its_rate_gradient_speed_and_transfers(metrics: list[StepM
     assert training_figure(nothing).panels[-1].get_ylim() == (0, 1)
 
 
-def test_a_moving_mean_is_the_mean_around_each_value() -> None:
+def test_a_moving_mean_is_centred_on_each_value() -> None:
     values = np.array([1.0, 5.0, 3.0, 7.0, 9.0])
     assert moving_mean(values, 1).tolist() == values.tolist()
     assert moving_mean(values, 3) == pytest.approx([1, 3, 5, 19 / 3, 9])
     assert moving_mean(values, 99) == pytest.approx([1, 3, 5, 19 / 3, 9])
 
 
-def test_a_row_for_each_strategy_the_most_frequent_first(metrics: list[StepMetrics]) -> None:
+def test_each_strategy_has_a_row_in_order_of_frequency(metrics: list[StepMetrics]) -> None:
     chosen, longest = strategies_figure(metrics).panels
     assert [label.get_text() for label in chosen.get_yticklabels()] == [
         "4x<1>, 3 steps",
@@ -90,7 +90,7 @@ def test_a_row_for_each_strategy_the_most_frequent_first(metrics: list[StepMetri
     assert [bar.get_height() for bar in longest.patches] == [one.longest for one in metrics]  # type: ignore[attr-defined]
 
 
-def test_one_step_is_one_step(metrics: list[StepMetrics]) -> None:
+def test_a_run_of_one_step_is_drawn(metrics: list[StepMetrics]) -> None:
     chosen, longest = strategies_figure(metrics[:1]).panels
     assert chosen.get_title(loc="left") == "1 strategy in 1 step"
     assert [label.get_text() for label in chosen.get_yticklabels()] == ["4x<1>, 1 step"]
@@ -114,14 +114,14 @@ def test_long_runs_are_drawn_with_few_artists(metrics: list[StepMetrics]) -> Non
         assert 4 <= pieces < 20
 
 
-def test_the_error_is_the_median_one(metrics: list[StepMetrics]) -> None:
+def test_the_prediction_error_is_a_median(metrics: list[StepMetrics]) -> None:
     over, against = prediction_figure(metrics).panels
     assert over.get_title(loc="left") == "Median prediction error: 7.5 %"
     dots: list[list[float]] = [np.concatenate(line.get_data()).tolist() for line in against.lines[1:]]
     assert dots == [[one.measured_ms, one.planned_ms] for one in metrics]
 
 
-def test_the_balance_says_that_it_is_predicted() -> None:
+def test_the_balance_is_labelled_as_predicted() -> None:
     # The title of a long name stays inside the figure.
     static = Balance(
         name="2x<tp16>+2x<tp8>+4x<tp4> for all steps", steps=[0, 1], replica_ms=[[5e4]] * 2, idle=1

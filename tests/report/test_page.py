@@ -122,7 +122,7 @@ def test_the_configuration_is_on_the_page(tmp_path: Path) -> None:
     assert "<th>peak_tflops</th><td></td>" in text
 
 
-def test_it_loads_nothing(
+def test_the_page_loads_no_other_resource(
     reported: tuple[str, list[Section], dict[str, float], list[Said]], parsed_page: Page
 ) -> None:
     assert [address for address in parsed_page.addresses if not address.startswith("data:")] == []
@@ -141,7 +141,7 @@ def test_names_are_escaped(reported: tuple[str, list[Section], dict[str, float],
     assert "a <run>" not in reported[0]
 
 
-def test_the_numbers_are_those_of_the_run(
+def test_the_page_has_the_numbers_of_the_run(
     run: Run, reported: tuple[str, list[Section], dict[str, float], list[Said]]
 ) -> None:
     text, _, summed, _ = reported
@@ -188,7 +188,7 @@ def test_balance_compares_static_and_planned_steps(run: Run) -> None:
     assert 0 <= before.idle < 1
 
 
-def test_without_a_trace_or_a_static_strategy_it_is_shorter(tmp_path: Path) -> None:
+def test_without_a_trace_or_a_static_strategy_the_page_is_shorter(tmp_path: Path) -> None:
     write_run(tmp_path / "run", steps=2)
     for name in ("trace.json", "analysis.json", "evaluations.jsonl"):
         (tmp_path / "run" / name).unlink()

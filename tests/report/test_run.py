@@ -19,7 +19,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_it_reads_the_written_records(folder: Path, tmp_path: Path) -> None:
+def test_the_written_records_are_read(folder: Path, tmp_path: Path) -> None:
     plans = write_run(tmp_path / "again")
     run = read_run(folder)
     assert run.plans == plans
@@ -71,7 +71,7 @@ def test_a_running_training_may_lack_a_plan_and_a_trace(folder: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "plans.jsonl", "evaluations.jsonl"])
-def test_a_line_that_is_being_written_does_not_count_yet(folder: Path, tmp_path: Path, name: str) -> None:
+def test_an_incomplete_line_does_not_count(folder: Path, tmp_path: Path, name: str) -> None:
     path = tmp_path / "run"
     shutil.copytree(folder, path)
     with (path / name).open("ab") as file:
@@ -114,7 +114,7 @@ def test_a_plan_of_another_step_is_not_drawn(folder: Path, tmp_path: Path) -> No
     assert run.notes == ["plans.jsonl lacks the plans of 3 steps"]
 
 
-def test_of_a_step_that_was_recorded_twice_the_last_lines_count(folder: Path, tmp_path: Path) -> None:
+def test_the_last_record_of_a_step_counts(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     shutil.copytree(folder, path)
     for name in ("metrics.jsonl", "plans.jsonl"):
@@ -136,7 +136,7 @@ def test_of_a_step_that_was_recorded_twice_the_last_lines_count(folder: Path, tm
         ("analysis.json", ""),
     ],
 )
-def test_a_file_that_a_report_can_do_without_is_left_out(
+def test_an_unreadable_optional_file_is_omitted(
     folder: Path, tmp_path: Path, name: str, content: str
 ) -> None:
     path = tmp_path / "run"

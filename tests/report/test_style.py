@@ -36,7 +36,7 @@ def test_numbers_have_commas() -> None:
     assert "20,000" in [label.get_text() for label in drawing.panels[0].get_yticklabels()]
 
 
-def test_steps_are_whole() -> None:
+def test_steps_are_whole_numbers() -> None:
     with Drawing(4, 1) as drawing:
         drawing.panels[0].plot([1_000, 1_002], [0, 1])
         style.steps(drawing.panels[0])

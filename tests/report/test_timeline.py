@@ -44,7 +44,7 @@ def test_every_computation_is_a_bar_with_a_tip(plan: Plan, svg: str) -> None:
     assert f"forward of micro-batch 0: {tokens:,} tokens in {len(first)} sequences" in svg
 
 
-def test_it_loads_nothing(svg: str) -> None:
+def test_the_timeline_loads_no_other_resource(svg: str) -> None:
     assert "<script" not in svg
     # Names of formats and licences are addresses too; none of them is loaded.
     assert 'href="http' not in svg

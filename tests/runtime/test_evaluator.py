@@ -14,7 +14,7 @@ def by_rank() -> list[Evaluated]:
     return result
 
 
-def test_the_loss_is_that_of_training_under_any_strategy(by_rank: list[Evaluated]) -> None:
+def test_the_evaluated_loss_equals_that_of_training_under_any_strategy(by_rank: list[Evaluated]) -> None:
     first = by_rank[0]
     assert len(first.losses) == len(STRATEGIES)
     # Evaluated in several batches, trained on in one.
@@ -23,15 +23,15 @@ def test_the_loss_is_that_of_training_under_any_strategy(by_rank: list[Evaluated
     assert first.losses[0] > 1
 
 
-def test_every_rank_knows_it(by_rank: list[Evaluated]) -> None:
+def test_every_rank_has_the_evaluation(by_rank: list[Evaluated]) -> None:
     assert all(rank.losses == by_rank[0].losses for rank in by_rank)
 
 
-def test_it_leaves_nothing_behind(by_rank: list[Evaluated]) -> None:
+def test_an_evaluation_changes_no_parameter_or_optimizer_state(by_rank: list[Evaluated]) -> None:
     assert all(rank.untouched for rank in by_rank)
 
 
-def test_it_is_made_where_it_is_due_and_at_the_end(by_rank: list[Evaluated]) -> None:
+def test_evaluations_are_at_their_interval_and_at_the_end(by_rank: list[Evaluated]) -> None:
     assert [rank.due for rank in by_rank] == [[3, 6, 9, 10]] * 4
 
 

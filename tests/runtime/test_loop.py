@@ -31,7 +31,7 @@ def reports(runs: list[tuple[Report, Report]]) -> list[Report]:
     return [first for first, _ in runs]
 
 
-def test_every_rank_sees_the_same_plans_and_losses(reports: list[Report]) -> None:
+def test_every_rank_has_the_same_plans_and_losses(reports: list[Report]) -> None:
     first, second = reports
     assert len(first.metrics) == STEPS
     assert first.plans == second.plans
@@ -39,7 +39,7 @@ def test_every_rank_sees_the_same_plans_and_losses(reports: list[Report]) -> Non
     assert first.error is second.error is None
 
 
-def test_metrics_say_what_the_plan_and_the_batch_are(reports: list[Report]) -> None:
+def test_metrics_describe_the_plan_and_the_batch(reports: list[Report]) -> None:
     corpus = made_up_corpus(256)
     sampler = BatchSampler(corpus.lengths, 120, SEED)
     for step, (metrics, text) in enumerate(zip(reports[0].metrics, reports[0].plans, strict=True)):
@@ -59,7 +59,7 @@ def test_metrics_say_what_the_plan_and_the_batch_are(reports: list[Report]) -> N
         assert 0 < metrics.loss < 2 * math.log(256)
 
 
-def test_measured_times_are_known_on_rank_zero_alone(reports: list[Report]) -> None:
+def test_only_rank_zero_has_the_measured_times(reports: list[Report]) -> None:
     for metrics, num_timelines, text in zip(
         reports[0].metrics, reports[0].num_timelines, reports[0].plans, strict=True
     ):

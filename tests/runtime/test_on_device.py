@@ -133,7 +133,7 @@ def test_the_same_iterations_are_equal_to_the_bit(device: str) -> None:
 
 
 @on_each_device
-def test_a_snapshot_is_of_the_state_before_the_next_step(device: str) -> None:
+def test_a_snapshot_has_the_state_before_the_next_step(device: str) -> None:
     with one_rank(device) as own:
         worker = make(device, torch.float32)
         worker.optimizer_shard.gradient.normal_()
@@ -164,7 +164,7 @@ def test_a_step_waits_for_each_reader_once() -> None:
         assert shard._readers == []
 
 
-def test_what_frozen_parameters_take_to_be_sent_is_counted() -> None:
+def test_the_transfers_of_frozen_parameters_are_counted() -> None:
     with one_rank("cpu"):
         worker = make("cpu", torch.float32)
         persistent = sum(tensor.nbytes for tensor in worker.persistent)
@@ -237,7 +237,7 @@ def _corpus(_progress: object = None) -> Corpus:
 
 
 @on_each_device
-def test_a_run_learns_and_goes_on_from_its_checkpoint_as_if_it_had_not_ended(
+def test_a_run_resumes_from_its_checkpoint_as_if_uninterrupted(
     tmp_path: Path, device: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "profile.json").write_text(made_up_profile({"<1>": 64}).to_json())

@@ -303,7 +303,7 @@ def assert_sends_what_zero_1_does(step: Step) -> None:
     [("4x<tp2>", 8), ("2x<tp4>", 4), ("1x<tp2,cp2>+2x<tp2>", 8), ("2x<tp2,pp2>", 8), ("1x<tp2,cp2,pp2>", 4)],
 )
 @pytest.mark.devices
-def test_a_run_whose_ranks_always_hold_the_same_sends_what_zero_1_does(strategy: str, node: int) -> None:
+def test_ranks_with_constant_local_shards_send_the_bytes_of_zero_1(strategy: str, node: int) -> None:
     config = model_config(tie_word_embeddings=True)
     # Of the first batch replicas have no work.
     steps = [(strategy, batch) for batch in batches(2, config.vocab_size)]
@@ -333,9 +333,7 @@ def assert_sends_what_replica_groups_exchange(steps: list[Step]) -> None:
         (["1x<cp4>+2x<tp2>", "4x<tp2>", "2x<cp2>+2x<tp2>"], 4),
     ],
 )
-def test_a_run_whose_slices_are_parts_of_each_other_sends_what_zero_1_does(
-    strategies: list[str], node: int
-) -> None:
+def test_ranks_with_nested_slices_send_the_bytes_of_zero_1(strategies: list[str], node: int) -> None:
     config = model_config(tie_word_embeddings=True)
     # Of the first batch replicas have no work.
     chosen = [strategies[0], *strategies, strategies[0]]
@@ -346,7 +344,7 @@ def test_a_run_whose_slices_are_parts_of_each_other_sends_what_zero_1_does(
     assert_sends_what_replica_groups_exchange(result[1:])
 
 
-def test_a_norm_counted_twice_is_noticed() -> None:
+def test_a_norm_counted_twice_is_found() -> None:
     config = model_config()
     steps = [("1x<tp2>", batches(2, config.vocab_size)[1])]
     (step,) = run_ranks(2, norm_counted_twice, config, OPTIMIZER, steps)[0]
@@ -376,7 +374,7 @@ def test_every_family_equals_one_process_in_float64(family: str) -> None:
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
 
 
-def test_strategies_at_the_edge_of_what_runs_equal_one_process_in_float64() -> None:
+def test_extreme_strategies_equal_one_process_in_float64() -> None:
     config = model_config(num_attention_heads=6, num_key_value_heads=1)
     rng = np.random.default_rng(8)
     steps: list[tuple[str, Batch]] = []
@@ -459,7 +457,7 @@ def test_checkpointing_does_not_change_a_bit(kinds: Sequence[CheckpointingKind],
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_wide_context_group_beside_single_ranks_is_one_more_strategy(kind: ContextKind) -> None:
+def test_a_wide_context_group_with_single_ranks_equals_one_process(kind: ContextKind) -> None:
     config = model_config(num_hidden_layers=1)
     many = [tokens for batch in batches(9, config.vocab_size)[1:] for tokens in batch]
     steps: list[tuple[str, Batch]] = [("1x<cp8>+8x<1>", many), ("16x<1>", many)]
@@ -519,7 +517,7 @@ def test_two_runs_are_equal_to_the_bit(dtype: torch.dtype, kind: ContextKind) ->
             assert torch.equal(one.parameters[name], other.parameters[name]), name
 
 
-def test_a_plan_that_does_not_go_with_ranks_model_or_sequences_is_refused_on_every_rank() -> None:
+def test_a_plan_for_other_ranks_model_or_sequences_is_refused_on_every_rank() -> None:
     codes = ["plan_mismatch", "scheme_model_mismatch", "plan_mismatch", "batch_empty"]
     # What one rank alone finds out when it reads.
     codes += [

@@ -42,7 +42,7 @@ def browser(folder: Path, colours: list[str], console: str = "") -> str:
     return str(path)
 
 
-def test_without_a_browser_it_says_what_it_needs(
+def test_without_a_browser_the_tool_names_the_supported_ones(
     tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -59,7 +59,7 @@ def test_without_a_browser_it_says_what_it_needs(
         (["loss"], [PLANNED, MEASURED], "CONSOLE: refused to load", ["the console says: CONSOLE: refused"]),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_each_fault_of_a_page_is_reported(
     tool: ModuleType, tmp_path: Path, names: list[str], colours: list[str], console: str, faults: list[str]
 ) -> None:
     page = tmp_path / "report.html"
@@ -70,10 +70,10 @@ def test_what_is_wrong_is_said(
         assert one.startswith(expected)
 
 
-def test_no_picture_is_a_fault(tool: ModuleType, tmp_path: Path) -> None:
+def test_a_missing_picture_is_a_fault(tool: ModuleType, tmp_path: Path) -> None:
     assert list(tool.unpainted(tmp_path / "page.png")) == ["it made no picture"]
 
 
-def test_the_run_without_a_run_is_that_of_the_tests(tool: ModuleType, tmp_path: Path) -> None:
+def test_without_a_run_the_tool_uses_that_of_the_tests(tool: ModuleType, tmp_path: Path) -> None:
     assert {path.name for path in tool.made_up(tmp_path / "run").iterdir()} >= {"metrics.jsonl", "trace.json"}
     assert "report.made_up_run" in sys.modules

@@ -60,7 +60,7 @@ def set_up(project: Path, *options: str) -> tuple[int, list[str], str]:
     return ended.returncode, indexes, ended.stdout + ended.stderr
 
 
-def test_an_index_that_failed_is_not_asked_again(project: Path) -> None:
+def test_a_failed_package_index_is_not_used_again(project: Path) -> None:
     code, indexes, _ = set_up(project, f"TORCH_INDEX={BAD}")
     assert (code != 0, indexes) == (True, [BAD])
     code, indexes, said = set_up(project)
@@ -69,7 +69,7 @@ def test_an_index_that_failed_is_not_asked_again(project: Path) -> None:
     assert "replacing" not in said
 
 
-def test_an_index_that_served_stays_until_another_is_asked_for(project: Path) -> None:
+def test_a_working_package_index_stays_until_another_is_requested(project: Path) -> None:
     assert set_up(project, f"TORCH_INDEX={GOOD}")[:2] == (0, [GOOD])
     assert "replacing" not in set_up(project)[2]
     (project / "pyproject.toml").touch()

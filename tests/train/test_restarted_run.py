@@ -40,19 +40,19 @@ def resume(monkeypatch: pytest.MonkeyPatch) -> Resume:
     return found
 
 
-def test_the_first_start_resumes_as_it_is_configured(resume: Resume) -> None:
+def test_the_first_start_resumes_as_configured(resume: Resume) -> None:
     assert [resume(wanted) for wanted in ("", "latest")] == [("", []), ("latest", [])]
 
 
 @pytest.mark.parametrize("wanted", ["", "latest", "another"])
-def test_a_restart_continues_the_jobs_own_run(resume: Resume, tmp_path: Path, wanted: str) -> None:
+def test_a_restart_continues_the_run_of_its_job(resume: Resume, tmp_path: Path, wanted: str) -> None:
     remember_run(tmp_path)
     (CheckpointFolder.of_run(tmp_path).begin(2) / MANIFEST).touch()
     for _ in range(2):
         assert resume(wanted) == (str(tmp_path), [f"{AGAIN}: continuing the run {tmp_path}"])
 
 
-def test_a_restart_without_a_checkpoint_says_so(resume: Resume, tmp_path: Path) -> None:
+def test_a_restart_without_a_checkpoint_is_reported(resume: Resume, tmp_path: Path) -> None:
     remember_run(tmp_path)
     CheckpointFolder.of_run(tmp_path).begin(2)
     said = f"{AGAIN}, and {tmp_path} has no complete checkpoint: "
@@ -60,7 +60,7 @@ def test_a_restart_without_a_checkpoint_says_so(resume: Resume, tmp_path: Path) 
     assert resume("latest") == ("latest", [f"{said}resuming latest"])
 
 
-def test_a_restart_before_there_was_a_folder_says_so(resume: Resume, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restart_without_a_folder_is_reported(resume: Resume, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     folder, (message,) = resume("")
     assert folder == ""

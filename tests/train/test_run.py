@@ -127,7 +127,7 @@ def test_a_refusal_writes_nothing(refused: tuple[Path, list[list[Ended]]]) -> No
     assert {path.name for path in folder.iterdir()} == {"run.toml", "FILE", "PROFILE", "MEASURED", "WITHOUT"}
 
 
-def test_room_for_all_checkpoints_of_all_epochs_is_asked_for_once_the_data_are_known(tmp_path: Path) -> None:
+def test_room_for_all_checkpoints_is_checked_after_the_data_are_read(tmp_path: Path) -> None:
     path = write_config(tmp_path)
     text = path.read_text().replace(f"steps = {STEPS}\n", "epochs = 10_000\n")
     path.write_text(f"{text}[checkpoint]\nevery_steps = 1\nkeep = 0\n")

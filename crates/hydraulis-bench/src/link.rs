@@ -124,7 +124,7 @@ mod tests {
 
     /// Each node holds the whole model and owns an eighth of it.
     #[test]
-    fn whole_models_leave_and_reach_each_node_once() {
+    fn whole_models_cross_each_node_boundary_once() {
         for strategy in ["8x<tp8>", "16x<tp4>", "8x<tp4,pp2>"] {
             assert!((share(strategy) - 7.0 / 8.0).abs() < 1e-6, "{strategy}: {}", share(strategy));
         }

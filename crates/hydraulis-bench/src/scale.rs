@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_vary_apart_has_no_exponents() {
+    fn variables_that_change_together_have_no_exponents() {
         let along = [64, 256, 1_024].map(|gpus| point(gpus, f64::from(gpus) * 5.0, f64::from(gpus)));
         assert_eq!(Exponents::fit(&along), None);
         let one_size = [100.0, 200.0].map(|sequences| point(64, sequences, sequences));

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_counts_what_it_ran() {
+    fn the_rate_counts_the_simulated_instructions() {
         // A single stage has no neighbour to exchange with: 12 computations per run.
         assert_eq!(Rate::measure(1, 6, 30).instructions, 36);
         let rate = Rate { stages: 4, micro_batches: 6, instructions: 3_000, cpu_ms: 2.0 };

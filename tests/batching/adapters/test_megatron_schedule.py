@@ -19,7 +19,7 @@ class DpBalancedScheduler:
 
 @pytest.mark.parametrize("cp", [1, 2])
 @pytest.mark.parametrize("group", [None, 2])
-def test_micro_batches_are_those_of_the_contract(cp: int, group: int | None) -> None:
+def test_micro_batches_keep_the_contract(cp: int, group: int | None) -> None:
     scheduler: Any = balanced_scheduler(DpBalancedScheduler, COST)(500, cp, 4, group)
     lengths = long_tail(150, longest=500).tolist()
     ids = np.random.default_rng(0).permutation(150).tolist()

@@ -6,7 +6,7 @@ import pytest
 from hydraulis.batching.adapters.verl_partition import balanced_partitions, install
 
 
-def test_the_contract_of_the_partition() -> None:
+def test_the_partition_keeps_the_contract() -> None:
     """As verl's own tests state it: every index once, no empty part, in order, equal sizes on request."""
     lengths = [50, 1, 2, 30, 9, 9, 40, 7]
     for equal in (True, False):
@@ -20,7 +20,7 @@ def test_the_contract_of_the_partition() -> None:
         balanced_partitions(lengths, 3, equal_size=True)
 
 
-def test_the_function_is_replaced_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_function_is_replaced_in_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("verl", "verl.utils", "verl.utils.seqlen_balancing"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.setitem(sys.modules, "verl.trainer", None)

@@ -12,7 +12,7 @@ def test_an_epoch_has_every_sequence_once(n: int, seed: int, epoch: int) -> None
 
 
 @given(n=st.integers(1, 3000), data=st.data())
-def test_a_range_is_that_of_the_whole(n: int, data: st.DataObject) -> None:
+def test_a_range_equals_the_same_part_of_the_whole_order(n: int, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, n))
     stop = data.draw(st.integers(start, n))
     order = EpochOrder(n, 5, 2)
@@ -48,5 +48,5 @@ def test_neighbours_do_not_stay_neighbours() -> None:
     assert abs(np.corrcoef(order[:-1], order[1:])[0, 1]) < 0.05
 
 
-def test_without_shuffling_the_order_is_the_data_sets() -> None:
+def test_without_shuffling_the_order_is_that_of_the_data_set() -> None:
     assert EpochOrder(9, 4, 2, shuffle=False)(2, 6).tolist() == [2, 3, 4, 5]

@@ -49,7 +49,7 @@ def test_filled_steps_depend_on_their_capacity() -> None:
         sampler(long_tail(60), rank=0, ranks=4, micro_batches=4).load_state_dict(state)
 
 
-def test_a_state_of_something_else_is_refused() -> None:
+def test_a_state_of_another_kind_is_refused() -> None:
     one = sampler(long_tail(60), rank=0)
     with refused("checkpoint_mismatch", "'batch'"):
         one.load_state_dict({"epoch": 1, "step": 0})

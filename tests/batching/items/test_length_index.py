@@ -58,7 +58,7 @@ def test_an_incomplete_or_foreign_index_is_refused(folder: Path) -> None:
         open_length_index(folder)
 
 
-def test_an_older_index_is_replaced_and_other_folders_are_left(folder: Path) -> None:
+def test_an_older_index_is_replaced_and_other_folders_stay(folder: Path) -> None:
     windows = pack_windows([3, 4], window_tokens=8)
     write_length_index(folder, folder.with_name("data.bin"), [3, 4], windows)
     assert open_lengths(folder).tolist() == [3, 4]

@@ -40,7 +40,7 @@ def test_a_token_sees_its_ancestors_and_itself(sequences: list[list[int]]) -> No
     assert forest.squares == 2 * expected.sum() - size
 
 
-def test_without_common_prefixes_the_work_is_that_of_the_sequences() -> None:
+def test_without_common_prefixes_the_work_equals_that_of_the_sequences() -> None:
     assert make_forest([[1] * 4, [2] * 6]).squares == 16 + 36
     assert make_forest([[1, 2, 3], [1, 2, 4, 4]]).squares == 4 + (9 - 4) + (16 - 4)
 

@@ -95,7 +95,9 @@ def test_the_longest_sequence_that_does_not_fit_is_named(
     )
 
 
-def test_an_interrupt_keeps_the_file_that_was_there(lengths: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_leaves_the_earlier_file_unchanged(
+    lengths: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     output = lengths.with_name("windows.npz")
     output.write_bytes(b"before")
 

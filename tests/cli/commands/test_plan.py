@@ -81,7 +81,9 @@ def test_a_proof_tightens_the_bound(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert gaps[1] < gaps[0]
 
 
-def test_nodes_are_as_in_the_profile_unless_given(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nodes_have_the_profiles_size_without_an_option(
+    lengths: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(options(lengths, "--gpus-per-node", "16")) == 0
     assert "64 GPUs in nodes of 16" in capsys.readouterr().out
 
@@ -205,7 +207,7 @@ def test_wrong_arguments_are_refused(arguments: list[str], capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("argument", "part"), [("--help", "130  interrupted"), ("--version", "hydraulis 0.")]
 )
-def test_help_and_version(argument: str, part: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_version_are_printed(argument: str, part: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main([argument])
     assert end.value.code == 0
@@ -251,7 +253,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_the_command_end_to_end(tmp_path: Path) -> None:
+def test_the_installed_command_prints_a_plan(tmp_path: Path) -> None:
     path = tmp_path / "lengths.txt"
     lengths = np.random.default_rng(0).lognormal(6.0, 1.3, 1_000).astype(int).clip(1, 32_000)
     np.savetxt(path, lengths, fmt="%d")
@@ -261,7 +263,7 @@ def test_the_command_end_to_end(tmp_path: Path) -> None:
     assert plan.lengths.tolist() == lengths.tolist()
 
 
-def test_a_refusal_end_to_end(tmp_path: Path) -> None:
+def test_the_installed_command_refuses_with_its_exit_code(tmp_path: Path) -> None:
     done = run(*options(tmp_path / "missing.txt"))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("hydraulis: error [file_unreadable]: ")

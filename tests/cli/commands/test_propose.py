@@ -156,7 +156,7 @@ def test_a_refusal_is_one_line(
     assert output.err.count("\n") == 1
 
 
-def test_an_interrupt_ends_it(lengths: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_ends_the_command(lengths: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupt_at(monkeypatch, "searching for each batch")
     assert main(options(lengths)) == EXIT_INTERRUPTED
 

@@ -20,7 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_page_and_pictures(
+def test_the_command_writes_page_and_pictures(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # The content of figures is tested in tests/report; here, their files.
@@ -46,7 +46,7 @@ def test_page_and_pictures(
 
 
 @pytest.mark.parametrize("step", ["reading plans.jsonl", "drawing figures"])
-def test_an_interrupt_keeps_the_page_that_was_there(
+def test_an_interrupt_leaves_the_earlier_page_unchanged(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     page = tmp_path / "page.html"
@@ -117,7 +117,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.Captu
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
-def test_without_matplotlib_it_is_refused_at_once(
+def test_without_matplotlib_the_command_is_refused_at_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -57,7 +57,7 @@ def test_batches_that_repeat_the_same_data_are_reported(
     assert "200 times" in warning
 
 
-def test_a_row_for_each_planner(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_has_a_row_for_each_planner(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(options(lengths, "--slow", "5=1.5")) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == (
@@ -173,7 +173,9 @@ def test_transfers_have_columns_with_links(
     assert "exposed transfers" in figure.read_text(encoding="utf-8")
 
 
-def test_the_list_is_that_of_strategies(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_planner_uses_the_listed_strategies(
+    lengths: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (one,) = planners(
         capsys, options(lengths, "--compare", "list", "--strategies", "4x<tp16>;2x<tp16>+4x<tp8>")
     )
@@ -194,7 +196,7 @@ def test_every_planner_uses_the_memory_limit(
     assert "llama-32b-a800 on 64 GPUs; in_flight memory" in capsys.readouterr().out
 
 
-def test_its_batches_are_those_of_analyze(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_batches_equal_those_of_analyze(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, *drawn = options(lengths, "--seed", "3")
     assert main(["analyze", *drawn, "--json"]) == 0
     compared = json.loads(capsys.readouterr().out)["comparison"]

@@ -70,14 +70,14 @@ def test_the_cause_is_raised(
     assert capfd.readouterr().err == printed
 
 
-def test_a_traceback_stands_above_the_way_to_go_on(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_traceback_precedes_the_advice_to_resume(capfd: pytest.CaptureFixture[str]) -> None:
     ranks = [rank(3, LOST), rank(1, None, "Traceback\n")]
     assert report_failure(ranks, [1, 0], is_stopped=False) == 1
     said = "Traceback\nhydraulis: error [lost_rank]: rank 1 ended: go on with --resume run\n"
     assert capfd.readouterr().err == said
 
 
-def test_ranks_that_were_stopped_have_said_it(capfd: pytest.CaptureFixture[str]) -> None:
+def test_stopped_ranks_add_no_report(capfd: pytest.CaptureFixture[str]) -> None:
     assert report_failure([rank(130), rank(130, None, "")], [0, 1], is_stopped=True) == EXIT_INTERRUPTED
     assert capfd.readouterr().err == ""
 

@@ -49,7 +49,7 @@ def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     return report
 
 
-def test_the_rank_that_is_to_report_prints_and_others_do_not(lose: Callable[..., str]) -> None:
+def test_only_the_chosen_rank_prints_the_report(lose: Callable[..., str]) -> None:
     assert lose("1", Found(NAMED), io.StringIO()) == LINE
     assert lose("2", Found(None), io.StringIO()) == ""
 
@@ -65,7 +65,7 @@ def test_on_a_terminal_another_rank_than_zero_begins_a_new_line(
     assert lose(rank, Found(NAMED), Terminal()) == before + LINE
 
 
-def test_ranks_that_did_not_meet_report_once_on_a_node(lose: Callable[..., str]) -> None:
+def test_unjoined_ranks_report_once_on_a_node(lose: Callable[..., str]) -> None:
     said = "hydraulis.train: error [lost_rank]: another rank ended\n"
     assert [lose(rank, None, io.StringIO()) for rank in ("0", "1", "2")] == [said, said, ""]
 

@@ -160,7 +160,7 @@ def test_a_single_evaluation_is_shown_once(capsys: pytest.CaptureFixture[str]) -
     assert "2.900 nats after step 48" in output
 
 
-def test_the_summary_says_if_no_static_strategy_would_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_summary_reports_that_no_static_strategy_suffices(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no strategy of the list admits the longest sequence" in summary_of(capsys, static=None)
 
 

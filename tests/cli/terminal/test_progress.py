@@ -66,7 +66,7 @@ def test_a_short_activity_is_not_shown(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr() == ("", "")
 
 
-def test_standard_output_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_goes_to_standard_output_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress(out=True, line_s=SOON) as progress:
         progress.share("measuring")(0.5)
         wait_until(lambda: "measuring: 50%" in capsys.readouterr().out)
@@ -94,7 +94,7 @@ def test_a_report_after_the_end_starts_no_thread() -> None:
     assert timers() == []
 
 
-def test_a_bar_comes_with_count_and_time_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_shows_count_and_time_and_disappears(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_a_terminal(monkeypatch)
     with Progress(patience_s=SOON) as progress:
         progress("[simulating] search", 2, 50)
@@ -117,7 +117,7 @@ def test_a_bar_comes_with_count_and_time_and_goes(monkeypatch: pytest.MonkeyPatc
         assert text.rfind("\x1b[?25h") > text.rfind("\x1b[?25l") >= 0
 
 
-def test_no_bar_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_bar_appears_before_its_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_a_terminal(monkeypatch)
     with Progress(patience_s=NEVER) as progress:
         progress("simulating search", 12, 50)

@@ -29,7 +29,7 @@ LLAMA: dict[str, Any] = {
 YARN = {"type": "yarn", "factor": 4.0}
 
 
-def test_what_a_family_implies() -> None:
+def test_a_family_implies_the_fields_that_its_file_lacks() -> None:
     changes: dict[str, dict[str, Any]] = {
         "llama": {"attention_bias": True},
         "mistral": {"sliding_window": None},
@@ -50,7 +50,7 @@ def test_what_a_family_implies() -> None:
 
 
 @pytest.mark.parametrize(("family", "heads"), [("llama", 64), ("mistral", 8), ("qwen2", 32), ("qwen3", 32)])
-def test_key_value_heads_that_are_not_given_are_those_of_transformers(family: str, heads: int) -> None:
+def test_absent_key_value_heads_have_the_default_of_transformers(family: str, heads: int) -> None:
     fields = LLAMA | {"model_type": family, "num_attention_heads": 64, "sliding_window": None}
     assert from_hugging_face(fields | {"head_dim": 8}).num_key_value_heads == heads
 
@@ -68,12 +68,12 @@ def test_key_value_heads_that_are_not_given_are_those_of_transformers(family: st
         ({"model_type": "qwen3", "use_sliding_window": True, "sliding_window": None}, None),
     ],
 )
-def test_the_window_is_that_of_transformers(changes: dict[str, Any], window: int | None) -> None:
+def test_the_sliding_window_equals_that_of_transformers(changes: dict[str, Any], window: int | None) -> None:
     heads = {"num_key_value_heads": 8}
     assert from_hugging_face(LLAMA | heads | changes).sliding_window == window
 
 
-def test_the_context_before_yarn_is_the_models_unless_it_says_otherwise() -> None:
+def test_the_context_before_yarn_is_the_models_by_default() -> None:
     assert from_hugging_face(LLAMA | {"rope_scaling": YARN}).rope_scaling == RopeScaling(
         rope_type="yarn", factor=4.0, original_max_position_embeddings=4096
     )
@@ -132,7 +132,7 @@ def test_unsupported_fields_are_refused_by_name(changes: dict[str, Any], parts: 
         ({"num_key_value_heads": None}, "model_invalid", "num_key_value_heads = null"),
     ],
 )
-def test_values_are_checked_like_a_runs(changes: dict[str, Any], code: str, part: str) -> None:
+def test_values_are_checked_like_those_of_a_run(changes: dict[str, Any], code: str, part: str) -> None:
     with refused(code, part):
         from_hugging_face(LLAMA | changes)
 
@@ -147,7 +147,7 @@ def test_a_missing_field_is_named(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "code"), [(None, "file_unreadable"), ("{", "config_syntax"), ("[]", "config_syntax")]
 )
-def test_files_that_hold_no_model_are_refused(text: str | None, code: str, tmp_path: Path) -> None:
+def test_files_without_a_model_are_refused(text: str | None, code: str, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     if text is not None:
         path.write_text(text)
@@ -184,7 +184,7 @@ def test_a_field_of_another_type_or_size_is_refused(changes: dict[str, Any], cod
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b"5", b'{"a":' * 100_000, b"9" * 5_000])
-def test_a_file_of_something_else_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(content)
     for read in (from_hugging_face, stated_fields, read_max_positions):

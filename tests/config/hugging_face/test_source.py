@@ -28,7 +28,7 @@ def write_model(folder: Path, **changes: object) -> Path:
     return path
 
 
-def test_a_model_may_be_that_of_a_config_json_and_keys_beside_it_count(tmp_path: Path) -> None:
+def test_a_model_may_come_from_a_config_json_and_further_keys_change_it(tmp_path: Path) -> None:
     path = write_model(tmp_path)
     file = write(tmp_path, re.sub(r"\[model\](\n.+)+", f"[model]\nhf_config = '{path}'", MINIMAL))
     assert load(file).model == from_hugging_face(path)
@@ -38,7 +38,7 @@ def test_a_model_may_be_that_of_a_config_json_and_keys_beside_it_count(tmp_path:
     assert config.rope_scaling == RopeScaling(rope_type="linear", factor=3.0)
 
 
-def test_a_model_whose_config_json_is_not_a_path_or_is_refused(tmp_path: Path) -> None:
+def test_a_config_json_of_another_type_or_of_an_unsupported_model_is_refused(tmp_path: Path) -> None:
     with refused("config_value", "model.hf_config = 3 must be the path"):
         load(write(tmp_path, MINIMAL.replace("[model]", "[model]\nhf_config = 3")))
     path = write_model(tmp_path, model_type="gemma")
@@ -90,7 +90,7 @@ def without_shape(folder: Path) -> Path:
     return write(folder, shape.sub(f'[model]\npath = "{folder}"\n', MINIMAL))
 
 
-def test_a_model_folder_gives_the_shape_and_where_the_parameters_are(tmp_path: Path) -> None:
+def test_a_model_folder_gives_the_shape_and_the_parameters(tmp_path: Path) -> None:
     config = load(without_shape(tmp_path))
     assert config.model == from_hugging_face(HF_CONFIG)
     assert config.checkpoint.weights == str(tmp_path)
@@ -108,7 +108,7 @@ def test_a_model_folder_is_named_once(tmp_path: Path, override: str, code: str, 
         load(without_shape(tmp_path), [override])
 
 
-def test_a_later_layer_says_where_the_parameters_are(tmp_path: Path) -> None:
+def test_a_later_layer_may_name_other_parameters(tmp_path: Path) -> None:
     path = without_shape(tmp_path)
     loaded = load_with_origins(path, ["checkpoint.weights=there"])
     assert loaded.config.model == from_hugging_face(HF_CONFIG)
@@ -142,7 +142,7 @@ def test_a_model_folder_and_a_config_json_in_one_file_are_refused(tmp_path: Path
     assert load(path, [f"model.path={tmp_path}"]).checkpoint.weights == str(tmp_path)
 
 
-def test_what_a_config_json_gives_says_so(tmp_path: Path) -> None:
+def test_values_of_a_config_json_state_their_origin(tmp_path: Path) -> None:
     path = without_shape(tmp_path)
     origins = load_with_origins(path, ["model.vocab_size=400"]).origins
     assert origins["model.hidden_size"] == str(tmp_path / "config.json")

@@ -30,12 +30,12 @@ MODELS: dict[str, dict[str, Any]] = FAMILIES | {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_it_is_read_back_as_the_same_model(name: str) -> None:
+def test_a_written_model_is_read_back_equal(name: str) -> None:
     model = small_config(**MODELS[name])
     assert from_hugging_face(to_hugging_face(model, 64)) == model
 
 
-def test_the_family_is_the_first_that_has_its_parts() -> None:
+def test_the_family_is_the_first_with_the_models_parts() -> None:
     families = {
         name: to_hugging_face(small_config(**changes), 64)["model_type"] for name, changes in FAMILIES.items()
     }
@@ -49,7 +49,7 @@ def test_the_family_is_the_first_that_has_its_parts() -> None:
     }
 
 
-def test_the_context_is_that_of_the_scaling_where_it_is_longer() -> None:
+def test_the_context_is_the_longer_one_of_the_scaling() -> None:
     scaled = small_config(**FAMILIES["llama"])
     assert to_hugging_face(scaled, 64)["max_position_embeddings"] == 8 * 16
     assert to_hugging_face(scaled, 4096)["max_position_embeddings"] == 4096

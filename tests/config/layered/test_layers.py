@@ -65,13 +65,13 @@ def test_a_preset_and_little_else_is_a_configuration(tmp_path: Path, name: str) 
         assert sum(map(len, strategy.place(cluster))) == gpus
 
 
-def test_checkpoints_that_a_preset_asks_for_are_taken_back_by_0(tmp_path: Path) -> None:
+def test_an_interval_of_0_turns_off_the_checkpoints_of_a_preset(tmp_path: Path) -> None:
     path = write(tmp_path)
     assert load(path, preset="laptop").checkpoint.every_steps == 100
     assert load(path, ["checkpoint.every_steps=0"], preset="laptop").checkpoint.every_steps is None
 
 
-def test_a_preset_is_one_of_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_preset_is_refused(tmp_path: Path) -> None:
     with refused("config_value", "preset = 'big'", "'laptop', 'node', 'nodes'"):
         load(write(tmp_path), preset="big")
     with refused("config_value", "preset = 'Labtop'", "did you mean 'laptop'?"):

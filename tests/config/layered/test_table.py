@@ -38,11 +38,11 @@ LEAF: dict[str, object] = {"text": "x"}
 MINIMAL: dict[str, object] = {"count": 3, "leaf": LEAF}
 
 
-def test_defaults_and_sub_tables() -> None:
+def test_defaults_and_sub_tables_are_read() -> None:
     assert from_table(Tree, MINIMAL, "tree") == Tree(count=3, leaf=Leaf(text="x"))
 
 
-def test_every_kind_of_value() -> None:
+def test_every_kind_of_value_is_read() -> None:
     table = {
         "count": 3,
         "flag": True,

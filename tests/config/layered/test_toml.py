@@ -28,11 +28,11 @@ VALUES = st.recursive(
 
 @settings(deadline=None)
 @given(VALUES)
-def test_a_value_is_read_as_itself(value: object) -> None:
+def test_a_written_value_is_read_back_equal(value: object) -> None:
     assert tomllib.loads(f"value = {toml_value(value)}")["value"] == value
 
 
-def test_what_toml_cannot_hold_is_refused() -> None:
+def test_values_without_a_form_in_toml_are_refused() -> None:
     with pytest.raises(TypeError, match="has no form in TOML"):
         toml_value(object())
     assert toml_value({"given": 1, "absent": None}) == "{ given = 1 }"
@@ -58,7 +58,7 @@ weight = 0.5
     ],
 )
 @pytest.mark.parametrize("preset", [None, "node"])
-def test_a_configuration_is_read_as_itself(
+def test_a_written_configuration_is_read_back_equal(
     tmp_path: Path, overrides: tuple[str, ...], preset: str | None
 ) -> None:
     path = write(tmp_path, MINIMAL + SOURCES)

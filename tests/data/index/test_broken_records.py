@@ -35,7 +35,7 @@ def test_a_record_that_is_refused_is_named_by_file_and_line(tmp_path: Path, proc
 
 @pytest.mark.usefixtures("_small_pieces")
 @pytest.mark.parametrize("processes", [1, 2])
-def test_records_that_are_refused_are_told_together(tmp_path: Path, processes: int) -> None:
+def test_refused_records_are_reported_together(tmp_path: Path, processes: int) -> None:
     write_documents(tmp_path)
     with (tmp_path / "a.jsonl").open("a") as file:
         for number in range(103, 143):
@@ -61,7 +61,7 @@ def write_columns(path: Path, texts: Sequence[str | None]) -> Path:
 
 
 @pytest.mark.parametrize("name", ["x.parquet", "x.arrow"])
-def test_rows_that_are_refused_are_told_together(
+def test_refused_rows_are_reported_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr("hydraulis.data.records.arrow._PIECE_ROWS", 4)
@@ -104,7 +104,7 @@ def test_each_remedy_is_given_once(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_small_pieces")
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("record", ['{"txt": "a"}', '{"text": 3}'])
-def test_a_field_that_is_wrong_everywhere_is_told_once_without_advice_to_skip(
+def test_a_field_that_is_wrong_everywhere_is_reported_once_without_advice_to_skip(
     tmp_path: Path, processes: int, record: str
 ) -> None:
     path = tmp_path / "x.jsonl"
@@ -118,14 +118,14 @@ def test_a_field_that_is_wrong_everywhere_is_told_once_without_advice_to_skip(
     assert SKIP not in message
 
 
-def test_records_with_the_same_cause_are_told_together(tmp_path: Path) -> None:
+def test_records_with_the_same_cause_are_reported_together(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "x.jsonl", [{"text": "a"}, *[{"txt": "a"}] * 3, {"text": 3}])
     listed = ["4 broken records", "line 2 has no field 'text', its fields are txt (also line 3, line 4)"]
     with refused("record_malformed", *listed, "line 5: field 'text' has 3", SKIP):
         ensure_index(job_of(tmp_path, paths=(path,)), tmp_path / "index", 1)
 
 
-def test_a_file_with_one_record_that_is_broken_is_not_advised_to_be_empty(tmp_path: Path) -> None:
+def test_a_file_with_a_single_broken_record_gets_no_advice_to_skip(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "x.jsonl", [{"txt": "a"}])
     with pytest.raises(InvalidInputError) as refusal:
         ensure_index(job_of(tmp_path, paths=(path,)), tmp_path / "index", 1)
@@ -188,7 +188,7 @@ def test_a_run_that_skips_records_continues_the_index_of_one_that_refused_them(
 
 
 @pytest.mark.usefixtures("_small_pieces")
-def test_an_index_that_leaves_records_out_is_refused_where_they_are(tmp_path: Path) -> None:
+def test_an_index_without_the_broken_records_is_refused_where_they_count(tmp_path: Path) -> None:
     write_broken(tmp_path)
     job = job_of(tmp_path)
 

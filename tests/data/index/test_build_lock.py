@@ -36,7 +36,7 @@ def other(tmp_path: Path) -> Iterator[BinaryIO]:
 
 
 @pytest.mark.usefixtures("_small_pieces")
-def test_together_they_build_an_index_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_processes_build_an_index_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = write_documents(tmp_path)
     read = counted_pieces(monkeypatch)
     with ThreadPoolExecutor(4) as pool:
@@ -62,7 +62,7 @@ def test_the_other_process_is_waited_for_with_its_progress(tmp_path: Path, other
 
 
 @pytest.mark.usefixtures("_small_pieces")
-def test_the_progress_is_that_of_the_journal(tmp_path: Path) -> None:
+def test_progress_follows_the_journal(tmp_path: Path) -> None:
     write_documents(tmp_path)
     shares: list[float] = []
 
@@ -93,7 +93,7 @@ def test_a_process_that_writes_nothing_is_not_waited_for_without_end(
         ensure_index(job_of(tmp_path), tmp_path / "index", 1)
 
 
-def test_a_folder_that_is_removed_meanwhile_is_made_again(tmp_path: Path, other: BinaryIO) -> None:
+def test_a_folder_that_is_removed_meanwhile_is_created_again(tmp_path: Path, other: BinaryIO) -> None:
     def waiting(_: float) -> None:
         if not other.closed:
             shutil.rmtree(tmp_path / "index")
@@ -102,7 +102,7 @@ def test_a_folder_that_is_removed_meanwhile_is_made_again(tmp_path: Path, other:
     assert len(open_index(ensure_index(job_of(tmp_path), tmp_path / "index", 1, waiting))) > 0
 
 
-def test_every_process_is_told_why_data_are_refused(tmp_path: Path) -> None:
+def test_every_process_receives_the_refusal_of_the_data(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "x.jsonl", [{"text": "a"}, {"text": 3}])
     job = job_of(tmp_path, paths=(path,))
 

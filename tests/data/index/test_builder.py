@@ -32,7 +32,7 @@ from hydraulis.digests import with_digest
 
 
 @pytest.mark.usefixtures("_small_pieces")
-def test_an_index_holds_every_document_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_has_every_document_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hydraulis.data.index.job._BLOCK_TOKENS", 700)
     texts = write_documents(tmp_path)
     shares: list[float] = []
@@ -49,7 +49,7 @@ def test_an_index_holds_every_document_in_order(tmp_path: Path, monkeypatch: pyt
     assert shares[-1] == 1.0
 
 
-def test_an_open_index_is_its_files_and_no_copy_of_them(tmp_path: Path) -> None:
+def test_an_open_index_maps_its_files_without_a_copy(tmp_path: Path) -> None:
     write_documents(tmp_path)
     folder = ensure_index(job_of(tmp_path), tmp_path / "index", 1)
     corpus = open_index(folder)
@@ -77,7 +77,7 @@ def test_several_processes_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_small_pieces")
-def test_an_attempt_that_was_ended_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_build_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_documents(tmp_path)
     expected = digest(ensure_index(job_of(tmp_path), tmp_path / "at-once", 1))
     read = counted_pieces(monkeypatch)
@@ -98,7 +98,7 @@ def test_an_attempt_that_was_ended_is_gone_on_with(tmp_path: Path, monkeypatch: 
     assert 2 < len(first) < len(pieces) - 2
 
 
-def test_how_far_it_is_is_told_before_anything_is_read(
+def test_progress_is_reported_before_the_first_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_documents(tmp_path)
@@ -169,7 +169,7 @@ builder.ensure_index(job, folder / "index", 2, progress)
 """
 
 
-def test_a_build_that_is_killed_leaves_what_the_next_one_goes_on_with(tmp_path: Path) -> None:
+def test_a_build_continues_after_a_killed_one(tmp_path: Path) -> None:
     texts = write_documents(tmp_path)
     command = [sys.executable, "-c", KILLED, str(tmp_path)]
     folder = tmp_path / "index" / job_of(tmp_path).key()[:16]
@@ -180,7 +180,7 @@ def test_a_build_that_is_killed_leaves_what_the_next_one_goes_on_with(tmp_path: 
     assert texts_of(open_index(folder)) == texts
 
 
-def test_a_template_that_is_none_is_named_with_its_line(tmp_path: Path) -> None:
+def test_an_invalid_template_is_named_with_its_line(tmp_path: Path) -> None:
     write_tokenizer(tmp_path / "one")
     template = tmp_path / "chat.jinja"
     template.write_text("x\n{% for %}")
@@ -188,14 +188,14 @@ def test_a_template_that_is_none_is_named_with_its_line(tmp_path: Path) -> None:
         job_of(tmp_path, format="chat", fields=("text",), chat_template=str(template)).encoder()
 
 
-def test_a_complete_index_is_not_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_complete_index_is_used_without_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_documents(tmp_path)
     folder = ensure_index(job_of(tmp_path), tmp_path / "index", 1)
     monkeypatch.setattr(IndexJob, "pieces", lambda _: pytest.fail("read again"))
     assert ensure_index(job_of(tmp_path), tmp_path / "index", 1) == folder
 
 
-def test_whatever_decides_the_tokens_names_the_index(tmp_path: Path) -> None:
+def test_every_setting_that_changes_the_tokens_changes_the_name_of_the_index(tmp_path: Path) -> None:
     write_documents(tmp_path)
     write_tokenizer(tmp_path / "one")
     write_tokenizer(tmp_path / "two", eos_token="</s>")
@@ -223,7 +223,7 @@ def test_whatever_decides_the_tokens_names_the_index(tmp_path: Path) -> None:
     assert keys[0] != job_of(tmp_path).key() == keys[-1]
 
 
-def test_the_smallest_type_that_holds_the_tokens_is_taken(tmp_path: Path) -> None:
+def test_the_smallest_sufficient_token_type_is_used(tmp_path: Path) -> None:
     write_documents(tmp_path)
     write_tokenizer(tmp_path / "tokenizer")
     job = job_of(tmp_path, tokenizer=str(tmp_path / "tokenizer"))
@@ -234,7 +234,7 @@ def test_the_smallest_type_that_holds_the_tokens_is_taken(tmp_path: Path) -> Non
     assert plain_tokens(corpus.read(7)).tolist() == expected.tolist()
 
 
-def test_a_mask_is_kept_and_what_trains_nothing_is_left_out_and_counted(tmp_path: Path) -> None:
+def test_a_mask_is_stored_and_documents_without_targets_are_omitted_and_counted(tmp_path: Path) -> None:
     records = [
         {"prompt": "a", "completion": "bc"},
         {"prompt": "a", "completion": ""},
@@ -375,7 +375,7 @@ def test_a_damaged_extent_is_refused(tmp_path: Path, name: str, damage: str) -> 
         ensure_index(job_of(tmp_path), tmp_path / "index", 1)
 
 
-def test_a_journal_of_more_than_is_there_is_refused(tmp_path: Path) -> None:
+def test_a_journal_of_more_data_than_the_files_have_is_refused(tmp_path: Path) -> None:
     write_documents(tmp_path)
     folder = ensure_index(job_of(tmp_path), tmp_path / "index", 1)
     # As if the disk had lost the end of a file that it had confirmed.
@@ -386,7 +386,7 @@ def test_a_journal_of_more_than_is_there_is_refused(tmp_path: Path) -> None:
         ensure_index(job_of(tmp_path), tmp_path / "index", 1)
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
     write_documents(tmp_path)
     (tmp_path / "file").write_text("")
     with refused("index_damaged", "data.index_directory"):

@@ -8,7 +8,7 @@ from helpers import synced
 from hydraulis.data.index.files import Extent, IndexWriter
 
 
-def test_its_data_are_on_the_disk_before_it_says_so_and_then_what_it_says(
+def test_data_are_on_the_disk_before_the_journal_and_the_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = Extent(dtype="<u2", masked=False)

@@ -20,7 +20,7 @@ OBJECTS = st.lists(st.dictionaries(st.text(), VALUES | st.lists(VALUES)))
 
 
 @given(OBJECTS, st.integers(1, 50), st.sampled_from([None, 2]), st.booleans())
-def test_every_element_comes_once(objects: list[Any], size: int, indent: int | None, ascii_: bool) -> None:  # noqa: FBT001
+def test_every_element_is_read_once(objects: list[Any], size: int, indent: int | None, ascii_: bool) -> None:  # noqa: FBT001
     content = json.dumps(objects, indent=indent, ensure_ascii=ascii_).encode("utf-8", "surrogatepass")
     if b"\xed" in content:
         # Lone surrogates are no UTF-8.

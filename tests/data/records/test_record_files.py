@@ -125,7 +125,7 @@ def test_every_record_comes_once_and_in_order(tmp_path: Path, write: Writer) -> 
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_a_place_names_file_and_row(tmp_path: Path, write: Writer) -> None:
+def test_a_position_names_file_and_row(tmp_path: Path, write: Writer) -> None:
     path = write(tmp_path)
     file = open_records(path, ("other",))
     places = [
@@ -137,7 +137,7 @@ def test_a_place_names_file_and_row(tmp_path: Path, write: Writer) -> None:
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_a_field_that_is_not_there_is_named_with_those_that_are(tmp_path: Path, write: Writer) -> None:
+def test_an_absent_field_is_named_with_the_present_ones(tmp_path: Path, write: Writer) -> None:
     path = write(tmp_path)
     with refused("record_malformed", path, "'txt'", "text, ids", "--format chat"):
         read(open_records(path, ("txt",)))
@@ -151,7 +151,7 @@ def test_an_optional_field_may_be_absent(tmp_path: Path, write: Writer) -> None:
         read(open_records(write(tmp_path), ("txt", "input"), ["input"]))
 
 
-def test_the_format_of_conversations_is_named_where_there_are_some_alone(tmp_path: Path) -> None:
+def test_the_message_format_is_advised_only_for_files_of_conversations(tmp_path: Path) -> None:
     path = tmp_path / "body.jsonl"
     path.write_text('{"body": "x"}\n')
     with pytest.raises(InvalidInputError) as refusal:
@@ -167,7 +167,7 @@ def test_the_format_of_conversations_is_named_where_there_are_some_alone(tmp_pat
     st.sampled_from(["\n", "\r\n"]),
     st.booleans(),
 )
-def test_lines_come_once_however_the_file_is_cut(
+def test_lines_come_once_for_any_cut_of_the_file(
     tmp_path_factory: pytest.TempPathFactory,
     lines: list[str],
     size: int,
@@ -200,7 +200,7 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str, names: str
         read(open_records(path, ("a",)))
 
 
-def test_integers_with_nulls_among_them_do_not_become_floats(tmp_path: Path) -> None:
+def test_integers_with_nulls_stay_integers(tmp_path: Path) -> None:
     path = tmp_path / "nulls.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"ids": [[1, None], None, [2]]}), path)
     assert read(open_records(path, ("ids",))) == [[[1, None]], [None], [[2]]]

@@ -17,7 +17,7 @@ def mixture_of(sources: list[list[int]], weights: list[float], seed: int = 0) ->
     return Mixture(bounds, lengths, weights, seed)
 
 
-def test_a_shuffle_is_numpys_permutation() -> None:
+def test_a_shuffle_equals_numpys_permutation() -> None:
     assert Shuffle(50, 7)(3).tolist() == np.random.default_rng([7, 3]).permutation(50).tolist()
 
 

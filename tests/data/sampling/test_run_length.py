@@ -55,7 +55,7 @@ def test_the_last_batch_is_the_rest_unless_it_is_dropped(
 
 
 @pytest.mark.parametrize(("steps", "wanted"), [(None, 5), (4, 4), (9, 5)])
-def test_a_run_ends_with_what_is_reached_first(steps: int | None, wanted: int) -> None:
+def test_a_run_ends_at_the_first_limit(steps: int | None, wanted: int) -> None:
     given = config(steps, 2)
     known = with_steps(given, run_length(given, Ten()))
     assert known.train.num_steps == wanted

@@ -88,7 +88,7 @@ def test_the_seed_and_the_epoch_fix_the_order() -> None:
     assert len({tuple(first), tuple(second), tuple(other_seed)}) == 3
 
 
-def test_the_order_is_numpys_permutation() -> None:
+def test_the_order_equals_numpys_permutation() -> None:
     documents = sampler_of([1] * 50, 50, seed=7).batch(3).sequences
     assert documents.dtype == np.int64
     assert documents.tolist() == np.random.default_rng([7, 3]).permutation(50).tolist()
@@ -99,7 +99,7 @@ def test_a_batch_may_span_several_epochs() -> None:
     assert np.bincount(batch.sequences).tolist() in ([2, 3], [3, 2])
 
 
-def test_no_epoch_is_made_anew_on_the_way_to_a_late_step_and_around_it(
+def test_a_late_step_shuffles_no_epoch_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[int] = []
@@ -123,7 +123,7 @@ def test_no_epoch_is_made_anew_on_the_way_to_a_late_step_and_around_it(
 
 
 @pytest.mark.parametrize(("epochs", "holds"), [(None, 2.5), (2, 2.0), (3, 2.5)])
-def test_how_many_epochs_a_batch_holds(epochs: int | None, holds: float) -> None:
+def test_the_number_of_epochs_of_a_batch_is_counted(epochs: int | None, holds: float) -> None:
     sizes = np.full(4, 10)
     assert BatchSampler(sizes, 100, 0, epochs=epochs).epochs_per_batch == holds
 
@@ -181,7 +181,7 @@ def test_batches_of_sequences_are_equally_many() -> None:
     assert [len(sampler.batch(step).sequences) for step in range(5)] == [4] * 5
 
 
-def test_steps_of_some_epochs() -> None:
+def test_epochs_give_a_number_of_steps() -> None:
     # 5 batches of 4 are two epochs of 10; the end of one of them is dropped, or not.
     sizes = np.ones(10, dtype=np.int64)
     assert BatchSampler(sizes, 4, 0).num_steps(2) == 5
@@ -191,7 +191,7 @@ def test_steps_of_some_epochs() -> None:
 
 @settings(deadline=None)
 @given(LENGTHS, BUDGETS, st.integers(1, 3), st.sampled_from(["continue", "drop"]))
-def test_after_the_given_epochs_there_is_no_more(
+def test_a_sampler_ends_after_the_given_epochs(
     lengths: list[int], budget: int, epochs: int, epoch_end: Any
 ) -> None:
     sizes = np.array(lengths, dtype=np.int64)
@@ -215,7 +215,7 @@ def test_after_the_given_epochs_there_is_no_more(
 
 
 @given(LENGTHS, BUDGETS)
-def test_in_order_every_sequence_comes_once(lengths: list[int], budget: int) -> None:
+def test_without_shuffling_every_sequence_comes_once(lengths: list[int], budget: int) -> None:
     batches = batches_in_order(np.array(lengths, dtype=np.int64), budget)
     assert np.concatenate(batches).tolist() == list(range(len(lengths)))
     for batch in batches[:-1]:

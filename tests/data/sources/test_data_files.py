@@ -9,7 +9,7 @@ from hydraulis.config.data import DataConfig, SourceConfig
 from hydraulis.data.sources.data_files import DataFile, describe_difference, list_data_files
 
 
-def test_they_are_those_of_all_sources_in_order(tmp_path: Path) -> None:
+def test_data_files_are_those_of_all_sources_in_order(tmp_path: Path) -> None:
     for name, size in (("b", 3), ("a", 5), ("c", 7)):
         (tmp_path / f"{name}.jsonl").write_bytes(b"\n" * size)
     sources = tuple(SourceConfig(files=(str(tmp_path / name),)) for name in ("b.jsonl", "[ac].jsonl"))

@@ -45,7 +45,7 @@ def test_documents_are_mapped_whole_and_empty_ones_left_out(tmp_path: Path, dtyp
     assert corpus.left_out == {"documents_without_token": 1}
 
 
-def test_tokens_are_those_of_the_file_and_no_copy(tmp_path: Path) -> None:
+def test_tokens_are_a_view_of_the_file(tmp_path: Path) -> None:
     path = write_megatron(tmp_path)
     corpus = open_megatron(path)
     before = int(corpus.token_T[0])

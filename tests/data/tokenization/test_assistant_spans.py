@@ -34,7 +34,7 @@ def counted(source: str, *messages: dict[str, Any]) -> list[str]:
     return [rendered.text[start:stop] for start, stop in rendered.spans]
 
 
-def test_several_turns_with_reasoning() -> None:
+def test_several_turns_with_reasoning_are_found() -> None:
     assert counted(
         DROPS_EARLIER_REASONING,
         user("2+2?"),
@@ -44,7 +44,7 @@ def test_several_turns_with_reasoning() -> None:
     ) == ["Four.[end]\n", "<think>\nAlso.\n</think>\nSeven.[end]\n"]
 
 
-def test_a_tool_call_with_empty_content() -> None:
+def test_a_tool_call_with_empty_content_is_found() -> None:
     for content in ("", None):
         assert counted(
             DROPS_EARLIER_REASONING,

@@ -37,23 +37,23 @@ def counted(source: str, *turns: tuple[str, str], **special: str) -> list[str]:
     return [rendered.text[start:stop] for start, stop in rendered.spans]
 
 
-def test_a_template_that_marks_what_the_assistant_wrote() -> None:
+def test_a_template_with_marks_gives_the_assistants_tokens() -> None:
     rendered = ChatTemplate(MARKED, {"bos_token": "<s>", "eos_token": "</s>"}).render(messages(*TALK))
     assert rendered.text == "<s><u>hi\n<a>ho</s>\n<u>and?\n<a>ho</s>\n"
     assert [rendered.text[start:stop] for start, stop in rendered.spans] == ["ho</s>", "ho</s>"]
 
 
-def test_a_template_without_marks_counts_what_a_message_adds_beyond_the_prompt() -> None:
+def test_without_marks_the_text_that_a_message_adds_to_the_prompt_counts() -> None:
     rendered = ChatTemplate(CHATML, {}).render(messages(("system", "be"), *TALK))
     assert rendered.text.startswith("<|im_start|>system\nbe<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n")
     assert [rendered.text[a:b] for a, b in rendered.spans] == ["ho<|im_end|>\n", "ho<|im_end|>\n"]
 
 
-def test_a_template_that_writes_earlier_messages_differently() -> None:
+def test_a_template_may_write_earlier_messages_differently() -> None:
     assert counted(FORGETFUL, *TALK) == ["ho<end>\n", "<think></think>ho<end>\n"]
 
 
-def test_a_template_may_change_what_was_written() -> None:
+def test_a_template_may_change_the_assistants_text() -> None:
     source = "{% for m in messages %}{{ m.content.strip() | upper }}{{ loop.last }}{% endfor %}"
     assert counted(source, ("user", "hi"), ("assistant", " ho\n"), ("user", "x")) == ["HOFalse"]
 
@@ -63,7 +63,7 @@ def test_a_conversation_without_an_assistant_counts_nowhere() -> None:
         assert counted(source, ("user", "hi"), bos_token="", eos_token="") == []
 
 
-def test_a_filter_with_options_of_hugging_face_is_there() -> None:
+def test_filters_with_the_options_of_hugging_face_are_available() -> None:
     source = (
         "{% for m in messages %}{{ m | tojson(ensure_ascii=False) }}{{ m | tojson(indent=1) }}{% endfor %}"
     )
@@ -72,7 +72,7 @@ def test_a_filter_with_options_of_hugging_face_is_there() -> None:
     assert ChatTemplate(source, {}).render([message]).text == expected
 
 
-def test_tools_and_the_helpers_of_hugging_face_are_there() -> None:
+def test_tools_and_the_helpers_of_hugging_face_are_available() -> None:
     source = "{{ tools | tojson }}{% for m in messages %}{% break %}{% endfor %}"
     template = ChatTemplate(source, {})
     assert template.render(messages(("user", "x")), [{"name": "<ü>"}]).text == '[{"name": "<ü>"}]'
@@ -89,7 +89,7 @@ def test_tools_and_the_helpers_of_hugging_face_are_there() -> None:
         ("{% for m in messages %}{{ m.role }}{{ loop.last }}{% endfor %}", "assistant's message 1"),
     ],
 )
-def test_a_template_is_refused(source: str, part: str) -> None:
+def test_an_invalid_template_is_refused(source: str, part: str) -> None:
     with refused("chat_template_invalid", part):
         ChatTemplate(source, {}).render(messages(*TALK))
 
@@ -108,13 +108,13 @@ def test_content_without_a_text_is_named(second: dict[str, Any], cause: str, val
         ChatTemplate(CHATML, {}).render(conversation)
 
 
-def test_nobody_can_forge_a_mark() -> None:
+def test_text_cannot_forge_a_mark() -> None:
     for text in ("a\ufdd1b", "a\ufdd0"):
         with refused("record_malformed", "U+FDD0"):
             counted(MARKED, ("assistant", text))
 
 
-def test_content_that_is_no_text_goes_with_a_template_that_keeps_to_its_beginnings() -> None:
+def test_content_in_parts_is_accepted_by_a_template_that_keeps_prefixes() -> None:
     call = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}
     source = (
         "{% for m in messages %}{% if m.tool_calls %}[a]{{ m.tool_calls | tojson }}[e]{% else %}"

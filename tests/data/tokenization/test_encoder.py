@@ -39,7 +39,7 @@ def counted(sequence: SequenceTokens) -> bytes:
     return sequence.tokens[sequence.loss_mask].astype(np.uint8).tobytes()
 
 
-def test_a_document_is_ended_once(tmp_path: Path) -> None:
+def test_a_document_has_one_end_token(tmp_path: Path) -> None:
     assert text_of(TEXT.encode(["abc"])) == b"abc"
     assert text_of(TextEncoder(BYTES, 10, ["text"]).encode(["abc"])) == b"abc\n"
     assert text_of(TextEncoder(BYTES, 10, ["text"]).encode(["abc\n"])) == b"abc\n"
@@ -50,7 +50,7 @@ def test_a_document_is_ended_once(tmp_path: Path) -> None:
     assert (first, last) == (tokenizer.token("<s>"), tokenizer.token("</s>"))
 
 
-def test_a_conversation_as_sharegpt_has_it_is_that_of_its_roles() -> None:
+def test_a_conversation_of_sharegpt_has_the_corresponding_roles() -> None:
     speakers = ["system", "human", "gpt", "human", "observation", "chatgpt"]
     roles = ["system", "user", "assistant", "user", "tool", "assistant"]
     shared = [{"from": speaker, "value": speaker[0]} for speaker in speakers]
@@ -59,7 +59,7 @@ def test_a_conversation_as_sharegpt_has_it_is_that_of_its_roles() -> None:
     assert counted(CHAT.encode([shared])) == b"g<|im_end|>\nc<|im_end|>\n"
 
 
-def test_the_fields_of_alpaca_are_a_turn() -> None:
+def test_the_fields_of_alpaca_form_one_turn() -> None:
     turn = [{"role": "user", "content": "Add.\n\n2 and 2"}, {"role": "assistant", "content": "4"}]
     found = ALPACA.encode(["Add.", "2 and 2", "4"])
     assert text_of(found) == text_of(CHAT.encode([turn]))
@@ -71,7 +71,7 @@ def test_the_fields_of_alpaca_are_a_turn() -> None:
     assert text_of(two.encode(["Add.", "4"])) == text_of(CHAT.encode([turn]))
 
 
-def test_of_a_completion_what_follows_the_prompt_counts() -> None:
+def test_the_tokens_after_the_prompt_of_a_completion_are_targets() -> None:
     found = CompletionEncoder(BYTES, 0, ["prompt", "completion"]).encode(["2 + 2 =", " 4"])
     assert text_of(found) == b"2 + 2 = 4\0"
     assert counted(found) == b" 4\0"
@@ -79,7 +79,7 @@ def test_of_a_completion_what_follows_the_prompt_counts() -> None:
     assert text_of(CompletionEncoder(BYTES, 10, ["prompt", "completion"]).encode(["a\n", "b"])) == b"ab\n"
 
 
-def test_of_a_conversation_what_the_assistant_wrote_counts(tmp_path: Path) -> None:
+def test_the_assistants_tokens_of_a_conversation_are_targets(tmp_path: Path) -> None:
     found = CHAT.encode([TALK])
     assert counted(found).decode() == "the 水<|im_end|>\n"
     tokenizer = load_tokenizer(str(write_tokenizer(tmp_path)))
@@ -97,7 +97,7 @@ def test_messages_from_columns_lose_the_keys_that_are_null() -> None:
     assert text_of(ChatEncoder(BYTES, template, ["messages"]).encode([[message]])) == b"['role', 'content']"
 
 
-def test_labels_say_which_tokens_count() -> None:
+def test_labels_select_the_targets() -> None:
     assert plain_tokens(IDS.encode([[3, 70_000]])).tolist() == [3, 70_000]
     found = LABELS.encode([[5, 6, 7], np.array([-100, 6, -100])])
     assert counted(found) == b"\x06"

@@ -13,14 +13,14 @@ from hydraulis.errors import InvalidInputError
 
 
 @given(st.text())
-def test_bytes_are_those_of_utf8_and_know_their_character(text: str) -> None:
+def test_bytes_are_those_of_utf8_and_map_to_their_character(text: str) -> None:
     tokens, places = ByteTokenizer().encode_with_places(text)
     assert tokens.tobytes().decode() == text
     assert np.array_equal(tokens, ByteTokenizer().encode(text, special=True))
     assert [text[place] for place in places] == [c for c in text for _ in c.encode()]
 
 
-def test_a_tokenizer_json_gives_what_its_library_gives(tmp_path: Path) -> None:
+def test_a_tokenizer_json_gives_the_tokens_of_its_library(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(str(write_tokenizer(tmp_path, bos=True) / "tokenizer.json"))
     assert isinstance(tokenizer, JsonTokenizer)
     plain = tokenizer.encode("the fox", special=False)
@@ -44,7 +44,7 @@ def test_a_name_on_the_hub_gets_the_command_that_downloads_it() -> None:
     assert "hf download" not in str(refusal.value)
 
 
-def test_what_stands_beside_it_is_read_and_counts(tmp_path: Path) -> None:
+def test_files_next_to_a_tokenizer_are_read_and_change_its_digest(tmp_path: Path) -> None:
     plain = load_tokenizer(str(write_tokenizer(tmp_path / "plain")))
     assert plain.special.eos == plain.special.chat_template == ""
     written = write_tokenizer(
@@ -64,7 +64,7 @@ def test_what_stands_beside_it_is_read_and_counts(tmp_path: Path) -> None:
     assert load_tokenizer(str(written)).special.chat_template == "a"
 
 
-def test_truncation_that_the_file_asks_for_is_not_done(tmp_path: Path) -> None:
+def test_truncation_stated_in_the_file_is_ignored(tmp_path: Path) -> None:
     folder = write_tokenizer(tmp_path)
     settings = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     settings["truncation"] = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}

@@ -102,7 +102,7 @@ def test_torchs_own_shape_functions_take_the_call() -> None:
     assert log_sum_exp_NT.is_contiguous()
 
 
-def test_segments_of_one_query_are_not_said_to_be_so_since_others_may_be_empty() -> None:
+def test_a_call_never_states_that_each_segment_has_one_query() -> None:
     # If the longest segment has one query, both libraries group queries by segment.
     mask = mask_of([1, 0, 1], [3, 4, 2], causal=False, device="cpu")
     assert cuda_flash._boundaries(mask)[2:] == (2, 4)
@@ -133,7 +133,7 @@ def test_the_package_is_called_by_its_parameters(monkeypatch: pytest.MonkeyPatch
         ("flash_attn_4", "4.0.0b36", False),
     ],
 )
-def test_a_package_without_the_two_functions_is_none(
+def test_a_package_without_the_two_functions_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, version: str, *, taken: bool
 ) -> None:
     (tmp_path / "flash_attn").mkdir()
@@ -192,7 +192,7 @@ def test_devices_that_are_too_old_are_refused(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.usefixtures("ampere")
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.kind)
-def test_the_kernel_that_was_asked_for_is_chosen_or_refused(
+def test_the_requested_kernel_is_chosen_or_refused(
     kernel: AttentionKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cuda_flash, "_package_is_installed", lambda: True)
@@ -207,5 +207,5 @@ def test_the_kernel_that_was_asked_for_is_chosen_or_refused(
                 choose_kernel(q_TND, kernel.kind)
 
 
-def test_every_kernel_can_be_asked_for() -> None:
+def test_every_kernel_can_be_requested() -> None:
     assert {kernel.kind for kernel in KERNELS} | {"auto"} == set(get_args(AttentionKind))

@@ -31,7 +31,7 @@ def assert_equals_the_twin(kernel: AttentionKernel, mask: AttentionMask, num_hea
 @any_kernel
 @pytest.mark.parametrize("num_heads", [(1, 1), (4, 4), (6, 2), (4, 1)])
 @pytest.mark.parametrize("lengths", [[1], [1, 1, 1], [13, 1, 7, 7], [130, 67]])
-def test_causal_self_attention(
+def test_causal_self_attention_equals_the_reference(
     kernel: AttentionKernel, lengths: list[int], num_heads: tuple[int, int]
 ) -> None:
     assert_equals_the_twin(kernel, mask_of(lengths, lengths, causal=True), num_heads)
@@ -40,14 +40,18 @@ def test_causal_self_attention(
 @any_kernel
 @settings(max_examples=30, deadline=None)
 @given(lengths=st.lists(st.integers(0, 40), min_size=1, max_size=6))
-def test_causal_self_attention_of_any_lengths(kernel: AttentionKernel, lengths: list[int]) -> None:
+def test_causal_self_attention_of_any_lengths_equals_the_reference(
+    kernel: AttentionKernel, lengths: list[int]
+) -> None:
     assert_equals_the_twin(kernel, mask_of(lengths, lengths, causal=True), (4, 2))
 
 
 @any_kernel
 @settings(max_examples=30, deadline=None)
 @given(lengths=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=6))
-def test_whole_blocks_of_keys(kernel: AttentionKernel, lengths: list[tuple[int, int]]) -> None:
+def test_whole_blocks_of_keys_equal_the_reference(
+    kernel: AttentionKernel, lengths: list[tuple[int, int]]
+) -> None:
     queries, keys = ([pair[side] for pair in lengths] for side in (0, 1))
     assert_equals_the_twin(kernel, mask_of(queries, keys, causal=False), (4, 2))
 
@@ -95,7 +99,9 @@ def test_blocks_of_keys_put_together_equal_all_keys_at_once(kernel: AttentionKer
 
 @any_kernel
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)])
-def test_lower_precisions(kernel: AttentionKernel, dtype: torch.dtype, tolerance: float) -> None:
+def test_lower_precisions_are_as_close_as_their_rounding_allows(
+    kernel: AttentionKernel, dtype: torch.dtype, tolerance: float
+) -> None:
     mask = mask_of([9, 30], [9, 30], causal=True)
     heads = random_heads(mask, 4, 2, dtype)
     attended = kernel.forward(heads, mask)

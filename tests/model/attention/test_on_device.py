@@ -34,7 +34,7 @@ MASKS = [
 @pytest.mark.parametrize(("queries", "keys", "causal"), MASKS)
 @pytest.mark.parametrize("num_heads", [(4, 4), (6, 2), (4, 1)])
 @pytest.mark.parametrize(("kernel", "dtype", "tolerance"), KERNELS)
-def test_it_equals_the_twin(
+def test_a_kernel_equals_the_reference_on_the_device(
     kernel: AttentionKernel,
     dtype: torch.dtype,
     tolerance: float,

@@ -19,7 +19,7 @@ def attend(heads: Heads) -> Tensor:
     return varlen_attention(*heads, SEGMENTS)
 
 
-def test_it_is_causal_attention_with_its_gradients() -> None:
+def test_varlen_attention_is_causal_attention_with_its_gradients() -> None:
     heads = Heads(*(x.requires_grad_() for x in random_heads(MASK, 4, 2)))
     o_TND = attend(heads)
     torch.testing.assert_close(o_TND, masked_softmax(heads, MASK)[0], rtol=1e-12, atol=1e-12)
@@ -50,7 +50,7 @@ def test_a_kernel_that_does_not_fit_is_refused_with_the_reason() -> None:
         assert reason in str(caught.value)
 
 
-def test_the_kernel_that_is_asked_for_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_requested_kernel_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[str] = []
     forward = PlainAttention.forward
 

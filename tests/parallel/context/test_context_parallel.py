@@ -53,7 +53,9 @@ def one_process(lengths: list[int], heads: Heads, do_TND: Tensor) -> list[Tensor
     ("cp", "num_heads"), [(2, (4, 4)), (2, (4, 1)), (3, (6, 3)), (3, (8, 4)), (4, (4, 2)), (4, (12, 4))]
 )
 @pytest.mark.devices
-def test_it_is_attention_of_one_process(kind: ContextKind, cp: int, num_heads: tuple[int, int]) -> None:
+def test_context_parallel_attention_equals_that_of_one_process(
+    kind: ContextKind, cp: int, num_heads: tuple[int, int]
+) -> None:
     for lengths in MIXES[cp]:
         heads, do_TND = random_heads(sum(lengths), *num_heads, torch.float64)
         parts = together(run_ranks(cp, attend, kind, lengths, heads, do_TND))
@@ -104,7 +106,7 @@ def test_ring_attention_has_no_limit() -> None:
     check_context_degree(small_config(), Scheme("<tp8,cp64>"), "ring")
 
 
-def test_keys_and_values_go_around_in_the_same_memory_for_all_layers_and_micro_batches() -> None:
+def test_all_layers_and_micro_batches_reuse_the_buffers_of_the_ring() -> None:
     # The second micro-batch is the largest.
     batches, num_layers, num_ranks = [[7, 20], [51, 9], [12]], 3, 3
     # Per layer keys and values are sent and received twice, and again in backward with gradients three times.

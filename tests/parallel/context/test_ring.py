@@ -53,7 +53,7 @@ class ReceivedZeros:
         pytest.param("cuda", torch.bfloat16, 3e-2, marks=on_cuda),
     ],
 )
-def test_the_steps_of_all_ranks_are_attention_of_one(
+def test_the_steps_of_all_ranks_equal_attention_of_one_rank(
     monkeypatch: pytest.MonkeyPatch, device: str, dtype: torch.dtype, tolerance: float
 ) -> None:
     whole = PackedSequences.from_lengths(LENGTHS, device)

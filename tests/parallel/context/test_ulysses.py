@@ -96,6 +96,6 @@ def test_every_query_head_has_its_own_key_head(num_keys: int, group: int, cp: in
         assert [key for run in share.key_runs for key in run] == list(share.keys)
 
 
-def test_a_head_that_is_needed_twice_begins_a_run() -> None:
+def test_a_head_that_two_ranks_need_begins_a_run() -> None:
     assert HeadShare(range(4), (0, 1, 2, 3)).key_runs == [range(4)]
     assert HeadShare(range(2, 5), (1, 1, 2)).key_runs == [range(1, 2), range(1, 3)]

@@ -20,7 +20,7 @@ def test_equal_chunks_are_taken_from_both_ends() -> None:
     assert sorted(taken(short, rank) for rank in (0, 1)) == [[0, 3], [1, 2]]
 
 
-def test_sequences_shorter_than_their_chunks_even_out() -> None:
+def test_short_sequences_are_spread_evenly() -> None:
     cuts = zigzag_split([1, 1, 1, 1], 4)
     assert [[len(taken(cut, rank)) for cut in cuts] for rank in range(4)] == [
         [1, 0, 0, 0],

@@ -12,7 +12,7 @@ from hydraulis.runtime.agreement.step_digest import tokens_digest
 from runtime.tiny import made_up_corpus, run_config
 
 
-def test_every_setting_but_those_of_a_node_is_a_fact() -> None:
+def test_every_setting_except_those_of_a_node_is_a_fact() -> None:
     config = run_config(3, ["1x<1>"])
     facts = run_facts(config)
     assert facts["train.steps"] == 3

@@ -27,7 +27,9 @@ def evaluate(folder: CheckpointFolder, losses: dict[int, float], more: str = "")
     (folder.path.parent / "evaluations.jsonl").write_text(text + more)
 
 
-def test_the_best_is_the_one_with_the_lowest_loss_and_the_newest_of_equals(folder: CheckpointFolder) -> None:
+def test_the_best_checkpoint_has_the_lowest_loss_and_is_the_newest_of_equals(
+    folder: CheckpointFolder,
+) -> None:
     make(folder, 5, 10, 15, 20, 25, torn=25)
     assert best_checkpoint(folder) is None
     # Steps 7 and 25 have no complete checkpoint.
@@ -35,7 +37,7 @@ def test_the_best_is_the_one_with_the_lowest_loss_and_the_newest_of_equals(folde
     assert best_checkpoint(folder) == folder.step(15)
 
 
-def test_losses_that_cannot_be_read_or_are_not_finite_do_not_count(folder: CheckpointFolder) -> None:
+def test_unreadable_and_infinite_losses_do_not_count(folder: CheckpointFolder) -> None:
     make(folder, 5, 10, 15)
     evaluate(folder, {5: 3.0, 10: float("nan"), 15: 4.0}, '{"step": 15, "lo')
     assert best_checkpoint(folder) == folder.step(5)
@@ -53,7 +55,7 @@ def test_rotation_keeps_the_best_too(folder: CheckpointFolder) -> None:
 
 
 @pytest.mark.parametrize(("keep_best", "kept"), [(True, [2, 4]), (False, [4])])
-def test_a_run_keeps_its_best_checkpoint_if_it_is_asked_for(
+def test_a_run_keeps_its_best_checkpoint_on_request(
     folder: CheckpointFolder, *, keep_best: bool, kept: list[int]
 ) -> None:
     losses: dict[int, float] = {}

@@ -34,7 +34,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, error: Exception
     assert path.read_text() == "old"
 
 
-def test_the_disk_has_it_before_and_after_it_gets_its_name(
+def test_a_file_is_on_the_disk_before_and_after_its_renaming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = synced(monkeypatch, tmp_path / "file")
@@ -42,7 +42,7 @@ def test_the_disk_has_it_before_and_after_it_gets_its_name(
     assert found == [(".file.unfinished", False), (tmp_path.name, True)]
 
 
-def test_another_error_is_not_disguised(tmp_path: Path) -> None:
+def test_another_error_is_raised_unchanged(tmp_path: Path) -> None:
     def fail(_unfinished: Path) -> None:
         raise ZeroDivisionError
 

@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> CheckpointFolder:
     return CheckpointFolder.of_run(tmp_path / "run")
 
 
-def test_a_run_without_any_has_none(folder: CheckpointFolder) -> None:
+def test_a_run_without_checkpoints_has_no_newest_one(folder: CheckpointFolder) -> None:
     assert folder.complete() == []
     assert folder.newest() is None
     folder.rotate(1)
@@ -54,12 +54,12 @@ def test_only_a_folder_with_a_manifest_is_a_checkpoint(folder: CheckpointFolder)
     assert folder.newest() == folder.step(10)
 
 
-def test_they_are_ordered_by_their_numbers(folder: CheckpointFolder) -> None:
+def test_checkpoints_are_ordered_by_their_steps(folder: CheckpointFolder) -> None:
     make(folder, 99_999_999, 100_000_000)
     assert folder.newest() == folder.step(100_000_000)
 
 
-def test_what_is_no_checkpoint_is_named_with_a_way_on(folder: CheckpointFolder) -> None:
+def test_a_path_that_is_no_checkpoint_is_refused_with_advice(folder: CheckpointFolder) -> None:
     run = folder.path.parent
 
     def refused() -> str:
@@ -85,7 +85,7 @@ def test_what_is_no_checkpoint_is_named_with_a_way_on(folder: CheckpointFolder) 
     assert newest_checkpoint(run) == folder.step(10)
 
 
-def test_what_cannot_be_exported_is_named_with_what_can(folder: CheckpointFolder) -> None:
+def test_a_run_without_the_checkpoint_to_export_names_the_present_ones(folder: CheckpointFolder) -> None:
     def refused(source: Path) -> str:
         with pytest.raises(InvalidInputError) as refusal:
             checkpoint_of(source)
@@ -108,7 +108,7 @@ def test_what_cannot_be_exported_is_named_with_what_can(folder: CheckpointFolder
     assert checkpoint_of(run) == folder.step(35)
 
 
-def test_rotation_keeps_the_newest_and_removes_what_was_never_completed(folder: CheckpointFolder) -> None:
+def test_rotation_keeps_the_newest_and_removes_incomplete_checkpoints(folder: CheckpointFolder) -> None:
     make(folder, 5, 10, 15, 20, torn=15)
     (folder.path / "notes").mkdir()
     folder.rotate(0)
@@ -139,7 +139,9 @@ def test_a_removal_that_is_cut_short_leaves_no_checkpoint(
     assert folder.complete() == []
 
 
-def test_of_a_linked_step_folder_the_link_alone_is_removed(folder: CheckpointFolder, tmp_path: Path) -> None:
+def test_removal_of_a_linked_step_folder_removes_the_link_alone(
+    folder: CheckpointFolder, tmp_path: Path
+) -> None:
     elsewhere = CheckpointFolder(tmp_path / "elsewhere")
     make(elsewhere, 2, 3)
     make(folder, 5)
@@ -188,7 +190,7 @@ def test_a_checkpoint_that_is_removed_before_it_is_read_gives_way_to_the_newest(
         assert checkpoint == folder.step(15)
 
 
-def test_a_checkpoint_that_is_removed_from_a_disk_without_locks_is_said_to_be_gone(
+def test_a_checkpoint_removed_from_a_disk_without_locks_is_reported_as_missing(
     folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_locks(*_: object) -> None:
@@ -205,9 +207,7 @@ def test_a_checkpoint_that_is_removed_from_a_disk_without_locks_is_said_to_be_go
         raise torn(str(checkpoint / MANIFEST), "it was changed")
 
 
-def test_a_run_to_go_on_with_is_named_as_it_was_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_to_resume_is_named_as_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # What a resumed run lists is then written as what a new one does.
     (CheckpointFolder.of_run(tmp_path / "runs" / "one-2").begin(7) / MANIFEST).touch()
     monkeypatch.chdir(tmp_path)

@@ -46,7 +46,7 @@ MANIFEST = Manifest(
 )
 
 
-def test_it_comes_back_as_it_was_written() -> None:
+def test_a_manifest_is_read_back_equal() -> None:
     assert Manifest.from_json(MANIFEST.to_json(), "here") == MANIFEST
 
 
@@ -97,7 +97,7 @@ def changed(change: Callable[[dict[str, Any]], object]) -> str:
         (file("b.safetensors"), "checkpoint_damaged", "two shards have one file"),
     ],
 )
-def test_what_is_no_whole_manifest_is_refused(
+def test_an_incomplete_manifest_is_refused(
     change: Callable[[dict[str, Any]], None], code: str, says: str
 ) -> None:
     with pytest.raises(HydraulisError, match="here") as refusal:
@@ -113,7 +113,7 @@ def test_a_manifest_that_was_cut_off_is_torn(length: int) -> None:
     assert refusal.value.code == "checkpoint_damaged"
 
 
-def test_what_to_remove_of_a_run_and_what_is_left_is_told(tmp_path: Path) -> None:
+def test_the_refusal_names_the_files_to_remove_and_the_remaining_ones(tmp_path: Path) -> None:
     def says(path: Path) -> str:
         return str(torn(str(path), "cut")).partition("; ")[2]
 
@@ -147,7 +147,7 @@ def test_every_field_is_needed() -> None:
             Manifest.from_json(changed(without(field.name)), "here")
 
 
-def test_one_that_was_changed_afterwards_is_refused() -> None:
+def test_a_changed_manifest_is_refused() -> None:
     text = MANIFEST.to_json()
     # Written in another form it has the same content.
     assert Manifest.from_json(json.dumps(json.loads(text), indent=2), "here") == MANIFEST
@@ -157,6 +157,6 @@ def test_one_that_was_changed_afterwards_is_refused() -> None:
             Manifest.from_json(text.replace(before, after), "here")
 
 
-def test_one_that_is_nested_without_end_is_torn() -> None:
+def test_an_endlessly_nested_manifest_is_torn() -> None:
     with refused("checkpoint_damaged", "here", "it is no JSON"):
         Manifest.from_json('{"a":' * 100_000, "here")

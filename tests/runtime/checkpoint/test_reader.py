@@ -66,7 +66,7 @@ def write(folder: Path, edges: Sequence[int]) -> Manifest:
     edges=st.lists(st.integers(0, ELEMENTS), max_size=6),
     ends=st.lists(st.integers(0, ELEMENTS), min_size=2, max_size=2, unique=True).map(sorted),
 )
-def test_any_slice_of_any_cut(
+def test_any_slice_is_read_from_any_cut(
     tmp_path_factory: pytest.TempPathFactory, edges: list[int], ends: list[int]
 ) -> None:
     folder = tmp_path_factory.mktemp("checkpoint")
@@ -141,7 +141,7 @@ def test_a_shard_with_other_content_is_found_by_its_digest(tmp_path: Path, damag
 
 
 @pytest.mark.timeout(20)
-def test_a_pipe_in_place_of_a_shard_holds_nothing_up(tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_a_shard_does_not_block(tmp_path: Path) -> None:
     manifest = write(tmp_path, [10])
     empty = dataclasses.replace(manifest.shards[1], bytes=0)
     manifest = dataclasses.replace(manifest, shards=(manifest.shards[0], empty))
@@ -165,7 +165,7 @@ def test_a_manifest_in_the_folder_of_another_step_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b"{}"])
-def test_a_manifest_that_is_not_there_or_not_whole_is_refused(tmp_path: Path, content: bytes | None) -> None:
+def test_a_missing_or_incomplete_manifest_is_refused(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / MANIFEST).write_bytes(content)
     with pytest.raises(HydraulisError, match=r"manifest\.json") as refusal:

@@ -117,7 +117,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return Runs(folder, ended)
 
 
-def test_check_looks_at_the_folder_and_the_profile_of_the_run_to_go_on_with(
+def test_check_reads_the_folder_and_the_profile_of_the_resumed_run(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = runs.folder / "stopped"
@@ -162,7 +162,7 @@ def test_check_opens_no_model_where_the_run_begins_from_a_checkpoint(runs: Runs,
 
 
 @pytest.mark.parametrize("kind", ["torn", "thawed", "busy"])
-def test_check_refuses_what_the_run_would(runs: Runs, tmp_path: Path, kind: str) -> None:
+def test_check_refuses_the_same_runs_as_training(runs: Runs, tmp_path: Path, kind: str) -> None:
     run = tmp_path / kind
     shutil.copytree(runs.folder / "stopped", run)
     damage(run, kind)
@@ -175,7 +175,7 @@ def test_check_refuses_what_the_run_would(runs: Runs, tmp_path: Path, kind: str)
     assert REFUSALS[kind].says in resume.text
 
 
-def test_it_ends_well_and_says_where_it_goes_on(runs: Runs) -> None:
+def test_a_resumed_run_succeeds_and_reports_its_first_step(runs: Runs) -> None:
     for rank in runs.ended:
         assert [ended.code for ended in rank] == [0, 0, 0], rank
     anew, _, resumed = runs.ended[0]
@@ -191,14 +191,14 @@ def test_it_ends_well_and_says_where_it_goes_on(runs: Runs) -> None:
     ]
 
 
-def test_it_has_the_same_losses_to_the_bit_and_the_same_plans(runs: Runs) -> None:
+def test_a_resumed_run_has_the_same_losses_to_the_bit_and_the_same_plans(runs: Runs) -> None:
     whole, resumed = (lines(run, "metrics.jsonl") for run in (runs.whole, runs.resumed))
     assert [line["step"] for line in resumed] == list(range(1, STEPS + 1))
     assert [line["loss"] for line in resumed] == [line["loss"] for line in whole]
     assert (runs.whole / "plans.jsonl").read_bytes() == (runs.resumed / "plans.jsonl").read_bytes()
 
 
-def test_it_leaves_the_same_state(runs: Runs) -> None:
+def test_a_resumed_run_ends_in_the_same_state(runs: Runs) -> None:
     checkpoints = [CheckpointFolder.of_run(run).complete() for run in (runs.whole, runs.resumed)]
     assert [path.name for path in checkpoints[0]] == ["step-00000003", "step-00000006", "step-00000007"]
     assert [path.name for path in checkpoints[1]] == [
@@ -216,7 +216,7 @@ def test_it_leaves_the_same_state(runs: Runs) -> None:
     assert configuration["planner"]["strategies"] == ["2x<1>", "1x<tp2>"]
 
 
-def test_another_number_of_ranks_sees_the_same_batches(runs: Runs, tmp_path: Path) -> None:
+def test_another_number_of_ranks_trains_on_the_same_batches(runs: Runs, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(runs.folder / "stopped", run)
     profile = tmp_path / "profile.json"
@@ -265,7 +265,7 @@ def test_damaged_records_do_not_stop_a_run(runs: Runs, tmp_path: Path) -> None:
     assert [plan.lengths.tolist() for plan in plans(run)] == [*plans_of[:2], *plans_of[STOPPED:]]
 
 
-def test_a_run_that_is_done_stays_as_it_is(runs: Runs) -> None:
+def test_a_finished_run_stays_unchanged(runs: Runs) -> None:
     files = [path for path in runs.whole.rglob("*") if path.is_file()]
     before = {path: path.read_bytes() for path in at_least(10, files)}
     # Nothing is measured for it either, though its profile has no such scheme.
@@ -351,7 +351,7 @@ def refused(
 
 
 @pytest.mark.parametrize("kind", REFUSALS)
-def test_what_does_not_belong_to_the_run_is_refused(
+def test_a_checkpoint_of_another_run_is_refused(
     runs: Runs, refused: tuple[Path, dict[str, tuple[Ended, Ended]]], kind: str
 ) -> None:
     folder, ended = refused

@@ -37,7 +37,7 @@ def assert_same(one: State | None, other: State | None) -> None:
 
 
 @pytest.mark.parametrize(("writers", "ranks_per_node", "readers"), [(3, 3, (1, 3, 4)), (4, 2, (2,))])
-def test_what_some_ranks_wrote_any_number_reads(
+def test_a_checkpoint_of_some_ranks_is_read_by_any_number_of_ranks(
     tmp_path: Path, writers: int, ranks_per_node: int, readers: tuple[int, ...]
 ) -> None:
     saved: Loaded = run_ranks(writers, save, tmp_path, ranks_per_node)[0]
@@ -64,7 +64,7 @@ def test_a_checkpoint_is_complete_once_every_rank_has_written(written: list[Writ
         assert rank.at_the_next_step == ["step-00000002"]
 
 
-def test_one_is_written_at_a_time_and_the_oldest_go(written: list[Written]) -> None:
+def test_one_checkpoint_is_written_at_a_time_and_the_oldest_are_removed(written: list[Written]) -> None:
     for rank in written:
         assert rank.after_another == ["step-00000002", "step-00000006"]
         assert rank.at_the_end == ["step-00000006", "step-00000008"]
@@ -79,7 +79,7 @@ def test_a_rank_that_cannot_write_ends_all_and_the_last_checkpoint_stays(written
         assert rank.after_failure == rank.at_the_end
 
 
-def test_what_is_written_is_the_state_of_the_step(tmp_path: Path) -> None:
+def test_a_checkpoint_has_the_state_of_its_step(tmp_path: Path) -> None:
     assert run_ranks(2, first_copy, tmp_path) == [True, True]
 
 

@@ -12,7 +12,7 @@ from hydraulis.runtime.checkpoint.tensor_file import write_tensors
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
-def test_the_umask_says_who_may_read(tmp_path: Path, umask: int, mode: int) -> None:
+def test_the_umask_sets_the_permissions(tmp_path: Path, umask: int, mode: int) -> None:
     path = tmp_path / "state.safetensors"
     before = os.umask(umask)
     try:

@@ -116,7 +116,7 @@ def test_transformers_gives_the_same_logits(
         assert (tmp_path / "model" / "tokenizer.json").read_text() == name
 
 
-def test_positions_that_a_scaling_starts_from_stay_what_they_are(folder: Path, tmp_path: Path) -> None:
+def test_the_original_positions_of_a_scaling_stay_unchanged(folder: Path, tmp_path: Path) -> None:
     run = folder / "qwen2" / "run"
     carry(folder / "qwen2", RunDirectory(run), DataConfig(tokens_per_batch=1))
     config = json.loads((run / CARRIED / "config.json").read_text()) | {"max_position_embeddings": 16}
@@ -148,7 +148,7 @@ def test_the_tokenizer_writes_conversations_as_the_run_did(folder: Path, tmp_pat
         assert not (base / CARRIED / TEMPLATE).exists()
 
 
-def test_a_tokenizer_that_the_text_was_not_read_by_stays_behind(tmp_path: Path) -> None:
+def test_a_tokenizer_that_did_not_read_the_text_is_not_exported(tmp_path: Path) -> None:
     base = write_tokenizer(tmp_path / "base")
     (base / "config.json").write_text("{}")
     text, tokens = SourceConfig(files=("a.jsonl",)), SourceConfig(files=("a.npy",), format="tokens")
@@ -189,7 +189,7 @@ def test_the_command_takes_a_run_or_a_checkpoint(
     assert files == [str(tmp_path / "again" / name) for name in ("config.json", "model.safetensors")]
 
 
-def test_it_says_how_far_it_is(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_export_reports_progress(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reports = collect_reports(monkeypatch)
     assert main(["export", str(folder / "llama" / "run"), "--output", str(tmp_path / "model")]) == 0
     assert reports[0].name == "loading torch"
@@ -224,7 +224,7 @@ def test_arguments_are_refused_before_torch_is_loaded(tmp_path: Path) -> None:
     assert ended.stderr.splitlines()[-1] == "4 False"
 
 
-def test_anybody_who_may_read_the_folder_may_read_the_parameters(folder: Path, tmp_path: Path) -> None:
+def test_readers_of_the_folder_may_read_the_parameters(folder: Path, tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         checkpoint = checkpoint_of(folder / "llama" / "run")
@@ -235,7 +235,7 @@ def test_anybody_who_may_read_the_folder_may_read_the_parameters(folder: Path, t
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o640}
 
 
-def test_what_cannot_be_exported_is_refused(
+def test_a_run_that_cannot_be_exported_is_refused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = folder / "llama" / "run"

@@ -23,7 +23,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_carried_twice_is_the_new_one_or_stays_whole(model: Path, tmp_path: Path) -> None:
+def test_a_file_copied_twice_is_the_new_one_or_the_whole_old_one(model: Path, tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run")
     carry(model, run, DATA)
     (model / "tokenizer.json").write_text("newer " * 100)

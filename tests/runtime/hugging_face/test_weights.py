@@ -49,7 +49,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @given(data=st.data())
-def test_any_slice_is_that_of_the_whole(folder: Path, data: st.DataObject) -> None:
+def test_any_slice_equals_that_of_the_whole_tensor(folder: Path, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(PARAMETERS.names))
     elements = PARAMETERS.shapes[name].numel()
     start, end = sorted(data.draw(st.lists(st.integers(0, elements), min_size=2, max_size=2, unique=True)))
@@ -115,13 +115,13 @@ def test_tensors_of_another_model_are_refused(
     assert refusal.value.code == "weights_invalid"
 
 
-def test_tables_that_old_checkpoints_carry_are_no_parameters(tmp_path: Path) -> None:
+def test_tables_of_old_checkpoints_are_no_parameters(tmp_path: Path) -> None:
     write(tmp_path, 1, tensors() | {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(3)})
     with HuggingFaceWeights(tmp_path, PARAMETERS) as weights:
         weights.check()
 
 
-def test_a_tied_head_may_be_there_if_it_is_the_embedding(tmp_path: Path) -> None:
+def test_a_tied_head_is_accepted_if_it_equals_the_embedding(tmp_path: Path) -> None:
     parameters = ModelParameters.from_config(small_config(tie_word_embeddings=True))
     values = tensors(parameters)
     head = values["model.embed_tokens.weight"].clone()
@@ -181,7 +181,7 @@ def test_a_rank_does_not_read_a_file_that_was_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["nothing", "cut", "index", "no map", "shard"])
-def test_files_that_are_not_whole_are_refused_by_name(tmp_path: Path, damage: str) -> None:
+def test_incomplete_files_are_refused_by_name(tmp_path: Path, damage: str) -> None:
     if damage == "cut":
         write(tmp_path, 1, tensors())
         content = (tmp_path / SINGLE).read_bytes()

@@ -13,14 +13,14 @@ from hydraulis.runtime.ranks.device import CPU
 from runtime.tiny import plan_for
 
 
-def test_on_the_cpu_what_lasts_is_counted() -> None:
+def test_on_the_cpu_persistent_tensors_are_counted() -> None:
     memory = IterationMemory(CPU)
     memory.start()
     lasting = [torch.zeros(3), torch.zeros(5, dtype=torch.bfloat16), torch.zeros(0)]
     assert memory.most_bytes(lasting) == 3 * 4 + 5 * 2
 
 
-def test_on_cuda_the_allocator_is_asked_for_its_peak_since_the_beginning(
+def test_on_cuda_the_peak_comes_from_the_allocator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     peak = {0: 700, 1: 900}
@@ -36,7 +36,7 @@ def test_on_cuda_the_allocator_is_asked_for_its_peak_since_the_beginning(
 FIRST, LAST = Position.all(Scheme("<pp2>"))
 
 
-def test_what_micro_batches_keep_is_counted_where_more_tokens_are_held_than_ever() -> None:
+def test_saved_bytes_are_counted_at_each_new_peak_of_tokens() -> None:
     memory = IterationMemory(CPU)
     counted = []
     for position, tokens in [(FIRST, 5), (FIRST, 5), (LAST, 3), (FIRST, 9), (FIRST, 7), (None, 0), (LAST, 4)]:
@@ -46,7 +46,7 @@ def test_what_micro_batches_keep_is_counted_where_more_tokens_are_held_than_ever
     assert counted == [True, False, True, True, False, False, True]
 
 
-def test_a_micro_batch_is_held_from_its_forward_to_its_backward() -> None:
+def test_a_micro_batch_is_in_flight_from_its_forward_to_its_backward() -> None:
     memory = IterationMemory(CPU)
     parameters = torch.ones(50)
     memory.start([parameters], FIRST, 10)
@@ -71,7 +71,7 @@ def test_a_micro_batch_is_held_from_its_forward_to_its_backward() -> None:
     assert memory.peak_bytes([torch.zeros(3)]) == saved.most_bytes + 12
 
 
-def test_where_torch_lacks_what_counting_needs_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_functions_of_torch_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hydraulis.runtime.memory.saved_activations", None)
     memory = IterationMemory(CPU)
     memory.start([torch.ones(4)], FIRST, 10)
@@ -79,7 +79,7 @@ def test_where_torch_lacks_what_counting_needs_nothing_is_counted(monkeypatch: p
     assert memory.peak_bytes([torch.ones(4)]) is None
 
 
-def test_a_stage_holds_as_many_micro_batches_as_stages_follow() -> None:
+def test_a_stage_has_a_micro_batch_in_flight_for_each_stage_from_it_on() -> None:
     plan = plan_for(4, "1x<pp2>+2x<1>", [30, 28, 25, 20, 9, 7, 7, 3])
     replica = next(replica for replica in plan.replicas if str(replica.scheme) == "<pp2>")
     tokens = [int(plan.lengths[ids].sum()) for ids in replica.micro_batches]

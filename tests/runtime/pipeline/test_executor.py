@@ -76,14 +76,14 @@ def mean_loss(lengths: Sequence[int]) -> float:
     return loss
 
 
-def test_nothing_is_left_behind(case: tuple[str, list[Report]]) -> None:
+def test_an_iteration_leaves_no_tensor_or_graph(case: tuple[str, list[Report]]) -> None:
     for report in case[1]:
         assert report.left_over == [0, 0, 0, 0, 0]
         assert report.graphs_alive == 0
         assert report.gradients_awaited == 0
 
 
-def test_of_an_empty_micro_batch_nothing_is_computed_sent_or_waited_for() -> None:
+def test_an_empty_micro_batch_computes_and_sends_nothing() -> None:
     # Three caps of 32 tokens are what a pipeline of three stages holds at once.
     lengths = (90, 80, 70)
     plan = plan_for(3, "1x<pp3>", lengths, "in_flight")
@@ -102,7 +102,7 @@ def test_of_an_empty_micro_batch_nothing_is_computed_sent_or_waited_for() -> Non
         assert report.most_kept > 0
 
 
-def test_no_stage_holds_more_micro_batches_than_one_forward_one_backward_does(
+def test_no_stage_has_more_micro_batches_in_flight_than_1f1b(
     case: tuple[str, list[Report]],
 ) -> None:
     strategy, reports = case

@@ -68,7 +68,7 @@ def reference(config: ModelConfig, values: dict[str, Tensor]) -> tuple[float, di
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_loss_and_gradients_are_the_decoders_whatever_the_buffers_hold(*, tied: bool) -> None:
+def test_loss_and_gradients_are_the_decoders_for_any_content_of_the_buffers(*, tied: bool) -> None:
     config = small_config(tie_word_embeddings=tied)
     stage, buffers, parameters = build(config, WHOLE)
     for seed in (SEED, SEED + 1):
@@ -163,7 +163,7 @@ def test_stages_are_built_once_and_split_hidden_states_over_tensor_ranks() -> No
     assert run_ranks(2, stages_are_kept) == [(True, True, (6, 24))] * 2
 
 
-def test_context_ranks_share_tokens_out_by_the_kind() -> None:
+def test_context_ranks_split_tokens_by_their_kind() -> None:
     # Padded to 12: runs of 6, or the outer and the inner chunks of 11 tokens with one of padding.
     (kept, first, shape), (also_kept, second, also_shape) = run_ranks(2, context_stages)
     assert (kept, also_kept, shape, also_shape) == (True, True, 6, 6)

@@ -16,7 +16,7 @@ def busy(seconds: float) -> None:
         pass
 
 
-def test_on_the_cpu_waiting_is_no_computation_and_transfers_are_on_the_wall() -> None:
+def test_on_the_cpu_waiting_is_no_computation_and_transfers_take_wall_time() -> None:
     clock = step_timers(CPU)
     with clock.computing():
         busy(0.02)
@@ -52,7 +52,7 @@ class FakeEvent:
         return end.at - self.at
 
 
-def test_on_cuda_what_a_computation_waits_for_transfers_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_cuda_a_computation_excludes_its_wait_for_transfers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     clock = CudaTimers()
     # The records lie at 1, 3, 6, 10, ...

@@ -15,7 +15,7 @@ def warm() -> list[Warmed]:
     return result
 
 
-def test_each_stage_is_warmed_up_once_with_nothing_in_flight(warm: list[Warmed]) -> None:
+def test_each_stage_is_warmed_up_once_without_transfers_in_flight(warm: list[Warmed]) -> None:
     for rank in warm:
         assert rank.forwards == [1] * 4
         assert rank.is_unchanged == [True] * 4
@@ -30,7 +30,7 @@ def test_a_warm_up_changes_no_step(warm: list[Warmed]) -> None:
     assert not any(any(rank.is_unchanged) for rank in cold)
 
 
-def test_all_ranks_connect_the_same_pairs_among_them_those_of_their_messages() -> None:
+def test_all_ranks_connect_the_same_pairs_including_those_of_their_messages() -> None:
     found = run_ranks(4, connected_pairs, "1x<tp2,pp2>", LENGTHS)
     assert [pairs for pairs, _ in found] == [{(0, 2), (1, 3)}] * 4
     for rank, (pairs, peers) in enumerate(found):

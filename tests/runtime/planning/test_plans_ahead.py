@@ -53,7 +53,7 @@ class Requests:
             raise HydraulisError(message, code="plan_broken")
 
 
-def test_the_next_plan_is_made_while_the_step_runs_and_no_other() -> None:
+def test_only_the_next_plan_is_made_while_a_step_runs() -> None:
     requests = Requests()
     with PlansAhead(requests, range(3, 6)) as plans:
         assert plans.take(3) == "plan 3"
@@ -71,7 +71,7 @@ def test_the_next_plan_is_made_while_the_step_runs_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("where", ["refused", "unprepared"])
-def test_an_error_comes_with_its_step(where: str) -> None:
+def test_a_planning_error_is_raised_at_its_step(where: str) -> None:
     requests = Requests(**{where: 1})
     with PlansAhead(requests, range(3)) as plans:
         assert plans.take(0) == "plan 0"
@@ -80,7 +80,7 @@ def test_an_error_comes_with_its_step(where: str) -> None:
     assert requests.prepared == [0, 1]
 
 
-def test_what_is_waited_for_is_what_is_left() -> None:
+def test_waiting_lasts_for_the_rest_of_the_planning() -> None:
     requests = Requests()
     with PlansAhead(requests, range(2)) as plans:
         plans.take(0)
@@ -89,7 +89,7 @@ def test_what_is_waited_for_is_what_is_left() -> None:
         assert 0 < plans.waited_ms < 1e3 * WAIT_S
 
 
-def test_once_settled_nobody_plans_until_the_next_step_is_taken() -> None:
+def test_after_settling_no_plan_is_made_before_the_next_step() -> None:
     requests = Requests(held=1, refused=1)
     with PlansAhead(requests, range(9)) as plans:
         plans.take(0)
@@ -102,7 +102,7 @@ def test_once_settled_nobody_plans_until_the_next_step_is_taken() -> None:
             plans.take(1)
 
 
-def test_leaving_ends_the_thread_though_a_plan_is_being_made() -> None:
+def test_leaving_cancels_a_plan_and_ends_the_thread() -> None:
     requests = Requests(held=1)
     with PlansAhead(requests, range(9)) as plans:
         plans.take(0)

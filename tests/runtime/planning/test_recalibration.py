@@ -42,7 +42,7 @@ def instruction_times(plan: Plan, rank: int, times: list[float]) -> list[float]:
     return durations
 
 
-def test_the_average_goes_to_what_is_measured() -> None:
+def test_the_moving_average_approaches_the_measurement() -> None:
     learnt = Recalibration(PROFILE, 0.25)
     for number in range(1, 40):
         learnt.observe(*iteration("2x<1>", 1.3))
@@ -56,7 +56,7 @@ def test_stages_are_compared_with_their_mean() -> None:
     assert learnt.factors == {"<pp2>": pytest.approx(1.1, rel=1e-9)}
 
 
-def test_nothing_is_learnt_from_an_empty_micro_batch() -> None:
+def test_an_empty_micro_batch_changes_no_factor() -> None:
     plan, timelines = iteration("1x<pp2>", 1.21, [120, 110, 100])
     assert [len(sequences) for sequences in plan.replicas[0].micro_batches] == [1, 0, 1, 0, 1]
     learnt = Recalibration(PROFILE, 0.5)
@@ -64,7 +64,7 @@ def test_nothing_is_learnt_from_an_empty_micro_batch() -> None:
     assert learnt.factors == {"<pp2>": pytest.approx(1.1, rel=1e-9)}
 
 
-def test_what_has_not_run_is_taken_to_be_as_far_off() -> None:
+def test_schemes_that_have_not_run_get_the_factor_of_those_that_have() -> None:
     learnt = Recalibration(PROFILE, 0.999)
     learnt.observe(*iteration("2x<1>", 1.5))
     corrected = learnt.profile()
@@ -87,7 +87,7 @@ def test_factors_are_bounded(slow: float, most: float) -> None:
     assert learnt.factors["<1>"] == most
 
 
-def test_all_but_the_times_stays() -> None:
+def test_a_recalibrated_profile_changes_only_times() -> None:
     learnt = Recalibration(PROFILE, 0.5)
     assert learnt.profile() == PROFILE
     learnt.observe(*iteration("2x<1>", 1.2))

@@ -37,7 +37,7 @@ def config(*strategies: str, **settings: Any) -> PlannerConfig:
     return PlannerConfig(strategies=strategies, memory_mib=1, **settings)
 
 
-def test_by_itself_it_plans_like_the_planner() -> None:
+def test_without_recalibration_plans_equal_those_of_the_planner() -> None:
     run = RunPlanner(config(*LIST), PROFILE, CLUSTER)
     plan = run.plan(LENGTHS, LENGTHS - 1)
     assert plan == Planner(PROFILE, CLUSTER, strategies=list(LIST)).plan(LENGTHS, LENGTHS - 1)
@@ -48,7 +48,7 @@ def test_by_itself_it_plans_like_the_planner() -> None:
     assert run.plan(LENGTHS, LENGTHS - 1) == plan
 
 
-def test_its_rule_of_memory_is_the_planners() -> None:
+def test_the_memory_rule_is_passed_to_the_planner() -> None:
     by_cap, exact = (
         RunPlanner(config("2x<pp2>", memory=rule), PROFILE, CLUSTER)
         for rule in ("per_micro_batch", "in_flight")
@@ -74,7 +74,7 @@ def test_a_search_keeps_within_its_limit_also_after_a_resume() -> None:
     assert [resumed.plan(lengths) for lengths in batches[5:]] == plans[5:]
 
 
-def test_what_it_learnt_changes_its_choice() -> None:
+def test_recalibration_changes_the_chosen_strategy() -> None:
     run = RunPlanner(config(*LIST, recalibrate=0.5), PROFILE, CLUSTER)
     before = run.plan(LENGTHS)
     slow = {str(scheme): 2.0 for scheme in {replica.scheme for replica in before.replicas}}

@@ -55,7 +55,7 @@ def test_a_search_uses_those_of_the_profile_that_fit_model_and_cluster() -> None
     assert run_schemes(named, CLUSTER, PROFILE) == schemes("<1>", "<tp2>")
 
 
-def test_without_a_profile_it_takes_powers_of_two_that_leave_room() -> None:
+def test_without_a_profile_a_search_uses_powers_of_two_with_room() -> None:
     everything = schemes("<1>", "<tp2>", "<tp4>", "<pp2>", "<tp2,pp2>", "<cp2>", "<cp4>", "<tp2,cp2>")
     assert run_schemes(config(["search"]), CLUSTER, None) == everything
     kinds = run_schemes(config(["search"], checkpointing=["none", "full"]), CLUSTER, None)
@@ -80,7 +80,9 @@ def test_without_a_profile_it_takes_powers_of_two_that_leave_room() -> None:
         (["1x<pp3>"], {}, "scheme_unknown"),
     ],
 )
-def test_what_does_not_fit_is_refused(strategies: list[str], settings: dict[str, Any], code: str) -> None:
+def test_schemes_that_do_not_fit_are_refused(
+    strategies: list[str], settings: dict[str, Any], code: str
+) -> None:
     with pytest.raises(HydraulisError) as refusal:
         run_schemes(config(strategies, **settings), CLUSTER, PROFILE)
     assert refusal.value.code == code
@@ -94,14 +96,14 @@ def test_a_refusal_names_the_setting_of_the_scheme() -> None:
         run_schemes(searched, CLUSTER, PROFILE, "--schemes")
 
 
-def test_a_search_among_nothing_is_refused() -> None:
+def test_a_search_without_schemes_is_refused() -> None:
     wide = made_up_profile({"<tp8>": 64})
     with pytest.raises(HydraulisError, match=r"no scheme .* on 4 ranks") as refusal:
         run_schemes(config(["search"]), CLUSTER, wide)
     assert refusal.value.code == "no_strategies"
 
 
-def test_a_profile_is_cut_to_what_the_buffers_are_made_for() -> None:
+def test_a_profile_is_reduced_to_the_schemes_of_the_buffers() -> None:
     cut = with_schemes(PROFILE, schemes("<tp2>", "<1>"))
     assert sorted(cut.schemes) == ["<1>", "<tp2>"]
     assert cut.micro_batch_ms(Scheme("<tp2>"), [7]) == PROFILE.micro_batch_ms(Scheme("<tp2>"), [7])

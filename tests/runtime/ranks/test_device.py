@@ -40,7 +40,7 @@ def test_without_a_device_auto_is_the_cpu() -> None:
 
 
 @pytest.mark.usefixtures("no_device")
-def test_a_device_that_is_not_there_is_refused() -> None:
+def test_a_missing_device_is_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"train\.device = 'cuda' .* finds no CUDA device") as caught:
         choose_device("cuda")
     assert caught.value.code == "device_missing"
@@ -85,7 +85,7 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_segments_are_expandable_unless_the_user_says_otherwise(unset: pytest.MonkeyPatch) -> None:
+def test_segments_are_expandable_by_default(unset: pytest.MonkeyPatch) -> None:
     cuda = torch.device("cuda", 1)
     assert prepared(unset, cuda) == (["expandable_segments:True"], [cuda])
     for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
@@ -100,7 +100,7 @@ def test_segments_are_expandable_unless_the_user_says_otherwise(unset: pytest.Mo
 )
 @pytest.mark.parametrize("kind", ["auto", "cuda"])
 @pytest.mark.usefixtures("node")
-def test_cuda_starts_with_all_queues_and_kernels_unless_the_user_says_otherwise(
+def test_cuda_starts_with_all_queues_and_kernels_by_default(
     unset: pytest.MonkeyPatch, kind: DeviceKind, variable: str, given: str | None, expected: str
 ) -> None:
     if given is not None:
@@ -129,7 +129,7 @@ def test_the_cpu_needs_no_preparation(unset: pytest.MonkeyPatch) -> None:
     assert LOADING not in os.environ
 
 
-def test_no_test_computes_before_cublas_is_told_its_workspace() -> None:
+def test_tests_set_the_workspace_of_cublas_before_they_compute() -> None:
     # It is asked once, whoever computes first, and a later test may ask for the same sums each time.
     assert os.environ[device_module._CUBLAS_VARIABLE] == device_module._CUBLAS_WORKSPACE
 

@@ -41,7 +41,7 @@ def test_the_group_lasts_as_long_as_the_context() -> None:
 @pytest.mark.parametrize(
     ("ranks_here", "given", "told"), [("2", "", "way-out"), ("4", "", ""), ("2", "ib0", "ib0")]
 )
-def test_gloo_is_told_the_way_to_other_nodes_where_there_are_any_and_nobody_says(
+def test_gloo_gets_the_interface_to_other_nodes_by_default(
     torchrun: pytest.MonkeyPatch, ranks_here: str, given: str, told: str
 ) -> None:
     torchrun.setattr(distributed, "node_interface", lambda _: "way-out")
@@ -63,7 +63,7 @@ def test_an_error_leaves_the_group_too() -> None:
     assert not dist.is_initialized()
 
 
-def test_a_rank_that_fails_waits_for_nobody(torchrun: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_fails_waits_for_no_other(torchrun: pytest.MonkeyPatch) -> None:
     destroy, destroyed = dist.destroy_process_group, []
 
     def waiting() -> None:

@@ -18,7 +18,7 @@ def attend(store: HashStore, rank: int, world_size: int) -> str:
     return attempt
 
 
-def test_each_attempt_in_one_store_has_a_name_of_its_own() -> None:
+def test_each_meeting_in_one_store_has_its_own_name() -> None:
     store = HashStore()
     found: list[str] = []
     for _ in range(3):
@@ -29,7 +29,7 @@ def test_each_attempt_in_one_store_has_a_name_of_its_own() -> None:
     assert len(set(found)) == 3
 
 
-def test_a_rank_of_an_earlier_attempt_does_not_complete_a_later_one() -> None:
+def test_a_rank_of_an_earlier_meeting_does_not_complete_a_later_one() -> None:
     store = HashStore()
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(lambda rank: attend(store, rank, 2), range(2)))

@@ -18,7 +18,7 @@ from runtime.ranks.rank_zero_workers import (
 from runtime.tiny import made_up_corpus
 
 
-def test_a_text_reaches_every_rank_as_it_is_and_rank_zero_alone_makes_it() -> None:
+def test_a_text_of_rank_zero_reaches_every_rank_unchanged() -> None:
     for rank, (received, num_calls) in enumerate(run_ranks(3, texts)):
         assert received == list(TEXTS)
         assert num_calls == (len(TEXTS) if rank == 0 else 0)
@@ -31,7 +31,7 @@ def test_an_error_of_rank_zero_is_the_same_error_everywhere_and_the_ranks_stay_i
         assert after == "after"
 
 
-def test_an_act_happens_on_rank_zero_alone_and_its_failure_reaches_all() -> None:
+def test_a_call_runs_on_rank_zero_alone_and_its_failure_reaches_all() -> None:
     first, *others = run_ranks(3, acts)
     refused = ("HydraulisError", "file_unwritable", "disk full")
     # What nobody foresaw keeps its own type, and traceback, where it happened.
@@ -58,7 +58,7 @@ def test_any_other_failure_is_raised_on_rank_0_and_named_on_the_others() -> None
     assert run_ranks(3, any_other_failure) == ["its own", "rank_zero_failed", "rank_zero_failed"]
 
 
-def test_errors_that_every_rank_raises_say_so() -> None:
+def test_errors_of_every_rank_are_marked_as_shared() -> None:
     assert run_ranks(2, is_everywhere) == [[True, True, False]] * 2
 
 

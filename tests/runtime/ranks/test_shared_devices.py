@@ -140,7 +140,7 @@ def test_the_allocators_of_a_device_fit_it_together(node: pytest.MonkeyPatch) ->
     assert 0.8 < 8 * share < 1
 
 
-def test_the_name_of_a_shared_device_says_so(node: pytest.MonkeyPatch) -> None:
+def test_the_name_of_a_shared_device_states_the_sharing(node: pytest.MonkeyPatch) -> None:
     assert device_name(CUDA) == "NVIDIA H100"
     node.setenv(SHARE_VARIABLE, "1")
     assert device_name(CUDA) == "NVIDIA H100, shared by 8 ranks"

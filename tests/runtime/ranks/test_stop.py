@@ -16,7 +16,7 @@ from runtime.ranks.stop_workers import (
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def test_a_request_on_one_rank_is_one_on_all_and_stays() -> None:
+def test_a_request_on_one_rank_reaches_all_and_lasts() -> None:
     assert run_ranks(3, agree_after_each_signal) == [[False, True, True] * 3] * 3
 
 
@@ -25,12 +25,12 @@ def test_a_request_that_comes_while_ranks_wait_for_each_other_is_not_lost() -> N
 
 
 @pytest.mark.parametrize(("variable", "stops"), [("TORCHELASTIC_RUN_ID", True), ("SLURM_JOB_ID", False)])
-def test_torchrun_that_is_gone_is_a_request_and_no_other_parent_is(variable: str, *, stops: bool) -> None:
+def test_only_the_loss_of_torchrun_is_a_request(variable: str, *, stops: bool) -> None:
     assert run_ranks(2, agree_after_its_parent, variable) == [[False, stops]] * 2
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_the_handlers_are_put_back(number: signal.Signals) -> None:
+def test_the_handlers_are_restored(number: signal.Signals) -> None:
     before = [signal.getsignal(each) for each in NUMBERS]
     caught = []
     with StopRequest():
@@ -41,7 +41,7 @@ def test_the_handlers_are_put_back(number: signal.Signals) -> None:
     assert [signal.getsignal(each) for each in NUMBERS] == before
 
 
-def test_a_hang_up_that_was_to_be_ignored_still_is() -> None:
+def test_an_ignored_hang_up_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with StopRequest():
@@ -63,7 +63,7 @@ def test_the_handlers_stay_where_a_process_ends_with_its_own_code() -> None:
             signal.signal(number, handler)
 
 
-def test_the_handlers_are_put_back_after_an_error() -> None:
+def test_the_handlers_are_restored_after_an_error() -> None:
     before = signal.getsignal(signal.SIGINT)
 
     def fail() -> None:

@@ -26,7 +26,7 @@ CUDA = torch.device("cuda", 1)
 TIMEOUT = timedelta(seconds=7)
 
 
-def test_what_is_beside_computation_takes_no_stream_that_a_stages_group_may_get(
+def test_side_streams_have_their_own_priority(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[tuple[torch.device, int]] = []
@@ -40,7 +40,7 @@ def test_what_is_beside_computation_takes_no_stream_that_a_stages_group_may_get(
 
 
 @pytest.mark.parametrize("device", [CPU, CUDA])
-def test_neither_do_the_groups_by_which_buckets_travel(
+def test_exchange_groups_have_their_own_priority(
     monkeypatch: pytest.MonkeyPatch, device: torch.device
 ) -> None:
     if device.type == "cuda" and not dist.is_nccl_available():
@@ -76,7 +76,7 @@ class FakeEvent:
         self.waited_on.append(FakeEvent.stands_on)
 
 
-def test_who_waits_for_a_landmark_from_another_thread_stands_on_its_device(
+def test_a_wait_for_an_event_of_another_thread_uses_its_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     @contextmanager

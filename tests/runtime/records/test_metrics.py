@@ -76,7 +76,7 @@ def test_memory_is_compared_where_both_are_known() -> None:
     assert (found.median_error, found.worst_error) == pytest.approx((0.2, -0.2))
 
 
-def test_what_is_tracked_leaves_out_what_is_not_known() -> None:
+def test_tracked_values_omit_unknown_ones() -> None:
     tracked = made_up_metrics(measured_ms=0.0).tracked()
     assert "speed/mfu" not in tracked
     assert "plan/prediction_error" not in tracked
@@ -86,7 +86,7 @@ def test_what_is_tracked_leaves_out_what_is_not_known() -> None:
     assert tracked["plan/strategy"] == "1x<tp2>+2x<1>"
 
 
-def test_how_far_plans_are_off_is_of_the_measured_iterations() -> None:
+def test_the_prediction_error_covers_the_measured_iterations() -> None:
     slow, fast, unmeasured = (made_up_metrics(measured_ms=measured) for measured in (125.0, 80.0, 0.0))
     assert Totals.of([slow, fast, unmeasured]).median_error == pytest.approx((0.2 + 0.25) / 2)
     assert Totals.of([unmeasured]).median_error is None
@@ -106,7 +106,7 @@ def test_a_line_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(StepMetrics)])
-def test_a_field_of_another_type_or_none_is_refused(field: str) -> None:
+def test_a_missing_field_or_one_of_another_type_is_refused(field: str) -> None:
     values = json.loads(made_up_metrics(4).to_json())
     for wrong in (values | {field: {}}, {name: value for name, value in values.items() if name != field}):
         with pytest.raises(ValueError, match=field):

@@ -60,7 +60,7 @@ def one_checkpoint(config: RunConfig) -> int:
         (None, {"every_steps": 10, "keep": 0}, 1),  # nobody knows yet how many
     ],
 )
-def test_room_is_needed_for_what_is_kept_and_one_beside(
+def test_room_is_needed_for_all_checkpoints_and_one_more(
     tmp_path: Path, steps: int | None, checkpoint: dict[str, int], count: int
 ) -> None:
     config = config_of(tmp_path / "run", steps, **checkpoint)
@@ -71,14 +71,14 @@ def test_room_is_needed_for_what_is_kept_and_one_beside(
 
 
 @pytest.mark.parametrize(("kept", "count"), [(1, 2), (2, 1), (5, 1)])
-def test_what_a_resumed_run_has_kept_needs_no_room_again(tmp_path: Path, kept: int, count: int) -> None:
+def test_checkpoints_of_a_resumed_run_need_no_room_again(tmp_path: Path, kept: int, count: int) -> None:
     config = config_of(tmp_path, every_steps=10)
     found = look_at_output(config, resumed_at(50, tmp_path, kept))
     assert found.path == tmp_path
     assert found.needed == count * one_checkpoint(config)
 
 
-def test_too_little_room_is_refused_with_what_is_needed(
+def test_too_little_room_is_refused_with_the_needed_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = config_of(tmp_path / "run", every_steps=10)
@@ -107,7 +107,7 @@ def test_too_little_room_is_refused_with_what_is_needed(
         (2, 20, ""),
     ],
 )
-def test_fewer_checkpoints_are_a_remedy_where_they_can_be(
+def test_fewer_checkpoints_are_advised_where_possible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: int, steps: int, fewer: str
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
@@ -128,6 +128,6 @@ def test_a_folder_that_cannot_be_written_is_refused() -> None:
     assert refusal.value.code == "file_unwritable"
 
 
-def test_a_folder_that_is_there_is_told(tmp_path: Path) -> None:
+def test_an_existing_folder_is_reported(tmp_path: Path) -> None:
     assert look_at_output(config_of(tmp_path), None).is_taken
     assert not look_at_output(config_of(tmp_path / "run"), None).is_taken

@@ -6,7 +6,7 @@ from hydraulis.runtime.records.rank_balance import RankBalance, rank_balance
 from runtime.tiny import plan_for, planner_for
 
 
-def test_without_a_pipeline_nobody_waits_for_a_stage() -> None:
+def test_without_a_pipeline_no_rank_waits_for_a_stage() -> None:
     plan = plan_for(2, "2x<1>", [20, 10])
     planner = planner_for(2, ["2x<1>"])
     timelines = planner.timeline(plan)
@@ -31,5 +31,5 @@ def test_ranks_without_work_count_in_the_mean() -> None:
     assert rank_balance(plan, planner_for(4, ["1x<tp2>"]).timeline(plan)).imbalance == pytest.approx(2.0)
 
 
-def test_what_was_not_measured_is_zero() -> None:
+def test_unmeasured_times_are_zero() -> None:
     assert rank_balance(plan_for(2, "2x<1>", [20, 10]), []) == RankBalance(0.0, 0.0)

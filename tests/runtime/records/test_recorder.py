@@ -123,7 +123,7 @@ def test_times_of_shared_devices_are_not_recorded(directory: RunDirectory) -> No
     assert recorder.summary().ranks_per_device == 8
 
 
-def test_going_on_forgets_what_does_not_count(directory: RunDirectory) -> None:
+def test_a_resume_removes_later_records(directory: RunDirectory) -> None:
     earlier = record(directory, 60, trace_step=None)
     for step in range(3):
         earlier.add(iteration(earlier, step))
@@ -143,7 +143,7 @@ def test_going_on_forgets_what_does_not_count(directory: RunDirectory) -> None:
 
 
 @pytest.mark.parametrize(("step", "stays"), [(1, False), (2, True)])
-def test_going_on_forgets_the_trace_of_a_step_that_does_not_count(
+def test_a_resume_removes_the_trace_of_a_later_step(
     directory: RunDirectory, step: int, *, stays: bool
 ) -> None:
     earlier = record(directory, 60, trace_step=2)
@@ -167,7 +167,7 @@ class Listener:
         self.closed = True
 
 
-def test_trackers_hear_every_step_and_evaluation(directory: RunDirectory) -> None:
+def test_trackers_receive_every_step_and_evaluation(directory: RunDirectory) -> None:
     recorder = record(directory, 60, trace_step=None)
     listeners = [Listener(), Listener()]
     recorder.trackers = listeners
@@ -183,7 +183,7 @@ def test_trackers_hear_every_step_and_evaluation(directory: RunDirectory) -> Non
     assert recorder.summary().evaluations == [Evaluation(2, 4.5)]
 
 
-def test_no_trace_is_written_unless_it_is_wanted(directory: RunDirectory) -> None:
+def test_a_trace_is_written_on_request_only(directory: RunDirectory) -> None:
     recorder = record(directory, 60, trace_step=None)
     recorder.add(iteration(recorder, 0))
     assert not (directory.path / "trace.json").exists()
@@ -230,7 +230,7 @@ def test_the_summary_names_the_best_static_strategy(directory: RunDirectory) -> 
     assert summary.static_planned_ms == sum(PLANNED)
 
 
-def test_of_a_long_run_a_sample_of_its_steps_is_compared(
+def test_a_long_run_is_compared_by_a_sample_of_its_steps(
     directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hydraulis.runtime.records.recorder.MOST_STATIC_STEPS", 2)
@@ -249,7 +249,7 @@ def test_of_a_long_run_a_sample_of_its_steps_is_compared(
     )
 
 
-def test_what_was_learnt_is_forgotten_by_step(directory: RunDirectory) -> None:
+def test_calibrations_of_later_steps_are_removed(directory: RunDirectory) -> None:
     earlier = record(directory, 60, trace_step=None)
     # Asked for from the third step on.
     for step in range(4):
@@ -264,7 +264,7 @@ def test_what_was_learnt_is_forgotten_by_step(directory: RunDirectory) -> None:
     assert recorder.factors() == {}
 
 
-def test_nothing_is_compared_where_that_is_left_out(directory: RunDirectory) -> None:
+def test_without_the_setting_no_static_strategy_is_compared(directory: RunDirectory) -> None:
     recorder = record(directory, 60, trace_step=None)
     recorder.static = None
     recorder.add(iteration(recorder, 0))

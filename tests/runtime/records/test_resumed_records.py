@@ -132,7 +132,7 @@ def test_no_damage_of_a_record_stops_a_resume(tmp_path: Path, name: str, damage:
     assert all(name in note for note in notes)
 
 
-def test_what_is_kept_of_evaluations_and_calibrations_is_every_readable_line(tmp_path: Path) -> None:
+def test_every_readable_evaluation_and_calibration_is_kept(tmp_path: Path) -> None:
     path = recorded(tmp_path)
     for name in ("evaluations.jsonl", "calibrations.jsonl"):
         first, *others = (path / name).read_bytes().splitlines(keepends=True)

@@ -82,7 +82,7 @@ def test_a_write_that_fails_leaves_the_old_file_whole(
     assert [path.name for path in directory.path.iterdir()] == ["a.json"]
 
 
-def test_a_folder_in_it_is_written_as_it_is(tmp_path: Path) -> None:
+def test_a_subfolder_is_written_like_the_run_folder(tmp_path: Path) -> None:
     directory = RunDirectory.create(tmp_path / "run")
     for text in ("old", "new"):
         directory.folder("model").write("a.json", text)

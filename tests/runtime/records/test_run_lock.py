@@ -15,7 +15,7 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.records.run_lock import RunLock, check_unlocked
 
 
-def test_the_second_one_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
+def test_a_second_training_is_refused_until_the_first_releases_the_lock(tmp_path: Path) -> None:
     check_unlocked(tmp_path)
     first = RunLock(tmp_path)
     for attempt in (check_unlocked, RunLock):
@@ -60,14 +60,14 @@ def test_a_lock_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     assert outside.read_text() == "precious"
 
 
-def test_a_lock_that_is_a_pipe_holds_nothing_up(tmp_path: Path) -> None:
+def test_a_lock_that_is_a_pipe_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "lock")
     check_unlocked(tmp_path)
     with refused("file_unwritable", tmp_path / "lock"):
         RunLock(tmp_path)
 
 
-def test_a_disk_without_locks_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_locks_refuses_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 

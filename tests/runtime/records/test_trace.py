@@ -54,7 +54,7 @@ def spans_of(document: dict[str, Any], process: int) -> dict[int, list[dict[str,
     return spans
 
 
-def test_it_is_the_object_form_with_complete_events(document: dict[str, Any]) -> None:
+def test_a_trace_is_an_object_with_complete_events(document: dict[str, Any]) -> None:
     assert document["displayTimeUnit"] == "ms"
     complete = [event for event in document["traceEvents"] if event["ph"] == "X"]
     assert len(complete) > 20
@@ -123,7 +123,9 @@ def test_a_replica_without_work_has_no_spans() -> None:
     assert set(spans_of(document, 0)) == {next(r.ranks[0] for r in plan.replicas if r.micro_batches)}
 
 
-def test_each_span_says_what_its_micro_batch_holds(plan: Plan, document: dict[str, Any]) -> None:
+def test_each_span_states_the_sequences_and_tokens_of_its_micro_batch(
+    plan: Plan, document: dict[str, Any]
+) -> None:
     for replica in plan.replicas:
         for rank in replica.ranks:
             for span in spans_of(document, 0)[rank]:
@@ -135,7 +137,7 @@ def test_each_span_says_what_its_micro_batch_holds(plan: Plan, document: dict[st
                 }
 
 
-def test_ranks_and_processes_stand_in_order(plan: Plan, document: dict[str, Any]) -> None:
+def test_ranks_and_processes_are_in_order(plan: Plan, document: dict[str, Any]) -> None:
     places = {
         (event["name"], event["pid"], event["tid"]): event["args"]["sort_index"]
         for event in document["traceEvents"]
@@ -146,7 +148,7 @@ def test_ranks_and_processes_stand_in_order(plan: Plan, document: dict[str, Any]
     assert places == threads | {("process_sort_index", process, 0): process for process in (0, 1)}
 
 
-def test_what_a_run_measured_is_read_back(plan: Plan, document: dict[str, Any]) -> None:
+def test_measured_times_are_read_back(plan: Plan, document: dict[str, Any]) -> None:
     assert traced_step(document) == 7
     again = plan.measured_timeline(durations(plan, document, MEASURED))
     for spans, expected in zip(again, measured(plan), strict=True):

@@ -7,7 +7,7 @@ from hydraulis.runtime.records.utilisation import Utilisation
 from small_model import small_config
 
 
-def test_it_is_what_is_needed_over_what_could_be_done() -> None:
+def test_utilisation_is_needed_over_possible_operations() -> None:
     config = small_config()
     flops = training_flops(config, 100, 4_000)
     # In half a second two ranks of a TFLOP/s could do 1e12 operations.
@@ -19,5 +19,5 @@ def test_a_shared_device_counts_once() -> None:
     assert shared.of(100, 4_000, 500.0) == alone.of(100, 4_000, 500.0)
 
 
-def test_without_a_peak_there_is_none() -> None:
+def test_without_a_peak_there_is_no_utilisation() -> None:
     assert Utilisation(small_config(), 2, None).of(100, 4_000, 500.0) is None

@@ -21,7 +21,7 @@ def begun(exchange: Any, accumulations: dict[int, int]) -> tuple[GradientReducti
     return reduction, optimizer_shard
 
 
-def test_a_bucket_leaves_after_the_last_addition_and_after_those_behind_it() -> None:
+def test_a_bucket_is_sent_after_its_last_addition_and_after_the_buckets_behind_it() -> None:
     exchange = FakeExchange()
     reduction, _ = begun(exchange, {0: 2, 1: 1, 2: 2})
     assert len(exchange.works) == 0
@@ -62,7 +62,7 @@ def test_a_bucket_starts_once_it_is_permitted_and_complete() -> None:
     assert len(exchange.works) == 4
 
 
-def test_no_more_is_in_flight_than_there_is_room_for_and_nobody_waits() -> None:
+def test_buckets_in_flight_fit_the_staging_room_without_waiting() -> None:
     exchange = FakeExchange()
     reduction, _ = begun(exchange, {})
     reduction.start_from(0)
@@ -78,7 +78,7 @@ def test_no_more_is_in_flight_than_there_is_room_for_and_nobody_waits() -> None:
     assert addresses[0] == addresses[2] != addresses[1]
 
 
-def test_beside_computation_nothing_waits_for_room_and_the_end_is_waited_for() -> None:
+def test_on_a_side_stream_only_the_end_is_waited_for() -> None:
     exchange = FakeExchange(has_side_stream=True)
     reduction, _ = begun(exchange, {})
     reduction.start_from(0)
@@ -89,7 +89,7 @@ def test_beside_computation_nothing_waits_for_room_and_the_end_is_waited_for() -
     assert exchange.joins == 1
 
 
-def test_contributions_are_added_in_rank_order_once_and_leftovers_do_not_count() -> None:
+def test_contributions_are_added_once_in_rank_order_without_leftovers() -> None:
     # 2^24 + 1 is no float32: in another order the last would be 0.
     large = 2.0**24
     sources = [torch.tensor([large, -large, 1.0]), *(torch.tensor([1.0, 2.0]) for _ in range(3))]
@@ -113,7 +113,7 @@ def test_gradients_are_put_in_owner_order_before_they_are_sent() -> None:
     assert optimizer_shard.gradient.tolist() == [9.0]
 
 
-def test_what_was_never_added_to_leaves_at_the_end() -> None:
+def test_a_bucket_without_additions_is_sent_at_the_end() -> None:
     exchange = FakeExchange()
     reduction, _ = begun(exchange, {0: 5, 2: 5})
     reduction.accumulated(0)
@@ -144,14 +144,14 @@ def relaying(*, has_side_stream: bool) -> tuple[GradientReduction, FakeExchange,
     return reduction, inside, inside.between, optimizer_shard
 
 
-def test_sums_of_a_node_go_on_to_their_owner() -> None:
+def test_sums_of_a_node_are_sent_to_their_owner() -> None:
     reduction, _, between, optimizer_shard = relaying(has_side_stream=False)
     reduction.finish()
     assert [work.outgoing.tolist() for work in between.works] == [[11.0, 22.0]] * 5
     assert optimizer_shard.gradient.tolist() == [1100.0] * 5
 
 
-def test_nobody_waits_for_room_in_the_second_part_either() -> None:
+def test_the_second_part_needs_no_wait_for_room() -> None:
     reduction, inside, between, _ = relaying(has_side_stream=False)
     for arrived in range(4):
         reduction.start_from(0)

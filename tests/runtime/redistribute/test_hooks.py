@@ -51,7 +51,7 @@ def hooked(block: Block, exchange: Any) -> tuple[Redistribution, Any]:
 
 
 @pytest.mark.parametrize("has_side_stream", [False, True])
-def test_buckets_start_after_the_messages_on_which_they_depend(
+def test_buckets_start_after_the_messages_that_precede_them(
     monkeypatch: pytest.MonkeyPatch, *, has_side_stream: bool
 ) -> None:
     monkeypatch.setattr(redistribution, "transfer", lambda *_: BUCKETS)

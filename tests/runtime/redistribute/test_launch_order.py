@@ -133,7 +133,7 @@ def one_message_late(
     return [max(own, safe[max(0, n - 2)]) if n + 1 < len(safe) else safe[n] for n in range(len(safe))]
 
 
-def test_no_drawn_step_stops_when_every_launch_waits_for_the_one_before() -> None:
+def test_no_random_step_deadlocks_if_every_launch_waits_for_the_one_before() -> None:
     strategies = set()
     for step in drawn_steps(NUM_DRAWN, seed=1):
         assert replay(launches(step), ONE_BY_ONE) == [], step
@@ -142,13 +142,13 @@ def test_no_drawn_step_stops_when_every_launch_waits_for_the_one_before() -> Non
 
 
 @pytest.mark.parametrize("adversary", ADVERSARIES)
-def test_no_drawn_step_stops_under_an_adversary(adversary: Adversary) -> None:
+def test_no_random_step_deadlocks_under_an_adversary(adversary: Adversary) -> None:
     for step in drawn_steps(NUM_DRAWN // 50, seed=2):
         assert replay(launches(step), adversary) == [], step
 
 
 @pytest.mark.parametrize("order", [with_the_last_forward, after_the_last_sent_activations])
-def test_an_order_in_which_a_rank_owes_messages_stops_where_hosts_wait_for_kernels(order: Order) -> None:
+def test_an_order_with_pending_messages_deadlocks_if_hosts_wait_for_kernels(order: Order) -> None:
     stuck = [
         replay(launches(step, order), Adversary(HostWaits.COMPUTATIONS)) for step in drawn_steps(60, seed=3)
     ]
@@ -159,11 +159,11 @@ def test_an_order_in_which_a_rank_owes_messages_stops_where_hosts_wait_for_kerne
 
 
 @pytest.mark.parametrize("order", [before_the_last_message, one_message_late])
-def test_orders_next_to_the_rule_stop_when_every_launch_waits(order: Order) -> None:
+def test_orders_near_the_rule_deadlock_if_every_launch_waits(order: Order) -> None:
     assert any(replay(launches(step, order), ONE_BY_ONE) for step in drawn_steps(60, seed=4))
 
 
-def test_the_order_of_once_stops_two_stages_whose_owners_another_scheme_spreads() -> None:
+def test_launches_with_the_last_forward_deadlock_two_stages_with_spread_owners() -> None:
     """Of two stages each rank owns a half of every bucket, because the run also has <tp2>."""
     config = small_config()
     parameters = ModelParameters.from_config(config)

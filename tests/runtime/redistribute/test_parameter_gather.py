@@ -24,7 +24,7 @@ def trained(buckets: Sequence[Any]) -> list[GatheredBucket]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_parameters_leave_from_the_gradient_buffer_and_arrive_where_they_stay(dtype: torch.dtype) -> None:
+def test_parameters_are_sent_from_the_gradient_buffer_to_their_final_place(dtype: torch.dtype) -> None:
     exchange = FakeExchange()
     optimizer_shard, local_shard = shards(owned=2, local=4, dtype=dtype)
     gather = gather_from(exchange, optimizer_shard, local_shard)
@@ -43,7 +43,7 @@ def test_parameters_leave_from_the_gradient_buffer_and_arrive_where_they_stay(dt
     assert len(gather.staging[0]) == 0
 
 
-def test_those_that_arrive_in_another_order_are_put_where_they_stay_once_they_are_waited_for() -> None:
+def test_parameters_received_in_another_order_are_placed_after_the_wait() -> None:
     exchange = FakeExchange([torch.tensor([5.0, 6.0, 7.0]), torch.tensor([8.0])])
     optimizer_shard, local_shard = shards(owned=2, local=4)
     gather = gather_from(exchange, optimizer_shard, local_shard)
@@ -58,7 +58,7 @@ def test_those_that_arrive_in_another_order_are_put_where_they_stay_once_they_ar
     assert local_shard.parameter.tolist() == [6, 7, 5, 8]
 
 
-def test_a_block_waits_for_its_own_parameters_and_those_before() -> None:
+def test_a_layer_group_waits_for_its_own_parameters_and_earlier_ones() -> None:
     exchange = FakeExchange()
     optimizer_shard, local_shard = shards(owned=2, local=4)
     gather = gather_from(exchange, optimizer_shard, local_shard)
@@ -70,7 +70,7 @@ def test_a_block_waits_for_its_own_parameters_and_those_before() -> None:
     assert [work.waits for work in exchange.works] == [1, 1]
 
 
-def test_what_has_no_room_together_leaves_one_after_another() -> None:
+def test_buckets_without_common_room_are_sent_one_after_another() -> None:
     # As many holders of this rank's share as make three times what it holds itself.
     buckets = [bucket([(0, 1)], [(0, 1)] * 3), bucket([(1, 1)], [(1, 1)] * 3)]
     exchange = FakeExchange([torch.tensor([5.0]), torch.tensor([6.0])] * 2)
@@ -89,7 +89,7 @@ def test_what_has_no_room_together_leaves_one_after_another() -> None:
     assert len(gather.staging[0]) == 0
 
 
-def test_a_bucket_that_the_gradient_buffer_has_no_room_for_has_room_of_its_own() -> None:
+def test_a_bucket_larger_than_the_gradient_buffer_has_its_own_room() -> None:
     exchange = FakeExchange([torch.tensor([5.0])] * 2)
     optimizer_shard, local_shard = shards(owned=2, local=2)
     gather = gather_from(exchange, optimizer_shard, local_shard)
@@ -111,7 +111,7 @@ def test_a_bucket_that_the_gradient_buffer_has_no_room_for_has_room_of_its_own()
         ([1, 1], 0, [[0], [1]]),
     ],
 )
-def test_a_load_has_room_together_or_is_a_single_bucket(
+def test_a_load_fits_the_room_or_is_a_single_bucket(
     rooms: list[int], capacity: int, expected: list[list[int]]
 ) -> None:
     assert [list(load) for load in loads(rooms, capacity)] == expected

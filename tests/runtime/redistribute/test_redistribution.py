@@ -45,7 +45,7 @@ def by_rank(request: pytest.FixtureRequest) -> list[list[Pass]]:
 
 
 @pytest.mark.devices
-def test_every_holder_has_its_slice_of_the_master(by_rank: list[list[Pass]]) -> None:
+def test_every_rank_of_a_replica_group_has_its_slice_of_the_master(by_rank: list[list[Pass]]) -> None:
     for number, first in enumerate(by_rank[0]):
         held = set()
         for one in (rank[number] for rank in by_rank):
@@ -68,7 +68,7 @@ def test_the_owner_has_the_sum_over_the_replica_group(by_rank: list[list[Pass]])
 
 
 @pytest.mark.devices
-def test_what_crosses_between_nodes_is_what_plans_count(
+def test_traffic_between_nodes_equals_that_of_the_plan(
     by_rank: list[list[Pass]], request: pytest.FixtureRequest
 ) -> None:
     for number, first in enumerate(by_rank[0]):
@@ -89,5 +89,5 @@ def test_contributions_are_added_in_rank_order() -> None:
 
 
 @pytest.mark.devices
-def test_parameters_travel_in_the_models_dtype_and_gradients_in_that_of_their_sums() -> None:
+def test_parameters_move_in_the_models_dtype_and_gradients_in_that_of_their_sums() -> None:
     assert run_ranks(2, travelled_in_bfloat16) == [(True, True, {torch.bfloat16}, {torch.float32})] * 2

@@ -33,7 +33,7 @@ AHEAD = [[met("a", 1), compute("c"), met("b", 1)], [met("b", 0), met("a", 0, 0)]
         (AHEAD, Adversary(HostWaits.COMPUTATIONS), True),
     ],
 )
-def test_two_ranks_stop_only_where_the_adversary_lets_neither_go_on(
+def test_two_ranks_deadlock_only_if_the_adversary_blocks_both(
     ranks: list[list[Launch]], adversary: Adversary, *, is_stuck: bool
 ) -> None:
     assert bool(replay(ranks, adversary)) == is_stuck
@@ -52,7 +52,7 @@ def test_a_pair_is_opened_once_in_each_stream() -> None:
     assert replay(both, Adversary(opens_pairs=True)) == []
 
 
-def test_who_is_stuck_says_where() -> None:
+def test_a_deadlocked_rank_names_its_next_launch() -> None:
     ranks = [[compute("c"), met("a", 1, 0), compute("d", 1)], [compute("e")]]
     assert replay(ranks, Adversary()) == [Stuck(0, None, [("a",), ("d",)])]
     assert replay(ranks, Adversary(HostWaits.COMPUTATIONS)) == [Stuck(0, ("d",), [("a",)])]

@@ -19,7 +19,7 @@ def test_segments_that_are_one_piece_together_are_viewed_as_one(segments: list[l
 
 
 @pytest.mark.parametrize("segments", [[[0, 2], [3, 2]], [[4, 2], [0, 2]]])
-def test_those_that_leave_a_gap_are_none(segments: list[list[int]]) -> None:
+def test_segments_with_a_gap_have_no_view(segments: list[list[int]]) -> None:
     with pytest.raises(AssertionError, match="one piece"):
         region(FLAT, np.array(segments))
 

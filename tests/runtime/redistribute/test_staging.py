@@ -25,7 +25,7 @@ def sizes(schemes: list[str], node: int) -> StagingSizes:
     ("schemes", "share", "norms"),
     [(["<1>"], 1, 1), (["<tp4>"], 4, 8), (["<tp4>", "<tp2>"], 2, 8), (["<cp4>", "<tp4>"], 1, 8)],
 )
-def test_no_more_comes_in_than_a_rank_of_the_narrowest_scheme_holds(
+def test_received_bytes_are_at_most_the_local_shard_of_the_narrowest_scheme(
     schemes: list[str], share: int, norms: int
 ) -> None:
     # The last norm lies beside the head; tensor ranks hold it alike.
@@ -33,6 +33,6 @@ def test_no_more_comes_in_than_a_rank_of_the_narrowest_scheme_holds(
     assert sizes(schemes, 8) == StagingSizes(BUCKET + CONFIG.hidden_size, expected, 0)
 
 
-def test_nodes_relay_what_lives_on_a_rail() -> None:
+def test_nodes_relay_the_elements_of_a_rail() -> None:
     # A half of a bucket on either rail of nodes of two ranks.
     assert sizes(["<1>"], 2).relayed == pytest.approx(BUCKET / 2, rel=0.05)

@@ -17,7 +17,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("num_ranks", "node", "strategies", "left_out"), CASES)
-def test_no_step_races_and_each_wait_that_is_left_out_does(
+def test_no_step_races_unless_a_wait_is_omitted(
     num_ranks: int, node: int, strategies: list[str], left_out: list[str]
 ) -> None:
     runs = ["", *left_out]

@@ -28,14 +28,14 @@ def made() -> list[list[Made]]:
     return result
 
 
-def test_no_strategy_allocates_what_lasts_also_on_first_use(made: list[list[Made]]) -> None:
+def test_no_strategy_allocates_persistent_memory_even_on_first_use(made: list[list[Made]]) -> None:
     for of_rank in made:
         for one in of_rank[:SOUND]:
             assert one.temporary > 100
             assert one.lasting_bytes == 0
 
 
-def test_its_modules_and_groups_are_built_on_first_use_alone(made: list[list[Made]]) -> None:
+def test_modules_and_groups_of_a_strategy_are_built_on_first_use_alone(made: list[list[Made]]) -> None:
     for of_rank in made:
         first, later = of_rank[: len(STRATEGIES)], of_rank[len(STRATEGIES) :]
         # A rank is at the same position of <1> and of one of the <tp2> again.
@@ -44,7 +44,7 @@ def test_its_modules_and_groups_are_built_on_first_use_alone(made: list[list[Mad
         assert [one.groups for one in later] == [[]] * len(later)
 
 
-def test_a_strategy_never_used_before_costs_one_creation_of_groups_and_says_so(
+def test_a_new_strategy_creates_groups_once_and_reports_it(
     made: list[list[Made]],
 ) -> None:
     # The pairs of the third, of <cp2>, <tp2,pp2> and <tp2,full> are those of the first.
@@ -55,5 +55,5 @@ def test_a_strategy_never_used_before_costs_one_creation_of_groups_and_says_so(
             assert (one.groups_ms > 0) == bool(one.groups)
 
 
-def test_a_buffer_that_is_made_anew_is_noticed(made: list[list[Made]]) -> None:
+def test_a_buffer_that_is_allocated_again_is_found(made: list[list[Made]]) -> None:
     assert all(of_rank[-1].lasting_bytes > 0 for of_rank in made)

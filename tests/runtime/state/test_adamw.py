@@ -74,7 +74,7 @@ def in_any(name: str, patterns: Sequence[str]) -> bool:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_it_equals_torchs_on_the_whole_model(by_rank: list[dict[str, Stepped]], name: str) -> None:
+def test_adamw_equals_torchs_on_the_whole_model(by_rank: list[dict[str, Stepped]], name: str) -> None:
     expected, norms = of_torch(CONFIGS[name])
     result = by_rank[0][name]
     assert result.norms == pytest.approx(norms, rel=1e-12)
@@ -85,7 +85,7 @@ def test_it_equals_torchs_on_the_whole_model(by_rank: list[dict[str, Stepped]], 
         torch.testing.assert_close(result.parameters[parameter], value, rtol=1e-11, atol=1e-13)
 
 
-def test_every_rank_knows_the_norm_and_the_rate(by_rank: list[dict[str, Stepped]]) -> None:
+def test_every_rank_has_the_norm_and_the_learning_rate(by_rank: list[dict[str, Stepped]]) -> None:
     for name, config in CONFIGS.items():
         rates = [learning_rate(config, step, len(FACTORS)) for step in range(len(FACTORS))]
         for rank in by_rank:
@@ -93,7 +93,7 @@ def test_every_rank_knows_the_norm_and_the_rate(by_rank: list[dict[str, Stepped]
             assert rank[name].rates == rates
 
 
-def test_the_default_groups_are_what_is_multiplied_and_the_rest() -> None:
+def test_the_default_groups_are_matrices_and_the_other_parameters() -> None:
     names = ModelParameters.from_config(small_config(**FAMILIES["every bias"] | {"qk_norm": True})).names
     undecayed = [name for name in names if in_any(name, OptimizerConfig().no_decay)]
     assert "embed_tokens.weight" in undecayed
@@ -112,7 +112,7 @@ def test_a_gradient_that_is_not_finite_updates_nothing_on_any_rank() -> None:
 
 
 @pytest.mark.parametrize("norm", [math.inf, math.nan])
-def test_its_refusal_names_the_step(norm: float) -> None:
+def test_the_refusal_of_a_gradient_names_the_step(norm: float) -> None:
     with pytest.raises(HydraulisError, match=f"norm of step 7 is {norm}"):
         check_norm(7, norm)
     check_norm(7, 1e300)

@@ -85,7 +85,7 @@ def trained_names(parameters: ModelParameters) -> list[str]:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.devices
-def test_the_others_train_as_in_one_process(case: str) -> None:
+def test_trained_parameters_equal_those_of_one_process(case: str) -> None:
     frozen, changes, checkpointing = CASES[case]
     config = model_config(**changes)
     strategies = [checkpointed(strategy, [checkpointing]) for strategy in STRATEGIES]
@@ -107,7 +107,7 @@ def test_the_others_train_as_in_one_process(case: str) -> None:
 
 
 @pytest.mark.devices
-def test_they_are_where_they_belong_in_whatever_order_they_arrive() -> None:
+def test_frozen_parameters_are_placed_correctly_for_every_order() -> None:
     config = model_config()
     strategies = ("2x<tp2>", "1x<tp2>+2x<1>", "4x<1>", "1x<tp4>")
     steps = list(zip(strategies, batches(len(strategies), config.vocab_size), strict=True))
@@ -120,7 +120,7 @@ def test_they_are_where_they_belong_in_whatever_order_they_arrive() -> None:
 # A bucket without gradients is ready while parameters behind it still arrive, in another order than they lie.
 @pytest.mark.parametrize("frozen", [("*norm*",), ("model.norm.weight", "model.layers.[123].*")])
 @pytest.mark.devices
-def test_where_the_models_end_is_frozen_gradients_do_not_leave_before_parameters_are_there(
+def test_with_a_frozen_end_gradients_are_sent_after_all_parameters_arrived(
     frozen: tuple[str, ...],
 ) -> None:
     config = model_config(tie_word_embeddings=True)
@@ -132,7 +132,7 @@ def test_where_the_models_end_is_frozen_gradients_do_not_leave_before_parameters
     assert_equal(result.steps, one_process(config, trained, steps), 1e-10, 1e-10)
 
 
-def test_a_stage_without_anything_to_train_can_be_measured() -> None:
+def test_a_stage_without_trained_parameters_can_be_measured() -> None:
     (takes_time, kept), (last_takes_time, last_kept) = run_ranks(2, time_a_frozen_stage)
     assert takes_time
     assert last_takes_time
@@ -141,7 +141,7 @@ def test_a_stage_without_anything_to_train_can_be_measured() -> None:
     assert last_kept > 0
 
 
-def test_a_frozen_head_leaves_its_gradients_room_to_tokens() -> None:
+def test_the_memory_of_a_frozen_heads_gradients_serves_tokens() -> None:
     config = small_config(vocab_size=256)
     kept = {}
     for frozen in ((), ("lm_head.weight",)):
@@ -153,7 +153,7 @@ def test_a_frozen_head_leaves_its_gradients_room_to_tokens() -> None:
     assert kept[False].constant - kept[True].constant == 4 * config.vocab_size * config.hidden_size
 
 
-def test_what_a_measurement_overwrote_is_sent_again() -> None:
+def test_parameters_overwritten_by_a_measurement_are_sent_again() -> None:
     lengths = (9, 5)
     plan = plan_for(1, "1x<1>", lengths)
     losses = []
@@ -168,7 +168,7 @@ def test_what_a_measurement_overwrote_is_sent_again() -> None:
     assert losses[0] == losses[1]
 
 
-def test_the_column_says_which_parameters_are_trained_and_these_come_first() -> None:
+def test_the_table_marks_trained_parameters_and_lists_them_first() -> None:
     config = small_config()
     parameters = ModelParameters.from_config(config, ["model.layers.1.*", "lm_head.weight"])
     frozen = [name for name in parameters.names if not parameters.is_trained(name)]
@@ -188,7 +188,7 @@ def test_the_column_says_which_parameters_are_trained_and_these_come_first() -> 
         (["*"], "names every parameter"),
     ],
 )
-def test_patterns_that_freeze_nothing_or_all_are_refused(patterns: list[str], says: str) -> None:
+def test_patterns_that_freeze_no_or_every_parameter_are_refused(patterns: list[str], says: str) -> None:
     with pytest.raises(InvalidInputError, match=says.replace("*", r"\*").replace(".", r"\.")) as refusal:
         ModelParameters.from_config(small_config(tie_word_embeddings=True), patterns)
     assert refusal.value.code == "config_value"

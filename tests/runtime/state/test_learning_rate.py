@@ -50,7 +50,7 @@ def config(name: str) -> OptimizerConfig:
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_every_schedule_is_torchs(name: str) -> None:
+def test_every_schedule_equals_torchs(name: str) -> None:
     rates = [learning_rate(config(name), step, STEPS) for step in range(STEPS)]
     assert rates == pytest.approx(of_torch(name), rel=1e-12)
 

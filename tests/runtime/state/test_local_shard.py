@@ -29,7 +29,7 @@ def stage_elements(config: ModelConfig, scheme: Scheme, stage: int, tensor_slice
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("text", ["<1>", "<tp2>", "<tp4>", "<pp2>", "<pp3>", "<tp2,pp2>", "<tp2,cp3,pp2>"])
-def test_held_elements_are_those_of_the_cut_and_split_decoder(text: str, *, tied: bool) -> None:
+def test_a_local_shard_has_the_elements_of_the_split_decoder(text: str, *, tied: bool) -> None:
     config = small_config(tie_word_embeddings=tied)
     parameters, scheme = ModelParameters.from_config(config), Scheme(text)
     for place in Position.all(scheme):

@@ -31,7 +31,7 @@ def test_every_parameter_of_the_decoder_is_in_the_table_once(*, tied: bool) -> N
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_table_of_a_models_shape_is_the_models(family: str) -> None:
+def test_the_table_of_a_models_shape_equals_the_models(family: str) -> None:
     config = small_config(**FAMILIES[family])
     fields = ("name", "rows", "row_elements", "units", "layer_groups")
     of_model, of_shape = (

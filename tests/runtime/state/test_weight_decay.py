@@ -22,7 +22,7 @@ DEFAULT = OptimizerConfig().no_decay
         ((*DEFAULT, "*.bais", "model.norm.weight", "layers.0.*"), ("*.bais", "layers.0.*")),
     ],
 )
-def test_patterns_that_match_nothing_are_named(patterns: tuple[str, ...], idle: tuple[str, ...]) -> None:
+def test_patterns_without_a_parameter_are_named(patterns: tuple[str, ...], idle: tuple[str, ...]) -> None:
     config = run_config(1, ["1x<1>"])
     optimizer = dataclasses.replace(config.optimizer, no_decay=patterns)
     said = no_decay_note(dataclasses.replace(config, optimizer=optimizer))

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sequence_belongs_to_the_narrowest_bucket_that_holds_it() {
+    fn a_sequence_belongs_to_the_narrowest_sufficient_bucket() {
         let limits = limits(Tokens(32_768));
         assert_eq!(limits, [Tokens(32_768), Tokens(16_384), Tokens(4_096)]);
         let batch = Batch::new(&[16_384, 4_097, 32_768, 4_096, 16_385], None).unwrap();

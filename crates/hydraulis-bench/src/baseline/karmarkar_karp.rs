@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_textbook_cases() {
+    fn the_textbook_cases_have_their_known_results() {
         // Differencing 8 7 6 5 4 leaves a difference of 2; 8+7 against 6+5+4 would leave none.
         assert_eq!(sums(&[8.0, 7.0, 6.0, 5.0, 4.0], 2), [16.0, 14.0]);
         assert_eq!(sums(&[6.0, 5.0, 4.0, 3.0], 2), [9.0, 9.0]);

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_memory_cannot_hold_together_is_kept_apart() {
+    fn sequences_that_exceed_the_memory_together_are_separated() {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
         let model = model.with_memory(MemoryRule::InFlight);
         // Two consecutive micro-batches may have 51,712 tokens.

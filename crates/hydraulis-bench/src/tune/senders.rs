@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_are_levelled_as_far_as_owners_allow() {
+    fn loads_are_balanced_as_far_as_owners_allow() {
         assert_eq!(least_greatest_load(&demands(&[])), 0);
         assert_eq!(least_greatest_load(&demands(&[(&[0, 1, 2], 9)])), 3);
         assert_eq!(least_greatest_load(&demands(&[(&[0], 7), (&[0, 1], 3)])), 7);

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fill_the_batches_is_named() {
+    fn a_file_that_does_not_fill_the_batches_is_named() {
         let code = |lengths: &[i64], tokens, count| {
             cut_into_batches(lengths.iter().copied(), tokens, count).unwrap_err().code()
         };

@@ -91,7 +91,7 @@ fn links_add_transfers_to_every_iteration() {
 }
 
 #[test]
-fn a_table_and_a_file() {
+fn the_command_prints_a_table_and_writes_a_file() {
     let path = file("records.jsonl", "");
     let planners = ["--planner", "static-balanced,longest-first", "--json", &path];
     let output = plan_bench(&[&CLUSTER[..], &DRAWN, &planners].concat());
@@ -121,7 +121,7 @@ fn batches_and_lengths_come_from_files() {
 }
 
 #[test]
-fn what_is_wrong_is_named_and_ends_with_two() {
+fn wrong_arguments_are_named_with_exit_code_2() {
     let lengths = file("wrong_lengths.txt", "500\nmany\n");
     let few = file("few_lengths.txt", "500\n");
     let nested = file("wrong_batches.json", "[1, 2]");

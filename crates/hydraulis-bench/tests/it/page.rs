@@ -58,7 +58,7 @@ fn less(program: &str, words: &[String], folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_commands_of_the_page_are_run_and_say_something() {
+fn the_commands_of_the_page_run_and_print() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("page");
     fs::create_dir_all(&folder).unwrap();
     let commands = commands();

@@ -74,7 +74,7 @@ proptest! {
     #![proptest_config(cases(128))]
 
     #[test]
-    fn the_optimum_is_that_of_the_twin(case in any_case(), steps in 1..=4_u64, rows in 1..=6_u32) {
+    fn the_optimum_equals_that_of_the_reference(case in any_case(), steps in 1..=4_u64, rows in 1..=6_u32) {
         let gpus = case.cluster.gpus();
         let cost = CostModel::new(case.profile.clone(), case.cluster.clone()).with_memory(case.memory);
         let context = case.planner().longest_admitted();
@@ -127,7 +127,7 @@ fn on_64_ranks_the_list_ends_with_one_that_admits_the_context() {
 }
 
 #[test]
-fn what_makes_no_grid_is_named() {
+fn arguments_without_a_grid_are_named() {
     let (cost, data) = data(64);
     let code = |gpu_step, token_step, context| {
         let grid = PaperGrid { gpu_step, token_step: Tokens(token_step), context: Tokens(context) };

@@ -47,7 +47,7 @@ fn attention_and_mlp_are_sharded_where_memory_needs_it() {
 
 /// Both halves of each parameter go to the rank of the other half; two owners share the amount that two ranks lack.
 #[test]
-fn receivers_get_each_slice_once_from_levelled_owners() {
+fn receivers_get_each_slice_once_from_balanced_owners() {
     let halves = json!({"states": {"0": 2}, "order": [0], "devices": [0, 1]});
     let copies = json!({"states": {"-1": 2}, "order": [-1], "devices": [0, 1]});
     let more = json!({"states": {"-1": 4}, "order": [-1], "devices": [0, 1, 2, 3]});

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_lengths_are_added_up() {
+    fn equal_lengths_are_counted_together() {
         let counted = LengthHistogram::new(&[9, 5, 9, 7, 2], Some(&[1, 3, 2, 0, 0])).unwrap();
         assert_eq!(entries(&counted), [(5, 3), (9, 3)]);
         assert_eq!((counted.sequences(), counted.longest()), (6, Tokens(9)));

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_batches_the_wrong_one_is_named() {
+    fn the_wrong_one_of_several_batches_is_named() {
         let error = Batch::several(&[vec![5], vec![7, 0]], None).unwrap_err();
         assert_eq!(error.code(), "lengths_invalid");
         assert!(error.to_string().starts_with("batch 1: sequence 1 has length 0"), "{error}");
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_and_longest() {
+    fn totals_and_the_longest_sequence_are_known() {
         let batch = Batch::new(&[3, 7, 7], Some(&[2, 6, 0])).unwrap();
         assert_eq!(batch.total_tokens(), Tokens(17));
         assert_eq!(batch.total_targets(), 8);

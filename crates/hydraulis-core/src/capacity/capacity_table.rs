@@ -138,7 +138,7 @@ mod tests {
 
     /// The estimate for more micro-batches than the table has continues from the table's last entries.
     #[test]
-    fn estimates_go_on_beyond_the_last_entry() {
+    fn estimates_continue_beyond_the_last_entry() {
         for multipliers in [vec![1.0; 8], vec![1.0; 4]] {
             let table = CapacityTable::new(&multipliers, 1.0 / 3.0, CapacityBudget::ONLINE);
             let tabulated = CapacityBudget::ONLINE.tabulated_counts;

@@ -56,7 +56,7 @@ mod tests {
     /// Its times end at the stated time, and hold the stated work, within 2 %: the tabulated capacity is itself found
     /// within 0.2 to 0.5 %.
     #[test]
-    fn an_extended_capacity_ends_when_it_says() {
+    fn an_extended_capacity_ends_at_its_stated_time() {
         for multipliers in [vec![1.0; 2], vec![1.0; 8], vec![1.0, 1.2, 1.0, 0.7]] {
             let slowest = multipliers.iter().copied().fold(0.0, f64::max);
             for (micro_batches, share) in [(32, 0.01), (40, 0.01)] {

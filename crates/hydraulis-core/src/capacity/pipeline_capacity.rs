@@ -160,7 +160,7 @@ mod tests {
         }
 
         #[test]
-        fn its_shape_holds_what_it_says((multipliers, times, part) in pipeline()) {
+        fn the_shape_has_the_stated_capacity((multipliers, times, part) in pipeline()) {
             let end = |times: &[f64]| {
                 let times: Vec<Millis> = times.iter().copied().map(Millis).collect();
                 makespan(&times, &multipliers, 1.0 / 3.0, &mut MakespanBuffers::default()).0

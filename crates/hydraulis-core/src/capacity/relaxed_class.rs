@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_parted_where_speeds_differ_most() {
+    fn levels_are_split_where_speeds_differ_most() {
         assert_eq!(levels(&[1.0, 1.0]), SpeedLevels { speeds: vec![1.0], ranks: vec![2] });
         let two = SpeedLevels { speeds: vec![0.5, 1.0], ranks: vec![4, 3] };
         assert_eq!(levels(&[1.0, 0.5, 1.0, 1.0]), two);

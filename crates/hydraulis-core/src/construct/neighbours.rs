@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replicas_give_way_to_others_of_the_same_ranks() {
+    fn replicas_are_replaced_by_others_of_the_same_ranks() {
         let pool: Vec<Scheme> = ["<tp8>", "<tp4>", "<tp2,pp2>"].iter().map(|text| text.parse().unwrap()).collect();
         let cluster = Cluster::new(16, 8).unwrap();
         let names = |strategy: &str| -> Vec<String> {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_larger_than_the_cluster() {
+    fn no_neighbour_is_larger_than_the_cluster() {
         let pool: Vec<Scheme> = ["<tp8>", "<pp3>", "<1>"].iter().map(|text| text.parse().unwrap()).collect();
         let cluster = Cluster::new(8, 8).unwrap();
         let strategy: Strategy = "1x<tp4>+4x<1>".parse().unwrap();

@@ -154,7 +154,7 @@ mod tests {
 
     /// Alone, a sequence may take the tokens of a full pipeline; without a pipeline, or with uneven stages, the cap.
     #[test]
-    fn the_in_flight_limit_lengthens_what_even_pipelines_admit() {
+    fn the_in_flight_limit_admits_longer_sequences_in_even_pipelines() {
         let mut profile = preset("llama-32b-a800").unwrap();
         let uneven = profile.schemes.iter().position(|entry| entry.scheme.to_string() == "<tp4,pp2>").unwrap();
         profile.schemes[uneven].stage_multipliers = Some(vec![1.0, 1.3]);
@@ -227,7 +227,7 @@ mod tests {
     /// The first stage has three quarters of the optimizer state, or an even share together with another scheme or idle
     /// ranks.
     #[test]
-    fn shards_are_on_the_stages_ranks_if_these_always_hold_the_same() {
+    fn shards_are_on_the_stages_ranks_if_local_shards_never_change() {
         let mut profile = preset("llama-32b-a800").unwrap();
         profile.schemes.retain(|entry| ["<tp8,pp2>", "<tp8>"].contains(&entry.scheme.to_string().as_str()));
         let scheme: Scheme = "<tp8,pp2>".parse().unwrap();

@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_costs_what_was_measured_and_what_lies_between() {
+    fn the_cost_of_an_error_is_interpolated_between_measurements() {
         for (error, cost) in [(0.0, 0.0), (0.015, 0.008), (0.03, 0.016), (0.05, 0.0265), (0.1, 0.035), (0.2, 0.052)] {
             assert!((cost_of(error) - cost).abs() < 1e-12, "{error}");
         }

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lines_are_broken_where_they_may_be() {
+    fn long_lines_are_broken_at_permitted_places() {
         let words = "a ".repeat(54) + "bb";
         assert_eq!((words.len(), wrapped(&words)), (110, words.clone()));
         assert_eq!(wrapped(&format!("{words}c d")), format!("{}\n    bbc d", "a ".repeat(54).trim_end()));

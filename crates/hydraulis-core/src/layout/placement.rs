@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn a_strategy_that_does_not_fit_is_named() {
         assert_eq!(placed("3x<tp4>", 8, 8).unwrap_err().code(), "strategy_unplaceable");
         assert!(matches!(
             placed("3x<tp4>", 8, 8),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_ranks_stand_together_in_the_last_replicas_or_idle() {
+    fn slow_ranks_are_in_the_last_replicas_or_idle() {
         let ranks = placed_on_slow("1x<tp8>+2x<tp4>", &[(1, 0.5), (14, 0.9)]);
         assert_eq!(ranks, [(8..16).collect::<Vec<_>>(), vec![4, 5, 6, 7], vec![0, 1, 2, 3]]);
         let ranks = placed_on_slow("3x<tp4>", &[(1, 0.5)]);
@@ -185,7 +185,7 @@ mod tests {
 
     /// Three groups of 3 at the fastest places of 16 ranks would leave 4 and 2 ranks in the nodes.
     #[test]
-    fn what_fits_at_the_first_places_fits_with_any_rates() {
+    fn a_strategy_that_fits_equal_ranks_fits_any_rates() {
         let mut rates = vec![0.5; 16];
         rates[3..6].fill(1.0);
         rates[8..11].fill(1.0);

@@ -91,14 +91,14 @@ mod tests {
     }
 
     #[test]
-    fn among_equals_a_step_takes_what_it_prefers() {
+    fn among_equal_paths_a_step_takes_its_preferred_strategy() {
         let costs = vec![vec![Millis(1.0); 3]; 2];
         assert_eq!(cheapest(&costs, Millis::ZERO, None, &[2, 1]), [1, 1], "staying comes first");
         assert_eq!(cheapest(&costs[..1], Millis::ZERO, None, &[2]), [2]);
     }
 
     #[test]
-    fn what_is_impossible_is_never_taken() {
+    fn an_impossible_strategy_is_never_taken() {
         let costs = vec![vec![Millis::INFINITY, Millis(5.0)], vec![Millis(1.0), Millis::INFINITY]];
         assert_eq!(cheapest(&costs, Millis(1e9), Some(0), &[0, 0]), [1, 0]);
     }

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_forms() {
+    fn makespans_equal_closed_forms() {
         // One stage sums the times; one micro-batch passes every stage; equal ones take (v + p - 1) t.
         assert!((time(&[1.0, 2.0, 4.0], 1) - 7.0).abs() < 1e-12);
         assert!((time(&[3.0], 4) - 12.0).abs() < 1e-12);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_last_stage_sets_the_pace() {
+    fn a_slow_last_stage_sets_the_makespan() {
         // The planner notes give 8.2, 13.4 and 23.8 for p = 4, t = 1 and a last stage 1.3 times as slow.
         for (v, expected) in [(4, 8.2), (8, 13.4), (16, 23.8)] {
             let times = vec![Millis(1.0); v];
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_first_forward_delays_what_waits_for_it() {
+    fn a_late_first_forward_delays_the_stages_that_wait_for_it() {
         let late = |times: &[f64], first_ends: &[f64]| {
             let times: Vec<Millis> = times.iter().copied().map(Millis).collect();
             let first_ends: Vec<Millis> = first_ends.iter().copied().map(Millis).collect();

@@ -33,7 +33,7 @@ mod tests {
     use Compute::{Backward as B, Forward as F};
 
     #[test]
-    fn the_textbook_orders() {
+    fn orders_equal_those_of_the_textbook() {
         let order = |stage, stages, v| compute_order(stage, stages, v).collect::<Vec<_>>();
         assert_eq!(order(0, 1, 2), [F(0), B(0), F(1), B(1)]);
         assert_eq!(order(0, 3, 4), [F(0), F(1), F(2), B(0), F(3), B(1), B(2), B(3)]);
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_holds_as_many_micro_batches_as_its_scheme_says() {
+    fn a_stage_has_the_schemes_number_of_micro_batches_in_flight() {
         let scheme: Scheme = "<pp4>".parse().unwrap();
         for stage in 0..4 {
             let in_flight = compute_order(usize::from(stage), 4, 9).scan(0_u16, |in_flight, compute| {

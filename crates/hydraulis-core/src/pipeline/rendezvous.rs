@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_sends_before_it_trades_hangs() {
+    fn a_list_that_sends_before_its_exchange_deadlocks() {
         // A typical error: the steady state's exchange split into a send, then a receive.
         let mut broken = lists(2, 3);
         let paired =

@@ -199,7 +199,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_makespan_and_plain_twin_agree(
+        fn lists_makespan_and_a_plain_simulation_agree(
             times in prop::collection::vec(0.01_f64..100.0, 1..12),
             multipliers in prop::collection::vec(0.5_f64..2.0, 1..6),
             share in 0.1_f64..0.9,

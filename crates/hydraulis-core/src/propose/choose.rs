@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_spare_times() {
+    fn bounds_save_computed_times() {
         let (planner, batches) = (planner(), batches());
         let mut times = Times::new(&planner, &batches, strategies(), NEVER_CANCELLED);
         let everything: Vec<usize> = (0..NAMES.len()).collect();

@@ -181,7 +181,7 @@ mod tests {
 
     /// 1,000 tokens of 10,000 bytes are 10 MB, which take 0.1 ms at 100 GB/s and 1 ms at 10 GB/s.
     #[test]
-    fn each_rank_sends_its_share_over_its_own_wire_and_a_node_over_its_one() {
+    fn ranks_send_over_their_own_links_and_nodes_over_one() {
         for (from, to, expected) in [
             (vec![0], vec![1], 0.01 + 0.1),
             (vec![0, 1], vec![2, 3], 0.01 + 0.05),
@@ -199,7 +199,7 @@ mod tests {
     /// The cases are another replica's boundary between the same nodes, a boundary from the second node to a third, and
     /// boundaries that leave neither node.
     #[test]
-    fn whatever_leaves_a_node_shares_its_wire() {
+    fn all_traffic_of_a_node_shares_its_link() {
         for (others, messages) in [
             (vec![(&[2][..], &[5][..])], 2.0),
             (vec![(&[2, 1], &[5, 6])], 3.0),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_point_to_point_comes_before_the_rates_of_links() {
+    fn point_to_point_measurements_precede_the_rates_of_links() {
         let rates = LinkRates { gigabytes_per_s: 20.0, gpu_gigabytes_per_s: 200.0, message_us: 10.0 };
         let (stated_inside, stated_between) = (wire(200.0, 0.01), wire(20.0, 0.01));
         let send = |ranks: u32, latency_ms: f64, gigabytes_per_s: f64| MeasuredLink {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn its_values_have_limits() {
+    fn values_of_the_network_have_limits() {
         for (token_bytes, inside, between, field) in [
             (0.0, INSIDE, BETWEEN, "token_bytes"),
             (f64::NAN, INSIDE, BETWEEN, "token_bytes"),

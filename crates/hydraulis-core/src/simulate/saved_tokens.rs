@@ -35,7 +35,7 @@ mod tests {
     use crate::pipeline::{StageTimes, simulate};
 
     #[test]
-    fn a_pipeline_holds_as_many_micro_batches_as_stages_follow() {
+    fn a_stage_saves_a_micro_batch_for_each_stage_from_it_on() {
         let times = StageTimes { forward: vec![Millis(1.0); 3], backward: vec![Millis(2.0); 3] };
         let timeline = simulate(&[times.clone(), times]);
         let of = |stage: usize| {

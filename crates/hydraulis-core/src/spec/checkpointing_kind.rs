@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_found_by_its_name_alone() {
+    fn each_kind_is_found_by_its_name_alone() {
         for kind in CheckpointingKind::ALL {
             assert_eq!(CheckpointingKind::named(kind.name()), Some(kind));
         }

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_costs_layers_takes_their_place() {
+    fn a_costly_head_replaces_layers_of_the_last_stage() {
         assert_eq!(sizes(32, 0.0, 4), [8, 8, 8, 8]);
         assert_eq!(sizes(32, 0.65, 4), [8, 8, 8, 8]);
         // In Qwen2 with 1.5 billion parameters, a vocabulary of 151,936 costs as much as five of the 28 layers.
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_shared_out_is_refused() {
+    fn layers_that_cannot_be_split_are_refused() {
         let deep = Scheme::new(1, 1, 5).unwrap();
         assert_eq!(LayerSplit::even(4).stage(deep, 0).unwrap_err().code(), "scheme_model_mismatch");
         for bad in [-1.0, f64::NAN, f64::INFINITY] {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn stated_layers_are_taken_for_their_number_of_stages_alone() {
+    fn stated_layers_apply_to_their_number_of_stages_alone() {
         let split = LayerSplit::new(7, 3.0).unwrap().with_stated(vec![vec![1, 5, 1], vec![6, 1]]).unwrap();
         let stages = |pp| {
             let scheme = Scheme::new(2, 1, pp).unwrap();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_split_is_refused_with_its_place() {
+    fn an_invalid_split_is_refused_with_its_position() {
         for (lists, place, why) in [
             (vec![vec![4, 3], vec![7, 0]], "stage_layers[1] = [7, 0]", "one layer a stage"),
             (vec![vec![]], "stage_layers[0] = []", "one layer a stage"),

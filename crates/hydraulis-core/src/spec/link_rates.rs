@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_says_the_limits() {
+    fn a_refusal_states_the_limits() {
         let slow = "1e-12".parse::<LinkRates>().unwrap_err().to_string();
         assert!(slow.starts_with("gigabytes_per_s is 0.000000000001: ") && slow.contains("1e-9 and 1e9;"), "{slow}");
         let long = "1,1,1e10".parse::<LinkRates>().unwrap_err().to_string();

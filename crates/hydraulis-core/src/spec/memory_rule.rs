@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_write_the_name_and_texts_are_read_by_it() {
+    fn rules_are_written_and_read_by_name() {
         for rule in MemoryRule::ALL {
             assert_eq!(serde_json::to_string(&rule).unwrap(), format!("\"{rule}\""));
             assert_eq!(rule.name().parse::<MemoryRule>().unwrap(), rule);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn another_name_is_refused_with_those_there_are() {
+    fn an_unknown_name_is_refused_with_the_known_ones() {
         let error = "Cap".parse::<MemoryRule>().unwrap_err();
         assert_eq!(error.code(), "argument_invalid");
         let text = error.to_string();

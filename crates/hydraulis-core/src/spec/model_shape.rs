@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_shape_is_refused_by_field() {
+    fn an_invalid_shape_is_refused_by_field() {
         for (field, bad) in
             [("hidden_size\":24", "hidden_size\":0"), ("num_key_value_heads\":4", "num_key_value_heads\":3")]
         {

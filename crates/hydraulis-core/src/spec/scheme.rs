@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn checkpointing_tells_schemes_apart() {
+    fn checkpointing_distinguishes_schemes() {
         let [plain, full]: [Scheme; 2] = ["<tp2>", "<tp2,full>"].map(|text| text.parse().unwrap());
         assert_ne!(plain, full);
         assert_eq!(plain.under(CheckpointingKind::Full), full);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_by_name() {
+    fn another_text_is_refused_by_name() {
         let degrees = ["", "tp4", "<>", "<tp0>", "<cp0>", "<tp4,tp2>", "<dp2>", "<tp>", "<tp70000>", "<2>", "<1,tp2>"];
         for text in degrees.into_iter().chain(["<full>", "<full,tp2>", "<tp2,full,full>", "<tp2,some>", "<tp2,Full>"]) {
             assert_eq!(text.parse::<Scheme>().unwrap_err().code(), "strategy_invalid", "{text}");

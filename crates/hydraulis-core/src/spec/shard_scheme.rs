@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ranks_hold_depends_on_tensor_ranks_and_stages() {
+    fn local_shards_depend_on_tensor_ranks_and_stages() {
         assert_eq!(common(&["<tp2>", "<tp2,cp2>", "<tp2,full>"], 8, 8).unwrap(), "<tp2>");
         assert_eq!(common(&["<tp2,cp2>", "<tp2,cp2,full>"], 8, 8).unwrap(), "<tp2,cp2>");
         assert_eq!(common(&["<tp2,pp2>", "<tp2,pp2,full>"], 8, 4).unwrap(), "<tp2,pp2>");

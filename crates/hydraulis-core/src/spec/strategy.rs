@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn another_text_is_refused() {
         for text in ["", "+", "0x<tp4>", "x<tp4>", "2x", "-1x<1>", "2x<tp4>+", "99999999999x<1>", "9999999x<1>"] {
             assert_eq!(text.parse::<Strategy>().unwrap_err().code(), "strategy_invalid", "{text}");
         }

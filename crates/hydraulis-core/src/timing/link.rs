@@ -141,7 +141,7 @@ mod tests {
 
     /// Each node owns half of a bucket's 8,000 elements, which the other holds; at a million bytes a ms.
     #[test]
-    fn what_crosses_between_nodes_takes_its_time() {
+    fn traffic_between_nodes_takes_its_time() {
         let halves = times("2x<tp2>", SLOW_NODES);
         assert!(is_close(&halves.parameters, [0.0, 0.008, 0.008, 0.0]), "{halves:?}");
         assert!(is_close(&halves.gradients, [0.0, 0.016, 0.016, 0.0]), "{halves:?}");
@@ -160,7 +160,7 @@ mod tests {
 
     /// A rank of <1> holds 8,000 elements and owns 2,000; one of <tp2> holds half as many, its own share among them.
     #[test]
-    fn what_a_gpu_takes_in_sets_the_time_where_it_is_slower() {
+    fn a_slower_receiving_gpu_sets_the_time() {
         let slow_gpus = at(LinkRates { gigabytes_per_s: 1e3, gpu_gigabytes_per_s: 1.0, ..SLOW_RATES });
         assert!(is_close(&times("4x<1>", slow_gpus).parameters, [0.0, 0.012, 0.012, 0.0]));
         assert!(is_close(&times("2x<tp2>", slow_gpus).parameters, [0.0, 0.004, 0.004, 0.0]));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_nothing_moves() {
+    fn a_single_rank_moves_nothing() {
         let cluster = Cluster::new(1, 8).unwrap();
         let positions = strategy_positions(&"1x<1>".parse().unwrap(), &cluster).unwrap();
         let traffic = at(LinkRates { message_us: 3.0, ..SLOW_RATES });
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_is_none_is_refused() {
+    fn an_invalid_rate_is_refused() {
         for rate in [0.0, -1.0, 1e-300, f64::NAN, f64::INFINITY] {
             let nodes = at(LinkRates { gigabytes_per_s: rate, ..SLOW_RATES });
             let gpus = at(LinkRates { gpu_gigabytes_per_s: rate, ..SLOW_RATES });

@@ -127,7 +127,7 @@ fn each_broken_promise_of_the_in_flight_limit_is_reported_with_its_code() {
 
 /// Stages of a measured profile take unequal times, and their memory follows from their own numbers.
 #[test]
-fn windows_follow_from_what_stages_hold_and_not_from_their_times() {
+fn the_in_flight_limit_follows_from_micro_batches_and_not_from_their_times() {
     for (activations, longest) in [([2e6, 1e6], 39_936), ([2e6, 1.5e6], 19_968)] {
         let mut profile = preset("llama-32b-a800").unwrap();
         profile.schemes.retain(|entry| entry.scheme.to_string() == "<tp8,pp2>");
@@ -169,7 +169,7 @@ fn every_code_of_the_checker_is_provoked() {
 }
 
 #[test]
-fn no_count_of_stages_and_micro_batches_hangs() {
+fn no_number_of_stages_and_micro_batches_deadlocks() {
     for (stages, micro_batches) in (1..=12).flat_map(|stages| (0..=40).map(move |v| (stages, v))) {
         let mut lists: Vec<_> = (0..stages).map(|stage| instructions(stage, stages, micro_batches)).collect();
         assert!(finishes(&lists), "{stages} stages, {micro_batches} micro-batches");

@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn where_a_change_costs_too_much_there_is_none(case in any_case(), number in 2..=4_usize, is_search in any::<bool>()) {
+    fn a_change_that_costs_too_much_is_not_made(case in any_case(), number in 2..=4_usize, is_search in any::<bool>()) {
         let planner = if is_search { case.searching() } else { case.planner() };
         let batches = batches(&case, number);
         let lookahead = Lookahead { switch: Millis(1e12), ..Lookahead::new(&batches) };
@@ -195,7 +195,7 @@ fn no_sequence_of_strategies_is_cheaper_where_links_are_slow() {
 }
 
 #[test]
-fn long_sequences_are_gathered_where_they_may_move() {
+fn movable_long_sequences_are_gathered() {
     let (planner, batches) = (llama_32b(), with_long_ones(4));
     let of = |max_delay| planned(&planner, &Lookahead { max_delay, ..Lookahead::new(&batches) }).unwrap();
     let (none, one, three) = (of(0), of(1), of(3));
@@ -239,7 +239,7 @@ fn every_batch_keeps_a_target() {
 
 /// On these six batches the search changes its strategy five times.
 #[test]
-fn a_dear_change_is_made_less_often() {
+fn a_costly_change_is_made_less_often() {
     let planner = llama_32b();
     let batches: Vec<Batch> = (0..6).map(|seed| batch_of_tokens(seed, 200_000)).collect();
     let of = |switch| planned(&planner, &Lookahead { switch: Millis(switch), ..Lookahead::new(&batches) }).unwrap();
@@ -258,7 +258,7 @@ fn a_dear_change_is_made_less_often() {
 }
 
 #[test]
-fn the_checker_sees_what_is_wrong() {
+fn the_checker_reports_each_broken_promise() {
     let (planner, batches) = (llama_32b(), with_long_ones(3));
     let lookahead = Lookahead { switch: Millis(5.0), max_delay: 1, ..Lookahead::new(&batches) };
     let plan = planned(&planner, &lookahead).unwrap();
@@ -279,7 +279,7 @@ fn the_checker_sees_what_is_wrong() {
 }
 
 #[test]
-fn what_cannot_be_planned_is_named() {
+fn batches_that_cannot_be_planned_are_named() {
     let planner = llama_32b();
     let batches = [Batch::new(&[900], None).unwrap(), Batch::new(&[900, 50_000], None).unwrap()];
     let refusal = |lookahead: Lookahead| planned(&planner, &lookahead).unwrap_err();
@@ -296,7 +296,7 @@ fn what_cannot_be_planned_is_named() {
 }
 
 #[test]
-fn the_caller_hears_each_step_and_can_stop() {
+fn the_caller_receives_each_step_and_can_stop() {
     let batches = with_long_ones(2);
     let lookahead = Lookahead { max_delay: 1, ..Lookahead::new(&batches) };
     let mut heard = Vec::new();

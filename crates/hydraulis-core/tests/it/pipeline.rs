@@ -37,7 +37,7 @@ proptest! {
     #![proptest_config(cases(64))]
 
     #[test]
-    fn timelines_take_as_long_as_the_plan_says(case in any_case()) {
+    fn timelines_take_the_planned_time(case in any_case()) {
         let planner = case.planner();
         let plan = planner.plan(&case.batch()).unwrap();
         let predicted = predicted_timeline(&plan, planner.cost()).unwrap();
@@ -70,7 +70,7 @@ proptest! {
     }
 
     #[test]
-    fn durations_that_do_not_go_with_the_plan_are_refused(case in any_case(), pick in any::<prop::sample::Index>()) {
+    fn durations_of_another_plan_are_refused(case in any_case(), pick in any::<prop::sample::Index>()) {
         let planner = case.planner();
         let plan = planner.plan(&case.batch()).unwrap();
         let right = durations(&plan, &predicted_timeline(&plan, planner.cost()).unwrap());

@@ -76,7 +76,7 @@ proptest! {
 }
 
 #[test]
-fn what_no_plan_can_hold_is_named() {
+fn values_outside_the_range_of_a_plan_are_named() {
     let case = |text: &str, from: &str, to: &str| {
         assert!(text.contains(from), "{text}");
         Plan::from_json(&text.replacen(from, to, 1)).unwrap_err().to_string()

@@ -88,7 +88,7 @@ fn a_list_serves_other_batches_too() {
 
 /// Both times in a list's cost include transfers; with this slow link a step takes several times its iteration.
 #[test]
-fn by_a_link_a_list_and_a_search_are_compared_by_their_steps() {
+fn with_a_link_a_list_and_a_search_are_compared_by_their_steps() {
     let link = Link::of_profile(&preset("llama-7b-a800").unwrap(), SLOW_RATES).unwrap();
     let search = Planner::search(preset("llama-7b-a800").unwrap(), Cluster::new(16, 8).unwrap()).unwrap();
     let search = search.with_link(link).unwrap();
@@ -112,7 +112,7 @@ fn a_stated_context_is_admitted() {
 }
 
 #[test]
-fn what_cannot_be_proposed_is_named() {
+fn impossible_requests_are_named() {
     let search = llama_32b();
     let batches = vec![Batch::new(&[900], None).unwrap(), Batch::new(&[900, 50_000], None).unwrap()];
     let refusal =
@@ -125,7 +125,7 @@ fn what_cannot_be_proposed_is_named() {
 }
 
 #[test]
-fn the_caller_hears_each_step_and_can_stop() {
+fn the_caller_receives_each_step_and_can_stop() {
     let batches = vec![Batch::new(&[900, 20_000], None).unwrap(), Batch::new(&[300], None).unwrap()];
     let request = request(&batches, 2, None);
     let mut heard = Vec::new();

@@ -134,7 +134,7 @@ proptest! {
 }
 
 #[test]
-fn one_stage_is_the_sum() {
+fn one_stage_takes_the_sum_of_its_micro_batches() {
     let times = stage(&[1.0, 0.5, 4.0], &[2.0, 1.5, 8.0]);
     assert_eq!(simulate(&[times]).makespan(), Millis(17.0));
 }
@@ -149,7 +149,7 @@ fn equal_micro_batches_take_the_textbooks_time() {
 /// From `p` micro-batches on, the last stage starts after `p - 1` forwards and then never waits; its last backward then
 /// passes the other stages.
 #[test]
-fn a_slow_last_stage_in_closed_form() {
+fn a_slow_last_stage_takes_the_closed_form() {
     let slow = 1.3;
     for (p, v) in (1..7).flat_map(|p| (p..20).map(move |v| (p, v))) {
         let mut stages = even(p, v);
@@ -199,7 +199,7 @@ proptest! {
     #![proptest_config(cases(48))]
 
     #[test]
-    fn without_conditions_it_is_the_prediction(case in any_case()) {
+    fn without_conditions_the_simulation_equals_the_prediction(case in any_case()) {
         let (cost, plan) = planned(&case);
         let iteration = simulate_iteration(&plan, &cost, &Conditions::default()).unwrap();
         let timelines: Vec<Timeline> = iteration.replicas.iter().map(|replica| replica.timeline.clone()).collect();
@@ -221,7 +221,7 @@ proptest! {
 
     /// The promises of the caps for every stage, at each moment of the run, and the remaining memory.
     #[test]
-    fn memory_holds_at_every_moment(case in any_case(), rate in 0.01..10.0_f64) {
+    fn memory_stays_within_the_limit_at_every_moment(case in any_case(), rate in 0.01..10.0_f64) {
         let (cost, plan) = planned(&case);
         let conditions = Conditions { network: Some(network(rate, 0.1)), ..Conditions::default() };
         let iteration = simulate_iteration(&plan, &cost, &conditions).unwrap();
@@ -268,7 +268,7 @@ proptest! {
     }
 
     #[test]
-    fn slower_wires_never_end_earlier(case in any_case(), rate in 0.01..1.0_f64) {
+    fn slower_links_never_end_earlier(case in any_case(), rate in 0.01..1.0_f64) {
         let (cost, plan) = planned(&case);
         let end = |network| {
             let conditions = Conditions { network, ..Conditions::default() };
@@ -284,7 +284,7 @@ proptest! {
 
     /// The step has the planner's times, to a rounding; a replica with work starts before it ends.
     #[test]
-    fn without_conditions_the_step_is_the_plans(case in any_case(), table in table(), is_search in any::<bool>()) {
+    fn without_conditions_the_step_equals_the_plans(case in any_case(), table in table(), is_search in any::<bool>()) {
         let planner = if is_search { case.searching() } else { case.planner() };
         let planner = planner.with_link(slow_link(table.clone())).unwrap();
         let plan = planner.plan(&case.batch()).unwrap();

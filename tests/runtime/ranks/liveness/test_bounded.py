@@ -13,7 +13,7 @@ def test_the_result_and_the_error_of_a_call_are_passed_on() -> None:
         call_within(60.0, lambda: 1 / 0)
 
 
-def test_a_call_that_does_not_return_is_left() -> None:
+def test_a_call_that_does_not_return_is_abandoned() -> None:
     with pytest.raises(TimeoutError):
         call_within(0.1, threading.Event().wait)
     with pytest.raises(Stopped):

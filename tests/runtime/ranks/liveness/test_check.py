@@ -111,12 +111,12 @@ def test_beats_are_read_until_a_rank_leaves() -> None:
         ([Answer(WAITING), Answer(WAITING)], "all ranks answer again"),
     ],
 )
-def test_the_text_names_what_is_known_of_each_rank(answers: list[Answer], text: str) -> None:
+def test_the_report_states_the_last_known_facts_of_each_rank(answers: list[Answer], text: str) -> None:
     assert describe(answers) == text
 
 
 @only_linux
-def test_a_node_knows_the_stopped_and_ended_processes_of_its_ranks() -> None:
+def test_a_node_reports_the_stopped_and_ended_processes_of_its_ranks() -> None:
     store = HashStore()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         process = Process(socket.gethostname(), child.pid, Process.own().namespace)
@@ -138,7 +138,7 @@ def test_a_node_knows_the_stopped_and_ended_processes_of_its_ranks() -> None:
 
 
 @only_linux
-def test_a_node_knows_nothing_of_other_nodes_and_namespaces() -> None:
+def test_a_node_reports_no_process_of_other_nodes_and_namespaces() -> None:
     own = Process.own()
     assert own.state() is None
     gone = 2**22 + 1  # above the system's highest process number, proc_sys_kernel(5)

@@ -150,7 +150,7 @@ def test_a_rank_that_works_for_long_is_reported_once_on_rank_zero(monkeypatch: p
     assert text.endswith(" has been in saver.finish for 0.03 s")
 
 
-def test_a_store_that_stands_still_does_not_hang_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blocked_store_does_not_block_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_REPORT_S", 0.2)
     monkeypatch.setattr(module, "_END_S", 0.05)
     store = StandingStore()

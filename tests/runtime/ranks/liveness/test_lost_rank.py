@@ -24,7 +24,7 @@ SLOW = "[../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 60000ms f
         ),
     ],
 )
-def test_a_connection_that_closed_is_a_rank_that_is_gone(error: Exception, why: str) -> None:
+def test_a_closed_connection_is_a_lost_rank(error: Exception, why: str) -> None:
     assert is_lost(error)
     made = lost_rank(error, "go on from there")
     assert made.code == "lost_rank"
@@ -33,5 +33,5 @@ def test_a_connection_that_closed_is_a_rank_that_is_gone(error: Exception, why: 
 
 
 @pytest.mark.parametrize("error", [RuntimeError("mat1 and mat2 of gloo/transport/"), ValueError(CLOSED)])
-def test_any_other_error_is_none(error: Exception) -> None:
+def test_any_other_error_is_no_lost_rank(error: Exception) -> None:
     assert not is_lost(error)

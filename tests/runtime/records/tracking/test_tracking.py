@@ -42,13 +42,13 @@ def write(made: RunConfig, folder: Path, first: int = 0) -> None:
         tracker.close()
 
 
-def test_nothing_is_told_unless_it_is_asked_for(tmp_path: Path) -> None:
+def test_services_are_used_on_request_only(tmp_path: Path) -> None:
     require_trackers(config().output)
     assert open_trackers(config(), RunDirectory(tmp_path), 0) == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tensorboard_shows_every_value_and_nothing_of_what_is_trained_again(tmp_path: Path) -> None:
+def test_tensorboard_shows_every_value_and_none_of_repeated_steps(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     write(config(tensorboard=True), tmp_path / "run")
@@ -116,7 +116,7 @@ def test_weights_and_biases_has_every_value_without_a_network(
     assert list((tmp_path / "run" / "wandb").glob(f"offline-run-*-{identity}")) != []
 
 
-def test_a_refusal_of_weights_and_biases_is_one_by_name(
+def test_a_refusal_of_weights_and_biases_names_the_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import wandb
@@ -144,7 +144,7 @@ class FullDisk:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_full_disk_is_named_by_what_tensorboard_has_of_the_run(
+def test_a_full_disk_is_reported_with_the_folder_of_tensorboard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter", FullDisk)
@@ -155,7 +155,7 @@ def test_a_full_disk_is_named_by_what_tensorboard_has_of_the_run(
         assert refusal.value.code == "file_unwritable"
 
 
-def test_the_name_of_a_run_there_is_written_whole_or_refused(
+def test_the_name_of_a_run_is_written_whole_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import wandb

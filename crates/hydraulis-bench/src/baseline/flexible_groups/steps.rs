@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_cuts_the_last_runs_hold_most() {
+    fn among_equal_cuts_the_last_runs_have_most_tokens() {
         let lengths = [9, 4, 3, 2, 1].map(Tokens);
         assert_eq!(cut(&lengths, 3), [0..1, 1..2, 2..5]);
     }

@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_takes_no_time() {
+    fn no_sequences_take_no_time() {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
         let cost = model.scheme("<tp4,pp2>".parse().unwrap()).unwrap();
         assert_eq!(pack(&[], &Batch::new(&[5], None).unwrap(), cost), (Millis::ZERO, Vec::new()));
     }
 
     #[test]
-    fn swaps_mend_what_longest_first_leaves() {
+    fn swaps_shorten_a_longest_first_packing() {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
         let cost = model.scheme("<tp16>".parse().unwrap()).unwrap();
         // Short enough for time to be nearly linear: 3+2+2 | 3+2 becomes 3+3 | 2+2+2 by one swap.

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn another_slot_takes_what_makes_it_no_longer() {
+    fn another_slot_takes_a_part_that_does_not_lengthen_it() {
         // The first slot's micro-batches take 200 and 164, and no exchange inside that slot shortens the longer one.
         // The other slot has a micro-batch of 50 that may become as long as the slot's micro-batch of 226.
         let slots = rebalanced(&[10, 10, 10, 8, 15, 1, 5, 5], &[&[&[0, 1], &[2, 3]], &[&[4, 5], &[6, 7]]]);

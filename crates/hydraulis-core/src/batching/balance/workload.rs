@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cost_is_finite_positive_and_something() {
+    fn a_cost_is_finite_and_positive() {
         assert_eq!(SequenceCost::new(1.0, 24_576.0).unwrap().sequence_ms(Tokens(10)), Millis(245_860.0));
         for (quadratic, linear) in [(-1.0, 1.0), (1.0, f64::NAN), (f64::INFINITY, 1.0), (0.0, 0.0)] {
             assert_eq!(SequenceCost::new(quadratic, linear).unwrap_err().code(), "argument_invalid");
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_number_of_slots() {
+    fn the_least_number_of_slots_fits_all_sequences() {
         let least = |lengths: &[i64], replicas| {
             let batch = Batch::new(lengths, None).unwrap();
             Workload::new(&batch, SequenceCost::new(0.0, 1.0).unwrap(), Tokens(10), Rules::free(replicas)).least_slots()

@@ -64,7 +64,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_set(limit in 1_usize..300_000, steps in prop::collection::vec(any::<(bool, usize, usize)>(), 1..60)) {
+        fn a_bit_set_equals_a_set(limit in 1_usize..300_000, steps in prop::collection::vec(any::<(bool, usize, usize)>(), 1..60)) {
             let (mut set, mut plain) = (BitSet::new(limit), BTreeSet::new());
             for (insert, number, from) in steps {
                 let number = number % limit;

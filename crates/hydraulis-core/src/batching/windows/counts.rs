@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_counts_what_cannot_share() {
+    fn the_bound_counts_sequences_that_cannot_share_a_window() {
         let bound = |window, lengths: &[i64]| {
             let mut counts = LengthCounts::new(window).unwrap();
             counts.add(lengths).unwrap();

@@ -244,7 +244,7 @@ mod tests {
     use crate::spec::{CapacityBudget, Cluster, SearchBudget};
 
     #[test]
-    fn no_sequence_adds_less_than_is_said() {
+    fn no_sequence_adds_less_than_its_stated_price() {
         let capacities = Capacities::new(
             CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()),
             CapacityBudget::ONLINE,

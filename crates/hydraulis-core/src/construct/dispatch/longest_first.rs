@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn an_estimate_is_the_time_where_nothing_is_packed_badly() {
+    fn an_estimate_equals_the_time_of_a_perfect_packing() {
         let (capacities, strategy) = (capacities(), "4x<tp4>".parse().unwrap());
         let batch = Batch::new(&[5_000, 5_000, 5_000, 5_000, 900, 900, 900, 900], None).unwrap();
         let by_length: Vec<usize> = (0..8).collect();
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_admitted_has_no_estimate() {
+    fn a_sequence_that_is_not_admitted_has_no_estimate() {
         let (capacities, strategy) = (capacities(), "4x<tp4>".parse().unwrap());
         let batch = Batch::new(&[30_000, 10], None).unwrap();
         assert_eq!(estimate(&batch, &[0, 1], &strategy, &capacities, &SearchBudget::ONLINE), None);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_round_knows_what_packing_takes() {
+    fn the_second_round_uses_packed_times() {
         // Eleven long sequences make short pipelines fill worse than estimated: the replicas without a pipeline must
         // take more.
         let (capacities, strategy) = (capacities(), "2x<tp4,pp4>+8x<tp4>".parse().unwrap());

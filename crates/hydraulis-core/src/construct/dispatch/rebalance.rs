@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_end_together_by_what_packing_takes() {
+    fn replicas_end_together_by_packed_times() {
         let (batch, capacities) = (batch(), capacities());
         let by_length: Vec<usize> = (0..batch.len()).collect();
         let strategy = "64x<tp4,pp2>".parse().unwrap();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_placed_stays_and_the_rest_goes_to_whoever_ends_earliest() {
+    fn placed_sequences_stay_and_the_rest_goes_to_the_earliest_replica() {
         let (batch, capacities) = (batch(), capacities());
         let strategy = "2x<tp8>+4x<tp4>".parse().unwrap();
         let mut sequences = vec![Vec::new(); 6];
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_hold_their_share_of_all_tokens() {
+    fn the_shortest_sequences_have_their_share_of_all_tokens() {
         let tokens = [60, 30, 4, 3, 3].map(Tokens);
         assert_eq!(shortest(&tokens, &[0, 1, 2, 3, 4], 20), 1);
         assert_eq!(shortest(&[Tokens(7)], &[0], 20), 0);

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_much_goes_to_the_others() {
+    fn the_excess_goes_to_the_others() {
         let assigned = [330, 200, 100, 90].map(Tokens);
         let shares = Share::of(&assigned, &[Some(Tokens(300)), None, None, Some(Tokens(100))]).unwrap();
         let expected: Vec<u64> = shares.iter().map(|share| share.expected.0).collect();

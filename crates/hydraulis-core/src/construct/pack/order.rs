@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_ones_stand_outside() {
+    fn short_micro_batches_follow_the_shape_to_both_ends() {
         let times: Vec<Millis> = [5.0, 1.0, 4.0, 2.0, 3.0].map(Millis).to_vec();
         let (mut buffers, mut order) = (OrderBuffers::default(), Vec::new());
         let mut ordered = |shape: &[f64]| {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_stand_at_both_ends() {
+    fn the_longest_micro_batches_are_at_both_ends() {
         let ordered = |times: &[usize]| {
             let mut micro_batches: Vec<Vec<usize>> = times.iter().map(|&time| vec![time]).collect();
             hide_at_both_ends(&mut micro_batches, |ids| Millis(crate::units::count(ids[0])));

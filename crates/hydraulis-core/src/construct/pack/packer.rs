@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_and_the_last_micro_batch_hide_transfers() {
+    fn the_first_and_the_last_micro_batch_overlap_transfers() {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
         let capacities = Capacities::new(model, CapacityBudget::ONLINE);
         let hiding = |scheme: &str, lengths: &[i64]| {
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipeline_takes_more_micro_batches_than_memory_asks() {
+    fn a_pipeline_takes_more_micro_batches_than_memory_requires() {
         let lengths = [1_000; 40];
         let (packing, time, cap) = pack("<tp4,pp4>", &lengths);
         assert!(packing.micro_batches.len() > Tokens(40_000).div_ceil(cap));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_takes_no_time() {
+    fn no_sequences_take_no_time() {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
         let capacities = Capacities::new(model, CapacityBudget::ONLINE);
         let batch = Batch::new(&[5], None).unwrap();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draft_takes_what_its_time_says_and_polishing_never_more() {
+    fn a_draft_has_its_stated_time_and_refinement_never_lengthens_it() {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
         let capacities = Capacities::new(model.with_memory(MemoryRule::InFlight), CapacityBudget::ONLINE);
         let lengths: Vec<i64> = (0..50).map(|i| 9_000 / (1 + i % 17) + i).collect();
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn estimates_are_near_what_packing_takes() {
+    fn estimates_are_near_packed_times() {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(16_384, 8).unwrap());
         let capacities = Capacities::new(model, CapacityBudget::ONLINE);
         // Many sequences of similar length; then a few long ones that stall the other stages.

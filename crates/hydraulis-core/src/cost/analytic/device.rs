@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_leave_the_memory_out_where_that_is_clear() {
+    fn a_name_may_omit_the_memory_if_one_device_fits() {
         assert_eq!(device("h100").unwrap().name, "H100-80GB");
         assert_eq!(device("A100-40GB").unwrap().memory_bytes, 40 * GIB);
         assert_eq!(device("cpu").unwrap().dtype, Dtype::Float32);

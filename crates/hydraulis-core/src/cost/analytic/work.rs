@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn narrow_matrices_count_once_at_their_width_and_less_where_they_are_wider() {
+    fn wider_matrices_count_less() {
         for (width, expected) in [(256.0, 2.0), (1_024.0, 1.0), (4_096.0, 0.5)] {
             assert!((narrowness(width) - expected).abs() < 1e-15, "{width}");
         }

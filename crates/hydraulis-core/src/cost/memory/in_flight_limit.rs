@@ -57,7 +57,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn empty_ones_stand_where_the_next_does_not_fit() {
+    fn empty_micro_batches_precede_one_that_does_not_fit() {
         let in_flight_limit = InFlightLimit { micro_batches: 3, tokens: Tokens(30) };
         let spaced = |tokens: [u64; 3]| in_flight_limit.spaced(&tokens.map(Tokens));
         assert_eq!(spaced([10, 10, 10]), [Some(0), Some(1), Some(2)]);

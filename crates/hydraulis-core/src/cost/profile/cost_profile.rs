@@ -272,7 +272,7 @@ mod tests {
 
     /// An unchecked profile cannot be read, even as a part of another document.
     #[test]
-    fn whoever_reads_it_has_it_checked() {
+    fn a_deserialized_profile_is_checked() {
         let text = preset("llama-32b-a800").unwrap().to_json();
         let broken = text.replacen("\"gpus_per_node\": 8", "\"gpus_per_node\": 0", 1);
         let error = serde_json::from_str::<CostProfile>(&broken).unwrap_err().to_string();
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_left_out_scheme_says_why() {
+    fn an_omitted_scheme_states_its_reason() {
         let profile = preset("llama-32b-a800").unwrap();
         let error = profile.scheme("<tp2>".parse().unwrap()).unwrap_err();
         assert_eq!(error.code(), "scheme_unknown");

@@ -47,7 +47,7 @@ fn a_transfer_shorter_than_a_layer_group_is_overlapped() {
 }
 
 #[test]
-fn what_is_longer_is_waited_for() {
+fn a_longer_transfer_is_exposed() {
     // The last layer group's parameters arrive at 12, and its forward ends at 13; 8 more of backward.
     let step = laid(&transfers(&[3.0; 4], &[5.0; 4]), &vec![replica("<1>", &[12.0])]);
     assert!(step.computed.is_close(Millis(21.0)), "{step:?}");

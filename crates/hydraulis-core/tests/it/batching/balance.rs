@@ -229,7 +229,7 @@ proptest! {
     /// The result is that of the direct rule, unless that rule needs more micro-batches than the tokens require; then
     /// the balance has fewer of them.
     #[test]
-    fn with_one_barrier_a_step_totals_are_those_of_the_plain_rule(case in any_case(1..=200, 20)) {
+    fn with_one_barrier_per_step_totals_equal_those_of_the_plain_rule(case in any_case(1..=200, 20)) {
         let (balance, plain) = (case.balance(Barrier::Step), longest_first(&case));
         let number = balance.micro_batches().count();
         if balance.iteration_ms.is_close(longest_total(&case, &plain)) {
@@ -252,7 +252,7 @@ fn long_tail(n: usize, longest: i64) -> Vec<i64> {
 }
 
 #[test]
-fn on_a_long_tail_both_ways_are_near_their_bounds() {
+fn on_a_long_tail_both_barriers_are_near_their_bounds() {
     let cap = 32_768;
     let case = Case { lengths: long_tail(4_096, 32_768), replicas: 64, cap, coefficients: (1.0, 24_576.0) };
     let (slots, step) = (case.balance(Barrier::MicroBatch), case.balance(Barrier::Step));
@@ -269,7 +269,7 @@ fn on_a_long_tail_both_ways_are_near_their_bounds() {
 }
 
 #[test]
-fn brimful_replicas_need_no_more_micro_batches_than_the_tokens() {
+fn full_replicas_need_no_more_micro_batches_than_the_tokens() {
     // Short sequences fill 99.7 % of the positions of 384 micro-batches.
     let (cap, slots) = (32_768, 384);
     let mut lengths = long_tail(4_096, 32_768);
@@ -285,7 +285,7 @@ fn brimful_replicas_need_no_more_micro_batches_than_the_tokens() {
 }
 
 #[test]
-fn a_brimful_batch_still_takes_the_fewest_slots() {
+fn a_full_batch_takes_the_fewest_slots() {
     // With 0.4 % of free positions, an assignment to all micro-batches at once leaves some sequences without a place.
     let lengths = long_tail(16_384, 20_000);
     let tokens = u64::try_from(lengths.iter().sum::<i64>()).unwrap();
@@ -303,7 +303,7 @@ fn replicas_without_a_sequence_take_part_in_every_barrier() {
 }
 
 #[test]
-fn what_cannot_be_balanced_is_named() {
+fn batches_that_cannot_be_balanced_are_named() {
     let cost = SequenceCost::new(1.0, 1.0).unwrap();
     for (replicas, written) in [(0, "0"), (-1, "-1"), ((1 << 20) + 1, "1,048,577")] {
         let error = Balancer::new(replicas, 10, cost, Barrier::Step, &BalanceOptions::default()).unwrap_err();

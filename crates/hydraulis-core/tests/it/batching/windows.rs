@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn pieces_of_any_size_give_the_same((lengths, window) in any_lengths(1..=100), piece in 1..200_usize) {
+    fn pieces_of_any_size_give_the_same_windows((lengths, window) in any_lengths(1..=100), piece in 1..200_usize) {
         prop_assert_eq!(packed(&lengths, window, piece)?, packed(&lengths, window, usize::MAX)?);
     }
 
@@ -122,7 +122,7 @@ proptest! {
 }
 
 #[test]
-fn what_cannot_be_packed_is_named() {
+fn sequences_that_cannot_be_packed_are_named() {
     let error = |lengths: &[i64], window| packed(lengths, window, 2).unwrap_err();
     assert_eq!(error(&[], 10), Error::BatchEmpty);
     for value in [0, -4, (1 << 26) + 1] {

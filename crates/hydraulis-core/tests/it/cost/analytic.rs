@@ -163,7 +163,7 @@ fn each_stage_has_its_own_memory() {
 }
 
 #[test]
-fn nothing_is_learnt_from_a_profile_of_an_unknown_model_or_device() {
+fn a_profile_of_an_unknown_model_or_device_is_not_fitted() {
     let mut profile = preset("llama-32b-a800").unwrap();
     profile.hardware.device = "V100".into();
     assert_eq!(Efficiency::learnt(std::slice::from_ref(&profile)).unwrap_err().code(), "profile_unknown");

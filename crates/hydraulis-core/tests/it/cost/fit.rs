@@ -87,7 +87,7 @@ fn noise_and_outliers_leave_the_coefficients_within_two_percent() {
 }
 
 #[test]
-fn intervals_hold_what_they_promise() {
+fn intervals_cover_the_true_coefficients() {
     let (inside, all) = (Cell::new(0), Cell::new(0));
     cases(150)
         .run(&noisy(12..40, 0.05), |(law, points)| {
@@ -119,7 +119,7 @@ fn exact_times_give_back_the_coefficients() {
 }
 
 #[test]
-fn a_prediction_beyond_the_points_says_how_far() {
+fn an_extrapolation_states_its_factor() {
     let law = Law([2e-6, 0.1, 30.0]);
     let mixes: [&[u64]; 5] = [&[128], &[1024], &[2048], &[512; 8], &[2048, 64]];
     let range = fit(&mixes.map(|mix| law.point(mix, 1.0))).unwrap().range;
@@ -242,7 +242,7 @@ fn schemes_with_few_lengths_are_sound_among_others() {
 }
 
 #[test]
-fn good_data_win_over_what_neighbours_say() {
+fn exact_data_outweigh_neighbouring_schemes() {
     let usual = Law([4e-6, 0.2, 60.0]);
     let lengths: Vec<u64> = (0..40).map(|place| 64 << (place % 11)).collect();
     let points = |scheme: &str, law: Law| {
@@ -280,7 +280,7 @@ fn a_scheme_that_cannot_be_fitted_alone_borrows_from_the_others() {
 }
 
 #[test]
-fn what_is_computed_again_is_more_work_of_the_same_model() {
+fn recomputation_is_more_work_of_the_same_model() {
     // Packs of one length determine a sequence's time, but not its parts: the neighbour without checkpointing does.
     let law = Law([4e-6, 0.2, 60.0]);
     let again = Law([4e-6 * 9.0 / 7.0, 0.2 * 4.0 / 3.0, 80.0]);
@@ -292,7 +292,7 @@ fn what_is_computed_again_is_more_work_of_the_same_model() {
 
 proptest! {
     #[test]
-    fn micro_batches_to_measure_fit_and_tell_the_coefficients(longest in 1..20_000_u64, share in 1..40_u64, law in laws()) {
+    fn micro_batches_to_measure_fit_and_determine_the_coefficients(longest in 1..20_000_u64, share in 1..40_u64, law in laws()) {
         let tokens = Tokens(longest * share / 4 + 1);
         let mixes = micro_batches_to_measure(Tokens(longest), tokens, 8);
         let totals: Vec<u64> = mixes.iter().map(|mix| mix.iter().map(|tokens| tokens.0).sum()).collect();

@@ -153,13 +153,13 @@ fn the_quickest_packing_is_refused_for_one_token_too_many() {
 }
 
 #[test]
-fn equal_sequences_are_shared_out_evenly() {
+fn equal_sequences_are_assigned_evenly() {
     let plan = planned(&llama_32b(&["16x<tp4>"]), &[1_000; 64]);
     assert!(plan.replicas.iter().all(|replica| replica.sequences() == 4));
 }
 
 #[test]
-fn a_giant_does_not_wait_for_company() {
+fn a_very_long_sequence_runs_alone() {
     let mut lengths = vec![500; 100];
     lengths[37] = 32_000;
     let plan = planned(&llama_32b(&[]), &lengths);
@@ -168,7 +168,7 @@ fn a_giant_does_not_wait_for_company() {
 }
 
 #[test]
-fn a_narrow_replica_stays_idle_where_it_would_set_the_pace() {
+fn a_narrow_replica_stays_idle_if_it_would_lengthen_the_iteration() {
     let mut profile = preset("llama-32b-a800").unwrap();
     let narrow = profile.schemes.iter_mut().find(|entry| entry.scheme.to_string() == "<tp4>").unwrap();
     (narrow.linear_ms_per_token, narrow.fixed_ms) = (50.0, 10_000.0);
@@ -197,7 +197,7 @@ fn twenty_thousand_sequences_are_planned() {
 }
 
 #[test]
-fn gpus_that_are_in_no_replica_are_counted() {
+fn gpus_outside_all_replicas_are_counted() {
     let account = |strategy: &str| explain(&planned(&llama_32b(&[strategy]), &[900; 9]));
     assert!(account("3x<tp16>").contains("; 16 GPUs of the cluster in no replica"));
     assert!(!account("4x<tp16>").contains("in no replica"));
@@ -205,7 +205,7 @@ fn gpus_that_are_in_no_replica_are_counted() {
 
 /// The profile's error decides whether a gap is meaningful, and the account names a sequence beyond the measurements.
 #[test]
-fn a_plan_says_how_far_its_times_can_be_trusted() {
+fn a_plan_states_the_reliability_of_its_times() {
     let mut profile = preset("llama-32b-a800").unwrap();
     let planned_with =
         |profile: &CostProfile, lengths: &[i64]| planned(&planner(profile.clone(), 64, &["4x<tp16>"]), lengths);
@@ -238,7 +238,7 @@ fn a_plan_says_how_far_its_times_can_be_trusted() {
 
 /// A list of a profile's schemes may have hundreds of strategies: the account names those that came closest.
 #[test]
-fn an_account_of_many_strategies_names_those_that_came_closest() {
+fn an_explanation_of_many_strategies_names_the_closest_ones() {
     let mixes: Vec<String> = (0..=14).map(|pairs| format!("1x<tp8>+{}x<tp4>+{pairs}x<pp4>", 14 - pairs)).collect();
     let listed: Vec<&str> = mixes[1..14].iter().map(String::as_str).chain(["8x<tp8>"]).collect();
     let plan = planned(&planner(preset("llama-32b-a800").unwrap(), 64, &listed), &[8_000, 6_000, 900, 900, 450, 80]);

@@ -68,7 +68,7 @@ proptest! {
     }
 
     #[test]
-    fn parameters_arrive_as_the_master_has_them(world in world()) {
+    fn gathered_parameters_equal_the_master(world in world()) {
         let master = world.shard_buffers(|parameter, element| mark(0, parameter, element));
         let mut parameters = world.strategy_buffers(|_, _, _| f64::NAN);
         for bucket in 0..world.table.buckets() {
@@ -87,7 +87,7 @@ proptest! {
     /// A bucket's gradients can leave from the rank's buffer and its parameters arrive there, because segments are in
     /// the order of peers, unless peers hold parts of the rank's slices. Relayed elements are packed.
     #[test]
-    fn what_a_rank_sends_lies_in_one_piece(ordered in in_order(), nested in nested_world()) {
+    fn the_elements_that_a_rank_sends_are_contiguous(ordered in in_order(), nested in nested_world()) {
         for (world, is_in_order) in [(ordered, true), (nested, false)] {
             for buckets in &world.transfers {
                 let mut end = 0;
@@ -106,7 +106,7 @@ proptest! {
 
     /// All ranks divide buckets by this size, though their own amounts differ.
     #[test]
-    fn room_is_what_the_rank_with_most_has_on_its_way_out(world in world()) {
+    fn staging_room_is_the_most_that_a_rank_has_in_transit(world in world()) {
         for bucket in 0..world.table.buckets() {
             let on_the_way = |transfer: &BucketTransfer| {
                 let exchanges = [Some(&transfer.inside), transfer.between.as_ref()];
@@ -121,7 +121,7 @@ proptest! {
 
     /// The counted traffic equals the traffic of the transfers.
     #[test]
-    fn between_nodes_no_more_travels_than_is_counted(world in world()) {
+    fn traffic_between_nodes_is_at_most_the_counted_volume(world in world()) {
         let size = world.local.len() / at(world.shards.nodes());
         let volumes = bucket_volumes(&world.table, &world.shards, &world.positions).unwrap();
         for (bucket, volume) in volumes.iter().enumerate() {
@@ -138,7 +138,7 @@ proptest! {
 
     /// The count is by element, once for each node with a copy.
     #[test]
-    fn nodes_trade_what_their_ranks_do_without_repeats(world in world()) {
+    fn nodes_exchange_the_elements_of_their_ranks_without_repeats(world in world()) {
         let node = world.local.len() / at(world.shards.nodes());
         let nodes = vec![NodeVolume::default(); at(world.shards.nodes())];
         let mut expected = vec![BucketVolume { nodes, fullest_rank: 0 }; world.table.buckets()];
@@ -164,7 +164,7 @@ proptest! {
     /// The split assigns layers to stages, layer group 0 belongs to the first stage and L + 1 to the last; units are
     /// split over tensor ranks; context ranks hold equal slices.
     #[test]
-    fn stages_and_tensor_ranks_hold_what_is_theirs(world in world()) {
+    fn stages_and_tensor_ranks_have_their_own_slices(world in world()) {
         let split = world.table.split();
         let layers = split.layers();
         for (position, local) in world.positions.iter().zip(&world.local) {
@@ -227,7 +227,7 @@ proptest! {
 
     /// Gradients and optimizer state therefore have the length of the trained part of the parameter buffers.
     #[test]
-    fn the_trained_part_of_every_buffer_is_its_beginning(world in world()) {
+    fn the_trained_part_of_every_buffer_comes_first(world in world()) {
         let table = &world.table;
         let is_trained = |parameter: usize| table.parameters()[parameter].trained;
         for rank in world.ranks() {
@@ -257,7 +257,7 @@ proptest! {
     /// rank with a copy sends it once, as in a reduce-scatter among them. Between nodes it crosses once for each other
     /// node with a copy.
     #[test]
-    fn a_scheme_alone_moves_what_zero_1_moves(alone in alone(), table in table()) {
+    fn a_single_scheme_moves_the_bytes_of_zero_1(alone in alone(), table in table()) {
         let world = World::at_owners(table, &alone.positions(), &alone.cluster, &[alone.scheme]);
         assert_moves_what_zero_1_moves(&world, &alone.cluster);
     }
@@ -265,7 +265,7 @@ proptest! {
     /// The same holds for replicas of one stage that differ in their context degrees or checkpointing alone, or whose
     /// tensor degrees divide each other.
     #[test]
-    fn schemes_whose_slices_are_parts_of_each_other_move_what_zero_1_moves(nested in nested(), table in table()) {
+    fn schemes_with_nested_slices_move_the_bytes_of_zero_1(nested in nested(), table in table()) {
         let positions = nested.positions();
         assert!(positions.iter().all(Option::is_some));
         assert_moves_what_zero_1_moves(&nested.world(&table, &positions), &nested.cluster);
@@ -274,7 +274,7 @@ proptest! {
     /// Each of n ranks holds all parameters: it sends every element outside its own shard to its owner, as in a
     /// reduce-scatter.
     #[test]
-    fn whole_replicas_move_what_a_reduce_scatter_moves(table in table(), ranks in 1..20_usize) {
+    fn whole_replicas_move_the_bytes_of_a_reduce_scatter(table in table(), ranks in 1..20_usize) {
         let whole = Position::new("<1>".parse().unwrap(), 0, 0, 0).unwrap();
         let world = World::new(table, &vec![Some(whole); ranks], u32::try_from(ranks).unwrap());
         for (rank, buckets) in world.transfers.iter().enumerate() {

@@ -19,7 +19,7 @@ proptest! {
     #![proptest_config(cases(64))]
 
     #[test]
-    fn bound_optimum_and_plan_stand_in_this_order(case in small_case()) {
+    fn bound_optimum_and_plan_are_in_ascending_order(case in small_case()) {
         let (planner, batch) = (case.planner(), case.batch());
         let plan = planner.plan(&batch).unwrap();
         let optimum = optimum(&planner, batch.tokens());
@@ -32,7 +32,7 @@ proptest! {
     }
 
     #[test]
-    fn the_bound_names_a_sequence_that_takes_that_long(case in any_case()) {
+    fn the_bound_names_a_sequence_that_takes_its_time(case in any_case()) {
         let (planner, batch) = (case.planner(), case.batch());
         let bound = planner.plan(&batch).unwrap().lower_bound;
         if let BoundKind::Sequence(id) = bound.kind {
@@ -72,7 +72,7 @@ fn small_plans_and_bounds_are_near_the_optimum() {
 
 /// Without fixed costs and pipelines no time is lost, so the bound must equal the plan.
 #[test]
-fn what_only_wide_replicas_admit_bounds_them_alone() {
+fn sequences_of_wide_replicas_bound_these_alone() {
     let mut profile = preset("llama-32b-a800").unwrap();
     profile.schemes.iter_mut().for_each(|entry| entry.fixed_ms = 0.0);
     let strategies = vec!["2x<tp16>+8x<tp4>".parse().unwrap()];
@@ -88,7 +88,7 @@ fn what_only_wide_replicas_admit_bounds_them_alone() {
 /// without the reduction of micro-batches, and 0.43 % if the bound gave replicas with few and with many of them one
 /// price.
 #[test]
-fn micro_batches_are_saved_and_the_bound_knows_how_many_can_be() {
+fn plan_and_bound_use_the_fewest_micro_batches() {
     let strategies = vec!["1x<tp16>+6x<tp8>".parse().unwrap()];
     let profile = preset("llama-32b-a800").unwrap();
     let planner = Planner::new(profile, Cluster::new(64, 8).unwrap(), Some(strategies)).unwrap();
@@ -100,7 +100,7 @@ fn micro_batches_are_saved_and_the_bound_knows_how_many_can_be() {
 /// With at most three replicas of <1> the linear program uses 3.4; a branch there would require at least four of them
 /// on one side.
 #[test]
-fn a_program_that_uses_more_replicas_than_there_are_is_not_divided_there() {
+fn a_program_with_more_replicas_than_the_cluster_has_is_not_divided() {
     #[rustfmt::skip]
     let lengths: [i64; 199] = [
         33, 17702, 395, 512, 17, 3149, 3718, 1981, 12271, 10, 13, 2, 1, 7196, 11627, 1, 78, 19, 16, 2, 2411, 3, 2350,

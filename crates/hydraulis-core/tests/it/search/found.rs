@@ -29,14 +29,14 @@ proptest! {
     }
 
     #[test]
-    fn no_strategy_beats_the_bound_for_any(case in any_case()) {
+    fn no_strategy_is_below_the_bound_over_all_strategies(case in any_case()) {
         let found = case.searching().plan(&case.batch()).unwrap();
         let listed = case.planner().plan(&case.batch()).unwrap();
         prop_assert!(found.lower_bound.ms <= listed.iteration_ms, "{:?}", found.lower_bound);
     }
 
     #[test]
-    fn not_even_the_exact_optimum_of_a_strategy_does(case in small_case()) {
+    fn no_exact_optimum_is_below_the_bound_over_all_strategies(case in small_case()) {
         let found = case.searching().plan(&case.batch()).unwrap();
         let optimum = optimum(&case.planner(), case.batch().tokens());
         prop_assert!(found.lower_bound.ms <= optimum, "{:?}, optimum {optimum:?}", found.lower_bound);
@@ -46,7 +46,7 @@ proptest! {
 /// On the 32B profile, on 230 batches, a plan by search was never longer than the best of the profile's seven
 /// strategies, and 4 to 9 % shorter on average.
 #[test]
-fn the_search_beats_the_list() {
+fn the_search_is_never_longer_than_the_list() {
     let profile = preset("llama-32b-a800").unwrap();
     let cluster = Cluster::new(64, 8).unwrap();
     let listed = Planner::new(profile.clone(), cluster.clone(), None).unwrap();
@@ -69,7 +69,7 @@ fn found() -> impl Iterator<Item = Plan> {
 }
 
 #[test]
-fn strategies_that_are_not_planned_could_gain_nothing_that_counts() {
+fn unplanned_strategies_could_gain_little() {
     let mut pruned = 0;
     for plan in found() {
         for entry in &plan.candidates {
@@ -83,7 +83,7 @@ fn strategies_that_are_not_planned_could_gain_nothing_that_counts() {
 }
 
 #[test]
-fn an_account_has_lines_of_at_most_110_columns() {
+fn an_explanation_has_lines_of_at_most_110_columns() {
     for plan in found() {
         let text = explain(&plan);
         assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
@@ -92,7 +92,7 @@ fn an_account_has_lines_of_at_most_110_columns() {
 
 /// On few GPUs with pipelines and checkpointing the local search alone ends 5 % above the best mix of two schemes.
 #[test]
-fn the_search_knows_what_would_be_listed_without_it() {
+fn the_search_includes_the_strategies_of_the_default_list() {
     let model = preset("llama-7b-a800").unwrap().model.unwrap();
     let cluster = Cluster::new(8, 8).unwrap();
     let kinds = [CheckpointingKind::None, CheckpointingKind::Full];
@@ -109,7 +109,7 @@ fn the_search_knows_what_would_be_listed_without_it() {
 /// On 4,096 GPUs the planner plans one strategy for this many sequences: with long sequences placed first and short
 /// ones balanced, the plan is shorter than by the assignment for small clusters.
 #[test]
-fn large_clusters_are_placed_and_levelled() {
+fn plans_of_large_clusters_are_balanced_by_packed_times() {
     let (profile, cluster) = (preset("llama-32b-a800").unwrap(), Cluster::new(4_096, 8).unwrap());
     let planner = Planner::search(profile.clone(), cluster.clone()).unwrap();
     let batch = batch_of_tokens(1, 25_600_000);

@@ -54,7 +54,7 @@ proptest! {
 }
 
 #[test]
-fn without_a_limit_that_bites_the_plans_are_nearly_those_of_the_search() {
+fn a_generous_limit_gives_nearly_the_plans_of_the_search() {
     let batches: Vec<Batch> = (0..12).map(|seed| batch_of_tokens(seed, 200_000)).collect();
     let free: Vec<Plan> = batches.iter().map(|batch| llama_32b().plan(batch).unwrap()).collect();
     let (plans, _) = run(&llama_32b(), &batches, 1_000);
@@ -68,7 +68,7 @@ fn without_a_limit_that_bites_the_plans_are_nearly_those_of_the_search() {
 
 /// Two strategies suit short sequences, and then one sequence needs a third.
 #[test]
-fn the_last_strategy_is_kept_for_the_longest_sequence() {
+fn the_last_strategy_is_reserved_for_the_longest_sequence() {
     let planner = llama_32b();
     let used: Vec<Strategy> = ["16x<tp4>", "8x<tp4,pp2>"].map(|text| text.parse().unwrap()).to_vec();
     let limit = RunLimit { most: 3, used: &used };
@@ -86,7 +86,7 @@ fn the_last_strategy_is_kept_for_the_longest_sequence() {
 }
 
 #[test]
-fn a_run_that_resumes_goes_on_as_before() {
+fn a_resumed_run_continues_with_the_same_plans() {
     let planner = llama_32b();
     let batches: Vec<Batch> = (20..28).map(|seed| batch_of_tokens(seed, 100_000)).collect();
     let (plans, _) = run(&planner, &batches, 4);
@@ -100,7 +100,7 @@ fn a_run_that_resumes_goes_on_as_before() {
 }
 
 #[test]
-fn the_fewer_are_left_the_more_a_new_one_must_gain() {
+fn with_fewer_strategies_left_a_new_one_must_gain_more() {
     let planner = llama_32b();
     let batch = batch_of_tokens(3, 200_000);
     let free = planner.plan(&batch).unwrap();
@@ -114,7 +114,7 @@ fn the_fewer_are_left_the_more_a_new_one_must_gain() {
 }
 
 #[test]
-fn what_breaks_the_limit_is_named() {
+fn a_broken_limit_is_named() {
     let planner = llama_32b();
     let used: Vec<Strategy> = ["16x<tp4>", "8x<tp4,pp2>"].map(|text| text.parse().unwrap()).to_vec();
     let code = |lengths: &[i64], most| {

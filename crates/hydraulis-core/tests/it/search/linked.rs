@@ -122,7 +122,7 @@ proptest! {
 
 /// The first micro-batch is the longest and the last the next longest, so that they overlap nearly all transfers.
 #[test]
-fn transfers_hide_behind_long_micro_batches_at_both_ends() {
+fn long_micro_batches_at_both_ends_overlap_transfers() {
     let batch = Batch::new(&[7_000, 7_000, 6_000, 6_000, 5_000, 5_000, 100, 100].repeat(8), None).unwrap();
     let planner = over(&["16x<tp4>"]);
     let plan = planner.plan(&batch).unwrap();
@@ -142,7 +142,7 @@ fn transfers_hide_behind_long_micro_batches_at_both_ends() {
 /// A pipeline begins with its shortest micro-batch, and its second stage waits for half of the model: it gets less
 /// work.
 #[test]
-fn replicas_that_wait_for_parameters_take_less() {
+fn replicas_that_wait_for_parameters_take_less_work() {
     let batch = batch_of_tokens(5, 500_000);
     let list = ["1x<tp16>+2x<tp4>+10x<tp2,pp2>"];
     let transfers = over(&list).plan(&batch).unwrap().transfers.unwrap();
@@ -164,7 +164,7 @@ fn candidates_are_stated_with_their_transfers() {
 }
 
 #[test]
-fn the_checker_sees_wrong_transfers() {
+fn the_checker_reports_wrong_transfers() {
     let planner = over(&["1x<tp16>+2x<tp4,pp2>+2x<tp4>"]);
     let batch = Batch::new(&[31_000, 9_000, 7_000, 6_000, 5_000, 4_000, 900, 800, 700], None).unwrap();
     let plan = planner.plan(&batch).unwrap();

@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn one_strategy_more_is_never_worse(case in any_case()) {
+    fn a_further_strategy_is_never_worse(case in any_case()) {
         let batch = case.batch();
         let all = case.planner().plan(&batch).unwrap();
         for left_out in 0..case.strategies.len() {
@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn targets_never_change_what_is_planned(case in any_case()) {
+    fn targets_never_change_a_plan(case in any_case()) {
         let targets: Vec<i64> = case.lengths.iter().map(|&length| length - length / 3).collect();
         let plain = case.planner().plan(&case.batch()).unwrap();
         let other = case.planner().plan(&Batch::new(&case.lengths, Some(&targets)).unwrap()).unwrap();
@@ -123,7 +123,7 @@ proptest! {
 /// A sequence alone may have as many tokens as a full pipeline holds; with other sequences it does not fit, and one
 /// token more fits nowhere.
 #[test]
-fn the_in_flight_limit_admits_what_a_full_pipeline_has_room_for() {
+fn the_in_flight_limit_admits_sequences_that_fit_a_full_pipeline() {
     let by_cap = Planner::search(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()).unwrap();
     let in_flight = by_cap.clone().with_memory(MemoryRule::InFlight);
     assert_eq!((by_cap.longest_admitted(), in_flight.longest_admitted()), (Tokens(43_520), Tokens(111_616)));
@@ -139,7 +139,7 @@ fn the_in_flight_limit_admits_what_a_full_pipeline_has_room_for() {
 
 /// For a scheme that does not fit on the cluster, the error is not about memory.
 #[test]
-fn where_nothing_fits_the_scheme_named_is_one_that_has_a_place() {
+fn a_refusal_names_a_scheme_that_can_be_placed() {
     let refused = |gpus| {
         let cluster = Cluster::new(gpus, 8).unwrap();
         let profile = preset("llama-32b-a800").unwrap();
@@ -182,7 +182,7 @@ fn cancellable(kind: usize, batch: &Batch, cancellation: Cancellation) -> Result
 }
 
 #[test]
-fn whoever_watches_can_end_the_planning_at_each_look() {
+fn a_cancellation_ends_the_planning_at_each_check() {
     let batch = uneven();
     for kind in 0..3 {
         let looks = Cell::new(0);

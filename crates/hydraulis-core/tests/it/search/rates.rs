@@ -23,7 +23,7 @@ proptest! {
 
     /// The optimum is over all placements too: the bound holds for each of them.
     #[test]
-    fn bound_optimum_and_plan_stand_in_this_order_on_ranks_of_any_rate(case in small_mixed_case()) {
+    fn bound_optimum_and_plan_are_in_ascending_order_on_ranks_of_any_rate(case in small_mixed_case()) {
         let (planner, searching, batch) = (case.planner(), case.searching(), case.batch());
         let optimum = optimum(&planner, batch.tokens());
         let plan = planner.plan(&batch).unwrap();
@@ -90,7 +90,7 @@ fn a_slow_replica_gets_less_work() {
 
 /// The checker derives times from the ranks: a plan for equal ranks is none for slow ones, wherever these are used.
 #[test]
-fn the_checker_knows_rates() {
+fn the_checker_uses_rates() {
     let (_, batch, mut plan) = planned(cluster(&[]), &["15x<tp4>"], &many());
     let slow = Planner::search(preset("llama-32b-a800").unwrap(), cluster(&[(0, 0.5)])).unwrap();
     plan.cluster = slow.cost().cluster().clone();
@@ -102,7 +102,7 @@ fn the_checker_knows_rates() {
 
 /// The replica that ends last has one long sequence: ranks of double speed halve its time.
 #[test]
-fn the_widest_replica_stands_on_the_fastest_ranks() {
+fn the_widest_replica_is_on_the_fastest_ranks() {
     let fast: Vec<(usize, f64)> = (40..56).map(|rank| (rank, 2.0)).collect();
     let lengths = [32_000, 500, 500, 500];
     let (_, _, usual) = planned(cluster(&[]), &["1x<tp16>+12x<tp4>"], &lengths);
@@ -114,7 +114,7 @@ fn the_widest_replica_stands_on_the_fastest_ranks() {
 
 /// Sixty sequences fill fifteen replicas evenly; one of them would take ten times as long on the slow ranks.
 #[test]
-fn slow_ranks_stay_idle_where_that_is_shorter() {
+fn slow_ranks_stay_idle_if_the_iteration_is_shorter() {
     let (_, _, usual) = planned(cluster(&[]), &["16x<tp4>"], &[7_000; 60]);
     let (_, _, plan) = planned(cluster(&[(9, 0.1)]), &["16x<tp4>"], &[7_000; 60]);
     let idle = plan.replicas.iter().find(|replica| replica.ranks.contains(&9)).unwrap();
@@ -141,7 +141,7 @@ fn a_search_loses_little_to_one_slow_rank() {
 
 /// The step is simulated with slow stages as the checker derives it, and owners do not depend on rates.
 #[test]
-fn steps_with_transfers_know_rates() {
+fn steps_with_transfers_use_rates() {
     let profile = preset("llama-32b-a800").unwrap();
     let slow = cluster(&[(3, 0.5), (17, 0.7), (63, 1.4)]);
     let rates = LinkRates { gigabytes_per_s: 50.0, gpu_gigabytes_per_s: 200.0, message_us: 10.0 };
