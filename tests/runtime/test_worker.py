@@ -1,11 +1,7 @@
 """The loss and the gradients of any strategy equal one process."""
 
 import contextlib
-import functools
-import itertools
 import json
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,54 +10,26 @@ import torch
 from helpers import IS_SOAK
 from hydraulis import Cluster, Scheme, Strategy
 from hydraulis.config.kinds import CheckpointingKind, ContextKind, MemoryRule
-from hydraulis.config.model import ModelConfig
-from hydraulis.config.optimizer import OptimizerConfig
-from hydraulis.data.tokens import MaskedTokens, SequenceTokens, count_targets, plain_tokens
+from hydraulis.data.tokens import MaskedTokens, SequenceTokens, plain_tokens
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.decoder import Decoder
-from hydraulis.model.init import initial_value
-from hydraulis.model.sequences import IGNORE_INDEX, PackedSequences
 from profiles import made_up_profile
 from ranks import run_ranks
-from runtime.worker_workers import (
-    CAPS,
-    SEED,
-    Batch,
-    Step,
-    norm_counted_twice,
-    refusals,
-    sequences_read,
-    train,
+from runtime.one_process import (
+    CHECKPOINTED,
+    CONTEXT_STRATEGIES,
+    OPTIMIZER,
+    STRATEGIES,
+    assert_equal,
+    batches,
+    checkpointed,
+    model_config,
+    one_process,
+    relative_error,
 )
-from small_model import FAMILIES, bind_parameters, logits_of, token_loss
+from runtime.worker_workers import CAPS, Batch, norm_counted_twice, refusals, sequences_read, train
+from runtime.zero_1 import assert_sends_bytes_of_zero_1
+from small_model import FAMILIES
 
-STRATEGIES = (
-    "8x<1>",
-    "1x<tp4>+1x<tp2>+2x<1>",
-    "1x<tp2,pp2>+2x<tp2>",
-    "1x<pp4>+4x<1>",
-    "1x<tp4,pp2>",
-    "1x<tp2,pp3>+1x<pp2>",
-    "2x<tp4>",
-    "1x<tp4>+1x<pp3>",
-    "4x<tp2>",
-    "1x<tp2,pp4>",
-    "8x<1>",
-)
-# More context ranks than key/value heads, as many as query heads, and numbers that divide neither.
-CONTEXT_STRATEGIES = (
-    "1x<cp8>",
-    "1x<cp4>+4x<1>",
-    "1x<tp2,cp2>+1x<cp2>+2x<1>",
-    "1x<tp2,cp2,pp2>",
-    "1x<cp2,pp3>+1x<tp2>",
-    "1x<cp3>+1x<cp2,pp2>+1x<1>",
-    "1x<tp4,cp2>",
-    "4x<cp2>",
-    # Fewer tokens than ranks that share them out.
-    "1x<cp8>",
-    "1x<tp2,cp2,pp2>",
-)
 # Lengths of which pipelines take the longer ones by the exact rule alone, one at a time.
 LONG = (
     ("1x<pp4>+4x<1>", (200, 190, 60, 30, 9)),
@@ -70,13 +38,6 @@ LONG = (
     ("1x<tp2,cp2,pp2>", (300, 250)),
 )
 KINDS: tuple[ContextKind, ...] = ("ulysses", "ring")
-# Kinds of checkpointing that the replicas of a strategy have in turn.
-CHECKPOINTED: list[tuple[tuple[CheckpointingKind, ...], ContextKind]] = [
-    (("selective",), "ulysses"),
-    (("selective", "full"), "ring"),
-    (("full",), "ulysses"),
-    (("full", "selective", "none"), "ring"),
-]
 # Lengths of a batch and how many of its sequences have targets, under strategies at the edge of what runs.
 EDGES = (
     # One head on each rank, and one key/value head for all of them.
@@ -93,29 +54,6 @@ EDGES = (
     ("1x<pp4>+4x<1>", (3, 1, 1), 1),
 )
 FAMILY_STRATEGIES = ("1x<tp4>+1x<tp2>+2x<1>", "1x<tp4,cp2>", "1x<tp2,cp2,pp2>")
-OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=3, weight_decay=0.1, no_decay=(), clip_norm=0)
-
-
-def model_config(**changes: Any) -> ModelConfig:
-    shape: dict[str, Any] = {
-        "vocab_size": 61,
-        "hidden_size": 32,
-        "intermediate_size": 44,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "head_dim": 6,
-        "initializer_range": 0.2,
-    }
-    return ModelConfig(**shape | changes)
-
-
-def batches(count: int, vocab_size: int, size: int = 14) -> list[Batch]:
-    """Long-tailed lengths, one-token sequences among them; the first batch leaves replicas without work."""
-    rng = np.random.default_rng(5)
-    lengths = [np.clip(rng.lognormal(2.2, 1.0, size), 1, 64).astype(int) for _ in range(count)]
-    lengths[0] = np.array([40, 3, 1])
-    return [[rng.integers(vocab_size, size=n).astype(np.uint8) for n in batch] for batch in lengths]
 
 
 def context_steps(vocab_size: int) -> list[tuple[str, Batch]]:
@@ -138,12 +76,6 @@ def masked(batch: Batch, seed: int) -> Batch:
             counts = rng.random(len(tokens)) < (0.0 if number == 3 else 0.4)
             mixed[number] = MaskedTokens(plain_tokens(tokens), counts)
     return mixed
-
-
-def checkpointed(strategy: str, kinds: Sequence[CheckpointingKind]) -> str:
-    """Give the strategy with replicas of these kinds, in turn."""
-    schemes = zip(Strategy(strategy).schemes, itertools.cycle(kinds), strict=False)
-    return "+".join(f"1x{scheme.under(kind)}" for scheme, kind in schemes)
 
 
 def random_strategies(count: int, seed: int) -> list[str]:
@@ -181,69 +113,6 @@ def random_profiles(count: int, seed: int, context: ContextKind) -> dict[str, st
     return profiles
 
 
-def one_process(config: ModelConfig, dtype: torch.dtype, steps: Sequence[tuple[str, Batch]]) -> list[Step]:
-    """Train without the runtime: each sequence by itself, gradients from autograd, torch's own AdamW."""
-    with torch.device("meta"):
-        model = Decoder(config)
-    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-    bind_parameters(model, lambda name: initial_value(name, shapes[name], config, SEED, dtype))
-    adamw = torch.optim.AdamW(
-        model.parameters(),
-        lr=OPTIMIZER.learning_rate,
-        betas=OPTIMIZER.betas,
-        eps=OPTIMIZER.eps,
-        weight_decay=OPTIMIZER.weight_decay,
-    )
-    records = []
-    for number, (strategy, batch) in enumerate(steps, start=1):
-        adamw.zero_grad()
-        denominator = sum(count_targets(sequence) for sequence in batch)
-        loss = sum(sequence_loss(model, sequence, denominator) for sequence in batch)
-        adamw.param_groups[0]["lr"] = OPTIMIZER.learning_rate * min(1, number / OPTIMIZER.warmup_steps)
-        gradients = {name: gradient_of(parameter).clone() for name, parameter in model.named_parameters()}
-        adamw.step()
-        parameters = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-        records.append(Step(strategy, 0, loss, gradients, parameters))
-    return records
-
-
-def sequence_loss(model: Decoder, sequence: SequenceTokens, denominator: int) -> float:
-    if len(sequence) < 2:
-        return 0.0
-    token_T = torch.from_numpy(plain_tokens(sequence).astype(np.int64))
-    target_T = token_T.clone()
-    if isinstance(sequence, MaskedTokens):
-        target_T[~torch.from_numpy(sequence.loss_mask)] = IGNORE_INDEX
-    logits_TV = logits_of(model, token_T, PackedSequences.from_lengths([len(sequence)], "cpu"))
-    loss = token_loss(logits_TV[:-1], target_T[1:], denominator)
-    loss.backward()
-    return loss.item()
-
-
-def gradient_of(parameter: torch.nn.Parameter) -> torch.Tensor:
-    assert parameter.grad is not None
-    return parameter.grad
-
-
-def relative_error(value: torch.Tensor, expected: torch.Tensor) -> float:
-    return float((value - expected).norm() / expected.norm())
-
-
-def assert_equal(
-    steps: list[Step], expected: list[Step], tolerance: float, parameter_tolerance: float
-) -> None:
-    assert len(steps) == len(expected) > 0
-    for step, reference in zip(steps, expected, strict=True):
-        assert step.loss == pytest.approx(reference.loss, rel=tolerance), step.strategy
-        assert step.sent_bytes == step.least_bytes, step.strategy
-        assert step.gradients.keys() == reference.gradients.keys()
-        for name in reference.gradients:
-            error = relative_error(step.gradients[name], reference.gradients[name])
-            assert error <= tolerance, (step.strategy, name)
-            error = relative_error(step.parameters[name], reference.parameters[name])
-            assert error <= parameter_tolerance, (step.strategy, name)
-
-
 # Whether embeddings are tied, the ranks of a node (between nodes gradients and parameters are relayed),
 # layers of stages where they are not shared out by cost (two and two; one, one and two), the rule of memory.
 @pytest.mark.parametrize(
@@ -276,72 +145,7 @@ def test_every_strategy_equals_one_process_in_float64(
         homogeneous = [step for step in result if "+" not in step.strategy and step.idle_ranks == 0]
         assert {step.strategy for step in homogeneous} >= {"8x<1>", "4x<tp2>", "2x<tp4>", "1x<tp2,pp4>"}
         for step in homogeneous:
-            assert_sends_what_zero_1_does(step)
-
-
-def assert_sends_what_zero_1_does(step: Step) -> None:
-    """Compare with ZeRO-1, where D replicas scatter gradients and gather parameters among each other.
-
-    That is D - 1 models each way, of any tensor and pipeline degree. The optimizer shards are the same for
-    all strategies of the run, so a rank's shard is not always a part of its local shard: then up to one model
-    more moves, and norms once for each tensor rank.
-    """
-    ((count, scheme),) = (part.split("x", 1) for part in step.strategy.split("+"))
-    replicas, tp = int(count), Strategy(f"1x{scheme}").schemes[0].tp
-    whole = sum(value.numel() for value in step.gradients.values())
-    norms = sum(value.numel() for name, value in step.gradients.items() if "norm" in name)
-    both_ways = 2 * torch.float64.itemsize
-    sent, crossing = step.sent_bytes
-    assert crossing == 0
-    assert (replicas - 1) * whole <= sent / both_ways <= replicas * (whole + (tp - 1) * norms)
-    if scheme == "<1>":
-        assert sent == both_ways * (replicas - 1) * whole
-
-
-@pytest.mark.parametrize(
-    ("strategy", "node"),
-    [("4x<tp2>", 8), ("2x<tp4>", 4), ("1x<tp2,cp2>+2x<tp2>", 8), ("2x<tp2,pp2>", 8), ("1x<tp2,cp2,pp2>", 4)],
-)
-@pytest.mark.devices
-def test_ranks_with_constant_local_shards_send_the_bytes_of_zero_1(strategy: str, node: int) -> None:
-    config = model_config(tie_word_embeddings=True)
-    # Of the first batch replicas have no work.
-    steps = [(strategy, batch) for batch in batches(2, config.vocab_size)]
-    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, ranks_per_node=node)[0]
-    assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
-    assert_sends_what_replica_groups_exchange(result[1:])
-
-
-def assert_sends_what_replica_groups_exchange(steps: list[Step]) -> None:
-    """All ranks of a replica group but the owner send an element and get it back, as in ZeRO-1."""
-    for step in steps:
-        assert step.idle_ranks == 0
-        sizes = {name: value.numel() for name, value in step.gradients.items()}
-        norms = sum(size for name, size in sizes.items() if "norm" in name)
-        held = 0
-        for scheme in Strategy(step.strategy).schemes:
-            embedding = sizes["embed_tokens.weight"] if scheme.pp > 1 else 0
-            held += scheme.cp * (sum(sizes.values()) + (scheme.tp - 1) * norms + embedding)
-        assert sum(step.sent_bytes) == 2 * torch.float64.itemsize * (held - sum(sizes.values()))
-
-
-# A narrow rank's parameters arrive, and its gradients leave, in another order than that in which they lie.
-@pytest.mark.parametrize(
-    ("strategies", "node"),
-    [
-        (["2x<tp4>", "1x<tp4>+1x<tp2>+2x<1>", "1x<tp2,cp2>+4x<1>", "4x<tp2>", "8x<1>"], 8),
-        (["1x<cp4>+2x<tp2>", "4x<tp2>", "2x<cp2>+2x<tp2>"], 4),
-    ],
-)
-def test_ranks_with_nested_slices_send_the_bytes_of_zero_1(strategies: list[str], node: int) -> None:
-    config = model_config(tie_word_embeddings=True)
-    # Of the first batch replicas have no work.
-    chosen = [strategies[0], *strategies, strategies[0]]
-    # Enough sequences for every rank.
-    steps = list(zip(chosen, batches(len(chosen), config.vocab_size, 24), strict=True))
-    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, ranks_per_node=node)[0]
-    assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
-    assert_sends_what_replica_groups_exchange(result[1:])
+            assert_sends_bytes_of_zero_1(step)
 
 
 def test_a_norm_counted_twice_is_found() -> None:
@@ -436,26 +240,6 @@ def test_checkpointed_strategies_equal_one_process_in_float64(
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
 
 
-@functools.cache
-def with_every_bias(kinds: tuple[CheckpointingKind, ...], kind: ContextKind) -> list[Step]:
-    """Train in float32, with these kinds of checkpointing in turn; without any if there are none."""
-    config = model_config(**FAMILIES["every bias"])
-    layouts = ("1x<tp2,cp2,pp2>", "1x<tp4,cp2>", "1x<cp2,pp3>+1x<tp2>", "1x<tp2,pp3>+1x<pp2>")
-    strategies = [checkpointed(strategy, kinds or ("none",)) for strategy in layouts]
-    steps = list(zip(strategies, batches(len(strategies), config.vocab_size), strict=True))
-    result: list[Step] = run_ranks(8, train, config, OPTIMIZER, torch.float32, steps, kind)[0]
-    return result
-
-
-@pytest.mark.parametrize(("kinds", "kind"), CHECKPOINTED)
-@pytest.mark.devices
-def test_checkpointing_does_not_change_a_bit(kinds: Sequence[CheckpointingKind], kind: ContextKind) -> None:
-    for one, other in zip(with_every_bias((), kind), with_every_bias(tuple(kinds), kind), strict=True):
-        assert one.loss == other.loss
-        for name in one.gradients:
-            assert torch.equal(one.gradients[name], other.gradients[name]), (one.strategy, name)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_wide_context_group_with_single_ranks_equals_one_process(kind: ContextKind) -> None:
     config = model_config(num_hidden_layers=1)
@@ -464,57 +248,6 @@ def test_a_wide_context_group_with_single_ranks_equals_one_process(kind: Context
     result = run_ranks(16, train, config, OPTIMIZER, torch.float64, steps, kind)[0]
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
     assert result[0].idle_ranks == 0
-
-
-def low_precision_steps(kind: ContextKind) -> list[tuple[str, Batch]]:
-    """Give five steps whose rounding is compared with one process, then more that only repeat."""
-    config = model_config(tie_word_embeddings=kind == "ulysses")
-    compared = {
-        "ulysses": STRATEGIES[:5],
-        "ring": (*STRATEGIES[:3], *CONTEXT_STRATEGIES[2:4]),
-    }[kind]
-    more = [strategy for strategy in CONTEXT_STRATEGIES[1:4] if strategy not in compared]
-    drawn = [*batches(5, config.vocab_size, 24), *batches(4, config.vocab_size)[1 : 1 + len(more)]]
-    return list(zip([*compared, *more], drawn, strict=True))
-
-
-@functools.cache
-def run_twice(dtype: torch.dtype, kind: ContextKind) -> tuple[list[Step], list[Step]]:
-    """Train twice from the start with the same steps."""
-    config, steps = model_config(tie_word_embeddings=kind == "ulysses"), low_precision_steps(kind)
-    first, second = (run_ranks(8, train, config, OPTIMIZER, dtype, steps, kind)[0] for _ in range(2))
-    return first, second
-
-
-@pytest.mark.devices
-def test_float32_is_as_close_as_its_rounding_allows() -> None:
-    result = run_twice(torch.float32, "ring")[0][:5]
-    expected = one_process(model_config(), torch.float32, low_precision_steps("ring")[:5])
-    assert_equal(result, expected, 1e-5, 1e-4)
-
-
-@pytest.mark.devices
-def test_bfloat16_is_as_close_as_its_rounding_allows() -> None:
-    result = run_twice(torch.bfloat16, "ulysses")[0][:5]
-    for step in result:
-        for value in (*step.gradients.values(), *step.parameters.values()):
-            assert value.dtype == torch.float32
-    # One process in bfloat16 is off by as much: 15 % in the gradients of queries and keys.
-    config = model_config(tie_word_embeddings=True)
-    expected = one_process(config, torch.float64, low_precision_steps("ulysses")[:5])
-    assert_equal(result, expected, 0.25, 2e-2)
-    assert [step.loss for step in result] == pytest.approx([step.loss for step in expected], rel=1e-2)
-
-
-@pytest.mark.parametrize(("dtype", "kind"), [(torch.bfloat16, "ulysses"), (torch.float32, "ring")])
-@pytest.mark.devices
-def test_two_runs_are_equal_to_the_bit(dtype: torch.dtype, kind: ContextKind) -> None:
-    first, second = run_twice(dtype, kind)
-    for one, other in zip(first, second, strict=True):
-        assert one.loss == other.loss
-        for name in one.parameters:
-            assert torch.equal(one.gradients[name], other.gradients[name]), name
-            assert torch.equal(one.parameters[name], other.parameters[name]), name
 
 
 def test_a_plan_for_other_ranks_model_or_sequences_is_refused_on_every_rank() -> None:

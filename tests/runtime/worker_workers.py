@@ -1,4 +1,4 @@
-"""Workers of test_worker.py: training steps, compared with one process."""
+"""Workers of the tests of the worker: training steps, compared with one process."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial

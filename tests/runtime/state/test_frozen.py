@@ -1,6 +1,5 @@
 """Frozen parameters: the others train as in one process; frozen ones have no state and rarely move."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,28 +8,24 @@ import torch
 
 from devices import one_rank
 from hydraulis import Scheme
-from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.decoder import Decoder
-from hydraulis.model.init import initial_value
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.step import evaluate
 from hydraulis.runtime.worker import Worker
 from ranks import run_ranks
-from runtime.state.frozen_workers import Frozen, time_a_frozen_stage, train_frozen
-from runtime.test_worker import (
+from runtime.one_process import (
     OPTIMIZER,
     assert_equal,
     batches,
     checkpointed,
-    gradient_of,
     model_config,
-    sequence_loss,
+    one_process,
 )
+from runtime.state.frozen_workers import Frozen, time_a_frozen_stage, train_frozen
 from runtime.tiny import plan_for, train_config
-from runtime.worker_workers import SEED, Batch, Step
-from small_model import bind_parameters, small_config
+from runtime.worker_workers import SEED
+from small_model import small_config
 
 # In the third a first stage has nothing to train.
 STRATEGIES = (
@@ -51,34 +46,6 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any], Any]] = {
 }
 
 
-def one_process(
-    config: ModelConfig, trained: Sequence[str], steps: Sequence[tuple[str, Batch]]
-) -> list[Step]:
-    """Train with gradients from autograd and torch's own AdamW."""
-    with torch.device("meta"):
-        model = Decoder(config)
-    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-    bind_parameters(model, lambda name: initial_value(name, shapes[name], config, SEED, torch.float64))
-    parameters = dict(model.named_parameters())
-    for name, parameter in parameters.items():
-        parameter.requires_grad_(name in trained)
-    kept = {name: parameters[name] for name in trained}
-    adamw = torch.optim.AdamW(
-        kept.values(), betas=OPTIMIZER.betas, eps=OPTIMIZER.eps, weight_decay=OPTIMIZER.weight_decay
-    )
-    records = []
-    for number, (strategy, batch) in enumerate(steps, start=1):
-        adamw.zero_grad()
-        denominator = sum(len(tokens) - 1 for tokens in batch)
-        loss = sum(sequence_loss(model, tokens, denominator) for tokens in batch)
-        adamw.param_groups[0]["lr"] = OPTIMIZER.learning_rate * min(1, number / OPTIMIZER.warmup_steps)
-        gradients = {name: gradient_of(parameter).clone() for name, parameter in kept.items()}
-        adamw.step()
-        values = {name: parameter.detach().clone() for name, parameter in kept.items()}
-        records.append(Step(strategy, 0, loss, gradients, values))
-    return records
-
-
 def trained_names(parameters: ModelParameters) -> list[str]:
     return [name for name in parameters.names if parameters.is_trained(name)]
 
@@ -93,7 +60,7 @@ def test_trained_parameters_equal_those_of_one_process(case: str) -> None:
     result: Frozen = run_ranks(4, train_frozen, config, OPTIMIZER, frozen, steps)[0]
     parameters = ModelParameters.from_config(config, frozen)
     trained = trained_names(parameters)
-    assert_equal(result.steps, one_process(config, trained, steps), 1e-10, 1e-10)
+    assert_equal(result.steps, one_process(config, torch.float64, steps, trained), 1e-10, 1e-10)
     assert result.before.keys() == result.after.keys() == set(parameters.names) - set(trained)
     for name, value in result.before.items():
         assert torch.equal(result.after[name], value), name
@@ -114,7 +81,7 @@ def test_frozen_parameters_are_placed_correctly_for_every_order() -> None:
     frozen = ("*mlp*", "*norm*")
     result: Frozen = run_ranks(4, train_frozen, config, OPTIMIZER, frozen, steps)[0]
     trained = trained_names(ModelParameters.from_config(config, frozen))
-    assert_equal(result.steps, one_process(config, trained, steps), 1e-10, 1e-10)
+    assert_equal(result.steps, one_process(config, torch.float64, steps, trained), 1e-10, 1e-10)
 
 
 # A bucket without gradients is ready while parameters behind it still arrive, in another order than they lie.
@@ -129,7 +96,7 @@ def test_with_a_frozen_end_gradients_are_sent_after_all_parameters_arrived(
     steps = [(strategy, batch) for strategy in ("2x<1>", "1x<tp2>", "2x<1>")]
     result: Frozen = run_ranks(2, train_frozen, config, OPTIMIZER, frozen, steps)[0]
     trained = trained_names(ModelParameters.from_config(config, frozen))
-    assert_equal(result.steps, one_process(config, trained, steps), 1e-10, 1e-10)
+    assert_equal(result.steps, one_process(config, torch.float64, steps, trained), 1e-10, 1e-10)
 
 
 def test_a_stage_without_trained_parameters_can_be_measured() -> None:
