@@ -69,3 +69,10 @@ def test_rust_functions_are_short() -> None:
     at_least(200, sizes)
     assert len(sizes) == written, "some function was not measured"
     assert {name: lines for name, lines in sizes.items() if lines > FUNCTION_FAIL} == {}
+
+
+@pytest.mark.parametrize(("page", "most"), [("log.md", 300), ("architecture.md", 150)])
+def test_pages_are_short(page: str, most: int) -> None:
+    """A table may grow with the code that it lists."""
+    lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
+    assert len([line for line in lines if not line.startswith("|")]) <= most
