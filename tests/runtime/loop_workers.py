@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import Counter
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.metrics import StepMetrics
 from hydraulis.runtime.worker import Worker
+from runtime.collective_counts import counted_collectives
 from runtime.tiny import made_up_corpus, planner_for, run_config
 
 STRATEGIES = ("2x<1>", "1x<tp2>", "1x<pp2>")
@@ -66,8 +68,21 @@ def refused() -> list[Report]:
     ]
 
 
-def interrupted() -> Report:
-    return train(50, interrupt=True)
+def interrupted(stop_rank: int) -> Report:
+    return train(50, interrupt=True, stop_rank=stop_rank)
+
+
+def collectives_of_steps(steps: int) -> list[Counter[str]]:
+    """Count the collectives over all ranks in each iteration of the loop after the first."""
+    config = run_config(steps, STRATEGIES)
+    planner, worker = planner_for(dist.get_world_size(), STRATEGIES), make(config)
+    corpus = made_up_corpus(config.model.vocab_size)
+    seen = []
+    with StopRequest() as stop, counted_collectives() as counts:
+        for _ in iterations(config, corpus, worker, planner, stop):
+            seen.append(counts.copy())
+            counts.clear()
+    return seen[1:]
 
 
 def make(config: RunConfig) -> Worker:

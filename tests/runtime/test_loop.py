@@ -13,7 +13,7 @@ from hydraulis.errors import HydraulisError
 from hydraulis.runtime.batch import Batch
 from hydraulis.runtime.step import check_finite
 from ranks import run_ranks
-from runtime.loop_workers import STRATEGIES, Report, interrupted, refused, train_twice
+from runtime.loop_workers import STRATEGIES, Report, collectives_of_steps, interrupted, refused, train_twice
 from runtime.tiny import SEED, made_up_corpus
 
 STEPS = 4
@@ -98,12 +98,20 @@ def test_refusals_reach_every_rank_as_the_same_error() -> None:
     assert broken.metrics == diverged.metrics == []
 
 
-def test_a_stop_on_one_rank_ends_all_at_the_next_step() -> None:
-    first, second = run_ranks(2, interrupted)
-    assert (
-        [metrics.step for metrics in first.metrics] == [metrics.step for metrics in second.metrics] == [1, 2]
-    )
-    assert first.error is second.error is None
+@pytest.mark.parametrize(("stop_rank", "last"), [(0, 2), (1, 3)])
+def test_a_stop_on_one_rank_ends_all_after_the_same_step(stop_rank: int, last: int) -> None:
+    # Asked after the second step: rank 0 says so in place of the next plan, rank 1 in the next step.
+    first, second = run_ranks(2, interrupted, stop_rank)
+    for report in (first, second):
+        assert [metrics.step for metrics in report.metrics] == list(range(1, last + 1))
+        assert report.error is None
+
+
+def test_a_step_has_three_collectives_over_all_ranks() -> None:
+    # The plan, the step's sums, and the measurements for rank 0.
+    expected = {"broadcast": 1, "all_reduce": 1, "gather": 1}
+    for by_step in run_ranks(2, collectives_of_steps, 3):
+        assert by_step == [expected, expected]
 
 
 def test_a_batch_may_have_a_sequence_twice() -> None:

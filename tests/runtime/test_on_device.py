@@ -27,6 +27,7 @@ from hydraulis.runtime.step import evaluate, train_step
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
 from runtime.gathered import gather
+from runtime.stepped import step
 from runtime.tiny import OPTIMIZER, SEED, made_up_corpus, plan_for, train_config
 from small_model import small_config
 
@@ -137,12 +138,12 @@ def test_a_snapshot_has_the_state_before_the_next_step(device: str) -> None:
     with one_rank(device) as own:
         worker = make(device, torch.float32)
         worker.optimizer_shard.gradient.normal_()
-        worker.optimizer_shard.step()
+        step(worker.optimizer_shard)
         buffers = worker.optimizer_shard.buffers().items()
         before = {kind: flat.to("cpu", copy=True) for kind, (flat, _) in buffers}
         snapshot = Snapshot(worker.optimizer_shard, SideStream(own))
         for _ in range(3):
-            worker.optimizer_shard.step()
+            step(worker.optimizer_shard)
         tensors = snapshot.tensors()
         for kind, (_, slices) in buffers:
             for piece in slices:
@@ -160,7 +161,7 @@ def test_a_step_waits_for_each_reader_once() -> None:
         Snapshot(shard, SideStream(CPU))
         assert len(shard._readers) == 1
         shard.gradient.normal_()
-        shard.step()
+        step(shard)
         assert shard._readers == []
 
 

@@ -14,7 +14,7 @@ from ranks import run_ranks
 from runtime.tiny import CAPS
 from train.events import RecordedEvents
 from train.small_run import STEPS, write_config
-from train.train_workers import Ended, run_while_writing
+from train.train_workers import Ended, collectives_of_steps, run_while_writing
 
 
 def test_a_tokenizer_other_than_the_models_is_reported(
@@ -42,18 +42,29 @@ def test_no_decay_patterns_without_a_parameter_are_reported() -> None:
     assert [one for one in events.messages if "optimizer.no_decay" in one and "'norm.weight'" in one]
 
 
-@pytest.fixture(scope="module")
-def failed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[Ended]]]:
-    folder = tmp_path_factory.mktemp("failed")
+def command_line(folder: Path, *more: str) -> list[str]:
+    """Write the configuration and a profile, and give the arguments of a command that uses them."""
     (folder / "PROFILE").write_text(made_up_profile(CAPS).to_json())
     overrides = (
         f'planner.profile="{folder}/PROFILE"',
         "data.max_tokens=64",
         "data.tokens_per_batch=120",
-        "checkpoint.every_steps=1",
+        *more,
     )
-    options = [part for override in overrides for part in ("--set", override)]
-    return folder, run_ranks(2, run_while_writing, [str(write_config(folder)), *options])
+    return [str(write_config(folder)), *(part for override in overrides for part in ("--set", override))]
+
+
+def test_a_step_of_a_run_has_three_collectives_over_all_ranks(tmp_path: Path) -> None:
+    # The plan, the step's sums, and the measurements: records and requests to stop need none of their own.
+    expected = {"broadcast": 1, "all_reduce": 1, "gather": 1}
+    for by_step in run_ranks(2, collectives_of_steps, command_line(tmp_path)):
+        assert by_step == [expected] * (STEPS - 1)
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[Ended]]]:
+    folder = tmp_path_factory.mktemp("failed")
+    return folder, run_ranks(2, run_while_writing, command_line(folder, "checkpoint.every_steps=1"))
 
 
 def test_a_failure_of_all_ranks_completes_the_checkpoint_in_progress(

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from functools import partial
@@ -31,6 +32,7 @@ from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.records.recorder import Recorder
 from hydraulis.runtime.records.run_directory import RunDirectory
 from hydraulis.train import trainer
+from runtime.collective_counts import counted_collectives
 from runtime.tiny import made_up_corpus
 
 
@@ -75,6 +77,23 @@ def _run_on_a_full_disk(arguments: Sequence[str]) -> Ended:
     setattr(RunDirectory, "append", refuse)  # noqa: B010
     (ended,) = run_commands([arguments])
     return ended
+
+
+def collectives_of_steps(arguments: Sequence[str]) -> list[Counter[str]]:
+    """Run the command, and count the collectives over all ranks from each step's end to the next one's."""
+    iterations, seen = trainer.iterations, []
+
+    def counted(*of_run: Any) -> Iterator[Iteration]:
+        with counted_collectives() as counts:
+            for iteration in iterations(*of_run):
+                seen.append(counts.copy())
+                counts.clear()
+                yield iteration
+
+    setattr(trainer, "iterations", counted)  # noqa: B010
+    (ended,) = run_commands([arguments])
+    assert ended.code == 0, ended
+    return seen[1:]
 
 
 def run_while_writing(arguments: Sequence[str]) -> list[Ended]:

@@ -77,7 +77,8 @@ def communicator_bytes(schemes: Sequence[Scheme], cluster: Cluster, channels: Ch
     """Return the most device memory in bytes of one rank's NCCL connections over a run.
 
     The communicators are those of the exchanges inside the node and between nodes, one tensor group for each
-    degree and possible position, one context group likewise, and WORLD with the neighbouring stages.
+    degree and possible position, one context group likewise, and WORLD with the neighbouring stages and with
+    the ring of the step's sums.
 
     Args:
         schemes: Every scheme that a plan of the run may use.
@@ -101,7 +102,7 @@ def communicator_bytes(schemes: Sequence[Scheme], cluster: Cluster, channels: Ch
     widths = {scheme.tp * scheme.cp for scheme in schemes if scheme.pp > 1}
     # A stage has a neighbour before it and one after it.
     neighbours = 2 * sum(width < node for width in widths)
-    stage += _connections(neighbours, is_remote=bool(widths) and ranks > node)
+    stage += _connections(neighbours, is_remote=ranks > node) + _RING
     return exchange * channels.exchange + stage * channels.stage
 
 

@@ -22,6 +22,16 @@ def connect_group(group: dist.ProcessGroup, device: torch.device) -> None:
     _wait(device)
 
 
+def connect_world(device: torch.device) -> None:
+    """Connect all ranks for reductions of device tensors, and wait until they are. Collective.
+
+    Args:
+        device: Device of the tensors.
+    """
+    dist.all_reduce(torch.zeros(1, device=device))
+    _wait(device)
+
+
 def connect_pairs(pairs: Iterable[tuple[int, int]], device: torch.device) -> None:
     """Connect pairs of ranks of WORLD one after another, and wait until they are.
 

@@ -51,21 +51,36 @@ class Batch:
 
 
 def plan_on_rank_zero(make: Callable[[Callable[[], None]], Plan]) -> Plan:
+    """Make a plan on rank 0, and return it on every rank; see `plan_unless_stopped`. Collective."""
+    plan = plan_unless_stopped(make, lambda: False)
+    assert plan is not None
+    return plan
+
+
+def plan_unless_stopped(make: Callable[[Callable[[], None]], Plan], stops: Callable[[], bool]) -> Plan | None:
     """Make a plan on rank 0, and return it on every rank. Collective.
 
     Rank 0 keeps its plan; the other ranks parse the bytes that they receive.
 
     Args:
         make: Makes the plan; called on rank 0 only, with a heartbeat function to call while it takes long.
+        stops: Function that returns whether the run must stop; its answer on rank 0, once the plan is made,
+            is every rank's.
+
+    Returns:
+        The plan; None if the run must stop.
 
     Raises:
         HydraulisError: Making the plan failed; on every rank.
     """
-    made: list[Plan] = []
+    made: list[Plan | None] = []
 
     def serialize(alive: Callable[[], None]) -> str:
-        made.append(make(alive))
-        return made[0].to_json() if dist.get_world_size() > 1 else ""
+        plan = make(alive)
+        made.append(None if stops() else plan)
+        return plan.to_json() if made[0] is not None and dist.get_world_size() > 1 else ""
 
     received = from_living_rank_zero(serialize)
-    return made[0] if made else Plan.from_json(received)
+    if made:
+        return made[0]
+    return Plan.from_json(received) if received else None

@@ -10,7 +10,7 @@ from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.sampling.run_sampler import make_sampler
 from hydraulis.planner.batch_planner import BatchPlanner
-from hydraulis.runtime.batch import Batch, plan_on_rank_zero
+from hydraulis.runtime.batch import Batch, plan_unless_stopped
 from hydraulis.runtime.iteration import Iteration, WallTimes, step_metrics
 from hydraulis.runtime.planning.plans_ahead import PlannedStep, PlansAhead
 from hydraulis.runtime.ranks.rank_zero import on_living_rank_zero
@@ -19,6 +19,9 @@ from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.utilisation import Utilisation
 from hydraulis.runtime.step import train_step
 from hydraulis.runtime.worker import Worker
+
+# Question to each rank (see `Votes`).
+_STOP = "stop"
 
 
 def iterations(
@@ -30,6 +33,9 @@ def iterations(
     completed: int = 0,
 ) -> Iterator[Iteration]:
     """Train, and yield each iteration after its step. Collective: every rank iterates.
+
+    A request to stop takes effect before the next step, on all ranks alike: rank 0's reaches them in place of
+    the next plan, another rank's in the all-reduce of the step in which it arrived, or of the following one.
 
     Steps are counted from 1. For the same data, a step's batch depends only on the seed and the step's
     number. Its plan depends on the batch and the profile; with `planner.max_strategies` also on earlier
@@ -62,16 +68,20 @@ def iterations(
     def request(step: int) -> Callable[[], PlannedStep]:
         return partial(draw(step).plan, planner)
 
+    worker.votes.ask(_STOP, stop.is_requested)
     steps = range(completed + 1, config.train.num_steps + 1)
     with PlansAhead(request, steps) as plans:
+        if stop.agreed():
+            return
         for step in steps:
-            if stop.agreed():
-                return
             start = time.perf_counter()
-            plan = plan_on_rank_zero(partial(plans.take, step))
+            plan = plan_unless_stopped(partial(plans.take, step), stop.is_requested)
+            if plan is None:
+                return
             result = train_step(worker, plan, draw(step).read)
-            # The caller may change the planner between iterations, by learning from their times.
-            on_living_rank_zero(plans.settle)
+            if config.planner.recalibrate:
+                # The caller changes the planner between iterations, by learning from their times.
+                on_living_rank_zero(plans.settle)
             times = WallTimes(
                 wall_ms=1e3 * (time.perf_counter() - start),
                 plan_ms=plans.plan_ms,
@@ -79,3 +89,5 @@ def iterations(
             )
             metrics = step_metrics(step, plan, result, times, planner, utilisation)
             yield Iteration(plan=plan, result=result, metrics=metrics, num_dropped=sampler.num_dropped(step))
+            if worker.votes.count(_STOP):
+                return

@@ -6,9 +6,11 @@
 2. `Redistribution.start_parameter_gather` starts to gather the stage's parameters from their owners.
 3. `run_pipeline` runs the rank's forwards, backwards and exchanges of activations.
 4. `Redistribution.finish_gradient_reduction` waits until every gradient's sum is at its owner.
-5. `all_reduce_loss` adds up the loss, and `check_finite` refuses one that is not finite.
-6. `Worker.measure` gathers times and memory, and compares the plans and tokens of the ranks.
+5. `Worker.sum_step` adds up loss, squared gradient norm, failures, digests and votes in one all-reduce.
+6. `raise_failure`, `check_finite` and `raise_difference` refuse an unreadable sequence, a loss that is not
+   finite, and ranks that differ.
 7. `OptimizerShard.step` clips by the global norm and runs AdamW on this rank's shard.
+8. `Worker.measure` gathers times and memory.
 
 **The way of a gradient.** `run_pipeline` calls `torch.autograd.backward`, which accumulates into
 `param.grad`, a view of `LocalShard.gradient`. After the last backward through a layer group
@@ -28,16 +30,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis._core import Plan
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.agreement.step_digest import digest_step, raise_difference
+from hydraulis.runtime.agreement.step_sum import StepSum, StepTerms, sum_step
 from hydraulis.runtime.pipeline.executor import run_pipeline
 from hydraulis.runtime.pipeline.forward_only import run_forward
 from hydraulis.runtime.pipeline.rank_work import RankWork
-from hydraulis.runtime.ranks.every_rank import everywhere, ranks_where
+from hydraulis.runtime.ranks.every_rank import everywhere, raise_everywhere, ranks_where
 from hydraulis.runtime.state.update_check import UpdateCheck
 from hydraulis.runtime.step_result import StepResult
 from hydraulis.runtime.worker import Worker
@@ -57,7 +60,7 @@ def train_step(worker: Worker, plan: Plan, read: Callable[[int], SequenceTokens]
 
     Raises:
         InvalidInputError: The plan does not fit the worker (see `Worker.prepare`) or the sequences (see
-            `PlannedSequences.check`); on every rank.
+            `PlannedSequences`); on every rank.
         HydraulisError: The loss or the gradient's norm is not finite (codes `loss_not_finite`,
             `gradient_not_finite`), ranks differ in plan or tokens (`ranks_differ`), or a value jumped and
             `train.on_jump` is `stop` (`training_jumped`); on every rank, without an update.
@@ -74,19 +77,20 @@ def train_step(worker: Worker, plan: Plan, read: Callable[[int], SequenceTokens]
         worker.memory.saved,
     )
     redistribution.finish_gradient_reduction()
-    work.sequences.check()
-    loss, own = all_reduce_loss(work, losses)
-    measured, difference = worker.measure(plan, work.sequences)
+    own, digest = add_up(work, losses, worker.device), digest_step(plan, work.sequences.digests)
+    total = worker.sum_step(work, digest, own)
     step = worker.optimizer_shard.optimizer.num_steps + 1
-    check_finite(loss, step, lambda: _name_ranks(math.isfinite(own)))
+    raise_failure(work, total)
+    check_finite(total.loss, step, lambda: _name_ranks(bool(torch.isfinite(own))))
+    if not total.is_same:
+        raise_difference(plan, digest)
     gradient = worker.local_shard.gradient
     check = UpdateCheck(
-        error=difference,
         culprits=lambda: _name_ranks(bool(torch.isfinite(gradient).all())),
-        accepts=partial(worker.jumps.accepts, step, loss),
+        accepts=partial(worker.jumps.accepts, step, total.loss),
     )
-    update = worker.optimizer_shard.step(check)
-    return StepResult(loss, update, measured, jump=worker.jumps.found)
+    update = worker.optimizer_shard.step(total.norm, check)
+    return StepResult(total.loss, update, worker.measure(plan), jump=worker.jumps.found)
 
 
 def evaluate(worker: Worker, plan: Plan, read: Callable[[int], SequenceTokens]) -> float:
@@ -102,23 +106,36 @@ def evaluate(worker: Worker, plan: Plan, read: Callable[[int], SequenceTokens]) 
     """
     work = worker.prepare(plan, read)
     worker.redistribution.gather_parameters(plan)
-    losses = run_forward(work)
-    work.sequences.check()
-    return all_reduce_loss(work, losses)[0]
+    own = add_up(work, run_forward(work), worker.device)
+    total = sum_step(
+        StepTerms(own, square=torch.zeros_like(own), has_failed=work.sequences.error is not None)
+    )
+    raise_failure(work, total)
+    return total.loss
 
 
-def all_reduce_loss(work: RankWork, losses: Sequence[Tensor]) -> tuple[float, float]:
-    """Add up the terms of the mean loss on all ranks. Collective; on CUDA it waits for the device.
+def add_up(work: RankWork, losses: Sequence[Tensor], device: torch.device) -> Tensor:
+    """Return this rank's part of the mean loss, a float64 scalar on the device; the host does not wait.
 
-    Returns:
-        The mean loss, and this rank's part of it.
+    Args:
+        work: This rank's part of the plan.
+        losses: Terms of the mean loss, one for each micro-batch of a last stage.
+        device: Device of this rank.
     """
     # The tensor ranks of a last stage have the same terms: the first of them counts.
-    counts = work.position is not None and work.position.tensor_rank == 0
-    total = sum((loss.item() for loss in losses), 0.0) if counts else 0.0
-    loss = torch.tensor(total, dtype=torch.float64)
-    dist.all_reduce(loss)
-    return loss.item(), total
+    if work.position is None or work.position.tensor_rank != 0 or not losses:
+        return torch.zeros((), dtype=torch.float64, device=device)
+    return torch.stack([loss.detach() for loss in losses]).double().sum()
+
+
+def raise_failure(work: RankWork, total: StepSum) -> None:
+    """Raise the error of the lowest rank that could not read a sequence, on every rank.
+
+    Raises:
+        HydraulisError: The error of `PlannedSequences`.
+    """
+    if total.num_failed:
+        raise_everywhere(work.sequences.error)
 
 
 def check_finite(loss: float, step: int, culprits: Callable[[], str] = lambda: "") -> None:

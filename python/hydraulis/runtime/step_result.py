@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-import torch.distributed as dist
+import numpy as np
+import torch
+from torch import Tensor
 
 from hydraulis._core import Plan, Span
-from hydraulis.runtime.agreement.step_digest import StepDigest
+from hydraulis.runtime.ranks import host
 from hydraulis.runtime.state.adamw import Update
 
 
@@ -68,23 +70,38 @@ class RankReport(NamedTuple):
         memory_bytes: Most bytes of the rank.
         peak_bytes: Most bytes with the activations saved for backward; None if they were not counted.
         is_counted: Whether they were counted while they ran.
-        digest: Digests of the rank's plan and tokens.
     """
 
     computed_ms: list[float]
     memory_bytes: int
     peak_bytes: int | None
     is_counted: bool
-    digest: StepDigest
+
+    def to_row(self, width: int) -> Tensor:
+        """Write the report as `width` numbers, float64; it has at least 4 numbers besides the times."""
+        peak = -1 if self.peak_bytes is None else self.peak_bytes
+        row = torch.zeros(width, dtype=torch.float64)
+        numbers = [self.memory_bytes, peak, self.is_counted, len(self.computed_ms), *self.computed_ms]
+        row[: len(numbers)] = torch.tensor(numbers, dtype=torch.float64)
+        return row
+
+    @classmethod
+    def from_row(cls, row: Sequence[float]) -> Self:
+        """Read a report from the numbers of `to_row`."""
+        memory, peak, is_counted, computed, *times = row
+        return cls(times[: int(computed)], int(memory), None if peak < 0 else int(peak), bool(is_counted))
 
 
-def gather_reports(report: RankReport) -> list[RankReport]:
-    """Gather the reports of all ranks on rank 0, by rank; empty on other ranks. Collective."""
-    by_rank: list[RankReport] = []
-    if dist.get_rank() == 0:
-        by_rank = [report] * dist.get_world_size()
-    dist.gather_object(report, by_rank or None)
-    return by_rank
+def gather_reports(plan: Plan, report: RankReport) -> list[RankReport]:
+    """Gather the reports of all ranks on rank 0, by rank; empty on other ranks. Collective.
+
+    Args:
+        plan: Plan of the step, whose longest replica sets the size of a report.
+        report: Report of this rank.
+    """
+    most = int(np.diff(plan.replica_offsets).max(initial=0))
+    rows = host.gather(report.to_row(4 + 2 * most))
+    return [] if rows is None else list(map(RankReport.from_row, rows.tolist()))
 
 
 def combine_reports(

@@ -14,7 +14,7 @@ from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.train import TrainConfig
 from hydraulis.data.tokens import SequenceTokens
-from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.varlen import choose_kernel
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.parallel.communicators import (
@@ -23,10 +23,13 @@ from hydraulis.parallel.communicators import (
     communicator_bytes,
     nccl_options,
 )
+from hydraulis.parallel.connections import connect_world
 from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.tensor import check_tensor_degree
-from hydraulis.runtime.agreement.step_digest import digest_step, find_difference
+from hydraulis.runtime.agreement.step_digest import StepDigest, weighted_digest
+from hydraulis.runtime.agreement.step_sum import StepSum, StepTerms, sum_step
+from hydraulis.runtime.agreement.votes import Votes
 from hydraulis.runtime.jumps import JumpDetector
 from hydraulis.runtime.memory.iteration_memory import IterationMemory, tokens_in_flight
 from hydraulis.runtime.pipeline.planned_sequences import PlannedSequences
@@ -63,6 +66,7 @@ class Worker:
         timers: Timers of the current step.
         memory: Memory measurement of the current step.
         jumps: Detector of jumps of the loss and of the gradient norm.
+        votes: Questions that every rank answers in each step.
 
     Args:
         model: The model's shape.
@@ -113,6 +117,7 @@ class Worker:
         self.timers = step_timers(self.device)
         self.memory = IterationMemory(self.device)
         self.jumps = JumpDetector(train)
+        self.votes = Votes()
         exchange_groups = ExchangeGroups(
             self.optimizer_shard.layout, timeout, self.device, self.channels.exchange
         )
@@ -120,6 +125,9 @@ class Worker:
             exchange_groups, self.optimizer_shard, self.local_shard, self.timers
         )
         self.redistribution.reserve(self.cluster, self.schemes)
+        if self.device.type == "cuda" and self.cluster.gpus > 1:
+            # The step's sums are reduced over all ranks.
+            connect_world(self.device)
         self._stages: dict[tuple[Position, ContextKind | None], Stage] = {}
         self._groups_ms = 0.0
 
@@ -159,6 +167,7 @@ class Worker:
         stage = None if position is None or replica is None else self.stage(position, replica.context)
         return RankWork(
             position=position,
+            replica=replica,
             stage=stage,
             instructions=plan.instructions(rank) if stage else [],
             micro_batches=replica.micro_batches if replica else [],
@@ -196,30 +205,37 @@ class Worker:
         rank = dist.get_rank()
         self.memory.start(self.persistent, plan.position(rank), tokens_in_flight(plan, rank))
 
-    def measure(
-        self, plan: Plan, sequences: PlannedSequences
-    ) -> tuple[StepMeasurement, HydraulisError | None]:
-        """Return the times and the memory since `start_measuring`, of all ranks on rank 0. Collective.
+    def sum_step(self, work: RankWork, digest: StepDigest, loss: Tensor) -> StepSum:
+        """Add up the step's numbers over all ranks, and count the votes. Collective.
 
         Args:
-            plan: Plan of the step.
-            sequences: Sequences that this rank has read.
-
-        Returns:
-            The measurements, and on rank 0 the error if ranks differ in plan or tokens (code `ranks_differ`).
+            work: This rank's part of the plan, carried out, with the gradients' sums at their owners.
+            digest: Digests of the plan and of the rank's tokens.
+            loss: Sum of the rank's terms of the mean loss.
         """
+        total = sum_step(
+            StepTerms(
+                loss=loss,
+                square=self.optimizer_shard.optimizer.gradient_square(),
+                has_failed=work.sequences.error is not None,
+                digest=weighted_digest(digest, dist.get_rank(), dist.get_world_size(), work.replica),
+                votes=self.votes.cast(),
+            )
+        )
+        self.votes.take(total.votes)
+        return total
+
+    def measure(self, plan: Plan) -> StepMeasurement:
+        """Return the times and the memory since `start_measuring`, of all ranks on rank 0. Collective."""
         times, persistent = self.timers.read(), self.persistent
         report = RankReport(
             computed_ms=times.computed_ms,
             memory_bytes=self.memory.most_bytes(persistent),
             peak_bytes=self.memory.peak_bytes(persistent),
             is_counted=self.memory.saved is not None,
-            digest=digest_step(plan, sequences.digests),
         )
-        by_rank = gather_reports(report)
-        difference = find_difference(plan, [one.digest for one in by_rank]) if by_rank else None
-        measured = combine_reports(plan, by_rank, transfer_ms=times.transferred_ms, groups_ms=self._groups_ms)
-        return measured, difference
+        by_rank = gather_reports(plan, report)
+        return combine_reports(plan, by_rank, transfer_ms=times.transferred_ms, groups_ms=self._groups_ms)
 
     def _make_groups(self, timeout: timedelta) -> ProcessGroups:
         """Create the empty set of the stages' groups; on CUDA their NCCL kernels must fit on the device."""

@@ -34,7 +34,12 @@ from hydraulis.runtime.planning.run_schemes import run_schemes
 from hydraulis.runtime.ranks.device import device_name
 from hydraulis.runtime.ranks.liveness.heartbeat import current, limit, report_slow_ranks
 from hydraulis.runtime.ranks.liveness.lost_rank import is_lost, lost_rank
-from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
+from hydraulis.runtime.ranks.rank_zero import (
+    from_rank_zero,
+    on_rank_zero,
+    on_rank_zero_alone,
+    raise_deferred,
+)
 from hydraulis.runtime.ranks.restart import remember_run
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.recorder import Recorder, RunSummary
@@ -133,11 +138,12 @@ class Trainer:
             self.observer.step(iteration.metrics)
             if iteration.result.jump is not None:
                 self.observer.message(iteration.result.jump)
-            on_rank_zero(partial(self._record, iteration))
+            on_rank_zero_alone(partial(self._record, iteration))
             self._evaluate()
             self._limit_save()
             self.saver.after(self.completed)
             self._limit_step()
+        raise_deferred()
         limit("", None)
         report_slow_ranks(None)
         if dropped:
@@ -337,7 +343,7 @@ def _saver(run: OpenedRun, worker: Worker, recorder: Recorder) -> CheckpointSave
     check_shared(recorder.directory.path)
     folder = CheckpointFolder.of_run(recorder.directory.path)
     describe = Description(run.config, run.position, worker.optimizer_shard.master.dtype)
-    return CheckpointSaver(folder, run.config.checkpoint, worker.optimizer_shard, describe)
+    return CheckpointSaver(folder, run.config.checkpoint, worker.optimizer_shard, describe, worker.votes)
 
 
 def _directory_message(directory: Path, run: OpenedRun) -> str:

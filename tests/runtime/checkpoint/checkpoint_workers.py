@@ -12,6 +12,7 @@ from hydraulis import Cluster
 from hydraulis.config.output import CheckpointConfig
 from hydraulis.data.open import make_datasets
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.agreement.votes import Votes
 from hydraulis.runtime.checkpoint import saver as saver_module
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.durable import write_durably
@@ -27,6 +28,7 @@ from hydraulis.runtime.state.initial_values import InitialValues, ParameterValue
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard, ShardPlacement
 from hydraulis.runtime.state.parameters import ModelParameters
 from runtime.gathered import gather
+from runtime.stepped import step, tally
 from runtime.tiny import OPTIMIZER, SEED, made_up_corpus, run_config
 from small_model import small_config
 
@@ -45,7 +47,7 @@ def make_saver(folder: Path, shard: OptimizerShard, **config: Any) -> Checkpoint
     run = run_config(4, ["2x<1>"])
     data = make_datasets(run.data, [[made_up_corpus(256)]]).train
     description = Description(run, DataPosition(run, data), torch.float64)
-    return CheckpointSaver(CheckpointFolder(folder), CheckpointConfig(**config), shard, description)
+    return CheckpointSaver(CheckpointFolder(folder), CheckpointConfig(**config), shard, description, Votes())
 
 
 def gathered(shard: OptimizerShard) -> State | None:
@@ -65,7 +67,7 @@ def save(folder: Path, ranks_per_node: int) -> Loaded:
     shard = make_shard(ranks_per_node=ranks_per_node)
     for _ in range(2):
         shard.gradient.copy_(2 * shard.master)
-        shard.step()
+        step(shard)
     make_saver(folder, shard).close(2)
     return _one_more(shard)
 
@@ -83,7 +85,7 @@ def load(folder: Path) -> Loaded:
 def _one_more(shard: OptimizerShard) -> Loaded:
     state = gathered(shard)
     shard.gradient.copy_(2 * shard.master)
-    shard.step()
+    step(shard)
     return Loaded(state, gathered(shard))
 
 
@@ -118,11 +120,13 @@ def write_slowly(folder: Path) -> Written:
     shard.master.fill_(2.0)
     saver.after(2)
     shard.master.fill_(3.0)
+    tally(saver._votes)
     saver.after(3)
     while_writing = complete()
     released.set()
     saver._pending.written.result()  # type: ignore[union-attr]
     dist.barrier()
+    tally(saver._votes)
     saver.after(5)
     at_the_next_step = complete()
     saver.after(6)

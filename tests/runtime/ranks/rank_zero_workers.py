@@ -18,10 +18,24 @@ from hydraulis.runtime.ranks.rank_zero import (
     from_rank_zero,
     on_living_rank_zero,
     on_rank_zero,
+    on_rank_zero_alone,
 )
+from runtime.collective_counts import counted_collectives
 from runtime.tiny import made_up_corpus
 
-TEXTS = ("", "plain", 'ÄÖ 水 🚰 \x00 \n " \\ </error>', '{"error": "HydraulisError"}', "x" * 300_000)
+# The most bytes that travel with the header.
+FIRST = rank_zero._FIRST_BYTES - rank_zero._HEADER_BYTES
+TEXTS = (
+    "",
+    "plain",
+    "\udcff",
+    "y" * (FIRST - 1),
+    "y" * FIRST,
+    "y" * (FIRST + 1),
+    'ÄÖ 水 🚰 \x00 \n " \\ </error>',
+    '{"error": "HydraulisError"}',
+    "x" * 300_000,
+)
 ERRORS = (
     HydraulisError("a plain one", code="plan_broken"),
     InvalidInputError("field 'ü' = \"水\"\nsecond line", code="profile_invalid"),
@@ -65,6 +79,22 @@ def acts() -> tuple[int, Caught, Caught]:
         except ZeroDivisionError as received:
             caught.append((type(received).__name__, "", str(received)))
     return len(calls), caught[0], caught[1]
+
+
+def acts_alone() -> tuple[list[int], list[str]]:
+    """Act on rank 0 alone, fail there, and say what the next two replies of rank 0 bring."""
+    acted: list[int] = []
+    with counted_collectives() as counts:
+        on_rank_zero_alone(lambda: acted.append(dist.get_rank()))
+        on_rank_zero_alone(partial(_refuse, HydraulisError("disk full", code="file_unwritable")))
+        assert not counts
+    answers = []
+    for _ in range(2):
+        try:
+            answers.append(from_rank_zero(lambda: "a text"))
+        except HydraulisError as error:
+            answers.append(f"{error.code} {error.is_everywhere}")
+    return acted, answers
 
 
 def corpora() -> tuple[Corpus, bool, Caught | None]:

@@ -7,6 +7,7 @@ from runtime.ranks.rank_zero_workers import (
     ERRORS,
     TEXTS,
     acts,
+    acts_alone,
     any_other_failure,
     corpora,
     describe,
@@ -40,6 +41,12 @@ def test_a_call_runs_on_rank_zero_alone_and_its_failure_reaches_all() -> None:
         assert (num_calls, caught) == (0, refused)
         assert unforeseen[:2] == ("HydraulisError", "rank_zero_failed")
         assert "ZeroDivisionError('oh')" in unforeseen[2]
+
+
+def test_an_act_without_a_collective_fails_every_rank_at_the_next_reply() -> None:
+    for rank, (acted, answers) in enumerate(run_ranks(3, acts_alone)):
+        assert acted == ([0] if rank == 0 else [])
+        assert answers == ["file_unwritable True", "a text"]
 
 
 def test_a_corpus_is_loaded_once_and_equal_everywhere() -> None:

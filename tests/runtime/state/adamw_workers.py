@@ -13,6 +13,7 @@ from hydraulis.runtime.state.initial_values import InitialValues
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard
 from hydraulis.runtime.state.parameters import ModelParameters
 from runtime.gathered import gather
+from runtime.stepped import step
 from runtime.tiny import SEED
 from small_model import FAMILIES, small_config
 
@@ -33,7 +34,7 @@ def step_all(configs: Sequence[OptimizerConfig], factors: Sequence[float]) -> li
         norms, rates = [], []
         for factor in factors:
             shard.gradient.copy_(factor * shard.master)
-            update = shard.step()
+            update = step(shard)
             norms.append(update.gradient_norm)
             rates.append(update.learning_rate)
         results.append(Stepped(gather(shard, shard.master), norms, rates))
@@ -47,7 +48,7 @@ def diverge() -> tuple[str, str, bool]:
     if dist.get_rank() == 1:
         shard.gradient[-1] = torch.inf
     try:
-        shard.step()
+        step(shard)
     except HydraulisError as error:
         return error.code, str(error), torch.equal(shard.master, before)
     return "", "", False

@@ -10,6 +10,7 @@ from hydraulis.runtime.state.initial_values import InitialValues
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard
 from hydraulis.runtime.state.parameters import ModelParameters
 from runtime.gathered import gather
+from runtime.stepped import step
 from runtime.tiny import OPTIMIZER, SEED
 from small_model import small_config
 
@@ -33,7 +34,7 @@ def gather_and_step(dtype: torch.dtype, num_steps: int) -> ShardReport:
     gradient = gather(shard, shard.gradient)
     stepped = []
     for _ in range(num_steps):
-        shard.step()
+        step(shard)
         stepped.append(gather(shard, shard.master))
     assert shard.master.numel() == shard.gradient.numel()
     layout = [

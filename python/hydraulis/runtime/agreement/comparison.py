@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from hydraulis.errors import InvalidInputError
+from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.every_rank import everywhere
 from hydraulis.text.values import as_toml
 
@@ -40,11 +41,10 @@ def check_same(facts: Mapping[str, object], remedy: str) -> None:
     """
     digest = digest_of(json.dumps(facts).encode())
     largest = torch.tensor([digest, -digest])
-    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    host.all_reduce(largest, dist.ReduceOp.MAX)
     if int(largest[0]) == -int(largest[1]):
         return
-    gathered: list[Mapping[str, object]] = [facts] * dist.get_world_size()
-    dist.all_gather_object(gathered, facts)
+    gathered = host.all_gather_objects(facts)
     message = f"the ranks differ: {describe_difference(dict(enumerate(gathered)))}; {remedy}"
     raise everywhere(InvalidInputError(message, code="ranks_differ"))
 

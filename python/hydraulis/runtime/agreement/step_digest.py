@@ -1,8 +1,9 @@
 """Compares the plans and the tokens of all ranks in each step, before its update.
 
-Every rank of a replica reads all of its sequences, so their digests must be equal. The digests travel in the
-rank's report, which is gathered in any case. Ranks that are a replica of their own read other sequences;
-their data are compared when the run starts (`data_facts`).
+Every rank of a replica reads all of its sequences, so their digests must be equal. The step's all-reduce
+carries weighted digests, whose sum over all ranks is 0 modulo `MODULUS` if they are; only ranks that differ
+gather them. Ranks that are a replica of their own read other sequences; their data are compared when the run
+starts (`data_facts`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,10 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hydraulis._core import Plan
+from hydraulis._core import Plan, Replica
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, plain_tokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.agreement.comparison import describe_difference, digest_of
+from hydraulis.runtime.ranks import host
+from hydraulis.runtime.ranks.rank_zero import on_rank_zero
+
+# Bits of a digest that are added up at a time: a float64 is exact up to 53 bits.
+_BITS = 32
+MODULUS = 1 << _BITS
 
 
 class StepDigest(NamedTuple):
@@ -43,6 +50,51 @@ def digest_step(plan: Plan, sequences: Mapping[int, int]) -> StepDigest:
     """
     read = (number.to_bytes(8, "little") for pair in sorted(sequences.items()) for number in pair)
     return StepDigest(digest_of(plan.to_json().encode()), digest_of(*read))
+
+
+def weighted_digest(digest: StepDigest, rank: int, world_size: int, replica: Replica | None) -> list[int]:
+    """Weight a rank's digests so that equal digests add up to 0 modulo `MODULUS`.
+
+    The first rank that has a digest gets minus the number of the others as its weight, each other one 1. If
+    digests differ, the sums are 0 by chance once in 2**63.
+
+    Args:
+        digest: Digests of the rank.
+        rank: Number of the rank.
+        world_size: Number of ranks, which all have the same plan.
+        replica: Replica of the rank, whose ranks have the same tokens; None for a rank without work.
+
+    Returns:
+        The low and the high part of the weighted sum, each below `MODULUS`.
+    """
+    sharers = [] if replica is None else replica.ranks
+    plan_weight = 1 - world_size if rank == 0 else 1
+    tokens_weight = 1 - len(sharers) if sharers and rank == sharers[0] else int(rank in sharers)
+    return [
+        (plan_weight * (digest.plan >> shift) + tokens_weight * (digest.tokens >> shift)) % MODULUS
+        for shift in (0, _BITS)
+    ]
+
+
+def raise_difference(plan: Plan, digest: StepDigest) -> None:
+    """Raise the first difference between ranks on every rank. Collective, if digests do not add up to 0.
+
+    Args:
+        plan: Plan of the step; rank 0's decides which ranks are compared.
+        digest: Digests of this rank.
+
+    Raises:
+        InvalidInputError: Ranks differ in plan or tokens (code `ranks_differ`).
+    """
+    by_rank = host.gather_objects(digest)
+
+    def find() -> None:
+        assert by_rank is not None
+        difference = find_difference(plan, by_rank)
+        if difference is not None:
+            raise difference
+
+    on_rank_zero(find)
 
 
 def find_difference(plan: Plan, by_rank: Sequence[StepDigest]) -> InvalidInputError | None:

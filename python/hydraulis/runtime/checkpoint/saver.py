@@ -8,13 +8,12 @@ manifest.
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from hydraulis.config.output import CheckpointConfig
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.agreement.votes import Votes
 from hydraulis.runtime.checkpoint.best import best_checkpoint
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.durable import write_durably
@@ -22,13 +21,16 @@ from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import MANIFEST, ShardRecord
 from hydraulis.runtime.checkpoint.shard import Snapshot, parameter_records, shard_name, write_shard
 from hydraulis.runtime.checkpoint.sound import check_sound
+from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.every_rank import raise_everywhere
-from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
+from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero, raise_deferred
 from hydraulis.runtime.ranks.streams import SideStream
 from hydraulis.runtime.records.run_directory import RunDirectory
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard
 
 CHECKPOINT_CONFIG = "config.json"
+# Question to each rank (see `Votes`).
+_WRITING = "writing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class CheckpointSaver:
         config: Interval in steps, and number of checkpoints to keep.
         shard: This rank's optimizer shard.
         description: Builder of the manifests; used only on rank 0.
+        votes: Questions of each step: the saver asks whether a rank is still writing.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class CheckpointSaver:
         config: CheckpointConfig,
         shard: OptimizerShard,
         description: Description,
+        votes: Votes,
     ) -> None:
         self._folder = folder
         self._config = config
@@ -65,6 +69,8 @@ class CheckpointSaver:
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: _Pending | None = None
         self._begun: int | None = None
+        self._votes = votes
+        votes.ask(_WRITING, self._is_writing)
 
     def after(self, step: int) -> None:
         """Complete a written checkpoint, and start the next one if it is due after `step` iterations.
@@ -98,27 +104,27 @@ class CheckpointSaver:
             return
         pending, self._pending = self._pending, None
         raise_everywhere(_failure(pending.written))
-        shards: list[Any] = [None] * dist.get_world_size() if dist.get_rank() == 0 else []
-        dist.gather_object(pending.written.result(), shards or None)
+        shards = host.gather_objects(pending.written.result()) or []
         on_rank_zero(lambda: self._complete(pending, tuple(shards)))
 
     def _begin(self, step: int) -> None:
         """Copy the state, and start writing it."""
+        raise_deferred()
         self.finish()
         path = Path(from_rank_zero(lambda: str(self._make_folder(step))))
         snapshot = Snapshot(self._shard, self._stream)
         file = path / shard_name(dist.get_rank(), dist.get_world_size())
         self._begun = step
         self._pending = _Pending(step, path, self._writer.submit(_write_sound, file, snapshot, step))
+        self._votes.forget(_WRITING)
 
     def _poll(self) -> None:
-        """Complete the checkpoint in progress if all ranks have written their shards."""
-        if self._pending is None:
-            return
-        done = torch.tensor(int(self._pending.written.done()))
-        dist.all_reduce(done, op=dist.ReduceOp.MIN)
-        if done:
+        """Complete the checkpoint in progress if all ranks had written their shards in the last step."""
+        if self._pending is not None and self._votes.count(_WRITING) == 0:
             self.finish()
+
+    def _is_writing(self) -> bool:
+        return self._pending is not None and not self._pending.written.done()
 
     def _make_folder(self, step: int) -> Path:
         try:

@@ -12,7 +12,6 @@ from hydraulis._core import Plan
 from hydraulis.data.tokens import SequenceTokens, count_targets, plain_tokens
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.runtime.agreement.step_digest import tokens_digest
-from hydraulis.runtime.ranks.every_rank import raise_everywhere
 
 
 class PlannedSequences:
@@ -20,6 +19,7 @@ class PlannedSequences:
 
     Attributes:
         digests: Digest of each sequence that was read, by its id.
+        error: First error of reading (see `__call__`); None without one. Every rank raises it after the step.
 
     Args:
         plan: The plan, with the lengths and the number of targets of each sequence.
@@ -31,29 +31,24 @@ class PlannedSequences:
         self._lengths, self._targets = plan.lengths, plan.targets
         self._read = read
         self._vocab_size = vocab_size
-        self._error: HydraulisError | None = None
+        self.error: HydraulisError | None = None
         self.digests: dict[int, int] = {}
 
     def __call__(self, sequence: int) -> SequenceTokens:
-        """Read a sequence; return zeros if reading fails or the sequence does not match the plan."""
+        """Read a sequence; return zeros if reading fails or the sequence does not match the plan.
+
+        The error is the reader's, or an `InvalidInputError`: the sequence's number of tokens or of targets
+        differs from the plan's (code `plan_mismatch`), or a token is outside the vocabulary
+        (`token_out_of_range`).
+        """
         try:
             tokens = self._read(sequence)
             self._check(sequence, tokens)
         except HydraulisError as error:
-            self._error = self._error or error
+            self.error = self.error or error
             tokens = np.zeros(self._lengths[sequence], dtype=np.int64)
         self.digests[sequence] = tokens_digest(tokens)
         return tokens
-
-    def check(self) -> None:
-        """Refuse the batch on every rank if one rank could not read one of its sequences. Collective.
-
-        Raises:
-            InvalidInputError: A sequence's number of tokens or of targets differs from the plan's (code
-                `plan_mismatch`), or a token is outside the vocabulary (`token_out_of_range`).
-            HydraulisError: The reader's error.
-        """
-        raise_everywhere(self._error)
 
     def _check(self, sequence: int, read: SequenceTokens) -> None:
         if len(read) != self._lengths[sequence]:

@@ -17,7 +17,8 @@ class RankWork:
     """The part of a plan that this rank carries out.
 
     Attributes:
-        position: Position of this rank in its replica; None for a rank without work, as is the stage.
+        position: Position of this rank in its replica; None for a rank without work, as are replica and stage.
+        replica: Replica of this rank.
         stage: Module of the position.
         instructions: Forwards, backwards and exchanges of the rank, in order.
         micro_batches: Sequences of each micro-batch of the replica. An empty one is neither computed nor
@@ -27,6 +28,7 @@ class RankWork:
     """
 
     position: Position | None
+    replica: Replica | None
     stage: Stage | None
     instructions: Sequence[Forward | Backward | SendReceive]
     micro_batches: Sequence[Sequence[int]]

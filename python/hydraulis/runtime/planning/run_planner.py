@@ -93,7 +93,9 @@ class RunPlanner:
 
     def timeline(self, plan: Plan) -> list[list[Span]]:
         """Return the predicted timeline of each replica, with the times that a recent plan was made with."""
-        planner = next((planner for made, planner in self._made_by if made == plan), self._planner)
+        # A copy, because the planning thread may append meanwhile.
+        recent = list(self._made_by)
+        planner = next((planner for made, planner in recent if made == plan), self._planner)
         return planner.timeline(plan)
 
     def rank_memory(self, plan: Plan) -> list[RankMemory | None]:

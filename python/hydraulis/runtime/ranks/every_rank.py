@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.ranks import host
 
 T = TypeVar("T")
 
@@ -26,10 +27,9 @@ def raise_everywhere(error: HydraulisError | None) -> None:
         HydraulisError: The error of the lowest rank that has one.
     """
     failed = torch.tensor(int(error is not None))
-    dist.all_reduce(failed, op=dist.ReduceOp.MAX)
+    host.all_reduce(failed, dist.ReduceOp.MAX)
     if failed:
-        errors: list[HydraulisError | None] = [None] * dist.get_world_size()
-        dist.all_gather_object(errors, error)
+        errors = host.all_gather_objects(error)
         raise everywhere(next(one for one in errors if one is not None))
 
 
@@ -37,7 +37,7 @@ def ranks_where(holds: bool) -> list[int]:  # noqa: FBT001 - one value of each r
     """Return the ranks on which `holds` is true, on every rank. Collective."""
     flags = torch.zeros(dist.get_world_size(), dtype=torch.int64)
     flags[dist.get_rank()] = int(holds)
-    dist.all_reduce(flags)
+    host.all_reduce(flags)
     return [int(rank) for rank in torch.nonzero(flags)]
 
 

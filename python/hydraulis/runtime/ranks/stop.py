@@ -8,6 +8,8 @@ from typing import Self
 import torch
 import torch.distributed as dist
 
+from hydraulis.runtime.ranks import host
+
 
 class StopRequest:
     """Turns interrupt, termination and hang-up into a request, which the training loop reads between steps.
@@ -45,10 +47,14 @@ class StopRequest:
         """
         self._previous.clear()
 
+    def is_requested(self) -> bool:
+        """Return whether this rank has a request to stop."""
+        return self.signal is not None or self._is_left_alone()
+
     def agreed(self) -> bool:
         """Return whether any rank has a request to stop, the same on all ranks. Collective."""
-        agreed = torch.tensor(int(self.signal is not None or self._is_left_alone()))
-        dist.all_reduce(agreed, op=dist.ReduceOp.MAX)
+        agreed = torch.tensor(int(self.is_requested()))
+        host.all_reduce(agreed, dist.ReduceOp.MAX)
         # A request that arrives during the call is reported by the next call.
         return bool(agreed)
 

@@ -104,17 +104,18 @@ class OptimizerShard:
         """The slices of trained parameters: those of the gradient and of each moment."""
         return [piece for piece in self.slices if self.parameters.trained[piece.parameter]]
 
-    def step(self, check: UpdateCheck | None = None) -> Update:
-        """Update the master parameters from the gradient. Collective.
+    def step(self, norm: float, check: UpdateCheck | None = None) -> Update:
+        """Update the master parameters from the gradient (see `ShardedAdamW.step`).
 
         Args:
-            check: Conditions of the update (see `ShardedAdamW.step`).
+            norm: Norm of the whole gradient, the same on every rank.
+            check: Conditions of the update.
 
         Raises:
-            HydraulisError: The gradient's norm is not finite, or `check` of a rank has an error.
+            HydraulisError: The gradient's norm is not finite.
         """
         self.wait_for_readers()
-        return self.optimizer.step(check)
+        return self.optimizer.step(norm, check)
 
     def buffers(self) -> Mapping[str, tuple[Tensor, Sequence[ShardSlice]]]:
         """Return the flat buffers of a checkpoint by name, each with the slices in it."""
