@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from hydraulis.parallel import groups as groups_module
-from hydraulis.parallel.connections import connect_group, connect_pairs
+from hydraulis.parallel.connections import connect_group, connect_pairs, connect_world
 from hydraulis.parallel.groups import ProcessGroups
 
 CPU = torch.device("cpu")
@@ -37,6 +37,20 @@ def messages_while_connecting(
             connect_group(group, CPU)
         connect_pairs(pairs, CPU)
     return met
+
+
+def sums_while_connecting() -> list[int]:
+    """Connect all ranks; return the number of elements of each reduction."""
+    reduced: list[int] = []
+    all_reduce = dist.all_reduce
+
+    def reduce(x: torch.Tensor) -> Any:
+        reduced.append(x.numel())
+        return all_reduce(x)
+
+    with patch.object(dist, "all_reduce", reduce):
+        connect_world(CPU)
+    return reduced
 
 
 def connected_once(

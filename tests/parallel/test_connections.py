@@ -1,6 +1,11 @@
 """Ranks are connected before they need it, in one order."""
 
-from parallel.connections_workers import CPU, connected_once, messages_while_connecting
+from parallel.connections_workers import (
+    CPU,
+    connected_once,
+    messages_while_connecting,
+    sums_while_connecting,
+)
 from ranks import run_ranks
 
 
@@ -14,6 +19,10 @@ def test_all_ranks_of_a_group_meet_and_then_the_ranks_of_each_pair_in_order() ->
         [(0, 1, 2, 3), (1, 2), (2, 3)],
         [(0, 1, 2, 3), (0, 3), (2, 3)],
     ]
+
+
+def test_all_ranks_meet_in_one_reduction() -> None:
+    assert run_ranks(3, sums_while_connecting) == [[1]] * 3
 
 
 def test_each_group_and_pair_is_connected_once() -> None:

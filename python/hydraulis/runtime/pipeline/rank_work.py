@@ -17,8 +17,8 @@ class RankWork:
     """The part of a plan that this rank carries out.
 
     Attributes:
-        position: Position of this rank in its replica; None for a rank without work, as are replica and stage.
-        replica: Replica of this rank.
+        position: Position of this rank in its replica; None for a rank without work.
+        replica: Replica of this rank; None without work, as is the stage.
         stage: Module of the position.
         instructions: Forwards, backwards and exchanges of the rank, in order.
         micro_batches: Sequences of each micro-batch of the replica. An empty one is neither computed nor

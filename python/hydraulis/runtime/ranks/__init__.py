@@ -7,9 +7,10 @@ transfers are NCCL groups. Their ranks, and neighbouring stages, are connected b
 (`parallel/connections.py`), since a connection blocks two hosts.
 
 **Host and device.** One thread issues all work; backward hooks run while it waits. On CUDA the host runs
-ahead of the device and waits for it once per iteration: for the sums of loss, squared gradient norm, failures,
-digests and votes, which one all-reduce of device tensors carries (`runtime/agreement/step_sum.py`). Two
-collectives of an iteration are in host memory: rank 0's plan, and the measurements for rank 0. Micro-batches are copied through pinned memory, losses are read at the end, and times are event pairs.
+ahead of the device and waits for it once per iteration: for the sums of loss, squared gradient norm,
+failures, digests and votes, which one all-reduce of device tensors carries (`agreement/step_sum.py`). Two
+collectives of an iteration are in host memory: rank 0's plan, and the measurements for rank 0. Micro-batches
+are copied through pinned memory, losses are read at the end, and times are event pairs.
 
 **Streams.** Transfers and their groups use high-priority streams, because torch reuses its 32 streams of each
 priority in turn and the groups of stages may need more than the normal-priority ones. The device gets 32
@@ -35,7 +36,7 @@ store, which outlives them. A thread of each rank beats there and answers calls,
 is blocked, and says which processes of its node have ended or are stopped. The first caller collects the
 answers, and the lowest living rank reports the loss. A rank without signs of life is a loss too.
 
-**Stop.** A request to stop takes effect between two steps, on all ranks at the same step. Rank 0's goes to the
-others in place of the next plan, another rank's with the sums of the next step. Errors of rank 0 in the
-records of a step go with its next reply.
+**Stop.** A request to stop takes effect between two steps, on all ranks at the same step. Rank 0's request
+takes the place of the next plan; another rank's goes with the sums of the next step. An error of rank 0 in
+the records of a step goes with its next reply.
 """
