@@ -233,7 +233,8 @@ def long_micro_batches(text: str) -> LongMicroBatches:
     """Measure a pipeline, and run a plan of sequences that fit memory one at a time."""
     scheme, cluster = Scheme(text), Cluster(gpus=3, gpus_per_node=3)
     worker = make_worker([f"1x{text}"], config=small_config(vocab_size=256), dtype=torch.float32)
-    exact = replace(limits(MEMORY, 600.0, precision=1e9), memory="in_flight", longest=1024)
+    usual = limits(MEMORY, 600.0, precision=1e9)
+    exact = replace(usual, memory="in_flight", longest=2048, micro_batch_tokens=2048)
     profile = measure_profile(worker, [scheme], exact, lambda _: None, lambda: False)
     assert profile is not None
     planner = Planner(profile, cluster, strategies=[f"1x{text}"], memory="in_flight")

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_flatten
 from hydraulis import Scheme
 from hydraulis._core import Position
 from hydraulis.config.kinds import ContextKind
+from hydraulis.model import swiglu
 from hydraulis.model.attention import varlen
 from hydraulis.model.rope import rotary_frequencies
 from hydraulis.parallel import collectives, vocabulary
@@ -40,6 +41,7 @@ FUNCTIONS = (
     (collectives, "_gather", collectives._AllGatherTokens),
     (collectives, "_scatter", collectives._ReduceScatterTokens),
     (vocabulary, "_head_loss", vocabulary._HeadLoss),
+    (swiglu, "_product", swiglu._GatedProduct),
     (ring, "_attend", ring._RingAttention),
     (ulysses, "_to_heads", ulysses._TokensToHeads),
     (ulysses, "_to_tokens", ulysses._HeadsToTokens),

@@ -10,16 +10,17 @@ outside, which relies on three properties:
 Build the decoder under `torch.device("meta")`, which allocates and draws nothing, and bind the parameters
 afterwards.
 
-Legend: T tokens of the packed micro-batch, H hidden, N query heads, K key/value heads, D head dim.
+Legend: T tokens of the packed micro-batch, H hidden, I intermediate, N query heads, K key/value heads, D head
+dim.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydraulis.config.model import ModelConfig
 from hydraulis.model.rope import RotaryTable, rotary_table
 from hydraulis.model.sequences import Sequences
+from hydraulis.model.swiglu import gated_product, product_not_saved
 
 
 class Attention(nn.Module):
@@ -64,7 +65,9 @@ class MLP(nn.Module):
 
     def forward(self, x_TH: Tensor) -> Tensor:
         """Transform each token separately; [T, H] in, [T, H] out."""
-        y_TH: Tensor = self.down_proj(F.silu(self.gate_proj(x_TH)) * self.up_proj(x_TH))
+        product_TI = gated_product(self.gate_proj(x_TH), self.up_proj(x_TH))
+        with product_not_saved(product_TI):
+            y_TH: Tensor = self.down_proj(product_TI)
         return y_TH
 
 

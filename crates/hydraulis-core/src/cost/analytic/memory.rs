@@ -121,10 +121,10 @@ fn layer_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> f64 {
     let (hidden, heads) = (fields.hidden_size, model.query_width() + model.key_width());
     count(match scheme.layer_plan().kind() {
         // Norms compute in at least 32 bits and save one number each, attention one for each head. The inputs of both
-        // groups of matrices are gathered: each tensor rank saves them for all tokens.
+        // groups of matrices are gathered: each tensor rank saves them for all tokens. Of the MLP, gate and up are saved.
         CheckpointingKind::None => {
             hidden * (2 * bytes * u64::from(scheme.tp()) + 4 * wide)
-                + 4 * bytes * fields.intermediate_size
+                + 2 * bytes * fields.intermediate_size
                 + 2 * bytes * heads
                 + wide * fields.num_attention_heads
                 + 2 * wide
