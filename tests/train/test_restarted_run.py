@@ -9,10 +9,8 @@ from torch.distributed import HashStore, PrefixStore  # type: ignore[attr-define
 
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
-from hydraulis.runtime.ranks import restart
-from hydraulis.runtime.ranks.restart import remember_run
 from hydraulis.train import restarted_run
-from hydraulis.train.restarted_run import folder_to_resume
+from hydraulis.train.restarted_run import folder_to_resume, remember_run
 from runtime.tiny import run_config
 from train.events import RecordedEvents
 
@@ -24,7 +22,7 @@ Resume = Callable[[str], tuple[str, list[str]]]
 def resume(monkeypatch: pytest.MonkeyPatch) -> Resume:
     """Return a function of `checkpoint.resume` that returns the folder to resume and the messages."""
     stores = {"attempt": PrefixStore("attempt", HashStore())}
-    monkeypatch.setattr(restart, "_get_default_store", lambda: stores["attempt"])
+    monkeypatch.setattr(restarted_run, "_get_default_store", lambda: stores["attempt"])
     monkeypatch.setattr(restarted_run, "from_rank_zero", lambda make: make())
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "7")
 

@@ -26,7 +26,7 @@ def activation_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedM
     storage counts once, and parameters do not count.
     """
     # Imported here, because it relies on parts of torch without a stability promise.
-    from hydraulis.runtime.memory.storages import Storages, storage_key
+    from hydraulis.runtime.memory.saved_activations import Storages, storage_key
 
     # The references keep every saved tensor alive until it is counted.
     saved: dict[StorageWeakRef, Tensor] = {}

@@ -14,9 +14,9 @@ from hydraulis.planner.profile import load_profile
 from hydraulis.planner.profile_document import with_times
 from hydraulis.profile.fit import TimedMicroBatch, fit_times
 from hydraulis.progress import ProgressCallback, ignore_progress
+from hydraulis.runtime.records.measured_times import MicroBatchTimes
 from hydraulis.runtime.records.resumed_records import LOST
 from hydraulis.runtime.records.run_directory import PLANS, PROFILE, TIMES, require_run
-from hydraulis.runtime.records.times import MicroBatchTimes
 from hydraulis.text.documents import parse_json
 
 # A fit to fewer micro-batches of a scheme is no better than the fit of the profile.

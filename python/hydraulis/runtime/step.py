@@ -41,7 +41,7 @@ from hydraulis.runtime.pipeline.executor import run_pipeline
 from hydraulis.runtime.pipeline.forward_only import run_forward
 from hydraulis.runtime.pipeline.rank_work import RankWork
 from hydraulis.runtime.ranks.every_rank import everywhere, raise_everywhere, ranks_where
-from hydraulis.runtime.state.update_check import UpdateCheck
+from hydraulis.runtime.state.adamw import UpdateCheck
 from hydraulis.runtime.step_result import StepResult
 from hydraulis.runtime.worker import Worker
 from hydraulis.text.numbers import format_count

@@ -40,7 +40,6 @@ from hydraulis.runtime.ranks.rank_zero import (
     on_rank_zero_alone,
     raise_deferred,
 )
-from hydraulis.runtime.ranks.restart import remember_run
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.recorder import Recorder, RunSummary
 from hydraulis.runtime.records.run_directory import ANALYSIS, CORPUS, RUN_CONFIG, RunDirectory
@@ -52,6 +51,7 @@ from hydraulis.text.numbers import format_count
 from hydraulis.train.jump_history import recall_jumps
 from hydraulis.train.observer import RunProgress, TrainingObserver
 from hydraulis.train.opened_run import OpenedRun
+from hydraulis.train.restarted_run import remember_run
 from hydraulis.train.step_profiler import profiled_steps
 
 

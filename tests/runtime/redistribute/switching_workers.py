@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from hydraulis import Plan
 from hydraulis.data.tokens import SequenceTokens
-from hydraulis.runtime.memory.storages import Storages, storage_key
+from hydraulis.runtime.memory.saved_activations import Storages, storage_key
 from hydraulis.runtime.step import train_step
 from hydraulis.runtime.worker import Worker
 from runtime.tiny import make_worker, planner_for

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_LOST_RANK, LOST_RANK, report
-from hydraulis.cli.ranks.lost_rank import end_progress_line
+from hydraulis.cli.ranks.report import end_progress_line
 from hydraulis.errors import HydraulisError
 
 _PROGRAM = "hydraulis"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from hydraulis.cli.exit import EXIT_LOST_RANK, EXIT_REFUSED, LOST_RANK, exit_code, one_line, report
-from hydraulis.cli.ranks.lost_rank import end_progress_line, lost_rank_report
 from hydraulis.errors import HydraulisError
 from hydraulis.files import replace_file
 
@@ -22,6 +21,7 @@ ERROR_FILE = "HYDRAULIS_ERROR_FILE"
 PATIENCE_S = 60.0
 # Environment variable with the file from which torchrun reads the error of a rank, to print it last.
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+_SHOW_CURSOR = "\x1b[?25h"
 
 
 def is_rank() -> bool:
@@ -137,3 +137,28 @@ def _pass_to_torchrun(error: HydraulisError) -> None:
         # Written in full and then renamed: torchrun may terminate this process at any time, and fails on half
         # of a file.
         unfinished.write_text(json.dumps(document), encoding="utf-8")
+
+
+def lost_rank_report(error: HydraulisError) -> HydraulisError | None:
+    """Return the error that this rank prints, with the ranks that do not answer; None if another prints it.
+
+    Args:
+        error: Error with the code `lost_rank`, raised on all remaining ranks.
+    """
+    from hydraulis.runtime.ranks.liveness.heartbeat import current
+
+    heartbeat = current()
+    if heartbeat is None:
+        # The ranks did not meet: rank 0 is missing, or the store.
+        return error if os.environ.get("RANK") == "1" or os.environ.get("LOCAL_RANK") == "0" else None
+    printed = heartbeat.find_lost(error)
+    if printed is not None and os.environ["RANK"] != "0":
+        end_progress_line()
+    return printed
+
+
+def end_progress_line() -> None:
+    """On a terminal, begin a new line below the progress line of rank 0, and show the cursor again."""
+    if sys.stderr.isatty():
+        is_dumb = os.environ.get("TERM", "dumb") in ("dumb", "unknown")
+        sys.stderr.write("\n" if is_dumb else f"{_SHOW_CURSOR}\n")

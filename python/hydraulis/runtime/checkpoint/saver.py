@@ -19,8 +19,13 @@ from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.durable import write_durably
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import MANIFEST, ShardRecord
-from hydraulis.runtime.checkpoint.shard import Snapshot, parameter_records, shard_name, write_shard
-from hydraulis.runtime.checkpoint.sound import check_sound
+from hydraulis.runtime.checkpoint.shard import (
+    Snapshot,
+    check_sound,
+    parameter_records,
+    shard_name,
+    write_shard,
+)
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.every_rank import raise_everywhere
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero, raise_deferred

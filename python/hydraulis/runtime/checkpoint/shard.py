@@ -1,17 +1,18 @@
-"""One rank's shard of a checkpoint: its tensors, their names, and the intervals of each rank."""
+"""One rank's shard of a checkpoint: its tensors, their check and file, and the intervals of each rank."""
 
 from collections.abc import Mapping
 from operator import itemgetter
 from pathlib import Path
 
+import safetensors.torch
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis.digests import file_digest
+from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.durable import write_durably
 from hydraulis.runtime.checkpoint.manifest import Interval, ParameterRecord, ShardRecord
-from hydraulis.runtime.checkpoint.tensor_file import write_tensors
 from hydraulis.runtime.ranks.streams import SideStream, StreamEvent
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard, elements_of
 
@@ -77,6 +78,30 @@ def parameter_records(shard: OptimizerShard) -> tuple[ParameterRecord, ...]:
     )
 
 
+def check_sound(tensors: Mapping[str, Tensor], step: int, rank: int) -> None:
+    """Check that all numbers of a rank's shard are finite.
+
+    A shard with another number could not be resumed, and would take the place of the last sound one.
+
+    Args:
+        tensors: Tensors in host memory, by their names in the shard.
+        step: Number of completed iterations.
+        rank: Rank that owns the shard, for the message.
+
+    Raises:
+        HydraulisError: A number is infinite or no number (code `state_not_finite`).
+    """
+    for name, tensor in tensors.items():
+        # Smallest and largest element are NaN if any is, and need no further memory.
+        if tensor.numel() and not all(map(torch.isfinite, torch.aminmax(tensor))):
+            message = (
+                f"{name} has a number that is not finite on rank {rank} after step {step}: this checkpoint "
+                "is not written, and earlier ones are kept; resume from one with a lower "
+                "optimizer.learning_rate"
+            )
+            raise HydraulisError(message, code="state_not_finite")
+
+
 def write_shard(file: Path, snapshot: Snapshot) -> ShardRecord:
     """Wait for the snapshot, write it atomically as a shard, and return the file's size and digest.
 
@@ -86,3 +111,26 @@ def write_shard(file: Path, snapshot: Snapshot) -> ShardRecord:
     """
     write_durably(file, lambda path: write_tensors(path, snapshot.tensors()))
     return ShardRecord(file=file.name, bytes=file.stat().st_size, digest=file_digest(file))
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write tensors as safetensors, with the permissions of any new file in the folder.
+
+    safetensors itself writes a temporary file that only its owner may read, and renames it to the path.
+
+    Args:
+        path: Path of the file; an existing file is replaced.
+        tensors: Tensors by name.
+        metadata: Metadata of the file.
+
+    Raises:
+        OSError: The file cannot be written.
+        SafetensorError: The file cannot be written.
+    """
+    path.touch()
+    # The kernel applies the umask and the folder's defaults; reading the umask would require changing it.
+    mode = path.stat().st_mode
+    safetensors.torch.save_file(dict(tensors), path, None if metadata is None else dict(metadata))
+    path.chmod(mode)

@@ -23,7 +23,7 @@ from hydraulis.errors import HydraulisError
 from hydraulis.model.parameters import checkpoint_name
 from hydraulis.runtime.checkpoint.manifest import Manifest
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest, verify_shards
-from hydraulis.runtime.checkpoint.tensor_file import write_tensors
+from hydraulis.runtime.checkpoint.shard import write_tensors
 from hydraulis.runtime.hugging_face.files import carried_files, carried_folder, check_output
 from hydraulis.runtime.hugging_face.weights import INDEX, SINGLE
 from hydraulis.runtime.state.parameters import ModelParameters

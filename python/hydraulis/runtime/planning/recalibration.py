@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hydraulis._core import CostProfile, Plan, Scheme, Span
 from hydraulis.planner.profile_document import with_scaled_times
-from hydraulis.runtime.records.times import micro_batch_times
+from hydraulis.runtime.records.measured_times import micro_batch_times
 
 # Limit of a factor and of its inverse; a larger deviation from the profile has another cause.
 BOUND = 2.0

@@ -13,6 +13,7 @@ from hydraulis.planner.static import StaticComparison, StaticTotal
 from hydraulis.runtime.iteration import Iteration
 from hydraulis.runtime.memory.prediction import MemoryPrediction
 from hydraulis.runtime.records.evaluation import Evaluation
+from hydraulis.runtime.records.measured_times import micro_batch_times
 from hydraulis.runtime.records.resumed_records import (
     bring_to_step,
     read_calibration,
@@ -31,7 +32,6 @@ from hydraulis.runtime.records.run_directory import (
     RunDirectory,
 )
 from hydraulis.runtime.records.run_lock import RunLock
-from hydraulis.runtime.records.times import micro_batch_times
 from hydraulis.runtime.records.totals import Totals
 from hydraulis.runtime.records.trace import MEASURED, PLANNED, chrome_trace
 from hydraulis.runtime.records.tracking.tracker import Tracker

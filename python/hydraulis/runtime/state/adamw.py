@@ -11,13 +11,26 @@ from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks.every_rank import everywhere
 from hydraulis.runtime.state.learning_rate import learning_rate
-from hydraulis.runtime.state.update_check import UpdateCheck
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 # As torch's clip_grad_norm_ has it.
 _CLIP_EPS = 1e-6
 # Number of elements whose squares add up in the gradient's own dtype.
 _PIECE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateCheck:
+    """The conditions of an update.
+
+    Attributes:
+        culprits: Function that names the ranks whose gradients are not finite, as the end of a message.
+            Collective.
+        accepts: Function of the gradient's norm that returns whether to update; the same on all ranks.
+    """
+
+    culprits: Callable[[], str] = lambda: ""
+    accepts: Callable[[float], bool] = lambda _norm: True
 
 
 class DecaySpan(NamedTuple):

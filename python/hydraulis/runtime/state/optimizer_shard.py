@@ -14,10 +14,9 @@ from hydraulis.model.parameters import checkpoint_name
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.ranks.streams import StreamEvent
-from hydraulis.runtime.state.adamw import MOMENTS, DecaySpan, ShardedAdamW, Update
+from hydraulis.runtime.state.adamw import MOMENTS, DecaySpan, ShardedAdamW, Update, UpdateCheck
 from hydraulis.runtime.state.initial_values import ParameterValues
 from hydraulis.runtime.state.parameters import ModelParameters
-from hydraulis.runtime.state.update_check import UpdateCheck
 
 MASTER = "master"
 

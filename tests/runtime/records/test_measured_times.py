@@ -2,7 +2,7 @@
 
 import pytest
 
-from hydraulis.runtime.records.rank_balance import RankBalance, rank_balance
+from hydraulis.runtime.records.measured_times import RankBalance, rank_balance
 from runtime.tiny import plan_for, planner_for
 
 

@@ -1,12 +1,15 @@
-"""A state with a number that is not finite is not written."""
+"""A shard has finite numbers, and its file the permissions of any other new file."""
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.checkpoint.sound import check_sound
+from hydraulis.runtime.checkpoint.shard import check_sound, write_tensors
 from ranks import run_ranks
 from runtime.checkpoint.sound_workers import save_until_damaged
 
@@ -29,3 +32,18 @@ def test_the_last_sound_checkpoint_is_kept(tmp_path: Path) -> None:
         assert code == "state_not_finite"
         assert "on rank 1 after step 2" in message
         assert steps == [1]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_the_umask_sets_the_permissions(tmp_path: Path, umask: int, mode: int) -> None:
+    path = tmp_path / "state.safetensors"
+    before = os.umask(umask)
+    try:
+        write_tensors(path, {"a": torch.arange(3)}, {"format": "pt"})
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+    with safe_open(path, "pt") as file:
+        assert file.metadata() == {"format": "pt"}
+        assert file.get_tensor("a").tolist() == [0, 1, 2]
