@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F
-from hydraulis.runtime.memory.storages import storage_key
+from hydraulis.runtime.memory.saved_activations import storage_key
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
