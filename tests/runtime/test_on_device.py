@@ -36,12 +36,12 @@ CONFIG = small_config(tie_word_embeddings=True, qk_norm=True, attention_bias=Tru
 STRATEGY = "1x<1>"
 
 
-# What `auto` takes; in half precision on CUDA flash-attn where it is installed.
+# What `auto` takes; in half precision on CUDA a package where one is installed.
 BEST: dict[tuple[str, torch.dtype], list[AttentionKind]] = {
     ("cpu", torch.float32): ["cpu-flash"],
     ("cpu", torch.bfloat16): ["cpu-flash"],
     ("cuda", torch.float32): ["plain"],
-    ("cuda", torch.bfloat16): ["flash-attn", "torch-flash"],
+    ("cuda", torch.bfloat16): ["flash-attn-3", "flash-attn-4", "flash-attn", "torch-flash"],
 }
 
 

@@ -2,9 +2,13 @@
 
 from typing import Literal, TypeAlias
 
-AttentionKind: TypeAlias = Literal["auto", "flash-attn", "torch-flash", "plain", "cpu-flash"]
+AttentionKind: TypeAlias = Literal[
+    "auto", "flash-attn-3", "flash-attn-4", "flash-attn", "torch-flash", "plain", "cpu-flash"
+]
 """Kernel that computes attention.
 
+- `flash-attn-3`: the package flash_attn_3, on Hopper in half precision.
+- `flash-attn-4`: the package flash-attn-4, on Hopper and Blackwell in half precision.
 - `flash-attn`: the package flash-attn, on CUDA in half precision.
 - `torch-flash`: torch's own build of FlashAttention-2, on CUDA in half precision.
 - `plain`: an implementation in torch operations; slower, on any device.

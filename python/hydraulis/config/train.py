@@ -27,7 +27,7 @@ class TrainConfig:
         device: Device of the ranks: `cpu`, `cuda` with one device for each rank of a node, or `auto`, which
             is `cuda` if available.
         attention: Attention kernel: `auto` for the fastest that the device and the type allow, or
-            `flash-attn`, `torch-flash`, `plain` or `cpu-flash`.
+            `flash-attn-3`, `flash-attn-4`, `flash-attn`, `torch-flash`, `plain` or `cpu-flash`.
         deterministic: Whether to avoid CUDA kernels whose results differ from run to run by rounding, at
             some cost in speed; the CPU has no such kernels.
         dtype: Type of parameters and activations; gradients are accumulated, and master parameters kept, in

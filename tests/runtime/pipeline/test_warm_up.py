@@ -1,7 +1,9 @@
 """A stage computes once before its first step, and ranks are connected with those that they send to."""
 
 import pytest
+import torch
 
+from hydraulis.runtime.pipeline.warm_up import warm_up_lengths
 from ranks import run_ranks
 from runtime.pipeline.warm_up_workers import Warmed, connected_pairs, train
 
@@ -35,3 +37,12 @@ def test_all_ranks_connect_the_same_pairs_including_those_of_their_messages() ->
     assert [pairs for pairs, _ in found] == [{(0, 2), (1, 3)}] * 4
     for rank, (pairs, peers) in enumerate(found):
         assert peers == {peer for pair in pairs if rank in pair for peer in pair if peer != rank}
+
+
+def test_kernels_that_are_compiled_for_many_and_for_long_sequences_are_warmed_up_too() -> None:
+    assert warm_up_lengths(torch.device("cpu"), 6) == [[24]]
+    small, many, long = warm_up_lengths(torch.device("cuda"), 6)
+    assert small == [24]
+    # The limits of FlashAttention-4: BIN_BATCH_SEARCH_THRESH, and twice its tile of 128 queries.
+    assert len(many) > 256
+    assert max(long) > 2 * 128

@@ -14,6 +14,7 @@ from hydraulis.config.kinds import AttentionKind
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.cpu_flash import CpuFlash
 from hydraulis.model.attention.cuda_flash import FlashAttnPackage, TorchFlash
+from hydraulis.model.attention.hopper_flash import FlashAttention3, FlashAttention4
 from hydraulis.model.attention.kernel import (
     Attended,
     AttentionKernel,
@@ -24,8 +25,15 @@ from hydraulis.model.attention.kernel import (
 )
 from hydraulis.model.attention.plain import PlainAttention
 
-KERNELS: tuple[AttentionKernel, ...] = (FlashAttnPackage(), TorchFlash(), CpuFlash(), PlainAttention())
-"""All kernels by preference. A user who installed flash-attn wants it; plain attention supports any heads."""
+KERNELS: tuple[AttentionKernel, ...] = (
+    FlashAttention3(),
+    FlashAttention4(),
+    FlashAttnPackage(),
+    TorchFlash(),
+    CpuFlash(),
+    PlainAttention(),
+)
+"""All kernels by preference. A user who installed a package wants it; plain attention supports any heads."""
 
 
 def varlen_attention(

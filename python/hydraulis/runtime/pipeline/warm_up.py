@@ -12,14 +12,37 @@ from hydraulis.runtime.pipeline.stage import Stage
 
 # So that every rank of a context group has some.
 _TOKENS_PER_RANK = 4
+# FlashAttention-4 compiles further kernels for more than 256 sequences, and for sequences longer than a tile.
+_MANY, _LONG = 300, 1024
 
 
 def warm_up(stage: Stage) -> None:
-    """Run a small micro-batch forward and backward, and zero the gradients.
+    """Run small micro-batches forward and backward, and zero the gradients.
 
     Collective over the stage's groups. Nothing may be in flight, and the stage must have no hooks yet.
     """
-    batch = stage.collate([np.zeros(_TOKENS_PER_RANK * stage.padding_multiple, dtype=np.int64)])
+    for lengths in warm_up_lengths(stage.device, stage.padding_multiple):
+        _run(stage, lengths)
+    for parameter in stage.trained.values():
+        assert parameter.grad is not None
+        parameter.grad.zero_()
+    if stage.device.type == "cuda":
+        torch.cuda.synchronize(stage.device)
+
+
+def warm_up_lengths(device: torch.device, multiple: int) -> list[list[int]]:
+    """Return the lengths of the sequences of each micro-batch: a small one, on CUDA also one of each kernel.
+
+    Args:
+        device: Device of the stage.
+        multiple: Divisor of a micro-batch's tokens.
+    """
+    small = [_TOKENS_PER_RANK * multiple]
+    return [small, [1] * _MANY, [_LONG]] if device.type == "cuda" else [small]
+
+
+def _run(stage: Stage, lengths: list[int]) -> None:
+    batch = stage.collate([np.zeros(length, dtype=np.int64) for length in lengths])
     input_tH = None
     if not stage.is_first:
         shape = stage.hidden_shape(batch)
@@ -28,8 +51,3 @@ def warm_up(stage: Stage) -> None:
     # A first stage whose parameters are all frozen has no backward.
     if output.requires_grad:
         torch.autograd.backward(output, None if stage.is_last else torch.ones_like(output))
-    for parameter in stage.trained.values():
-        assert parameter.grad is not None
-        parameter.grad.zero_()
-    if stage.device.type == "cuda":
-        torch.cuda.synchronize(stage.device)
