@@ -54,6 +54,7 @@ __all__ = [
     "local_slices",
     "micro_batches_to_measure",
     "pack_windows",
+    "plan_bench",
     "propose",
     "transfer",
 ]
@@ -227,6 +228,10 @@ def fit_costs(
     measured: Sequence[tuple[Scheme, Sequence[tuple[Sequence[int], float]]]],
 ) -> list[CostFit]: ...
 def micro_batches_to_measure(longest: int, tokens: int, number: int) -> list[list[int]]: ...
+
+# Comparison
+
+def plan_bench(words: Sequence[str]) -> int: ...
 
 # Plan
 

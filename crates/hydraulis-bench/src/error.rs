@@ -18,6 +18,12 @@ pub enum Error {
         /// The fault of the text.
         error: CoreError,
     },
+    /// A command line with an unknown, missing or wrong argument.
+    #[error("{why}; see --help")]
+    CommandLine {
+        /// Message of the command line's parser.
+        why: String,
+    },
     /// A file that cannot be read.
     #[error("file '{path}' cannot be read ({why}): give the path of a readable text file")]
     FileUnreadable {
@@ -155,7 +161,10 @@ impl Error {
             Error::FileUnreadable { .. } => "file_unreadable",
             Error::OutputUnwritable { .. } => "file_unwritable",
             Error::LengthsFile { .. } | Error::BatchesFile { .. } | Error::InstancesFile { .. } => "data_file_invalid",
-            Error::Distribution { .. } | Error::TooFewLengths { .. } | Error::SeedUnused { .. } => "option_invalid",
+            Error::CommandLine { .. }
+            | Error::Distribution { .. }
+            | Error::TooFewLengths { .. }
+            | Error::SeedUnused { .. } => "option_invalid",
             Error::WorkloadEmpty => codes::BATCH_EMPTY.name,
             Error::PlanBroken { .. } | Error::LookaheadBroken { .. } => "plan_broken",
             Error::PaperGrid { .. } => codes::ARGUMENT_INVALID.name,

@@ -11,6 +11,7 @@
 //! | layouts, the rates of the links | the time of transfers | [`link`] |
 //! | a run | one record per batch and planner under test | [`run`], [`record`] |
 //! | records | a table | [`summary`] |
+//! | a command line | a comparison, from the workload to the table | [`comparison`] |
 //! | costs, a batch | the search next to every mix of few schemes | [`exhaustive`] |
 //! | records of clusters and batches of several sizes | the growth of planning time | [`scale`] |
 //! | pipelines of several sizes | the speed of their simulation | [`simulation_rate`] |
@@ -58,6 +59,8 @@ pub mod record;
 pub mod run;
 
 pub mod summary;
+
+pub mod comparison;
 
 pub mod exhaustive;
 

@@ -5,6 +5,7 @@
 use pyo3::prelude::*;
 
 mod batching;
+mod comparison;
 mod convert;
 mod cost;
 mod layout;
@@ -30,6 +31,8 @@ mod _core {
     use crate::batching::balance_options::BalanceOptions;
     #[pymodule_export]
     use crate::batching::windows::{Windows, pack_windows};
+    #[pymodule_export]
+    use crate::comparison::plan_bench;
     #[pymodule_export]
     use crate::convert::errors::error_codes;
     #[pymodule_export]

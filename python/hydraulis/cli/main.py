@@ -13,6 +13,7 @@ from importlib.metadata import version
 
 from hydraulis.cli.commands import (
     analyze,
+    bench,
     check,
     config,
     export,
@@ -31,7 +32,7 @@ from hydraulis.cli.ranks.report import is_rank, report_before_meeting
 from hydraulis.cli.terminal.output import discard
 from hydraulis.errors import HydraulisError, InvalidInputError
 
-COMMANDS = (train, config, check, report, export, analyze, plan, propose, simulate, profile, pack)
+COMMANDS = (train, config, check, report, export, analyze, plan, propose, simulate, bench, profile, pack)
 
 _PROGRAM = "hydraulis"
 # Errors of a write that the disk, or a missing stream, refuses.

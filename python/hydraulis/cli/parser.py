@@ -14,12 +14,18 @@ class Parser(argparse.ArgumentParser):
     """An `ArgumentParser` that raises `HydraulisError` and takes no abbreviated options.
 
     Unknown options are reported first: argparse would report a misspelled required option as missing.
+
+    Args:
+        passes_on: Whether the parser leaves all words, `--help` included, to a program that parses them; the
+            namespace has them as `words`.
+        settings: Settings of the `ArgumentParser`.
     """
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, passes_on: bool = False, **settings: Any) -> None:
         # A unique abbreviation becomes ambiguous with the next option.
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
         self._names_of_commands: Iterable[str] = ()
+        self._passes_on = passes_on
 
     def add_subparsers(self, **settings: Any) -> Any:
         """Declare that the first word is a command; the returned object declares each of them."""
@@ -33,6 +39,8 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse the words; the parser of each command refuses leftover words itself."""
         words = sys.argv[1:] if args is None else list(args)
+        if self._passes_on:
+            return argparse.Namespace(**self._defaults, words=words), []
         self._refuse_unknown(words)
         parsed, left = super().parse_known_args(words, namespace)
         if left:

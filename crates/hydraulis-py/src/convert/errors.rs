@@ -1,5 +1,6 @@
 //! Maps the core's errors to exceptions of the package, and lists their codes.
 
+use hydraulis_bench::Error as ComparisonError;
 use hydraulis_core::{Error, ErrorCode, ErrorKind, codes};
 use pyo3::prelude::*;
 use pyo3::types::IntoPyDict;
@@ -15,13 +16,25 @@ pub(crate) fn error_codes() -> Vec<(&'static str, &'static str, &'static str)> {
 
 /// Converts an error of the core to the exception of `hydraulis.errors`, with its code.
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
-    let class = match error.kind() {
+    exception(py, class_of(error), &error.to_string(), error.code())
+}
+
+/// Converts an error of the comparison of planners to the exception of `hydraulis.errors`, with its code.
+pub(crate) fn raise_comparison(py: Python<'_>, error: &ComparisonError) -> PyErr {
+    let class = match error {
+        ComparisonError::Core(error) | ComparisonError::Batch { error, .. } => class_of(error),
+        _ => "InvalidInputError",
+    };
+    exception(py, class, &error.to_string(), error.code())
+}
+
+fn class_of(error: &Error) -> &'static str {
+    match error.kind() {
         ErrorKind::InvalidInput => "InvalidInputError",
         ErrorKind::Infeasible => "InfeasibleError",
         // The exception of the progress callback replaces this one.
         ErrorKind::Stopped => "HydraulisError",
-    };
-    exception(py, class, &error.to_string(), error.code())
+    }
 }
 
 /// The exception for an argument whose type the core cannot read.

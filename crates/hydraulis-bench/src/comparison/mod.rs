@@ -1,52 +1,58 @@
-//! Compares planners on the same batches by planning time and by the time of the planned iterations.
+//! The command `plan-bench`, which `hydraulis bench` runs too: it compares planners on the same batches by planning time
+//! and by the time of the planned iterations.
 
 mod arguments;
 mod progress;
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
-use std::process::ExitCode;
 
 use clap::Parser;
-use hydraulis_bench::link::link;
-use hydraulis_bench::planner_under_test::PlannerUnderTest;
-use hydraulis_bench::record::Record;
-use hydraulis_bench::run::run;
-use hydraulis_bench::summary::Summary;
-use hydraulis_bench::{Error, Result};
+use hydraulis_core::Cancellation;
 
-use crate::arguments::{Arguments, STDOUT};
-use crate::progress::Progress;
+use crate::comparison::arguments::{Arguments, STDOUT};
+use crate::comparison::progress::Progress;
+use crate::error::{Error, Result};
+use crate::link::link;
+use crate::planner_under_test::PlannerUnderTest;
+use crate::record::Record;
+use crate::run;
+use crate::summary::Summary;
 
 /// Every plan keeps its promises.
 const GOOD: u8 = 0;
 /// Some plan breaks a promise.
 const BROKEN: u8 = 1;
-/// The comparison is missing or incomplete; clap exits with the same code.
-const REFUSED: u8 = 2;
 
-fn main() -> ExitCode {
-    let code = compare(&Arguments::parse()).unwrap_or_else(|error| {
-        complain(&format!("error: {error} [{}]", error.code()));
-        REFUSED
-    });
-    ExitCode::from(code)
+/// Runs the command and returns its exit code.
+///
+/// The table, or `--help`, goes to standard output; progress and broken promises go to standard error. `words` is the
+/// command line, the program's name first. `cancellation` ends the comparison between two plans.
+pub fn run(words: impl IntoIterator<Item = OsString>, cancellation: Cancellation<'_>) -> Result<u8> {
+    match Arguments::try_parse_from(words) {
+        Ok(arguments) => compare(&arguments, cancellation),
+        Err(error) if error.use_stderr() => Err(Error::CommandLine { why: in_one_line(&error.to_string()) }),
+        Err(help) => print(&help).map(|()| GOOD),
+    }
 }
 
-fn compare(arguments: &Arguments) -> Result<u8> {
+fn compare(arguments: &Arguments, cancellation: Cancellation<'_>) -> Result<u8> {
     let cost = arguments.cost()?;
     let batches = arguments.batches()?;
     let strategies = arguments.strategies()?;
     let links = arguments.link.map(|rates| link(rates, &cost)).transpose()?;
     let mut progress = Progress::new(batches.len());
     let ready = arguments.planners().into_iter().map(|name| {
+        cancellation()?;
         progress.preparing(name.as_str());
         PlannerUnderTest::new(name, &cost, strategies.as_deref(), &batches, links.as_ref())
     });
     let mut planners: Vec<PlannerUnderTest> = ready.collect::<Result<_>>()?;
     let mut output = arguments.json.as_deref().map(Output::open).transpose()?;
     let mut records: Vec<Record> = Vec::new();
-    run(&cost, &mut planners, &batches, links.as_ref(), |record, violations| {
+    run::run(&cost, &mut planners, &batches, links.as_ref(), |record, violations| {
+        cancellation()?;
         for violation in violations {
             complain(&format!("batch {}, {}: {violation}", record.batch, record.planner));
         }
@@ -61,9 +67,22 @@ fn compare(arguments: &Arguments) -> Result<u8> {
         output.close()?;
     }
     if arguments.json.as_deref() != Some(STDOUT) {
-        write!(io::stdout(), "{}", Summary::of(&records)).or_else(|error| unwritable(STDOUT, &error))?;
+        print(&Summary::of(&records))?;
     }
     Ok(if records.iter().all(Record::is_ok) { GOOD } else { BROKEN })
+}
+
+/// Writes to standard output and flushes it: in an extension module nothing flushes at the process's end.
+fn print(text: &dyn std::fmt::Display) -> Result<()> {
+    let mut output = io::stdout();
+    write!(output, "{text}").and_then(|()| output.flush()).or_else(|error| unwritable(STDOUT, &error))
+}
+
+/// Joins the lines of clap's error above its usage.
+fn in_one_line(text: &str) -> String {
+    let lines = text.lines().take_while(|line| !line.starts_with("Usage:")).map(str::trim);
+    let said: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
+    said.join(" ").trim_start_matches("error: ").to_owned()
 }
 
 /// The destination of the records.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::complain;
+use crate::comparison::complain;
 
 /// Time before the first line, and between two lines.
 const PAUSE: Duration = Duration::from_secs(2);

@@ -4,13 +4,14 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Parser};
-use hydraulis_bench::planner_under_test::Name;
-use hydraulis_bench::profile::profile;
-use hydraulis_bench::workload::{Lengths, read_batches};
-use hydraulis_bench::{Error, Result};
 use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::CostModel;
 use hydraulis_core::spec::{Cluster, LinkRates, MemoryRule, Strategy};
+
+use crate::error::{Error, Result};
+use crate::planner_under_test::Name;
+use crate::profile::profile;
+use crate::workload::{Lengths, read_batches};
 
 /// The name of standard output on the command line.
 pub(crate) const STDOUT: &str = "-";
