@@ -21,6 +21,7 @@ use crate::convert::gil::interruptible;
 /// Raises:
 ///     InvalidInputError: The command line, a file or a batch is refused; the code names the case.
 ///     InfeasibleError: A planner has no plan for a batch.
+#[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyfunction]
 pub(crate) fn plan_bench(py: Python<'_>, words: Vec<OsString>) -> PyResult<u8> {
     // The two kinds of errors nest: the outer one is an interruption.

@@ -11,6 +11,7 @@ use crate::convert::arrays::{Column, offsets};
 use crate::convert::gil::detached;
 use crate::convert::integers::Integer;
 use crate::convert::pickle::{Reduced, made_by};
+use crate::convert::text::Text;
 use crate::layout::table::Position;
 use crate::pipeline::{Span, instruction, spans};
 use crate::spec::{Cluster, Scheme};
@@ -127,8 +128,8 @@ impl Extrapolation {
 impl Plan {
     /// Reads the JSON form.
     #[classmethod]
-    fn from_json(_class: &Bound<'_, PyType>, py: Python<'_>, text: &str) -> PyResult<Plan> {
-        let plan = detached(py, || plan::Plan::from_json(text))?;
+    fn from_json(_class: &Bound<'_, PyType>, py: Python<'_>, text: Text<'_>) -> PyResult<Plan> {
+        let plan = detached(py, || plan::Plan::from_json(&text))?;
         Ok(Plan::new(py, plan))
     }
 

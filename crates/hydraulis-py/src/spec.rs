@@ -6,6 +6,7 @@ use pyo3::types::PyDict;
 
 use crate::convert::errors::{invalid, raise};
 use crate::convert::integers::Integer;
+use crate::convert::text::Text;
 
 /// A cluster of GPUs in equal nodes; a rank is a GPU, numbered node by node.
 ///
@@ -179,7 +180,7 @@ pub(crate) struct Scheme(pub(crate) spec::Scheme);
 #[pymethods]
 impl Scheme {
     #[new]
-    fn new(py: Python<'_>, text: &str) -> PyResult<Scheme> {
+    fn new(py: Python<'_>, text: Text<'_>) -> PyResult<Scheme> {
         text.parse().map(Scheme).map_err(|error| raise(py, &error))
     }
 
@@ -208,8 +209,8 @@ impl Scheme {
     }
 
     /// Returns the same degrees with another kind of checkpointing.
-    fn under(&self, py: Python<'_>, checkpointing: &str) -> PyResult<Scheme> {
-        Ok(Scheme(self.0.under(checkpointing_kind(py, checkpointing)?)))
+    fn under(&self, py: Python<'_>, checkpointing: Text<'_>) -> PyResult<Scheme> {
+        Ok(Scheme(self.0.under(checkpointing_kind(py, &checkpointing)?)))
     }
 
     /// Number of ranks of a replica.
@@ -272,7 +273,7 @@ pub(crate) struct Strategy(pub(crate) spec::Strategy);
 #[pymethods]
 impl Strategy {
     #[new]
-    fn new(py: Python<'_>, text: &str) -> PyResult<Strategy> {
+    fn new(py: Python<'_>, text: Text<'_>) -> PyResult<Strategy> {
         text.parse().map(Strategy).map_err(|error| raise(py, &error))
     }
 

@@ -23,6 +23,7 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
 pub(crate) fn raise_comparison(py: Python<'_>, error: &ComparisonError) -> PyErr {
     let class = match error {
         ComparisonError::Core(error) | ComparisonError::Batch { error, .. } => class_of(error),
+        ComparisonError::NoStatic { .. } | ComparisonError::NotAdmitted { .. } => "InfeasibleError",
         _ => "InvalidInputError",
     };
     exception(py, class, &error.to_string(), error.code())

@@ -5,3 +5,4 @@ pub(crate) mod errors;
 pub(crate) mod gil;
 pub(crate) mod integers;
 pub(crate) mod pickle;
+pub(crate) mod text;

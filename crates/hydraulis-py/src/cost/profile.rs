@@ -9,6 +9,7 @@ use pyo3::types::PyType;
 use crate::convert::errors::raise;
 use crate::convert::gil::detached;
 use crate::convert::pickle::{Reduced, made_by};
+use crate::convert::text::Text;
 use crate::spec::{Cluster, Scheme, checkpointing_kind};
 
 /// Time and memory of one model under each scheme on one kind of cluster, and the source of the numbers.
@@ -20,8 +21,8 @@ pub(crate) struct CostProfile(pub(crate) cost::CostProfile);
 impl CostProfile {
     /// Loads the shipped profile with this name.
     #[staticmethod]
-    fn preset(py: Python<'_>, name: &str) -> PyResult<CostProfile> {
-        cost::preset(name).map(CostProfile).map_err(|error| raise(py, &error))
+    fn preset(py: Python<'_>, name: Text<'_>) -> PyResult<CostProfile> {
+        cost::preset(&name).map(CostProfile).map_err(|error| raise(py, &error))
     }
 
     /// Names of the shipped profiles.
@@ -48,7 +49,7 @@ impl CostProfile {
         py: Python<'_>,
         model: &ModelShape,
         cluster: &Cluster,
-        device: &str,
+        device: Text<'_>,
         checkpointing: Option<Vec<String>>,
         efficiency: Option<&Efficiency>,
     ) -> PyResult<CostProfile> {
@@ -59,7 +60,7 @@ impl CostProfile {
         let (model, cluster) = (model.0.clone(), &cluster.0);
         let efficiency = efficiency.map(|given| given.0);
         detached(py, || {
-            let device = cost::device(device)?;
+            let device = cost::device(&device)?;
             let efficiency = efficiency.map_or_else(cost::Efficiency::shipped, Ok)?;
             cost::CostProfile::analytic(&model, cluster, &device, &kinds, &efficiency).map(CostProfile)
         })
@@ -73,8 +74,8 @@ impl CostProfile {
 
     /// Reads and checks the JSON form.
     #[classmethod]
-    fn from_json(_class: &Bound<'_, PyType>, py: Python<'_>, text: &str) -> PyResult<CostProfile> {
-        detached(py, || cost::CostProfile::from_json(text)).map(CostProfile)
+    fn from_json(_class: &Bound<'_, PyType>, py: Python<'_>, text: Text<'_>) -> PyResult<CostProfile> {
+        detached(py, || cost::CostProfile::from_json(&text)).map(CostProfile)
     }
 
     /// Returns the JSON form, indented.
@@ -234,13 +235,13 @@ impl Efficiency {
         model: &ModelShape,
         scheme: &Scheme,
         cluster: &Cluster,
-        device: &str,
+        device: Text<'_>,
         lengths: Vec<u64>,
     ) -> PyResult<f64> {
         let lengths: Vec<Tokens> = lengths.into_iter().map(Tokens).collect();
         let (model, scheme, node) = (&model.0, scheme.0, cluster.0.gpus_per_node());
         detached(py, || {
-            let device = cost::device(device)?;
+            let device = cost::device(&device)?;
             Ok(self.0.of_micro_batch(model, scheme, &device, node, &lengths))
         })
     }
@@ -270,8 +271,8 @@ pub(crate) struct ModelShape(pub(crate) spec::ModelShape);
 impl ModelShape {
     /// Reads and checks the JSON form.
     #[classmethod]
-    fn from_json(_class: &Bound<'_, PyType>, py: Python<'_>, text: &str) -> PyResult<ModelShape> {
-        detached(py, || spec::ModelShape::from_json(text)).map(ModelShape)
+    fn from_json(_class: &Bound<'_, PyType>, py: Python<'_>, text: Text<'_>) -> PyResult<ModelShape> {
+        detached(py, || spec::ModelShape::from_json(&text)).map(ModelShape)
     }
 
     /// Returns the JSON form, on one line.

@@ -8,6 +8,7 @@ use pyo3::types::{IntoPyDict, PyDict};
 use crate::convert::errors::raise;
 use crate::convert::gil::detached;
 use crate::convert::integers::{Integer, counts_of};
+use crate::convert::text::Text;
 use crate::cost::profile::ModelShape;
 use crate::spec::{Cluster, LayerSplit, Scheme};
 
@@ -45,7 +46,7 @@ impl Parameter {
     #[pyo3(signature = (name, *, rows, row_elements, units, layer_groups, trained=true))]
     fn new(
         py: Python<'_>,
-        name: String,
+        name: Text<'_>,
         rows: Integer,
         row_elements: Integer,
         units: Integer,
@@ -53,7 +54,7 @@ impl Parameter {
         trained: bool,
     ) -> PyResult<Parameter> {
         Ok(Parameter {
-            name,
+            name: name.to_string(),
             rows: rows.count(py, "rows")?,
             row_elements: row_elements.count(py, "row_elements")?,
             units: units.count(py, "units")?,

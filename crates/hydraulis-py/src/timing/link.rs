@@ -8,6 +8,7 @@ use pyo3::types::{IntoPyDict, PyDict};
 use crate::convert::errors::raise;
 use crate::convert::gil::detached;
 use crate::convert::integers::Integer;
+use crate::convert::text::Text;
 use crate::cost::profile::CostProfile;
 use crate::layout::table::ParameterTable;
 use crate::spec::Cluster;
@@ -69,7 +70,7 @@ impl LinkRates {
     ///         `message_time`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[staticmethod]
-    fn parse(py: Python<'_>, text: &str) -> PyResult<LinkRates> {
+    fn parse(py: Python<'_>, text: Text<'_>) -> PyResult<LinkRates> {
         text.parse().map(|rates: spec::LinkRates| rates.into()).map_err(|error| raise(py, &error))
     }
 

@@ -1,0 +1,34 @@
+"""Text for the core: halves of surrogate pairs are refused with a code, and characters of other planes are taken."""
+
+from collections.abc import Callable
+
+import pytest
+
+from hydraulis import CostProfile, Plan, Strategy
+from hydraulis._core import LinkRates, ModelShape, Parameter, Scheme
+from hydraulis.errors import InvalidInputError
+
+READERS: dict[str, Callable[[str], object]] = {
+    "profile": CostProfile.from_json,
+    "preset": CostProfile.preset,
+    "plan": Plan.from_json,
+    "shape": ModelShape.from_json,
+    "scheme": Scheme,
+    "checkpointing": Scheme("<1>").under,
+    "strategy": Strategy,
+    "rates": LinkRates.parse,
+    "parameter": lambda name: Parameter(name, rows=1, row_elements=1, units=1, layer_groups=[0]),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_half_of_a_surrogate_pair_is_refused_by_its_place(reader: str) -> None:
+    with pytest.raises(InvalidInputError, match="character 3 of the text is half of a surrogate pair") as caught:
+        READERS[reader]("abc\ud800")
+    assert caught.value.code == "argument_invalid"
+
+
+def test_a_profile_may_be_named_in_any_script() -> None:
+    profile = CostProfile.preset("llama-32b-a800").to_json()
+    name = "Größe 大 \U0001f4be"
+    assert CostProfile.from_json(profile.replace('"llama-32b-a800"', f'"{name}"', 1)).name == name
