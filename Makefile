@@ -157,7 +157,7 @@ $(VENV)/installed: pyproject.toml constraints.txt $(RUST)
 		fi && echo "$$index" >$(VENV)/torch-index
 	@$(PIP) install maturin
 	@echo "compiling the planner (Rust), and fetching what else there is: some minutes"
-	@PATH="$(BIN):$$PATH" $(PIP) install --no-build-isolation --editable '.[train,data,report,track,dev]'
+	@PATH="$(BIN):$$PATH" $(PIP) install --no-build-isolation --editable '.[train,data,report,optimizers,track,dev]'
 	@# Tests read the chat templates in TRL's files; its dependencies are many large packages.
 	@$(PIP) install --no-deps trl==1.16.0
 	@touch $@

@@ -3,9 +3,9 @@
 import pytest
 
 from helpers import at_least
+from hydraulis.cli.commands import bench
 from hydraulis.cli.commands import train as command
 from hydraulis.cli.exit import EXIT_REFUSED
-from hydraulis.cli.commands import bench
 from hydraulis.cli.main import COMMANDS, main
 from hydraulis.cli.ranks import report as rank_report
 

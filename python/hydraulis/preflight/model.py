@@ -8,6 +8,7 @@ from hydraulis.preflight.finding import Status, with_warnings
 from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
 from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.update_rule import require_optimizer
 from hydraulis.runtime.state.weight_decay import no_decay_note
 
 
@@ -21,7 +22,9 @@ def check_model(config: RunConfig, *, is_resumed: bool) -> tuple[Status, str]:
     Raises:
         InvalidInputError: A pattern of `train.frozen` matches no parameter (code `config_value`), or the
             files do not fit the model (`weights_invalid`).
+        HydraulisError: The library of the optimizer is missing (code `extra_missing`).
     """
+    require_optimizer(config.optimizer)
     parameters = ModelParameters.from_config(config.model, config.train.frozen)
     num_trained, num_frozen = (parameters.num_elements(trained=trained) for trained in (True, False))
     text = f"{num_trained + num_frozen:,} parameters"

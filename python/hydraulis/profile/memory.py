@@ -26,7 +26,7 @@ def model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
         memory_bytes=memory_bytes,
         # The staging buffers are allocated once, for the largest exchange of any strategy.
         reserved_bytes=sum(room.nbytes for room in worker.redistribution.staging) + worker.communicator_bytes,
-        optimizer_bytes=optimizer_bytes(trained, frozen, worker.optimizer_shard.master.itemsize),
+        optimizer_bytes=_optimizer_bytes(worker, trained, frozen),
     )
 
 
@@ -42,11 +42,15 @@ def scheme_memory(worker: Worker, bench: SchemeBench) -> SchemeMemory:
     trained, frozen = (
         worker.parameters.stage_elements(bench.scheme, trained=trained) for trained in (True, False)
     )
-    itemsize = worker.optimizer_shard.master.itemsize
     return SchemeMemory(
         resident_bytes=[buffers + math.ceil(stage.constant) for stage in by_stage],
         activation_bytes_per_token=[stage.per_token for stage in by_stage],
         stage_optimizer_bytes=[
-            optimizer_bytes(*counts, itemsize) for counts in zip(trained, frozen, strict=True)
+            _optimizer_bytes(worker, *counts) for counts in zip(trained, frozen, strict=True)
         ],
     )
+
+
+def _optimizer_bytes(worker: Worker, trained: int, frozen: int) -> int:
+    shard = worker.optimizer_shard
+    return optimizer_bytes(trained, frozen, shard.master.itemsize, len(shard.optimizer.moments))

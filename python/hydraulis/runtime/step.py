@@ -9,13 +9,13 @@
 5. `Worker.sum_step` adds up loss, squared gradient norm, failures, digests and votes in one all-reduce.
 6. `raise_failure`, `check_finite` and `raise_difference` refuse an unreadable sequence, a loss that is not
    finite, and ranks that differ.
-7. `OptimizerShard.step` clips by the global norm and runs AdamW on this rank's shard.
+7. `OptimizerShard.step` clips by the global norm and runs the optimizer on this rank's shard.
 8. `Worker.measure` gathers times and memory.
 
 **The way of a gradient.** `run_pipeline` calls `torch.autograd.backward`, which accumulates into
 `param.grad`, a view of `LocalShard.gradient`. After the last backward through a layer group
 `GradientReduction.accumulated` starts the all-to-all of the group's bucket. `SummedExchanges.complete` adds
-the received contributions to `OptimizerShard.gradient`, which `ShardedAdamW.step` reads.
+the received contributions to `OptimizerShard.gradient`, which `ShardedOptimizer.step` reads.
 
 **Hooks** exist only where communication overlaps computation. `Redistribution.register_hooks` registers both
 kinds on a stage when it is built: a forward pre-hook on each layer group waits for the group's parameters
@@ -41,7 +41,7 @@ from hydraulis.runtime.pipeline.executor import run_pipeline
 from hydraulis.runtime.pipeline.forward_only import run_forward
 from hydraulis.runtime.pipeline.rank_work import RankWork
 from hydraulis.runtime.ranks.every_rank import everywhere, raise_everywhere, ranks_where
-from hydraulis.runtime.state.adamw import UpdateCheck
+from hydraulis.runtime.state.sharded_optimizer import UpdateCheck
 from hydraulis.runtime.step_result import StepResult
 from hydraulis.runtime.worker import Worker
 from hydraulis.text.numbers import format_count

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hydraulis._core import Plan, Span
 from hydraulis.runtime.ranks import host
-from hydraulis.runtime.state.adamw import Update
+from hydraulis.runtime.state.sharded_optimizer import Update
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

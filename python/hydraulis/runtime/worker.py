@@ -70,7 +70,7 @@ class Worker:
 
     Args:
         model: The model's shape.
-        optimizer: AdamW's settings.
+        optimizer: The optimizer and its settings.
         train: Settings of training: number of steps, dtype, seed, device, timeout of the process groups,
             attention kernel, layers of stages, and frozen parameters.
         schemes: Every scheme that a plan of the run may use.

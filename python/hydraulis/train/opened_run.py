@@ -25,6 +25,7 @@ from hydraulis.runtime.records.output_folder import look_at_output
 from hydraulis.runtime.records.run_lock import check_unlocked
 from hydraulis.runtime.records.tracking.tracker import require_trackers
 from hydraulis.runtime.run_data import load_data
+from hydraulis.runtime.state.update_rule import require_optimizer
 from hydraulis.text.numbers import format_count
 from hydraulis.train.observer import TrainingObserver
 from hydraulis.train.restarted_run import folder_to_resume
@@ -89,11 +90,12 @@ class OpenedRun:
 
 
 def _check_environment(config: RunConfig, resumed: ResumedRun | None) -> list[DataFile]:
-    """Check services, output folder, disk room and the resumed run's data; return the files of the data.
+    """Check services, optimizer, output folder, disk room and the resumed run's data; return the files.
 
     Without these checks the run would fail after hours of indexing or training.
     """
     require_trackers(config.output)
+    require_optimizer(config.optimizer)
     _check_room(config, resumed)
     files = list_data_files(config.data)
     if resumed is not None:

@@ -22,6 +22,7 @@ from small_model import FAMILIES, small_config
 
 MANIFEST = Manifest(
     version="0.1.0",
+    moments=("exp_avg",),
     step=20,
     world_size=2,
     dtype="float32",

@@ -44,6 +44,7 @@ def write(folder: Path, edges: Sequence[int]) -> Manifest:
             intervals.append((rank, start, end))
     return Manifest(
         version="0.1.0",
+        moments=("exp_avg",),
         step=1,
         world_size=len(shards),
         dtype="float64",

@@ -294,6 +294,11 @@ REFUSALS = {
     "model": Refusal(["model.hidden_size=32"], "checkpoint_mismatch", "model.hidden_size = 16"),
     "tied": Refusal(["model.tie_word_embeddings=true"], "checkpoint_mismatch", "tie_word_embeddings = false"),
     "dtype": Refusal(['train.dtype="float64"'], "checkpoint_mismatch", "train.dtype) = 'float32'"),
+    "optimizer": Refusal(
+        ['optimizer.name="lion"'],
+        "checkpoint_mismatch",
+        "(by optimizer.name) = ['exp_avg', 'exp_avg_sq'] and the run has ['exp_avg']",
+    ),
     # By the name that train.frozen takes, which the manifest's is not.
     "thawed": Refusal([], "checkpoint_mismatch", "model.norm.weight is trained and was frozen"),
     "nowhere": Refusal([], "checkpoint_missing", "there is no folder "),

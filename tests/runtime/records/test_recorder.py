@@ -15,7 +15,7 @@ from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.records.metrics import StepMetrics
 from hydraulis.runtime.records.recorder import Recorder
 from hydraulis.runtime.records.run_directory import RunDirectory
-from hydraulis.runtime.state.adamw import Update
+from hydraulis.runtime.state.sharded_optimizer import Update
 from hydraulis.runtime.step_result import StepMeasurement, StepResult
 from profiles import made_up_profile
 from runtime.tiny import CAPS

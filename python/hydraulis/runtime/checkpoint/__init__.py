@@ -1,8 +1,8 @@
 """Checkpoints: training state in files, written during training and read by any number of ranks.
 
-**Content.** The optimizer shards contain all training state: master parameters, AdamW's moments and the step
-count. A checkpoint has one file per rank with the rank's shard, and a manifest that names the interval of
-each parameter in each file.
+**Content.** The optimizer shards contain all training state: master parameters, the optimizer's moments and
+the step count. A checkpoint has one file per rank with the rank's shard, and a manifest that names the
+interval of each parameter in each file.
 
 **Writing.** The shard is copied between two steps; on CUDA the copy overlaps computation, and the next
 optimizer step waits for it. A thread that calls no collective writes the file. The manifest is written last,

@@ -42,4 +42,5 @@ class Description:
             data=self.position.cursor(step),
             shards=shards,
             parameters=parameters,
+            moments=self.config.optimizer.moments,
         )

@@ -19,7 +19,7 @@ from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.text.documents import parse_json
 from hydraulis.text.values import as_toml
 
-FORMAT = "hydraulis.checkpoint/2"
+FORMAT = "hydraulis.checkpoint/3"
 MANIFEST = "manifest.json"
 _SUFFIXES = (".json", ".safetensors")
 
@@ -97,6 +97,7 @@ class Manifest:
         data: State of the data stream after `step`.
         shards: Files of the shards, by rank.
         parameters: The model's parameters, each once.
+        moments: State of the optimizer for each trained element, by the names of its library.
     """
 
     version: str
@@ -107,6 +108,7 @@ class Manifest:
     data: DataCursor
     shards: tuple[ShardRecord, ...]
     parameters: tuple[ParameterRecord, ...]
+    moments: tuple[str, ...]
 
     @classmethod
     def from_json(cls, text: str, source: str) -> Self:

@@ -63,9 +63,9 @@ class ResumedRun:
         """Check that the checkpoint has the configured model.
 
         Raises:
-            InvalidInputError: The model or the type of its master parameters differs, or a trained parameter
-                was frozen in the checkpoint (code `checkpoint_mismatch`), or a frozen name is no parameter
-                (`config_value`).
+            InvalidInputError: The model, the type of its master parameters or the optimizer's state differs,
+                or a trained parameter was frozen in the checkpoint (code `checkpoint_mismatch`), or a frozen
+                name is no parameter (`config_value`).
             HydraulisError: The checkpoint's parameters do not match its model (code `checkpoint_damaged`).
         """
         _check_model(self, config)
@@ -189,7 +189,7 @@ def find_resumed(resume: str, directory: str) -> ResumedRun | None:
 
 
 def restore_moments(reader: CheckpointReader, shard: OptimizerShard) -> None:
-    """Read AdamW's moments into this rank's optimizer shard.
+    """Read the optimizer's moments into this rank's optimizer shard.
 
     The master parameters are read when the shard is built.
 
@@ -250,6 +250,10 @@ def _check_model(resumed: ResumedRun, config: RunConfig) -> None:
     dtype = str(wide).removeprefix("torch.")
     if manifest.dtype != dtype:
         _refuse_model(resumed, "the type of master parameters (by train.dtype)", manifest.dtype, dtype)
+    if manifest.moments != config.optimizer.moments:
+        _refuse_model(
+            resumed, "the optimizer's state (by optimizer.name)", manifest.moments, config.optimizer.moments
+        )
     _check_thawed(manifest, ModelParameters.from_config(model, config.train.frozen))
 
 

@@ -53,7 +53,7 @@ def resident_memory(config: RunConfig, schemes: Sequence[Scheme], cluster: Clust
     elements = max(size.elements for size in sizes.values())
     trained = max(size.trained for size in sizes.values())
     return ResidentMemory(
-        optimizer=max(optimizer_bytes(*shard, wide) for shard in shards),
+        optimizer=max(optimizer_bytes(*shard, wide, len(config.optimizer.moments)) for shard in shards),
         local=elements * narrow.itemsize + trained * wide,
         scheme=max(
             sizes, key=lambda scheme: sizes[scheme].elements * narrow.itemsize + sizes[scheme].trained * wide

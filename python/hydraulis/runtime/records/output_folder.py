@@ -16,7 +16,6 @@ from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.records.run_directory import named_folder, not_made
-from hydraulis.runtime.state.adamw import MOMENTS
 from hydraulis.runtime.state.parameters import ModelParameters
 
 
@@ -102,7 +101,7 @@ def _checkpoint_bytes(config: RunConfig) -> int:
     wide = wide_dtype(narrow).itemsize
     parameters = ModelParameters.from_config(config.model, config.train.frozen)
     trained, frozen = (parameters.num_elements(trained=trained) for trained in (True, False))
-    return wide * ((1 + len(MOMENTS)) * trained + frozen)
+    return wide * ((1 + len(config.optimizer.moments)) * trained + frozen)
 
 
 def _is_counted(config: RunConfig) -> bool:

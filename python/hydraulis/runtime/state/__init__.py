@@ -1,8 +1,9 @@
 """Parameters, flat buffers, optimizer shards and the optimizer.
 
-**Owners.** Each element has one owner, a rank that holds its master parameter and AdamW's moments. The norm
-over the whole model is therefore the root of the owners' sums of squares, which the step's one all-reduce
-adds up (`runtime/agreement/step_sum.py`), and clipping waits for the last gradient.
+**Owners.** Each element has one owner, a rank that holds its master parameter and its moments, the
+optimizer's state. Optimizers are elementwise, because a rank owns slices of parameters
+(`update_rule.py`). The norm over the whole model is the root of the owners' sums of squares, which the step's
+one all-reduce adds up (`runtime/agreement/step_sum.py`), and clipping waits for the last gradient.
 
 **Buffers.** A rank has one flat parameter buffer and one flat gradient buffer, sized for the largest stage
 that it may be under any scheme of the run. A stage's module is built once over views of them, so a change of

@@ -14,24 +14,26 @@ from hydraulis.model.parameters import checkpoint_name
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.ranks.streams import StreamEvent
-from hydraulis.runtime.state.adamw import MOMENTS, DecaySpan, ShardedAdamW, Update, UpdateCheck
 from hydraulis.runtime.state.initial_values import ParameterValues
 from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.sharded_optimizer import ShardedOptimizer, Update, UpdateCheck
+from hydraulis.runtime.state.update_rule import DecaySpan
 
 MASTER = "master"
 
 
-def optimizer_bytes(trained: int, frozen: int, itemsize: int) -> int:
+def optimizer_bytes(trained: int, frozen: int, itemsize: int, num_moments: int) -> int:
     """Return the bytes of an optimizer shard.
 
-    A trained element has a master parameter, a gradient and AdamW's moments; a frozen one a master parameter.
+    A trained element has a master parameter, a gradient and its moments; a frozen one a master parameter.
 
     Args:
         trained: Number of trained elements.
         frozen: Number of frozen elements.
         itemsize: Bytes of an element.
+        num_moments: Number of the optimizer's moments.
     """
-    return itemsize * ((2 + len(MOMENTS)) * trained + frozen)
+    return itemsize * ((2 + num_moments) * trained + frozen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +65,11 @@ class OptimizerShard:
         master: Flat master parameters.
         gradient: Flat gradients of the trained parameters: the sum of all contributions once
             `Redistribution.finish_gradient_reduction` returns.
-        optimizer: AdamW, which updates the trained master parameters from the gradient.
+        optimizer: Optimizer, which updates the trained master parameters from the gradient.
 
     Args:
         parameters: The model's parameters.
-        config: AdamW's settings.
+        config: The optimizer and its settings.
         dtype: Dtype of the model.
         values: Initial values; only this rank's slices are read.
         num_steps: Steps of the whole run, for the schedule of the learning rate.
@@ -95,7 +97,7 @@ class OptimizerShard:
             self.master[elements_of(piece)] = values.read(name, piece.start, piece.end)
         self.gradient = torch.zeros_like(self.master[:trained])
         spans = self._decay_spans(config.no_decay)
-        self.optimizer = ShardedAdamW(self.master[:trained], self.gradient, spans, config, num_steps)
+        self.optimizer = ShardedOptimizer(self.master[:trained], self.gradient, spans, config, num_steps)
         self._readers: list[StreamEvent] = []
 
     @property
@@ -104,7 +106,7 @@ class OptimizerShard:
         return [piece for piece in self.slices if self.parameters.trained[piece.parameter]]
 
     def step(self, norm: float, check: UpdateCheck | None = None) -> Update:
-        """Update the master parameters from the gradient (see `ShardedAdamW.step`).
+        """Update the master parameters from the gradient (see `ShardedOptimizer.step`).
 
         Args:
             norm: Norm of the whole gradient, the same on every rank.

@@ -1,29 +1,56 @@
-"""AdamW on optimizer shards equals torch's on the whole model: groups, clipping, schedule."""
+"""Optimizers on shards equal their libraries' on the whole model: groups, clipping, schedule."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from pytorch_optimizer.optimizer.lion import Lion
 from torch import nn
 
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.errors import HydraulisError
 from hydraulis.model.init import initial_value
 from hydraulis.model.parameters import checkpoint_name
-from hydraulis.runtime.state.adamw import check_norm
 from hydraulis.runtime.state.learning_rate import learning_rate
 from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.sharded_optimizer import check_norm
 from ranks import run_ranks
-from runtime.state.adamw_workers import Stepped, diverge, step_all
+from runtime.state.sharded_optimizer_workers import Stepped, diverge, step_all
 from runtime.tiny import SEED
 from small_model import FAMILIES, small_config
 
 # The norm of the parameters is about 40: some steps are clipped to 1, some are not.
 FACTORS = (1e-3, 1.0, 0.5, 1e-2, 2.0, 3e-2)
+# By the name of the optimizer, where it is not the default one.
+CLASSES: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adamw": torch.optim.AdamW,
+    "adam": torch.optim.Adam,
+    "adamax": torch.optim.Adamax,
+    "radam": partial(torch.optim.RAdam, decoupled_weight_decay=True),
+    "adagrad": torch.optim.Adagrad,
+    "rmsprop": torch.optim.RMSprop,
+    "sgd": torch.optim.SGD,
+    "lion": Lion,
+}
 CONFIGS = {
+    "adam": OptimizerConfig(name="adam", betas=(0.8, 0.9), learning_rate=1e-2),
+    "adamax": OptimizerConfig(name="adamax", eps=1e-6, learning_rate=1e-2),
+    "radam": OptimizerConfig(name="radam", betas=(0.3, 0.9), learning_rate=1e-2),
+    "adagrad": OptimizerConfig(name="adagrad", eps=1e-6, learning_rate=1e-2),
+    "rmsprop": OptimizerConfig(name="rmsprop", alpha=0.9, learning_rate=1e-2),
+    "rmsprop with momentum": OptimizerConfig(
+        name="rmsprop", momentum=0.8, learning_rate=1e-2, weight_decay=0.3
+    ),
+    "sgd": OptimizerConfig(name="sgd", learning_rate=1e-2),
+    "sgd with momentum": OptimizerConfig(name="sgd", momentum=0.9, learning_rate=1e-2),
+    "sgd with nesterov": OptimizerConfig(
+        name="sgd", momentum=0.9, nesterov=True, learning_rate=1e-2, weight_decay=0.3
+    ),
+    "lion": OptimizerConfig(name="lion", betas=(0.9, 0.7), learning_rate=1e-2),
     "defaults": OptimizerConfig(learning_rate=1e-2, weight_decay=0.3),
     "cosine": OptimizerConfig(learning_rate=1e-2, schedule="cosine", warmup_steps=2, betas=(0.8, 0.9)),
     "other groups": OptimizerConfig(
@@ -42,7 +69,7 @@ def by_rank() -> list[dict[str, Stepped]]:
 
 
 def of_torch(config: OptimizerConfig) -> tuple[dict[str, torch.Tensor], list[float]]:
-    """Step the whole model with AdamW, clip_grad_norm_ and LambdaLR."""
+    """Step the whole model with the library's optimizer, clip_grad_norm_ and LambdaLR."""
     shape = small_config(**FAMILIES["every bias"])
     shapes = ModelParameters.from_config(shape).shapes
     parameters = {
@@ -54,17 +81,18 @@ def of_torch(config: OptimizerConfig) -> tuple[dict[str, torch.Tensor], list[flo
         {"params": [parameters[name] for name in parameters if name not in kept]},
         {"params": [parameters[name] for name in kept], "weight_decay": 0.0},
     ]
-    adamw = torch.optim.AdamW(
-        groups, lr=1.0, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay
+    settings = config.own_settings()
+    optimizer = CLASSES[config.name](groups, lr=1.0, weight_decay=config.weight_decay, **settings)
+    rate = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: learning_rate(config, step, len(FACTORS))
     )
-    rate = torch.optim.lr_scheduler.LambdaLR(adamw, lambda step: learning_rate(config, step, len(FACTORS)))
     norms = []
     for factor in FACTORS:
         for parameter in parameters.values():
             parameter.grad = factor * parameter.detach()
         limit = config.clip_norm or math.inf
         norms.append(nn.utils.clip_grad_norm_(parameters.values(), limit).item())
-        adamw.step()
+        optimizer.step()
         rate.step()
     return {name: parameter.detach() for name, parameter in parameters.items()}, norms
 
@@ -74,7 +102,7 @@ def in_any(name: str, patterns: Sequence[str]) -> bool:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_adamw_equals_torchs_on_the_whole_model(by_rank: list[dict[str, Stepped]], name: str) -> None:
+def test_it_equals_its_library_on_the_whole_model(by_rank: list[dict[str, Stepped]], name: str) -> None:
     expected, norms = of_torch(CONFIGS[name])
     result = by_rank[0][name]
     assert result.norms == pytest.approx(norms, rel=1e-12)

@@ -1,7 +1,8 @@
-"""Workers of test_adamw.py."""
+"""Workers of test_sharded_optimizer.py."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.state import update_rule
 from hydraulis.runtime.state.initial_values import InitialValues
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -30,7 +32,9 @@ def step_all(configs: Sequence[OptimizerConfig], factors: Sequence[float]) -> li
     """Update with each of the settings; a step's gradient is the parameters times its factor."""
     results = []
     for config in configs:
-        shard = _shard(config, len(factors))
+        # So small that loops have several leaves.
+        with mock.patch.object(update_rule, "_LOOP_LEAF", 1_000):
+            shard = _shard(config, len(factors))
         norms, rates = [], []
         for factor in factors:
             shard.gradient.copy_(factor * shard.master)
@@ -39,6 +43,27 @@ def step_all(configs: Sequence[OptimizerConfig], factors: Sequence[float]) -> li
             rates.append(update.learning_rate)
         results.append(Stepped(gather(shard, shard.master), norms, rates))
     return results
+
+
+def continue_all(configs: Sequence[OptimizerConfig]) -> list[bool]:
+    """Make a step on a shard and on its copy after two steps; give whether they are the same to the bit."""
+    return [_continues(config) for config in configs]
+
+
+def _continues(config: OptimizerConfig) -> bool:
+    shard, copy = _shard(config, 3), _shard(config, 3)
+    for _ in range(2):
+        shard.gradient.copy_(2 * shard.master)
+        step(shard)
+    for name, (buffer, _) in shard.buffers().items():
+        copy.buffers()[name][0].copy_(buffer)
+    copy.optimizer.resume(2)
+    gradient = 3 * shard.master
+    for one in (shard, copy):
+        one.gradient.copy_(gradient)
+        step(one)
+    pairs = zip(shard.buffers().values(), copy.buffers().values(), strict=True)
+    return all(torch.equal(one, other) for (one, _), (other, _) in pairs)
 
 
 def diverge() -> tuple[str, str, bool]:
