@@ -49,3 +49,12 @@ def test_channels_are_numbers_that_nccl_does_not_round(tmp_path: Path, name: str
     for value in (0, 3, 64):
         with refused("config_value", f"train.{name} = {value}", "1, 2, 4, 8, 16, 32"):
             load(write(tmp_path), [f"train.{name}={value}"])
+
+
+@pytest.mark.parametrize(("device", "dtype"), [("cuda", "bfloat16"), ("cpu", "float32"), ("auto", "float32")])
+def test_the_type_of_a_cuda_run_is_bfloat16_unless_one_is_set(
+    tmp_path: Path, device: str, dtype: str
+) -> None:
+    assert load(write(tmp_path), [f"train.device={device}"]).train.dtype == dtype
+    set_to = load(write(tmp_path), [f"train.device={device}", "train.dtype=float64"])
+    assert set_to.train.dtype == "float64"

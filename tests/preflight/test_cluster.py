@@ -91,6 +91,17 @@ def test_ranks_that_share_a_device_are_a_warning(made: Path, monkeypatch: pytest
     assert "times mean nothing" in found.text
 
 
+def test_float32_on_cuda_is_warned_of(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    for device in ("auto", "cuda"):
+        found = findings(read(made, f"train.device={device}", "train.dtype=float32"))["device"]
+        assert found.status == "warning"
+        assert "train.dtype = 'float32'" in found.text
+    for override in ("train.dtype=bfloat16", "train.dtype=auto"):
+        assert findings(read(made, "train.device=cuda", override))["device"].status == "ok"
+    assert findings(read(made, "train.device=cpu", "train.dtype=float32"))["device"].status == "ok"
+
+
 def test_predicted_resident_memory_equals_the_runtimes(made: Path) -> None:
     config = read(made, "train.frozen=model.layers.0.*")
     schemes = [Scheme("<1>"), Scheme("<tp2>"), Scheme("<pp2>")]

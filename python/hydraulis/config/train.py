@@ -30,8 +30,8 @@ class TrainConfig:
             `flash-attn-3`, `flash-attn-4`, `flash-attn`, `torch-flash`, `plain` or `cpu-flash`.
         deterministic: Whether to avoid CUDA kernels whose results differ from run to run by rounding, at
             some cost in speed; the CPU has no such kernels.
-        dtype: Type of parameters and activations; gradients are accumulated, and master parameters kept, in
-            at least float32.
+        dtype: Type of parameters and activations: `auto` is `bfloat16` with `device = "cuda"` and `float32`
+            otherwise. Gradients are accumulated, and master parameters kept, in at least float32.
         stage_layers: Layers of each pipeline stage, one list for each number of stages whose layers are not
             assigned by cost, such as `[[6, 5, 5], [9, 7]]`.
         frozen: Patterns of parameters that are not trained, by their names in `model.safetensors`, such as
@@ -65,7 +65,7 @@ class TrainConfig:
     device: DeviceKind = "auto"
     attention: AttentionKind = "auto"
     deterministic: bool = False
-    dtype: Literal["bfloat16", "float32", "float64"] = "float32"
+    dtype: Literal["auto", "bfloat16", "float32", "float64"] = "auto"
     stage_layers: tuple[tuple[int, ...], ...] = ()
     frozen: tuple[str, ...] = ()
     evaluate_every: int | None = None
@@ -83,6 +83,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         self._check_length()
+        if self.dtype == "auto":
+            object.__setattr__(self, "dtype", "bfloat16" if self.device == "cuda" else "float32")
         check_at_least("train.seed", self.seed, 0)
         for i, pattern in enumerate(self.frozen):
             check_not_empty(f"train.frozen[{i}]", pattern)

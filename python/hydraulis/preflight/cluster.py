@@ -15,6 +15,7 @@ from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.memory.resident import resident_memory
 from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.planning.run_schemes import run_schemes
+from hydraulis.runtime.ranks.device import dtype_note
 from hydraulis.runtime.ranks.shared_devices import SHARE_VARIABLE, sharing_requested
 from hydraulis.text.numbers import format_count
 
@@ -64,7 +65,7 @@ class ClusterChecks:
         return with_warnings(text, self._idle_ranks() or self._too_few_sequences(sequences))
 
     def device(self) -> tuple[Status, str]:
-        """Compare this machine's devices with those that a node of the run needs."""
+        """Compare this machine's devices with those that a node of the run needs, and warn of float32."""
         asked, ranks = self.config.train.device, min(self.cluster.gpus_per_node, self.cluster.gpus)
         devices = torch.cuda.device_count()
         if asked == "cpu":
@@ -78,11 +79,13 @@ class ClusterChecks:
             f"train.device = '{asked}': the {ranks} ranks of a node need a CUDA device each, and this "
             f"machine has {devices}"
         )
+        note = dtype_note(getattr(torch, self.config.train.dtype))
         if devices >= ranks:
-            return "ok", text
+            return with_warnings(text, note)
         if devices and sharing_requested():
             return "warning", f"{text}: with {SHARE_VARIABLE}=1 ranks share it, and times mean nothing"
-        return "later", f"{text}: start the run on machines with {ranks}, or set train.device = 'cpu'"
+        text = f"{text}: start the run on machines with {ranks}, or set train.device = 'cpu'"
+        return ("warning", f"{text}; {note}") if note else ("later", text)
 
     def memory(self) -> tuple[Status, str]:
         """Compare a rank's resident memory with its memory limit.

@@ -31,7 +31,7 @@ from hydraulis.runtime.iteration import Iteration
 from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
 from hydraulis.runtime.planning.run_schemes import run_schemes
-from hydraulis.runtime.ranks.device import device_name
+from hydraulis.runtime.ranks.device import device_name, dtype_note
 from hydraulis.runtime.ranks.liveness.heartbeat import current, limit, report_slow_ranks
 from hydraulis.runtime.ranks.liveness.lost_rank import is_lost, lost_rank
 from hydraulis.runtime.ranks.rank_zero import (
@@ -100,6 +100,9 @@ class Trainer:
         observer.status("building the model")
         worker = build_worker(config, schemes, run.resumed)
         observer.message(f"computing on {device_name(worker.device)}, attention kernel {worker.kernel.name}")
+        note = dtype_note(worker.local_shard.parameter.dtype) if worker.device.type == "cuda" else ""
+        if note:
+            observer.message(note)
         whole = saved or _measured(run, worker, schemes, stop, observer)
         if whole is None:
             return None

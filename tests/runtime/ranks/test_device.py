@@ -66,6 +66,19 @@ def test_a_rank_alone_needs_no_nccl() -> None:
     assert backend_of(cuda, 1) == backend_of(CPU, 1) == backend_of(CPU, 8) == "gloo"
 
 
+def test_products_of_bfloat16_matrices_add_up_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    matmul = torch.backends.cuda.matmul
+    before = matmul.allow_bf16_reduced_precision_reduction
+    try:
+        matmul.allow_bf16_reduced_precision_reduction = True
+        prepared(monkeypatch, CPU)
+        assert matmul.allow_bf16_reduced_precision_reduction
+        prepared(monkeypatch, torch.device("cuda", 1))
+        assert not matmul.allow_bf16_reduced_precision_reduction
+    finally:
+        matmul.allow_bf16_reduced_precision_reduction = before
+
+
 def prepared(monkeypatch: pytest.MonkeyPatch, device: torch.device) -> tuple[list[str], list[torch.device]]:
     """Prepare a device; give what the allocator was told and which device became the process's own."""
     settings: list[str] = []

@@ -78,7 +78,8 @@ def choose_device(kind: DeviceKind) -> torch.device:
 def prepare_device(device: torch.device, *, deterministic: bool = False) -> None:
     """Select the process's device, and configure its allocator before the first allocation.
 
-    The allocator uses expandable segments, unless the environment sets other options.
+    Products of bfloat16 matrices add up in float32. The allocator uses expandable segments, unless the
+    environment sets other options.
 
     Args:
         device: This rank's device.
@@ -86,6 +87,8 @@ def prepare_device(device: torch.device, *, deterministic: bool = False) -> None
     """
     if device.type != "cuda":
         return
+    # By default cuBLAS may round the parts of a long sum to bfloat16 before it adds them.
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     if deterministic:
         os.environ.setdefault(_CUBLAS_VARIABLE, _CUBLAS_WORKSPACE)
         torch.use_deterministic_algorithms(True)
@@ -110,6 +113,16 @@ def backend_of(device: torch.device, num_ranks: int) -> str:
 def tensor_backend_of(device: torch.device) -> str:
     """Return the backend of groups whose ranks exchange only device tensors."""
     return "nccl" if device.type == "cuda" else "gloo"
+
+
+def dtype_note(dtype: torch.dtype) -> str:
+    """Return a warning about a type of parameters and activations that is slow on CUDA; '' for another."""
+    if dtype != torch.float32:
+        return ""
+    return (
+        "train.dtype = 'float32' leaves the tensor cores of a CUDA device unused, and flash attention takes "
+        "no float32: set train.dtype = 'bfloat16'"
+    )
 
 
 def device_name(device: torch.device) -> str:
