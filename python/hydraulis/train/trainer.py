@@ -32,8 +32,9 @@ from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
 from hydraulis.runtime.planning.run_schemes import run_schemes
 from hydraulis.runtime.ranks.device import device_name, dtype_note
+from hydraulis.runtime.ranks.flight_recorder import keep_dumps_in
 from hydraulis.runtime.ranks.liveness.heartbeat import current, limit, report_slow_ranks
-from hydraulis.runtime.ranks.liveness.lost_rank import is_lost, lost_rank
+from hydraulis.runtime.ranks.liveness.lost_rank import LOST_RANK, is_lost, lost_rank
 from hydraulis.runtime.ranks.rank_zero import (
     from_rank_zero,
     on_rank_zero,
@@ -204,6 +205,9 @@ class Trainer:
             if isinstance(error, HydraulisError) and error.is_everywhere:
                 self._complete_checkpoint()
             progress = self._failed_progress()
+            if isinstance(error, HydraulisError) and error.code == LOST_RANK:
+                # The message has the position already.
+                raise
             if is_lost(error):
                 # Any remaining rank reports this error, and rank 0 may be the lost one.
                 raise lost_rank(error, progress.after_failure()) from error
@@ -301,6 +305,7 @@ def _recorder(
         return str(made.path)
 
     directory = RunDirectory(Path(from_rank_zero(create)))
+    keep_dumps_in(directory.path)
     traced = run.config.train.trace_step
     # A run shorter than train.trace_step traces its last step.
     trace_step = None if traced is None else min(traced, run.config.train.num_steps)

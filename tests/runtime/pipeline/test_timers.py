@@ -45,6 +45,9 @@ class FakeEvent:
         FakeEvent.records += 1.0
         self.at = FakeEvent.records * (FakeEvent.records + 1) / 2
 
+    def query(self) -> bool:
+        return True
+
     def synchronize(self) -> None:
         assert self.at > 0
 

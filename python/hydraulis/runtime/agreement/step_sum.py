@@ -1,6 +1,7 @@
 """The one all-reduce of a step: the numbers of which every rank needs the sum over all ranks.
 
-The numbers are added on the ranks' devices, so the host waits for its device once, when it reads the sums.
+The numbers are added on the ranks' devices. The host waits for its device there only: for the step's work,
+and for the sums.
 """
 
 import math
@@ -12,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis.runtime.agreement.step_digest import MODULUS
+from hydraulis.runtime.ranks.host_wait import wait_for_device
 
 
 class StepTerms(NamedTuple):
@@ -54,13 +56,19 @@ def sum_step(terms: StepTerms) -> StepSum:
     """Add up the terms of all ranks. Collective; on CUDA it waits for the device.
 
     Float64 adds the counts and digests exactly: each digest is below 2**32, and 2**21 ranks may add theirs.
+
+    Raises:
+        HydraulisError: Another rank was lost while the device worked (see `wait_until`).
     """
+    # A copy from the host blocks until earlier work of the stream is done.
+    wait_for_device(terms.loss.device)
     counts = [float(terms.has_failed), *map(float, terms.digest), *map(float, terms.votes)]
     scalars = torch.stack([terms.loss.double(), terms.square.double()])
     sums = torch.cat([scalars, torch.tensor(counts, dtype=torch.float64).to(scalars.device)])
     # A single rank on a device has no communicator for device tensors.
     if dist.get_world_size() > 1:
         dist.all_reduce(sums)
+    wait_for_device(sums.device)
     loss, square, *rest = sums.tolist()
     num_failed, *others = map(int, rest)
     digests, votes = others[: len(terms.digest)], others[len(terms.digest) :]

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from hydraulis.runtime.ranks.host_wait import wait_until
+
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
@@ -133,5 +135,6 @@ class _EventPair:
         self._end.record()
 
     def ms(self) -> float:
+        wait_until(self._end.query)
         self._end.synchronize()
         return float(self._start.elapsed_time(self._end))

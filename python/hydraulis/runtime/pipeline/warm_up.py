@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from hydraulis.runtime.pipeline.stage import Stage
+from hydraulis.runtime.ranks.host_wait import wait_for_device
 
 # So that every rank of a context group has some.
 _TOKENS_PER_RANK = 4
@@ -26,8 +27,7 @@ def warm_up(stage: Stage) -> None:
     for parameter in stage.trained.values():
         assert parameter.grad is not None
         parameter.grad.zero_()
-    if stage.device.type == "cuda":
-        torch.cuda.synchronize(stage.device)
+    wait_for_device(stage.device)
 
 
 def warm_up_lengths(device: torch.device, multiple: int) -> list[list[int]]:

@@ -34,7 +34,12 @@ before a restart are never read. Only then do they connect.
 rank that loses the connection to another one raises `lost_rank` and calls all ranks through torchrun's
 store, which outlives them. A thread of each rank beats there and answers calls, also while the main thread
 is blocked, and says which processes of its node have ended or are stopped. The first caller collects the
-answers, and the lowest living rank reports the loss. A rank without signs of life is a loss too.
+answers, and the lowest living rank reports the loss. A rank without signs of life is a loss too. A rank that
+fails alone writes its error into the store before it aborts, and the others end by it.
+
+**Waits.** A call of CUDA that blocks sees no loss. The host therefore polls events (`host_wait.py`), and
+looks in between at the loss that its thread has found, at the request to stop and at the time. Torch ends no
+process by itself, and its flight recorder writes into the run's folder (`flight_recorder.py`).
 
 **Stop.** A request to stop takes effect between two steps, on all ranks at the same step. Rank 0's request
 takes the place of the next plan; another rank's goes with the sums of the next step. An error of rank 0 in

@@ -11,6 +11,7 @@ from torch.distributed.distributed_c10d import _abort_process_group
 
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks.device import CPU, prepare_device
+from hydraulis.runtime.ranks.flight_recorder import dump_collectives, set_up_recorder
 from hydraulis.runtime.ranks.joining import LivenessSettings, join
 from hydraulis.runtime.ranks.liveness.lost_rank import LOST_RANK, is_lost, lost_rank
 from hydraulis.runtime.ranks.node_interface import node_interface
@@ -48,21 +49,35 @@ def joined(
     # threads (an AdamW step of 400 tensors then took 22.7 s instead of 45 ms).
     torch.set_num_threads(1)
     prepare_device(device, deterministic=deterministic)
+    if device.type == "cuda":
+        set_up_recorder()
     _choose_interface()
     heartbeat = join(timeout, device, liveness or LivenessSettings(), channels)
     try:
         yield dist.get_rank()
     except BaseException as error:
+        is_loss = is_lost(error) or (isinstance(error, HydraulisError) and error.code == LOST_RANK)
+        if not is_loss:
+            # First of all: the other ranks may wait for this one on their devices.
+            heartbeat.leave(failed=True, failure=_failure(error))
+        if device.type == "cuda":
+            dump_collectives(dist.get_rank())
         # Destroying a group waits until NCCL has finished its work. If one rank fails alone, for example out
         # of memory, the other ranks do not know: all would wait, and the error would not be reported.
         _abort_process_group()
         if is_lost(error):
             raise lost_rank(error) from error
-        if not (isinstance(error, HydraulisError) and error.code == LOST_RANK):
-            heartbeat.leave(failed=True)
         raise
     dist.destroy_process_group()
     heartbeat.leave()
+
+
+def _failure(error: BaseException) -> str:
+    """Return a failure of this rank alone, for the other ranks; '' if all fail alike or are interrupted."""
+    if not isinstance(error, Exception) or (isinstance(error, HydraulisError) and error.is_everywhere):
+        return ""
+    name = f"error [{error.code}]" if isinstance(error, HydraulisError) else type(error).__name__
+    return ": ".join([name, *str(error).splitlines()[:1]])
 
 
 def _choose_interface() -> None:

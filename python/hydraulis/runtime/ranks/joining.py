@@ -67,6 +67,9 @@ def join(timeout: timedelta, device: torch.device, settings: LivenessSettings, c
     meeting = Meeting(store, rank, world_size, timeout)
     attempt = within(meeting.find)
     heartbeat = within(partial(_start_heartbeat, attempt, rank, world_size, settings))
+    heartbeat.timeout_s = timeout.total_seconds()
+    if settings.stop is not None:
+        heartbeat.is_ending = settings.stop.is_ending
     set_current(heartbeat, store)
     within(meeting.complete)
     groups = PrefixStore(f"{attempt}/groups", store)

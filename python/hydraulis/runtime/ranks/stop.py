@@ -58,6 +58,10 @@ class StopRequest:
         # A request that arrives during the call is reported by the next call.
         return bool(agreed)
 
+    def is_ending(self) -> bool:
+        """Return whether torchrun ends this rank, which it kills half a minute after the request."""
+        return self._torchrun is not None and self.signal is not None
+
     def _is_left_alone(self) -> bool:
         """Return whether the torchrun process that started this rank has ended."""
         return self._torchrun is not None and os.getppid() != self._torchrun

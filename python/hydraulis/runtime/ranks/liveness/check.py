@@ -140,6 +140,8 @@ class LivenessCheck:
         self._beats = self._notices = 0
         # The processes on this node whose ends are not known.
         self._processes: dict[int, Process | None] = {}
+        # The processes of ranks whose ends are looked for all the time.
+        self._watched: dict[int, Process | None] = {}
 
     def sign_in(self) -> None:
         """Store this rank's process, for a later report."""
@@ -162,13 +164,29 @@ class LivenessCheck:
         """Say that this rank ends, after its work or by an error of its own."""
         self._set_state(self._rank, ENDED if failed else LEFT)
 
-    def call(self) -> None:
-        """Ask all ranks to answer."""
-        self._store.set("call", "")
+    def call(self, why: str = "") -> None:
+        """Ask all ranks to answer.
+
+        Args:
+            why: Failure of this rank, by which all others end; empty to find the lost ranks.
+        """
+        self._store.set("call", why)
 
     def is_called(self) -> bool:
         """Return whether a rank has called."""
         return bool(self._store.check(["call"]))
+
+    def reason_of_call(self) -> str | None:
+        """Return the failure by which a rank has called; empty for another call, and None without one."""
+        return self._store.get("call").decode() if self.is_called() else None
+
+    def has_ended(self, rank: int) -> bool:
+        """Return whether the process of a rank of this node has ended without a word; asks the system."""
+        if rank not in self._watched:
+            self._watched[rank] = self._process(rank)
+        process = self._watched[rank]
+        # A process says first that it leaves, and then ends.
+        return process is not None and process.state() == ENDED and not self._store.check([self._state(rank)])
 
     def answer(self, activity: str | None) -> None:
         """Answer for this rank, and for the lost ones on its node.

@@ -22,8 +22,12 @@ _BEAT_S = 1.0
 _REPORT_S = ANSWER_S + 3.0
 # Time that the main thread gets to notice the loss itself.
 _END_S = 1.0
+# Most time that a rank waits for the store to say that it leaves: other ranks would take its end for a loss.
+_LEAVE_S = 5.0
 # Time after which a rank that works in one function is reported as slow.
 _SLOW_S = 30.0
+# The module in which the main thread waits for its device.
+_HOST_WAIT = "hydraulis.runtime.ranks.host_wait"
 # Parts of the source line in which a thread waits for other ranks.
 _WAITS = ("wait(", "dist.", "synchronize(")
 
@@ -34,6 +38,8 @@ class Heartbeat:
     Attributes:
         then: Function that returns the remedy in the report of a silent rank, such as how to resume.
         notice: Receiver of messages about slow ranks, called by this thread on rank 0; None for no messages.
+        timeout_s: Most seconds of a wait for the device; None for no limit.
+        is_ending: Function that returns whether torchrun has asked this rank to end.
 
     Args:
         check: Liveness check, used by this thread alone.
@@ -57,6 +63,8 @@ class Heartbeat:
         self._silence_s, self._end = silence_s, end
         self.then: Callable[[], str] = lambda: "start again"
         self.notice: Callable[[str], None] | None = None
+        self.timeout_s: float | None = None
+        self.is_ending: Callable[[], bool] = lambda: False
         self._limit: tuple[str, float | None] = ("", None)
         self._activity: str | None = None
         # Time of this thread since the last sign of life, the start of the activity and the limit's.
@@ -64,6 +72,7 @@ class Heartbeat:
         self._main = threading.main_thread().ident
         self._error: HydraulisError | None = None
         self._has_failed = False
+        self._failure = ""
         self._report: str | None = None
         self._wake, self._over, self._leaving = threading.Event(), threading.Event(), threading.Event()
         # Held by the thread that prints the report.
@@ -75,16 +84,25 @@ class Heartbeat:
         self._check.sign_in()
         threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
 
-    def leave(self, *, failed: bool = False) -> None:
+    @property
+    def lost(self) -> HydraulisError | None:
+        """The loss of another rank that this thread has found or was told of; None if all are there."""
+        if self._error is None and self._report is not None:
+            return HydraulisError(json.loads(self._report)[1], code="lost_rank")
+        return self._error
+
+    def leave(self, *, failed: bool = False, failure: str = "") -> None:
         """End the thread; waits a bounded time for a silent store.
 
         Args:
-            failed: Whether this rank ends by an error of its own, which other ranks then learn of.
+            failed: Whether this rank ends by an error of its own.
+            failure: The error, which all other ranks then learn of and end by; empty if they meet it
+                themselves.
         """
-        self._has_failed = failed
+        self._has_failed, self._failure = failed, failure
         self._leaving.set()
         self._wake.set()
-        self._over.wait(_END_S)
+        self._over.wait(_LEAVE_S)
 
     def limit(self, setting: str, seconds: float | None) -> None:
         """Begin a part of the run that may take `seconds`; more is the loss of the ranks that still work.
@@ -128,6 +146,8 @@ class Heartbeat:
                 self._check_limit()
                 self._tell_slow()
             self._check.leave(failed=self._has_failed)
+            if self._failure:
+                self._check.call(f"rank {self._rank} failed: {self._failure}")
         except RuntimeError:
             # The store is gone with its node: every rank reports for itself.
             return
@@ -142,7 +162,9 @@ class Heartbeat:
         # Counted in beats of this thread: if the whole job was suspended, no rank is silent.
         self._silent_s = self._silent_s + _BEAT_S if is_silent else 0.0
         self._last_beat = beat
-        if self._silent_s >= self._silence_s:
+        if self._watched != self._rank and self._check.has_ended(self._watched):
+            self._error = lost_rank(RuntimeError(f"rank {self._watched} ended"), self.then())
+        elif self._silent_s >= self._silence_s:
             why = f"rank {self._watched} gave no sign of life for {self._silence_s:g} s"
             self._error = lost_rank(RuntimeError(why), self.then())
 
@@ -169,7 +191,10 @@ class Heartbeat:
 
     def _take_part(self) -> None:
         """Answer a call or make one, and wait for the report."""
-        if self._error is not None:
+        why = self._check.reason_of_call()
+        if self._error is None and why:
+            self._error = lost_rank(RuntimeError(why), self.then())
+        elif why is None:
             self._check.call()
         self._check.answer(activity_of(self._main))
         if self._error is not None and self._check.is_first("collect"):
@@ -199,11 +224,20 @@ def activity_of(thread: int | None) -> str | None:
         if "torch/distributed" in frame.f_code.co_filename:
             return None
         frame = frame.f_back
-    if frame is None:
+    if frame is None or _waits_for_device(frame):
         return None
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
     module = str(frame.f_globals["__name__"]).rpartition(".")[2]
     return None if any(wait in line for wait in _WAITS) else f"{module}.{frame.f_code.co_name}"
+
+
+def _waits_for_device(frame: FrameType | None) -> bool:
+    """Return whether a frame or one of its callers is a wait of `host_wait.py`."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")) == _HOST_WAIT:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _is_ours(frame: FrameType) -> bool:

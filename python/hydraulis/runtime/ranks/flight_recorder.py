@@ -1,0 +1,58 @@
+"""Torch's flight recorder of NCCL's collectives, and the settings by which torch ends no process by itself.
+
+By default a collective that takes longer than its timeout ends the process by SIGABRT from a thread of
+torch: before any report, and minutes after the loss. Here the host notices a loss (`host_wait.py`), and the
+recorder's entries say which collective of which group the ranks were in. `torchfrtrace` reads a folder of
+dumps.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+_SETTINGS = {
+    # No exception in the thread that watches the collectives, and no end of the process by the thread that
+    # watches that one (ProcessGroupNCCL.cpp: ErrorHandlingMode NoHandling, HeartbeatMonitor::runLoop).
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    "TORCH_NCCL_ENABLE_MONITORING": "0",
+    # Entries of the recorder; a step of 8 micro-batches on 32 layers with tensor parallelism launches some
+    # 2,000 collectives.
+    "TORCH_FR_BUFFER_SIZE": "2000",
+    # The name of the file is read when a dump is written: the run's folder is known later than the groups.
+    "TORCH_FR_DUMP_DYNAMIC_FILE_NAME": "1",
+}
+_FILE = "TORCH_FR_DUMP_TEMP_FILE"
+FOLDER = "flight_recorder"
+_PREFIX = "nccl_trace_rank_"
+
+
+def set_up_recorder() -> None:
+    """Set torch's variables, unless the environment has them; before the first group is made."""
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+
+
+def keep_dumps_in(run: Path) -> None:
+    """Let dumps of this process go into the folder of the run, unless the environment names another place."""
+    os.environ.setdefault(_FILE, str(run / FOLDER / _PREFIX))
+
+
+def dump_collectives(rank: int) -> Path | None:
+    """Write the recorder's entries of this process.
+
+    Returns:
+        The file, whose name ends with the rank; None without a folder, or if it cannot be written.
+    """
+    prefix = os.environ.get(_FILE)
+    if prefix is None:
+        return None
+    # A failure here must not replace the error that is reported.
+    with suppress(OSError, ImportError, RuntimeError):
+        # Builds without NCCL lack it.
+        from torch._C._distributed_c10d import _dump_nccl_trace  # type: ignore[attr-defined]
+
+        file = Path(f"{prefix}{rank}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(_dump_nccl_trace())
+        return file
+    return None
