@@ -12,7 +12,7 @@ def count_bytes(config: RunConfig, schemes: Sequence[str]) -> dict[str, int]:
     """Return the bytes that a worker allocates, after its optimizer's first step."""
     train = with_steps(config, RunLength(1, 1, 0, 0, 0)).train
     worker = Worker(config.model, config.optimizer, train, schemes=[Scheme(one) for one in schemes])
-    worker.optimizer_shard.step()
+    worker.optimizer_shard.step(0.0)
     shard = worker.optimizer_shard
     optimizer = [shard.gradient, *(flat for flat, _ in shard.buffers().values())]
     return {
