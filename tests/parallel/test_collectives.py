@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from hydraulis.parallel import collectives
 from hydraulis.parallel.collectives import all_gather_tokens, reduce_scatter_tokens
 from parallel.collectives_workers import gather, scatter, scatter_addends, scatter_uneven
 from ranks import run_ranks
@@ -40,6 +41,21 @@ def test_the_sum_runs_in_rank_order_and_keeps_no_receive_buffer() -> None:
     # 1e8 + 1 rounds to 1e8 in float32, so only this order gives 0.
     assert all(torch.equal(kept, torch.zeros(1, 2)) for kept, _ in results)
     assert {num_bytes for _, num_bytes in results} == {1 * 2 * 4}
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 8, 16])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-14), (torch.float32, 1e-6), (torch.bfloat16, 1e-6)]
+)
+def test_one_kernel_sums_as_the_ranks_one_after_another(
+    num_ranks: int, dtype: torch.dtype, tolerance: float
+) -> None:
+    addends = torch.rand(num_ranks, 5, 4).to(dtype)
+    in_order, at_once = collectives._sum_in_order(addends), collectives._sum_in_one_kernel(addends)
+    assert in_order.dtype == at_once.dtype
+    torch.testing.assert_close(at_once, in_order, rtol=tolerance, atol=0)
+    torch.testing.assert_close(at_once.double(), addends.double().sum(0), rtol=tolerance, atol=0)
+    assert at_once.untyped_storage().nbytes() == at_once.nbytes
 
 
 def test_without_a_group_tensors_stay_unchanged() -> None:

@@ -3,7 +3,7 @@
 Outside attention and MLP, each rank of a tensor group has a t-token slice of the hidden stream, in rank
 order.
 
-Legend: T tokens of the packed micro-batch, t = T/tp tokens of this rank, H hidden.
+Legend: T tokens of the packed micro-batch, t = T/tp tokens of this rank, H hidden, W ranks of the group.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,8 @@ def all_gather_tokens(x_tH: Tensor, group: dist.ProcessGroup | None) -> Tensor:
 def reduce_scatter_tokens(x_TH: Tensor, group: dist.ProcessGroup | None) -> Tensor:
     """Sum x_TH over all ranks and return this rank's tokens, x_tH; the backward is an all-gather.
 
-    The sum runs in rank order in at least float32, so it is bit-reproducible.
+    The sum runs in at least float32, on the CPU in rank order and on CUDA in an order that depends on the
+    shape alone, so it is bit-reproducible.
 
     Args:
         x_TH: Addend of this rank for all T tokens.
@@ -93,12 +94,28 @@ def _reduce_scatter(x_TH: Tensor, group: dist.ProcessGroup) -> Tensor:
     _check_tokens(x_TH.shape[0], group.size())
     received_TH = torch.empty_like(x_TH, memory_format=torch.contiguous_format)
     dist.all_to_all_single(received_TH, x_TH.contiguous(), group=group)
-    first, *others = received_TH.chunk(group.size())
+    received_WtH = received_TH.unflatten(0, (group.size(), -1))
+    add_up = _sum_in_one_kernel if x_TH.device.type == "cuda" else _sum_in_order
+    return add_up(received_WtH).to(x_TH.dtype)
+
+
+def _sum_in_order(addends_WtH: Tensor) -> Tensor:
+    """Sum the ranks' addends one after another in at least float32."""
+    first, *others = addends_WtH.unbind()
     # A copy even in float32: a sum in `first` would keep the whole receive buffer alive.
-    sum_tH = first.to(wide_dtype(x_TH.dtype), copy=True)
-    for piece in others:
-        sum_tH += piece
-    return sum_tH.to(x_TH.dtype)
+    sum_tH = first.to(wide_dtype(first.dtype), copy=True)
+    for addend in others:
+        sum_tH += addend
+    return sum_tH
+
+
+def _sum_in_one_kernel(addends_WtH: Tensor) -> Tensor:
+    """Sum the ranks' addends in at least float32, in an order that depends on the shape alone.
+
+    The kernel reads each addend once. `_sum_in_order` launches a kernel for each rank, which reads and writes
+    the whole sum.
+    """
+    return addends_WtH.sum(dim=0, dtype=wide_dtype(addends_WtH.dtype))
 
 
 def _check_tokens(num_tokens: int, num_ranks: int) -> None:

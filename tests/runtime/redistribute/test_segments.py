@@ -1,10 +1,22 @@
 """Segments of flat buffers, in order and out of order."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from hydraulis.runtime.redistribute.segments import are_in_order, pieces, put_back, put_in_order, region
+from hydraulis.runtime.redistribute.segments import (
+    add_packed,
+    are_in_order,
+    pack,
+    pieces,
+    put_back,
+    put_in_order,
+    region,
+    unpack,
+)
 from hydraulis.runtime.redistribute.staging import Staging
 
 FLAT = torch.arange(8)
@@ -47,3 +59,51 @@ def test_each_segment_is_paired_with_its_place_in_a_packed_buffer() -> None:
     for of_flat, of_packed in pieces(FLAT, np.array([[6, 2], [1, 2]]), packed):
         of_packed.copy_(of_flat)
     assert packed.tolist() == [6, 7, 1, 2]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_segments_are_packed_and_unpacked_in_another_dtype_too(dtype: torch.dtype) -> None:
+    segments = np.array([[6, 2], [1, 0], [1, 2]])
+    packed, flat = torch.zeros(4, dtype=dtype), torch.zeros(8)
+    pack(FLAT.float(), segments, packed)
+    assert packed.tolist() == [6, 7, 1, 2]
+    unpack(packed, flat, segments)
+    assert flat.tolist() == [0, 1, 2, 0, 0, 0, 6, 7]
+    pack(flat, np.empty((0, 2), np.int64), packed[:0])
+
+
+def test_contributions_to_one_place_are_added_in_the_order_of_ranks() -> None:
+    # 1e8 + 1 rounds to 1e8 in float32, so only this order gives 0 in the second place.
+    segments = np.array([[1, 1], [3, 2], [1, 2], [0, 2]])
+    flat = torch.tensor([0.5, 1e8, 0.0, 0.0, 0.0])
+    add_packed(torch.tensor([1.0, 3.0, 4.0, -1e8, 2.0, 0.25, 0.0]), flat, segments)
+    assert flat.tolist() == [0.75, 0.0, 2.0, 3.0, 4.0]
+
+
+def test_nothing_is_added_without_contributions() -> None:
+    flat = FLAT.clone()
+    add_packed(flat[:0], flat, np.empty((0, 2), np.int64))
+    assert torch.equal(flat, FLAT)
+
+
+class Launches(TorchDispatchMode):
+    """Counts the operations that would launch kernels on a device."""
+
+    names: list[str]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "foreach" in str(func) or func.overloadpacket in (torch.ops.aten.copy_, torch.ops.aten.add_):
+            self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_segments_of_a_rank_take_one_operation() -> None:
+    segments = np.array([[0, 1], [2, 1], [4, 1], [0, 1], [2, 1], [6, 1]])
+    flat, packed = torch.zeros(8), torch.ones(6)
+    with Launches() as launches:  # type: ignore[no-untyped-call]
+        launches.names = []
+        add_packed(packed, flat, segments)
+        pack(flat, segments, packed)
+        unpack(packed, flat, segments)
+    assert launches.names == ["_foreach_add_", "_foreach_add_", "_foreach_copy_", "_foreach_copy_"]
+    assert flat.tolist() == [2, 0, 2, 0, 1, 0, 1, 0]

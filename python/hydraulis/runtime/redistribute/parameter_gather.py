@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hydraulis._core import BucketTransfer, Exchange
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroup, ExchangeGroups, StartedExchange
-from hydraulis.runtime.redistribute.segments import are_in_order, pieces, put_back, region
+from hydraulis.runtime.redistribute.segments import are_in_order, pack, put_back, region
 from hydraulis.runtime.redistribute.staging import Staging, StagingSizes
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard
@@ -150,7 +150,7 @@ class ParameterGather:
         if relayed is not None:
             relayed.wait()
         exchange = bucket.transfer.inside
-        _pack(source, exchange, staging)
+        pack(source, exchange.far, staging)
         incoming = region(self._local_shard.parameter, exchange.near)
         started = self._groups.inside.start(staging, incoming, exchange.far_counts, exchange.near_counts)
         self._in_flight.append(_Flight(bucket, started))
@@ -175,7 +175,7 @@ class ParameterGather:
         leaving = []
         for index, (bucket, exchange) in enumerate(zip(buckets, exchanges, strict=True)):
             packed, relay, room = staging[index::count]
-            _pack(self._master, exchange, packed)
+            pack(self._master, exchange.far, packed)
             relayed = group.start(packed, relay, exchange.far_counts, exchange.near_counts)
             leaving.append(_Outgoing(bucket, relay, relayed, room))
         return leaving
@@ -222,9 +222,3 @@ def _between(bucket: GatheredBucket) -> Exchange:
     exchange = bucket.transfer.between
     assert exchange is not None, "several nodes exchange between them"
     return exchange
-
-
-def _pack(source: Tensor, exchange: Exchange, staging: Tensor) -> None:
-    """Copy the outgoing elements of a buffer in the order of their receivers."""
-    for values, place in pieces(source, exchange.far, staging):
-        place.copy_(values)

@@ -1,6 +1,7 @@
 """Segments of flat buffers, as the core's transfers list them."""
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -37,6 +38,58 @@ def pieces(flat: Tensor, segments: NDArray[np.int64], packed: Tensor) -> list[tu
     return pairs
 
 
+def pack(flat: Tensor, segments: NDArray[np.int64], packed: Tensor) -> None:
+    """Copy segments of a buffer one after another into a packed one, by few launches of a kernel.
+
+    Args:
+        flat: Flat buffer.
+        segments: Offset and number of elements of each segment, int64 [segments, 2].
+        packed: Memory for the elements, in this or another dtype.
+    """
+    _copy([(place, values) for values, place in pieces(flat, segments, packed)])
+
+
+def unpack(packed: Tensor, flat: Tensor, segments: NDArray[np.int64]) -> None:
+    """Copy packed elements back to their segments, which do not overlap."""
+    _copy(pieces(flat, segments, packed))
+
+
+def add_packed(packed: Tensor, flat: Tensor, segments: NDArray[np.int64]) -> None:
+    """Add packed contributions to their segments; where segments overlap, in the order of the segments.
+
+    Segments of ascending offsets do not overlap, so a few launches of a kernel add them all: those of a rank.
+
+    Args:
+        packed: Contributions, one segment after another, in the dtype of the buffer.
+        flat: Flat buffer.
+        segments: Offset and number of elements of each segment, int64 [segments, 2].
+    """
+    apart: list[tuple[Tensor, Tensor]] = []
+    end = 0
+    for place, values in pieces(flat, segments, packed):
+        start = int(place.storage_offset())
+        if apart and start < end:
+            _add(apart)
+            apart = []
+        apart.append((place, values))
+        end = start + len(place)
+    _add(apart)
+
+
+def _add(pairs: list[tuple[Tensor, Tensor]]) -> None:
+    """Add the second tensor of each pair to the first; the first ones do not overlap."""
+    if pairs:
+        places, values = zip(*pairs, strict=True)
+        torch._foreach_add_(places, values)
+
+
+def _copy(pairs: list[tuple[Tensor, Tensor]]) -> None:
+    """Copy the second tensor of each pair into the first."""
+    if pairs:
+        places, values = zip(*pairs, strict=True)
+        torch._foreach_copy_(places, values)
+
+
 def are_in_order(segments: NDArray[np.int64]) -> bool:
     """Whether each segment starts where the one before it ends."""
     return bool((segments[1:, 0] == segments[:-1].sum(axis=1)).all())
@@ -52,8 +105,7 @@ def put_in_order(flat: Tensor, segments: NDArray[np.int64], staging: Staging) ->
     """
     piece = region(flat, segments)
     packed = staging.take(len(piece), flat.dtype)
-    for values, place in pieces(flat, segments, packed):
-        place.copy_(values)
+    pack(flat, segments, packed)
     piece.copy_(packed)
 
 
@@ -62,5 +114,4 @@ def put_back(flat: Tensor, segments: NDArray[np.int64], staging: Staging) -> Non
     piece = region(flat, segments)
     packed = staging.take(len(piece), flat.dtype)
     packed.copy_(piece)
-    for place, values in pieces(flat, segments, packed):
-        place.copy_(values)
+    unpack(packed, flat, segments)

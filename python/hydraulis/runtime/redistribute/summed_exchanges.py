@@ -7,7 +7,7 @@ from torch import Tensor
 
 from hydraulis._core import Exchange
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroup, StartedExchange
-from hydraulis.runtime.redistribute.segments import are_in_order, pieces, put_in_order, region
+from hydraulis.runtime.redistribute.segments import add_packed, are_in_order, put_in_order, region
 from hydraulis.runtime.redistribute.staging import Staging
 
 # One bucket is added up while the next one is in flight.
@@ -86,6 +86,5 @@ class SummedExchanges:
         """Wait for the oldest exchange, add its contributions to its target, and return the target."""
         exchange, incoming, started, target = self._in_flight.popleft()
         started.wait()
-        for place, values in pieces(target, exchange.far, incoming):
-            place += values
+        add_packed(incoming, target, exchange.far)
         return target
