@@ -32,7 +32,10 @@ directory = "runs/test"
 
 def field_names() -> list[str]:
     sections = get_type_hints(RunConfig)
-    return [f"{name}.{field.name}" for name, section in sections.items() for field in fields(section)]
+    names = [f"{name}.{field.name}" for name, section in sections.items() for field in fields(section)]
+    # The section lora sets it.
+    names.remove("model.adapters")
+    return names
 
 
 def write(folder: Path, text: str = MINIMAL) -> Path:

@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from hydraulis.config.lora import Adapters
 from hydraulis.model.flops import training_flops
+from hydraulis.model.parameters import is_adapter
 from hydraulis.model.sequences import PackedSequences
 from small_model import FAMILIES, build_decoder, count_targets, random_tokens, small_config, token_loss
 
@@ -22,6 +24,26 @@ def test_matrix_products_equal_those_that_torch_counts(family: str) -> None:
     by_operation = counted.get_flop_counts()["Global"]
     products = sum(flops for name, flops in by_operation.items() if str(name) in ("aten.mm", "aten.addmm"))
     assert products == training_flops(config, sum(lengths), 0)
+
+
+def test_products_under_adapters_equal_those_that_torch_counts() -> None:
+    config = small_config(adapters=Adapters(rank=3, alpha=6.0, targets=("q_proj", "o_proj", "up_proj")))
+    model = build_decoder(config)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(is_adapter(name))
+    lengths = (9, 4)
+    token_T, target_T = random_tokens(config, lengths, padded=False)
+    with FlopCounterMode(display=False) as counted:
+        hidden = model(token_T, PackedSequences.from_lengths(lengths, torch.device("cpu")))
+        assert model.lm_head is not None
+        token_loss(model.lm_head(hidden), target_T, count_targets(target_T)).backward()
+    by_operation = counted.get_flop_counts()["Global"]
+    products = sum(flops for name, flops in by_operation.items() if str(name) in ("aten.mm", "aten.addmm"))
+    # The inputs of the first layer's queries, keys and values need no gradient.
+    keys = config.num_key_value_heads * config.head_dim
+    queries = config.num_attention_heads * config.head_dim
+    first = 2 * sum(lengths) * config.hidden_size * (queries + 2 * keys + 3)
+    assert products == training_flops(config, sum(lengths), 0) - first
 
 
 def test_attention_counts_each_pair_of_a_query_and_an_earlier_key() -> None:

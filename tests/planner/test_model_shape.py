@@ -1,10 +1,12 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from helpers import at_least, refused
 from hydraulis import CostProfile, LayerSplit, ModelShape, Scheme
+from hydraulis.config.lora import Adapters
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import RunConfig, load
 from hydraulis.planner.model_shape import build_layer_split, build_model_shape, check_profile
@@ -61,6 +63,33 @@ def test_stages_get_layers_by_cost_or_as_stated() -> None:
         LayerSplit(7, stated=[[4, 4]])
     with refused("scheme_model_mismatch"):
         LayerSplit(4).stage_layers(Scheme("<pp8>"))
+
+
+def test_adapters_are_rows_of_the_shape_and_the_base_is_frozen(tmp_path: Path) -> None:
+    adapters = Adapters(rank=2, alpha=4.0, targets=("q_proj",))
+    full, lora = (build_model_shape(small_config(adapters=one)) for one in (None, adapters))
+    config = small_config()
+    width = config.hidden_size + config.num_attention_heads * config.head_dim
+    assert lora.parameters - full.parameters == config.num_hidden_layers * 2 * width
+    assert full.difference(lora) == (
+        "parameters",
+        "embed_tokens.weight [37, 24]",
+        "embed_tokens.weight [37, 24], frozen",
+    )
+    wider = build_model_shape(small_config(adapters=replace(adapters, rank=3)))
+    difference = lora.difference(wider)
+    assert difference is not None
+    assert difference[1] == "layers.*.self_attn.q_proj.lora_A.weight [2, 24]"
+    # The scaling changes no cost.
+    assert build_model_shape(small_config(adapters=replace(adapters, alpha=1.0))) == lora
+    # A profile of full training is refused.
+    document = json.loads(made_up_profile({"<1>": 64, "<pp2>": 64}).to_json())
+    config_of_run = config_with(tmp_path, "[]")
+    document["model"] = json.loads(build_model_shape(config_of_run.model).to_json())
+    profile = CostProfile.from_json(json.dumps(document))
+    check_profile(config_of_run, profile)
+    with refused("profile_mismatch", "embed_tokens.weight [256, 128], and the run has", "frozen"):
+        check_profile(load(tmp_path / "run.toml", ["lora.rank=2", "lora.alpha=4"]), profile)
 
 
 CONFIG = """

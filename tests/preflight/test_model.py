@@ -1,7 +1,9 @@
 """The check of the model."""
 
+import math
 from pathlib import Path
 
+from hydraulis.model.parameters import named_rows
 from preflight.checked_run import findings, read
 
 
@@ -17,3 +19,18 @@ def test_no_decay_patterns_without_a_parameter_are_a_warning(made: Path) -> None
     found = findings(read(made, "optimizer.no_decay=norm.weight"))["model"]
     assert found.status == "warning"
     assert "; optimizer.no_decay: 'norm.weight' matches no parameter of the model" in found.text
+
+
+def test_adapters_need_a_base_model_and_are_counted_apart(made: Path) -> None:
+    adapters = ("lora.rank=2", "lora.alpha=4", "lora.targets=['q_proj']", "planner.profile=", "train.steps=3")
+    # Two layers with 32 inputs and 32 outputs.
+    found = findings(read(made, *adapters))["model"]
+    assert found.status == "ok"
+    config = read(made)
+    base = sum(math.prod(row.shape) for row in named_rows(config.model).values())
+    trained = 2 * 2 * (32 + 32)
+    assert f"{base + trained:,} parameters, {base:,} of them frozen; all present in" in found.text
+    assert found.text.endswith("; adapters initialised from train.seed = 0")
+    found = findings(read(made, *adapters, "checkpoint.weights="))["model"]
+    assert (found.status, found.code) == ("refused", "config_value")
+    assert "lora.rank = 2 adapts a trained model, and checkpoint.weights is empty" in found.text

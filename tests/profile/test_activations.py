@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hydraulis.config.kinds import CheckpointingKind
+from hydraulis.config.lora import TARGETS, Adapters
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.profile.activations import activation_bytes
 from small_model import small_config
@@ -117,6 +118,17 @@ def test_each_kind_of_checkpointing_saves_the_expected_bytes() -> None:
     # Without checkpointing the norms save their inputs and results too, and the heads are saved once.
     norms = 4 * config.hidden_size + 2
     assert none == selective + (norms - queries - keys) * FLOAT64
+
+
+def test_selective_saves_the_output_of_an_adapted_map_once() -> None:
+    rank = 5
+    adapters = Adapters(rank=rank, alpha=5.0, targets=TARGETS)
+    one, two = (
+        stage_bytes(128, checkpointing="selective", num_hidden_layers=layers, adapters=adapters)
+        for layers in (1, 2)
+    )
+    # The inner product of each adapter, besides.
+    assert (two - one) / 128 == layer_bytes("selective") + len(TARGETS) * rank * FLOAT64
 
 
 def test_a_layer_saves_at_least_the_inputs_of_its_gradients() -> None:

@@ -1,6 +1,7 @@
 """The core's memory formulas against the counted bytes of a stage."""
 
 import json
+import math
 from typing import Any, get_args
 
 import pytest
@@ -9,6 +10,8 @@ import torch
 from hydraulis import Cluster, CostProfile
 from hydraulis._core import Scheme
 from hydraulis.config.kinds import CheckpointingKind
+from hydraulis.config.lora import TARGETS, Adapters
+from hydraulis.model.parameters import parameter_rows
 from hydraulis.planner.model_shape import build_model_shape
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -18,8 +21,8 @@ from stage_bytes import stage_bytes
 SHAPE = {"hidden_size": 96, "intermediate_size": 256, "num_hidden_layers": 4, "head_dim": 12}
 
 
-def analytic_entry(scheme: str) -> dict[str, Any]:
-    shape = build_model_shape(small_config(**SHAPE))
+def analytic_entry(scheme: str, adapters: Adapters | None = None) -> dict[str, Any]:
+    shape = build_model_shape(small_config(**SHAPE, adapters=adapters))
     profile = CostProfile.analytic(shape, Cluster(8, 8), "cpu", checkpointing=get_args(CheckpointingKind))
     document = json.loads(profile.to_json())
     return next(entry for entry in document["schemes"] if entry["scheme"] == scheme)
@@ -50,3 +53,15 @@ def test_resident_bytes_are_those_of_the_buffers(scheme: str) -> None:
         assert predicted == pytest.approx(held + head, rel=0.02)
     else:
         assert predicted == pytest.approx([held, held + head], rel=0.02)
+
+
+def test_resident_bytes_of_adapters_are_those_of_the_buffers() -> None:
+    adapters = Adapters(rank=4, alpha=8.0, targets=TARGETS)
+    config = small_config(**SHAPE, adapters=adapters)
+    buffers = LocalShard.allocate(ModelParameters.from_config(config), [Scheme("<1>")], torch.float32)
+    held = buffers.parameter.nbytes + buffers.gradient.nbytes
+    # A frozen layer leaves its owners beyond the gradient buffer, which is that of the adapters.
+    trained = ModelParameters.from_config(config).num_elements(trained=True)
+    layer = sum(math.prod(row.shape) for row in parameter_rows(config.base) if row.parts == ("layer",))
+    in_transfer = 4 * (layer - trained)
+    assert analytic_entry("<1>", adapters)["resident_bytes"] == pytest.approx(held + in_transfer, rel=0.02)

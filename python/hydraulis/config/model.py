@@ -1,10 +1,11 @@
 """The shape of a decoder model, under the field names of a Hugging Face `config.json`."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 from hydraulis.config.check import check_above, check_at_least
+from hydraulis.config.lora import Adapters
 from hydraulis.errors import InvalidInputError
 from hydraulis.text.values import as_toml
 
@@ -100,6 +101,7 @@ class ModelConfig:
         sliding_window: Number of tokens that a token attends to, itself included; None for all before it.
             Attention here always covers whole sequences, so a run's sequences must not be longer than the
             window.
+        adapters: Adapters of the linear maps, which the section `lora` sets; None to train the model itself.
 
     Raises:
         InvalidInputError: A field is out of its range (code `model_invalid`).
@@ -122,6 +124,7 @@ class ModelConfig:
     tie_word_embeddings: bool = False
     initializer_range: float = 0.02
     sliding_window: int | None = None
+    adapters: Adapters | None = None
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -138,6 +141,14 @@ class ModelConfig:
         self._check_heads()
         self._check_size()
         self._check_rope_scaling()
+        if not isinstance(self.adapters, Adapters | None):
+            message = f"adapters = {self.adapters!r} must be Adapters or None"
+            raise InvalidInputError(message, code="model_invalid")
+
+    @property
+    def base(self) -> Self:
+        """The model without adapters."""
+        return replace(self, adapters=None)
 
     def _normalise(self) -> None:
         if self.head_dim in (0, None):

@@ -16,6 +16,7 @@ from hydraulis.config.hugging_face.source import SOURCES, resolve_model
 from hydraulis.config.layered.layers import OVERRIDE, PRESETS, Layers, read_preset, read_tables
 from hydraulis.config.layered.override import read_override
 from hydraulis.config.layered.table import SectionHints, from_table, refuse_unknown_keys
+from hydraulis.config.lora import LoraConfig
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.output import CheckpointConfig, OutputConfig
@@ -26,22 +27,26 @@ from hydraulis.errors import InvalidInputError
 # The standard library's tokens are bytes, and the embedding needs a row for each.
 NUM_BYTE_TOKENS = 256
 _PRESET = "preset"
+# The one field of a section that is no key: the section lora sets it.
+_ADAPTERS = "adapters"
 _WINDOW = "model.sliding_window, because attention here covers whole sequences"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """A training run, one attribute per section of its file."""
+    """A training run, one attribute per section of its file; the section `lora` sets `model.adapters`."""
 
     model: ModelConfig
     data: DataConfig
     train: TrainConfig
     optimizer: OptimizerConfig
+    lora: LoraConfig
     planner: PlannerConfig
     checkpoint: CheckpointConfig
     output: OutputConfig
 
     def __post_init__(self) -> None:
+        self._set_adapters()
         # The tokens of files are compared with the vocabulary when the files are read.
         if not self.data.sources:
             check_at_least("model.vocab_size", self.model.vocab_size, NUM_BYTE_TOKENS)
@@ -65,6 +70,13 @@ class RunConfig:
             # The core checks the split.
             LayerSplit(self.model.num_hidden_layers, stated=self.train.stage_layers)
 
+    def _set_adapters(self) -> None:
+        adapters = self.lora.adapters
+        if self.model.adapters not in (None, adapters):
+            message = f"model.{_ADAPTERS} is set by the section lora; write lora.rank and lora.alpha there"
+            raise InvalidInputError(message, code="config_value")
+        object.__setattr__(self, "model", dataclasses.replace(self.model, adapters=adapters))
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoadedConfig:
@@ -87,6 +99,7 @@ def _hints() -> dict[str, SectionHints]:
     elsewhere = {
         field.name: name for name, section in sections.items() for field in dataclasses.fields(section)
     }
+    del elsewhere[_ADAPTERS]
     preset = f"name a preset, {', '.join(map(repr, PRESETS))}"
     hints = {name: SectionHints(elsewhere=elsewhere) for name in sections}
     hints["model"] = SectionHints(SOURCES, " or ".join(f"model.{key}" for key in SOURCES), elsewhere)
@@ -129,7 +142,7 @@ def load_with_origins(
     resolve_model(layers)
     config = from_table(RunConfig, layers.tables, "", _HINTS)
     _refuse_no_source(config, layers)
-    return LoadedConfig(config, {name: layers.origin(name) for name in _names()})
+    return LoadedConfig(config, {name: layers.origin(name) for name in _names(config)})
 
 
 def load_data_section(
@@ -170,7 +183,10 @@ def _refuse_no_source(config: RunConfig, layers: Layers) -> None:
 
 def to_dict(config: RunConfig) -> dict[str, dict[str, object]]:
     """Return the effective configuration, defaults included, as plain values for JSON."""
-    return dataclasses.asdict(config)
+    sections = dataclasses.asdict(config)
+    # The section lora states them.
+    del sections["model"][_ADAPTERS]
+    return sections
 
 
 def _kind_of(section: str, key: str) -> object:
@@ -181,7 +197,6 @@ def _kind_of(section: str, key: str) -> object:
     return None if table is None else get_type_hints(table).get(key)
 
 
-def _names() -> Iterator[str]:
-    for section, table in get_type_hints(RunConfig).items():
-        for field in dataclasses.fields(table):
-            yield f"{section}.{field.name}"
+def _names(config: RunConfig) -> Iterator[str]:
+    for section, table in to_dict(config).items():
+        yield from (f"{section}.{key}" for key in table)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from hydraulis.config.model import ModelConfig
+from hydraulis.model.adapters import add_adapters
 from hydraulis.model.rope import RotaryTable, rotary_table
 from hydraulis.model.sequences import Sequences
 from hydraulis.model.swiglu import gated_product, product_not_saved
@@ -80,6 +81,8 @@ class DecoderLayer(nn.Module):
         self.self_attn = Attention(config)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.mlp = MLP(config)
+        if config.adapters is not None:
+            add_adapters(self, config.adapters)
 
     def forward(self, x_TH: Tensor, sequences: Sequences, rotary: RotaryTable) -> Tensor:
         """Return the residual stream after this layer, [T, H]."""

@@ -1,9 +1,12 @@
 """Floating-point operations of a training step, the numerator of utilisation."""
 
 from hydraulis.config.model import ModelConfig
+from hydraulis.model.parameters import is_adapter, parameter_rows
 
 # A multiplication and an addition, in three products: forward, and backward for inputs and for weights.
 _PER_WEIGHT = 2 * 3
+# The base of adapters has no gradient of its weights.
+_PER_BASE_WEIGHT = 2 * 2
 
 
 def training_flops(model: ModelConfig, tokens: int, squares: int) -> float:
@@ -14,8 +17,8 @@ def training_flops(model: ModelConfig, tokens: int, squares: int) -> float:
     tokens: `6 layers heads head_dim s^2` for a sequence of `s` tokens. The count follows "PaLM: Scaling
     Language Modeling with Pathways" (Chowdhery et al., 2022, appendix B) with two differences: the half, and
     the sum of squares instead of the squared sum, because packed sequences attend to themselves only.
-    Recomputation (checkpointing, flash attention's backward) and padding do not count. Frozen parameters
-    count like trained ones.
+    Recomputation (checkpointing, flash attention's backward) and padding do not count. With adapters a weight
+    of the base model is 4 operations instead. Parameters of `train.frozen` count like trained ones.
 
     Args:
         model: Shape of the model.
@@ -27,4 +30,9 @@ def training_flops(model: ModelConfig, tokens: int, squares: int) -> float:
     attention = model.hidden_size * (2 * queries + 2 * keys)
     layer = attention + 3 * model.hidden_size * model.intermediate_size
     weights = model.num_hidden_layers * layer + model.hidden_size * model.vocab_size
-    return _PER_WEIGHT * (float(weights) * tokens + float(model.num_hidden_layers * queries) * squares)
+    of_attention = _PER_WEIGHT * float(model.num_hidden_layers * queries) * squares
+    if model.adapters is None:
+        return _PER_WEIGHT * float(weights) * tokens + of_attention
+    rows = (row for row in parameter_rows(model) if is_adapter(row.name))
+    adapters = model.num_hidden_layers * sum(row.rows * row.row_elements for row in rows)
+    return float(_PER_BASE_WEIGHT * weights + _PER_WEIGHT * adapters) * tokens + of_attention

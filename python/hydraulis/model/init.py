@@ -6,6 +6,7 @@ any other number of ranks gets.
 """
 
 import hashlib
+import math
 from collections.abc import Sequence
 from math import prod
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hydraulis.config.model import ModelConfig
-from hydraulis.model.parameters import row_of
+from hydraulis.model.parameters import is_adapter, is_adapter_output, row_of
 
 # Number of elements of a block. It is part of the values: another number draws other ones. A rank draws less
 # than two blocks more than a slice has; setting up a generator takes as long as drawing 2,000 elements.
@@ -33,7 +34,8 @@ def initial_value(
         dtype: Dtype of the result.
 
     Returns:
-        Ones for a norm, zeros for a bias, and normal values around 0 for a matrix.
+        Ones for a norm, zeros for a bias and for an adapter's B, Kaiming-uniform values as in PEFT for an
+        adapter's A, and normal values around 0 for another matrix.
     """
     dim = (row_of(name, config).split_dim or 0) if len(shape) > 1 else 0
     others = [size for index, size in enumerate(shape) if index != dim]
@@ -55,7 +57,7 @@ def draw_elements(name: str, start: int, end: int, config: ModelConfig, seed: in
         seed: Seed of the run.
     """
     value = torch.empty(end - start, dtype=torch.float32)
-    if name.endswith("bias"):
+    if name.endswith("bias") or is_adapter_output(name):
         return value.zero_()
     if name.endswith("norm.weight"):
         return value.fill_(1.0)
@@ -63,10 +65,19 @@ def draw_elements(name: str, start: int, end: int, config: ModelConfig, seed: in
     for number in range(start // BLOCK, -(-end // BLOCK)):
         first = number * BLOCK
         generator = torch.Generator().manual_seed(_block_seed(name, number, seed))
-        block.normal_(0.0, config.initializer_range, generator=generator)
+        _draw(block, name, config, generator)
         low, high = max(start, first), min(end, first + BLOCK)
         value[low - start : high - start] = block[low - first : high - first]
     return value
+
+
+def _draw(block: Tensor, name: str, config: ModelConfig, generator: torch.Generator) -> None:
+    if is_adapter(name):
+        # kaiming_uniform_ with a = sqrt(5), torch's and PEFT's default for a linear map.
+        bound = 1 / math.sqrt(row_of(name, config).shape[1])
+        block.uniform_(-bound, bound, generator=generator)
+    else:
+        block.normal_(0.0, config.initializer_range, generator=generator)
 
 
 def _block_seed(name: str, block: int, seed: int) -> int:

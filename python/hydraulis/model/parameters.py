@@ -8,9 +8,11 @@ This module does not import torch, because the scheduler imports it.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
+from operator import attrgetter
 from typing import Literal, TypeAlias
 
 from hydraulis.config.model import ModelConfig
@@ -21,6 +23,10 @@ Part: TypeAlias = Literal["embedding", "layer", "head"]
 
 EMBEDDING_WEIGHT = "embed_tokens.weight"
 HEAD_WEIGHT = "lm_head.weight"
+
+# PEFT's names. A is [rank, inputs] and B is [outputs, rank].
+_ADAPTER_A = "lora_A.weight"
+_ADAPTER_B = "lora_B.weight"
 
 _LAYERS = "layers."
 _ANY_LAYER = f"{_LAYERS}*."
@@ -36,6 +42,8 @@ class ParameterRow:
         split_dim: Dim along which a tensor group splits it; None if each rank has the whole parameter.
         split_units: Number of equal, indivisible runs of `rows`: heads, or single rows.
         parts: Parts that use it; a tied embedding has two.
+        trained: Whether training updates it: every parameter of a model without adapters, and otherwise the
+            adapters.
     """
 
     name: str
@@ -43,6 +51,7 @@ class ParameterRow:
     split_dim: int | None
     split_units: int
     parts: tuple[Part, ...]
+    trained: bool = True
 
     @property
     def rows(self) -> int:
@@ -73,10 +82,13 @@ def parameter_rows(config: ModelConfig) -> tuple[ParameterRow, ...]:
     tied: tuple[Part, ...] = ("embedding", "head")
     embedding_parts = tied if config.tie_word_embeddings else ("embedding",)
     rows = [ParameterRow(EMBEDDING_WEIGHT, vocabulary, 0, config.vocab_size, embedding_parts)]
-    rows += (replace(row, name=_ANY_LAYER + row.name) for row in (*_attention(config), *_mlp(config)))
+    of_layer = _with_adapters((*_attention(config), *_mlp(config)), config)
+    rows += (replace(row, name=_ANY_LAYER + row.name) for row in of_layer)
     rows.append(_whole("norm.weight", config.hidden_size, "head"))
     if not config.tie_word_embeddings:
         rows.append(ParameterRow(HEAD_WEIGHT, vocabulary, 0, config.vocab_size, ("head",)))
+    if config.adapters is not None:
+        rows = [replace(row, trained=is_adapter(row.name)) for row in rows]
     return tuple(rows)
 
 
@@ -113,6 +125,23 @@ def layer_of(name: str) -> int:
     return int(name.removeprefix(_LAYERS).partition(".")[0])
 
 
+def is_adapter(name: str) -> bool:
+    """Whether a parameter is the A or the B of an adapter."""
+    return name.endswith((_ADAPTER_A, _ADAPTER_B))
+
+
+def is_adapter_output(name: str) -> bool:
+    """Whether a parameter is the B of an adapter, which starts at zero."""
+    return name.endswith(_ADAPTER_B)
+
+
+def adapter_of(name: str, config: ModelConfig) -> tuple[str, str] | None:
+    """Return the names of the A and the B that adapt a parameter; None without an adapter."""
+    module, _, leaf = name.rpartition(".")
+    names = f"{module}.{_ADAPTER_A}", f"{module}.{_ADAPTER_B}"
+    return names if leaf == "weight" and names[0] in named_rows(config) else None
+
+
 def checkpoint_name(name: str) -> str:
     """Return the name of a parameter's tensor in a Hugging Face checkpoint."""
     return name if name == HEAD_WEIGHT else f"model.{name}"
@@ -129,7 +158,7 @@ def master_parameter_name(name: str, config: ModelConfig) -> str:
 
 def row_parallel_modules(config: ModelConfig) -> list[str]:
     """List the modules of a layer that are split along dim 1: tensor ranks sum their outputs."""
-    return [row.module for row in parameter_rows(config) if row.split_dim == 1]
+    return [row.module for row in parameter_rows(config.base) if row.split_dim == 1]
 
 
 def _attention(config: ModelConfig) -> Iterator[ParameterRow]:
@@ -153,6 +182,32 @@ def _mlp(config: ModelConfig) -> Iterator[ParameterRow]:
     yield from _column_parallel("mlp.gate_proj", (inner, hidden), inner, bias=bias)
     yield from _column_parallel("mlp.up_proj", (inner, hidden), inner, bias=bias)
     yield from _row_parallel("mlp.down_proj", (hidden, inner), inner, bias=bias)
+
+
+def _with_adapters(rows: Sequence[ParameterRow], config: ModelConfig) -> Iterator[ParameterRow]:
+    """Yield the rows of a layer, and after those of each adapted linear map the rows of its A and its B.
+
+    Tensor parallelism splits an adapter with its linear map: a map with split outputs splits the rows of B,
+    one with split inputs the columns of A. The other matrix is whole on every rank.
+    """
+    targets = () if config.adapters is None else config.adapters.targets
+    for module, parameters in groupby(rows, key=attrgetter("module")):
+        of_module = list(parameters)
+        yield from of_module
+        if config.adapters is not None and module.rpartition(".")[2] in targets:
+            yield from _adapter(of_module[0], config.adapters.rank)
+
+
+def _adapter(weight: ParameterRow, rank: int) -> Iterator[ParameterRow]:
+    outputs, inputs = weight.shape
+    splits_inputs = weight.split_dim == 1
+    matrices = ((_ADAPTER_A, (rank, inputs), 1), (_ADAPTER_B, (outputs, rank), 0))
+    for leaf, shape, split_dim in matrices:
+        name = f"{weight.module}.{leaf}"
+        if splits_inputs == (split_dim == 1):
+            yield ParameterRow(name, shape, split_dim, weight.split_units, weight.parts)
+        else:
+            yield ParameterRow(name, shape, None, 1, weight.parts)
 
 
 def _column_parallel(

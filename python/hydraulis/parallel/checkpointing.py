@@ -65,7 +65,9 @@ def _selective_forward(forward: _Forward, x_tH: Tensor, sequences: Sequences, ro
     )
     if saved.products:
         # The product of the layer's last linear map: recomputation stops before it.
-        saved.products.pop()
+        last = saved.products.pop()
+        if saved.products and saved.products[-1] is last:
+            saved.products.pop()
     return y_tH
 
 
@@ -98,8 +100,12 @@ class _SaveProducts(_LayerMode):
     def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if func in _PRODUCTS and not self._saved.in_attention:
+            products = self._saved.products
             # Detached, because autograd is about to attach the graph to `result` itself.
-            self._saved.products.append(result.detach())
+            products.append(result.detach())
+            if len(products) > 1 and products[-2].data_ptr() == args[0].data_ptr():
+                # An adapter added to a product, which recomputation needs no longer.
+                products[-2] = products[-1]
         return result
 
 

@@ -34,6 +34,7 @@ def build_model_shape(config: ModelConfig) -> ModelShape:
             "row_elements": row.row_elements,
             "units": row.split_units,
             "parts": row.parts,
+            "trained": row.trained,
         }
         for row in parameter_rows(config)
     ]

@@ -5,6 +5,7 @@ from pathlib import Path
 from hydraulis.config.run import RunConfig
 from hydraulis.model.parameters import EMBEDDING_WEIGHT
 from hydraulis.preflight.finding import Status, with_warnings
+from hydraulis.runtime.build import check_base
 from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -20,8 +21,8 @@ def check_model(config: RunConfig, *, is_resumed: bool) -> tuple[Status, str]:
         is_resumed: Whether the parameters come from a checkpoint, so that no other file is opened.
 
     Raises:
-        InvalidInputError: A pattern of `train.frozen` matches no parameter (code `config_value`), or the
-            files do not fit the model (`weights_invalid`).
+        InvalidInputError: A pattern of `train.frozen` matches no parameter or adapters have no base model
+            (code `config_value`), or the files do not fit the model (`weights_invalid`).
         HydraulisError: The library of the optimizer is missing (code `extra_missing`).
     """
     require_optimizer(config.optimizer)
@@ -40,9 +41,15 @@ def _initial_values(config: RunConfig, *, is_resumed: bool) -> str:
     """Name the source of the initial parameters; check files against the model."""
     if is_resumed:
         return "read from the resumed run's checkpoint"
+    check_base(config)
     folder = config.checkpoint.weights
     if not folder:
-        return f"initialised from train.seed = {config.train.seed}"
-    with HuggingFaceWeights(Path(folder), ModelParameters.from_config(config.model)) as weights:
+        return f"initialised from {_seed(config)}"
+    with HuggingFaceWeights(Path(folder), ModelParameters.from_config(config.model.base)) as weights:
         weights.check()
-    return f"all present in the files of {folder}"
+    adapters = "" if config.model.adapters is None else f"; adapters initialised from {_seed(config)}"
+    return f"all present in the files of {folder}{adapters}"
+
+
+def _seed(config: RunConfig) -> str:
+    return f"train.seed = {config.train.seed}"

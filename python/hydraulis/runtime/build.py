@@ -3,16 +3,19 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
 from hydraulis._core import Scheme
 from hydraulis.config.run import RunConfig
+from hydraulis.errors import InvalidInputError
+from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.checkpoint.reader import verify_shards
 from hydraulis.runtime.checkpoint.resume import ResumedRun, restore_moments
 from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
 from hydraulis.runtime.ranks.every_rank import on_every_rank
 from hydraulis.runtime.ranks.rank_zero import on_rank_zero
-from hydraulis.runtime.state.initial_values import ParameterValues
+from hydraulis.runtime.state.initial_values import AdaptedValues, InitialValues, ParameterValues
 from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.worker import Worker
 
@@ -41,13 +44,36 @@ def build_worker(config: RunConfig, schemes: Sequence[Scheme], resumed: ResumedR
     return worker
 
 
+def check_base(config: RunConfig) -> None:
+    """Check that adapters have a base model.
+
+    Raises:
+        InvalidInputError: The base model would be drawn from the seed (code `config_value`).
+    """
+    if config.model.adapters is not None and not config.checkpoint.weights:
+        message = (
+            f"lora.rank = {config.lora.rank} adapts a trained model, and checkpoint.weights is empty; set "
+            "model.path to a model's folder (hydraulis export writes one of a run), or lora.rank to 0"
+        )
+        raise InvalidInputError(message, code="config_value")
+
+
 def _start(config: RunConfig, schemes: Sequence[Scheme]) -> Worker:
+    check_base(config)
     if not config.checkpoint.weights:
         return _build(config, schemes, None)
-    folder, parameters = Path(config.checkpoint.weights), ModelParameters.from_config(config.model)
-    with on_every_rank(lambda: HuggingFaceWeights(folder, parameters)) as weights:
+    folder, base = Path(config.checkpoint.weights), ModelParameters.from_config(config.model.base)
+    with on_every_rank(lambda: HuggingFaceWeights(folder, base)) as weights:
         on_rank_zero(weights.check)
-        return _build(config, schemes, weights)
+        return _build(config, schemes, _with_adapters(weights, config))
+
+
+def _with_adapters(weights: HuggingFaceWeights, config: RunConfig) -> ParameterValues:
+    if config.model.adapters is None:
+        return weights
+    wide = wide_dtype(getattr(torch, config.train.dtype))
+    drawn = InitialValues(ModelParameters.from_config(config.model), config.train.seed, wide)
+    return AdaptedValues(weights, drawn)
 
 
 def _build(config: RunConfig, schemes: Sequence[Scheme], values: ParameterValues | None) -> Worker:

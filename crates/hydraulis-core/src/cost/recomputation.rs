@@ -37,9 +37,15 @@ impl Recomputation {
         }
     }
 
+    /// The matrix products, relative to those of trained matrices without checkpointing, if the share `frozen` of the
+    /// parameters has no gradient: a gradient takes as many operations as the forward pass.
+    pub(super) fn products(self, frozen: f64) -> f64 {
+        self.matrices - frozen * MATRICES[0] / MATRICES[1]
+    }
+
     /// The forward pass's share of the time of matrix products, which dominate a micro-batch.
-    pub(super) fn forward_share(self) -> f64 {
-        MATRICES[0] / (MATRICES[1] * self.matrices)
+    pub(super) fn forward_share(self, frozen: f64) -> f64 {
+        MATRICES[0] / (MATRICES[1] * self.products(frozen))
     }
 }
 
@@ -54,9 +60,9 @@ mod tests {
             let work = |one: Recomputation| [one.matrices, one.attention, one.exchanges, one.elementwise];
             assert!(work(pair[0]).iter().zip(work(pair[1])).all(|(less, more)| *less <= more));
         }
-        let shares = every.map(Recomputation::forward_share);
-        assert!(
-            shares.iter().zip([1.0 / 3.0, 1.0 / 3.0, 0.25]).all(|(share, by_hand)| (share - by_hand).abs() < 1e-15)
-        );
+        for (frozen, by_hand) in [(0.0, [1.0 / 3.0, 1.0 / 3.0, 0.25]), (1.0, [0.5, 0.5, 1.0 / 3.0])] {
+            let shares = every.map(|one| one.forward_share(frozen));
+            assert!(shares.iter().zip(by_hand).all(|(share, by_hand)| (share - by_hand).abs() < 1e-15));
+        }
     }
 }

@@ -163,7 +163,14 @@ impl ParameterTable {
 }
 
 fn entry(row: &ParameterRow, name: String, layer_groups: Vec<u32>) -> Parameter {
-    Parameter { name, rows: row.rows, row_elements: row.row_elements, units: row.units, layer_groups, trained: true }
+    Parameter {
+        name,
+        rows: row.rows,
+        row_elements: row.row_elements,
+        units: row.units,
+        layer_groups,
+        trained: row.trained,
+    }
 }
 
 fn check_size(parameters: &[Parameter], layers: u32) -> Result<()> {

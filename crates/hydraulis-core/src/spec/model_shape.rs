@@ -61,6 +61,13 @@ pub struct ParameterRow {
     pub units: u64,
     /// Parts of the model that use the parameter. A tied embedding has two.
     pub parts: Vec<ModelPart>,
+    /// Whether training updates it; absent in documents for true. Under adapters the base model is frozen.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub trained: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// A part of the model.
@@ -208,7 +215,8 @@ impl ShapeFields {
         let row = |fields: &ShapeFields, index: usize| {
             let row = fields.parameters.get(index);
             row.map_or("no further parameter".into(), |row| {
-                format!("{} [{}, {}]", row.name, row.rows, row.row_elements)
+                let frozen = if row.trained { "" } else { ", frozen" };
+                format!("{} [{}, {}]{frozen}", row.name, row.rows, row.row_elements)
             })
         };
         (0..rows).map(|index| (row(self, index), row(other, index))).find(|(here, there)| here != there)
@@ -270,6 +278,27 @@ impl ModelShape {
         validated(self.0.layer_parameters())
     }
 
+    /// Number of trained parameters of one layer's matrices.
+    pub fn trained_layer_matrices(&self) -> u64 {
+        validated(self.0.elements(|row| row.is_of_layers() && row.row_elements > 1 && row.trained))
+    }
+
+    /// Number of trained parameters of one layer.
+    pub fn trained_layer_parameters(&self) -> u64 {
+        validated(self.0.elements(|row| row.is_of_layers() && row.trained))
+    }
+
+    /// Number of trained parameters of the whole model.
+    pub fn trained_parameters(&self) -> u64 {
+        let ends = self.0.elements(|row| !row.is_of_layers() && row.trained);
+        self.0.num_hidden_layers * self.trained_layer_parameters() + validated(ends)
+    }
+
+    /// Whether the embedding, the last norm and the head are trained: a model's adapters are in its layers alone.
+    pub fn trains_vocabulary(&self) -> bool {
+        self.0.parameters.iter().any(|row| !row.is_of_layers() && row.trained)
+    }
+
     /// Number of parameters of the embedding, which is also the number of the head without its norm.
     pub fn vocabulary_parameters(&self) -> u64 {
         validated(self.0.vocabulary_parameters())
@@ -318,6 +347,22 @@ mod tests {
         assert!((small.head_layers() - 37.0 * 24.0 / 2_160.0).abs() < 1e-15);
         assert!(small.is_tied());
         assert_eq!(shape(&serde_json::to_string(&small).unwrap()).unwrap(), small);
+    }
+
+    #[test]
+    fn frozen_rows_are_counted_apart_and_differ_from_trained_ones() {
+        let frozen = shape(&SMALL.replace("\"parts\":[\"layer\"]", "\"parts\":[\"layer\"],\"trained\":false")).unwrap();
+        assert_eq!((frozen.trained_layer_parameters(), frozen.trained_layer_matrices()), (0, 0));
+        assert_eq!(frozen.trained_parameters(), 37 * 24 + 24);
+        assert!(frozen.trains_vocabulary());
+        let text = serde_json::to_string(&frozen).unwrap();
+        assert_eq!(shape(&text).unwrap(), frozen);
+        let small = shape(SMALL).unwrap();
+        assert_eq!(small.trained_parameters(), small.parameters());
+        assert!(!serde_json::to_string(&small).unwrap().contains("trained"));
+        let named = ["layers.*.norm.weight [24, 1]", "layers.*.norm.weight [24, 1], frozen"].map(String::from);
+        let [here, there] = named;
+        assert_eq!(small.difference(&frozen), Some(("parameters", here, there)));
     }
 
     #[test]
@@ -382,6 +427,7 @@ mod tests {
             row_elements: MOST,
             units: MOST,
             parts: vec![part],
+            trained: true,
         };
         let everything = ShapeFields {
             vocab_size: MOST,

@@ -15,9 +15,12 @@ _EXAMPLES = """\
 examples:
   hydraulis export runs/demo --output model
   hydraulis export runs/demo/checkpoints/step-00000048 --output model --dtype bfloat16
+  hydraulis export runs/lora --output adapters
+  hydraulis export runs/lora --output model --merged
 
 For a run, its newest complete checkpoint is exported. The folder gets config.json, the parameters as
-safetensors files, and the initial model's tokenizer files, if it had any; transformers can load it.
+safetensors files, and the initial model's tokenizer files, if it had any; transformers can load it. Of a run
+with a section [lora] the folder gets the adapters alone, which peft can load, unless they are merged.
 """
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -39,6 +42,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument(
         "--best", action="store_true", help="export the run's checkpoint with the lowest evaluation loss"
+    )
+    parser.add_argument(
+        "--merged", action="store_true", help="export the whole model, with its adapters added to it"
     )
     add_json(parser, "the exported checkpoint")
     parser.set_defaults(run=run)
@@ -66,7 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
             from hydraulis.runtime.hugging_face.export import export
 
             dtype = getattr(torch, arguments.dtype)
-            export(checkpoint, arguments.output, dtype, progress=progress.share("exporting"))
+            share = progress.share("exporting")
+            export(checkpoint, arguments.output, dtype, progress=share, is_merged=arguments.merged)
     if arguments.json:
         document = {"checkpoint": str(checkpoint), "dtype": arguments.dtype}
         sys.stdout.write(json_line(document, *sorted(arguments.output.iterdir())))

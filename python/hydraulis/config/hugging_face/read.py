@@ -62,7 +62,7 @@ _REQUIRED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layer
 _MODEL = tuple(
     field.name
     for field in dataclasses.fields(ModelConfig)
-    if field.name not in ("rope_theta", "rope_scaling")
+    if field.name not in ("rope_theta", "rope_scaling", "adapters")
 )
 """Fields that a `ModelConfig` has under the same name."""
 

@@ -33,6 +33,7 @@ def resolve_model(layers: Layers) -> None:
     if "hf_config" in section:
         path = _text(section.pop("hf_config"), "model.hf_config", "the path of a config.json")
         shape = dataclasses.asdict(from_hugging_face(path))
+        del shape["adapters"]
         stated = stated_fields(path)
         layers.origins |= {
             f"model.{key}": path if key in stated else f"left out of {path}"

@@ -1,6 +1,5 @@
 """Writes a configuration as TOML with the origin of each value; the text can be read again."""
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 
@@ -74,9 +73,6 @@ def _line(key: str, value: object) -> str:
 def origins_by_section(loaded: LoadedConfig) -> dict[str, dict[str, str]]:
     """Return the origins of the values by section and key."""
     return {
-        section.name: {
-            field.name: loaded.origins[f"{section.name}.{field.name}"]
-            for field in dataclasses.fields(getattr(loaded.config, section.name))
-        }
-        for section in dataclasses.fields(loaded.config)
+        section: {key: loaded.origins[f"{section}.{key}"] for key in table}
+        for section, table in to_dict(loaded.config).items()
     }

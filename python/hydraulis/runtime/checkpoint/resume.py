@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from hydraulis.config.layered.table import from_table
+from hydraulis.config.lora import Adapters
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import RunConfig, to_dict
 from hydraulis.data.sources.data_files import DataFile, describe_difference
@@ -239,6 +240,7 @@ def _runs(first: Path) -> list[Path]:
 
 def _check_model(resumed: ResumedRun, config: RunConfig) -> None:
     manifest, model = resumed.manifest, config.model
+    _check_adapters(resumed, config)
     for field in dataclasses.fields(ModelConfig):
         before, now = getattr(manifest.model, field.name), getattr(model, field.name)
         if field.name != _NOT_OF_THE_MODEL and before != now:
@@ -255,6 +257,15 @@ def _check_model(resumed: ResumedRun, config: RunConfig) -> None:
             resumed, "the optimizer's state (by optimizer.name)", manifest.moments, config.optimizer.moments
         )
     _check_thawed(manifest, ModelParameters.from_config(model, config.train.frozen))
+
+
+def _check_adapters(resumed: ResumedRun, config: RunConfig) -> None:
+    """Check that the adapters are those of the checkpoint, key by key of the section `lora`."""
+    before, now = resumed.manifest.model.adapters, config.model.adapters
+    for field in dataclasses.fields(Adapters):
+        values = [None if one is None else getattr(one, field.name) for one in (before, now)]
+        if values[0] != values[1]:
+            _refuse_model(resumed, f"lora.{field.name}", *values)
 
 
 def _check_thawed(manifest: Manifest, parameters: ModelParameters) -> None:

@@ -1,4 +1,4 @@
-"""Writes the master parameters of a checkpoint as a Hugging Face model folder."""
+"""Writes the master parameters of a checkpoint as a Hugging Face model folder or as PEFT adapters."""
 
 import json
 import shutil
@@ -20,10 +20,11 @@ from hydraulis.config.hugging_face.read import (
 )
 from hydraulis.config.hugging_face.write import to_hugging_face
 from hydraulis.errors import HydraulisError
-from hydraulis.model.parameters import checkpoint_name
+from hydraulis.model.parameters import checkpoint_name, is_adapter
 from hydraulis.runtime.checkpoint.manifest import Manifest
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest, verify_shards
 from hydraulis.runtime.checkpoint.shard import write_tensors
+from hydraulis.runtime.hugging_face.adapters import base_folder, merged, write_adapters
 from hydraulis.runtime.hugging_face.files import carried_files, carried_folder, check_output
 from hydraulis.runtime.hugging_face.weights import INDEX, SINGLE
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -37,11 +38,14 @@ def export(
     dtype: torch.dtype,
     shard_bytes: int = SHARD_BYTES,
     progress: Callable[[float], None] = lambda _: None,
+    *,
+    is_merged: bool = False,
 ) -> None:
     """Write a model folder that transformers loads; it appears under its name when it is complete.
 
     The folder contains config.json, the parameters, and the tokenizer files that the run started with. Only
-    one shard at a time is in memory.
+    one shard at a time is in memory. Of a run with adapters the folder contains the adapters alone, as PEFT
+    loads them, unless they are merged into the base model.
 
     Args:
         checkpoint: Folder of a complete checkpoint.
@@ -49,6 +53,7 @@ def export(
         dtype: Type of the exported parameters.
         shard_bytes: Maximum bytes of a file, unless it has a single larger tensor.
         progress: Callback that receives the share of the elements read so far, from 0 to 1.
+        is_merged: Whether adapters are added to the parameters of the base model.
 
     Raises:
         InvalidInputError: The folder exists or cannot be created (code `file_unwritable`), or the model
@@ -59,13 +64,17 @@ def export(
     manifest = read_manifest(checkpoint)
     verify_shards(checkpoint, manifest, range(manifest.world_size))
     carried = carried_folder(checkpoint)
-    config = _config(manifest, carried) | {"dtype": str(dtype).removeprefix("torch.")}
-    with _made_whole(output) as folder:
+    adapters = None if is_merged else manifest.model.adapters
+    with _made_whole(output) as folder, CheckpointReader(checkpoint, manifest) as reader:
         for file in carried_files(carried):
             shutil.copyfile(file, folder / file.name)
+        parameters = _parameters(manifest, reader, dtype, progress, only_adapters=adapters is not None)
+        if adapters is not None:
+            write_adapters(folder, adapters, dict(parameters), base_folder(checkpoint))
+            return
+        config = _config(manifest, carried) | {"dtype": str(dtype).removeprefix("torch.")}
         (folder / MODEL_CONFIG).write_text(json.dumps(config, indent=2) + "\n")
-        with CheckpointReader(checkpoint, manifest) as reader:
-            _write_parameters(folder, _parameters(manifest, reader, dtype, progress), shard_bytes)
+        _write_parameters(folder, parameters, shard_bytes)
 
 
 def _config(manifest: Manifest, carried: Path) -> dict[str, Any]:
@@ -77,24 +86,28 @@ def _config(manifest: Manifest, carried: Path) -> dict[str, Any]:
             given[POSITIONS] = longest
         # A RoPE scaling may depend on these positions; then the edited file describes another model, and a
         # new file is written.
-        if from_hugging_face(given) == manifest.model:
+        if from_hugging_face(given) == manifest.model.base:
             # The type's old key would contradict the written key `dtype`.
             return {name: value for name, value in given.items() if name != "torch_dtype"}
-    return to_hugging_face(manifest.model, longest)
+    return to_hugging_face(manifest.model.base, longest)
 
 
 def _parameters(
-    manifest: Manifest, reader: CheckpointReader, dtype: torch.dtype, progress: Callable[[float], None]
+    manifest: Manifest,
+    reader: CheckpointReader,
+    dtype: torch.dtype,
+    progress: Callable[[float], None],
+    *,
+    only_adapters: bool,
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield every whole parameter with its name in transformers."""
+    """Yield the matrices of the adapters, or every parameter with its adapter, by transformers' names."""
     parameters = ModelParameters.from_config(manifest.model)
-    total, done = sum(shape.numel() for shape in parameters.shapes.values()), 0
-    for record in manifest.parameters:
+    names = [record.name for record in manifest.parameters if is_adapter(record.name) == only_adapters]
+    total, done = sum(parameters.shapes[name].numel() for name in names), 0
+    for name in names:
         progress(done / total)
-        elements = parameters.shapes[record.name].numel()
-        done += elements
-        values = reader.read(record.name, 0, elements).to(dtype)
-        yield checkpoint_name(record.name), parameters.view(values, record.name).contiguous()
+        done += parameters.shapes[name].numel()
+        yield checkpoint_name(name), merged(reader, parameters, name).to(dtype).contiguous()
 
 
 def _write_parameters(folder: Path, parameters: Iterator[tuple[str, Tensor]], shard_bytes: int) -> None:

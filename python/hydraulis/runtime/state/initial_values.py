@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from hydraulis.model.init import draw_elements
+from hydraulis.model.parameters import is_adapter
 from hydraulis.runtime.state.parameters import ModelParameters
 
 
@@ -34,3 +35,21 @@ class InitialValues:
     def read(self, name: str, start: int, end: int) -> Tensor:
         """Draw the blocks of the parameter that have these elements, and return the elements."""
         return draw_elements(name, start, end, self.parameters.config, self.seed).to(self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptedValues:
+    """Values of a model with adapters.
+
+    Attributes:
+        base: Values of the base model.
+        adapters: Values of the adapters.
+    """
+
+    base: ParameterValues
+    adapters: ParameterValues
+
+    def read(self, name: str, start: int, end: int) -> Tensor:
+        """Read from the source that has the parameter."""
+        source = self.adapters if is_adapter(name) else self.base
+        return source.read(name, start, end)

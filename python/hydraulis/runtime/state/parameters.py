@@ -47,23 +47,23 @@ class ModelParameters:
         """List the parameters of a model without allocating any.
 
         Args:
-            config: The model's shape.
+            config: The model's shape; with adapters, its other parameters are frozen.
             frozen: Patterns of frozen parameters' names in `model.safetensors`, such as
                 `model.embed_tokens.*`; `*` stands for anything.
             stage_layers: Layers of each stage, as in `train.stage_layers`.
 
         Raises:
-            InvalidInputError: A pattern names no parameter, or the patterns name every parameter (code
-                `config_value`).
+            InvalidInputError: A pattern names no parameter, or the patterns name every trained parameter
+                (code `config_value`).
         """
         rows = named_rows(config)
-        frozen_names = {name for pattern in frozen for name in _matching(pattern, rows)}
-        if len(frozen_names) == len(rows):
-            message = (
-                f"train.frozen = {list(frozen)} names every parameter: leave out the parameters to train"
-            )
+        trained_names = {name for name, row in rows.items() if row.trained}
+        trained_names -= {name for pattern in frozen for name in _matching(pattern, rows)}
+        if not trained_names:
+            every = "parameter" if config.adapters is None else "adapter"
+            message = f"train.frozen = {list(frozen)} names every {every}: leave out the {every}s to train"
             raise InvalidInputError(message, code="config_value")
-        entries = [_entry(name, config, trained=name not in frozen_names) for name in rows]
+        entries = [_entry(name, config, trained=name in trained_names) for name in rows]
         table = ParameterTable(entries, build_layer_split(config, stage_layers))
         return cls(
             config=config,

@@ -8,20 +8,22 @@ use crate::units::count;
 
 /// Buckets in flight: two buckets being summed, and of the buckets relayed between nodes of 8 three quarters.
 const STAGING: u64 = 3;
-/// Master parameters, their gradients, and two moments.
-const OPTIMIZER: u64 = 4;
+/// Gradients of the master parameters, and two moments.
+const OF_TRAINED: u64 = 3;
 /// Share of a device's memory for its driver, libraries and a fragmented allocator.
 const MARGIN: f64 = 0.1;
 
-/// Bytes of a device in use under every scheme: staging buffers, each of the largest bucket, and the margin.
+/// Bytes of a device in use under every scheme: staging buffers, each of the largest bucket, and the margin. Frozen
+/// parameters have one staging buffer, in the model's type.
 pub(super) fn reserved_bytes(model: &ModelShape, device: &Device) -> u64 {
-    STAGING * largest_bucket(model) * device.dtype.wide_bytes()
+    STAGING * Parts::trained(model).largest_bucket() * device.dtype.wide_bytes()
+        + Parts::frozen(model).largest_bucket() * device.dtype.bytes()
         + crate::units::whole(MARGIN * count(device.memory_bytes))
 }
 
 /// Bytes of the whole optimizer state.
 pub(super) fn optimizer_bytes(model: &ModelShape, device: &Device) -> u64 {
-    OPTIMIZER * model.parameters() * device.dtype.wide_bytes()
+    (model.parameters() + OF_TRAINED * model.trained_parameters()) * device.dtype.wide_bytes()
 }
 
 /// Bytes of the optimizer state of each stage's parameters, tied embeddings with the first stage; none for a single
@@ -30,11 +32,15 @@ pub(super) fn stage_optimizer_bytes(model: &ModelShape, scheme: Scheme, device: 
     if scheme.pp() == 1 {
         return Ok(None);
     }
-    let mut stages = stage_parameters(model, scheme)?;
-    if let (Some(last), true) = (stages.last_mut(), model.is_tied()) {
-        *last -= model.vocabulary_parameters();
-    }
-    Ok(Some(stages.into_iter().map(|parameters| OPTIMIZER * parameters * device.dtype.wide_bytes()).collect()))
+    let owned = |parts: Parts| -> Result<Vec<u64>> {
+        let mut stages = stage_parameters(model, scheme, parts)?;
+        if let (Some(last), true) = (stages.last_mut(), model.is_tied()) {
+            *last -= parts.vocabulary;
+        }
+        Ok(stages)
+    };
+    let stages = owned(Parts::all(model))?.into_iter().zip(owned(Parts::trained(model))?);
+    Ok(Some(stages.map(|(all, trained)| (all + OF_TRAINED * trained) * device.dtype.wide_bytes()).collect()))
 }
 
 /// Bytes of parameters and gradients, by stage: the buffers of the largest stage on every rank; on the last stage also
@@ -46,41 +52,86 @@ pub(super) fn resident_bytes(
     device: &Device,
     cluster: &Cluster,
 ) -> Result<PerStage<u64>> {
-    let vocabulary = model.vocabulary_parameters();
     let (bytes, wide) = (device.dtype.bytes(), device.dtype.wide_bytes());
     let is_last = |stage: u16| stage + 1 == scheme.pp();
-    let largest = stage_parameters(model, scheme)?.into_iter().max().unwrap_or_default();
-    let overflow = overflow(model, device, cluster, largest.div_ceil(scheme.tp().into()));
+    let largest = |parts: Parts| -> Result<u64> {
+        Ok(stage_parameters(model, scheme, parts)?.into_iter().max().unwrap_or_default())
+    };
+    let (all, trained) = (largest(Parts::all(model))?, largest(Parts::trained(model))?);
+    let of_rank = |stage: u64| stage.div_ceil(scheme.tp().into());
+    let overflow = overflow(model, device, cluster, [all, trained].map(of_rank));
     let of_stage = |stage: u16| {
-        let head = if is_last(stage) { vocabulary * wide } else { 0 };
-        (largest * (bytes + wide) + head).div_ceil(scheme.tp().into()) + overflow
+        let head = if is_last(stage) { Parts::trained(model).vocabulary * wide } else { 0 };
+        (all * bytes + trained * wide + head).div_ceil(scheme.tp().into()) + overflow
     };
     Ok(PerStage::each((0..scheme.pp()).map(of_stage).collect()))
 }
 
+/// Numbers of parameters in the parts of a model.
+#[derive(Clone, Copy)]
+struct Parts {
+    layer: u64,
+    vocabulary: u64,
+    norm: u64,
+}
+
+impl Parts {
+    fn all(model: &ModelShape) -> Parts {
+        Parts {
+            layer: model.layer_parameters(),
+            vocabulary: model.vocabulary_parameters(),
+            norm: model.fields().hidden_size,
+        }
+    }
+
+    fn trained(model: &ModelShape) -> Parts {
+        let outside = if model.trains_vocabulary() { 1 } else { 0 };
+        let all = Parts::all(model);
+        Parts {
+            layer: model.trained_layer_parameters(),
+            vocabulary: outside * all.vocabulary,
+            norm: outside * all.norm,
+        }
+    }
+
+    fn frozen(model: &ModelShape) -> Parts {
+        let (all, trained) = (Parts::all(model), Parts::trained(model));
+        Parts {
+            layer: all.layer - trained.layer,
+            vocabulary: all.vocabulary - trained.vocabulary,
+            norm: all.norm - trained.norm,
+        }
+    }
+
+    fn largest_bucket(self) -> u64 {
+        self.layer.max(self.vocabulary)
+    }
+}
+
 /// Parameters that each stage holds.
-fn stage_parameters(model: &ModelShape, scheme: Scheme) -> Result<Vec<u64>> {
+fn stage_parameters(model: &ModelShape, scheme: Scheme, parts: Parts) -> Result<Vec<u64>> {
     let parameters = |(stage, layers): (u16, u64)| {
         let (first, last) = (stage == 0, stage + 1 == scheme.pp());
         let vocabularies = u64::from(first) + u64::from(last) - u64::from(first && last && model.is_tied());
-        let norm = if last { model.fields().hidden_size } else { 0 };
-        layers * model.layer_parameters() + vocabularies * model.vocabulary_parameters() + norm
+        let norm = if last { parts.norm } else { 0 };
+        layers * parts.layer + vocabularies * parts.vocabulary + norm
     };
     Ok(stage_layers(model, scheme)?.into_iter().map(parameters).collect())
 }
 
-/// Bytes of a bucket's parameters in transfer from a rank with `resident` bytes of parameters, beyond the gradient
-/// buffer: it sends no more than one of the two, and between nodes sends and relays the optimizer shards of its rail
-/// (`runtime/redistribute/parameter_gather.py`).
-fn overflow(model: &ModelShape, device: &Device, cluster: &Cluster, resident: u64) -> u64 {
+/// Bytes of a bucket's parameters in transfer from a rank with `resident` parameters, all and trained ones, beyond the
+/// gradient buffer: it sends no more than one of the two, and between nodes sends and relays the optimizer shards of its
+/// rail (`runtime/redistribute/parameter_gather.py`).
+fn overflow(model: &ModelShape, device: &Device, cluster: &Cluster, resident: [u64; 2]) -> u64 {
     let node = u64::from(cluster.gpus_per_node());
-    let bucket = largest_bucket(model);
-    let between = if u64::from(cluster.gpus()) > node { 2 * bucket / node } else { 0 };
-    ((resident.min(bucket) + between) * device.dtype.bytes()).saturating_sub(resident * device.dtype.wide_bytes())
-}
-
-fn largest_bucket(model: &ModelShape) -> u64 {
-    model.layer_parameters().max(model.vocabulary_parameters())
+    let [all, trained] = resident;
+    let in_transfer = |parts: Parts, resident: u64| {
+        let bucket = parts.largest_bucket();
+        let between = if u64::from(cluster.gpus()) > node { 2 * bucket / node } else { 0 };
+        resident.min(bucket) + between
+    };
+    let most = in_transfer(Parts::trained(model), trained).max(in_transfer(Parts::frozen(model), all - trained));
+    (most * device.dtype.bytes()).saturating_sub(trained * device.dtype.wide_bytes())
 }
 
 /// Bytes of activations per token of a micro-batch, by stage: stage `j` of `p` holds `p - j` micro-batches at once,

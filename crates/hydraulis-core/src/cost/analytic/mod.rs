@@ -58,7 +58,7 @@ impl CostProfile {
                 quadratic_ms_per_token2: quadratic,
                 linear_ms_per_token: linear,
                 fixed_ms: fixed,
-                forward_share: Recomputation::of(scheme.layer_plan()).forward_share(),
+                forward_share: Recomputation::of(scheme.layer_plan()).forward_share(work::frozen_share(model)),
                 resident_bytes: memory::resident_bytes(model, scheme, device, cluster)?,
                 stage_optimizer_bytes: memory::stage_optimizer_bytes(model, scheme, device)?,
                 activation_bytes_per_token: memory::activation_bytes(model, scheme, device)?,

@@ -2,7 +2,7 @@
 
 use crate::cost::analytic::Device;
 use crate::cost::recomputation::{OPERATIONS, Recomputation};
-use crate::spec::{ModelShape, Scheme};
+use crate::spec::{CheckpointingKind, LayerPlan, ModelShape, Scheme};
 use crate::units::{Tokens, count};
 
 /// Kinds of work, each with its own efficiency.
@@ -61,8 +61,11 @@ impl Work {
         let hidden = count(fields.hidden_size);
         let width = count(device.dtype.bytes());
         let [of_matrices, of_attention] = OPERATIONS;
-        let matrices = of_matrices * again.matrices * layers * count(model.layer_matrices())
-            + of_matrices * count(model.vocabulary_parameters()) / stages;
+        let frozen = frozen_share(model);
+        let head = if model.trains_vocabulary() { 0.0 } else { 1.0 };
+        let unrepeated = Recomputation::of(LayerPlan::uniform(CheckpointingKind::None));
+        let matrices = of_matrices * again.products(frozen) * layers * count(model.layer_matrices())
+            + of_matrices * unrepeated.products(head) * count(model.vocabulary_parameters()) / stages;
         let at_peak = MS_PER_TERA / device.peak_tflops / (tp * cp);
         let mut work = Work::default();
         work.linear[MATRICES] = matrices * at_peak;
@@ -80,7 +83,7 @@ impl Work {
         work.linear[ELEMENTWISE] = touched * MS_PER_GIGA / device.memory_gb_per_s / (tp * cp);
         work.quadratic[ATTENTION] = of_attention * again.attention * layers * count(model.query_width()) * at_peak;
         work.fixed[LAYERS] = layers * again.matrices;
-        let weights = 3.0 * layers * count(model.layer_matrices()) * width;
+        let weights = (3.0 - frozen) * layers * count(model.layer_matrices()) * width;
         work.fixed[WEIGHTS] = weights * MS_PER_GIGA / device.memory_gb_per_s / tp;
         work
     }
@@ -121,6 +124,11 @@ impl Work {
         }
         ms
     }
+}
+
+/// The share of frozen parameters among those of a layer's matrices.
+pub(super) fn frozen_share(model: &ModelShape) -> f64 {
+    1.0 - count(model.trained_layer_matrices()) / count(model.layer_matrices())
 }
 
 /// The multiple by which narrow matrices count, on a rank with `width` hidden units.

@@ -4,7 +4,7 @@ use hydraulis_core::Tokens;
 use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::{CostModel, CostProfile, DEVICES, Efficiency, PRESETS, SchemeProfile, device, preset};
 use hydraulis_core::search::Planner;
-use hydraulis_core::spec::{CheckpointingKind, Cluster, ContextKind, ModelPart, ModelShape, Scheme};
+use hydraulis_core::spec::{CheckpointingKind, Cluster, ContextKind, ModelPart, ModelShape, ParameterRow, Scheme};
 
 fn shipped() -> Vec<CostProfile> {
     PRESETS.iter().map(|(name, _)| preset(name).unwrap()).collect()
@@ -171,6 +171,44 @@ fn a_profile_of_an_unknown_model_or_device_is_not_fitted() {
     assert_eq!(Efficiency::learnt(&[profile]).unwrap_err().code(), "profile_invalid");
 }
 
+/// The model frozen, with an adapter of rank 16 on the inputs of its queries.
+fn adapted(model: &ModelShape) -> ModelShape {
+    let mut fields = model.fields().clone();
+    for row in &mut fields.parameters {
+        row.trained = false;
+    }
+    let query = fields.parameters.iter().find(|row| row.name.ends_with("q_proj.weight")).unwrap().clone();
+    let (a, b) = ("layers.*.self_attn.q_proj.lora_A.weight", "layers.*.self_attn.q_proj.lora_B.weight");
+    let a = ParameterRow { name: a.into(), rows: 16, units: 1, trained: true, ..query.clone() };
+    let b = ParameterRow { name: b.into(), row_elements: 16, trained: true, ..query };
+    fields.parameters.extend([a, b]);
+    ModelShape::try_from(fields).unwrap()
+}
+
+/// 60 layers of 2 x 16 x 6,656 trained parameters in 4 bytes with 3 numbers more each; the gradient of a frozen head,
+/// and those of frozen matrices, are neither computed nor kept.
+#[test]
+fn adapters_take_the_memory_and_the_operations_of_what_is_trained() {
+    let (plain, model) = (llama_32b(), adapted(&llama_32b()));
+    let (device, efficiency) = (device("H100").unwrap(), Efficiency::shipped().unwrap());
+    let of = |model: &ModelShape| {
+        CostProfile::analytic(model, &cluster(), &device, &[CheckpointingKind::None], &efficiency).unwrap()
+    };
+    let (full, lora) = (of(&plain), of(&model));
+    let adapters = 60 * 2 * 16 * 6_656;
+    assert_eq!(lora.memory.optimizer_bytes, 4 * (plain.parameters() + 4 * adapters));
+    let entry = |profile: &CostProfile| profile.scheme("<tp8>".parse().unwrap()).unwrap().clone();
+    let (full, lora) = (entry(&full), entry(&lora));
+    // Two bytes a parameter, four a gradient, on eight ranks; and in transfer a frozen layer, of which a rail of a node
+    // sends and relays an eighth, beyond the gradient buffer.
+    let layer = plain.layer_parameters();
+    let in_transfer = 2 * (layer + 2 * layer / 8) - 4 * adapters / 8;
+    assert_eq!(lora.resident_bytes.of(0), (2 * (plain.parameters() + adapters) + 4 * adapters) / 8 + in_transfer);
+    assert!(lora.resident_bytes.of(0) < full.resident_bytes.of(0) / 2);
+    assert!((lora.forward_share - 0.5).abs() < 1e-2 && (full.forward_share - 1.0 / 3.0).abs() < 1e-12);
+    assert!(lora.linear_ms_per_token < full.linear_ms_per_token);
+}
+
 /// The optimizer state of all stages is that of the whole model: a tied embedding, resident on two stages, counts once.
 #[test]
 fn the_shards_of_all_stages_are_those_of_the_model() {
@@ -180,7 +218,7 @@ fn the_shards_of_all_stages_are_those_of_the_model() {
     fields.parameters[0].parts.push(ModelPart::Head);
     let tied = ModelShape::try_from(fields).unwrap();
     assert!(tied.parameters() < untied.parameters());
-    for model in [untied, tied] {
+    for model in [adapted(&untied), untied, tied] {
         let (device, efficiency) = (device("H100").unwrap(), Efficiency::shipped().unwrap());
         let kinds = [CheckpointingKind::None];
         let profile = CostProfile::analytic(&model, &cluster(), &device, &kinds, &efficiency).unwrap();
