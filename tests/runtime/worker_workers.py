@@ -17,6 +17,7 @@ from hydraulis.data.tokens import MaskedTokens, SequenceTokens, count_targets
 from hydraulis.errors import HydraulisError
 from hydraulis.planner.profile_document import with_schemes
 from hydraulis.runtime.pipeline.stage import Stage
+from hydraulis.runtime.placement import placement_of
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.redistribute.redistribution import Redistribution
@@ -187,8 +188,7 @@ def _step(
     sent = Sent(worker, node)
     # Rooms take turns.
     staging = sorted(room.data_ptr() for room in worker.redistribution.staging)
-    positions = [plan.position(rank) for rank in range(world_size)]
-    gathers_frozen = worker.redistribution._frozen_positions != positions
+    gathers_frozen = worker.redistribution._frozen_placement != placement_of(plan)
     with sent.counted():
         result = train_step(worker, plan, batch.__getitem__)
     assert sorted(room.data_ptr() for room in worker.redistribution.staging) == staging, (

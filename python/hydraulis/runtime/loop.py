@@ -11,6 +11,7 @@ from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.sampling.run_sampler import make_sampler
 from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.batch import Batch, plan_unless_stopped
+from hydraulis.runtime.collected import frozen_objects
 from hydraulis.runtime.iteration import Iteration, WallTimes, step_metrics
 from hydraulis.runtime.planning.plans_ahead import PlannedStep, PlansAhead
 from hydraulis.runtime.ranks.rank_zero import on_living_rank_zero
@@ -70,7 +71,7 @@ def iterations(
 
     worker.votes.ask(_STOP, stop.is_requested)
     steps = range(completed + 1, config.train.num_steps + 1)
-    with PlansAhead(request, steps) as plans:
+    with PlansAhead(request, steps) as plans, frozen_objects():
         if stop.agreed():
             return
         for step in steps:

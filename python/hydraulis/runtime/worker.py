@@ -37,6 +37,7 @@ from hydraulis.runtime.pipeline.rank_work import RankWork, neighbours, own_repli
 from hydraulis.runtime.pipeline.stage import Stage, StageKinds
 from hydraulis.runtime.pipeline.timers import step_timers
 from hydraulis.runtime.pipeline.warm_up import warm_up
+from hydraulis.runtime.placement import ByPlacement, placement_of
 from hydraulis.runtime.ranks.device import choose_device, tensor_backend_of
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.every_rank import on_every_rank
@@ -130,6 +131,7 @@ class Worker:
             connect_world(self.device)
         self._stages: dict[tuple[Position, ContextKind | None], Stage] = {}
         self._groups_ms = 0.0
+        self._connected = ByPlacement[None]()
 
     @property
     def communicator_bytes(self) -> int:
@@ -159,8 +161,7 @@ class Worker:
         """
         self._check_plan(plan)
         groups_ms = self.groups.made_ms
-        self.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
-        self.groups.connect(neighbours(plan))
+        self._connected.get(placement_of(plan), partial(self._connect, plan))
         self._groups_ms = self.groups.made_ms - groups_ms
         rank, replica = dist.get_rank(), own_replica(plan)
         position = plan.position(rank)
@@ -174,6 +175,11 @@ class Worker:
             denominator=int(plan.targets.sum()),
             sequences=PlannedSequences(plan, read, self.parameters.config.vocab_size),
         )
+
+    def _connect(self, plan: Plan) -> None:
+        """Create the missing groups of a plan's places, and connect neighbouring stages. Collective."""
+        self.ensure_groups([plan.position(rank) for rank in range(dist.get_world_size())])
+        self.groups.connect(neighbours(plan))
 
     def ensure_groups(self, positions: Sequence[Position | None]) -> None:
         """Create the missing process groups of ranks at these positions, by rank. Collective."""

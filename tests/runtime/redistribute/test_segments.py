@@ -107,3 +107,16 @@ def test_the_segments_of_a_rank_take_one_operation() -> None:
         unpack(packed, flat, segments)
     assert launches.names == ["_foreach_add_", "_foreach_add_", "_foreach_copy_", "_foreach_copy_"]
     assert flat.tolist() == [2, 0, 2, 0, 1, 0, 1, 0]
+
+
+def test_segments_that_follow_each_other_are_one_pair() -> None:
+    segments = np.array([[6, 2], [8, 1], [9, 0], [0, 3], [3, 1], [5, 1]])
+    packed = torch.arange(8) + 100
+    found = [(of_flat.tolist(), of_packed.tolist()) for of_flat, of_packed in pieces(FLAT, segments, packed)]
+    expected, end = [], 0
+    for offset, elements in ((6, 3), (0, 4), (5, 1)):
+        values = FLAT[offset : offset + elements].tolist()
+        expected.append((values, list(range(100 + end, 100 + end + elements))))
+        end += elements
+    assert found == expected
+    assert list(pieces(FLAT, segments[:0], packed)) == []

@@ -21,10 +21,11 @@ from operator import attrgetter
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hydraulis._core import Backward, Cluster, Plan, Position, Scheme, transfer
+from hydraulis._core import Backward, BucketTransfer, Cluster, Plan, Position, Scheme, transfer
 from hydraulis.runtime.pipeline.rank_work import RankWork
 from hydraulis.runtime.pipeline.stage import Stage
 from hydraulis.runtime.pipeline.timers import StepTimers
+from hydraulis.runtime.placement import ByPlacement, Placement, placement_of
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroups
 from hydraulis.runtime.redistribute.gradient_reduction import GradientReduction
 from hydraulis.runtime.redistribute.launch_order import bucket_stages, startable_from
@@ -57,13 +58,14 @@ class Redistribution:
         self._gather = ParameterGather(
             groups, optimizer_shard, local_shard, lambda: self._reduction.free_staging
         )
+        self._transfers = ByPlacement[list[BucketTransfer]]()
         self._has_side_stream = groups.has_side_stream
         self._timers = timers
         # By instruction: the lowest bucket that may start after it.
         self._startable_from: list[int] = []
         self._last_backward = -1
-        # Positions of all ranks for which the frozen parameters were gathered.
-        self._frozen_positions: list[Position | None] | None = None
+        # Placement for which the frozen parameters were gathered.
+        self._frozen_placement: Placement | None = None
 
     def reserve(self, cluster: Cluster, schemes: Sequence[Scheme]) -> None:
         """Allocate the staging that any strategy of these schemes needs, so that no strategy allocates."""
@@ -137,17 +139,19 @@ class Redistribution:
 
     def forget_frozen(self) -> None:
         """Gather frozen parameters again at the next step: the local shard was overwritten. Collective."""
-        self._frozen_positions = None
+        self._frozen_placement = None
 
     def _buckets(self, plan: Plan) -> list[GatheredBucket]:
         """List the buckets to gather by layer group; frozen ones only if a rank has moved."""
-        transfers = transfer(self._parameters.table, self._layout, plan, dist.get_rank())
+        placement = placement_of(plan)
+        transfers = self._transfers.get(
+            placement, lambda: transfer(self._parameters.table, self._layout, plan, dist.get_rank())
+        )
         count = self._parameters.num_layer_groups
         trained = [GatheredBucket(number, True, one) for number, one in enumerate(transfers[:count])]
-        positions = [plan.position(rank) for rank in range(dist.get_world_size())]
-        if positions == self._frozen_positions:
+        if placement == self._frozen_placement:
             return trained
-        self._frozen_positions = positions
+        self._frozen_placement = placement
         frozen = [GatheredBucket(number, False, one) for number, one in enumerate(transfers[count:])]
         return sorted([*trained, *frozen], key=attrgetter("layer_group"))
 

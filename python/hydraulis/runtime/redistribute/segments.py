@@ -1,5 +1,7 @@
 """Segments of flat buffers, as the core's transfers list them."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -22,20 +24,27 @@ def region(flat: Tensor, segments: NDArray[np.int64]) -> Tensor:
     return flat[start:end]
 
 
-def pieces(flat: Tensor, segments: NDArray[np.int64], packed: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Pair each segment of a buffer with its elements in a packed one.
+def pieces(flat: Tensor, segments: NDArray[np.int64], packed: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield each segment of a buffer with its elements in a packed one.
+
+    Segments that follow each other in the buffer too are one pair, so that many owners' slices take one
+    operation.
 
     Args:
         flat: Flat buffer.
         segments: Offset and number of elements of each segment, int64 [segments, 2].
         packed: Elements of the segments, one segment after another.
     """
-    pairs = []
-    end = 0
-    for offset, elements in segments.tolist():
-        pairs.append((flat[offset : offset + elements], packed[end : end + elements]))
-        end += elements
-    return pairs
+    if not len(segments):
+        return
+    gaps = segments[1:, 0] != segments[:-1].sum(axis=1)
+    firsts = np.concatenate(([0], np.flatnonzero(gaps) + 1))
+    sizes = np.add.reduceat(segments[:, 1], firsts)
+    offsets, elements = segments[firsts, 0].tolist(), sizes.tolist()
+    for offset, size, of_packed in zip(
+        offsets, elements, packed[: sum(elements)].split(elements), strict=True
+    ):
+        yield flat[offset : offset + size], of_packed
 
 
 def pack(flat: Tensor, segments: NDArray[np.int64], packed: Tensor) -> None:
@@ -51,7 +60,7 @@ def pack(flat: Tensor, segments: NDArray[np.int64], packed: Tensor) -> None:
 
 def unpack(packed: Tensor, flat: Tensor, segments: NDArray[np.int64]) -> None:
     """Copy packed elements back to their segments, which do not overlap."""
-    _copy(pieces(flat, segments, packed))
+    _copy(list(pieces(flat, segments, packed)))
 
 
 def add_packed(packed: Tensor, flat: Tensor, segments: NDArray[np.int64]) -> None:

@@ -1,0 +1,20 @@
+"""Python's garbage collector during training."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def frozen_objects() -> Iterator[None]:
+    """Keep the objects that exist now out of garbage collection while the context lasts.
+
+    The lists of a large plan start full collections, each of which would visit the objects of all loaded
+    modules: on 16,384 ranks they took more than half of a step's host time.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
