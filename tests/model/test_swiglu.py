@@ -5,13 +5,13 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F
-from hydraulis.runtime.memory.saved_activations import storage_key
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from hydraulis.model.decoder import MLP
 from hydraulis.model.swiglu import gated_product, product_not_saved
+from hydraulis.runtime.memory.saved_activations import storage_key
 from small_model import small_config
 
 TOKENS = 7
