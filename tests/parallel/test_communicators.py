@@ -122,6 +122,7 @@ def test_the_environment_sets_the_channels_of_all_kinds(monkeypatch: pytest.Monk
 @pytest.mark.skipif(not dist.is_nccl_available(), reason="torch was built without NCCL")
 def test_each_communicator_gets_options_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
     monkeypatch.setattr(dist, "new_group", lambda _ranks, **settings: made.append(settings["pg_options"]))
     ProcessGroups(TIMEOUT, "nccl", None, lambda: nccl_options(4, TIMEOUT)).ensure([[0, 1], [2, 3]])
     assert [one.config.max_ctas for one in made] == [4, 4]

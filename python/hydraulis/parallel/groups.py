@@ -7,8 +7,10 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from hydraulis._core import Cluster
 from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.connections import connect_group, connect_pairs
+from hydraulis.parallel.splits import can_split, disjoint_families, make_family
 
 
 class ProcessGroups:
@@ -56,17 +58,15 @@ class ProcessGroups:
         missing = sorted(ranks for ranks in wanted if len(ranks) > 1 and ranks not in self._groups)
         if not missing:
             return
-        # In one global order and on every rank, member or not. `use_local_synchronization` needs the members
-        # only, but it deadlocks on overlapping groups (torch 2.13, pytorch#189073).
-        start = time.perf_counter()
-        for ranks in missing:
-            group = dist.new_group(
-                list(ranks), timeout=self._timeout, backend=self._backend, pg_options=self._options()
-            )
-            self._groups[ranks] = None if group is dist.GroupMember.NON_GROUP_MEMBER else group
-        for made in (self._groups[ranks] for ranks in missing):
-            if made is not None and self._connecting is not None:
-                connect_group(made, self._connecting)
+        start, rank = time.perf_counter(), dist.get_rank()
+        made: list[dist.ProcessGroup] = []
+        for family in disjoint_families(missing):
+            own = make_family(family, self._timeout, self._backend, self._options)
+            self._groups |= {ranks: own if rank in ranks else None for ranks in family}
+            made += [] if own is None else [own]
+        if self._connecting is not None:
+            for group in made:
+                connect_group(group, self._connecting)
         self._made_s += time.perf_counter() - start
 
     def connect(self, pairs: Iterable[tuple[int, int]]) -> None:
@@ -101,6 +101,11 @@ class ProcessGroups:
         return group
 
     @property
+    def can_split(self) -> bool:
+        """Whether many groups cost one call, so that all groups of a degree are made with the first."""
+        return can_split(self._backend)
+
+    @property
     def made_ms(self) -> float:
         """Wall time in ms that this rank spent making groups and connecting ranks."""
         return 1e3 * self._made_s
@@ -108,6 +113,25 @@ class ProcessGroups:
     def __len__(self) -> int:
         """Return the number of groups made, including those without this rank."""
         return len(self._groups)
+
+
+def aligned_groups(degrees: Iterable[tuple[int, int]], cluster: Cluster) -> tuple[list[range], list[range]]:
+    """Return the tensor groups and the context groups of every aligned stage group, without overlaps.
+
+    Args:
+        degrees: Degrees tp and cp of each scheme; repeats are allowed.
+        cluster: All ranks.
+    """
+    node = min(cluster.gpus, cluster.gpus_per_node)
+    tensor, context = [], []
+    for tp, cp in sorted(set(degrees)):
+        width = tp * cp
+        step = node if width <= node else width
+        for first in range(0, cluster.gpus - step + 1, step):
+            for start in range(first, first + step - width + 1, width):
+                tensor += [range(start + rank * tp, start + (rank + 1) * tp) for rank in range(cp)]
+                context += [range(start + rank, start + width, tp) for rank in range(tp)]
+    return tensor, context
 
 
 def most_groups(degrees: Iterable[tuple[int, int]], num_ranks: int, ranks_per_node: int) -> int:

@@ -25,7 +25,7 @@ from hydraulis.parallel.communicators import (
 )
 from hydraulis.parallel.connections import connect_world
 from hydraulis.parallel.context.context_parallel import check_context_degree
-from hydraulis.parallel.groups import ProcessGroups
+from hydraulis.parallel.groups import ProcessGroups, aligned_groups
 from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.runtime.agreement.step_digest import StepDigest, weighted_digest
 from hydraulis.runtime.agreement.step_sum import StepSum, StepTerms, sum_step
@@ -184,6 +184,11 @@ class Worker:
     def ensure_groups(self, positions: Sequence[Position | None]) -> None:
         """Create the missing process groups of ranks at these positions, by rank. Collective."""
         placed = [(position, rank) for rank, position in enumerate(positions) if position is not None]
+        if self.groups.can_split:
+            # A later strategy of the same degrees then needs no more groups.
+            degrees = ((position.scheme.tp, position.scheme.cp) for position, _ in placed)
+            for rank_sets in aligned_groups(degrees, self.cluster):
+                self.groups.ensure(rank_sets)
         self.groups.ensure(position.tensor_group(rank) for position, rank in placed)
         self.groups.ensure(position.context_group(rank) for position, rank in placed)
 

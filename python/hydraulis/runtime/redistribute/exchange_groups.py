@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Protocol, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 from hydraulis._core import OptimizerShards
 from hydraulis.parallel.communicators import nccl_options
 from hydraulis.parallel.connections import connect_group
+from hydraulis.parallel.splits import make_family
 from hydraulis.runtime.ranks.device import CPU, tensor_backend_of
 from hydraulis.runtime.ranks.streams import SideStream, StreamEvent
 
@@ -54,13 +56,10 @@ class ExchangeGroup:
             device: Device of the exchanged tensors.
             channels: Most channels of an NCCL communicator.
         """
-        own = None
-        for ranks in rank_sets:
-            # A single rank needs no group, which would take 512 MiB on NCCL.
-            if len(ranks) > 1:
-                backend, options = tensor_backend_of(device), _options(device, timeout, channels)
-                group = dist.new_group(ranks, timeout=timeout, backend=backend, pg_options=options)
-                own = group if dist.get_rank() in ranks else own
+        # A single rank needs no group, which would take 512 MiB on NCCL.
+        shared = [tuple(ranks) for ranks in rank_sets if len(ranks) > 1]
+        options = partial(_options, device, timeout, channels)
+        own = make_family(shared, timeout, tensor_backend_of(device), options) if shared else None
         if own is not None and device.type == "cuda":
             connect_group(own, device)
         return cls(own, device)
