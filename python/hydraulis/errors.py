@@ -227,6 +227,12 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "Correct the option that the message names; `--help` lists all options. Options cannot be "
         "abbreviated.",
     ),
+    "out_of_device_memory": ErrorCode(
+        "A rank's device has no memory left for a tensor of a step. The message gives the planned memory, "
+        "the memory of tensors, of the allocator, and of context and communicators.",
+        "Lower `planner.memory_mib` by the number in the message and measure the cost profile again, so that "
+        "plans leave room, or lower `train.exchange_channels` and `train.stage_channels`.",
+    ),
     "plan_broken": ErrorCode(
         "The checker found that a plan breaks its promises. This is a defect of the planner; the input is "
         "valid.",

@@ -73,7 +73,9 @@ def nccl_options(
     return options
 
 
-def communicator_bytes(schemes: Sequence[Scheme], cluster: Cluster, channels: Channels) -> int:
+def communicator_bytes(
+    schemes: Sequence[Scheme], cluster: Cluster, channels: Channels, *, later: bool = False
+) -> int:
     """Return the most device memory in bytes of one rank's NCCL connections over a run.
 
     The communicators are those of the exchanges inside the node and between nodes, one tensor group for each
@@ -84,13 +86,15 @@ def communicator_bytes(schemes: Sequence[Scheme], cluster: Cluster, channels: Ch
         schemes: Every scheme that a plan of the run may use.
         cluster: All ranks.
         channels: Channels of the communicators.
+        later: Whether to leave out the communicators that a measurement of all schemes connects: the
+            exchanges, WORLD, and one position of each tensor and context group.
     """
     ranks, node = cluster.gpus, min(cluster.gpus, cluster.gpus_per_node)
     if ranks == 1:
         return 0
 
     def positions(width: int) -> int:
-        return most_groups_of_rank([(1, width)], ranks, node)
+        return most_groups_of_rank([(1, width)], ranks, node) - later
 
     exchange = _connections(node - 1) + (_connections(0, is_remote=True) if ranks > node else 0)
     stage = 0
@@ -102,6 +106,8 @@ def communicator_bytes(schemes: Sequence[Scheme], cluster: Cluster, channels: Ch
     widths = {scheme.tp * scheme.cp for scheme in schemes if scheme.pp > 1}
     # A stage has a neighbour before it and one after it.
     neighbours = 2 * sum(width < node for width in widths)
+    if later:
+        return (stage + _connections(neighbours, is_remote=ranks > node)) * channels.stage
     stage += _connections(neighbours, is_remote=ranks > node) + _RING
     return exchange * channels.exchange + stage * channels.stage
 

@@ -103,7 +103,8 @@ class ModelMemory:
 
     Attributes:
         memory_bytes: Memory of a rank.
-        reserved_bytes: Transfer buffers of a rank.
+        reserved_bytes: Transfer buffers of a rank; on CUDA also context, communicators, workspaces and
+            fragmentation.
         optimizer_bytes: Master parameters, their gradients and moments, of the whole model.
     """
 

@@ -1,4 +1,4 @@
-"""The bytes that one micro-batch saves for its backward."""
+"""The bytes of one micro-batch: those that it saves for its backward, and on CUDA its peak."""
 
 import gc
 import time
@@ -50,3 +50,21 @@ def activation_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedM
     # The graph has the hook, which has these tensors, which have the graph.
     saved.clear()
     return sum(nbytes for key, nbytes in counted.items() if key not in parameters)
+
+
+def allocated_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedMicroBatch) -> tuple[int, int]:
+    """Measure the memory of one micro-batch on CUDA by its allocator, with its input.
+
+    Returns:
+        Bytes after the forward, saved for the backward; most bytes at once over forward and backward.
+    """
+    device = stage.device
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device) - (0 if input_tH is None else input_tH.nbytes)
+    output = stage.forward(input_tH, micro_batch, max(1, micro_batch.num_targets))
+    saved = torch.cuda.memory_allocated(device) - before
+    # A first stage with only frozen parameters has no backward.
+    if output.requires_grad:
+        torch.autograd.backward(output, None if stage.is_last else torch.ones_like(output))
+    return saved, torch.cuda.max_memory_allocated(device) - before

@@ -12,7 +12,7 @@ from hydraulis._core import Cluster, Position, Scheme, Strategy
 from hydraulis.config.kinds import ContextKind
 from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.errors import InvalidInputError
-from hydraulis.profile.activations import activation_bytes
+from hydraulis.profile.activations import activation_bytes, allocated_bytes
 from hydraulis.profile.observations import Timing
 from hydraulis.runtime.pipeline.stage import Stage
 from hydraulis.runtime.pipeline.timers import step_timers
@@ -96,10 +96,16 @@ class SchemeBench:
     def _peak_bytes(self, in_flight: int, lengths: list[int]) -> float:
         """Count the saved bytes of `in_flight` micro-batches and the recomputed bytes of one layer.
 
-        The recomputed bytes are those of a layer without checkpointing, less its saved bytes.
+        The recomputed bytes are those of a layer without checkpointing, less its saved bytes. On CUDA the
+        allocator knows the peak of the last micro-batch, with all tensors that a computation needs while it
+        runs.
         """
         assert self._stage is not None
         assert self._uncheckpointed is not None
+        if self._stage.device.type == "cuda":
+            micro_batch = self._micro_batch(lengths)
+            saved, peak = allocated_bytes(self._stage, self._input(micro_batch), micro_batch)
+            return (in_flight - 1) * saved + peak
         saved = self._micro_batch_bytes(self._stage, lengths)
         if self._uncheckpointed is self._stage:
             return in_flight * saved

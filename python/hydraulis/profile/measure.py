@@ -113,8 +113,8 @@ def measure_profile(
     for scheme, context in contexts.items():
         check_context_degree(worker.parameters.config, scheme, context)
     benches = [SchemeBench(worker, scheme, context) for scheme, context in contexts.items()]
-    model = model_memory(worker, limits.memory_bytes)
     memory = {bench.scheme: scheme_memory(worker, bench) for bench in benches}
+    model = model_memory(worker, limits.memory_bytes)
     workload = _workload(worker, limits.context)
     untimed = measured_document(model, memory, {scheme: _placeholder(scheme) for scheme in memory}, workload)
     check(untimed)

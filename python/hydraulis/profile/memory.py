@@ -7,6 +7,8 @@ import torch.distributed as dist
 
 from hydraulis.planner.profile_document import ModelMemory, SchemeMemory
 from hydraulis.profile.bench import SavedBytes, SchemeBench
+from hydraulis.runtime.memory.device_memory import DeviceMemory
+from hydraulis.runtime.ranks.shared_devices import ranks_per_device
 from hydraulis.runtime.state.optimizer_shard import optimizer_bytes
 from hydraulis.runtime.worker import Worker
 
@@ -15,7 +17,7 @@ MEMORY_TOKENS = 512
 
 
 def model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
-    """Count the bytes that do not depend on the scheme.
+    """Count the bytes that do not depend on the scheme, after the schemes' own. Collective on CUDA.
 
     Args:
         worker: Worker of this rank.
@@ -25,9 +27,23 @@ def model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
     return ModelMemory(
         memory_bytes=memory_bytes,
         # The staging buffers are allocated once, for the largest exchange of any strategy.
-        reserved_bytes=sum(room.nbytes for room in worker.redistribution.staging) + worker.communicator_bytes,
+        reserved_bytes=sum(room.nbytes for room in worker.redistribution.staging) + _beyond_tensors(worker),
         optimizer_bytes=_optimizer_bytes(worker, trained, frozen),
     )
+
+
+def _beyond_tensors(worker: Worker) -> int:
+    """Return the most bytes of any rank's device that tensors of the plan do not count; 0 on the CPU."""
+    if worker.device.type != "cuda":
+        return 0
+    memory = DeviceMemory.read(worker.device)
+    later = worker.later_communicator_bytes
+    if ranks_per_device(worker.device) > 1:
+        # The driver counts the ranks of a device together.
+        memory, later = memory._replace(outside=worker.communicator_bytes), 0
+    most = torch.tensor(memory.beyond(worker.persistent))
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    return int(most) + later
 
 
 def scheme_memory(worker: Worker, bench: SchemeBench) -> SchemeMemory:

@@ -6,13 +6,15 @@ from functools import partial
 
 import torch.distributed as dist
 
+from hydraulis._core import Plan
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.sampling.run_sampler import make_sampler
 from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.batch import Batch, plan_unless_stopped
 from hydraulis.runtime.collected import frozen_objects
-from hydraulis.runtime.iteration import Iteration, WallTimes, step_metrics
+from hydraulis.runtime.iteration import Iteration, WallTimes, planned_bytes, step_metrics
+from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory
 from hydraulis.runtime.planning.plans_ahead import PlannedStep, PlansAhead
 from hydraulis.runtime.ranks.rank_zero import on_living_rank_zero
 from hydraulis.runtime.ranks.shared_devices import ranks_per_device
@@ -70,7 +72,7 @@ def iterations(
         return partial(draw(step).plan, planner)
 
     worker.votes.ask(_STOP, stop.is_requested)
-    steps = range(completed + 1, config.train.num_steps + 1)
+    steps, rank = range(completed + 1, config.train.num_steps + 1), dist.get_rank()
     with PlansAhead(request, steps) as plans, frozen_objects():
         if stop.agreed():
             return
@@ -79,7 +81,8 @@ def iterations(
             plan = plan_unless_stopped(partial(plans.take, step), stop.is_requested)
             if plan is None:
                 return
-            result = train_step(worker, plan, draw(step).read)
+            with naming_out_of_memory(worker, rank, partial(_planned_bytes, planner, plan, rank)):
+                result = train_step(worker, plan, draw(step).read)
             if config.planner.recalibrate:
                 # The caller changes the planner between iterations, by learning from their times.
                 on_living_rank_zero(plans.settle)
@@ -92,3 +95,7 @@ def iterations(
             yield Iteration(plan=plan, result=result, metrics=metrics, num_dropped=sampler.num_dropped(step))
             if worker.votes.count(_STOP):
                 return
+
+
+def _planned_bytes(planner: BatchPlanner, plan: Plan, rank: int) -> int | None:
+    return planned_bytes(planner, plan)[rank]

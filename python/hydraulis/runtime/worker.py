@@ -141,6 +141,13 @@ class Worker:
         return communicator_bytes(self.schemes, self.cluster, self.channels)
 
     @property
+    def later_communicator_bytes(self) -> int:
+        """The part of them that is connected after a measurement of all schemes."""
+        if self.device.type != "cuda":
+            return 0
+        return communicator_bytes(self.schemes, self.cluster, self.channels, later=True)
+
+    @property
     def persistent(self) -> list[Tensor]:
         """The persistent tensors of this rank: local shard, optimizer shard and staging."""
         local = [self.local_shard.parameter, self.local_shard.gradient]

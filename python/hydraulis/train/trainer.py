@@ -29,6 +29,8 @@ from hydraulis.runtime.hugging_face.files import carry, tokenizer_note
 from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.iteration import Iteration
 from hydraulis.runtime.loop import iterations
+from hydraulis.runtime.memory.device_memory import FRAGMENTED, fragmentation_note, is_fragmented
+from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
 from hydraulis.runtime.planning.run_schemes import run_schemes
 from hydraulis.runtime.ranks.device import device_name, dtype_note
@@ -70,6 +72,7 @@ class Trainer:
         stop: Request to end the run after the current step.
         observer: Receiver of the run's events.
         completed: Number of completed steps, including those of resumed runs.
+        has_warned: Whether the fragmentation of the allocator was reported.
     """
 
     run: OpenedRun
@@ -81,6 +84,7 @@ class Trainer:
     stop: StopRequest
     observer: TrainingObserver
     completed: int
+    has_warned: bool = False
 
     @classmethod
     def build(cls, run: OpenedRun, stop: StopRequest, observer: TrainingObserver) -> Self | None:
@@ -135,11 +139,14 @@ class Trainer:
     def train(self) -> None:
         """Train until the last step or until stopped. Collective."""
         dropped = 0
+        if self.worker.device.type == "cuda":
+            self.worker.votes.ask(FRAGMENTED, partial(is_fragmented, self.worker.device))
         report_slow_ranks(self.observer.message)
         self._limit_step()
         for iteration in self._iterations():
             self.completed, dropped = iteration.metrics.step, iteration.num_dropped
             self.observer.step(iteration.metrics)
+            self._warn_fragmented()
             if iteration.result.jump is not None:
                 self.observer.message(iteration.result.jump)
             on_rank_zero_alone(partial(self._record, iteration))
@@ -154,6 +161,15 @@ class Trainer:
             self.observer.message(
                 f"dropped {format_count(dropped, 'sequence')} that filled no batch at the ends of epochs"
             )
+
+    def _warn_fragmented(self) -> None:
+        """Warn once if the allocator of some rank holds much memory that no tensor uses."""
+        if self.worker.device.type != "cuda" or self.has_warned:
+            return
+        ranks = self.worker.votes.count(FRAGMENTED)
+        if ranks:
+            self.has_warned = True
+            self.observer.message(fragmentation_note(ranks))
 
     def close(self) -> Path | None:
         """Write the last checkpoint and close the records; None if no step was trained. Collective.
@@ -252,7 +268,8 @@ class Trainer:
             self.recorder.recalibrated(self.planner.recalibration.factors)
 
     def _evaluate(self) -> None:
-        evaluation = self.evaluator.after(self.completed)
+        with naming_out_of_memory(self.worker, dist.get_rank()):
+            evaluation = self.evaluator.after(self.completed)
         if evaluation is not None:
             self.observer.message(f"step {self.completed}: held-out loss {evaluation.describe()}")
             on_rank_zero(partial(self.recorder.evaluated, evaluation))
@@ -283,7 +300,8 @@ def _measured(
     observer.message(announcement(len(schemes), config.planner.profile_seconds))
     observer.status(WARMING_UP)
     limits = measurement_limits(config)
-    profile = measured_profile(worker, schemes, limits, observer.measuring, stop.agreed, check)
+    with naming_out_of_memory(worker, dist.get_rank()):
+        profile = measured_profile(worker, schemes, limits, observer.measuring, stop.agreed, check)
     if profile is None:
         observer.message("stopped before the first step; nothing was written")
     return profile

@@ -1,0 +1,88 @@
+"""The memory of a CUDA device, as the driver and torch's allocator know it.
+
+The driver counts all memory of the device. Torch's allocator has reserved a part, of which tensors use some.
+The rest outside the allocator is the CUDA context with its kernels, and the communicators of NCCL.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from hydraulis.text.numbers import format_count
+
+# Contexts and communicators grow a little after the warm-up, for example by kernels that are compiled later.
+_MARGIN = 1.03
+# Share of the reserved memory without a tensor above which a run warns.
+_FRAGMENTED = 0.05
+# Question to each rank (see `Votes`).
+FRAGMENTED = "fragmented"
+
+
+class DeviceMemory(NamedTuple):
+    """The memory of one rank's device in bytes.
+
+    Attributes:
+        total: Memory of the device.
+        outside: Memory in use outside this process's allocator.
+        reserved: Memory that the allocator has reserved.
+        allocated: Memory of tensors.
+        peak_reserved: Most reserved memory since the peaks were reset.
+        peak_allocated: Most memory of tensors since then.
+    """
+
+    total: int
+    outside: int
+    reserved: int
+    allocated: int
+    peak_reserved: int
+    peak_allocated: int
+
+    @classmethod
+    def read(cls, device: torch.device) -> Self:
+        """Read the memory of a CUDA device."""
+        free, total = torch.cuda.mem_get_info(device)
+        reserved = torch.cuda.memory_reserved(device)
+        return cls(
+            total=total,
+            outside=max(0, total - free - reserved),
+            reserved=reserved,
+            allocated=torch.cuda.memory_allocated(device),
+            peak_reserved=torch.cuda.max_memory_reserved(device),
+            peak_allocated=torch.cuda.max_memory_allocated(device),
+        )
+
+    @property
+    def fragmentation(self) -> int:
+        """Reserved memory at the peak that no tensor used."""
+        return max(0, self.peak_reserved - self.peak_allocated)
+
+    def beyond(self, persistent: Iterable[Tensor]) -> int:
+        """Return the bytes that a rank's persistent tensors and activations do not count.
+
+        They are the memory outside the allocator with a margin of 3 %, workspaces of libraries, and
+        fragmentation.
+
+        Args:
+            persistent: Persistent tensors of the rank, each with a storage of its own; no others exist but
+                workspaces.
+        """
+        workspaces = max(0, self.allocated - sum(tensor.nbytes for tensor in persistent))
+        return math.ceil(_MARGIN * self.outside) + workspaces + self.fragmentation
+
+
+def is_fragmented(device: torch.device) -> bool:
+    """Return whether over 5 % of the reserved memory had no tensor, at the peak since the last reset."""
+    memory = DeviceMemory.read(device)
+    return memory.fragmentation > _FRAGMENTED * memory.peak_reserved
+
+
+def fragmentation_note(ranks: int) -> str:
+    """Return the warning that the allocators of some ranks are fragmented."""
+    return (
+        f"at the peak of a step, over {_FRAGMENTED:.0%} of the memory that torch's allocator has reserved "
+        f"held no tensor on {format_count(ranks, 'rank')}: plans do not count that memory; lower "
+        "planner.memory_mib if a rank runs out of memory"
+    )

@@ -1,0 +1,87 @@
+"""The error of a rank whose device has no memory left, with the figures that say which setting to lower."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from hydraulis.config.planner import MIB
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.memory.device_memory import DeviceMemory
+from hydraulis.runtime.worker import Worker
+
+# The allocator's message has the size as text alone: `Tried to allocate 2.00 GiB.`
+_REQUEST = re.compile(r"Tried to allocate ([0-9.]+) (bytes|KiB|MiB|GiB)")
+_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": MIB, "GiB": 1 << 30}
+
+
+@contextmanager
+def naming_out_of_memory(
+    worker: Worker, rank: int, planned: Callable[[], int | None] = lambda: None
+) -> Iterator[None]:
+    """Raise torch's error of the device's allocator as an error of this package.
+
+    Args:
+        worker: Worker of this rank.
+        rank: Number of this rank.
+        planned: Function that returns the bytes that the plan predicts for this rank; None if it has no plan.
+
+    Raises:
+        HydraulisError: The device has no memory left (code `out_of_device_memory`).
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        resident = sum(tensor.nbytes for tensor in worker.persistent)
+        message = describe_out_of_memory(
+            f"rank {rank}",
+            DeviceMemory.read(worker.device),
+            requested_bytes(str(error)),
+            planned=planned(),
+            resident=resident,
+            communicators=worker.communicator_bytes,
+        )
+        raise HydraulisError(message, code="out_of_device_memory") from error
+
+
+def describe_out_of_memory(
+    name: str,
+    memory: DeviceMemory,
+    requested: int,
+    *,
+    planned: int | None,
+    resident: int,
+    communicators: int,
+) -> str:
+    """Return the message, with the number of MiB by which to lower the planned memory.
+
+    Args:
+        name: Name of the rank.
+        memory: Memory of its device, after the failed request.
+        requested: Bytes of the failed request.
+        planned: Predicted bytes of the rank; None without a plan.
+        resident: Bytes of its persistent tensors.
+        communicators: Planned bytes of its communicators.
+    """
+    # As if the allocator could reuse none of its free memory for the request.
+    lacking = max(requested, memory.outside + memory.reserved + requested - memory.total)
+    plan = "" if planned is None else f"{_mib(planned)} were planned; "
+    return (
+        f"{name} ran out of device memory when it asked for {_mib(requested)}: {plan}tensors hold "
+        f"{_mib(memory.allocated)}, of which {_mib(resident)} resident; the allocator has reserved "
+        f"{_mib(memory.reserved)} of {_mib(memory.total)}; context and communicators take "
+        f"{_mib(memory.outside)}, of which {_mib(communicators)} planned for communicators. Lower "
+        f"planner.memory_mib by at least {-(-lacking // MIB):,} and measure the cost "
+        "profile again, or lower train.exchange_channels and train.stage_channels"
+    )
+
+
+def requested_bytes(message: str) -> int:
+    """Return the bytes that an error of torch's allocator names; 0 if it names none."""
+    found = _REQUEST.search(message)
+    return 0 if found is None else round(float(found[1]) * _UNITS[found[2]])
+
+
+def _mib(size: int) -> str:
+    return f"{size / MIB:,.0f} MiB"

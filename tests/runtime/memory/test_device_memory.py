@@ -1,0 +1,219 @@
+"""The memory of a device from fake counters of driver and allocator; the error of a device that is full."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hydraulis import Cluster, Scheme
+from hydraulis.config.planner import MIB
+from hydraulis.errors import HydraulisError
+from hydraulis.parallel.communicators import Channels, communicator_bytes
+from hydraulis.profile import memory as profile_memory
+from hydraulis.profile.activations import allocated_bytes
+from hydraulis.profile.bench import SchemeBench
+from hydraulis.runtime.memory.device_memory import DeviceMemory, fragmentation_note, is_fragmented
+from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory, requested_bytes
+
+CUDA = torch.device("cuda", 0)
+
+
+class FakeCuda:
+    """Counters of a device in MiB: of the driver, and of torch's allocator."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.total, self.free = 80_000, 7_000
+        self.reserved, self.allocated = 70_000, 66_000
+        self.peak_reserved, self.peak_allocated = 70_000, 69_000
+        counters = {
+            "memory_reserved": "reserved",
+            "memory_allocated": "allocated",
+            "max_memory_reserved": "peak_reserved",
+            "max_memory_allocated": "peak_allocated",
+        }
+        for function, name in counters.items():
+            monkeypatch.setattr(torch.cuda, function, lambda _, name=name: getattr(self, name) * MIB)
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (self.free * MIB, self.total * MIB))
+        monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+        monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", self.reset)
+
+    def reset(self, _device: torch.device) -> None:
+        self.peak_reserved, self.peak_allocated = self.reserved, self.allocated
+
+    def use(self, mib: int) -> None:
+        """Allocate, or free, and follow the peak."""
+        self.allocated += mib
+        self.peak_allocated = max(self.peak_allocated, self.allocated)
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    return FakeCuda(monkeypatch)
+
+
+def tensors(mib: int) -> list[Tensor]:
+    return [torch.empty(mib * MIB, dtype=torch.uint8, device="meta")]
+
+
+@pytest.mark.usefixtures("cuda")
+def test_what_the_allocator_has_not_reserved_is_context_and_communicators() -> None:
+    memory = DeviceMemory.read(CUDA)
+    # 80,000 - 7,000 - 70,000.
+    assert memory.outside == 3_000 * MIB
+    assert memory.fragmentation == 1_000 * MIB
+    # 3 % above 3,000, the workspaces of 66,000 - 65,900, and the fragmentation.
+    assert memory.beyond(tensors(65_900)) == (3_090 + 100 + 1_000) * MIB
+    assert memory._replace(outside=0).beyond(tensors(66_100)) == 1_000 * MIB
+
+
+def worker_of(*schemes: str) -> Any:
+    cluster, channels = Cluster(gpus=8, gpus_per_node=8), Channels(8, 16)
+    parsed = [Scheme(scheme) for scheme in schemes]
+    return SimpleNamespace(
+        device=CUDA,
+        persistent=tensors(65_900),
+        communicator_bytes=communicator_bytes(parsed, cluster, channels),
+        later_communicator_bytes=communicator_bytes(parsed, cluster, channels, later=True),
+    )
+
+
+@pytest.mark.usefixtures("cuda")
+def test_the_planner_reserves_what_was_measured_and_what_is_connected_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gathered: list[int] = []
+
+    def another_rank_has_more(most: Tensor, op: object) -> None:
+        assert op == dist.ReduceOp.MAX
+        gathered.append(int(most))
+        most += 7
+
+    monkeypatch.setattr(dist, "all_reduce", another_rank_has_more)
+    worker = worker_of("<1>", "<pp2>", "<tp2>")
+    # Two neighbours of a stage, which no measurement connects; its only tensor group is connected.
+    assert worker.later_communicator_bytes == 2 * 12 * 16 * MIB
+    assert profile_memory._beyond_tensors(worker) == 4_190 * MIB + 7 + 2 * 12 * 16 * MIB
+    assert gathered == [4_190 * MIB]
+    worker.device = torch.device("cpu")
+    assert profile_memory._beyond_tensors(worker) == 0
+
+
+@pytest.mark.usefixtures("cuda")
+def test_ranks_of_one_device_plan_their_communicators_by_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: None)
+    monkeypatch.setattr(profile_memory, "ranks_per_device", lambda _: 2)
+    worker = worker_of("<1>", "<pp2>")
+    expected = np.ceil(1.03 * worker.communicator_bytes) + 1_100 * MIB
+    assert profile_memory._beyond_tensors(worker) == expected
+
+
+class FakeStage:
+    """A stage whose forward saves 3 MiB and needs 10 more for a moment, and whose backward needs 20 more."""
+
+    device, is_first, is_last = CUDA, False, True
+    module = SimpleNamespace(layers=[None])
+
+    def __init__(self, cuda: FakeCuda) -> None:
+        self.cuda = cuda
+
+    def forward(self, _input_tH: Tensor | None, _batch: Any, _denominator: int) -> Tensor:
+        cuda = self.cuda
+        cuda.use(13)
+        cuda.use(-10)
+
+        class Backward(torch.autograd.Function):
+            @staticmethod
+            def forward(_context: Any, value: Tensor) -> Tensor:
+                return value.clone()
+
+            @staticmethod
+            def backward(_context: Any, gradient: Tensor) -> Tensor:
+                cuda.use(20)
+                cuda.use(-23)
+                return gradient
+
+        result: Tensor = Backward.apply(torch.zeros((), requires_grad=True))  # type: ignore[no-untyped-call]
+        return result
+
+
+def test_activations_are_the_allocators_peak_over_forward_and_backward(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, batch = FakeStage(cuda), SimpleNamespace(num_targets=1)
+    before = cuda.allocated
+    given = torch.zeros(MIB, dtype=torch.uint8)
+    # The input of 1 MiB was allocated before.
+    assert allocated_bytes(stage, given, batch) == (4 * MIB, 24 * MIB)  # type: ignore[arg-type]
+    assert cuda.allocated == before
+    bench = SchemeBench.__new__(SchemeBench)
+    bench._stage = bench._uncheckpointed = stage  # type: ignore[assignment]
+    monkeypatch.setattr(SchemeBench, "_micro_batch", lambda *_: batch)
+    monkeypatch.setattr(SchemeBench, "_input", lambda *_: given)
+    # Two earlier micro-batches in flight have saved theirs.
+    assert bench._peak_bytes(3, [1]) == (2 * 4 + 24) * MIB
+
+
+def test_more_than_a_twentieth_without_a_tensor_is_fragmentation(cuda: FakeCuda) -> None:
+    assert not is_fragmented(CUDA)
+    cuda.peak_allocated = 66_500
+    assert not is_fragmented(CUDA)
+    cuda.peak_allocated = 66_499
+    assert is_fragmented(CUDA)
+    assert "on 3 ranks" in fragmentation_note(3)
+    assert "5%" in fragmentation_note(1)
+
+
+def out_of_memory(text: str) -> str:
+    def fail() -> None:
+        with naming_out_of_memory(worker_of("<1>"), 3, lambda: 68_000 * MIB):
+            raise torch.OutOfMemoryError(text)
+
+    with pytest.raises(HydraulisError) as caught:
+        fail()
+    assert caught.value.code == "out_of_device_memory"
+    assert not caught.value.is_everywhere
+    return str(caught.value)
+
+
+@pytest.mark.usefixtures("cuda")
+def test_a_full_device_is_one_error_with_the_bytes_and_the_remedy() -> None:
+    message = out_of_memory("CUDA out of memory. Tried to allocate 9.50 GiB. GPU 0 has a total capacity")
+    for part in (
+        "rank 3 ran out",
+        "asked for 9,728 MiB",
+        "68,000 MiB were planned",
+        "hold 66,000 MiB, of which 65,900 MiB resident",
+        "70,000 MiB of 80,000 MiB",
+        "take 3,000 MiB, of which 960 MiB planned",
+        # The request itself: 3,000 + 70,000 + 9,728 - 80,000 are fewer.
+        "planner.memory_mib by at least 9,728 and",
+    ):
+        assert part in message
+
+
+def test_the_memory_to_give_up_is_that_which_the_device_lacks(cuda: FakeCuda) -> None:
+    # 73,000 + 7,000 - 80,000 lacks nothing: the request itself.
+    assert "by at least 5,120 and" in out_of_memory("Tried to allocate 5.00 GiB.")
+    cuda.reserved, cuda.free, cuda.total = 70_000, 2_000, 75_000
+    # 3,000 + 70,000 + 5,120 - 75,000.
+    assert "by at least 5,120 and" in out_of_memory("Tried to allocate 5.00 GiB.")
+    cuda.free, cuda.total = -2_000, 73_000
+    # 5,000 + 70,000 + 5,120 - 73,000.
+    assert "by at least 7,120 and" in out_of_memory("Tried to allocate 5.00 GiB.")
+
+
+def test_other_errors_stay_as_they_are() -> None:
+    with pytest.raises(MemoryError), naming_out_of_memory(worker_of("<1>"), 0):
+        raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("Tried to allocate 512 bytes", 512), ("Tried to allocate 2.00 KiB", 2048), ("no size", 0)],
+)
+def test_the_size_of_the_request_is_read_from_torchs_text(text: str, size: int) -> None:
+    assert requested_bytes(text) == size
