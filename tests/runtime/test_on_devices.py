@@ -30,31 +30,31 @@ class World(NamedTuple):
 
 
 WORLDS = {
-    "2 ranks": World(2, 2, ("2x<1>", "1x<tp2>", "1x<pp2>", "1x<cp2>", "1x<1>", "1x<pp2>")),
+    "2-ranks": World(2, 2, ("2x<1>", "1x<tp2>", "1x<pp2>", "1x<cp2>", "1x<1>", "1x<pp2>")),
     # What a rank holds by <1> is not in the order of owners.
-    "2 ranks, no stages": World(2, 2, ("2x<1>", "1x<tp2>", "1x<cp2>", "2x<1>", "1x<1>", "1x<tp2>")),
-    "4 ranks": World(
+    "2-ranks-no-stages": World(2, 2, ("2x<1>", "1x<tp2>", "1x<cp2>", "2x<1>", "1x<1>", "1x<tp2>")),
+    "4-ranks": World(
         4, 4, ("1x<pp2>+1x<tp2>", "1x<tp2,pp2>", "4x<1>", "1x<tp4>", "1x<pp3>+1x<1>", "2x<cp2>")
     ),
-    "4 ranks, 2 nodes": World(
+    "4-ranks-2-nodes": World(
         4, 2, ("1x<pp2>+1x<tp2>", "1x<tp2,pp2>", "4x<1>", "2x<tp2>", "2x<pp2>", "2x<cp2>")
     ),
-    "8 ranks": World(
+    "8-ranks": World(
         8, 8, ("2x<tp2,pp2>", "1x<tp4>+1x<pp2>+2x<1>", "8x<1>", "4x<pp2>", "2x<cp2>+2x<tp2>", "2x<tp4>")
     ),
-    "8 ranks, 2 nodes": World(
+    "8-ranks-2-nodes": World(
         8, 4, ("2x<tp2,pp2>", "1x<tp4>+1x<pp2>+2x<1>", "8x<1>", "4x<pp2>", "2x<cp2>+2x<tp2>", "2x<tp4>")
     ),
 }
 NUM_STEPS = 6
 ADVERSARIES = {
-    "each launch waits": {"CUDA_LAUNCH_BLOCKING": "1"},
-    "one queue": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
-    "communication in the order of launches": {"NCCL_LAUNCH_ORDER_IMPLICIT": "1"},
-    "many blocks": {"NCCL_MAX_CTAS": "32"},
-    "kernels loaded at their first launch": {"CUDA_MODULE_LOADING": "LAZY"},
-    "each allocation waits": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
-    "streams observed": {"TORCH_CUDA_SANITIZER": "1"},
+    "launch-waits": {"CUDA_LAUNCH_BLOCKING": "1"},
+    "one-queue": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
+    "launch-order": {"NCCL_LAUNCH_ORDER_IMPLICIT": "1"},
+    "many-blocks": {"NCCL_MAX_CTAS": "32"},
+    "lazy-kernels": {"CUDA_MODULE_LOADING": "LAZY"},
+    "no-cache": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+    "sanitizer": {"TORCH_CUDA_SANITIZER": "1"},
 }
 # Relative distances of losses, of gradients and of parameters.
 TOLERANCES = {torch.float64: (1e-10, 1e-10, 1e-10), torch.bfloat16: (1e-2, 0.1, 1e-2)}
@@ -112,7 +112,7 @@ def assert_world_equals_one_rank(
     assert_equals(by_rank[0], alone, dtype)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=["float64", "bfloat16"])
 @pytest.mark.parametrize("world", WORLDS)
 @on_cpu_and_cuda
 def test_every_degree_equals_one_rank(
@@ -122,7 +122,7 @@ def test_every_degree_equals_one_rank(
     assert_world_equals_one_rank(WORLDS[world], device, dtype, alone)
 
 
-@pytest.mark.parametrize("world", ["2 ranks", "4 ranks", "8 ranks"])
+@pytest.mark.parametrize("world", ["2-ranks", "4-ranks", "8-ranks"])
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=on_cuda)])
 def test_no_adversary_stops_the_ranks_or_changes_their_sums(
@@ -131,7 +131,7 @@ def test_no_adversary_stops_the_ranks_or_changes_their_sums(
     assert_world_equals_one_rank(WORLDS[world], device, torch.float64, alone, **ADVERSARIES[adversary])
 
 
-@pytest.mark.parametrize("world", ["2 ranks", "4 ranks"])
+@pytest.mark.parametrize("world", ["2-ranks", "4-ranks"])
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=on_cuda)])
 def test_the_host_does_not_wait_for_the_device_within_a_pipeline(device: DeviceKind, world: str) -> None:
     ranks, node, strategies = WORLDS[world]
