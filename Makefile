@@ -16,6 +16,8 @@ BIN := $(CURDIR)/$(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip --disable-pip-version-check
 RUST := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.json')
 TEST_PROCESSES := 2
+# The oldest version of torch that is supported, one between, and the newest that was tested.
+VERSIONS ?= 2.11.0 2.13.0 2.15.0
 # The environment of other frameworks.
 PEERS := $(VENV)-peers
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
@@ -24,6 +26,8 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 COVERAGE := -Cpasses=sancov-module -Ccodegen-units=1 -Cllvm-args=-sanitizer-coverage-level=4 \
 	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 	-Cllvm-args=-sanitizer-coverage-trace-compares
+# The parts that `make first-gpu` runs; empty for all.
+PARTS ?=
 # How many cases of each property `make soak` draws.
 CASES ?= 2000
 # A text file of lengths whose workloads `make bench` adds; empty for none.
@@ -44,7 +48,7 @@ export TORCHINDUCTOR_CACHE_DIR := $(CURDIR)/target/torchinductor
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test soak peers test-gpu check bench bench-gpu bench-ddp scale simulate-rate check-report errors-page fuzz wheel clean set-up format
+.PHONY: help demo test soak versions peers test-gpu first-gpu check bench bench-gpu bench-ddp scale simulate-rate check-report errors-page fuzz wheel clean set-up format
 
 help: ## list the commands
 	@echo "Usage: make COMMAND [PYTHON=python3.x] [TORCH_INDEX=URL]"
@@ -71,6 +75,9 @@ soak: set-up ## run the tests of drawn cases with many more of them (CASES=2000 
 	PROPTEST_CASES=$(CASES) cargo test --workspace --locked
 	HYDRAULIS_SOAK=1 $(BIN)/python -m pytest -q tests/runtime/test_worker.py tests/test_damaged_files.py
 
+versions: set-up ## run the tests of model, parallelism and runtime with other versions of torch (VERSIONS='2.11.0 ...')
+	@TEST_PROCESSES=$(TEST_PROCESSES) tools/test_versions.sh $(VENV) '$(TORCH_INDEX)' $(VERSIONS)
+
 peers: set-up ## run the sampler, the adapters and examples/peers in other frameworks, in an environment of its own
 	@tools/set_up_peers.sh $(VENV) $(PEERS)
 	$(PEERS)/bin/python -m pytest -q -W default tests/peers
@@ -78,6 +85,11 @@ peers: set-up ## run the sampler, the adapters and examples/peers in other frame
 test-gpu: set-up ## run the distributed tests over NCCL, and all tests of CUDA; one device is enough for all ranks
 	$(BIN)/python -m pytest -q -p no:xdist -W default --timeout 900 -m gpu
 	HYDRAULIS_TEST_DEVICE=cuda $(BIN)/python -m pytest -q -p no:xdist -W default --timeout 900 -m devices
+
+# Without the set-up: a machine with a device may have torch, and no network.
+first-gpu: ## settle all claims about CUDA on one device in 20 minutes, with a Python that has torch (PYTHON, PARTS)
+	@python=$(BIN)/python; "$$python" -c 'import torch' 2>/dev/null || python=$(PYTHON); \
+		exec "$$python" -m benches.first_gpu $(if $(PARTS),--only $(PARTS))
 
 check: set-up ## run every check that is no test: formats, lints, types, stub, imports, docs
 	cargo fmt --all --check
@@ -137,7 +149,7 @@ wheel: set-up ## build a release wheel into dist/
 	$(BIN)/maturin build --release --locked --out dist
 
 clean: ## remove everything that was built, the virtual environment too
-	rm -rf .venv .venv-peers target dist python/hydraulis/_core*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* target dist python/hydraulis/_core*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find python tests -name __pycache__ -prune -exec rm -rf {} +
 
 # The script may remove the environment, and make looks at a file only once: hence make again.

@@ -1,10 +1,33 @@
 """What every test runs under."""
 
+import inspect
 import os
+import warnings
+from collections.abc import Iterator
 
+import pytest
 import torch
 
 # Ranks and the reference compute side by side on few cores: two threads each would wait for one another.
 torch.set_num_threads(1)
 # Torch reads it at the first matrix product on CUDA, of whichever test, and a later one may be deterministic.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+@pytest.fixture
+def shapes_of_products() -> Iterator[None]:
+    """Let fake tensors of torch 2.11 add products of another dtype: it takes `out_dtype` for `beta`."""
+    from torch._decomp import decomposition_table
+
+    decomposed = inspect.unwrap(decomposition_table[torch.ops.aten.addmm.dtype_out])
+    if "out_dtype" in inspect.signature(decomposed).parameters:
+        yield
+        return
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        # Torch warns that it has a function of its own for these shapes.
+        warnings.simplefilter("ignore")
+        patch.delitem(decomposition_table, torch.ops.aten.addmm.dtype_out)
+        library.impl("addmm.dtype_out", lambda *_, out: out, "Meta", allow_override=True)
+        yield
+        library._destroy()

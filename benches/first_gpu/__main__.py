@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from benches.first_gpu.claims import Claim, verdicts
+from benches.first_gpu.judgement import Claim, verdicts
 from benches.first_gpu.plan import CLAIMS, PARTS
 from benches.first_gpu.prepare import UnpreparedError, prepare, require_device
 from benches.first_gpu.runner import Outcome, Part, run_part

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as multiprocessing
+from torch.multiprocessing.spawn import spawn
 
 from hydraulis.runtime.ranks.device import choose_device, prepare_device
 from hydraulis.runtime.ranks.shared_devices import SHARE_VARIABLE
@@ -33,7 +33,7 @@ def main() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    multiprocessing.spawn(_exchange, (port, path), _NUM_RANKS)  # type: ignore[no-untyped-call]
+    spawn(_exchange, (port, path), _NUM_RANKS)
     sys.stdout.write(path.read_text(encoding="utf-8"))
     return 0
 

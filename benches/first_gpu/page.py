@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benches.first_gpu.claims import Verdict
+from benches.first_gpu.judgement import Verdict
 from benches.first_gpu.runner import Outcome
 
 VERDICTS, PAGE = "verdicts.json", "verdicts.md"

@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from benches.first_gpu.claims import Claim, Judgement, by_exit, by_figures, by_tests
+from benches.first_gpu.judgement import Claim, Judgement, by_exit, by_figures, by_tests
 from benches.first_gpu.runner import Outcome, Part
 
 _PYTEST = (

@@ -41,6 +41,15 @@ def test_the_least_python_is_the_same_everywhere() -> None:
     assert f"abi3-py{least.replace('.', '')}" in CARGO["workspace"]["dependencies"]["pyo3"]["features"]
 
 
+def test_the_oldest_supported_torch_is_tested() -> None:
+    (least,) = (
+        one for one in PROJECT["project"]["optional-dependencies"]["train"] if one.startswith("torch>")
+    )
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (versions,) = re.findall(r"^VERSIONS \?= (.+)$", makefile, re.MULTILINE)
+    assert least == "torch>=" + versions.split()[0].removesuffix(".0")
+
+
 @pytest.mark.parametrize("python", [PYTHONS[0], PYTHONS[-1]])
 def test_the_readme_names_the_pythons(python: str) -> None:
     assert python in README

@@ -89,6 +89,7 @@ class Operations(TorchDispatchMode):
         (torch.float32, ["aten.mm.default", "aten.addmm_.default"]),
     ],
 )
+@pytest.mark.usefixtures("shapes_of_products")
 def test_each_is_one_operation_on_cuda_that_makes_no_second_total(
     dtype: torch.dtype, names: list[str]
 ) -> None:

@@ -127,6 +127,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
         ("<tp2,cp2>", "ring", {"_RingAttention", "_AllGatherTokens"}),
     ],
 )
+@pytest.mark.usefixtures("shapes_of_products")
 def test_a_stage_computes_on_its_device_alone_and_the_host_waits_for_nothing(
     scheme: str, context: ContextKind | None, expected: set[str], dtype: torch.dtype, ran: set[str]
 ) -> None:

@@ -36,7 +36,7 @@ TESTS = (
 def modules() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT)
-        names = ("__main__", "claims", "page", "plan", "prepare", "runner")
+        names = ("__main__", "judgement", "page", "plan", "prepare", "runner")
         loaded = {name.strip("_"): importlib.import_module(f"benches.first_gpu.{name}") for name in names}
         yield type("Modules", (), loaded)
 
@@ -55,7 +55,7 @@ def settled(modules: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
         part(modules, name, text, folder, limit_s=2.0 if name == "hangs" else 60.0)
         for name, text in programs.items()
     ]
-    claim, claims = modules.claims.Claim, modules.claims
+    claim, claims = modules.judgement.Claim, modules.judgement
     listed = [
         *(claim(text=f"It {name}", part=name, judge=claims.by_exit) for name in programs if name != "tests"),
         claim(text="Three", part="passes", judge=claims.by_figures(lambda f: (f["value"] == 3, "3"))),
@@ -125,7 +125,7 @@ def test_the_page_shows_claims_parts_and_the_end_of_what_failed(
 
 
 def test_a_later_start_adds_to_the_folder(modules: Any, tmp_path: Path) -> None:
-    claim, by_exit = modules.claims.Claim, modules.claims.by_exit
+    claim, by_exit = modules.judgement.Claim, modules.judgement.by_exit
     claims = [claim(text=name, part=name, judge=by_exit) for name in ("first", "second")]
     parts = [part(modules, name, "print('it ran')", tmp_path) for name in ("first", "second")]
     assert modules.main.settle(parts[:1], claims, tmp_path, budget_s=60.0) is False
@@ -140,7 +140,7 @@ def test_parts_without_time_left_are_not_run(modules: Any, tmp_path: Path) -> No
     parts = [part(modules, "slow", f"import time; time.sleep({LONG_S})", tmp_path, LONG_S)]
     parts += [part(modules, "late", "print('it ran')", tmp_path)]
     begin = time.monotonic()
-    claims = [modules.claims.Claim(text="late", part="late", judge=modules.claims.by_exit)]
+    claims = [modules.judgement.Claim(text="late", part="late", judge=modules.judgement.by_exit)]
     assert modules.main.settle(parts, claims, tmp_path, budget_s=1.0) is False
     assert time.monotonic() - begin < LONG_S / 4
     outcomes = modules.page.read_outcomes(tmp_path)
@@ -157,7 +157,7 @@ def test_a_command_that_does_not_exist_is_a_failure(modules: Any, tmp_path: Path
 
 def test_passed_tests_settle_nothing_if_the_part_was_ended(modules: Any) -> None:
     output = "tests/a.py::test_it[2-ranks] PASSED [ 10%]\n"
-    judge = modules.claims.by_tests("2-ranks")
+    judge = modules.judgement.by_tests("2-ranks")
     for status, judgement in (("passed", "holds"), ("timed out", "not settled"), ("crashed", "not settled")):
         outcome = modules.runner.Outcome(part="p", status=status, seconds=1.0, note="", output=output)
         assert judge(outcome)[0] == judgement
@@ -203,16 +203,16 @@ def test_each_claim_about_tests_names_some(modules: Any) -> None:
         output = "".join(f"{test} PASSED [ 1%]\n" for test in collected)
         outcome = modules.runner.Outcome(part=name, status="passed", seconds=1.0, note="", output=output)
         claims = at_least(3, [claim for claim in modules.plan.CLAIMS if claim.part == name])
-        assert [one.judgement for one in modules.claims.verdicts(claims, {name: outcome})] == ["holds"] * len(
-            claims
-        )
+        assert [one.judgement for one in modules.judgement.verdicts(claims, {name: outcome})] == [
+            "holds"
+        ] * len(claims)
 
 
 def test_figures_are_judged_by_their_numbers(modules: Any) -> None:
     def judged(part: str, figures: dict[str, Any]) -> list[str]:
         outcome = modules.runner.Outcome(part=part, status="passed", seconds=1.0, note="", figures=figures)
         claims = [claim for claim in modules.plan.CLAIMS if claim.part == part]
-        return [one.judgement for one in modules.claims.verdicts(claims, {part: outcome})]
+        return [one.judgement for one in modules.judgement.verdicts(claims, {part: outcome})]
 
     def step(way: str, tokens_per_s: float, refusal: str | None = None) -> dict[str, Any]:
         return {"way": way, "tokens_per_s": tokens_per_s, "mfu": 0.4, "refusal": refusal}
