@@ -125,8 +125,8 @@ bench: set-up ## what benches/record has of the planner (LENGTHS=file adds workl
 	$(BIN)/python benches/packing.py
 	$(BIN)/python benches/indexing.py
 
-bench-gpu: set-up ## measure attention and a training step on one GPU, beside the same model in transformers
-	$(BIN)/python -m benches.gpu
+bench-gpu: set-up ## measure attention, training steps and predictions on one GPU, and write the record
+	$(BIN)/python -m benches.gpu --record
 
 bench-ddp: set-up ## compare with plain data parallelism on two CPU ranks
 	$(BIN)/python benches/ddp.py

@@ -1,110 +1,111 @@
-"""Attention kernels and a training step on one device, the step beside the same model in transformers.
+"""Attention kernels, training steps, predictions and pieces of work on one device.
 
-    python -m benches.gpu [--device cuda|cpu] [--tiny] [--json FILE]
+    python -m benches.gpu [--only PART ...] [--device cuda|cpu] [--tiny] [--json FILE] [--record FOLDER]
 
-Attention: every kernel that takes the heads, on packed micro-batches of as many tokens in sequences of equal
-lengths, of long-tailed ones, and in a single one. Step: a decoder of 1.1 billion parameters in bfloat16, on
-micro-batches of long-tailed lengths, with the optimizer's step; MFU counts attention by the sum of squared
-lengths. `--tiny` shrinks all of it, to see that it runs. Its figures belong in benches/record with the
-device's name.
+attention: every kernel that takes the heads, on packed micro-batches of as many tokens in sequences of equal
+lengths, of long-tailed ones, and in a single one. step-1b, step-8b: a decoder in bfloat16 on micro-batches of
+long-tailed lengths, with the optimizer's step, by Hydraulis, by transformers and in torchtitan's form; MFU
+counts attention by the sum of squared lengths. profile: `hydraulis profile` and a training run, planned and
+measured. rows: pieces of work in several ways.
+
+A part that fails is noted, and the others are measured. `--tiny` shrinks all of it, to see that it runs.
 """
 
 import argparse
 import dataclasses
-import json
 import os
+import shlex
 import socket
 import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
-from benches.gpu.attention import AttentionRow, AttentionSetting, measure_attention
-from benches.gpu.training_step import StepRow, StepSetting, measure_steps
+from benches.gpu import record
+from benches.gpu.attention import AttentionSetting, measure_attention
+from benches.gpu.machine import describe
+from benches.gpu.prediction import PredictionSetting, measure_prediction, memory_for_plans
+from benches.gpu.rows import measure_pieces
+from benches.gpu.shapes import BILLION, EIGHT_BILLION, TINY
+from benches.gpu.training_step import StepSetting, measure_steps
 from benches.gpu.workload import Clock, long_tail, peak_tflops
 
 from hydraulis.config.model import ModelConfig
-from hydraulis.runtime.ranks.device import choose_device, device_name
+from hydraulis.runtime.ranks.device import choose_device
 
-# TinyLlama's shape.
-BILLION = ModelConfig(
-    vocab_size=32_000,
-    hidden_size=2048,
-    intermediate_size=5632,
-    num_hidden_layers=22,
-    num_attention_heads=32,
-    num_key_value_heads=4,
-)
-TINY = ModelConfig(
-    vocab_size=300,
-    hidden_size=64,
-    intermediate_size=96,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-)
+RECORDS = Path(__file__).parents[1] / "record"
 
 
-def settings(arguments: argparse.Namespace) -> tuple[AttentionSetting, StepSetting]:
-    """Give what is measured."""
-    device = torch.device("cuda", 0) if arguments.device == "cuda" else torch.device("cpu")
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    tokens = 256 if arguments.tiny else arguments.tokens
-    attention = AttentionSetting(
-        device=device,
-        dtype=dtype,
-        heads=4 if arguments.tiny else 32,
-        key_value_heads=2 if arguments.tiny else 8,
-        head_dim=16 if arguments.tiny else 128,
-        tokens=tokens,
-    )
-    step = StepSetting(
-        device=device,
-        dtype=dtype,
-        model=TINY if arguments.tiny else BILLION,
-        micro_batches=[long_tail(tokens, tokens // 2, seed=seed) for seed in range(arguments.micro_batches)],
-        checkpointing=arguments.checkpointing,
-    )
-    return attention, step
+class Measurement:
+    """The parts of a measurement, with the settings of the command line.
 
+    Args:
+        arguments: The command line.
+        device: Device to measure on.
+    """
 
-def attention_table(rows: list[AttentionRow]) -> str:
-    """Lay the attention rows out."""
-    line = "{:<13} {:>5}  {:<32} {:>10} {:>12} {:>9} {:>9}\n"
-    text = line.format("micro-batch", "seqs", "kernel", "forward ms", "both ms", "TFLOP/s", "both")
-    for row in rows:
-        text += line.format(
-            row.micro_batch,
-            row.sequences,
-            row.kernel,
-            *(
-                ("-", row.refusal, "", "")
-                if row.refusal is not None
-                else (
-                    f"{row.forward_ms:.3f}",
-                    f"{row.both_ms:.3f}",
-                    f"{row.forward_tflops:.2f}",
-                    f"{row.both_tflops:.2f}",
-                )
-            ),
+    def __init__(self, arguments: argparse.Namespace, device: torch.device) -> None:
+        self._tiny, self._arguments, self._device = arguments.tiny, arguments, device
+        self._dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+        self._tokens = 256 if self._tiny else arguments.tokens
+        self._clock = Clock(device, 1 if self._tiny else arguments.repetitions)
+
+    def attention(self) -> dict[str, Any]:
+        """Time the attention kernels."""
+        setting = AttentionSetting(
+            device=self._device,
+            dtype=self._dtype,
+            heads=4 if self._tiny else 32,
+            key_value_heads=2 if self._tiny else 8,
+            head_dim=16 if self._tiny else 128,
+            tokens=self._tokens,
         )
-    return text
+        return {"attention": list(map(dataclasses.asdict, measure_attention(setting, self._clock)))}
 
-
-def step_table(rows: list[StepRow]) -> str:
-    """Lay the step rows out."""
-    line = "{:<36} {:>10} {:>12} {:>9} {:>7} {:>10} {:>11}\n"
-    text = line.format("step", "ms", "tokens/s", "TFLOP/s", "MFU", "peak MiB", "first loss")
-    for row in rows:
-        text += line.format(
-            row.way,
-            f"{row.step_ms:.1f}",
-            f"{row.tokens_per_s:,.0f}",
-            f"{row.tflops:.3f}",
-            "-" if row.mfu is None else f"{row.mfu:.1%}",
-            f"{row.memory_bytes / 2**20:,.0f}",
-            f"{row.first_loss:.4f}",
+    def steps(self, model: ModelConfig) -> dict[str, Any]:
+        """Time a step by each way."""
+        arguments = self._arguments
+        seeds = range(arguments.micro_batches)
+        setting = StepSetting(
+            device=self._device,
+            dtype=self._dtype,
+            model=TINY if self._tiny else model,
+            micro_batches=[long_tail(self._tokens, self._tokens // 2, seed) for seed in seeds],
+            checkpointing=arguments.checkpointing,
         )
-    return text
+        peak = peak_tflops(self._device)
+        rows = measure_steps(setting, self._clock, peak)
+        return {"steps": list(map(dataclasses.asdict, rows)), "peak_tflops": peak}
+
+    def prediction(self) -> dict[str, Any]:
+        """Measure a profile, and compare it with a run."""
+        setting = PredictionSetting(
+            device=self._device,
+            model=TINY if self._tiny else BILLION,
+            dtype=str(self._dtype).removeprefix("torch."),
+            tokens=2048 if self._tiny else 8 * self._tokens,
+            memory_mib=memory_for_plans(self._device),
+            profile_seconds=1.0 if self._tiny else 30.0,
+            peak_tflops=peak_tflops(self._device),
+        )
+        return {"profile": measure_prediction(setting)}
+
+    def rows(self) -> dict[str, Any]:
+        """Time the pieces."""
+        rows = measure_pieces(self._device, self._clock, tiny=self._tiny)
+        return {"rows": list(map(dataclasses.asdict, rows))}
+
+    def parts(self) -> dict[str, Callable[[], dict[str, Any]]]:
+        """Return the parts by name."""
+        return {
+            "attention": self.attention,
+            "step-1b": lambda: self.steps(BILLION),
+            "step-8b": lambda: self.steps(EIGHT_BILLION),
+            "profile": self.prediction,
+            "rows": self.rows,
+        }
 
 
 def alone() -> None:
@@ -120,37 +121,43 @@ def main() -> int:
     """Measure, print and write."""
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="benches.gpu", description=__doc__, formatter_class=layout)
+    parser.add_argument("--only", nargs="+", default=[], metavar="PART", help="parts (default: all)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="small enough for a CPU")
     parser.add_argument("--tokens", type=int, default=8192, help="of a micro-batch")
     parser.add_argument("--micro-batches", type=int, default=8, help="of the step")
     parser.add_argument("--checkpointing", choices=("none", "selective", "full"), default="none")
-    parser.add_argument("--repetitions", type=int, default=10)
+    parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--json", default="", metavar="FILE", help="write all figures there")
+    parser.add_argument(
+        "--record", nargs="?", const=RECORDS, type=Path, metavar="FOLDER", help="write a record"
+    )
     arguments = parser.parse_args()
     # Asked as a rank asks, which starts CUDA as training does.
     if arguments.device == "cuda" and choose_device("auto").type != "cuda":
         parser.error("there is no CUDA device; --device cpu --tiny shows that the script runs")
     alone()
-    attention, step = settings(arguments)
-    clock = Clock(attention.device, 1 if arguments.tiny else arguments.repetitions)
-    name, peak = device_name(attention.device), peak_tflops(attention.device)
-    sys.stdout.write(f"{name}, torch {torch.__version__}, {attention.tokens:,} tokens a micro-batch\n\n")
-    attention_rows = measure_attention(attention, clock)
-    sys.stdout.write(attention_table(attention_rows) + "\n")
-    step_rows = measure_steps(step, clock, peak)
-    sys.stdout.write(step_table(step_rows))
+    device = torch.device("cuda", 0) if arguments.device == "cuda" else torch.device("cpu")
+    parts = Measurement(arguments, device).parts()
+    unknown = sorted(set(arguments.only) - set(parts))
+    if unknown:
+        parser.error(f"unknown part {', '.join(unknown)}: the parts are {', '.join(parts)}")
+    command = shlex.join(["python", "-m", "benches.gpu", *sys.argv[1:]])
+    figures: dict[str, Any] = {"machine": describe(device), "command": command, "failed": {}}
+    for name in arguments.only or parts:
+        sys.stdout.write(f"measuring {name}\n")
+        sys.stdout.flush()
+        try:
+            figures[name] = parts[name]()
+        except Exception as error:
+            traceback.print_exc()
+            figures["failed"][name] = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+    sys.stdout.write(record.plain(figures))
     if arguments.json:
-        figures = {
-            "device": name,
-            "torch": torch.__version__,
-            "settings": vars(arguments),
-            "peak_tflops": peak,
-            "attention": [dataclasses.asdict(row) for row in attention_rows],
-            "steps": [dataclasses.asdict(row) for row in step_rows],
-        }
-        Path(arguments.json).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    return 0
+        Path(arguments.json).write_text(record.as_json(figures), encoding="utf-8")
+    if arguments.record:
+        sys.stdout.write(f"record: {record.write(arguments.record, figures)}\n")
+    return 1 if figures["failed"] else 0
 
 
 if __name__ == "__main__":

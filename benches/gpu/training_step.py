@@ -1,4 +1,4 @@
-"""One training step of one model, by Hydraulis and by transformers, on the same micro-batches.
+"""One training step of one model, by Hydraulis, by transformers and in torchtitan's form, on one batch.
 
 Transformers runs its own model code, packed without padding: it is given Hydraulis's attention kernel, so the
 two differ in everything else alone. By autocast its parameters stay in float32, as master parameters do here;
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from benches.gpu.compiled_form import CompiledDecoder
 from benches.gpu.workload import Clock
 from torch import Tensor
 
@@ -93,15 +94,17 @@ class StepRow:
         mfu: of the device's peak; None if that is not known.
         memory_bytes: the allocator's peak; 0 on the CPU.
         first_loss: before any update, which all ways share.
+        refusal: why it was not measured, such as too little memory; None if it was.
     """
 
     way: str
-    step_ms: float
-    tokens_per_s: float
-    tflops: float
-    mfu: float | None
-    memory_bytes: int
-    first_loss: float
+    step_ms: float = 0.0
+    tokens_per_s: float = 0.0
+    tflops: float = 0.0
+    mfu: float | None = None
+    memory_bytes: int = 0
+    first_loss: float = 0.0
+    refusal: str | None = None
 
 
 def measure_steps(setting: StepSetting, clock: Clock, peak_tflops: float | None) -> list[StepRow]:
@@ -113,26 +116,36 @@ def measure_steps(setting: StepSetting, clock: Clock, peak_tflops: float | None)
     }
     if half:
         ways["transformers, all in half precision"] = partial(_transformers, setting.dtype)
-    rows = []
-    for name, way in ways.items():
-        _forget(setting.device)
+    ways["torchtitan's form"] = _compiled
+    return [_measure(name, way, setting, clock, peak_tflops) for name, way in ways.items()]
+
+
+def _measure(
+    name: str,
+    way: Callable[[StepSetting], AbstractContextManager[Callable[[], float]]],
+    setting: StepSetting,
+    clock: Clock,
+    peak_tflops: float | None,
+) -> StepRow:
+    """Time a step by one way; a way that fails is a row too, so that the others are measured."""
+    _forget(setting.device)
+    try:
         with way(setting) as step:
             first_loss = step()
             step_ms = clock.median_ms(step)
             memory = torch.cuda.max_memory_allocated(setting.device) if setting.device.type == "cuda" else 0
-        tflops = training_flops(setting.model, sum(setting.lengths), setting.squares) / step_ms / 1e9
-        rows.append(
-            StepRow(
-                way=name,
-                step_ms=step_ms,
-                tokens_per_s=1e3 * sum(setting.lengths) / step_ms,
-                tflops=tflops,
-                mfu=None if peak_tflops is None else tflops / peak_tflops,
-                memory_bytes=memory,
-                first_loss=first_loss,
-            )
-        )
-    return rows
+    except Exception as error:
+        return StepRow(way=name, refusal=f"{type(error).__name__}: {str(error).strip().splitlines()[:1]}")
+    tflops = training_flops(setting.model, sum(setting.lengths), setting.squares) / step_ms / 1e9
+    return StepRow(
+        way=name,
+        step_ms=step_ms,
+        tokens_per_s=1e3 * sum(setting.lengths) / step_ms,
+        tflops=tflops,
+        mfu=None if peak_tflops is None else tflops / peak_tflops,
+        memory_bytes=memory,
+        first_loss=first_loss,
+    )
 
 
 def _forget(device: torch.device) -> None:
@@ -202,6 +215,37 @@ def _transformers(parameter_dtype: torch.dtype, setting: StepSetting) -> Iterato
         for batch in _packed(setting):
             with autocast:
                 loss = model(**_arguments(batch, num_targets)).loss
+            loss.backward()
+            total += loss.detach()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), OPTIMIZER.clip_norm)
+        adamw.step()
+        adamw.zero_grad()
+        return float(total)
+
+    yield step
+
+
+@contextmanager
+def _compiled(setting: StepSetting) -> Iterator[Callable[[], float]]:
+    """A decoder in torchtitan's form over the same micro-batches; on the CPU compiled into plain torch."""
+    backend = "inductor" if setting.device.type == "cuda" else "eager"
+    with torch.device(setting.device):
+        model = CompiledDecoder(setting.model, backend)
+    own = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, shape in ModelParameters.from_config(setting.model).shapes.items():
+            own[name].copy_(initial_value(name, shape, setting.model, SEED, torch.float32))
+    adamw = torch.optim.AdamW(model.parameters(), lr=OPTIMIZER.learning_rate, fused=True)
+    num_targets = sum(length - 1 for length in setting.lengths)
+    half = setting.dtype != torch.float32
+
+    def step() -> float:
+        total = torch.zeros((), device=setting.device)
+        for batch in _packed(setting):
+            assert isinstance(batch.sequences, PackedSequences)
+            where = batch.sequences.position_T, batch.sequences.segments
+            with torch.autocast(setting.device.type, setting.dtype, enabled=half):
+                loss = model(batch.token_t, batch.target_t, *where) / num_targets
             loss.backward()
             total += loss.detach()
         torch.nn.utils.clip_grad_norm_(model.parameters(), OPTIMIZER.clip_norm)

@@ -16,17 +16,33 @@ from hydraulis.model.attention.varlen import KERNELS
 from hydraulis.model.flops import training_flops
 
 
+# torch.compile looks at each tensor that it finds.
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+
+
 @pytest.fixture(scope="module")
 def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("gpu") / "figures.json"
+    record = str(path.parent)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT)
         alone_under_torchrun(patch)
-        arguments = ["--device", "cpu", "--tiny", "--micro-batches", "2", "--json", str(path)]
+        arguments = [
+            "--device",
+            "cpu",
+            "--tiny",
+            "--micro-batches",
+            "2",
+            "--json",
+            str(path),
+            "--record",
+            record,
+        ]
         patch.setattr(sys, "argv", ["benches.gpu", *arguments])
         assert importlib.import_module("benches.gpu.__main__").main() == 0
     result: dict[str, Any] = json.loads(path.read_text())
-    return result
+    (page,) = path.parent.glob("*.md")
+    return result | {"page": page.read_text(), "page_name": page.name}
 
 
 def test_every_kernel_is_timed_or_its_refusal_is_recorded(figures: dict[str, Any]) -> None:
@@ -40,11 +56,91 @@ def test_every_kernel_is_timed_or_its_refusal_is_recorded(figures: dict[str, Any
 
 
 def test_transformers_and_hydraulis_begin_with_the_same_loss(figures: dict[str, Any]) -> None:
-    hydraulis, transformers = figures["steps"]
-    assert (hydraulis["way"], transformers["way"]) == ("hydraulis", "transformers")
-    assert hydraulis["first_loss"] == pytest.approx(transformers["first_loss"], rel=1e-5)
-    assert hydraulis["tokens_per_s"] > 0
-    assert transformers["tokens_per_s"] > 0
+    for part in ("step-1b", "step-8b"):
+        hydraulis, transformers, compiled = figures[part]["steps"]
+        ways = [row["way"] for row in (hydraulis, transformers, compiled)]
+        assert ways == ["hydraulis", "transformers", "torchtitan's form"]
+        for row in (hydraulis, transformers, compiled):
+            assert row["refusal"] is None
+            assert row["tokens_per_s"] > 0
+        for row in (transformers, compiled):
+            assert hydraulis["first_loss"] == pytest.approx(row["first_loss"], rel=1e-5)
+
+
+def test_the_record_names_the_machine_and_has_every_part(figures: dict[str, Any]) -> None:
+    machine = figures["machine"]
+    assert {"date", "commit", "python", "torch", "load", "device"} <= machine.keys()
+    assert figures["page_name"].startswith(machine["date"][:10])
+    titles = ("Attention kernels", "A step of 1.1", "A step of 4 layers", "Predicted by", "Pieces of work")
+    for part in (*titles, machine["torch"], machine["device"], "benches.gpu --device cpu --tiny"):
+        assert part in figures["page"]
+    assert figures["failed"] == {}
+    assert "Not measured" not in figures["page"]
+
+
+def test_planned_times_and_memory_are_compared_with_measured_ones(figures: dict[str, Any]) -> None:
+    found = figures["profile"]
+    assert found["steps"] == 8
+    assert 0 <= found["median_time_error"] <= found["worst_time_error"]
+    assert found["held_bytes"] > 0
+    assert found["profile"]["schemes"][0]["scheme"] == "<1>"
+
+
+def test_errors_leave_the_first_step_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+    errors = importlib.import_module("benches.gpu.prediction").errors
+
+    def step(planned: float, memory: tuple[int, int]) -> dict[str, Any]:
+        return {
+            "planned_ms": planned,
+            "measured_ms": 100.0,
+            "rank_planned_bytes": [memory[0]],
+            "rank_peak_bytes": [memory[1]],
+            "tokens_per_s": 5.0,
+            "mfu": 0.5,
+        }
+
+    found = errors([step(900.0, (1, 99)), step(90.0, (60, 50)), step(120.0, (70, 55)), step(130.0, (65, 54))])
+    assert found["median_time_error"] == pytest.approx(0.2)
+    assert found["worst_time_error"] == pytest.approx(0.3)
+    assert (found["planned_bytes"], found["held_bytes"], found["steps"]) == (70, 55, 3)
+
+
+def test_every_piece_is_timed_in_each_of_its_ways(figures: dict[str, Any]) -> None:
+    rows = figures["rows"]
+    assert len({row["piece"] for row in rows}) >= 3
+    assert [row["way"] for row in rows if row["refusal"] is not None or row["ms"] <= 0] == []
+
+
+def test_a_part_or_a_way_that_fails_is_noted_and_the_others_are_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+    alone_under_torchrun(monkeypatch)
+    main, rows, steps = (
+        importlib.import_module(f"benches.gpu.{name}") for name in ("__main__", "rows", "training_step")
+    )
+
+    def fail(*_arguments: object) -> Any:
+        message = "out of memory"
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(main, "measure_attention", fail)
+    monkeypatch.setattr(steps, "_hugging_face_model", fail)
+    broken = rows.Piece(name="broken", make=lambda *_: {"a way": fail})
+    monkeypatch.setattr(
+        rows, "PIECES", [rows.Piece(name="without inputs", make=fail), broken, rows.PIECES[0]]
+    )
+    parts = ["attention", "step-1b", "rows"]
+    words = ["--device", "cpu", "--tiny", "--micro-batches", "1", "--json", str(tmp_path / "found.json")]
+    monkeypatch.setattr(sys, "argv", ["benches.gpu", *words, "--record", str(tmp_path), "--only", *parts])
+    assert main.main() == 1
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["failed"].keys() == {"attention"}
+    assert [row["refusal"] is None for row in found["steps"]] == [True, False, True]
+    assert [row["refusal"] is None for row in found["rows"]] == [False, False, True]
+    (page,) = tmp_path.glob("*.md")
+    assert "- attention: RuntimeError: out of memory" in page.read_text()
 
 
 def test_operations_equal_those_that_torch_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,20 +175,22 @@ def test_operations_equal_those_that_torch_counts(monkeypatch: pytest.MonkeyPatc
 def test_in_half_precision_all_ways_begin_with_the_same_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT)
     alone_under_torchrun(monkeypatch)
-    main, steps, workload = (
-        importlib.import_module(f"benches.gpu.{name}") for name in ("__main__", "training_step", "workload")
+    shapes, steps, workload = (
+        importlib.import_module(f"benches.gpu.{name}") for name in ("shapes", "training_step", "workload")
     )
     setting = steps.StepSetting(
         device=torch.device("cpu"),
         dtype=torch.bfloat16,
-        model=main.TINY,
+        model=shapes.TINY,
         micro_batches=[[40, 20], [50]],
         checkpointing="full",
     )
     clock = workload.Clock(setting.device, repetitions=1)
     hydraulis, *others = steps.measure_steps(setting, clock, peak_tflops=None)
-    assert [row.way for row in others] == ["transformers, autocast", "transformers, all in half precision"]
+    halves = ["transformers, autocast", "transformers, all in half precision"]
+    assert [row.way for row in others] == [*halves, "torchtitan's form"]
     for row in others:
+        assert row.refusal is None
         assert row.first_loss == pytest.approx(hydraulis.first_loss, rel=1e-2)
 
 
