@@ -14,9 +14,9 @@ _BENCH = (sys.executable, "-m", "benches.gpu", "--json", "{json}", "--only")
 _ON_DEVICES = "tests/runtime/test_on_devices.py"
 # Of the distributed suite the parts that differ from those above; `make test-gpu` runs all of it.
 _SUITE = (
-    *("tests/parallel", "tests/runtime/state/test_frozen.py", "tests/runtime/test_worker.py"),
-    *("tests/runtime/redistribute/test_redistribution.py", "-m", "devices"),
-    *("-k", "not random_and and not float32"),
+    *("tests/runtime/test_worker.py", "tests/runtime/test_worker_precision.py", "tests/parallel"),
+    *("tests/runtime/redistribute/test_redistribution.py", "tests/runtime/state/test_frozen.py"),
+    *("-m", "devices", "-k", "not random_and and not float32"),
 )
 # Kernels are loaded late, since the checker rewrites each one that is loaded.
 _MEMCHECK = (

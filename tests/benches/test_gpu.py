@@ -15,7 +15,6 @@ from hydraulis.config.model import ModelConfig
 from hydraulis.model.attention.varlen import KERNELS
 from hydraulis.model.flops import training_flops
 
-
 # torch.compile looks at each tensor that it finds.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 
