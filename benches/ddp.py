@@ -273,7 +273,7 @@ def measure(arguments: argparse.Namespace) -> None:
         worker = Worker(config.model, config.optimizer, config.train, schemes=schemes)
         limits = MeasurementLimits(
             context=config.planner.context,
-            memory_bytes=config.planner.memory_mib * MIB,
+            memory_bytes=config.planner.memory_bytes,
             longest=config.data.max_tokens,
             micro_batch_tokens=arguments.cap,
             seconds=arguments.profile_seconds,

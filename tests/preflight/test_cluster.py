@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -89,6 +90,21 @@ def test_ranks_that_share_a_device_are_a_warning(made: Path, monkeypatch: pytest
     found = findings(config)["device"]
     assert found.status == "warning"
     assert "times mean nothing" in found.text
+
+
+def test_the_memory_of_a_rank_may_follow_from_the_devices_of_the_run(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = read(made, "train.device=cuda", "planner.profile=")
+    search = replace(config.planner, memory_mib=None, strategies=("search",))
+    for planner in (replace(config.planner, memory_mib=None), search):
+        absent = replace(config, planner=planner)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        assert findings(absent)["memory"].status == "later"
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        properties = SimpleNamespace(total_memory=1 << 30)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, given=properties: given)
+        assert findings(absent)["memory"].status == "ok"
 
 
 def test_float32_on_cuda_is_warned_of(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

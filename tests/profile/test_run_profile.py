@@ -52,7 +52,7 @@ def resumed_of(folder: Path, config: RunConfig, device: str) -> ResumedRun:
     """Write the profile of an earlier run of the configuration."""
     scheme = Scheme("<1>")
     profile = measured_document(
-        ModelMemory(memory_bytes=config.planner.memory_mib << 20, reserved_bytes=0, optimizer_bytes=0),
+        ModelMemory(memory_bytes=config.planner.memory_bytes, reserved_bytes=0, optimizer_bytes=0),
         {
             scheme: SchemeMemory(
                 resident_bytes=[0], activation_bytes_per_token=[1.0], stage_optimizer_bytes=[0]

@@ -79,7 +79,8 @@ class PlannerConfig:
             measure a profile at the start.
         profile_seconds: Time in seconds after which the measurement starts no new pass. It always makes one
             pass. If the times fit no cost formula, it repeats this time, at most twice.
-        memory_mib: Memory of one rank in MiB for a measured profile; a saved profile has its own.
+        memory_mib: Memory of one rank in MiB for a measured profile; a saved profile has its own. Absent for
+            that of the device with `train.device = "cuda"`; other ranks need it.
         memory: Memory rule of micro-batches. `per_micro_batch` limits the tokens of each one; `in_flight`
             limits the sum of consecutive ones that a pipeline holds at once, and admits longer sequences.
         link: Rates for the prediction of transfers: `profile` uses the links that the profile measured,
@@ -95,7 +96,7 @@ class PlannerConfig:
     context: ContextKind = "ulysses"
     profile: str = ""
     profile_seconds: float = 20.0
-    memory_mib: int
+    memory_mib: int | None = None
     memory: MemoryRule = "per_micro_batch"
     link: str = LINK_FROM_PROFILE
     recalibrate: float = 0.0
@@ -130,10 +131,17 @@ class PlannerConfig:
         if self.max_strategies is not None:
             check_at_least("planner.max_strategies", self.max_strategies, 1)
         check_above("planner.profile_seconds", self.profile_seconds, 0)
-        check_at_least("planner.memory_mib", self.memory_mib, 1)
+        if self.memory_mib is not None:
+            check_at_least("planner.memory_mib", self.memory_mib, 1)
         check_within("planner.recalibrate", self.recalibrate, 0, 1)
         if self.link not in (LINK_FROM_PROFILE, NO_LINK):
             parse_link_rates("planner.link", self.link)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of one rank in bytes; `with_device_memory` sets one that is absent."""
+        assert self.memory_mib is not None, "with_device_memory sets memory_mib first"
+        return self.memory_mib * MIB
 
     @property
     def is_search(self) -> bool:

@@ -27,6 +27,7 @@ from hydraulis.errors import InvalidInputError
 # The standard library's tokens are bytes, and the embedding needs a row for each.
 NUM_BYTE_TOKENS = 256
 _PRESET = "preset"
+_PRESET_REMEDY = f"name a preset, {', '.join(map(repr, PRESETS))}"
 # The one field of a section that is no key: the section lora sets it.
 _ADAPTERS = "adapters"
 _WINDOW = "model.sliding_window, because attention here covers whole sequences"
@@ -47,6 +48,12 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         self._set_adapters()
+        if self.planner.memory_mib is None and self.train.device != "cuda":
+            message = (
+                f"key 'memory_mib' in section [planner] is missing, and train.device = '{self.train.device}' "
+                f"has no default for it; set it, or {_PRESET_REMEDY}"
+            )
+            raise InvalidInputError(message, code="config_missing_key")
         # The tokens of files are compared with the vocabulary when the files are read.
         if not self.data.sources:
             check_at_least("model.vocab_size", self.model.vocab_size, NUM_BYTE_TOKENS)
@@ -100,7 +107,7 @@ def _hints() -> dict[str, SectionHints]:
         field.name: name for name, section in sections.items() for field in dataclasses.fields(section)
     }
     del elsewhere[_ADAPTERS]
-    preset = f"name a preset, {', '.join(map(repr, PRESETS))}"
+    preset = _PRESET_REMEDY
     hints = {name: SectionHints(elsewhere=elsewhere) for name in sections}
     hints["model"] = SectionHints(SOURCES, " or ".join(f"model.{key}" for key in SOURCES), elsewhere)
     hints |= {name: SectionHints(remedy=preset, elsewhere=elsewhere) for name in ("planner", "output")}

@@ -21,6 +21,8 @@ from hydraulis.text.numbers import format_count
 
 # Errors about this machine, which need not hold for the machines of the run.
 _MACHINE_ERRORS = ("device_missing", "attention_unsupported")
+# Why a check needs a machine of the run.
+_NO_MEMORY = "planner.memory_mib is absent, and this machine has no CUDA device to take it from"
 
 
 class ClusterChecks:
@@ -50,6 +52,9 @@ class ClusterChecks:
             HydraulisError: A strategy does not fit the cluster, a scheme does not fit the model or is missing
                 in the profile, or a search finds no scheme (see `run_schemes`; code `scheme_model_mismatch`).
         """
+        planner = self.config.planner
+        if planner.memory_mib is None and self.profile is None and planner.is_search and not planner.schemes:
+            return "later", f"a search over schemes that fit the memory of a rank: {_NO_MEMORY}"
         schemes = run_schemes(self.config, self.cluster, self.profile)
         resident_memory(self.config, schemes, self.cluster)
         self._schemes = schemes
@@ -95,6 +100,8 @@ class ClusterChecks:
         """
         if not self._schemes:
             return "later", "follows from strategies"
+        if self.config.planner.memory_mib is None and self.profile is None:
+            return "later", _NO_MEMORY
         resident = resident_memory(self.config, self._schemes, self.cluster)
         memory, limit = self._memory_limit()
         parts = (
@@ -201,5 +208,5 @@ class ClusterChecks:
     def _memory_limit(self) -> tuple[int, str]:
         """Return a rank's memory in bytes, and its source: a profile has its own."""
         if self.profile is None:
-            return self.config.planner.memory_mib * MIB, "planner.memory_mib"
+            return self.config.planner.memory_bytes, "planner.memory_mib"
         return self.profile.memory_bytes, "the memory of its profile"

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import torch
+
 from hydraulis._core import Cluster
 from hydraulis.config.run import RunConfig
 from hydraulis.preflight.cluster import ClusterChecks
@@ -10,6 +12,7 @@ from hydraulis.preflight.finding import Check, Finding, run_check
 from hydraulis.preflight.folders import FolderChecks, check_services
 from hydraulis.preflight.model import check_model
 from hydraulis.progress import ProgressCallback, ignore_progress
+from hydraulis.runtime.memory.device_memory import with_device_memory
 
 
 def preflight(
@@ -32,6 +35,8 @@ def preflight(
     Yields:
         The finding of each check, as soon as it is known.
     """
+    if config.planner.memory_mib is None and torch.cuda.is_available():
+        config = with_device_memory(config, torch.device("cuda", 0))
     data, folders = DataChecks(config), FolderChecks(config)
     ranks = ClusterChecks(config, cluster, is_memory_set=is_memory_set)
     checks: tuple[tuple[str, Check], ...] = (

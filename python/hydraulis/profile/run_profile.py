@@ -63,7 +63,7 @@ def chosen_profile(
 def memory_note(config: RunConfig, profile: CostProfile) -> str:
     """Return a message if the profile's memory differs from the configuration's, otherwise ''."""
     given = config.planner.memory_mib
-    if profile.memory_bytes == given * MIB:
+    if given is None or profile.memory_bytes == given * MIB:
         return ""
     memory = f"{profile.memory_bytes / MIB:,.10g} MiB of the profile"
     return f"{memory}; planner.memory_mib = {given:,} is not used"
@@ -73,7 +73,7 @@ def measurement_limits(config: RunConfig) -> MeasurementLimits:
     """Return the limits of a measurement for a run."""
     return MeasurementLimits(
         context=config.planner.context,
-        memory_bytes=config.planner.memory_mib * MIB,
+        memory_bytes=config.planner.memory_bytes,
         memory=config.planner.memory,
         longest=config.data.max_tokens,
         micro_batch_tokens=config.data.batch_tokens,

@@ -1,5 +1,7 @@
 """The memory of a device from fake counters of driver and allocator; the error of a device that is full."""
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,14 +11,23 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from config.run_file import MINIMAL, write
+from helpers import refused
 from hydraulis import Cluster, Scheme
 from hydraulis.config.planner import MIB
+from hydraulis.config.run import RunConfig, load
 from hydraulis.errors import HydraulisError
 from hydraulis.parallel.communicators import Channels, communicator_bytes
 from hydraulis.profile import memory as profile_memory
 from hydraulis.profile.activations import allocated_bytes
 from hydraulis.profile.bench import SchemeBench
-from hydraulis.runtime.memory.device_memory import DeviceMemory, fragmentation_note, is_fragmented
+from hydraulis.runtime.memory import device_memory
+from hydraulis.runtime.memory.device_memory import (
+    DeviceMemory,
+    fragmentation_note,
+    is_fragmented,
+    with_device_memory,
+)
 from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory, requested_bytes
 
 CUDA = torch.device("cuda", 0)
@@ -217,3 +228,29 @@ def test_other_errors_stay_as_they_are() -> None:
 )
 def test_the_size_of_the_request_is_read_from_torchs_text(text: str, size: int) -> None:
     assert requested_bytes(text) == size
+
+
+def config_of(*overrides: str) -> RunConfig:
+    text = MINIMAL.replace("memory_mib = 512\n", "")
+    with TemporaryDirectory() as folder:
+        return load(write(Path(folder), text), overrides)
+
+
+@pytest.mark.parametrize(("sharing", "mib"), [(1, 80_896), (2, 40_448)])
+def test_the_memory_of_a_rank_is_that_of_its_device_unless_it_is_set(
+    monkeypatch: pytest.MonkeyPatch, sharing: int, mib: int
+) -> None:
+    properties = SimpleNamespace(total_memory=81_100 * MIB)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    monkeypatch.setattr(device_memory, "ranks_per_device", lambda _: sharing)
+    config = with_device_memory(config_of("train.device=cuda"), CUDA)
+    assert config.planner.memory_mib == mib
+    assert config.planner.memory_bytes == mib * MIB
+    stated = with_device_memory(config_of("train.device=cuda", "planner.memory_mib=512"), CUDA)
+    assert stated.planner.memory_mib == 512
+
+
+@pytest.mark.parametrize("device", ["cpu", "auto"])
+def test_other_ranks_need_to_be_told_their_memory(device: str) -> None:
+    with refused("config_missing_key", "memory_mib", f"train.device = '{device}'", "name a preset"):
+        config_of(f"train.device={device}")

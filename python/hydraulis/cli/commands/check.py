@@ -11,6 +11,7 @@ from hydraulis.cli.exit import EXIT_REFUSED
 from hydraulis.cli.options import add_gpus, add_json, add_resume, add_run_config, with_resume
 from hydraulis.cli.terminal.fitted import fitted, terminal_width
 from hydraulis.cli.terminal.progress import Progress
+from hydraulis.config.layered.layers import DEFAULT
 from hydraulis.config.run import load_with_origins
 from hydraulis.errors import HydraulisError
 from hydraulis.extras import require_torch
@@ -95,5 +96,5 @@ def _findings(arguments: argparse.Namespace, cluster: Cluster, progress: Progres
     from hydraulis.preflight.run import preflight
 
     # The origin of a preset's value is `preset NAME`.
-    is_memory_set = not loaded.origins["planner.memory_mib"].startswith("preset ")
+    is_memory_set = not loaded.origins["planner.memory_mib"].startswith(("preset ", DEFAULT))
     yield from preflight(loaded.config, cluster, progress, is_memory_set=is_memory_set)

@@ -148,10 +148,12 @@ def _as_rank(arguments: argparse.Namespace) -> int:
     """Measure as one rank. The first rank reports errors that all ranks share."""
     config = _config(arguments)
     require_torch(_PURPOSE)
+    from hydraulis.runtime.memory.device_memory import with_device_memory
     from hydraulis.runtime.ranks.device import choose_device
     from hydraulis.runtime.ranks.stop import StopRequest
 
     device = choose_device(config.train.device)
+    config = with_device_memory(config, device)
     with StopRequest() as stop:
         try:
             return _measure(arguments, config, device, stop)

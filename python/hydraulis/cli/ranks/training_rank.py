@@ -61,6 +61,7 @@ def say_start(num_ranks: int, *, as_json: bool) -> None:
 
 
 def _run(program: str, config: RunConfig, *, as_json: bool) -> int:
+    from hydraulis.runtime.memory.device_memory import with_device_memory
     from hydraulis.runtime.ranks.device import choose_device
     from hydraulis.runtime.ranks.distributed import joined
     from hydraulis.runtime.ranks.joining import LivenessSettings
@@ -68,6 +69,7 @@ def _run(program: str, config: RunConfig, *, as_json: bool) -> int:
 
     try:
         device = choose_device(config.train.device)
+        config = with_device_memory(config, device)
     except HydraulisError as error:
         return report_before_meeting(program, error)
     timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic

@@ -4,6 +4,7 @@ The driver counts all memory of the device. Torch's allocator has reserved a par
 The rest outside the allocator is the CUDA context with its kernels, and the communicators of NCCL.
 """
 
+import dataclasses
 import math
 from collections.abc import Iterable
 from typing import NamedTuple, Self
@@ -11,10 +12,15 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
+from hydraulis.config.planner import MIB
+from hydraulis.config.run import RunConfig
+from hydraulis.runtime.ranks.shared_devices import ranks_per_device
 from hydraulis.text.numbers import format_count
 
 # Contexts and communicators grow a little after the warm-up, for example by kernels that are compiled later.
 _MARGIN = 1.03
+# MiB by which the memory of a rank is rounded down.
+_STEP = 256
 # Share of the reserved memory without a tensor above which a run warns.
 _FRAGMENTED = 0.05
 # Question to each rank (see `Votes`).
@@ -71,6 +77,22 @@ class DeviceMemory(NamedTuple):
         """
         workspaces = max(0, self.allocated - sum(tensor.nbytes for tensor in persistent))
         return math.ceil(_MARGIN * self.outside) + workspaces + self.fragmentation
+
+
+def with_device_memory(config: RunConfig, device: torch.device) -> RunConfig:
+    """Return the configuration with the device's memory as `planner.memory_mib`, if that is absent.
+
+    It is rounded down to 256 MiB, because devices of one kind can differ by a few.
+
+    Args:
+        config: Configuration of the run.
+        device: CUDA device of this rank if `planner.memory_mib` is absent.
+    """
+    if config.planner.memory_mib is not None:
+        return config
+    own = torch.cuda.get_device_properties(device).total_memory // ranks_per_device(device)
+    planner = dataclasses.replace(config.planner, memory_mib=own // MIB // _STEP * _STEP)
+    return dataclasses.replace(config, planner=planner)
 
 
 def is_fragmented(device: torch.device) -> bool:

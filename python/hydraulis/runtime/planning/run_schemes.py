@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from hydraulis._core import Cluster, CostProfile, Scheme, Strategy
-from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.parallel.context.context_parallel import check_context_degree
@@ -84,7 +83,7 @@ def _all_schemes(config: RunConfig, cluster: Cluster) -> Iterator[Scheme]:
     Tensor and context ranks of a replica are on one node, and a scheme has either pipeline stages or context
     ranks. Without these limits there would be too many schemes to measure in a short time.
     """
-    room = _HELD_SHARE * config.planner.memory_mib * MIB
+    room = _HELD_SHARE * config.planner.memory_bytes
     node = min(cluster.gpus_per_node, cluster.gpus)
     for tp in _powers(node):
         degrees = [Scheme(f"<tp{tp},pp{pp}>") for pp in _powers(cluster.gpus // tp)]
