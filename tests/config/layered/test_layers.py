@@ -4,10 +4,9 @@ import pytest
 
 from config.run_file import MINIMAL, field_names, write
 from helpers import refused
-from hydraulis import Cluster, HydraulisError
+from hydraulis import HydraulisError
 from hydraulis.config.layered.layers import PRESETS
 from hydraulis.config.run import load, load_with_origins
-from hydraulis.planner.strategies import named_strategies
 
 
 def test_a_section_that_is_no_table_is_refused_even_with_an_override(tmp_path: Path) -> None:
@@ -59,10 +58,23 @@ def test_a_preset_and_little_else_is_a_configuration(tmp_path: Path, name: str) 
     model = MINIMAL.partition("[data]")[0]
     config = load(write(tmp_path, model + "[train]\nsteps = 1\n"), preset=name)
     assert config.output.directory.endswith(name)
-    gpus = {"laptop": 4, "node": 8, "nodes": 128}[name]
-    cluster = Cluster(gpus, min(gpus, 8))
-    for strategy in named_strategies(config.planner, cluster):
-        assert sum(map(len, strategy.place(cluster))) == gpus
+    assert config.planner.is_search
+
+
+def test_named_schemes_replace_the_kinds_of_checkpointing_that_a_preset_searches(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    # The file lists strategies.
+    assert load(path, preset="node").planner.checkpointing == ("none",)
+    search = load(path, ['planner.strategies=["search"]'], preset="node").planner
+    assert search.checkpointing == ("none",)
+    with refused("config_value", "planner.checkpointing = ['full']"):
+        load(path, ['planner.checkpointing=["full"]'], preset="node")
+    plain = write(tmp_path, MINIMAL.replace('strategies = ["1x<tp2>+2x<tp1>", "4x<tp1>"]\n', ""))
+    assert load(plain, preset="node").planner.checkpointing == ("selective", "full")
+    again = load(plain, ['planner.strategies=["search"]'], preset="node").planner
+    assert again.checkpointing == ("selective", "full")
+    named = load(plain, ['planner.schemes=["<tp2,full>"]'], preset="node").planner
+    assert (named.schemes, named.checkpointing) == (("<tp2,full>",), ("none",))
 
 
 def test_an_interval_of_0_turns_off_the_checkpoints_of_a_preset(tmp_path: Path) -> None:

@@ -1,14 +1,16 @@
 """Which schemes a run may use."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from helpers import refused
 from hydraulis import Cluster, HydraulisError, Scheme
+from hydraulis.config.layered.layers import PRESETS
 from hydraulis.config.layered.table import from_table
-from hydraulis.config.run import RunConfig
+from hydraulis.config.run import RunConfig, load
 from hydraulis.planner.profile_document import with_schemes
 from hydraulis.runtime.planning.run_schemes import run_schemes
 from profiles import made_up_profile
@@ -46,6 +48,19 @@ def test_a_list_uses_those_of_its_strategies() -> None:
     listed = config(["1x<tp2>+2x<1>", "4x<1>"])
     assert run_schemes(listed, CLUSTER, None) == schemes("<1>", "<tp2>")
     assert run_schemes(listed, CLUSTER, PROFILE) == schemes("<1>", "<tp2>")
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6, 8, 12])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_has_schemes_on_any_number_of_ranks(tmp_path: Path, preset: str, ranks: int) -> None:
+    # Deep and wide enough for 8 ranks in any scheme.
+    model = "[model]\nvocab_size = 256\nhidden_size = 64\nintermediate_size = 64\nnum_hidden_layers = 8\n"
+    path = tmp_path / "run.toml"
+    path.write_text(
+        f"{model}num_attention_heads = 8\nnum_key_value_heads = 8\n[train]\nsteps = 1\n", encoding="utf-8"
+    )
+    found = run_schemes(load(path, preset=preset), Cluster(gpus=ranks, gpus_per_node=ranks), None)
+    assert {scheme.ranks for scheme in found} == {2**power for power in range(ranks.bit_length())}
 
 
 def test_a_search_uses_those_of_the_profile_that_fit_model_and_cluster() -> None:

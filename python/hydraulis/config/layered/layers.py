@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from hydraulis.config.hugging_face.read import MODEL_CONFIG
+from hydraulis.config.planner import SEARCH
 from hydraulis.errors import InvalidInputError
 from hydraulis.text.documents import parse_toml
 from hydraulis.text.nearest import did_you_mean
@@ -46,6 +47,9 @@ _ALTERNATIVES = (
 )
 """Alternative keys: a layer that sets one removes the others of earlier layers."""
 
+_OF_A_SEARCH = {"planner.checkpointing", "planner.schemes"}
+"""Keys of a search for schemes: a layer that names schemes itself removes those of earlier layers."""
+
 
 @dataclass(slots=True)
 class Layers:
@@ -64,6 +68,9 @@ class Layers:
         named = {f"{section}.{key}" for section, table in tables.items() for key in _keys(table)}
         if "checkpoint.weights" in named:
             self._keep_shape()
+        if _names_schemes(tables.get("planner")):
+            for name in _OF_A_SEARCH - named:
+                self._remove(name)
         for names in _ALTERNATIVES:
             if names & named:
                 for name in names - named:
@@ -113,6 +120,14 @@ def read_tables(path: Path) -> dict[str, object]:
     except ValueError as error:
         message = f"run configuration '{path}' must be TOML in UTF-8: {error}; correct it there"
         raise InvalidInputError(message, code="config_syntax") from error
+
+
+def _names_schemes(planner: object) -> bool:
+    """Return whether a table of the section `planner` lists schemes, or strategies other than a search."""
+    if not isinstance(planner, Mapping):
+        return False
+    search = list(SEARCH)
+    return "schemes" in planner or planner.get("strategies", search) != search
 
 
 def _keys(table: object) -> list[str]:
