@@ -61,7 +61,7 @@ class FolderChecks:
         if data is None:
             return "later", f"{checkpoint} is complete; its data are compared once they are indexed"
         config = with_steps(self.config, run_length(self.config, data.train))
-        resumed.check(config, DataPosition(config, data.train).cursor(resumed.manifest.step))
+        resumed.check(config, DataPosition(config, data.train))
         nothing_left = resumed.nothing_left(config.train.num_steps)
         if nothing_left:
             return "warning", nothing_left

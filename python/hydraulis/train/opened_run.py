@@ -149,7 +149,7 @@ def _check_resumed(
     """Check that the checkpoint belongs to this model and these data. Collective."""
     if resumed is not None:
         step = resumed.manifest.step
-        on_rank_zero(lambda: resumed.check(config, position.cursor(step)))
+        on_rank_zero(lambda: resumed.check(config, position))
         observer.message(f"resuming after step {step} of {resumed.run}")
     elif config.checkpoint.resume:
         observer.message("no checkpoint to resume from: starting a new run")

@@ -175,6 +175,21 @@ def test_check_refuses_the_same_runs_as_training(runs: Runs, tmp_path: Path, kin
     assert REFUSALS[kind].says in resume.text
 
 
+def test_a_step_beyond_the_run_is_not_searched_for_in_the_data(runs: Runs, tmp_path: Path) -> None:
+    run = tmp_path / "beyond"
+    shutil.copytree(runs.folder / "stopped", run)
+    checkpoint = CheckpointFolder.of_run(run).newest()
+    assert checkpoint is not None
+    beyond = checkpoint.rename(checkpoint.with_name(f"step-{10**18}"))
+    document = json.loads((beyond / MANIFEST).read_text())
+    del document["digest"]
+    (beyond / MANIFEST).write_text(with_digest(document | {"step": 10**18}))
+    config = load(runs.folder / "run.toml", [f'checkpoint.resume="{run}"'])
+    (resume,) = (one for one in preflight(config, Cluster(2, 2)) if one.name == "resume")
+    assert resume.status == "warning"
+    assert f"{10**18:,} steps are done and {STEPS:,} wanted" in resume.text
+
+
 def test_a_resumed_run_succeeds_and_reports_its_first_step(runs: Runs) -> None:
     for rank in runs.ended:
         assert [ended.code for ended in rank] == [0, 0, 0], rank

@@ -27,6 +27,11 @@ from hydraulis.errors import InvalidInputError
 _MAX_EPOCHS = 30_000
 # Steps to count, at about 5 microseconds each.
 _MAX_STEPS = 10_000_000
+# Sequences to shuffle for the count, at about 20 nanoseconds each; an epoch costs as much as 5,000 of them.
+_MAX_SHUFFLED = 200_000_000
+_EPOCH_SEQUENCES = 5_000
+# Epochs that are counted at any size.
+_COUNTED_EPOCHS = 1_000
 _NOTHING = np.zeros(0, dtype=np.int64)
 
 
@@ -124,13 +129,21 @@ class BatchSampler:
         """Count the steps of a number of epochs: the batches that begin in them.
 
         Raises:
-            InvalidInputError: There are more than 10,000,000 (code `argument_invalid`).
+            InvalidInputError: There are more than 10,000,000, or so many epochs that the count would take
+                longer than about ten seconds (code `argument_invalid`).
         """
         about = epochs * int(self._sizes.sum()) // self.per_batch
         if about > _MAX_STEPS:
             message = (
                 f"epochs = {epochs:,} are about {about:,} steps of these data; the limit is {_MAX_STEPS:,}; "
                 "lower it, or set the length of the run by steps alone"
+            )
+            raise InvalidInputError(message, code="argument_invalid")
+        most = max(_COUNTED_EPOCHS, _MAX_SHUFFLED // (len(self._sizes) + _EPOCH_SEQUENCES))
+        if epochs > most:
+            message = (
+                f"epochs = {epochs:,} of {len(self._sizes):,} sequences are too many to count their steps; "
+                f"the limit is {most:,}; lower it, or set the length of the run by steps alone"
             )
             raise InvalidInputError(message, code="argument_invalid")
         batches = 0

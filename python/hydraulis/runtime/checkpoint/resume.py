@@ -19,7 +19,7 @@ from hydraulis.model.parameters import checkpoint_name
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint
 from hydraulis.runtime.checkpoint.manifest import DataCursor, Manifest, torn
-from hydraulis.runtime.checkpoint.position import batch_settings
+from hydraulis.runtime.checkpoint.position import DataPosition, batch_settings
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
 from hydraulis.runtime.checkpoint.saver import CHECKPOINT_CONFIG
 from hydraulis.runtime.checkpoint.shared import check_shared
@@ -92,18 +92,24 @@ class ResumedRun:
             )
             raise InvalidInputError(message, code="checkpoint_mismatch")
 
-    def check(self, config: RunConfig, cursor: DataCursor) -> None:
+    def check(self, config: RunConfig, position: DataPosition) -> None:
         """Check that the checkpoint has the configured model and data.
 
+        Data and order are not compared where the checkpoint is beyond the run's last step: no batch is left,
+        and the sampler would walk through all batches up to that step.
+
         Args:
-            config: The run's configuration.
-            cursor: State of the run's data at the checkpoint's step.
+            config: The run's configuration, with its number of steps.
+            position: The run's position in its data.
 
         Raises:
             HydraulisError: The errors of `check_model`, or the data or their order differ (code
                 `checkpoint_mismatch`).
         """
         self.check_model(config)
+        if self.manifest.step > config.train.num_steps:
+            return
+        cursor = position.cursor(self.manifest.step)
         for field in dataclasses.fields(DataCursor):
             before, now = (getattr(data, field.name) for data in (self.manifest.data, cursor))
             if before != now and before == _NO_BATCH:
