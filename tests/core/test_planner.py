@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hydraulis import Cluster, CostProfile, InfeasibleError, InvalidInputError, Plan, Planner, propose
+from helpers import refused
+from hydraulis import Cluster, CostProfile, InvalidInputError, Plan, Planner, propose
 from hydraulis.progress import ProgressCallback
 from profiles import made_up_profile
 
@@ -90,11 +91,8 @@ def test_lengths_out_of_range_are_refused(planner: Planner, lengths: Any, code: 
 def test_a_sequence_that_no_strategy_admits_is_infeasible(planner: Planner) -> None:
     longest = planner.longest_admitted
     assert planner.plan([longest]).lengths.tolist() == [longest]
-    with pytest.raises(
-        InfeasibleError, match=rf"sequence 1 has {longest + 1:,} tokens.* is {longest:,} "
-    ) as refusal:
+    with refused("sequence_too_long", "sequence 1", f"{longest + 1:,}", f"{longest:,}"):
         planner.plan([5, longest + 1])
-    assert refusal.value.code == "sequence_too_long"
 
 
 def test_targets_equal_the_lengths_by_default(planner: Planner) -> None:
@@ -136,9 +134,8 @@ def test_wrong_strategies_are_refused(strategies: list[str], code: str) -> None:
 
 @pytest.mark.parametrize("gpus", [0, 12, -4, 2**40])
 def test_a_cluster_has_whole_nodes(gpus: int) -> None:
-    with pytest.raises(InvalidInputError, match=f"{gpus:,} GPUs in nodes of 8") as refusal:
+    with refused("argument_invalid", f"{gpus:,}", 8):
         Cluster(gpus, 8)
-    assert refusal.value.code == "argument_invalid"
 
 
 @pytest.mark.parametrize(
@@ -257,9 +254,8 @@ def test_the_checker_reports_other_lengths(planner: Planner, plan: Plan) -> None
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": "other/1"}', "[1, 2"])
 def test_a_document_that_is_no_plan_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInputError, match=r"Plan\.to_json") as refusal:
+    with refused("plan_invalid", "Plan.to_json"):
         Plan.from_json(text)
-    assert refusal.value.code == "plan_invalid"
 
 
 def test_another_thread_runs_while_a_plan_is_made(planner: Planner) -> None:
@@ -324,9 +320,8 @@ def test_a_search_needs_no_list() -> None:
 
 def test_another_text_than_search_is_refused() -> None:
     profile, cluster = CostProfile.preset("llama-32b-a800"), Cluster(gpus=64, gpus_per_node=8)
-    with pytest.raises(InvalidInputError, match="give 'search', or a list") as refusal:
+    with refused("strategy_invalid", "'search'"):
         Planner(profile, cluster, strategies="8x<tp4>")
-    assert refusal.value.code == "strategy_invalid"
 
 
 LARGE = (CostProfile.preset("llama-32b-a800"), Cluster(gpus=1024, gpus_per_node=8))

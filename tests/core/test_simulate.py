@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from core.links import link
+from helpers import refused
 from hydraulis import Cluster, CostProfile, InvalidInputError, Network, Plan, Planner, Simulation
 from profiles import made_up_profile
 
@@ -121,9 +122,8 @@ def test_invalid_conditions_are_refused(plan: Plan) -> None:
     with pytest.raises(InvalidInputError, match="rank 8 has slowdown 2: ranks are 0 to 7") as error:
         PLANNER.simulate(plan, slowdowns={8: 2.0})
     assert error.value.code == "argument_invalid"
-    with pytest.raises(InvalidInputError, match="inside gigabytes_per_s of the network is 0") as error:
+    with refused("argument_invalid", "gigabytes_per_s", 0):
         Network(token_bytes=1, inside_gigabytes_per_s=0, between_gigabytes_per_s=1)
-    assert error.value.code == "argument_invalid"
 
 
 def test_a_plan_of_another_profile_is_refused(plan: Plan) -> None:
@@ -137,6 +137,5 @@ def test_a_plan_for_another_cluster_is_refused(plan: Plan) -> None:
     larger = Cluster(gpus=16 * plan.cluster.gpus, gpus_per_node=8)
     other = Planner(CostProfile.preset("llama-32b-a800"), larger)
     for refuse in (other.simulate, other.rank_memory):
-        with pytest.raises(InvalidInputError, match=f"{larger.gpus} GPUs in nodes of 8") as error:
+        with refused("plan_mismatch", larger.gpus, 8):
             refuse(plan)
-        assert error.value.code == "plan_mismatch"

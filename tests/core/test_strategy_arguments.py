@@ -1,8 +1,7 @@
 """Wherever the planner takes a strategy, it takes one as it is written, or as a value."""
 
-import pytest
-
-from hydraulis import Cluster, CostProfile, InvalidInputError, Planner, Strategy
+from helpers import refused
+from hydraulis import Cluster, CostProfile, Planner, Strategy
 
 LENGTHS = [31_000, 12_000, 900, 900, 450, 80]
 
@@ -23,6 +22,5 @@ def test_strategies_are_texts_or_values() -> None:
         window = free.plan_lookahead([LENGTHS], switch_ms=1e9, previous=previous)
         assert (window.switch_ms, window.plans[0].strategy) == (0, texts[0])
         assert free.check_lookahead(window, [LENGTHS], switch_ms=1e9, previous=previous) == []
-    with pytest.raises(InvalidInputError, match="give 'search', or a list") as refusal:
+    with refused("strategy_invalid", "'search'"):
         Planner(profile, cluster, strategies=[texts[0], 5])  # type: ignore[list-item]
-    assert refusal.value.code == "strategy_invalid"

@@ -1,6 +1,6 @@
 import pytest
 
-from hydraulis.errors import InvalidInputError
+from helpers import refused
 from hydraulis.model.sequences import PackedSequences
 
 
@@ -17,6 +17,5 @@ def test_positions_are_on_the_device() -> None:
 
 @pytest.mark.parametrize("lengths", [[], [3, 0], [-1]])
 def test_empty_segments_are_refused(lengths: list[int]) -> None:
-    with pytest.raises(InvalidInputError, match="lengths = ") as caught:
+    with refused("micro_batch_invalid", "lengths"):
         PackedSequences.from_lengths(lengths, "cpu")
-    assert caught.value.code == "micro_batch_invalid"

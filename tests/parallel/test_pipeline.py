@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hydraulis.errors import InvalidInputError
+from helpers import refused
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.parameters import master_parameter_name
 from hydraulis.model.sequences import PackedSequences
@@ -68,6 +68,5 @@ def test_a_stage_that_is_first_and_last_stays_tied() -> None:
 
 
 def test_a_layer_beyond_the_last_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"layer 3, .* 0, 1, 2") as caught:
+    with refused("argument_invalid", "layer 3", "0, 1, 2"):
         cut(range(2, 4))
-    assert caught.value.code == "argument_invalid"

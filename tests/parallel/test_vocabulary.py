@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hydraulis.errors import InvalidInputError
+from helpers import refused
 from hydraulis.model.sequences import IGNORE_INDEX
 from hydraulis.parallel import vocabulary
 from hydraulis.parallel.vocabulary import MIN_CHUNK, VocabularyShare, chunk_tokens, vocab_parallel_loss
@@ -200,6 +200,5 @@ def test_the_size_of_chunks_does_not_change_the_loss(size: int, monkeypatch: pyt
 
 
 def test_a_batch_without_targets_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="denominator = 0") as caught:
+    with refused("batch_empty", "denominator", 0):
         vocab_parallel_loss(*draw(), 0, WHOLE)
-    assert caught.value.code == "batch_empty"

@@ -113,9 +113,8 @@ def test_a_refusal_names_the_setting_of_the_scheme() -> None:
 
 def test_a_search_without_schemes_is_refused() -> None:
     wide = made_up_profile({"<tp8>": 64})
-    with pytest.raises(HydraulisError, match=r"no scheme .* on 4 ranks") as refusal:
+    with refused("no_strategies", "4 ranks"):
         run_schemes(config(["search"]), CLUSTER, wide)
-    assert refusal.value.code == "no_strategies"
 
 
 def test_a_profile_is_reduced_to_the_schemes_of_the_buffers() -> None:
