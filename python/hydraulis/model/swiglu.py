@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import saved_tensors_hooks
 
+from hydraulis.model.tensors import storage_address
+
 
 def gated_product(gate_TI: Tensor, up_TI: Tensor) -> Tensor:
     """Return `silu(gate) * up`, [T, I]."""
@@ -40,18 +42,13 @@ def product_not_saved(product_TI: Tensor) -> Iterator[None]:
         return
 
     # Autograd keeps the hooks until backward, so they refer to the product's memory by its address alone.
-    product = _storage(product_TI)
+    product = storage_address(product_TI)
 
     def pack(x: Tensor) -> Any:
-        return saved if _storage(x) == product else x
+        return saved if storage_address(x) == product else x
 
     with saved_tensors_hooks(pack, _unpack):
         yield
-
-
-def _storage(x: Tensor) -> int:
-    address: int = x.untyped_storage()._cdata
-    return address
 
 
 def _unpack(packed: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""Helpers for single tensors: the accumulation dtype, and copies from the host to a device."""
+"""Helpers for single tensors: the accumulation dtype, copies from the host to a device, shared storages."""
 
 import torch
 from torch import Tensor
@@ -22,3 +22,12 @@ def to_device(x: Tensor, device: torch.device | str) -> Tensor:
     if torch.device(device).type != "cuda":
         return x.to(device)
     return torch.empty_like(x, pin_memory=True).copy_(x).to(device, non_blocking=True)
+
+
+def storage_address(x: Tensor) -> int:
+    """Return the address of the storage's description; views of one tensor have the same.
+
+    The address exists on devices without memory too, such as `meta`.
+    """
+    address: int = x.untyped_storage()._cdata
+    return address

@@ -31,6 +31,7 @@ from hydraulis.config.kinds import CheckpointingKind
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.rope import RotaryTable
 from hydraulis.model.sequences import Sequences
+from hydraulis.model.tensors import storage_address
 
 _Forward = Callable[[Tensor, Sequences, RotaryTable], Tensor]
 
@@ -103,7 +104,7 @@ class _SaveProducts(_LayerMode):
             products = self._saved.products
             # Detached, because autograd is about to attach the graph to `result` itself.
             products.append(result.detach())
-            if len(products) > 1 and products[-2].data_ptr() == args[0].data_ptr():
+            if len(products) > 1 and storage_address(products[-2]) == storage_address(args[0]):
                 # An adapter added to a product, which recomputation needs no longer.
                 products[-2] = products[-1]
         return result
