@@ -1,6 +1,5 @@
 """Wide products: equal to the plain ones on the CPU, and one kernel each on CUDA."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,28 +8,10 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hydraulis.model import products
 from hydraulis.model.products import add_product_, wide_product
+from model.cuda_products import NARROW, cuda_kernels
 
-NARROW = [torch.bfloat16, torch.float16]
-
-
-@pytest.fixture
-def cuda_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Give the CPU the two kernels that torch has on CUDA only, by their definition."""
-
-    def mm(left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
-        return left.to(dtype) @ right.to(dtype)
-
-    def addmm(total: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype, *, out: Tensor) -> Tensor:
-        return out.copy_(total + mm(left, right, dtype))
-
-    library = torch.library.Library("aten", "IMPL")
-    library.impl("mm.dtype", mm, "CPU")
-    library.impl("addmm.dtype_out", addmm, "CPU")
-    monkeypatch.setattr(products, "_has_wide_kernel", lambda left, _: left.dtype in NARROW)
-    yield
-    library._destroy()
+__all__ = ["cuda_kernels"]
 
 
 def factors(dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_flatten
 from hydraulis import Scheme
 from hydraulis._core import Position
 from hydraulis.config.kinds import ContextKind
-from hydraulis.model import swiglu
+from hydraulis.model import linear, swiglu
 from hydraulis.model.attention import varlen
 from hydraulis.model.rope import rotary_frequencies
 from hydraulis.parallel import collectives, vocabulary
@@ -42,6 +42,7 @@ FUNCTIONS = (
     (collectives, "_scatter", collectives._ReduceScatterTokens),
     (vocabulary, "_head_loss", vocabulary._HeadLoss),
     (swiglu, "_product", swiglu._GatedProduct),
+    (linear, "_linear", linear._Linear),
     (ring, "_attend", ring._RingAttention),
     (ulysses, "_to_heads", ulysses._TokensToHeads),
     (ulysses, "_to_tokens", ulysses._HeadsToTokens),
@@ -119,7 +120,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
 @pytest.mark.parametrize(
     ("scheme", "context", "expected"),
     [
-        ("<1>", None, {"_VarlenAttention", "_HeadLoss"}),
+        ("<1>", None, {"_VarlenAttention", "_HeadLoss", "_GatedProduct"}),
         ("<pp2,selective>", None, {"_VarlenAttention", "_HeadLoss"}),
         ("<tp2,full>", None, {"_AllGatherTokens", "_ReduceScatterTokens"}),
         ("<cp2>", "ring", {"_RingAttention"}),

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from hydraulis.config.model import ModelConfig
 from hydraulis.model.adapters import add_adapters
+from hydraulis.model.linear import Linear
 from hydraulis.model.rope import RotaryTable, rotary_table
 from hydraulis.model.sequences import Sequences
 from hydraulis.model.swiglu import gated_product, product_not_saved
@@ -35,10 +36,10 @@ class Attention(nn.Module):
         query_width = config.num_attention_heads * config.head_dim
         key_value_width = config.num_key_value_heads * config.head_dim
         self.head_dim = config.head_dim
-        self.q_proj = nn.Linear(config.hidden_size, query_width, bias=config.attention_bias)
-        self.k_proj = nn.Linear(config.hidden_size, key_value_width, bias=config.attention_bias)
-        self.v_proj = nn.Linear(config.hidden_size, key_value_width, bias=config.attention_bias)
-        self.o_proj = nn.Linear(query_width, config.hidden_size, bias=config.attention_output_bias)
+        self.q_proj = Linear(config.hidden_size, query_width, bias=config.attention_bias)
+        self.k_proj = Linear(config.hidden_size, key_value_width, bias=config.attention_bias)
+        self.v_proj = Linear(config.hidden_size, key_value_width, bias=config.attention_bias)
+        self.o_proj = Linear(query_width, config.hidden_size, bias=config.attention_output_bias)
         self.q_norm = nn.RMSNorm(config.head_dim, eps=config.rms_norm_eps) if config.qk_norm else None
         self.k_norm = nn.RMSNorm(config.head_dim, eps=config.rms_norm_eps) if config.qk_norm else None
 
@@ -60,9 +61,9 @@ class MLP(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
+        self.gate_proj = Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+        self.up_proj = Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+        self.down_proj = Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
 
     def forward(self, x_TH: Tensor) -> Tensor:
         """Transform each token separately; [T, H] in, [T, H] out."""

@@ -18,7 +18,7 @@ def wide_product(left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
         right: Matrix [k, n] of the same dtype.
         dtype: Dtype of the result: that of the factors, or float32.
     """
-    if _has_wide_kernel(left, dtype):
+    if has_wide_kernel(left, dtype):
         return torch.mm(left, right, out_dtype=dtype)
     return (left @ right).to(dtype)
 
@@ -36,11 +36,12 @@ def add_product_(total: Tensor, left: Tensor, right: Tensor) -> None:
     """
     if total.dtype == left.dtype:
         total.addmm_(left, right)
-    elif _has_wide_kernel(left, total.dtype):
+    elif has_wide_kernel(left, total.dtype):
         torch.ops.aten.addmm.dtype_out(total, left, right, total.dtype, out=total)
     else:
         total += left @ right
 
 
-def _has_wide_kernel(factor: Tensor, dtype: torch.dtype) -> bool:
+def has_wide_kernel(factor: Tensor, dtype: torch.dtype) -> bool:
+    """Whether one kernel multiplies factors of this tensor's dtype and device with a result in `dtype`."""
     return factor.device.type == "cuda" and factor.dtype in _NARROW and dtype == torch.float32
