@@ -235,3 +235,13 @@ def test_figures_are_judged_by_their_numbers(modules: Any) -> None:
     plain = kernel | {"kernel": "plain attention", "both_ms": 2.0}
     assert judged("attention", {"attention": [kernel, plain]}) == ["holds"]
     assert judged("attention", {"attention": [kernel | {"both_ms": 3.0}, plain]}) == ["fails"]
+
+
+def test_an_exchange_that_nccl_refuses_refutes_its_claim(modules: Any) -> None:
+    (claim,) = (one for one in modules.plan.CLAIMS if one.part == "nccl")
+    for status, judgement in (("failed", "fails"), ("crashed", "fails"), ("timed out", "not settled")):
+        output = "a traceback\nncclInvalidUsage: Duplicate GPU detected"
+        outcome = modules.runner.Outcome(part="nccl", status=status, seconds=1.0, note="", output=output)
+        (verdict,) = modules.judgement.verdicts([claim], {"nccl": outcome})
+        assert verdict.judgement == judgement
+        assert ("Duplicate GPU" in verdict.evidence) is (judgement == "fails")
