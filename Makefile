@@ -124,6 +124,7 @@ bench: set-up ## what benches/record has of the planner (LENGTHS=file adds workl
 	$(BIN)/python benches/balancing.py
 	$(BIN)/python benches/packing.py
 	$(BIN)/python benches/indexing.py
+	$(BIN)/python benches/scale.py --sequences-per-rank 1
 
 bench-gpu: set-up ## measure attention, training steps and predictions on one GPU, and write the record
 	$(BIN)/python -m benches.gpu --record
