@@ -3,6 +3,7 @@
 Legend: t tokens of this rank, H hidden.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from hydraulis._core import Backward, Forward, SendReceive
 from hydraulis.data.collate import PackedMicroBatch
+from hydraulis.runtime.pipeline.arrivals import Arrivals
 from hydraulis.runtime.pipeline.rank_work import RankWork
 from hydraulis.runtime.pipeline.stage import Stage
 from hydraulis.runtime.pipeline.timers import StepTimers
@@ -45,7 +47,9 @@ def run_pipeline(
     if work.stage is None:
         finish_parameter_gather()
         return []
-    run = _Run(work.stage, work.collate(), work.denominator, saved)
+    micro_batches = work.collate()
+    arrivals = _arrivals(work, work.stage, micro_batches) if _has_places(work.stage) else None
+    run = _Run(work.stage, micro_batches, work.denominator, saved, arrivals)
     for index, instruction in enumerate(work.instructions):
         match instruction:
             case Forward(micro_batch):
@@ -63,6 +67,16 @@ def run_pipeline(
     return run.losses
 
 
+def _has_places(stage: Stage) -> bool:
+    """Whether arrivals get places in one block; on the CPU each is counted as a tensor of its own."""
+    return stage.device.type == "cuda"
+
+
+def _arrivals(work: RankWork, stage: Stage, micro_batches: Sequence[PackedMicroBatch | None]) -> Arrivals:
+    elements = [0 if packed is None else math.prod(stage.hidden_shape(packed)) for packed in micro_batches]
+    return Arrivals(work.instructions, elements, stage.dtype, stage.device)
+
+
 class _Run:
     """The tensors in flight while one list runs."""
 
@@ -72,6 +86,7 @@ class _Run:
         micro_batches: Sequence[PackedMicroBatch | None],
         denominator: int,
         saved: "SavedActivations | None",
+        arrivals: Arrivals | None = None,
     ) -> None:
         self.losses: list[Tensor] = []
         self.has_gone_back = False
@@ -79,6 +94,7 @@ class _Run:
         self._micro_batches = micro_batches
         self._denominator = denominator
         self._saved = saved
+        self._arrivals = arrivals
         self._input: dict[int, Tensor] = {}
         self._output: dict[int, Tensor | None] = {}
         self._output_gradient: dict[int, Tensor] = {}
@@ -120,7 +136,7 @@ class _Run:
             return
         operations = []
         if receive is not None:
-            received_tH = self._receive_buffer(receive)
+            received_tH = self._receive_buffer(receive, is_gradient=towards_next)
             operations.append(dist.P2POp(dist.irecv, received_tH, peer))
         if send is not None:
             sent_tH = self._take_output(send) if towards_next else self._input_gradient.pop(send)
@@ -159,10 +175,12 @@ class _Run:
     def _unless_empty(self, micro_batch: int | None) -> int | None:
         return None if micro_batch is None or self._micro_batches[micro_batch] is None else micro_batch
 
-    def _receive_buffer(self, micro_batch: int) -> Tensor:
+    def _receive_buffer(self, micro_batch: int, *, is_gradient: bool) -> Tensor:
         packed = self._micro_batches[micro_batch]
         assert packed is not None, "an empty micro-batch is not sent"
         shape = self._stage.hidden_shape(packed)
+        if self._arrivals is not None:
+            return self._arrivals.tensor(micro_batch, shape, is_gradient=is_gradient)
         return torch.empty(shape, dtype=self._stage.dtype, device=self._stage.device)
 
     def _store(self, micro_batch: int, received_tH: Tensor, *, towards_next: bool) -> None:

@@ -1,0 +1,89 @@
+"""One block of memory for all activations and gradients that a stage receives in a step.
+
+On CUDA torch holds the memory of a message until the device has passed it, and the host runs ahead of the
+device: a new tensor for each message would take memory that no plan counts. The instruction list says when
+each arrival comes and when its backward is done, so each gets a place in one block before the first of them,
+and a place is used again once its backward is launched: NCCL receives behind all work of the stream. Plans
+count the arrivals that exist at a time among the activations.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from hydraulis._core import Backward, Forward, SendReceive
+
+# Places start at multiples of this number of elements, 256 bytes or more, as those of torch's allocator.
+_ALIGNMENT = 128
+# Whether an arrival is the gradient of the stage's output, or else its input; and its micro-batch.
+Arrival = tuple[bool, int]
+
+
+class Arrivals:
+    """The places of all arrivals of one list.
+
+    Args:
+        instructions: Instructions of the rank.
+        elements: Elements of an arrival of each micro-batch; 0 for one that is not sent.
+        dtype: Type of the arrivals.
+        device: Device of the rank.
+    """
+
+    def __init__(
+        self,
+        instructions: Iterable[Forward | Backward | SendReceive],
+        elements: Sequence[int],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self._places, size = place_arrivals(instructions, elements)
+        self._block = torch.empty(size, dtype=dtype, device=device)
+
+    def tensor(self, micro_batch: int, shape: tuple[int, int], *, is_gradient: bool) -> Tensor:
+        """Return the uninitialised tensor of an arrival.
+
+        Args:
+            micro_batch: Index of the micro-batch.
+            shape: Shape of the tensor.
+            is_gradient: Whether it is the gradient of the stage's output, or else its input.
+        """
+        place = self._places[is_gradient, micro_batch]
+        # A tensor of its own and not a view: autograd counts the versions of a base and its views together.
+        strides = (shape[1], 1)
+        return self._block.new_empty(0).set_(self._block.untyped_storage(), place, shape, strides)
+
+
+def place_arrivals(
+    instructions: Iterable[Forward | Backward | SendReceive], elements: Sequence[int]
+) -> tuple[dict[Arrival, int], int]:
+    """Give each arrival the first place that is free from its message until its backward.
+
+    Returns:
+        The first element of each arrival, and the elements of the block.
+    """
+    places: dict[Arrival, int] = {}
+    # Start and end of each place in use.
+    used: dict[Arrival, tuple[int, int]] = {}
+    size = 0
+    for instruction in instructions:
+        match instruction:
+            case SendReceive(_, next=is_gradient, receive=int(micro_batch)) if elements[micro_batch]:
+                length = -(-elements[micro_batch] // _ALIGNMENT) * _ALIGNMENT
+                start = _first_gap(used.values(), length)
+                places[is_gradient, micro_batch] = start
+                used[is_gradient, micro_batch] = start, start + length
+                size = max(size, start + length)
+            case Backward(micro_batch):
+                used.pop((True, micro_batch), None)
+                used.pop((False, micro_batch), None)
+    return places, size
+
+
+def _first_gap(used: Iterable[tuple[int, int]], length: int) -> int:
+    start = 0
+    for first, end in sorted(used):
+        if first - start >= length:
+            break
+        start = end
+    return start
