@@ -8,6 +8,7 @@ import torch
 from hydraulis.config.hugging_face.read import from_hugging_face
 from hydraulis.config.output import CheckpointConfig
 from hydraulis.data.open import make_datasets
+from hydraulis.runtime.agreement.votes import Votes
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.position import DataPosition
@@ -33,4 +34,4 @@ def to_checkpoints(models: Sequence[Path]) -> None:
             torch.float32,
         )
         run = CheckpointFolder.of_run(folder / "run")
-        CheckpointSaver(run, CheckpointConfig(), shard, description).close(1)
+        CheckpointSaver(run, CheckpointConfig(), shard, description, Votes()).close(1)
