@@ -127,3 +127,12 @@ def test_templates_of_reasoning_models_take_conversations_with_reasoning_and_too
         last = chat.text[slice(*chat.spans[-1])]
         assert str(talk[-1]["content"]).rpartition("</think>")[2].strip() in last
         assert len(chat.spans) == sum(message["role"] == "assistant" for message in talk)
+
+
+def test_a_template_without_an_end_of_turn_trains_none() -> None:
+    assert FOLDER is not None
+    chat = rendered(FOLDER / "glm4moe.jinja", TALKS["two turns"])
+    assert chat is not None
+    turns = [chat.text[slice(*span)] for span in chat.spans]
+    assert turns[0] == "\n<think></think>\nFour."
+    assert chat.text.partition("Four.")[2].startswith("<|user|>")
