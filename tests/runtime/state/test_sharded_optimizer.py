@@ -10,14 +10,17 @@ import pytest
 import torch
 from pytorch_optimizer.optimizer.lion import Lion
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.errors import HydraulisError
 from hydraulis.model.init import initial_value
 from hydraulis.model.parameters import checkpoint_name
+from hydraulis.runtime.state import sharded_optimizer
 from hydraulis.runtime.state.learning_rate import learning_rate
 from hydraulis.runtime.state.parameters import ModelParameters
-from hydraulis.runtime.state.sharded_optimizer import check_norm
+from hydraulis.runtime.state.sharded_optimizer import ShardedOptimizer, check_norm
+from hydraulis.runtime.state.update_rule import DecaySpan
 from ranks import run_ranks
 from runtime.state.sharded_optimizer_workers import Stepped, diverge, step_all
 from runtime.tiny import SEED
@@ -137,6 +140,32 @@ def test_a_gradient_that_is_not_finite_updates_nothing_on_any_rank() -> None:
     assert (code, is_unchanged) == ("gradient_not_finite", True)
     # As the log counts.
     assert message.startswith("the gradient's norm of step 1 is inf: ")
+
+
+class Norms(TorchDispatchMode):
+    """Counts the operations that compute norms."""
+
+    number = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += "norm" in str(func)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("elements", [0, 1, 12, 29])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_gradients_square_is_one_operation_over_all_pieces(
+    elements: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharded_optimizer, "_PIECE", 4)
+    gradient = torch.randn(elements, dtype=dtype)
+    spans = [DecaySpan(0, elements, decayed=True)]
+    optimizer = ShardedOptimizer(torch.zeros_like(gradient), gradient, spans, OptimizerConfig(), steps=1)
+    with Norms() as norms:  # type: ignore[no-untyped-call]
+        square = optimizer.gradient_square()
+    assert norms.number == 1
+    assert square.dtype == torch.float64
+    torch.testing.assert_close(square, gradient.double().square().sum(), rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("norm", [math.inf, math.nan])

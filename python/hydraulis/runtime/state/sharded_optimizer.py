@@ -81,7 +81,8 @@ class ShardedOptimizer:
         Every element has one owner, so the ranks' sums add up to the square of the whole gradient's norm.
         """
         # Piece by piece the squares of 21 M float32 add up in 48 ms, and in 478 ms if each becomes a float64.
-        norms = [torch.linalg.vector_norm(piece) for piece in self._gradient.split(_PIECE)]
+        # On CUDA a few launches compute the norms of all pieces.
+        norms = torch._foreach_norm(self._gradient.split(_PIECE))
         return torch.stack(norms).double().square().sum()
 
     def step(self, norm: float, check: UpdateCheck | None = None) -> Update:
