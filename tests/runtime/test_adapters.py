@@ -83,17 +83,22 @@ def test_every_strategy_equals_peft_on_one_process_in_float64(
     assert_equal(result, expected, 1e-10, 1e-10)
 
 
-def test_only_adapters_move_while_ranks_stay_where_they_are() -> None:
+@pytest.mark.parametrize("node", [4, 2])
+def test_only_adapters_move_while_ranks_stay_where_they_are(node: int) -> None:
     config = model_config(adapters=ADAPTERS)
     parameters = ModelParameters.from_config(config)
     trained, frozen = (parameters.num_elements(trained=trained) for trained in (True, False))
     texts = ("4x<1>", "4x<1>", "2x<tp2>", "2x<tp2>")
     # The first batch leaves ranks without work.
     steps = list(zip(texts, batches(len(texts) + 1, config.vocab_size)[1:], strict=True))
-    result, gradient_elements = run_ranks(4, train_adapters, config, OPTIMIZER, steps, "ulysses")[0]
+    given = config, OPTIMIZER, steps, "ulysses"
+    result, gradient_elements = run_ranks(4, train_adapters, *given, ranks_per_node=node)[0]
     first, second, moved, last = (sum(step.sent_bytes) // torch.float64.itemsize for step in result)
     # Three replicas each way; at first, and when ranks move, the frozen parameters too.
     assert second == 2 * 3 * trained
     assert first == second + 3 * frozen
     assert last < 2 * 2 * trained < frozen < moved
     assert gradient_elements == trained
+    # Between two nodes each adapter element passes once each way.
+    crossing = 2 * trained if node == 2 else 0
+    assert result[1].sent_bytes[1] == crossing * torch.float64.itemsize

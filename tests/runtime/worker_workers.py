@@ -196,11 +196,12 @@ def _step(
     )
     assert evaluated is None or abs(evaluated / result.loss - 1) < 1e-12
     least = least_bytes(worker, plan, node, with_frozen=gathers_frozen)
-    wire = torch.tensor([sent.inside_bytes, sent.crossing_bytes, *least])
+    trained = least_bytes(worker, plan, node, with_frozen=False) if gathers_frozen else least
+    wire = torch.tensor([sent.inside_bytes, sent.crossing_bytes, *least, trained.crossing])
     dist.all_reduce(wire)
-    inside, crossing, least_inside, least_crossing = wire.tolist()
-    # Two counts by slices, this one and the plan's.
-    assert plan.moved_bytes == least_crossing
+    inside, crossing, least_inside, least_crossing, trained_crossing = wire.tolist()
+    # Two counts by slices, this one and the plan's, which does not know the ranks' earlier positions.
+    assert plan.moved_bytes == trained_crossing
     gradients = gather(worker.optimizer_shard, worker.optimizer_shard.gradient)
     parameters = gather(worker.optimizer_shard, worker.optimizer_shard.master) or {}
     working = [plan.position(rank) for rank in range(dist.get_world_size())]

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from helpers import at_least
+from helpers import at_least, refused
 from hydraulis import Cluster, ParameterTable, Scheme
 from hydraulis._core import OptimizerShards, Position, local_slices
+from hydraulis.config.lora import Adapters
 from hydraulis.model.parameters import row_of
 from hydraulis.planner.model_shape import build_model_shape
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -30,10 +31,11 @@ def test_every_parameter_of_the_decoder_is_in_the_table_once(*, tied: bool) -> N
         assert (entry.units > 1) is (named[name].dim() > 1), name
 
 
+@pytest.mark.parametrize("adapters", [None, Adapters(rank=3, alpha=6.0, targets=("k_proj", "o_proj"))])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_table_of_a_models_shape_equals_the_models(family: str) -> None:
-    config = small_config(**FAMILIES[family])
-    fields = ("name", "rows", "row_elements", "units", "layer_groups")
+def test_the_table_of_a_models_shape_equals_the_models(family: str, adapters: Adapters | None) -> None:
+    config = small_config(**FAMILIES[family], adapters=adapters)
+    fields = ("name", "rows", "row_elements", "units", "layer_groups", "trained")
     of_model, of_shape = (
         [[getattr(entry, field) for field in fields] for entry in at_least(20, table.parameters)]
         for table in (
@@ -154,3 +156,13 @@ def test_a_stages_ranks_own_its_optimizer_state_if_the_run_has_one_scheme(text: 
     assert parameters.stage_elements(scheme, trained=True) == of_stages
     assert parameters.num_elements(trained=True) == sum(of_stages)
     assert parameters.num_elements(trained=False) == 0
+
+
+def test_adapters_are_trained_unless_a_pattern_freezes_them() -> None:
+    config = small_config(adapters=Adapters(rank=3, alpha=6.0, targets=("k_proj",)))
+    parameters = ModelParameters.from_config(config, ["model.layers.0.*"])
+    trained = {name for name in parameters.names if parameters.is_trained(name)}
+    module = "layers.{}.self_attn.k_proj.lora_{}.weight"
+    assert trained == {module.format(layer, matrix) for layer in (1, 2) for matrix in "AB"}
+    with refused("config_value", "names every adapter"):
+        ModelParameters.from_config(config, ["*lora_*"])

@@ -52,7 +52,8 @@ class StagingSizes:
             ranks of a node together send one local shard to each receiver. An element that several tensor
             ranks hold alike, such as a norm's, counts once for each rank of the node, because one rank may
             own all of them.
-        relayed: Elements that one rail owns; 0 on one node.
+        relayed: Elements that one rail owns, or that a rank owns for every node: an owner exchanges its
+            elements with all nodes at once, and the ranks of a rail may own unequal numbers. 0 on one node.
     """
 
     bucket: int
@@ -91,10 +92,27 @@ class StagingSizes:
             else:
                 # Tensor ranks hold whole units, such as heads.
                 incoming[bucket] += math.ceil(parameter.units / narrowest) * (size // parameter.units)
-        relayed_trained, relayed_frozen = layout.largest_relays(parameters.table)
-        is_relayed = cluster.gpus_per_node < cluster.gpus
+        relayed = 0
+        if cluster.gpus_per_node < cluster.gpus:
+            relayed_trained, relayed_frozen = layout.largest_relays(parameters.table)
+            nodes = -(-cluster.gpus // cluster.gpus_per_node)
+            owned = _largest_piece(parameters, layout, cluster, trained=trained)
+            relayed = max(relayed_trained if trained else relayed_frozen, nodes * owned)
         return cls(
             bucket=max(whole.values(), default=0),
             contributions=max(incoming.values(), default=0),
-            relayed=(relayed_trained if trained else relayed_frozen) if is_relayed else 0,
+            relayed=relayed,
         )
+
+
+def _largest_piece(
+    parameters: ModelParameters, layout: OptimizerShards, cluster: Cluster, *, trained: bool
+) -> int:
+    """Return the most elements of one trained or frozen bucket that a rank owns."""
+    entries, owned = parameters.table.parameters, Counter[tuple[int, int]]()
+    for rank in range(cluster.gpus):
+        for piece in layout.slices(parameters.table, rank):
+            parameter = entries[piece.parameter]
+            if parameter.trained == trained:
+                owned[rank, parameter.layer_groups[0]] += piece.end - piece.start
+    return max(owned.values(), default=0)
