@@ -57,6 +57,15 @@ impl<'a> Branches<'a> {
         &self.nodes[0]
     }
 
+    /// The least total price of the batch, and the value of a replica of each class by `end`, at the dual prices of the
+    /// undivided branch: replicas of a lower total value cannot end by then. None if some sequence is admitted by no
+    /// class.
+    pub(crate) fn values(&self, end: Millis) -> Option<(f64, Vec<f64>)> {
+        let (prices, capacities) = (&self.root().found.duals, self.dual.capacities_by(end));
+        let (asked, _) = self.dual.asked(prices, &capacities)?;
+        Some((asked, prices.iter().zip(&capacities).map(|(price, by_end)| price.of_replica(by_end)).collect()))
+    }
+
     /// Divides the branch of least bound in two; false if it cannot be divided, so that no greater bound can be proven.
     pub(crate) fn divide(&mut self, until: Millis) -> bool {
         let Some(&Reverse((end, index))) = self.open.peek() else { return false };

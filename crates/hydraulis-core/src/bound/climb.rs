@@ -1,7 +1,7 @@
 //! The latest time that can be proven impossible for a dual program.
 
 use crate::bound::batch_sums::Price;
-use crate::bound::dual_program::{DualProgram, Slots};
+use crate::bound::dual_program::{ClassPrices, DualProgram, Slots};
 use crate::bound::relaxation::{Relaxation, Solution};
 use crate::units::Millis;
 
@@ -13,11 +13,14 @@ pub(super) struct Climb {
     pub(super) used: Vec<(f64, f64)>,
     /// Dual prices of sequences on each class, at about that time.
     pub(super) prices: Vec<Price>,
+    /// The dual prices that give these.
+    pub(super) duals: Vec<ClassPrices>,
 }
 
 /// Raises the proven time from `from`, until `until` or until the programs prove no later time.
 pub(super) fn climb(dual: &DualProgram, from: Millis, until: Millis) -> Climb {
-    let mut found = Climb { end: from, used: vec![(0.0, 0.0); dual.classes.len()], prices: Vec::new() };
+    let mut found =
+        Climb { end: from, used: vec![(0.0, 0.0); dual.classes.len()], prices: Vec::new(), duals: Vec::new() };
     by_work(dual, until, &mut found);
     if found.end < until {
         by_slots(dual, until, &mut found);
@@ -62,6 +65,7 @@ fn prove(dual: &DualProgram, time: Millis, until: Millis, slots: Slots, found: &
     let later = dual.impossible(&prices, time, until);
     if later.is_some() || found.prices.is_empty() {
         found.prices = dual.prices(&prices, &dual.capacities_by(time));
+        found.duals.clone_from(&prices);
     }
     found.end = found.end.max(later.unwrap_or_default());
     later.is_some()

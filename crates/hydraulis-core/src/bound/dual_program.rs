@@ -241,17 +241,21 @@ impl DualProgram<'_> {
         let mut left: Vec<f64> = self.ranks.iter().copied().map(f64::from).collect();
         let mut optional: Vec<(f64, &ClassLimits)> = Vec::new();
         for ((class, price), by_end) in self.classes.iter().zip(prices).zip(capacities) {
-            let replica = price.slot + by_end.levels.iter().map(|level| price.value(level)).fold(0.0, f64::max);
+            let replica = price.of_replica(by_end);
             let micro_batches =
                 if price.micro_batch > 0.0 { class.most_micro_batches } else { class.least_micro_batches };
             value.add(replica * count(class.least));
             value.add(price.micro_batch * count(micro_batches));
             take(&mut left, class, class.ranks() * count(class.least));
-            optional.push((replica / class.ranks(), class));
+            if class.most > class.least && replica > 0.0 {
+                optional.push((replica / class.ranks(), class));
+            }
         }
-        // Ranks at a speed include the faster ones: such nested limits are filled best by the dearest class first.
-        optional.sort_by(|one, other| other.0.total_cmp(&one.0));
-        for (per_rank, class) in optional {
+        // Ranks at a speed include the faster ones: such nested limits are filled best by the dearest class first. All
+        // ranks count at the slowest level, and mostly one class takes them: this is the innermost loop.
+        while left[0] > 0.0 {
+            let dearest = (0..optional.len()).max_by(|&one, &other| optional[one].0.total_cmp(&optional[other].0));
+            let Some((per_rank, class)) = dearest.map(|place| optional.swap_remove(place)) else { break };
             let free = left[..=class.level].iter().copied().fold(f64::INFINITY, f64::min);
             let taken = free.max(0.0).min(class.ranks() * count(class.most - class.least));
             value.add(per_rank * taken);
@@ -267,6 +271,11 @@ fn take(left: &mut [f64], class: &ClassLimits, ranks: f64) {
 }
 
 impl ClassPrices {
+    /// The greatest value of a replica.
+    pub(super) fn of_replica(&self, by_end: &ReplicaCapacity) -> f64 {
+        self.slot + by_end.levels.iter().map(|level| self.value(level)).fold(0.0, f64::max)
+    }
+
     /// The value of a replica's work and tokens with that number of micro-batches.
     pub(super) fn value(&self, level: &Level) -> f64 {
         self.work * level.work_ms + self.tokens * level.tokens - self.micro_batch * count(level.micro_batches)

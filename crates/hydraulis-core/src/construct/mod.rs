@@ -2,8 +2,10 @@
 
 mod candidates;
 pub mod dispatch;
+mod dominated;
 mod neighbours;
 pub mod pack;
 
 pub use candidates::{candidates, mixes, nothing_fits, usable_schemes};
+pub use dominated::undominated;
 pub use neighbours::neighbours;

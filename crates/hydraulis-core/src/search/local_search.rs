@@ -1,8 +1,9 @@
 //! Finds a strategy for one batch, without a list.
 //!
 //! The search begins with two strategies: the replicas that sizing opens for the sequences ([`crate::search::sizing`]),
-//! and the rounded replica counts of the bound's linear program, which divides replicas ([`crate::bound`]). From the
-//! better one, local search moves to neighbours whose estimate is shorter. Then branching divides the bound until the
+//! and the rounded replica counts of the bound's linear program, which divides replicas ([`crate::bound`]). If neither is
+//! near the bound, a survey estimates every mix of a few schemes ([`crate::search::survey`]) and adds the shortest. From
+//! the best one, local search moves to neighbours whose estimate is shorter. Then branching divides the bound until the
 //! best plan is proven near its bound or the budget is used up. If the plan still seems far from the bound, local
 //! search restarts from the rounded counts of the branches and from the strategies that a planner would list without a
 //! search. The budget counts candidates, not time.
@@ -19,8 +20,9 @@ use crate::plan::{Bound, Candidate, Outcome};
 use crate::search::evaluation::Evaluation;
 use crate::search::objective::{IterationTime, Objective};
 use crate::search::sizing::Sizing;
+use crate::search::survey::{Survey, Values};
 use crate::search::task::Task;
-use crate::spec::{Cluster, LocalSearchBudget, Scheme, Strategy};
+use crate::spec::{Cluster, LocalSearchBudget, Scheme, Strategy, SurveyBudget};
 use crate::units::{Millis, Tokens, count};
 
 /// Strategies that are known without a search.
@@ -66,6 +68,7 @@ impl<'a> Search<'a> {
         let bound = match (longest_path, bounder.of_any(classes, task.capacities.level_ranks())) {
             (Some(longest_path), Some(mut branches)) => {
                 search.start(&branches, simple.mixes)?;
+                search.survey(&branches)?;
                 search.move_to_neighbours(branches.least())?;
                 search.prove(&mut branches)?;
                 if branches.least() < search.least_iteration() * (1.0 - budget.far) {
@@ -132,6 +135,29 @@ impl<'a> Search<'a> {
         self.seen.insert(strategy.clone());
         self.candidates.push(Candidate { strategy, outcome: Outcome::Planned(ms) });
         self.evaluations.push(evaluation);
+        Ok(())
+    }
+
+    /// Evaluates the mixes of the least estimates, unless the best plan is near its bound.
+    fn survey(&mut self, branches: &Branches) -> Result<()> {
+        let SurveyBudget { planned, planned_sequences, slack, .. } = self.task.budget.survey;
+        let (cutoff, planned) = (self.least(), planned.min(planned_sequences / self.task.batch.len()));
+        let near = branches.least() >= cutoff * (1.0 - self.budget.near);
+        if near || planned == 0 || !self.cluster().is_uniform() {
+            return Ok(());
+        }
+        let Some((asked, of_replica)) = branches.values(cutoff) else { return Ok(()) };
+        (self.task.cancellation)()?;
+        let capacities: Vec<&ClassCapacity> = self.classes.iter().map(|class| class.capacity).collect();
+        let survey = Survey::new(self.task, &capacities, self.cluster().gpus());
+        let most = self.evaluations.len() + planned;
+        for (_, mix) in survey.promising(&Values { asked, of_replica }, cutoff * (1.0 + slack)) {
+            let mut counts = vec![0; self.classes.len()];
+            mix.into_iter().for_each(|(class, number)| counts[class] = number);
+            if self.evaluations.len() < most {
+                self.evaluate_counts(&counts)?;
+            }
+        }
         Ok(())
     }
 
@@ -216,15 +242,22 @@ impl<'a> Search<'a> {
         promising.into_iter().take(most).try_for_each(|(_, strategy)| self.evaluate(strategy))
     }
 
-    /// Merges micro-batches of the best plan alone: each merge costs as much as some neighbours.
+    /// Merges micro-batches of the best plans; a plan that is longer by more than merging gains is left out.
     fn merge_best(&mut self) -> Result<()> {
-        let Some(best) = self.task.objective.best(&self.evaluations) else { return Ok(()) };
-        let merged = self.task.merged(self.evaluations.swap_remove(best))?;
-        let ms = self.task.objective.ms(&merged);
-        for candidates in self.candidates.iter_mut().filter(|other| other.strategy == merged.strategy) {
-            candidates.outcome = Outcome::Planned(ms);
+        let most = self.least() * (1.0 + self.budget.merge_gain);
+        let mut order: Vec<(Millis, usize)> = (0..self.evaluations.len())
+            .map(|place| (self.task.objective.ms(&self.evaluations[place]), place))
+            .collect();
+        order.sort_unstable();
+        let near = order.iter().take_while(|(ms, _)| *ms <= most).take(self.budget.merged);
+        for &(_, place) in near {
+            let merged = self.task.merged(self.evaluations[place].clone())?;
+            let ms = self.task.objective.ms(&merged);
+            for candidates in self.candidates.iter_mut().filter(|other| other.strategy == merged.strategy) {
+                candidates.outcome = Outcome::Planned(ms);
+            }
+            self.evaluations[place] = merged;
         }
-        self.evaluations.push(merged);
         Ok(())
     }
 

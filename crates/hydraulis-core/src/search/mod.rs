@@ -7,6 +7,7 @@
 //!   Each objective turns a bound on the iteration into one on its own time.
 //! - **Sizing** (`sizing.rs`) opens replicas for the sequences, longest first, by the dual prices of the bound, until they
 //!   just fit the cluster.
+//! - **Survey** (`survey.rs`) estimates every mix of up to three schemes that the bound's dual prices do not rule out.
 //! - **Local search** (`local_search.rs`) moves to neighbouring strategies to which the batch is assigned in less time. If
 //!   the step stays 2 % above the bound, it also evaluates the strategies of a list.
 //! - **Dispatch** assigns twice, the second time with the excess of packing over the estimates, then moves and swaps.
@@ -20,6 +21,7 @@ mod local_search;
 mod objective;
 mod planner;
 mod sizing;
+mod survey;
 mod task;
 mod times;
 mod transfers;

@@ -7,7 +7,7 @@ use crate::bound::{AnyClass, Bounder, ProofLimit};
 use crate::cancellation::{Cancellation, NEVER_CANCELLED};
 use crate::capacity::Capacities;
 use crate::check::{Violation, check};
-use crate::construct::{candidates, mixes, nothing_fits, usable_schemes};
+use crate::construct::{candidates, mixes, nothing_fits, undominated, usable_schemes};
 use crate::cost::{ClassCost, CostModel, CostProfile};
 use crate::error::{Error, Result, StrategyError};
 use crate::layout::place;
@@ -38,7 +38,7 @@ pub struct Planner {
 enum Choice {
     /// The strategies of this list.
     List(Vec<Strategy>),
-    /// Any set of replicas of the pool's schemes. `mixes` are evaluated if the search's initial strategies admit no
+    /// Any set of replicas of the pool's schemes; dominated ones are not in it. `mixes` are evaluated if the search's initial strategies admit no
     /// plan, and `listed` if the search stays far from its bound.
     Any { pool: Vec<Scheme>, mixes: Vec<Strategy>, listed: Vec<Strategy> },
 }
@@ -85,7 +85,7 @@ impl Planner {
         if mixes.is_empty() {
             return Err(nothing_fits(&cost));
         }
-        let pool = usable_schemes(&cost);
+        let pool = undominated(&usable_schemes(&cost), &cost);
         let choice = Choice::Any { pool, mixes, listed: candidates(&cost) };
         let budget = SearchBudget::ONLINE;
         Ok(Planner { capacities: Capacities::new(cost, budget.capacity), by_cap: None, choice, budget, link: None })
@@ -105,7 +105,9 @@ impl Planner {
         // The usable schemes and strategies depend on token caps alone, which are the same under every rule.
         let capacities = |memory| Capacities::new(self.cost().clone().with_memory(memory), self.budget.capacity);
         let by_cap = (memory == MemoryRule::InFlight).then(|| capacities(MemoryRule::PerMicroBatch));
-        Planner { capacities: capacities(memory), by_cap, ..self }
+        let planner = Planner { capacities: capacities(memory), by_cap, ..self };
+        // The rule decides which scheme dominates another.
+        planner.with_pool(undominated)
     }
 
     /// The same planner, with steps over `link` as its objective: iterations with their transfers.
@@ -116,7 +118,18 @@ impl Planner {
             link.admits(scheme)?;
         }
         let link = RunLink::new(link, self.cost().cluster(), &self.cost().profile().every_scheme())?;
-        Ok(Planner { link: Some(Arc::new(link)), ..self })
+        let planner = Planner { link: Some(Arc::new(link)), ..self };
+        // A dominated scheme may move fewer bytes.
+        Ok(planner.with_pool(|usable, _| usable.to_vec()))
+    }
+
+    /// The same planner; a search has those of the usable schemes that `chosen` keeps.
+    fn with_pool(mut self, chosen: impl Fn(&[Scheme], &CostModel) -> Vec<Scheme>) -> Planner {
+        let kept = chosen(&usable_schemes(self.cost()), self.cost());
+        if let Choice::Any { pool, .. } = &mut self.choice {
+            *pool = kept;
+        }
+        self
     }
 
     /// The link by which transfers count; none if they do not count.

@@ -54,6 +54,10 @@ impl<'a> Task<'a> {
     /// Whether the strategy's replicas, where they are placed, admit the longest sequence.
     pub(super) fn admits(&self, strategy: &Strategy) -> bool {
         let (_, longest) = self.batch.longest();
+        if self.capacities.cost().cluster().is_uniform() {
+            let mut schemes = strategy.schemes().chunk_by(|one, other| one == other).map(|run| run[0]);
+            return schemes.any(|scheme| self.capacities.scheme(scheme).is_ok_and(|one| one.cost().admits(longest)));
+        }
         let classes = self.capacities.classes(strategy);
         classes.is_ok_and(|classes| classes.iter().any(|(class, _)| class.cost().admits(longest)))
     }

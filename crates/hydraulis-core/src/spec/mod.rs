@@ -33,6 +33,7 @@ pub use scheme::Scheme;
 pub use search_budget::{
     BalanceBudget, BoundBudget, CapacityBudget, DispatchBudget, ExchangeBudget, LocalSearchBudget, MergeBudget,
     PackingBudget, RefineBudget, RunBudget, SearchBudget, SizingBudget, SlotBalanceBudget, StepBalanceBudget,
+    SurveyBudget,
 };
 pub(crate) use shard_scheme::shard_scheme;
 pub use strategy::Strategy;

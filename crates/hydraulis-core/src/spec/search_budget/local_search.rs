@@ -20,6 +20,10 @@ pub struct LocalSearchBudget {
     pub planned_sequences: usize,
     /// Sequences assigned in each step to estimate neighbours. On 64 GPUs this number is enough for all neighbours.
     pub estimated_sequences: usize,
+    /// Plans whose micro-batches are merged at the end of a search, the shortest ones.
+    pub merged: usize,
+    /// Share of the time. A plan that is longer than the best one by more is not merged.
+    pub merge_gain: f64,
     /// Share of the iteration time. Shorter exposed transfers do not refine a strategy a second time.
     pub waiting: f64,
     /// Further partners of each scheme in the refinement of a strategy that is planned alone. If other strategies are
@@ -37,6 +41,8 @@ impl LocalSearchBudget {
         neighbours: 3,
         planned_sequences: 40_000,
         estimated_sequences: 25_000,
+        merged: 4,
+        merge_gain: 0.03,
         waiting: 2e-3,
         more_partners: 16,
     };

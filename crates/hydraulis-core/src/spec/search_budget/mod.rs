@@ -14,6 +14,7 @@ mod local_search;
 mod packing;
 mod run;
 mod sizing;
+mod survey;
 
 pub use balance::{BalanceBudget, SlotBalanceBudget, StepBalanceBudget};
 pub use bound::BoundBudget;
@@ -24,6 +25,7 @@ pub use local_search::LocalSearchBudget;
 pub use packing::PackingBudget;
 pub use run::RunBudget;
 pub use sizing::SizingBudget;
+pub use survey::SurveyBudget;
 
 /// The limits of a planner's work on one batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,6 +43,8 @@ pub struct SearchBudget {
     pub local_search: LocalSearchBudget,
     /// The first strategy of a search.
     pub sizing: SizingBudget,
+    /// The mixes of a few schemes that a search estimates.
+    pub survey: SurveyBudget,
     /// The assignment of sequences to replicas.
     pub dispatch: DispatchBudget,
     /// The micro-batches of one replica.
@@ -59,11 +63,12 @@ impl SearchBudget {
     /// The default: a training loop overlaps this work.
     pub const ONLINE: SearchBudget = SearchBudget {
         refinements: 1_000,
-        candidates: 24,
+        candidates: 96,
         dual_solves: 24,
         exchanges: 8,
         local_search: LocalSearchBudget::ONLINE,
         sizing: SizingBudget::ONLINE,
+        survey: SurveyBudget::ONLINE,
         dispatch: DispatchBudget::ONLINE,
         packing: PackingBudget::ONLINE,
         bound: BoundBudget::ONLINE,
@@ -73,5 +78,5 @@ impl SearchBudget {
     };
     /// Work that mostly proves a plan to be within half a percent of the best one.
     pub const PROOF: SearchBudget =
-        SearchBudget { refinements: 10_000, candidates: 64, dual_solves: 400, exchanges: 32, ..SearchBudget::ONLINE };
+        SearchBudget { refinements: 10_000, candidates: 192, dual_solves: 400, exchanges: 32, ..SearchBudget::ONLINE };
 }
