@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from benches.gpu import layer_pieces
 from benches.gpu.workload import Clock
 
 from hydraulis.model.sequences import IGNORE_INDEX
@@ -128,4 +129,14 @@ PIECES: list[Piece] = [
     Piece(name="bfloat16 product, 8,192 wide", make=_product, flops=2.0 * _WIDTH**3),
     Piece(name="copy of 1 GiB", make=_copy, moved_bytes=2.0 * _COPIED),
     Piece(name="head loss, Llama 3's vocabulary", make=_head_loss, flops=6.0 * 8192 * 4096 * 128_256),
+    Piece(
+        name="head loss by size of chunks", make=layer_pieces.head_chunks, flops=6.0 * 8192 * 4096 * 128_256
+    ),
+    Piece(name="SwiGLU, forward and backward", make=layer_pieces.swiglu),
+    Piece(
+        name="weight gradient in float32", make=layer_pieces.weight_gradient, flops=2.0 * 8192 * 4096 * 14_336
+    ),
+    Piece(name="sum of 8 tensor ranks", make=layer_pieces.rank_sum),
+    Piece(name="1,024 slices packed", make=layer_pieces.packing),
+    Piece(name="norms of a gradient of 1 GiB", make=layer_pieces.gradient_norm, moved_bytes=2.0**30),
 ]

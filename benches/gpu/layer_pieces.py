@@ -1,0 +1,112 @@
+"""Pieces of a layer's and a step's work, by torch's operations and as Hydraulis does them.
+
+Each function makes the inputs on a device, small enough for a CPU if the flag asks for that, and returns the
+ways to do the work. The sizes are those of Llama 3 8B with 8,192 tokens.
+"""
+
+from collections.abc import Callable
+from unittest.mock import patch
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from hydraulis.model.products import add_product_
+from hydraulis.model.swiglu import gated_product, product_not_saved
+from hydraulis.parallel import vocabulary
+from hydraulis.parallel.collectives import _sum_in_one_kernel, _sum_in_order
+from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
+from hydraulis.runtime.redistribute.segments import pack
+
+Ways = dict[str, Callable[[], object]]
+TOKENS, HIDDEN, INTERMEDIATE, VOCABULARY = 8192, 4096, 14_336, 128_256
+PIECE, SLICES = 1 << 20, 1024
+
+
+def head_chunks(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
+    """Compute the head's loss with its gradients in chunks of several sizes."""
+    tokens, width, rows = (64, 32, 96) if tiny else (TOKENS, HIDDEN, VOCABULARY)
+    hidden_TH = _drawn(tokens, width, device=device).requires_grad_()
+    weight_VH = _drawn(rows, width, device=device).requires_grad_()
+    target_T = torch.randint(rows, (tokens,), device=device)
+
+    def loss(chunk: int | None) -> None:
+        usual = vocabulary.chunk_tokens
+        with patch.object(vocabulary, "chunk_tokens", lambda *given: chunk or usual(*given)):
+            share = VocabularyShare(rows, 0, None)
+            total = vocab_parallel_loss(hidden_TH, weight_VH, target_T, tokens, share)
+        torch.autograd.grad(total, (hidden_TH, weight_VH))
+
+    sizes = (16, 32) if tiny else (256, 1024)
+    return {
+        **{f"chunks of {size:,} tokens": lambda size=size: loss(size) for size in sizes},  # type: ignore[misc]
+        "hydraulis": lambda: loss(None),
+    }
+
+
+def swiglu(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
+    """Compute a feed-forward from gate and up, forward and backward."""
+    tokens, width, hidden = (16, 24, 8) if tiny else (TOKENS, INTERMEDIATE, HIDDEN)
+    gate_TI, up_TI = (_drawn(tokens, width, device=device).requires_grad_() for _ in range(2))
+    weight_HI = _drawn(hidden, width, device=device).requires_grad_()
+    inputs = (gate_TI, up_TI, weight_HI)
+
+    def four_saved() -> None:
+        torch.autograd.grad(F.linear(F.silu(gate_TI) * up_TI, weight_HI).sum(), inputs)
+
+    def two_saved() -> None:
+        product_TI = gated_product(gate_TI, up_TI)
+        with product_not_saved(product_TI):
+            y_TH = F.linear(product_TI, weight_HI)
+        torch.autograd.grad(y_TH.sum(), inputs)
+
+    return {"torch, four tensors saved": four_saved, "hydraulis, two saved": two_saved}
+
+
+def weight_gradient(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
+    """Add a product of bfloat16 factors to a float32 gradient."""
+    tokens, inputs, outputs = (16, 8, 24) if tiny else (TOKENS, HIDDEN, INTERMEDIATE)
+    x_TI, dy_TO = _drawn(tokens, inputs, device=device), _drawn(tokens, outputs, device=device)
+    gradient_OI = torch.zeros(outputs, inputs, device=device)
+    return {
+        "product in bfloat16, then added": lambda: gradient_OI.add_(dy_TO.T @ x_TI),
+        "hydraulis": lambda: add_product_(gradient_OI, dy_TO.T, x_TI),
+    }
+
+
+def rank_sum(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
+    """Sum the addends of 8 tensor ranks."""
+    addends_WtH = _drawn(8, *((4, 8) if tiny else (TOKENS // 8, HIDDEN)), device=device)
+    return {
+        "one kernel for each rank": lambda: _sum_in_order(addends_WtH),
+        "one kernel": lambda: _sum_in_one_kernel(addends_WtH),
+    }
+
+
+def packing(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
+    """Pack every other slice of a float32 buffer in bfloat16."""
+    count, size = (8, 4) if tiny else (SLICES, PIECE // 8)
+    flat = torch.zeros(2 * count * size, device=device)
+    packed = torch.empty(count * size, dtype=torch.bfloat16, device=device)
+    segments = np.array([[2 * size * i, size] for i in range(count)])
+
+    def one_by_one() -> None:
+        for i in range(count):
+            packed[size * i : size * (i + 1)].copy_(flat[2 * size * i : 2 * size * i + size])
+
+    return {"a copy for each slice": one_by_one, "hydraulis": lambda: pack(flat, segments, packed)}
+
+
+def gradient_norm(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
+    """Compute the norms of the pieces of a gradient of 1 GiB."""
+    pieces = torch.zeros((4 if tiny else 256) * (16 if tiny else PIECE), device=device).split(
+        16 if tiny else PIECE
+    )
+    return {
+        "a norm for each piece": lambda: [torch.linalg.vector_norm(piece) for piece in pieces],
+        "one operation": lambda: torch._foreach_norm(pieces),
+    }
+
+
+def _drawn(*shape: int, device: torch.device) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.bfloat16, device=device)
