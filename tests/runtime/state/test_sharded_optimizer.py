@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hydraulis.config.optimizer import OptimizerConfig
+from hydraulis.config.optimizer_kinds import OPTIMIZERS
 from hydraulis.errors import HydraulisError
 from hydraulis.model.init import initial_value
 from hydraulis.model.parameters import checkpoint_name
@@ -22,7 +23,7 @@ from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.state.sharded_optimizer import ShardedOptimizer, check_norm
 from hydraulis.runtime.state.update_rule import DecaySpan
 from ranks import run_ranks
-from runtime.state.sharded_optimizer_workers import Stepped, diverge, step_all
+from runtime.state.sharded_optimizer_workers import Stepped, continue_all, diverge, step_all
 from runtime.tiny import SEED
 from small_model import FAMILIES, small_config
 
@@ -114,6 +115,15 @@ def test_it_equals_its_library_on_the_whole_model(by_rank: list[dict[str, Steppe
     assert result.parameters.keys() == expected.keys()
     for parameter, value in expected.items():
         torch.testing.assert_close(result.parameters[parameter], value, rtol=1e-11, atol=1e-13)
+
+
+def test_every_optimizer_is_compared() -> None:
+    assert {config.name for config in CONFIGS.values()} == OPTIMIZERS.keys() == CLASSES.keys()
+
+
+def test_its_buffers_are_its_whole_state() -> None:
+    (continued,) = run_ranks(1, continue_all, list(CONFIGS.values()))
+    assert dict(zip(CONFIGS, continued, strict=True)) == dict.fromkeys(CONFIGS, True)
 
 
 def test_every_rank_has_the_norm_and_the_learning_rate(by_rank: list[dict[str, Stepped]]) -> None:
