@@ -16,9 +16,15 @@ from helpers import ROOT, at_least
 
 LONG_S = 600
 PASSES = "print('fine'); open({json!r}, 'w').write('{{\"value\": 3}}')"
+# A process that is asked to end, and goes on.
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); "
+    f"time.sleep({LONG_S})"
+)
 HANGS = (
     "import subprocess, sys, time\n"
-    f"child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep({LONG_S})'])\n"
+    f"child = subprocess.Popen([sys.executable, '-c', {STUBBORN!r}], stdout=subprocess.PIPE)\n"
+    "child.stdout.readline()\n"
     "print('child', child.pid, flush=True)\n"
     f"time.sleep({LONG_S})"
 )
@@ -56,6 +62,7 @@ def settled(modules: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
         for name, text in programs.items()
     ]
     claim, claims = modules.judgement.Claim, modules.judgement
+    modules.runner._GRACE_S = 0.3
     listed = [
         *(claim(text=f"It {name}", part=name, judge=claims.by_exit) for name in programs if name != "tests"),
         claim(text="Three", part="passes", judge=claims.by_figures(lambda f: (f["value"] == 3, "3"))),
