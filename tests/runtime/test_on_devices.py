@@ -12,7 +12,7 @@ from torch import Tensor
 
 from devices import on_cuda
 from hydraulis.config.kinds import DeviceKind
-from ranks import RankError, run_ranks
+from ranks import CUDA_PATIENCE, TIMEOUT_SECONDS, RankError, run_ranks
 from runtime.devices_workers import Trained, planted_wait, train, train_without_waiting
 from small_model import small_config
 
@@ -47,6 +47,9 @@ WORLDS = {
     ),
 }
 NUM_STEPS = 6
+# Ranks that wait for each other for this long are in a deadlock. The limit leaves time for the other tests of
+# `make first-gpu`.
+CUDA_SECONDS = 90.0
 ADVERSARIES = {
     "launch-waits": {"CUDA_LAUNCH_BLOCKING": "1"},
     "one-queue": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
@@ -107,6 +110,7 @@ def assert_world_equals_one_rank(
         device=device,
         ranks_per_node=world.node,
         environment=environment,
+        timeout_seconds=TIMEOUT_SECONDS if device == "cpu" else CUDA_SECONDS / CUDA_PATIENCE,
     )
     assert len({tuple(trained.losses) for trained in by_rank}) == 1
     assert_equals(by_rank[0], alone, dtype)
