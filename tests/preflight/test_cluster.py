@@ -10,6 +10,7 @@ import torch
 
 from hydraulis import Cluster, Scheme
 from hydraulis.data.sources.prepare import prepare_sources
+from hydraulis.parallel.communicators import Channels, communicator_bytes
 from hydraulis.runtime.memory.resident import resident_memory
 from preflight.checked_run import findings, read
 from preflight.preflight_workers import count_bytes
@@ -102,9 +103,21 @@ def test_the_memory_of_a_rank_may_follow_from_the_devices_of_the_run(
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         assert findings(absent)["memory"].status == "later"
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        properties = SimpleNamespace(total_memory=1 << 30)
+        properties = SimpleNamespace(total_memory=80 << 30)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, given=properties: given)
         assert findings(absent)["memory"].status == "ok"
+
+
+def test_communicators_of_devices_are_part_of_a_ranks_memory(made: Path) -> None:
+    config = read(made, "train.device=cuda", "planner.profile=", "planner.memory_mib=10000")
+    schemes = [Scheme("<1>"), Scheme("<tp2>"), Scheme("<pp2>")]
+    config = replace(config, planner=replace(config.planner, strategies=("4x<1>", "2x<tp2>", "2x<pp2>")))
+    mib = communicator_bytes(schemes, Cluster(4, 4), Channels(8, 16)) >> 20
+    assert f"{mib:,} MiB of NCCL's communicators" in findings(config)["memory"].text
+    few = replace(config, planner=replace(config.planner, memory_mib=mib))
+    assert findings(few)["memory"].code == "scheme_too_large"
+    on_cpu = replace(few, train=replace(few.train, device="cpu"))
+    assert findings(on_cpu)["memory"].status == "ok"
 
 
 def test_float32_on_cuda_is_warned_of(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

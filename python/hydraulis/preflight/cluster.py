@@ -6,6 +6,7 @@ from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
+from hydraulis.parallel.communicators import Channels, communicator_bytes
 from hydraulis.parallel.groups import most_groups_of_rank
 from hydraulis.planner.profile_document import with_schemes
 from hydraulis.planner.strategies import named_strategies
@@ -109,13 +110,19 @@ class ClusterChecks:
             f"{resident.local / MIB:,.0f} MiB of parameters and gradients (largest with scheme "
             f"{resident.scheme})"
         )
-        if resident.bytes >= memory:
+        needed = resident.bytes
+        if self.config.train.device == "cuda":
+            channels = Channels.of_run(self.config.train)
+            communicators = communicator_bytes(self._schemes, self.cluster, channels)
+            needed += communicators
+            parts = f"{parts}, {communicators / MIB:,.0f} MiB of NCCL's communicators"
+        if needed >= memory:
             message = (
                 f"a rank needs {parts}, and {limit} = {memory // MIB:,} MiB leaves nothing for activations: "
                 "raise it, leave out strategies with that scheme, or use more ranks"
             )
             raise InfeasibleError(message, code="scheme_too_large")
-        left = f"{(memory - resident.bytes) / MIB:,.0f} MiB are left for activations and transfer buffers"
+        left = f"{(memory - needed) / MIB:,.0f} MiB are left for activations and transfer buffers"
         text = f"{parts}; {left}"
         note = memory_note(self.config, self.profile) if self.profile else ""
         if not note:

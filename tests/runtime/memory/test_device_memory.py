@@ -254,3 +254,14 @@ def test_the_memory_of_a_rank_is_that_of_its_device_unless_it_is_set(
 def test_other_ranks_need_to_be_told_their_memory(device: str) -> None:
     with refused("config_missing_key", "memory_mib", f"train.device = '{device}'", "name a preset"):
         config_of(f"train.device={device}")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_device_has_a_context_outside_the_allocator() -> None:
+    tensor = torch.empty(64 * MIB, dtype=torch.uint8, device=CUDA)
+    memory = DeviceMemory.read(CUDA)
+    assert memory.allocated >= tensor.nbytes
+    assert memory.reserved >= memory.allocated
+    assert 0 < memory.outside < memory.total
+    assert memory.beyond([tensor]) >= memory.outside
