@@ -5,7 +5,7 @@
 64 replicas, cap 32,768, lengths of median 1,500 and sigma 1.2 clipped at the cap, 24,576 s + s^2 for a
 sequence of s tokens. The peers are written here from their descriptions, as plainly as their users write
 them: the longest-first heap (Graham 1969) and largest differencing (Karmarkar and Karp 1982), which know no
-cap and balance whole steps; and first-fit decreasing, sorted by time and dealt in order, for slots. CPU time
+cap and balance whole steps; and first-fit decreasing, sorted by time and assigned in order, for slots. CPU time
 is of one thread, and a row's count is of micro-batches.
 """
 
@@ -46,10 +46,10 @@ class Outcome(NamedTuple):
 def longest_first(lengths: list[int]) -> Outcome:
     """Each sequence, longest first, onto the replica of least time."""
     heap = [(0, replica) for replica in range(REPLICAS)]
-    dealt: list[list[int]] = [[] for _ in range(REPLICAS)]
+    assigned: list[list[int]] = [[] for _ in range(REPLICAS)]
     for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
         total, replica = heap[0]
-        dealt[replica].append(place)
+        assigned[replica].append(place)
         heapq.heapreplace(heap, (total + cost(lengths[place]), replica))
     return Outcome(max(total for total, _ in heap), None)
 

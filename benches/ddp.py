@@ -6,7 +6,7 @@ Ranks of one thread train a small decoder on the interpreter's own standard libr
 one step of Hydraulis, then the same global batch by torch's DistributedDataParallel, each in a model of its
 own that begins with the same parameters. So both see the same noise of the machine, and their losses must
 agree. Plain means arrival order: sequences are packed as they come until the next does not fit the cap, and
-micro-batches are dealt to ranks in turn; gradients are all-reduced with the last one's backward, every rank
+micro-batches go to ranks in turn; gradients are all-reduced with the last one's backward, every rank
 steps all parameters. The cap is the one that Hydraulis plans <1> with; attention, loss and AdamW are the same
 functions.
 
@@ -158,7 +158,7 @@ class PlainDataParallel:
 
 
 def arrival_order(lengths: npt.NDArray[np.int64], cap: int, ranks: int) -> list[list[list[int]]]:
-    """Pack sequences as they come, and deal the micro-batches to ranks in turn.
+    """Pack sequences as they come, and assign the micro-batches to ranks in turn.
 
     Returns:
         By rank, its micro-batches, each the places of its sequences in the batch.

@@ -290,7 +290,7 @@ def _hugging_face_model(setting: StepSetting, dtype: torch.dtype) -> Any:
     for name, shape in ModelParameters.from_config(setting.model).shapes.items():
         own[checkpoint_name(name)].copy_(initial_value(name, shape, setting.model, SEED, torch.float32))
     if setting.checkpointing != "none":
-        # Named anew in transformers 5.23, where the old name warns.
+        # Its new name since transformers 5.23, where the old name warns.
         getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
     model.train()
     return model

@@ -33,13 +33,15 @@ def test_arrival_order_keeps_the_order_the_cap_and_every_sequence(lengths: list[
     if sum(lengths) < ranks * cap:
         return
     by_rank = load_bench().arrival_order(np.array(lengths), cap, ranks)
-    dealt = [by_rank[number % ranks][number // ranks] for number in range(sum(len(mine) for mine in by_rank))]
-    assert [place for micro_batch in dealt for place in micro_batch] == list(range(len(lengths)))
-    for number, micro_batch in enumerate(dealt):
+    arrived = [
+        by_rank[number % ranks][number // ranks] for number in range(sum(len(mine) for mine in by_rank))
+    ]
+    assert [place for micro_batch in arrived for place in micro_batch] == list(range(len(lengths)))
+    for number, micro_batch in enumerate(arrived):
         tokens = sum(lengths[place] for place in micro_batch)
         assert tokens <= cap
-        if number + 1 < len(dealt):
-            assert tokens + lengths[dealt[number + 1][0]] > cap
+        if number + 1 < len(arrived):
+            assert tokens + lengths[arrived[number + 1][0]] > cap
 
 
 def test_a_batch_that_fills_no_micro_batch_for_each_rank_is_refused() -> None:

@@ -272,4 +272,4 @@ def test_commands_that_are_not_run_are_well_formed(words: list[str]) -> None:
             # After its own arguments come those of training.
             make_train_parser().parse_args(words[words.index("run.toml") :])
         case _:
-            pytest.fail(f"nobody looks at {words}")
+            pytest.fail(f"no test runs {words}")

@@ -56,7 +56,7 @@ def evaluate(strategies: Sequence[str], frozen: Sequence[str]) -> Evaluated:
     before = worker.optimizer_shard.master.clone()
     evaluators = [Evaluator(config, corpus, worker, planner) for planner in planners]
     losses = [evaluation.loss for evaluator in evaluators if (evaluation := evaluator.after(3))]
-    # What it planned once it has no need to plan anew.
+    # A batch that is planned needs no second plan.
     evaluators[0]._planner = None  # type: ignore[assignment]
     evaluations = [evaluators[0].after(step) for step in range(1, 11)]
     due = [evaluation.step for evaluation in evaluations if evaluation is not None]

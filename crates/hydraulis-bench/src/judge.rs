@@ -13,7 +13,7 @@ use std::collections::btree_map::Entry;
 use hydraulis_core::Millis;
 use hydraulis_core::batch::Batch;
 use hydraulis_core::check::{Violation, check};
-use hydraulis_core::construct::pack::hide_at_both_ends;
+use hydraulis_core::construct::pack::longest_at_both_ends;
 use hydraulis_core::cost::CostModel;
 use hydraulis_core::pipeline::{MakespanBuffers, makespan};
 use hydraulis_core::plan::{Plan, ReplicaPlan};
@@ -130,7 +130,7 @@ impl<'a> Judge<'a> {
             if self.link.is_some() && replica.scheme.pp() == 1 {
                 let cost = self.cost.scheme(replica.scheme)?;
                 let time = |ids: &Vec<usize>| cost.micro_batch_ms(ids.iter().map(|&id| part.tokens()[id]));
-                hide_at_both_ends(&mut replica.micro_batches, time);
+                longest_at_both_ends(&mut replica.micro_batches, time);
             }
             self.time(replica, &part)?;
         }

@@ -1,7 +1,7 @@
 //! The Hydraulis planner: what to do with the next global batch of variable-length sequences.
 //!
 //! Memory of a micro-batch grows with its tokens, time with the sum of their squares, and lengths have a long
-//! tail. So each iteration is planned anew. The data's way, and the modules in its order:
+//! tail. So each iteration has its own plan. The data's way, and the modules in its order:
 //!
 //! | takes | gives | module |
 //! |---|---|---|

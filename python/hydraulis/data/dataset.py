@@ -179,11 +179,11 @@ class Dataset:
         }
 
 
-def check_largest_token(holder: str, largest: int, vocab_size: int) -> None:
+def check_largest_token(subject: str, largest: int, vocab_size: int) -> None:
     """Refuse a token beyond the vocabulary of a model.
 
     Args:
-        holder: Start of the message, which names the data of the token.
+        subject: Start of the message, which names the data of the token.
         largest: The largest token.
         vocab_size: Rows of the model's embedding.
 
@@ -192,7 +192,7 @@ def check_largest_token(holder: str, largest: int, vocab_size: int) -> None:
     """
     if largest >= vocab_size:
         message = (
-            f"{holder} {largest}, and the limit is {vocab_size - 1}: use the tokenizer of the model, or "
+            f"{subject} {largest}, and the limit is {vocab_size - 1}: use the tokenizer of the model, or "
             "raise model.vocab_size, unless model.path gives it"
         )
         raise InvalidInputError(message, code="token_out_of_range")

@@ -193,8 +193,8 @@ def test_a_step_beyond_the_run_is_not_searched_for_in_the_data(runs: Runs, tmp_p
 def test_a_resumed_run_succeeds_and_reports_its_first_step(runs: Runs) -> None:
     for rank in runs.ended:
         assert [ended.code for ended in rank] == [0, 0, 0], rank
-    anew, _, resumed = runs.ended[0]
-    assert "no checkpoint to resume from: starting a new run" in anew.out
+    started, _, resumed = runs.ended[0]
+    assert "no checkpoint to resume from: starting a new run" in started.out
     assert f"resuming after step {STOPPED} of {runs.resumed}" in resumed.out
     assert f"{STEPS - STOPPED} steps from step {STOPPED + 1} on, each with its own plan" in resumed.out
     assert sorted(path.name for path in runs.folder.iterdir()) == [

@@ -87,7 +87,7 @@ def test_recalibration_changes_the_chosen_strategy() -> None:
         ends = [span.end_ms for spans in run.timeline(plan) for span in spans]
         assert max(ends) == pytest.approx(plan.iteration_ms)
     assert run.check(after, LENGTHS) == []
-    # Too little a change to plan anew by: the same times as before.
+    # The change is too small for another plan: the same times as before.
     assert run.recalibration is not None
     run.recalibration.factors["<tp4>"] *= 1.001
     assert run.plan(LENGTHS) == after

@@ -16,17 +16,17 @@
 //! stages), the owner is one of the ranks that hold the element. Otherwise every layer group is cut evenly over all
 //! ranks. A checkpoint continues under either.
 //!
-//! **Transfers.** [`transfer()`] lists, bucket by bucket, the exchanges of a rank: gradients travel from the holders to
-//! the owners, where they are added in rank order, then in node order, in at least float32; parameters travel back the
-//! same way. Inside one node each holder exchanges with each owner. Between nodes an element travels once for each node
-//! that holds it: the rank with the owner's place in its node (the *rail*) relays it, adds its node's gradients before
-//! it sends them, and distributes parameters. Owners of consecutive pieces share a rail, so each transfer is a run.
-//! Fully split, gradients of 64 ranks in nodes of 8 cross between nodes 7 times the model for `64x<1>` instead of 56,
-//! and 7 instead of 14 for `16x<tp4>`.
+//! **Transfers.** [`transfer()`] lists, bucket by bucket, the exchanges of a rank: gradients move from the replica
+//! group of an element to its owner, where they are added in rank order, then in node order, in at least float32;
+//! parameters move back the same way. Inside one node each rank of the group exchanges with each owner. Between nodes
+//! an element moves once for each node that has it: the rank with the owner's place in its node (the *rail*) relays it,
+//! adds its node's gradients before it sends them, and distributes parameters. Owners of consecutive pieces share a
+//! rail, so each transfer is a run. Fully split, gradients of 64 ranks in nodes of 8 cross between nodes 7 times the
+//! model for `64x<1>` instead of 56, and 7 instead of 14 for `16x<tp4>`.
 //!
 //! **Partial gradients.** Every local shard's gradient is *partial*: the replicas saw different sequences, the context
 //! ranks different tokens, and so did tensor ranks that each hold a whole norm under sequence parallelism; ranks that
-//! share a key/value head saw their own query heads. All holders send theirs, and all are added.
+//! share a key/value head saw their own query heads. Each rank of the replica group sends its own, and all are added.
 //!
 //! **Volume.** Of `D` equal replicas, `D - 1` models travel each way, as in ZeRO-1, if replicas are single ranks or
 //! owners hold their elements. Other schemes move up to one model more, because owners are the same for every

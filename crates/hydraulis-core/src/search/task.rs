@@ -161,7 +161,7 @@ impl<'a> Task<'a> {
         // With a link, a replica that does not end last may still be the one that others wait for.
         let is_linked = self.link.is_some();
         let mut packings = if is_linked { assignment.refined_packings() } else { assignment.refined_where_last() };
-        assignment.hide(&mut packings);
+        assignment.overlap_transfers(&mut packings);
         let weighed = strategy.schemes().iter().zip(&packings);
         let gpu_ms = weighed.map(|(scheme, packing)| count(scheme.ranks()) * packing.ms.0).sum();
         let iteration_ms = packings.iter().map(|packing| packing.ms).max().unwrap_or_default();

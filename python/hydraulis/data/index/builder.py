@@ -202,7 +202,7 @@ def _no_empty_folder(folder: Path) -> Iterator[None]:
     except InvalidInputError:
         partial = partial_extent(folder)
         if partial is None or partial.pieces == 0:
-            # A waiting process may take the lock anew meanwhile; the folder is then its own.
+            # A waiting process may take the lock again meanwhile; the folder is then its own.
             shutil.rmtree(folder, ignore_errors=True)
         raise
 

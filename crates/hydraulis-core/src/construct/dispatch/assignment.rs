@@ -92,10 +92,11 @@ impl<'a> Assignment<'a> {
         packings
     }
 
-    /// Reorders each replica's packing to overlap its transfers; see [`Packer::hiding`].
-    pub fn hide(&mut self, packings: &mut [Packing]) {
+    /// Reorders each replica's packing to overlap its transfers; see [`Packer::overlapping`].
+    pub fn overlap_transfers(&mut self, packings: &mut [Packing]) {
         for (replica, packing) in packings.iter_mut().enumerate() {
-            *packing = self.packers[self.class_of[replica]].hiding(&self.sequences[replica], std::mem::take(packing));
+            *packing =
+                self.packers[self.class_of[replica]].overlapping(&self.sequences[replica], std::mem::take(packing));
         }
     }
 

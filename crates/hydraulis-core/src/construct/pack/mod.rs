@@ -10,5 +10,5 @@ mod bins;
 mod order;
 mod packer;
 
-pub use order::hide_at_both_ends;
+pub use order::longest_at_both_ends;
 pub use packer::{Packer, Packing};

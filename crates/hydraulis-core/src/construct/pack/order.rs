@@ -31,7 +31,7 @@ pub(super) struct OrderBuffers {
 
 /// Puts the longest micro-batch first and the next longest last, so that they overlap most of the transfers at both
 /// ends of an iteration. For replicas without a pipeline, whose time is the sum of all micro-batches in any order.
-pub fn hide_at_both_ends(micro_batches: &mut [Vec<usize>], time: impl Fn(&Vec<usize>) -> Millis) {
+pub fn longest_at_both_ends(micro_batches: &mut [Vec<usize>], time: impl Fn(&Vec<usize>) -> Millis) {
     micro_batches.sort_by_cached_key(|ids| Reverse(time(ids)));
     if let Some(rest) = micro_batches.get_mut(1..) {
         rest.rotate_left(rest.len().min(1));
@@ -88,7 +88,7 @@ mod tests {
     fn the_longest_micro_batches_are_at_both_ends() {
         let ordered = |times: &[usize]| {
             let mut micro_batches: Vec<Vec<usize>> = times.iter().map(|&time| vec![time]).collect();
-            hide_at_both_ends(&mut micro_batches, |ids| Millis(crate::units::count(ids[0])));
+            longest_at_both_ends(&mut micro_batches, |ids| Millis(crate::units::count(ids[0])));
             micro_batches.concat()
         };
         assert_eq!(ordered(&[1, 5, 3, 4, 2]), [5, 3, 2, 1, 4]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::batch::Batch;
 use crate::capacity::ClassCapacity;
 use crate::construct::pack::bins::{Bins, first_fit_count};
-use crate::construct::pack::order::{OrderBuffers, hide_at_both_ends, in_shape, swap_pairs};
+use crate::construct::pack::order::{OrderBuffers, in_shape, longest_at_both_ends, swap_pairs};
 use crate::cost::ClassCost;
 use crate::pipeline::{MakespanBuffers, makespan};
 use crate::spec::PackingBudget;
@@ -144,7 +144,7 @@ impl<'a> Packer<'a> {
     /// The packing reordered to overlap most of the transfers at both ends of an iteration: the longest micro-batch
     /// first, the next longest last, and of exactly two, both of about equal length. Only without a pipeline, whose
     /// time is the sum of all micro-batches in any order.
-    pub fn hiding(&mut self, ids: &[usize], mut packing: Packing) -> Packing {
+    pub fn overlapping(&mut self, ids: &[usize], mut packing: Packing) -> Packing {
         if self.cost.scheme().pp() > 1 {
             return packing;
         }
@@ -157,7 +157,7 @@ impl<'a> Packer<'a> {
                 packing.ms = self.makespan(&times);
             }
         }
-        hide_at_both_ends(&mut packing.micro_batches, |bin| bin.iter().map(|&id| self.ms[id]).sum());
+        longest_at_both_ends(&mut packing.micro_batches, |bin| bin.iter().map(|&id| self.ms[id]).sum());
         packing
     }
 
@@ -325,27 +325,27 @@ mod tests {
     fn the_first_and_the_last_micro_batch_overlap_transfers() {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
         let capacities = Capacities::new(model, CapacityBudget::ONLINE);
-        let hiding = |scheme: &str, lengths: &[i64]| {
+        let overlapping = |scheme: &str, lengths: &[i64]| {
             let batch = Batch::new(lengths, None).unwrap();
             let ids: Vec<usize> = (0..lengths.len()).collect();
             let mut packer =
                 Packer::new(capacities.scheme(scheme.parse().unwrap()).unwrap(), &batch, PackingBudget::ONLINE);
             let plain = packer.pack(&ids);
-            let hiding = packer.hiding(&ids, plain.clone());
-            assert!(hiding.ms.is_close(plain.ms));
-            assert!(packer.totals(&hiding.micro_batches).iter().all(|&tokens| tokens <= packer.cost.cap()));
-            (plain.micro_batches, hiding.micro_batches)
+            let overlapping = packer.overlapping(&ids, plain.clone());
+            assert!(overlapping.ms.is_close(plain.ms));
+            assert!(packer.totals(&overlapping.micro_batches).iter().all(|&tokens| tokens <= packer.cost.cap()));
+            (plain.micro_batches, overlapping.micro_batches)
         };
         // <tp4> holds 7,808 tokens: first-fit leaves a single short sequence over.
-        let (plain, two) = hiding("<tp4>", &[4_000, 3_800, 26]);
+        let (plain, two) = overlapping("<tp4>", &[4_000, 3_800, 26]);
         assert_eq!((plain, two), (vec![vec![0, 1], vec![2]], vec![vec![0], vec![1, 2]]));
         // Two even micro-batches would exceed the cap.
-        let (plain, two) = hiding("<tp4>", &[3_904, 3_904, 2_700, 2_600, 2_500]);
+        let (plain, two) = overlapping("<tp4>", &[3_904, 3_904, 2_700, 2_600, 2_500]);
         assert_eq!(plain, two);
         // Of three the shortest stands in the middle.
-        let (_, three) = hiding("<tp4>", &[7_800, 7_800, 500]);
+        let (_, three) = overlapping("<tp4>", &[7_800, 7_800, 500]);
         assert_eq!(three, [[0], [2], [1]]);
-        let (plain, pipeline) = hiding("<tp4,pp2>", &[4_000, 3_800, 26]);
+        let (plain, pipeline) = overlapping("<tp4,pp2>", &[4_000, 3_800, 26]);
         assert_eq!(plain, pipeline);
     }
 
