@@ -5,8 +5,8 @@
 64 replicas, cap 32,768, lengths of median 1,500 and sigma 1.2 clipped at the cap, 24,576 s + s^2 for a
 sequence of s tokens. The peers are written here from their descriptions, as plainly as their users write
 them: the longest-first heap (Graham 1969) and largest differencing (Karmarkar and Karp 1982), which know no
-cap and balance whole steps; and first-fit decreasing, sorted by time and assigned in order, for slots. CPU time
-is of one thread, and a row's count is of micro-batches.
+cap and balance whole steps; and first-fit decreasing, sorted by time and assigned in order, for slots. CPU
+time is of one thread, and a row's count is of micro-batches.
 """
 
 import argparse
