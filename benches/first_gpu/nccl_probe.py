@@ -26,7 +26,7 @@ _ELEMENTS = 1 << 20
 
 
 def main() -> int:
-    """Start the ranks and write what rank 0 saw."""
+    """Start the ranks, and print the values that rank 0 received."""
     parser = argparse.ArgumentParser(prog="benches.first_gpu.nccl_probe", description=__doc__)
     parser.add_argument("--json", required=True, type=Path, metavar="FILE")
     path = parser.parse_args().json

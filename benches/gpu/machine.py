@@ -23,7 +23,7 @@ _ASKED = "driver_version,utilization.gpu,memory.used,memory.total,clocks.sm,powe
 
 
 def describe(device: torch.device) -> dict[str, Any]:
-    """Return what a reader needs to compare a record with another one; None where a value is not known."""
+    """Return the facts by which two records are compared; None where a value is not known."""
     found: dict[str, Any] = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": _said("git", "rev-parse", "--short", "HEAD"),

@@ -75,7 +75,7 @@ def measure_prediction(setting: PredictionSetting) -> dict[str, Any]:
 
 
 def errors(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Compare the plans of a run with its measurements; the first step pays for what is made on first use."""
+    """Compare the plans of a run with its measurements; the first step also makes groups and stages."""
     counted = steps[1:]
     times = [abs(one["planned_ms"] / one["measured_ms"] - 1) for one in counted]
     held = [
