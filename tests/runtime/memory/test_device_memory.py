@@ -251,7 +251,7 @@ def test_the_memory_of_a_rank_is_that_of_its_device_unless_it_is_set(
 
 
 @pytest.mark.parametrize("device", ["cpu", "auto"])
-def test_other_ranks_need_to_be_told_their_memory(device: str) -> None:
+def test_other_ranks_need_a_stated_memory(device: str) -> None:
     with refused("config_missing_key", "memory_mib", f"train.device = '{device}'", "name a preset"):
         config_of(f"train.device={device}")
 

@@ -15,7 +15,7 @@ from hydraulis import Plan
 from hydraulis._core import Backward, Forward
 from hydraulis.config.kinds import MemoryRule
 from hydraulis.runtime.pipeline import executor
-from hydraulis.runtime.pipeline.arrivals import Arrivals
+from hydraulis.runtime.pipeline.receive_block import ReceiveBlock
 from hydraulis.runtime.worker import Worker
 from runtime.tiny import make_worker, plan_for
 
@@ -131,24 +131,24 @@ def timed_rank_that_waits() -> tuple[float, float]:
 
 
 def gradients_in_places(strategy: str, lengths: Sequence[int]) -> tuple[list[bytes], list[int]]:
-    """Run a step with a tensor for each arrival, and with places in one block.
+    """Run a step with a tensor for each received tensor, and with places in one block.
 
     Returns:
-        The bytes of all gradients of both runs, and the numbers of arrivals with places.
+        The bytes of all gradients of both runs, and the numbers of received tensors with places.
     """
     plan = plan_for(dist.get_world_size(), strategy, lengths, "in_flight")
     worker = make_worker([strategy])
     found, places = [], []
-    received = Arrivals.tensor
+    received = ReceiveBlock.tensor
 
-    def counted(arrivals: Arrivals, *args: Any, **kwargs: Any) -> Tensor:
+    def counted(block: ReceiveBlock, *args: Any, **kwargs: Any) -> Tensor:
         places.append(args[0])
-        return received(arrivals, *args, **kwargs)
+        return received(block, *args, **kwargs)
 
     for has_places in (False, True):
         with (
             patch.object(executor, "_has_places", lambda _, has_places=has_places: has_places),
-            patch.object(Arrivals, "tensor", counted),
+            patch.object(ReceiveBlock, "tensor", counted),
         ):
             forward_backward(worker, plan, lambda sequence: tokens_of(sequence, lengths, 256))
         found.append(worker.local_shard.gradient.numpy().tobytes())

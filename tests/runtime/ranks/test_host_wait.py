@@ -159,7 +159,7 @@ def test_a_rank_that_torchrun_ends_reports_before_it_is_killed(
 ) -> None:
     monkeypatch.setattr(host_wait, "_LAST_S", 0.02)
     heartbeats[0].is_ending = lambda: True
-    assert "told to end" in lost_by(lambda: wait_until(never))
+    assert "asked to end" in lost_by(lambda: wait_until(never))
     # A device that gets there ends the step as usual.
     monkeypatch.setattr(host_wait, "_LAST_S", 60.0)
     asked: list[int] = []

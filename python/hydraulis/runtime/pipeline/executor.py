@@ -14,8 +14,8 @@ from torch import Tensor
 
 from hydraulis._core import Backward, Forward, SendReceive
 from hydraulis.data.collate import PackedMicroBatch
-from hydraulis.runtime.pipeline.arrivals import Arrivals
 from hydraulis.runtime.pipeline.rank_work import RankWork
+from hydraulis.runtime.pipeline.receive_block import ReceiveBlock
 from hydraulis.runtime.pipeline.stage import Stage
 from hydraulis.runtime.pipeline.timers import StepTimers
 
@@ -48,8 +48,8 @@ def run_pipeline(
         finish_parameter_gather()
         return []
     micro_batches = work.collate()
-    arrivals = _arrivals(work, work.stage, micro_batches) if _has_places(work.stage) else None
-    run = _Run(work.stage, micro_batches, work.denominator, saved, arrivals)
+    block = _block(work, work.stage, micro_batches) if _has_places(work.stage) else None
+    run = _Run(work.stage, micro_batches, work.denominator, saved, block)
     for index, instruction in enumerate(work.instructions):
         match instruction:
             case Forward(micro_batch):
@@ -68,13 +68,13 @@ def run_pipeline(
 
 
 def _has_places(stage: Stage) -> bool:
-    """Whether arrivals get places in one block; on the CPU each is counted as a tensor of its own."""
+    """Whether received tensors get places in one block; on the CPU each is counted as a tensor of its own."""
     return stage.device.type == "cuda"
 
 
-def _arrivals(work: RankWork, stage: Stage, micro_batches: Sequence[PackedMicroBatch | None]) -> Arrivals:
+def _block(work: RankWork, stage: Stage, micro_batches: Sequence[PackedMicroBatch | None]) -> ReceiveBlock:
     elements = [0 if packed is None else math.prod(stage.hidden_shape(packed)) for packed in micro_batches]
-    return Arrivals(work.instructions, elements, stage.dtype, stage.device)
+    return ReceiveBlock(work.instructions, elements, stage.dtype, stage.device)
 
 
 class _Run:
@@ -86,7 +86,7 @@ class _Run:
         micro_batches: Sequence[PackedMicroBatch | None],
         denominator: int,
         saved: "SavedActivations | None",
-        arrivals: Arrivals | None = None,
+        block: ReceiveBlock | None = None,
     ) -> None:
         self.losses: list[Tensor] = []
         self.has_gone_back = False
@@ -94,7 +94,7 @@ class _Run:
         self._micro_batches = micro_batches
         self._denominator = denominator
         self._saved = saved
-        self._arrivals = arrivals
+        self._block = block
         self._input: dict[int, Tensor] = {}
         self._output: dict[int, Tensor | None] = {}
         self._output_gradient: dict[int, Tensor] = {}
@@ -179,8 +179,8 @@ class _Run:
         packed = self._micro_batches[micro_batch]
         assert packed is not None, "an empty micro-batch is not sent"
         shape = self._stage.hidden_shape(packed)
-        if self._arrivals is not None:
-            return self._arrivals.tensor(micro_batch, shape, is_gradient=is_gradient)
+        if self._block is not None:
+            return self._block.tensor(micro_batch, shape, is_gradient=is_gradient)
         return torch.empty(shape, dtype=self._stage.dtype, device=self._stage.device)
 
     def _store(self, micro_batch: int, received_tH: Tensor, *, towards_next: bool) -> None:

@@ -22,8 +22,8 @@ order (`runtime/redistribute/launch_order.py`), so a step ends even if each laun
 
 **Memory.** The allocator uses expandable segments. The environment overrides the queues
 (CUDA_DEVICE_MAX_CONNECTIONS), the loading of kernels (CUDA_MODULE_LOADING) and the allocator
-(PYTORCH_ALLOC_CONF). The allocator's peak is a metric of each
-iteration; on the CPU, persistent tensors are counted.
+(PYTORCH_ALLOC_CONF). The allocator's peak is a metric of each iteration; on the CPU, persistent tensors are
+counted. `runtime/memory/device_memory.py` reads the memory outside the allocator.
 
 **Determinism.** With `train.deterministic` every kernel adds in a fixed order.
 

@@ -51,7 +51,7 @@ def wait_until(is_completed: Callable[[], bool]) -> None:
         if ending is None and heartbeat.is_ending():
             ending = now
         if ending is not None and now - ending > _LAST_S:
-            why = f"told to end, and the device did not complete its work within {_LAST_S:g} s"
+            why = f"asked to end, and the device did not complete its work within {_LAST_S:g} s"
             raise lost_rank(RuntimeError(why), heartbeat.then())
         if heartbeat.timeout_s is not None and now - start > heartbeat.timeout_s:
             why = f"the device waited longer than train.timeout_s = {heartbeat.timeout_s:g} s"

@@ -86,7 +86,7 @@ class Heartbeat:
 
     @property
     def lost(self) -> HydraulisError | None:
-        """The loss of another rank that this thread has found or was told of; None if all are there."""
+        """The loss of another rank, as this thread or another rank has found it; None if all ranks live."""
         if self._error is None and self._report is not None:
             return HydraulisError(json.loads(self._report)[1], code="lost_rank")
         return self._error

@@ -2,9 +2,9 @@
 
 On CUDA torch holds the memory of a message until the device has passed it, and the host runs ahead of the
 device: a new tensor for each message would take memory that no plan counts. The instruction list says when
-each arrival comes and when its backward is done, so each gets a place in one block before the first of them,
-and a place is used again once its backward is launched: NCCL receives behind all work of the stream. Plans
-count the arrivals that exist at a time among the activations.
+each tensor is received and when its backward is done, so each gets a place in one block before the first
+message. A place is used again once its backward is launched, because NCCL receives behind all work of the
+stream. Plans count the received tensors that exist at a time among the activations.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,17 +16,17 @@ from hydraulis._core import Backward, Forward, SendReceive
 
 # Places start at multiples of this number of elements, 256 bytes or more, as those of torch's allocator.
 _ALIGNMENT = 128
-# Whether an arrival is the gradient of the stage's output, or else its input; and its micro-batch.
-Arrival = tuple[bool, int]
+# Whether a received tensor is the gradient of the stage's output, or else its input; and its micro-batch.
+Received = tuple[bool, int]
 
 
-class Arrivals:
-    """The places of all arrivals of one list.
+class ReceiveBlock:
+    """The places of all received tensors of one list.
 
     Args:
         instructions: Instructions of the rank.
-        elements: Elements of an arrival of each micro-batch; 0 for one that is not sent.
-        dtype: Type of the arrivals.
+        elements: Elements of a received tensor of each micro-batch; 0 for one that is not sent.
+        dtype: Type of the received tensors.
         device: Device of the rank.
     """
 
@@ -37,11 +37,11 @@ class Arrivals:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        self._places, size = place_arrivals(instructions, elements)
+        self._places, size = place_received(instructions, elements)
         self._block = torch.empty(size, dtype=dtype, device=device)
 
     def tensor(self, micro_batch: int, shape: tuple[int, int], *, is_gradient: bool) -> Tensor:
-        """Return the uninitialised tensor of an arrival.
+        """Return the uninitialised tensor of a received tensor.
 
         Args:
             micro_batch: Index of the micro-batch.
@@ -54,17 +54,17 @@ class Arrivals:
         return self._block.new_empty(0).set_(self._block.untyped_storage(), place, shape, strides)
 
 
-def place_arrivals(
+def place_received(
     instructions: Iterable[Forward | Backward | SendReceive], elements: Sequence[int]
-) -> tuple[dict[Arrival, int], int]:
-    """Give each arrival the first place that is free from its message until its backward.
+) -> tuple[dict[Received, int], int]:
+    """Give each received tensor the first place that is free from its message until its backward.
 
     Returns:
-        The first element of each arrival, and the elements of the block.
+        The first element of each received tensor, and the elements of the block.
     """
-    places: dict[Arrival, int] = {}
+    places: dict[Received, int] = {}
     # Start and end of each place in use.
-    used: dict[Arrival, tuple[int, int]] = {}
+    used: dict[Received, tuple[int, int]] = {}
     size = 0
     for instruction in instructions:
         match instruction:

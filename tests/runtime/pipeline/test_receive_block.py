@@ -1,4 +1,4 @@
-"""The places of arrivals in one block: free while in use, used again, and without effect on gradients."""
+"""The places of received tensors in one block: never shared, used again, and without effect on gradients."""
 
 from itertools import combinations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydraulis._core import Backward, SendReceive
-from hydraulis.runtime.pipeline.arrivals import Arrivals, place_arrivals
+from hydraulis.runtime.pipeline.receive_block import ReceiveBlock, place_received
 from ranks import run_ranks
 from runtime.pipeline.executor_workers import gradients_in_places
 from runtime.tiny import plan_for
@@ -20,7 +20,7 @@ from runtime.tiny import plan_for
     rank=st.integers(0, 5),
     zeros=st.sets(st.integers(0, 11)),
 )
-def test_no_two_arrivals_that_exist_at_a_time_overlap(
+def test_no_two_received_tensors_that_exist_at_a_time_overlap(
     lengths: list[int], stages: int, rank: int, zeros: set[int]
 ) -> None:
     plan = plan_for(6, f"{6 // stages}x<pp{stages}>", [*lengths, *[7] * 4], "in_flight")
@@ -30,15 +30,15 @@ def test_no_two_arrivals_that_exist_at_a_time_overlap(
         0 if index in zeros else 64 * int(plan.lengths[ids].sum())
         for index, ids in enumerate(replica.micro_batches)
     ]
-    places, size = place_arrivals(instructions, elements)
+    places, size = place_received(instructions, elements)
     exists: set[tuple[bool, int]] = set()
     seen, most = set(), 0
     for instruction in instructions:
         if isinstance(instruction, SendReceive) and instruction.receive is not None:
-            arrival = (instruction.next, instruction.receive)
+            one = (instruction.next, instruction.receive)
             if elements[instruction.receive]:
-                exists.add(arrival)
-                seen.add(arrival)
+                exists.add(one)
+                seen.add(one)
         elif isinstance(instruction, Backward):
             exists -= {(True, instruction.micro_batch), (False, instruction.micro_batch)}
         most = max(most, len(exists))
@@ -47,19 +47,19 @@ def test_no_two_arrivals_that_exist_at_a_time_overlap(
             assert end <= other or other_end <= first
         assert all(first % 128 == 0 and end <= size for first, end in spans)
     assert places.keys() == seen
-    # Never more than a place of the largest arrival for each one that exists at a time.
+    # Never more than a place of the largest received tensor for each one that exists at a time.
     largest = max((-(-elements[micro_batch] // 128) * 128 for _, micro_batch in seen), default=0)
     assert size <= most * largest
     if len(set(elements) - {0}) == 1:
         assert size == most * largest
 
 
-def test_arrivals_share_memory_and_no_version() -> None:
+def test_received_tensors_share_memory_and_no_version() -> None:
     (replica,) = plan_for(2, "1x<pp2>", [30] * 6, "in_flight").replicas
     plan = plan_for(2, "1x<pp2>", [30] * 6, "in_flight")
     count = len(replica.micro_batches)
-    arrivals = Arrivals(plan.instructions(1), [256] * count, torch.float32, torch.device("cpu"))
-    first, later = (arrivals.tensor(index, (2, 128), is_gradient=False) for index in (0, count - 1))
+    block = ReceiveBlock(plan.instructions(1), [256] * count, torch.float32, torch.device("cpu"))
+    first, later = (block.tensor(index, (2, 128), is_gradient=False) for index in (0, count - 1))
     assert first.shape == (2, 128)
     assert first.is_contiguous()
     assert count > 1
