@@ -18,10 +18,8 @@ pub fn every_mix(cost: &CostModel, most_schemes: usize) -> Vec<Strategy> {
 
 /// Adds each number of replicas of each of these schemes to the replicas taken so far.
 fn extend(schemes: &[Scheme], most: usize, ranks: u64, taken: &mut Vec<Scheme>, mixes: &mut Vec<Strategy>) {
-    if let Ok(mix) = Strategy::new(taken.clone()) {
-        if taken.iter().all(|scheme| scheme.ranks() > ranks) {
-            mixes.push(mix);
-        }
+    if taken.iter().all(|scheme| scheme.ranks() > ranks) {
+        mixes.extend(Strategy::new(taken.clone()));
     }
     if most == 0 {
         return;

@@ -20,6 +20,20 @@ pub fn usable_schemes(cost: &CostModel) -> Vec<Scheme> {
     roomy.filter(|&scheme| place_alone(scheme, cost).is_ok()).collect()
 }
 
+/// The distinct strategies; refused if one does not fit the cluster or memory.
+pub fn usable_strategies(strategies: Vec<Strategy>, cost: &CostModel) -> Result<Vec<Strategy>> {
+    let mut list: Vec<Strategy> = Vec::new();
+    for strategy in strategies {
+        let ranks = place(&strategy, cost.cluster())?;
+        let mut replicas = strategy.schemes().iter().zip(&ranks);
+        replicas.try_for_each(|(&scheme, ranks)| cost.replica(scheme, ranks).map(drop))?;
+        if !list.contains(&strategy) {
+            list.push(strategy);
+        }
+    }
+    if list.is_empty() { Err(nothing_fits(cost)) } else { Ok(list) }
+}
+
 /// The error for a cluster without a usable scheme: it names, among the schemes that can be placed, the one that needs
 /// least memory.
 pub fn nothing_fits(cost: &CostModel) -> Error {

@@ -6,6 +6,6 @@ mod dominated;
 mod neighbours;
 pub mod pack;
 
-pub use candidates::{candidates, mixes, nothing_fits, usable_schemes};
+pub use candidates::{candidates, mixes, nothing_fits, usable_schemes, usable_strategies};
 pub use dominated::undominated;
 pub use neighbours::neighbours;

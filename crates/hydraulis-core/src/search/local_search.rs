@@ -153,7 +153,9 @@ impl<'a> Search<'a> {
         let most = self.evaluations.len() + planned;
         for (_, mix) in survey.promising(&Values { asked, of_replica }, cutoff * (1.0 + slack)) {
             let mut counts = vec![0; self.classes.len()];
-            mix.into_iter().for_each(|(class, number)| counts[class] = number);
+            for (class, number) in mix {
+                counts[class] = number;
+            }
             if self.evaluations.len() < most {
                 self.evaluate_counts(&counts)?;
             }

@@ -7,7 +7,7 @@ use crate::bound::{AnyClass, Bounder, ProofLimit};
 use crate::cancellation::{Cancellation, NEVER_CANCELLED};
 use crate::capacity::Capacities;
 use crate::check::{Violation, check};
-use crate::construct::{candidates, mixes, nothing_fits, undominated, usable_schemes};
+use crate::construct::{candidates, mixes, nothing_fits, undominated, usable_schemes, usable_strategies};
 use crate::cost::{ClassCost, CostModel, CostProfile};
 use crate::error::{Error, Result, StrategyError};
 use crate::layout::place;
@@ -62,7 +62,7 @@ impl Planner {
             Some(list) => list,
             None => candidates(&cost),
         };
-        let list = usable(given, &cost)?;
+        let list = usable_strategies(given, &cost)?;
         Ok(Planner {
             capacities: Capacities::new(cost, SearchBudget::ONLINE.capacity),
             by_cap: None,
@@ -74,7 +74,7 @@ impl Planner {
 
     /// A planner of the same costs over `strategies`.
     pub(crate) fn with_strategies(&self, strategies: Vec<Strategy>) -> Result<Planner> {
-        let list = usable(strategies, self.cost())?;
+        let list = usable_strategies(strategies, self.cost())?;
         Ok(Planner { choice: Choice::List(list), ..self.clone() })
     }
 
@@ -388,18 +388,4 @@ fn evaluate_promising(task: &Task, list: &[Strategy], bounds: &[Option<Bound>]) 
         }
     }
     Ok(evaluations)
-}
-
-/// The distinct strategies; refused if one does not fit the cluster or memory.
-fn usable(strategies: Vec<Strategy>, cost: &CostModel) -> Result<Vec<Strategy>> {
-    let mut list: Vec<Strategy> = Vec::new();
-    for strategy in strategies {
-        let ranks = place(&strategy, cost.cluster())?;
-        let mut replicas = strategy.schemes().iter().zip(&ranks);
-        replicas.try_for_each(|(&scheme, ranks)| cost.replica(scheme, ranks).map(drop))?;
-        if !list.contains(&strategy) {
-            list.push(strategy);
-        }
-    }
-    if list.is_empty() { Err(nothing_fits(cost)) } else { Ok(list) }
 }

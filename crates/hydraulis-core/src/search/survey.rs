@@ -248,7 +248,7 @@ mod tests {
     use crate::spec::{Cluster, SearchBudget, Strategy};
 
     /// The promising mixes with their estimates and planned times, and the time of the best plan so far.
-    fn surveyed(lengths: &[i64], cutoff: f64, budget: SearchBudget) -> Vec<(Millis, Millis, String)> {
+    fn surveyed(lengths: &[i64], cutoff: f64, budget: &SearchBudget) -> Vec<(Millis, Millis, String)> {
         let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
         let schemes = usable_schemes(&cost);
         let capacities = Capacities::new(cost, budget.capacity);
@@ -256,7 +256,7 @@ mod tests {
             schemes.iter().map(|&scheme| capacities.scheme(scheme).unwrap()).collect();
         let batch = Batch::new(lengths, None).unwrap();
         let bounder = Bounder::new(&batch, budget.bound);
-        let task = Task::new(&batch, &capacities, None, &budget, NEVER_CANCELLED);
+        let task = Task::new(&batch, &capacities, None, budget, NEVER_CANCELLED);
         let classes: Vec<AnyClass> = of_schemes.iter().map(|&capacity| AnyClass { capacity, level: 0 }).collect();
         let branches = bounder.of_any(&classes, &[64]).unwrap();
         let cutoff = branches.least() * cutoff;
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn each_long_sequence_finds_its_replica() {
-        let promising = surveyed(&three_long(), 1.5, SearchBudget::ONLINE);
+        let promising = surveyed(&three_long(), 1.5, &SearchBudget::ONLINE);
         assert!(promising[0].2.starts_with("3x<tp16>"), "{promising:?}");
         let least = promising.iter().map(|(_, planned, _)| *planned).min().unwrap();
         assert!(promising[..8].iter().any(|(_, planned, _)| *planned == least), "{promising:?}");
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn estimates_are_near_the_planned_times() {
-        for (estimated, planned, mix) in surveyed(&three_long(), 1.3, SearchBudget::ONLINE) {
+        for (estimated, planned, mix) in surveyed(&three_long(), 1.3, &SearchBudget::ONLINE) {
             // A pipeline with few long micro-batches fills worse than estimated.
             let tolerance = if mix.contains("pp") { 0.2 } else { 0.03 };
             assert!((estimated.0 / planned.0 - 1.0).abs() < tolerance, "{mix}: {estimated:?} {planned:?}");
@@ -297,9 +297,9 @@ mod tests {
     fn a_survey_of_too_many_mixes_is_left_out() {
         let few = SurveyBudget { counts: 500, ..SurveyBudget::ONLINE };
         let budget = SearchBudget { survey: few, ..SearchBudget::ONLINE };
-        assert!(surveyed(&three_long(), 1.3, budget).is_empty());
+        assert!(surveyed(&three_long(), 1.3, &budget).is_empty());
         // By the time of the bound itself no mix of whole replicas is enough.
-        assert!(surveyed(&three_long(), 1.0, SearchBudget::ONLINE).is_empty());
+        assert!(surveyed(&three_long(), 1.0, &SearchBudget::ONLINE).is_empty());
     }
 
     #[test]

@@ -69,6 +69,6 @@ fn report(kind: &str, index: usize, outing: &Outing) {
 }
 
 fn row(profile: &str, gpus: &str, kind: &str, cells: &[impl AsRef<str>; 8]) {
-    let cells: String = cells.iter().map(|cell| format!(" {:>8}", cell.as_ref())).collect();
-    say(&mut io::stdout(), &format!("{profile:<18} {gpus:>4} {kind:<18}{cells}"));
+    let cells: Vec<String> = cells.iter().map(|cell| format!("{:>8}", cell.as_ref())).collect();
+    say(&mut io::stdout(), &format!("{profile:<18} {gpus:>4} {kind:<18} {}", cells.join(" ")));
 }
