@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import partial
 
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import _set_pg_timeout
+from torch.distributed import distributed_c10d
 
 from hydraulis.data.corpus import Corpus
 from hydraulis.errors import HydraulisError, InfeasibleError, InvalidInputError
@@ -158,7 +158,9 @@ def is_everywhere() -> list[bool]:
 def outlast_the_timeout() -> tuple[str, list[str], str]:
     """Make a text, an act and an error that each take longer than a collective may, with signs of life."""
     setattr(rank_zero, "_HEARTBEAT_S", 0.0)  # noqa: B010
-    _set_pg_timeout(timedelta(seconds=0.4))
+    # Public from torch 2.15 on, which warns of the old name.
+    set_timeout = getattr(dist, "set_timeout", None) or distributed_c10d._set_pg_timeout
+    set_timeout(timedelta(seconds=0.4))
     acted: list[str] = []
 
     def slow(alive: Callable[[], None]) -> str:
