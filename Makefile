@@ -48,7 +48,7 @@ export TORCHINDUCTOR_CACHE_DIR := $(CURDIR)/target/torchinductor
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test soak versions peers test-gpu first-gpu check bench bench-gpu bench-ddp scale simulate-rate check-report errors-page fuzz wheel clean set-up format
+.PHONY: help demo test soak versions peers bench-peers test-gpu first-gpu check bench bench-gpu bench-ddp scale simulate-rate check-report errors-page fuzz wheel clean set-up format
 
 help: ## list the commands
 	@echo "Usage: make COMMAND [PYTHON=python3.x] [TORCH_INDEX=URL]"
@@ -81,6 +81,11 @@ versions: set-up ## run the tests of model, parallelism and runtime with other v
 peers: set-up ## run the sampler, the adapters and examples/peers in other frameworks, in an environment of its own
 	@tools/set_up_peers.sh $(VENV) $(PEERS)
 	$(PEERS)/bin/python -m pytest -q -W default tests/peers
+
+bench-peers: set-up ## compare our batches with those of other frameworks, in the environment of make peers
+	@tools/set_up_peers.sh $(VENV) $(PEERS)
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(PEERS)/bin/python -m benches.peers.planning
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(PEERS)/bin/python -m benches.peers.training
 
 test-gpu: set-up ## run the distributed tests over NCCL, and all tests of CUDA; one device is enough for all ranks
 	$(BIN)/python -m pytest -q -p no:xdist -W default --timeout 900 -m gpu

@@ -1,0 +1,1 @@
+"""Comparisons with the batching of other frameworks, as they are on PyPI."""

@@ -1,0 +1,49 @@
+"""The comparisons with other frameworks in their short form."""
+
+import os
+import re
+import subprocess
+import sys
+
+from helpers import ROOT
+
+
+def output(module: str, *arguments: str) -> str:
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT / "python"),
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT, timeout=280
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def test_our_step_keeps_the_cap_near_the_floor_in_every_framework_s_company() -> None:
+    said = output(
+        "benches.peers.planning",
+        *["--sequences", "512", "--caps", "32768", "--ranks", "4", "--seed", "1", "--runs", "1"],
+    )
+    rows = dict(re.findall(r"^ +512 +32768  (.+?) {2,}([\d. %]+)$", said, re.MULTILINE))
+    assert len(rows) == 9
+    per_step, per_micro_batch, _, over, _ = rows["hydraulis"].split()
+    assert float(per_step) <= 1.01
+    assert float(per_micro_batch) <= 1.01
+    assert over == "0.0%"
+
+
+def test_every_way_trains_the_same_documents() -> None:
+    said = output(
+        "benches.peers.training", *["--documents", "48", "--longest", "128", "--cap", "256", "--hidden", "16"]
+    )
+    rows = re.findall(r"^(\S.+?) {2,}(\d+) +([\d,]+) ", said, re.MULTILINE)
+    assert [name for name, _, _ in rows] == [
+        "transformers, padded",
+        "transformers, group_by_length",
+        "TRL packing",
+        "hydraulis",
+    ]
+    assert all(int(steps) > 2 for _, steps, _ in rows)
