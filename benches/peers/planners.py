@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heapreplace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -109,7 +109,7 @@ def distributed_sampler(work: Workload, watch: Stopwatch) -> MicroBatches:
 def transformers_rebalance(work: Workload, watch: Stopwatch) -> MicroBatches:
     """Plan by transformers' `BatchRebalanceSampler`, which has no token cap."""
     lengths = work.lengths.tolist()
-    sampler = BatchRebalanceSampler(
+    sampler: Any = BatchRebalanceSampler(
         lengths, len(lengths), dp_size=work.ranks, grad_accum=work.count, shuffle=False
     )
     # The sampler of a rank computes the micro-batches of all ranks and yields its own.

@@ -68,8 +68,8 @@ def attend(
         return out.transpose(1, 2), None
     sizes = cu_seq_lens_q.diff().tolist()
     pieces = [
-        scaled_dot_product_attention(*one, is_causal=True, **options)
-        for one in zip(*(tensor.split(sizes, dim=2) for tensor in (query, key, value)), strict=True)
+        scaled_dot_product_attention(q, k, v, is_causal=True, **options)
+        for q, k, v in zip(*(tensor.split(sizes, dim=2) for tensor in (query, key, value)), strict=True)
     ]
     return torch.cat(pieces, dim=2).transpose(1, 2), None
 
@@ -86,7 +86,8 @@ def read_documents(longest: int, most: int) -> Dataset:
 def make_model(hidden: int) -> LlamaForCausalLM:
     """Make the same model on every rank."""
     torch.manual_seed(0)
-    config = LlamaConfig(
+    configuration: Any = LlamaConfig
+    config = configuration(
         vocab_size=258,
         hidden_size=hidden,
         intermediate_size=3 * hidden,
@@ -208,7 +209,8 @@ def by_length(setting: Setting, folder: Path) -> CountedTrainer:
 def packed(setting: Setting, folder: Path) -> CountedTrainer:
     """Train rows of TRL's packing, one a micro-batch, in random order."""
     rows = pack_dataset(setting.data, setting.cap_tokens, "bfd", {"batch_size": len(setting.data)})
-    flatten = DataCollatorWithFlattening(return_flash_attn_kwargs=True)
+    make_flat: Any = DataCollatorWithFlattening
+    flatten = make_flat(return_flash_attn_kwargs=True)
 
     def collate(samples: list[dict[str, list[int]]]) -> Any:
         parts = [

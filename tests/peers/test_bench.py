@@ -25,7 +25,11 @@ def output(module: str, *arguments: str) -> str:
 def test_our_step_keeps_the_cap_near_the_floor_in_every_framework_s_company() -> None:
     said = output(
         "benches.peers.planning",
-        *["--sequences", "512", "--caps", "32768", "--ranks", "4", "--seed", "1", "--runs", "1"],
+        "--sequences=512",
+        "--caps=32768",
+        "--ranks=4",
+        "--seed=1",
+        "--runs=1",
     )
     rows = dict(re.findall(r"^ +512 +32768  (.+?) {2,}([\d. %]+)$", said, re.MULTILINE))
     assert len(rows) == 9
@@ -36,9 +40,7 @@ def test_our_step_keeps_the_cap_near_the_floor_in_every_framework_s_company() ->
 
 
 def test_every_way_trains_the_same_documents() -> None:
-    said = output(
-        "benches.peers.training", *["--documents", "48", "--longest", "128", "--cap", "256", "--hidden", "16"]
-    )
+    said = output("benches.peers.training", "--documents=48", "--longest=128", "--cap=256", "--hidden=16")
     rows = re.findall(r"^(\S.+?) {2,}(\d+) +([\d,]+) ", said, re.MULTILINE)
     assert [name for name, _, _ in rows] == [
         "transformers, padded",

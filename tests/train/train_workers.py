@@ -81,7 +81,8 @@ def _run_on_a_full_disk(arguments: Sequence[str]) -> Ended:
 
 def collectives_of_steps(arguments: Sequence[str]) -> list[Counter[str]]:
     """Run the command, and count the collectives over all ranks from each step's end to the next one's."""
-    iterations, seen = trainer.iterations, []
+    iterations: Any = getattr(trainer, "iterations")  # noqa: B009
+    seen: list[Counter[str]] = []
 
     def counted(*of_run: Any) -> Iterator[Iteration]:
         with counted_collectives() as counts:
