@@ -19,19 +19,22 @@ class Placement(NamedTuple):
     Attributes:
         schemes: Scheme of each replica.
         ranks: Ranks of all replicas, one replica after another, each in the order of its positions.
+        is_used: Whether each replica has micro-batches; the ranks of an idle one have no position.
     """
 
     schemes: list[Scheme]
     ranks: "array[int]"
+    is_used: list[bool]
 
 
 def placement_of(plan: Plan) -> Placement:
     """Return the places of a plan's replicas."""
-    schemes, ranks = [], array("q")
+    schemes, ranks, is_used = [], array("q"), []
     for replica in plan.replicas:
         schemes.append(replica.scheme)
         ranks.extend(replica.ranks)
-    return Placement(schemes, ranks)
+        is_used.append(bool(replica.micro_batches))
+    return Placement(schemes, ranks, is_used)
 
 
 class ByPlacement(Generic[T]):
