@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -270,7 +271,7 @@ def run_rank(options: argparse.Namespace) -> None:
     setting = Setting(
         read_documents(options.longest, options.documents), options.cap, options.accumulated, options.hidden
     )
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", timeout=timedelta(minutes=10))
     lead = dist.get_rank() == 0
     if lead:
         sys.stdout.write(ROW.format("way", "steps", "tokens/s", "to padded", "busy", "most tokens"))
