@@ -33,13 +33,13 @@ class PredictionSetting:
     """The run.
 
     Attributes:
-        device: of the one rank.
-        model: the shape.
-        dtype: as the configuration names it.
-        tokens: of a global batch, and of the longest sequence.
-        memory_mib: of the device, for the plans.
-        profile_seconds: of the measurement.
-        peak_tflops: of the device, for MFU; None if it is not known.
+        device: Device of the one rank.
+        model: Shape of the model.
+        dtype: Type of the parameters, by its name in a configuration.
+        tokens: Tokens of a global batch, and of its longest sequence.
+        memory_mib: Memory of the device in MiB, for the plans.
+        profile_seconds: Seconds that the profile is measured for.
+        peak_tflops: Peak of the device, for MFU; None if it is unknown.
     """
 
     device: torch.device

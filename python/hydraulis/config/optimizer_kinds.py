@@ -37,7 +37,7 @@ OPTIMIZERS: Final[Mapping[str, OptimizerKind]] = {
 
 _MATRICES = "orthogonalises or factors whole matrices, and each rank updates slices of them"
 _NORMS = "scales each parameter by its norm, and each rank updates slices of parameters"
-_GLOBAL = "needs numbers of the whole model beside each element's own state"
+_GLOBAL = "needs numbers of the whole model besides each element's own state"
 _BLOCKS = "compresses its state in blocks, which other numbers of ranks would cut elsewhere"
 NOT_ELEMENTWISE: Final[Mapping[str, str]] = {
     "muon": _MATRICES,

@@ -33,7 +33,7 @@ enum Law {
     Lognormal(f64, f64),
     /// Uniform from 1 to this share of the longest length.
     Uniform(f64),
-    /// One in so many is near a third of the longest length, and the others have 200 to 800 tokens.
+    /// One of this number is near a third of the longest length, and the others have 200 to 800 tokens.
     Bimodal(f64),
     /// Pareto from 100 tokens with this exponent.
     Pareto(f64),

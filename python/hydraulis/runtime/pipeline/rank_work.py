@@ -18,7 +18,7 @@ class RankWork:
 
     Attributes:
         position: Position of this rank in its replica; None for a rank without work.
-        replica: Replica of this rank; None without work, as is the stage.
+        replica: Replica of this rank; None without work. The stage is then None too.
         stage: Module of the position.
         instructions: Forwards, backwards and exchanges of the rank, in order.
         micro_batches: Sequences of each micro-batch of the replica. An empty one is neither computed nor
