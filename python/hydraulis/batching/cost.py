@@ -122,6 +122,7 @@ def _model_size(config: object) -> SimpleNamespace:
         num_key_value_heads=_field(config, "num_key_value_heads", 0) or heads,
         head_dim=_field(config, "head_dim", 0) or hidden // heads,
         vocab_size=_field(config, "vocab_size"),
+        adapters=None,
     )
 
 

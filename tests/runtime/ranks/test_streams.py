@@ -116,6 +116,7 @@ def test_the_groups_of_stages_have_their_own_channels_and_must_fit_the_device(
     schemes, cluster = [Scheme("<tp2,pp2>")], Cluster(gpus=4, gpus_per_node=4)
     worker = SimpleNamespace(device=CUDA, schemes=schemes, cluster=cluster, channels=Channels(4, 2))
     made: list[Any] = []
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
     monkeypatch.setattr(dist, "new_group", lambda _ranks, **settings: made.append(settings["pg_options"]))
     monkeypatch.setattr(worker_module, "on_every_rank", lambda make: make())
     properties = SimpleNamespace(multi_processor_count=11)
