@@ -85,7 +85,7 @@ impl Parts {
     }
 
     fn trained(model: &ModelShape) -> Parts {
-        let outside = if model.trains_vocabulary() { 1 } else { 0 };
+        let outside = u64::from(model.trains_vocabulary());
         let all = Parts::all(model);
         Parts {
             layer: model.trained_layer_parameters(),
