@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch.library import Library
 
 # Ranks and the reference compute side by side on few cores: two threads each would wait for one another.
 torch.set_num_threads(1)
@@ -23,7 +24,7 @@ def shapes_of_products() -> Iterator[None]:
     if "out_dtype" in inspect.signature(decomposed).parameters:
         yield
         return
-    library = torch.library.Library("aten", "IMPL")
+    library = Library("aten", "IMPL")
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         # Torch warns that it has a function of its own for these shapes.
         warnings.simplefilter("ignore")

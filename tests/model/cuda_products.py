@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import Tensor
+from torch.library import Library
 
 from hydraulis.model import linear, products
 
@@ -21,7 +22,7 @@ def cuda_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def addmm(total: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype, *, out: Tensor) -> Tensor:
         return out.copy_(total + mm(left, right, dtype))
 
-    library = torch.library.Library("aten", "IMPL")
+    library = Library("aten", "IMPL")
     library.impl("mm.dtype", mm, "CPU")
     library.impl("addmm.dtype_out", addmm, "CPU")
     for module in (products, linear):
