@@ -35,8 +35,8 @@ class Outcome(NamedTuple):
     """What a way comes to.
 
     Attributes:
-        value: time of the step.
-        micro_batches: how many; None for a way that makes none.
+        value: Time of the step.
+        micro_batches: Number of micro-batches; None for a way that makes none.
     """
 
     value: float

@@ -180,10 +180,10 @@ class Measured:
     """What steps of one way took, by step.
 
     Attributes:
-        wall_s: from barrier to barrier.
-        cpu_s: of all processes.
+        wall_s: Seconds from barrier to barrier.
+        cpu_s: CPU seconds of all processes.
         busiest_s: CPU time of the busiest process.
-        losses: of the steps.
+        losses: Losses of the steps.
     """
 
     wall_s: list[float] = field(default_factory=list)

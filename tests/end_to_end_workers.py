@@ -15,8 +15,8 @@ def run_until_killed(command: Sequence[str], step: int) -> None:
     The other processes get no signal.
 
     Args:
-        command: its arguments.
-        step: that is recorded last.
+        command: Arguments of the command.
+        step: Last step that is recorded.
     """
     add = Recorder.add
 

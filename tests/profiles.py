@@ -12,8 +12,8 @@ def made_up_profile(caps: Mapping[str, int], context: str = "ulysses") -> CostPr
     """Make a profile in which each scheme admits so many tokens; work is shared evenly over its ranks.
 
     Args:
-        caps: by scheme, as written.
-        context: the kind of context parallelism of all schemes that have any.
+        caps: Token caps by the scheme's text.
+        context: Kind of context parallelism of all schemes that have any.
     """
     bytes_per_token = 1000.0
     memory = 10_000_000_000

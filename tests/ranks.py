@@ -87,20 +87,20 @@ def run_ranks(
     """Call `function(*args)` on every rank.
 
     Args:
-        world_size: number of ranks.
-        function: importable by name.
-        args: the same for every rank.
-        timeout_seconds: for the whole call, and for each collective.
+        world_size: Number of ranks.
+        function: Function that is importable by name.
+        args: Arguments, the same for every rank.
+        timeout_seconds: Limit of the whole call, and of each collective.
         device: `cpu`, or `cuda` for CUDA devices, with NCCL between them; if left out, the kind that the
             environment names, else `cpu`.
-        ranks_per_node: as torchrun would say it, of nodes that are pretended; all ranks if left out.
-        environment: variables of every rank, set before CUDA starts.
+        ranks_per_node: Ranks of each pretended node, as torchrun counts them; all ranks if left out.
+        environment: Variables of every rank, set before CUDA starts.
 
     Returns:
         The results, by rank.
 
     Raises:
-        RankError: a rank raised, died, or was not done in time.
+        RankError: A rank raised, died, or was not done in time.
     """
     kind = device or kind_of_ranks()
     if kind == "cuda":

@@ -15,12 +15,12 @@ class AttentionSetting:
     """The heads and the micro-batches.
 
     Attributes:
-        device: of the heads.
-        dtype: of the heads.
-        heads: query heads.
-        key_value_heads: key/value heads.
-        head_dim: of each.
-        tokens: of a micro-batch.
+        device: Device of the heads.
+        dtype: Number type of the heads.
+        heads: Number of query heads.
+        key_value_heads: Number of key/value heads.
+        head_dim: Elements of a head.
+        tokens: Tokens of a micro-batch.
     """
 
     device: torch.device
@@ -51,14 +51,14 @@ class AttentionRow:
     """One kernel on one micro-batch.
 
     Attributes:
-        micro_batch: what it is.
-        sequences: of it.
-        kernel: its name.
-        refusal: why it was not run; None if it was.
-        forward_ms: the median.
-        both_ms: of forward and backward.
-        forward_tflops: by the pairs of query and key that count.
-        both_tflops: likewise; backward counts two and a half times the forward.
+        micro_batch: Name of the micro-batch.
+        sequences: Number of its sequences.
+        kernel: Name of the kernel.
+        refusal: Reason why it was not run; None if it was.
+        forward_ms: Median time of a forward pass.
+        both_ms: Median time of forward and backward together.
+        forward_tflops: Rate of the forward pass, by the pairs of query and key that count.
+        both_tflops: Rate of both passes; backward counts two and a half times the forward.
     """
 
     micro_batch: str

@@ -49,11 +49,11 @@ class StepSetting:
     """The model and the batch.
 
     Attributes:
-        device: of both ways.
-        dtype: of computation.
-        model: the shape.
-        micro_batches: lengths of the sequences of each.
-        checkpointing: of Hydraulis; transformers has its own kind where this one is not `none`.
+        device: Device of both ways.
+        dtype: Number type of computation.
+        model: Shape of the model.
+        micro_batches: Lengths of the sequences of each micro-batch.
+        checkpointing: Kind for Hydraulis; transformers has its own kind where this one is not `none`.
     """
 
     device: torch.device
@@ -87,14 +87,14 @@ class StepRow:
     """What a step takes by one way.
 
     Attributes:
-        way: its name.
-        step_ms: the median, with the optimizer's step.
-        tokens_per_s: of the batch.
-        tflops: by the operations that the model needs, attention's by the sum of squared lengths.
-        mfu: of the device's peak; None if that is not known.
-        memory_bytes: the allocator's peak; 0 on the CPU.
-        first_loss: before any update, which all ways share.
-        refusal: why it was not measured, such as too little memory; None if it was.
+        way: Name of the way.
+        step_ms: Median time of a step with the optimizer's.
+        tokens_per_s: Tokens of the batch per second.
+        tflops: Rate of the operations that the model needs, attention's by the sum of squared lengths.
+        mfu: Share of the device's peak; None if the peak is not known.
+        memory_bytes: Peak of the allocator; 0 on the CPU.
+        first_loss: Loss before any update, which all ways share.
+        refusal: Reason why it was not measured, such as too little memory; None if it was.
     """
 
     way: str

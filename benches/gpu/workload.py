@@ -42,8 +42,8 @@ class Clock:
     """Times work on a device.
 
     Attributes:
-        device: of the work.
-        repetitions: of which the median counts.
+        device: Device of the work.
+        repetitions: Number of repetitions; the median counts.
     """
 
     device: torch.device

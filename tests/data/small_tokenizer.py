@@ -13,9 +13,9 @@ def write_tokenizer(folder: Path, *, bos: bool = False, **config: Any) -> Path:
     """Train a tokenizer of about 300 tokens, and write it as Hugging Face does.
 
     Args:
-        folder: where to.
-        bos: whether it puts `<s>` before every text.
-        config: of `tokenizer_config.json`.
+        folder: Folder to write to.
+        bos: Whether it puts `<s>` before every text.
+        config: Fields of `tokenizer_config.json`.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

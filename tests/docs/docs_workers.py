@@ -18,7 +18,7 @@ def run_in(folders: Sequence[tuple[Path, Sequence[str]]]) -> list[Ended]:
     """Run each command in its folder, one after another, as torchrun would start it on this rank.
 
     Args:
-        folders: a folder, and a command: `hydraulis.train` or `hydraulis`, and its arguments.
+        folders: Pairs of a folder and a command: `hydraulis.train` or `hydraulis`, and its arguments.
     """
     os.environ["RANK"] = str(dist.get_rank())
     setattr(distributed, "joined", join_existing_group)  # noqa: B010

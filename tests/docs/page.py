@@ -14,9 +14,9 @@ class Block(NamedTuple):
     """A block of code.
 
     Attributes:
-        file: the name that the page gives it; empty if it gives none.
-        kind: of the code.
-        body: all of it.
+        file: Name that the page gives it; empty if it gives none.
+        kind: Language of the code.
+        body: Text of the block.
     """
 
     file: str

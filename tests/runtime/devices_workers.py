@@ -56,12 +56,12 @@ def train_without_waiting(
     """Step by each strategy twice, the second time with an error where the host waits for the device.
 
     Args:
-        device: of the ranks.
-        config: of the model.
-        strategies: one after another.
-        lengths: of the batch's sequences.
-        dtype: of the model.
-        within: called within each pipeline of the second time.
+        device: Device of the ranks.
+        config: Configuration of the model.
+        strategies: Strategies, one after another.
+        lengths: Tokens of each of the batch's sequences.
+        dtype: Number type of the model.
+        within: Function that each pipeline of the second time calls.
 
     Returns:
         Whether all losses are finite.

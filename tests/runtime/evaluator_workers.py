@@ -23,10 +23,10 @@ class Evaluated(NamedTuple):
     """What one rank saw.
 
     Attributes:
-        losses: by strategy.
-        trained: by strategy, the loss of the same sequences in one batch that is trained on.
-        untouched: whether master parameters and gradients stayed what they were.
-        due: after which of ten steps an evaluation was made.
+        losses: Losses by strategy.
+        trained: Losses by strategy of the same sequences in one batch that is trained on.
+        untouched: Whether master parameters and gradients stayed the same.
+        due: Steps, of ten, after which an evaluation was made.
         mixed: Evaluation of two sources with weights 3 and 1.
         alone: Loss of each of them.
         limited: Evaluation of the same sources, with 2 sequences of each.

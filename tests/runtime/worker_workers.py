@@ -64,16 +64,16 @@ class Step(NamedTuple):
     """One iteration, as the tests compare it.
 
     Attributes:
-        strategy: of the plan.
-        idle_ranks: that had no work.
-        loss: of the batch.
-        gradients: At the owners, before the optimizer.
-        parameters: after it.
-        sent_bytes: that all ranks together gave to collectives of transfers for other ranks of their nodes,
+        strategy: Strategy of the plan.
+        idle_ranks: Ranks that had no work.
+        loss: Loss of the batch.
+        gradients: Gradients at the owners, before the optimizer.
+        parameters: Parameters after the optimizer.
+        sent_bytes: Bytes that all ranks gave to collectives of transfers for other ranks of their nodes,
             and for ranks of other nodes.
-        least_bytes: that had to be, by the slices of all ranks.
-        most_tokens: of a micro-batch of a pipeline, in caps.
-        num_empty: micro-batches without sequences.
+        least_bytes: Bytes that had to be sent, by the slices of all ranks.
+        most_tokens: Most tokens of a micro-batch of a pipeline, in caps.
+        num_empty: Number of micro-batches without sequences.
     """
 
     strategy: str
@@ -100,14 +100,14 @@ def train(
     """Run each batch under its strategy; rank 0 returns the steps.
 
     Args:
-        config: of the model.
+        config: Configuration of the model.
         optimizer: AdamW's settings.
-        dtype: of the model.
-        steps: a strategy, or the name of one of `profiles`, by which one is searched, and a batch.
-        context: the kind.
-        stage_layers: that are stated.
-        profiles: by name, as JSON, of schemes among `CAPS`.
-        memory: the rule of all plans.
+        dtype: Number type of the model.
+        steps: Batches, each with its strategy, or with the name of the one of `profiles` for its search.
+        context: Kind of context parallelism.
+        stage_layers: Layers of each stage, where they are stated.
+        profiles: Cost profiles as JSON, by name, of schemes among `CAPS`.
+        memory: Memory rule of all plans.
     """
     searched = {name: CostProfile.from_json(text) for name, text in (profiles or {}).items()}
     listed = {scheme for text, _ in steps if text not in searched for scheme in Strategy(text).schemes}

@@ -127,7 +127,7 @@ class Decoder(nn.Module):
         """Run the present modules.
 
         Args:
-            x: tokens_T if the embedding is present, otherwise hidden_TH.
+            x: Input: tokens_T if the embedding is present, otherwise hidden_TH.
             sequences: Sequences of the T tokens.
 
         Returns:

@@ -16,9 +16,9 @@ class Requests:
     """Remembers what was prepared and what was made, and where.
 
     Args:
-        refused: the step that cannot be planned.
-        unprepared: the step that cannot be prepared.
-        held: the step whose plan is not done before the test says so.
+        refused: Step that cannot be planned.
+        unprepared: Step that cannot be prepared.
+        held: Step whose plan is not done before the test says so.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ def agree_after_its_parent(variable: str) -> list[bool]:
     """Let the parent of rank 1 be gone between the first agreement and the second.
 
     Args:
-        variable: of the environment, that says by what the ranks were started.
+        variable: Variable of the environment that names the ranks' launcher.
     """
     os.environ[variable] = "1"
     with StopRequest() as stop:

@@ -41,7 +41,7 @@ class FakeExchange:
     out if that is as much.
 
     Args:
-        sources: by the number of the start.
+        sources: Sources by the number of the start.
         has_side_stream: Whether exchanges have a stream of their own.
     """
 

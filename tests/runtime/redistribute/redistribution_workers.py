@@ -23,14 +23,14 @@ class Pass(NamedTuple):
     """What one rank held and saw under one strategy.
 
     Attributes:
-        parameters: by name, the first canonical row and the canonical values that arrived.
-        gradients: likewise, what this rank contributed.
-        gathered: whole parameters' gradients, in canonical order, on rank 0.
-        master: likewise the master parameters.
-        staging: bytes of each buffer that transfers stage in.
-        crossing: bytes that this rank gave to collectives for ranks of other nodes, both ways.
-        planned: bytes that a plan counts as crossing, of all ranks.
-        reserved: the same before the first pass.
+        parameters: First canonical row and canonical values that arrived, by name.
+        gradients: First canonical row and values that this rank contributed, by name.
+        gathered: Gradients of whole parameters, in canonical order, on rank 0.
+        master: Whole master parameters, in canonical order, on rank 0.
+        staging: Bytes of each buffer that transfers stage in.
+        crossing: Bytes that this rank gave to collectives for ranks of other nodes, both ways.
+        planned: Bytes that a plan counts as crossing, of all ranks.
+        reserved: Bytes of each such buffer before the first pass.
     """
 
     parameters: dict[str, tuple[int, Tensor]]

@@ -33,11 +33,11 @@ class Made(NamedTuple):
     """What one step made on one rank.
 
     Attributes:
-        lasting_bytes: of storages that operations of the step gave and that are there after it.
-        temporary: how many storages the step gave in all.
-        modules: built.
-        groups: the ranks of each process group, made with the run's timeout.
-        groups_ms: as the step reports it.
+        lasting_bytes: Bytes of storages that operations of the step made and that are there after it.
+        temporary: Number of all storages that the step made.
+        modules: Number of modules built.
+        groups: Ranks of each process group, made with the run's timeout.
+        groups_ms: Time of making groups, as the step reports it.
     """
 
     lasting_bytes: int
@@ -51,8 +51,8 @@ def switch(strategies: Sequence[str], sound: int) -> list[Made]:
     """Train a step under each strategy, all batches alike.
 
     Args:
-        strategies: one after another.
-        sound: how many steps are the runtime's own; the others make a buffer anew, as they should not.
+        strategies: Strategies, one after another.
+        sound: Number of steps that are the runtime's own; the others make a buffer anew, as they should not.
     """
     config = small_config()
     worker = make_worker(strategies, config=config)

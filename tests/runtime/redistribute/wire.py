@@ -18,8 +18,8 @@ class Sent:
     """Counts the bytes that transfers give to collectives for other ranks, both ways.
 
     Attributes:
-        inside_bytes: for other ranks of the same node.
-        crossing_bytes: for ranks of other nodes.
+        inside_bytes: Bytes for other ranks of the same node.
+        crossing_bytes: Bytes for ranks of other nodes.
     """
 
     def __init__(self, worker: Worker, ranks_per_node: int) -> None:
@@ -59,8 +59,8 @@ class LeastBytes(NamedTuple):
     """What must be sent to a rank as parameters, or by it as gradients, both ways together.
 
     Attributes:
-        inside: from and to ranks of its node.
-        crossing: from and to other nodes.
+        inside: Bytes from and to ranks of its node.
+        crossing: Bytes from and to other nodes.
     """
 
     inside: int

@@ -23,13 +23,13 @@ class Frozen(NamedTuple):
     """What rank 0 saw.
 
     Attributes:
-        steps: of the parameters that are trained.
-        before: the frozen ones at the start.
-        after: likewise at the end.
-        sent: how many times they were, after each step.
-        timed: whether that was timed as a transfer, each time.
+        steps: Steps of the parameters that are trained.
+        before: Frozen parameters at the start.
+        after: Frozen parameters at the end.
+        sent: Number of times they were sent, after each step.
+        timed: Whether each sending was timed as a transfer.
         optimizer_bytes: Optimizer state of the model, as a profile counts it.
-        elements: in this rank's buffers of gradients and moments.
+        elements: Elements of this rank's buffers of gradients and moments.
     """
 
     steps: list[Step]

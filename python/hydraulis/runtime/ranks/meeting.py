@@ -20,7 +20,7 @@ class Meeting:
     """The way of one rank to the attempt that all ranks take part in.
 
     Args:
-        store: torchrun's store, which may have keys of earlier attempts.
+        store: Store of torchrun, which may have keys of earlier attempts.
         rank: Number of this rank.
         world_size: Number of ranks.
         timeout: Most time that a rank waits for the others.
