@@ -50,9 +50,9 @@ from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.ranks.distributed import joined
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.metrics import StepMetrics
-from hydraulis.runtime.run_data import load_data
 from hydraulis.runtime.state.learning_rate import learning_rate
 from hydraulis.runtime.worker import Worker
+from hydraulis.train.run_data import load_data
 
 # Groups, stages and torch's own firsts: not what a run is made of.
 WARM_UP = 2

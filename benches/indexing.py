@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from hydraulis.data.index.builder import ensure_index
-from hydraulis.data.index.files import Extent, complete_extent, open_index
+from hydraulis.data.index.files import complete_extent, open_index, partial_extent
 from hydraulis.data.index.job import IndexJob
 from hydraulis.data.sampling.sampler import BatchSampler
 
@@ -100,9 +100,9 @@ def report(path: Path, arguments: argparse.Namespace) -> None:
     """Build in two attempts, read, and say what it took."""
     index = path.parent / "index" / job_of(path, arguments.tokenizer).key()[:16]
     first_s, _ = attempt(path, arguments, until=0.5)
-    journal = index / "journal.json"
-    # A build of a second or two has not written it yet.
-    kept = Extent(**json.loads(journal.read_text(encoding="utf-8"))).documents if journal.exists() else 0
+    # A build of a second or two has written no journal yet.
+    partial = partial_extent(index)
+    kept = 0 if partial is None else partial.documents
     second_s, printed = attempt(path, arguments, until=2.0)
     second_cpu_s, own_mb, worker_mb = json.loads(printed)
     extent = complete_extent(index)

@@ -36,8 +36,9 @@ from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.train import TrainConfig
 from hydraulis.parallel import groups, splits
 from hydraulis.runtime import step as step_module
+from hydraulis.runtime import step_checks
 from hydraulis.runtime import worker as worker_module
-from hydraulis.runtime.collected import frozen_objects
+from hydraulis.runtime.loop import frozen_objects
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.state.initial_values import InitialValues
@@ -224,7 +225,7 @@ def _stand_ins() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(worker_module, "ranks_per_node", lambda: RANKS_PER_NODE))
         stack.enter_context(patch.object(host, "gather", gather))
-        stack.enter_context(patch.object(step_module, "raise_difference", lambda *_: None))
+        stack.enter_context(patch.object(step_checks, "raise_difference", lambda *_: None))
         yield
 
 

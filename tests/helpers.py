@@ -29,10 +29,12 @@ def at_least(n: int, items: Iterable[T]) -> list[T]:
 
 
 @contextmanager
-def refused(code: str, *parts: object) -> Iterator[None]:
+def refused(
+    code: str, *parts: object, kind: type[HydraulisError] = HydraulisError
+) -> Iterator[pytest.ExceptionInfo[HydraulisError]]:
     """Expect an error with this code, whose message has each of these names and numbers."""
-    with pytest.raises(HydraulisError) as caught:
-        yield
+    with pytest.raises(kind) as caught:
+        yield caught
     assert caught.value.code == code, caught.value
     message = str(caught.value)
     assert [part for part in parts if str(part) not in message] == [], message

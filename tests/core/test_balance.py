@@ -114,90 +114,77 @@ def test_weighted_mean_losses_give_the_mean_over_all_targets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "code", "message"),
+    ("changed", "code", "parts"),
     [
-        ({"replicas": 0}, "argument_invalid", "replicas is 0: "),
-        ({"cap_tokens": -7}, "argument_invalid", "cap_tokens is -7: "),
-        ({"linear_ms_per_token": -1.0}, "argument_invalid", "linear_ms_per_token is -1"),
-        ({"quadratic_ms_per_token2": float("nan")}, "argument_invalid", "quadratic_ms_per_token2 is NaN"),
-        ({"barrier": "epoch"}, "argument_invalid", "barrier is 'epoch': give 'step'"),
-        ({"work_ms": [1.0, -2.0]}, "argument_invalid", "work_ms: sequence 1 has -2: "),
-        ({"work_ms": [1.0]}, "lengths_invalid", "1 values of work_ms were given for 2 sequences"),
-        ({"work_ms": "long"}, "argument_invalid", "work_ms: no array of numbers can be made of it"),
-        ({"groups": [0, 0.5]}, "lengths_invalid", "groups: sequence 0 is 0.0|groups: sequence 1 is 0.5"),
-        ({"groups": [1, 1, 1]}, "lengths_invalid", "3 values of groups were given for 2 sequences"),
-        ({"extra_tokens": [1, 1]}, "argument_invalid", "extra_tokens is given without cap_extra_tokens"),
-        (
-            {"options": {"cap_extra_tokens": 5}},
-            "argument_invalid",
-            "cap_extra_tokens is given without extra_",
-        ),
-        ({"options": {"cap_extra_tokens": 0}}, "argument_invalid", "cap_extra_tokens is 0: "),
-        (
-            {"options": {"micro_batches": 0}},
-            "argument_invalid",
-            "micro_batches is 0: .* between 1 and 1,048,576",
-        ),
-        ({"options": {"micro_batches": 3, "multiple_of": 2}}, "argument_invalid", "multiple_of = 2"),
-        ({"options": {"fixed_ms": -1.0}}, "argument_invalid", "fixed_ms is -1: "),
-        ({"options": {"speeds": [1, 0, 1, 1]}}, "argument_invalid", "replica 1 has 0: "),
-        ({"options": {"speeds": [1.0]}}, "argument_invalid", "1 speeds were given for 4 replicas"),
+        ({"replicas": 0}, "argument_invalid", ("replicas is 0",)),
+        ({"cap_tokens": -7}, "argument_invalid", ("cap_tokens is -7",)),
+        ({"linear_ms_per_token": -1.0}, "argument_invalid", ("linear_ms_per_token is -1",)),
+        ({"quadratic_ms_per_token2": float("nan")}, "argument_invalid", ("quadratic_ms_per_token2 is NaN",)),
+        ({"barrier": "epoch"}, "argument_invalid", ("barrier is 'epoch'", "'step'")),
+        ({"work_ms": [1.0, -2.0]}, "argument_invalid", ("work_ms", "sequence 1 ", -2)),
+        ({"work_ms": [1.0]}, "lengths_invalid", ("work_ms", "1 values", "2 sequences")),
+        ({"work_ms": "long"}, "argument_invalid", ("work_ms",)),
+        ({"groups": [0, 0.5]}, "lengths_invalid", ("groups: sequence ",)),
+        ({"groups": [1, 1, 1]}, "lengths_invalid", ("groups", "3 values", "2 sequences")),
+        ({"extra_tokens": [1, 1]}, "argument_invalid", ("extra_tokens", "cap_extra_tokens")),
+        ({"options": {"cap_extra_tokens": 5}}, "argument_invalid", ("cap_extra_tokens", " extra_tokens")),
+        ({"options": {"cap_extra_tokens": 0}}, "argument_invalid", ("cap_extra_tokens is 0",)),
+        ({"options": {"micro_batches": 0}}, "argument_invalid", ("micro_batches is 0", "1,048,576")),
+        ({"options": {"micro_batches": 3, "multiple_of": 2}}, "argument_invalid", ("multiple_of = 2",)),
+        ({"options": {"fixed_ms": -1.0}}, "argument_invalid", ("fixed_ms is -1",)),
+        ({"options": {"speeds": [1, 0, 1, 1]}}, "argument_invalid", ("replica 1 has 0",)),
+        ({"options": {"speeds": [1.0]}}, "argument_invalid", ("1 speeds", "4 replicas")),
         (
             {"lengths": [1, 1, 1], "groups": [7, 7, 8], "options": {"equal_sequences": True}},
             "argument_invalid",
-            "group 7 has 2 sequences, and group 8 has 1",
+            ("group 7 has 2", "group 8 has 1"),
         ),
-        ({"lengths": []}, "batch_empty", "empty"),
-        ({"lengths": [3.0]}, "lengths_invalid", "lengths"),
-        ({"lengths": [4, 0]}, "lengths_invalid", "sequence 1 has length 0"),
+        ({"lengths": []}, "batch_empty", ()),
+        ({"lengths": [3.0]}, "lengths_invalid", ("lengths",)),
+        ({"lengths": [4, 0]}, "lengths_invalid", ("sequence 1 ", "length 0")),
     ],
 )
-def test_bad_input_is_named(changed: dict[str, object], code: str, message: str) -> None:
+def test_bad_input_is_named(changed: dict[str, object], code: str, parts: tuple[object, ...]) -> None:
     changed = {"barrier": "step"} | changed
     lengths = changed.pop("lengths", [3, 4])
     options = changed.pop("options", {"allow_empty": True})
-    with pytest.raises(InvalidInputError, match=message) as refusal:
+    with refused(code, *parts, kind=InvalidInputError):
         balanced(lengths, **changed, options=BalanceOptions(**options))  # type: ignore[arg-type]
-    assert refusal.value.code == code
 
 
 def test_a_sequence_above_the_cap_is_named() -> None:
-    says = "sequence 1 has 1,001 tokens, .* cap_tokens = 1,000: .* raise cap_tokens"
-    with pytest.raises(InfeasibleError, match=says) as refusal:
+    parts = ("sequence 1 ", "1,001 tokens", "cap_tokens = 1,000")
+    with refused("sequence_too_long", *parts, kind=InfeasibleError):
         balanced([3, 1001])
-    assert refusal.value.code == "sequence_too_long"
 
 
 @pytest.mark.parametrize(
-    ("changed", "code", "message"),
+    ("changed", "code", "parts"),
     [
-        (
-            {"groups": [4, 4]},
-            "sequence_too_long",
-            "group 4 has 2 sequences, from sequence 0 on, with 1,100 tokens",
-        ),
+        ({"groups": [4, 4]}, "sequence_too_long", ("group 4 ", "2 sequences", "sequence 0 ", "1,100 tokens")),
         (
             {"extra_tokens": [3, 9], "options": BalanceOptions(cap_extra_tokens=8)},
             "sequence_too_long",
-            "sequence 1 has 9 extra tokens, .* cap_extra_tokens = 8: .* raise cap_extra_tokens",
+            ("sequence 1 ", "9 extra tokens", "cap_extra_tokens = 8"),
         ),
         (
             {"replicas": 1, "options": BalanceOptions(micro_batches=1)},
             "batch_unplaceable",
-            "no packing was found of 2 sequences with 1,100 tokens into 1 micro-batches .* = 1,000: ",
+            ("2 sequences", "1,100 tokens", "1 micro-batches", "= 1,000"),
         ),
         (
             {"replicas": 1, "options": BalanceOptions(micro_batches=3)},
             "batch_unplaceable",
-            "2 sequences, and 1 replicas with 3 micro-batches each need at least 3: ",
+            ("2 sequences", "1 replicas", "3 micro-batches", "at least 3"),
         ),
     ],
 )
-def test_sequences_that_do_not_fit_are_named(changed: dict[str, object], code: str, message: str) -> None:
+def test_sequences_that_do_not_fit_are_named(
+    changed: dict[str, object], code: str, parts: tuple[str, ...]
+) -> None:
     for barrier in BARRIERS:
-        with pytest.raises(InfeasibleError, match=message) as refusal:
+        with refused(code, *parts, kind=InfeasibleError):
             balanced([300, 800], barrier, **{"replicas": 2} | changed)
-        assert refusal.value.code == code
 
 
 @pytest.mark.parametrize("barrier", BARRIERS)

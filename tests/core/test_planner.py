@@ -46,46 +46,46 @@ def test_lengths_may_be_any_python_sequence(planner: Planner, take: Callable[[ra
 
 
 @pytest.mark.parametrize(
-    ("lengths", "message"),
+    ("lengths", "named"),
     [
         ([5, 1.5], "sequence 1 is 1.5"),
         ([5, float("nan")], "sequence 1 is nan"),
         ([5, float("inf")], "sequence 1 is inf"),
-        ([5.0, 6.0], "dtype float64"),
+        ([5.0, 6.0], "float64"),
         ([True, False], "sequence 0 is True"),
         (np.array([True]), "sequence 0 is True"),
         ([None], "sequence 0 is None"),
         (["5"], "sequence 0 is 5"),
         (np.array([None, 5], dtype=object), "sequence 0 is None"),
-        ([[1, 2], [3, 4]], "2 dimensions: the limit is 1"),
-        (5, "it is of type 'int', and a list, or an array of one dimension, is wanted"),
-        (None, "it is None, and a list"),
-        ("55", "it is of type 'str', and a list"),
-        ({5, 6}, "it is of type 'set', and a list"),
-        ({5: 6}, "it is of type 'dict', and a list"),
-        ((one for one in (5, 6)), "it is of type 'generator', and a list"),
+        ([[1, 2], [3, 4]], "2 dimensions"),
+        (5, "'int'"),
+        (None, "None"),
+        ("55", "'str'"),
+        ({5, 6}, "'set'"),
+        ({5: 6}, "'dict'"),
+        ((one for one in (5, 6)), "'generator'"),
     ],
 )
-def test_lengths_that_are_no_whole_numbers_are_refused(planner: Planner, lengths: Any, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as refusal:
+def test_lengths_that_are_no_whole_numbers_are_refused(planner: Planner, lengths: Any, named: str) -> None:
+    with refused("lengths_invalid", named, kind=InvalidInputError):
         planner.plan(lengths)
-    assert refusal.value.code == "lengths_invalid"
 
 
 @pytest.mark.parametrize(
-    ("lengths", "code", "message"),
+    ("lengths", "code", "parts"),
     [
-        ([], "batch_empty", "at least one"),
-        (np.array([], dtype=np.int32), "batch_empty", "at least one"),
-        ([5, 0], "lengths_invalid", "sequence 1 has length 0"),
-        ([-5], "lengths_invalid", "sequence 0 has length -5"),
-        (np.array([2**64 - 1], dtype=np.uint64), "lengths_invalid", "sequence 0 has length"),
+        ([], "batch_empty", ()),
+        (np.array([], dtype=np.int32), "batch_empty", ()),
+        ([5, 0], "lengths_invalid", ("sequence 1 ", "length 0")),
+        ([-5], "lengths_invalid", ("sequence 0 ", "-5")),
+        (np.array([2**64 - 1], dtype=np.uint64), "lengths_invalid", ("sequence 0 ",)),
     ],
 )
-def test_lengths_out_of_range_are_refused(planner: Planner, lengths: Any, code: str, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as refusal:
+def test_lengths_out_of_range_are_refused(
+    planner: Planner, lengths: Any, code: str, parts: tuple[str, ...]
+) -> None:
+    with refused(code, *parts, kind=InvalidInputError):
         planner.plan(lengths)
-    assert refusal.value.code == code
 
 
 def test_a_sequence_that_no_strategy_admits_is_infeasible(planner: Planner) -> None:
@@ -101,19 +101,20 @@ def test_targets_equal_the_lengths_by_default(planner: Planner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("targets", "code", "message"),
+    ("targets", "code", "parts"),
     [
-        ([4], "lengths_invalid", "1 target counts .* 2 sequences"),
-        ([4, 7], "lengths_invalid", "sequence 1 has 7 target"),
-        ([4, -1], "lengths_invalid", "sequence 1 has -1 target"),
-        ([0, 0], "batch_empty", "no sequence"),
-        ([4.5, 5.0], "lengths_invalid", "targets: sequence 0 is 4.5"),
+        ([4], "lengths_invalid", ("1 target", "2 sequences")),
+        ([4, 7], "lengths_invalid", ("sequence 1 ", "7 target")),
+        ([4, -1], "lengths_invalid", ("sequence 1 ", "-1 target")),
+        ([0, 0], "batch_empty", ("target",)),
+        ([4.5, 5.0], "lengths_invalid", ("targets", "sequence 0 ", 4.5)),
     ],
 )
-def test_wrong_targets_are_refused(planner: Planner, targets: list[float], code: str, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as refusal:
+def test_wrong_targets_are_refused(
+    planner: Planner, targets: list[float], code: str, parts: tuple[object, ...]
+) -> None:
+    with refused(code, *parts, kind=InvalidInputError):
         planner.plan([5, 6], targets=targets)
-    assert refusal.value.code == code
 
 
 @pytest.mark.parametrize(

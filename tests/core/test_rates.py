@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 
+from helpers import refused
 from hydraulis import Cluster, CostProfile, InvalidInputError, Plan, Planner
 
 PROFILE = CostProfile.preset("llama-32b-a800")
@@ -52,6 +53,5 @@ def test_equal_ranks_of_rate_one_are_the_default() -> None:
     ],
 )
 def test_values_outside_their_limits_are_refused(named: dict[str, list[float]], number: str) -> None:
-    with pytest.raises(InvalidInputError, match=number) as refused:
+    with refused("argument_invalid", number, kind=InvalidInputError):
         Cluster(4, 4, **named)  # type: ignore[arg-type]
-    assert refused.value.code == "argument_invalid"

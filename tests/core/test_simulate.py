@@ -119,9 +119,8 @@ def test_a_step_is_simulated_with_its_transfers(plan: Plan) -> None:
 
 
 def test_invalid_conditions_are_refused(plan: Plan) -> None:
-    with pytest.raises(InvalidInputError, match="rank 8 has slowdown 2: ranks are 0 to 7") as error:
+    with refused("argument_invalid", "rank 8", "slowdown 2", "0 to 7"):
         PLANNER.simulate(plan, slowdowns={8: 2.0})
-    assert error.value.code == "argument_invalid"
     with refused("argument_invalid", "gigabytes_per_s", 0):
         Network(token_bytes=1, inside_gigabytes_per_s=0, between_gigabytes_per_s=1)
 

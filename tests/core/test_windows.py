@@ -77,26 +77,20 @@ def test_an_exception_of_the_progress_callback_ends_the_packing(
 
 
 @pytest.mark.parametrize(
-    ("lengths", "window", "code", "message"),
+    ("lengths", "window", "code", "parts"),
     [
-        ([], 10, "batch_empty", "empty"),
-        ([3, 0], 10, "lengths_invalid", "sequence 1 has length 0"),
-        ([3, -2], 10, "lengths_invalid", "sequence 1 has length -2"),
-        ([3, 4.5], 10, "lengths_invalid", "sequence 1 is 4.5"),
-        ([[3, 4]], 10, "lengths_invalid", "2 dimensions"),
-        (
-            np.array([3, 2**63], dtype=np.uint64),
-            10,
-            "lengths_invalid",
-            "sequence 1 has length 9223372036854775808",
-        ),
-        ([3], 0, "argument_invalid", "window_tokens is 0"),
+        ([], 10, "batch_empty", ()),
+        ([3, 0], 10, "lengths_invalid", ("sequence 1 ", "length 0")),
+        ([3, -2], 10, "lengths_invalid", ("sequence 1 ", "-2")),
+        ([3, 4.5], 10, "lengths_invalid", ("sequence 1 ", "4.5")),
+        ([[3, 4]], 10, "lengths_invalid", ("2 dimensions",)),
+        (np.array([3, 2**63], dtype=np.uint64), 10, "lengths_invalid", ("sequence 1 ", 2**63)),
+        ([3], 0, "argument_invalid", ("window_tokens is 0",)),
     ],
 )
-def test_bad_input_is_named(lengths: object, window: int, code: str, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as refusal:
+def test_bad_input_is_named(lengths: object, window: int, code: str, parts: tuple[object, ...]) -> None:
+    with refused(code, *parts, kind=InvalidInputError):
         pack_windows(lengths, window_tokens=window)  # type: ignore[arg-type]
-    assert refusal.value.code == code
 
 
 @pytest.mark.parametrize("place", [0, PIECE, PIECE + 5])
@@ -104,18 +98,15 @@ def test_bad_input_is_named(lengths: object, window: int, code: str, message: st
 def test_a_sequence_is_named_by_its_place_in_all_pieces(place: int, dtype: str) -> None:
     lengths = np.ones(PIECE + 10, dtype=dtype)
     lengths[place] = 11
-    with pytest.raises(
-        InfeasibleError,
-        match=f"^1 of {PIECE + 10:,} sequences are .* 10 tokens; the longest is sequence {place}, of 11: ",
-    ) as refusal:
+    parts = (f"1 of {PIECE + 10:,} ", "10 tokens", f"sequence {place}, of 11")
+    with refused("sequence_too_long", *parts, kind=InfeasibleError):
         pack_windows(lengths, window_tokens=10)
-    assert refusal.value.code == "sequence_too_long"
 
 
 def test_a_length_beyond_int64_is_named_by_its_place_too() -> None:
     lengths = np.ones(PIECE + 10, dtype=np.uint64)
     lengths[PIECE + 5] = 2**63
-    with pytest.raises(InvalidInputError, match=f"sequence {PIECE + 5} has length 9223372036854775808"):
+    with refused("lengths_invalid", f"sequence {PIECE + 5} ", 2**63):
         pack_windows(lengths, window_tokens=10)
 
 

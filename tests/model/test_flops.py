@@ -5,7 +5,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from hydraulis.config.lora import Adapters
-from hydraulis.model.flops import training_flops
+from hydraulis.model.flops import Utilisation, training_flops
 from hydraulis.model.parameters import is_adapter
 from hydraulis.model.sequences import PackedSequences
 from small_model import FAMILIES, build_decoder, count_targets, random_tokens, small_config, token_loss
@@ -57,3 +57,19 @@ def test_attention_counts_each_pair_of_a_query_and_an_earlier_key() -> None:
     # Two packed sequences do not attend to each other.
     two = training_flops(config, 2 * length, 2 * length**2) - training_flops(config, 2 * length, 0)
     assert two == pytest.approx(2 * counted)
+
+
+def test_utilisation_is_needed_over_possible_operations() -> None:
+    config = small_config()
+    flops = training_flops(config, 100, 4_000)
+    # In half a second two ranks of a TFLOP/s could do 1e12 operations.
+    assert Utilisation(config, 2, 1.0).of(100, 4_000, 500.0) == pytest.approx(flops / 1e12)
+
+
+def test_a_shared_device_counts_once() -> None:
+    alone, shared = Utilisation(small_config(), 1, 1.0), Utilisation(small_config(), 8, 1.0, 8)
+    assert shared.of(100, 4_000, 500.0) == alone.of(100, 4_000, 500.0)
+
+
+def test_without_a_peak_there_is_no_utilisation() -> None:
+    assert Utilisation(small_config(), 2, None).of(100, 4_000, 500.0) is None

@@ -210,7 +210,7 @@ def test_the_share_of_the_peak_is_operations_per_predicted_time() -> None:
     assert widths[3] == pytest.approx(1 / times["matrices"], rel=1e-4)
     assert efficiency.of_attention == pytest.approx(1 / times["attention"])
     assert "H100-80GB" in CostProfile.devices()
-    with pytest.raises(InvalidInputError, match="checkpointing is 'some'"):
+    with refused("argument_invalid", "checkpointing", "'some'"):
         CostProfile.analytic(model, Cluster(64, 8), "H100", checkpointing=["some"])
 
 

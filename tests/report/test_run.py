@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from helpers import refused
-from hydraulis import InvalidInputError, Planner
+from hydraulis import Planner
 from hydraulis.report.run import read_run
 from report.made_up_run import CLUSTER, PROFILE, STRATEGIES, TRACED, write_run
 
@@ -154,9 +154,8 @@ def test_a_missing_file_is_named(folder: Path, tmp_path: Path, name: str) -> Non
     path = tmp_path / "run"
     shutil.copytree(folder, path)
     (path / name).unlink()
-    with pytest.raises(InvalidInputError, match=name) as error:
+    with refused("file_unreadable", name):
         read_run(path)
-    assert error.value.code == "file_unreadable"
 
 
 def test_a_run_without_a_step_has_no_report(folder: Path, tmp_path: Path) -> None:
@@ -184,7 +183,5 @@ def test_a_file_of_another_kind_is_named(folder: Path, tmp_path: Path, name: str
     path = tmp_path / "run"
     shutil.copytree(folder, path)
     (path / name).write_text(content)
-    with pytest.raises(InvalidInputError, match="was not written by a run of this version") as error:
+    with refused("run_unreadable", path):
         read_run(path)
-    assert error.value.code == "run_unreadable"
-    assert str(path) in str(error.value)

@@ -1,13 +1,14 @@
 """Jumps of the loss and of the gradient norm."""
 
 import dataclasses
+import json
 import math
+from pathlib import Path
 
-import pytest
-
+from helpers import refused
 from hydraulis.config.train import TrainConfig
-from hydraulis.errors import HydraulisError
-from hydraulis.runtime.jumps import WINDOW, JumpDetector
+from hydraulis.runtime.jumps import WINDOW, JumpDetector, recorded_values
+from hydraulis.runtime.records.run_directory import METRICS, RunDirectory
 
 CONFIG = TrainConfig(steps=100, loss_jump=2.0, norm_jump=10.0)
 
@@ -51,10 +52,9 @@ def test_a_jump_skips_the_update_or_stops_the_run() -> None:
     skipping = detector(on_jump="skip")
     assert skipping.skips
     assert str(skipping.find(9, 7.0, 1.0)).endswith("; its update is skipped")
-    with pytest.raises(HydraulisError, match="step 9: the loss jumped to 7") as caught:
+    with refused("training_jumped", "step 9", "loss", 7) as refusal:
         detector(on_jump="stop").find(9, 7.0, 1.0)
-    assert caught.value.code == "training_jumped"
-    assert caught.value.is_everywhere
+    assert refusal.value.is_everywhere
 
 
 def test_the_same_steps_after_a_resume_have_the_same_jumps() -> None:
@@ -65,3 +65,23 @@ def test_the_same_steps_after_a_resume_have_the_same_jumps() -> None:
     resumed.recall(losses[40 - WINDOW : 40], [1.0] * WINDOW)
     assert [resumed.find(step, losses[step], 1.0) for step in range(40, 60)] == found[40:]
     assert any(found[40:])
+
+
+def line(step: int) -> str:
+    return json.dumps({"step": step, "loss": step / 2, "gradient_norm": step / 4}) + "\n"
+
+
+def test_the_last_steps_up_to_the_resumed_one_are_read(tmp_path: Path) -> None:
+    (tmp_path / METRICS).write_text("".join(map(line, range(1, 51))))
+    losses, norms = recorded_values(RunDirectory(tmp_path), 45)
+    steps = range(46 - WINDOW, 46)
+    assert losses == [step / 2 for step in steps]
+    assert norms == [step / 4 for step in steps]
+
+
+def test_damaged_lines_and_a_missing_file_are_left_out(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    assert recorded_values(directory, 3) == ([], [])
+    damaged = [b"\0\0\n", b"{\n", b"[]\n", b'{"step": 2}\n', b"\xff\n", line(3).encode(), b'{"step": 4, "lo']
+    (tmp_path / METRICS).write_bytes(line(1).encode() + b"".join(damaged))
+    assert recorded_values(directory, 9) == ([0.5, 1.5], [0.25, 0.75])

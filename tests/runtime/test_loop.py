@@ -1,7 +1,7 @@
 """The training loop: every rank sees the same plans, losses, errors and stops."""
 
+import gc
 import math
-import re
 
 import numpy as np
 import pytest
@@ -9,9 +9,8 @@ import pytest
 from hydraulis import Plan
 from hydraulis.data.sampling.sampler import BatchSampler
 from hydraulis.data.tokens import plain_tokens
-from hydraulis.errors import HydraulisError
 from hydraulis.runtime.batch import Batch
-from hydraulis.runtime.step import check_finite
+from hydraulis.runtime.loop import frozen_objects
 from ranks import run_ranks
 from runtime.loop_workers import STRATEGIES, Report, collectives_of_steps, interrupted, refused, train_twice
 from runtime.tiny import SEED, made_up_corpus
@@ -121,12 +120,11 @@ def test_a_batch_may_have_a_sequence_twice() -> None:
         assert np.array_equal(plain_tokens(batch.read(sequence)), plain_tokens(corpus.read(document)))
 
 
-@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
-def test_a_loss_that_is_no_number_is_refused(loss: float) -> None:
-    with pytest.raises(HydraulisError, match=re.escape(f"loss of step 7 is {loss}")) as caught:
-        check_finite(loss, 7)
-    assert caught.value.code == "loss_not_finite"
-    # Before any update no learning rate is the cause.
-    with pytest.raises(HydraulisError, match="before any update"):
-        check_finite(loss, 1)
-    check_finite(1e30, 7)
+def test_objects_are_frozen_while_the_context_lasts_also_if_it_fails() -> None:
+    gc.unfreeze()  # what other libraries froze, such as mypy
+    with frozen_objects():
+        assert gc.get_freeze_count() > 1000
+    assert gc.get_freeze_count() == 0
+    with pytest.raises(ZeroDivisionError), frozen_objects():
+        raise ZeroDivisionError
+    assert gc.get_freeze_count() == 0

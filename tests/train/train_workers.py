@@ -21,7 +21,7 @@ from hydraulis.cli.ranks import report as rank_report
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime import step
+from hydraulis.runtime import step_checks
 from hydraulis.runtime.checkpoint import saver
 from hydraulis.runtime.checkpoint.manifest import ShardRecord
 from hydraulis.runtime.checkpoint.shard import write_shard
@@ -104,11 +104,11 @@ def run_while_writing(arguments: Sequence[str]) -> list[Ended]:
     rank 0 fails alone, while rank 1 would write for ever.
     """
     lost = threading.Event()
-    check_finite = step.check_finite
+    check_loss = step_checks.check_loss
 
     def checked(loss: float, *rest: Any) -> None:
         try:
-            check_finite(loss, *rest)
+            check_loss(loss, *rest)
         except HydraulisError:
             lost.set()
             raise
@@ -124,7 +124,7 @@ def run_while_writing(arguments: Sequence[str]) -> list[Ended]:
         message = "no space left"
         raise OSError(message)
 
-    setattr(step, "check_finite", checked)  # noqa: B010
+    setattr(step_checks, "check_loss", checked)  # noqa: B010
     ended = []
     for writer in (held_up, full):
         lost.clear()

@@ -1,4 +1,6 @@
-"""Floating-point operations of a training step, the numerator of utilisation."""
+"""Floating-point operations of a training step, and the model FLOP utilisation (MFU) that follows."""
+
+from dataclasses import dataclass
 
 from hydraulis.config.model import ModelConfig
 from hydraulis.model.parameters import is_adapter, parameter_rows
@@ -36,3 +38,34 @@ def training_flops(model: ModelConfig, tokens: int, squares: int) -> float:
     rows = (row for row in parameter_rows(model) if is_adapter(row.name))
     adapters = model.num_hidden_layers * sum(row.rows * row.row_elements for row in rows)
     return float(_PER_BASE_WEIGHT * weights + _PER_WEIGHT * adapters) * tokens + of_attention
+
+
+@dataclass(frozen=True, slots=True)
+class Utilisation:
+    """Computes the share of the devices' peak FLOP/s that the model's operations use.
+
+    Attributes:
+        model: The model's configuration.
+        ranks: Ranks of the cluster, including those without work.
+        peak_tflops: Peak of one device, in TFLOP/s; None if it is not known.
+        ranks_per_device: Ranks that share one device.
+    """
+
+    model: ModelConfig
+    ranks: int
+    peak_tflops: float | None
+    ranks_per_device: int = 1
+
+    def of(self, tokens: int, squares: int, wall_ms: float) -> float | None:
+        """Return the MFU of a step, between 0 and 1; None if the peak is not known.
+
+        Args:
+            tokens: Tokens of the global batch, without padding.
+            squares: Sum of the squared sequence lengths.
+            wall_ms: Wall time of the step, in milliseconds.
+        """
+        if self.peak_tflops is None:
+            return None
+        flops = training_flops(self.model, tokens, squares)
+        devices = self.ranks / self.ranks_per_device
+        return flops / (1e-3 * wall_ms * devices * 1e12 * self.peak_tflops)

@@ -5,7 +5,7 @@ ranks of one stage that have the same parameters and split a micro-batch's token
 
 **Process groups** are made on first use by all ranks together, and the time is recorded. There are few,
 because the ranks of a stage are aligned. On `W` ranks a stage group of `b` ranks has `W / b` positions, each
-with `cp` tensor groups and `tp` context groups (`groups.most_groups`). On one node with powers of two these
-are at most `W log2 W - W + 1` groups, and `log2 W (log2 W + 1) / 2` for any rank. Transfers use one group per
-node and, on several nodes, one per rail.
+with `cp` tensor groups and `tp` context groups. On one node with powers of two these are at most
+`W log2 W - W + 1` groups, and `log2 W (log2 W + 1) / 2` for any rank (`groups.most_groups_of_rank`).
+Transfers use one group per node and, on several nodes, one per rail.
 """

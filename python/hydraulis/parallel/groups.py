@@ -18,7 +18,7 @@ class ProcessGroups:
 
     A group takes file descriptors and threads (gloo: 955 descriptors for 127 groups of 8 ranks) or device
     memory (NCCL: more than 500 MB per group), so their number must stay small. Aligned stage groups bound it
-    for any number of strategies: see `most_groups`.
+    for any number of strategies: see `most_groups_of_rank`.
 
     Ranks inside a group are in ascending order, independent of the caller's order.
 
@@ -134,44 +134,21 @@ def aligned_groups(degrees: Iterable[tuple[int, int]], cluster: Cluster) -> tupl
     return tensor, context
 
 
-def most_groups(degrees: Iterable[tuple[int, int]], num_ranks: int, ranks_per_node: int) -> int:
-    """Return an upper bound of the number of process groups of all strategies with these degrees.
+def most_groups_of_rank(degrees: Iterable[tuple[int, int]], num_ranks: int, ranks_per_node: int) -> int:
+    """Return an upper bound of one rank's process groups over all strategies with these degrees.
 
-    The stage group of `b = tp cp` ranks starts at a multiple of `b` inside a node, or covers whole nodes. On
-    `W` ranks in nodes of `n` it has `W // n` times `n // b` positions, or `W / n - b / n + 1` if it is wider
-    than a node. Each position has `cp` tensor groups and `tp` context groups.
+    The stage group of `b = tp cp` ranks starts at a multiple of `b` inside a node, or covers whole nodes. At
+    each position a rank is in one tensor group and one context group. Positions inside a node do not overlap.
+    A wider stage group can start at any node, so a rank is in as many positions as the group has nodes, or as
+    there are positions.
 
-    Tensor groups are consecutive ranks and do not depend on `cp`. If all degrees are powers of two, one node
-    of `W = 2^k` ranks has `W - 1` tensor groups for all strategies together, and `k 2^k - 2 (2^k - 1)`
-    context groups that are not tensor groups: in total `W log2 W - W + 1`, 17 on 8 ranks.
+    With powers of two on one node of `2^k` ranks this is at most `k (k + 1) / 2` groups, 6 on 8 ranks: one
+    consecutive group per number of ranks, and one strided group per pair of degrees above 1.
 
     Args:
         degrees: Degrees tp and cp of each scheme; repeats are allowed.
         num_ranks: Ranks of the cluster.
         ranks_per_node: Ranks of a node.
-    """
-    node = min(num_ranks, ranks_per_node)
-    num_nodes = num_ranks // node
-
-    def positions(stage_ranks: int) -> int:
-        if stage_ranks <= node:
-            return num_nodes * (node // stage_ranks)
-        return max(0, num_nodes - stage_ranks // node + 1)
-
-    return sum(
-        positions(tp * cp) * ((cp if tp > 1 else 0) + (tp if cp > 1 else 0)) for tp, cp in set(degrees)
-    )
-
-
-def most_groups_of_rank(degrees: Iterable[tuple[int, int]], num_ranks: int, ranks_per_node: int) -> int:
-    """Return an upper bound of the groups of one rank; the arguments are those of `most_groups`.
-
-    At each position a rank is in one tensor group and one context group. Positions inside a node do not
-    overlap. A wider stage group can start at any node, so a rank is in as many positions as the group has
-    nodes, or as there are positions.
-
-    With powers of two on one node of `2^k` ranks this is at most `k (k + 1) / 2` groups, 6 on 8 ranks: one
-    consecutive group per number of ranks, and one strided group per pair of degrees above 1.
     """
     node = min(num_ranks, ranks_per_node)
     num_nodes = num_ranks // node

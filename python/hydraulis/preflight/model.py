@@ -3,14 +3,13 @@
 from pathlib import Path
 
 from hydraulis.config.run import RunConfig
+from hydraulis.model.notes import no_decay_note, positions_note
 from hydraulis.model.parameters import EMBEDDING_WEIGHT
 from hydraulis.preflight.finding import Status, with_warnings
 from hydraulis.runtime.build import check_base
-from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
 from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.state.update_rule import require_optimizer
-from hydraulis.runtime.state.weight_decay import no_decay_note
 
 
 def check_model(config: RunConfig, *, is_resumed: bool) -> tuple[Status, str]:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from hydraulis._core import Plan
+from hydraulis.model.flops import Utilisation
 from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.records.measured_times import rank_balance
 from hydraulis.runtime.records.metrics import StepMetrics
-from hydraulis.runtime.records.utilisation import Utilisation
 from hydraulis.runtime.step_result import StepResult
 
 

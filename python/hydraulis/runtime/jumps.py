@@ -1,5 +1,6 @@
 """Detects jumps of the loss and of the gradient's norm: values far above those of the last steps."""
 
+import json
 import statistics
 from collections import deque
 from collections.abc import Sequence
@@ -7,6 +8,10 @@ from collections.abc import Sequence
 from hydraulis.config.train import TrainConfig
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks.every_rank import everywhere
+from hydraulis.runtime.ranks.rank_zero import from_rank_zero
+from hydraulis.runtime.records.resumed_records import read_lines
+from hydraulis.runtime.records.run_directory import METRICS, RunDirectory
+from hydraulis.text.documents import parse_json
 
 # Steps that a value is compared with, and the fewest of them.
 WINDOW = 32
@@ -20,16 +25,12 @@ class JumpDetector:
 
     Args:
         config: Factors of a jump, and the reaction to one.
-
-    Attributes:
-        found: Description of the last step's jumps; None without one.
     """
 
     def __init__(self, config: TrainConfig) -> None:
         self._limits = {"loss": config.loss_jump, "gradient norm": config.norm_jump}
         self._reaction = config.on_jump
         self._last: dict[str, deque[float]] = {name: deque(maxlen=WINDOW) for name in self._limits}
-        self.found: str | None = None
 
     def recall(self, losses: Sequence[float], norms: Sequence[float]) -> None:
         """Take the values of the steps before a resumed one."""
@@ -63,11 +64,6 @@ class JumpDetector:
             raise everywhere(HydraulisError(message, code="training_jumped"))
         return f"{found}; its update is skipped" if self.skips else found
 
-    def accepts(self, step: int, loss: float, norm: float) -> bool:
-        """Take the values of a step, and return whether it makes an update; raises as `find`."""
-        self.found = self.find(step, loss, norm)
-        return not (self.found and self.skips)
-
     @property
     def skips(self) -> bool:
         """Whether a step with a jump makes no update."""
@@ -79,3 +75,29 @@ class JumpDetector:
         if len(last) < _FEWEST:
             return 0.0, 0.0, len(last)
         return self._limits[name], statistics.median(last), len(last)
+
+
+def recall_jumps(detector: JumpDetector, directory: RunDirectory, completed: int) -> None:
+    """Give the detector the recorded values of the last steps up to `completed`. Collective."""
+    losses, norms = json.loads(from_rank_zero(lambda: json.dumps(recorded_values(directory, completed))))
+    detector.recall(losses, norms)
+
+
+def recorded_values(directory: RunDirectory, completed: int) -> tuple[list[float], list[float]]:
+    """Return the recorded losses and gradient norms of the last steps; malformed lines are left out.
+
+    Args:
+        directory: The run's folder.
+        completed: Last step to return.
+
+    Raises:
+        HydraulisError: The metrics cannot be read (code `file_unwritable`).
+    """
+    values = {step: pair for step, *pair in read_lines(directory, METRICS, _read_values) if step <= completed}
+    last = sorted(values)[-WINDOW:]
+    return [values[step][0] for step in last], [values[step][1] for step in last]
+
+
+def _read_values(line: str) -> tuple[int, float, float]:
+    entry = parse_json(line)
+    return int(entry["step"]), float(entry["loss"]), float(entry["gradient_norm"])

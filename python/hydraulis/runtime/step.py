@@ -7,15 +7,16 @@
 3. `run_pipeline` runs the rank's forwards, backwards and exchanges of activations.
 4. `Redistribution.finish_gradient_reduction` waits until every gradient's sum is at its owner.
 5. `Worker.sum_step` adds up loss, squared gradient norm, failures, digests and votes in one all-reduce.
-6. `raise_failure`, `check_finite` and `raise_difference` refuse an unreadable sequence, a loss that is not
-   finite, and ranks that differ.
-7. `OptimizerShard.step` clips by the global norm and runs the optimizer on this rank's shard.
-8. `Worker.measure` gathers times and memory.
+6. `check_step` refuses an unreadable sequence, a loss or gradient that is not finite, and ranks that differ.
+7. `JumpDetector.find` compares loss and gradient norm with those of the last steps.
+8. `OptimizerShard.step` clips by the global norm and runs the optimizer on this rank's shard.
+9. `Worker.measure` gathers times and memory.
 
 **The way of a gradient.** `run_pipeline` calls `torch.autograd.backward`, which accumulates into
-`param.grad`, a view of `LocalShard.gradient`. After the last backward through a layer group
-`GradientReduction.accumulated` starts the all-to-all of the group's bucket. `SummedExchanges.complete` adds
-the received contributions to `OptimizerShard.gradient`, which `ShardedOptimizer.step` reads.
+`param.grad`, a view of `LocalShard.gradient`, and calls the hook `Redistribution._after_accumulation`. After
+the last backward through a layer group `GradientReduction.accumulated` starts the all-to-all of the group's
+bucket. `SummedExchanges.complete` adds the received contributions to `OptimizerShard.gradient`, which
+`ShardedOptimizer.step` reads.
 
 **Hooks** exist only where communication overlaps computation. `Redistribution.register_hooks` registers both
 kinds on a stage when it is built: a forward pre-hook on each layer group waits for the group's parameters
@@ -25,29 +26,20 @@ before its first forward, and a hook on each trained parameter notices the last 
 pipeline's messages, so that no order of events on the devices can stop all ranks.
 """
 
-import math
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from hydraulis._core import Plan
 from hydraulis.data.tokens import SequenceTokens
-from hydraulis.errors import HydraulisError
-from hydraulis.runtime.agreement.step_digest import digest_step, raise_difference
-from hydraulis.runtime.agreement.step_sum import StepSum, StepTerms, sum_step
+from hydraulis.runtime.agreement.step_sum import StepTerms, sum_step
 from hydraulis.runtime.pipeline.executor import run_pipeline
 from hydraulis.runtime.pipeline.forward_only import run_forward
 from hydraulis.runtime.pipeline.rank_work import RankWork
-from hydraulis.runtime.ranks.every_rank import everywhere, raise_everywhere, ranks_where
-from hydraulis.runtime.state.sharded_optimizer import UpdateCheck
+from hydraulis.runtime.step_checks import check_step, raise_failure
 from hydraulis.runtime.step_result import StepResult
 from hydraulis.runtime.worker import Worker
-from hydraulis.text.numbers import format_count
-
-# Most ranks that a message names.
-_MAX_NAMED = 8
 
 
 def train_step(worker: Worker, plan: Plan, read: Callable[[int], SequenceTokens]) -> StepResult:
@@ -60,37 +52,21 @@ def train_step(worker: Worker, plan: Plan, read: Callable[[int], SequenceTokens]
 
     Raises:
         InvalidInputError: The plan does not fit the worker (see `Worker.prepare`) or the sequences (see
-            `PlannedSequences`); on every rank.
-        HydraulisError: The loss or the gradient's norm is not finite (codes `loss_not_finite`,
-            `gradient_not_finite`), ranks differ in plan or tokens (`ranks_differ`), or a value jumped and
-            `train.on_jump` is `stop` (`training_jumped`); on every rank, without an update.
+            `PlannedSequences`), or ranks differ in plan or tokens (see `check_step`); on every rank.
+        HydraulisError: The loss or the gradient's norm is not finite (see `check_step`), or a value jumped
+            and `train.on_jump` is `stop` (code `training_jumped`); on every rank, without an update.
     """
     work = worker.prepare(plan, read)
     worker.start_measuring(plan)
-    redistribution = worker.redistribution
-    redistribution.start_parameter_gather(plan, work)
-    losses = run_pipeline(
-        work,
-        redistribution.finish_parameter_gather,
-        redistribution.launched,
-        worker.timers,
-        worker.memory.saved,
-    )
-    redistribution.finish_gradient_reduction()
-    own, digest = add_up(work, losses, worker.device), digest_step(plan, work.sequences.digests)
-    total = worker.sum_step(work, digest, own)
-    step = worker.optimizer_shard.optimizer.num_steps + 1
-    raise_failure(work, total)
-    check_finite(total.loss, step, lambda: _name_ranks(bool(torch.isfinite(own))))
-    if not total.is_same:
-        raise_difference(plan, digest)
-    gradient = worker.local_shard.gradient
-    check = UpdateCheck(
-        culprits=lambda: _name_ranks(bool(torch.isfinite(gradient).all())),
-        accepts=partial(worker.jumps.accepts, step, total.loss),
-    )
-    update = worker.optimizer_shard.step(total.norm, check)
-    return StepResult(total.loss, update, worker.measure(plan), jump=worker.jumps.found)
+    worker.redistribution.start_parameter_gather(plan, work)
+    losses = run_pipeline(work, worker.redistribution, worker.timers, worker.memory.saved)
+    worker.redistribution.finish_gradient_reduction()
+    loss = add_up(work, losses, worker.device)
+    total = worker.sum_step(plan, work, loss)
+    check_step(worker, plan, work, loss, total)
+    jump = worker.jumps.find(worker.completed + 1, total.loss, total.norm)
+    update = worker.optimizer_shard.step(total.norm, is_skipped=jump is not None and worker.jumps.skips)
+    return StepResult(total.loss, update, worker.measure(plan), jump)
 
 
 def evaluate(worker: Worker, plan: Plan, read: Callable[[int], SequenceTokens]) -> float:
@@ -126,43 +102,3 @@ def add_up(work: RankWork, losses: Sequence[Tensor], device: torch.device) -> Te
     if work.position is None or work.position.tensor_rank != 0 or not losses:
         return torch.zeros((), dtype=torch.float64, device=device)
     return torch.stack([loss.detach() for loss in losses]).double().sum()
-
-
-def raise_failure(work: RankWork, total: StepSum) -> None:
-    """Raise the error of the lowest rank that could not read a sequence, on every rank.
-
-    Raises:
-        HydraulisError: The error of `PlannedSequences`.
-    """
-    if total.num_failed:
-        raise_everywhere(work.sequences.error)
-
-
-def check_finite(loss: float, step: int, culprits: Callable[[], str] = lambda: "") -> None:
-    """Refuse a loss that is not finite before it reaches the master parameters; every rank has the same loss.
-
-    Args:
-        loss: Mean loss of the batch.
-        step: Number of the step, from 1.
-        culprits: Function that names the ranks whose loss is not finite, as the end of a message. Collective.
-
-    Raises:
-        HydraulisError: The loss is infinite or no number (code `loss_not_finite`).
-    """
-    if not math.isfinite(loss):
-        why = (
-            "before any update: initial parameters are not finite, or too large for train.dtype; correct the "
-            "files of model.path"
-            if step == 1
-            else "training diverged; lower optimizer.learning_rate"
-        )
-        message = f"the loss of step {step} is {loss}{culprits()}: {why}"
-        raise everywhere(HydraulisError(message, code="loss_not_finite"))
-
-
-def _name_ranks(is_finite: bool) -> str:  # noqa: FBT001 - one value of each rank
-    """Name the ranks whose own part is not finite, as the end of a message. Collective."""
-    ranks = ranks_where(not is_finite)
-    if not ranks:
-        return ""
-    return f", from {format_count(len(ranks), 'rank')} ({', '.join(map(str, ranks[:_MAX_NAMED]))})"

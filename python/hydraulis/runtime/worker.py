@@ -27,7 +27,7 @@ from hydraulis.parallel.connections import connect_world
 from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups, aligned_groups
 from hydraulis.parallel.tensor import check_tensor_degree
-from hydraulis.runtime.agreement.step_digest import StepDigest, weighted_digest
+from hydraulis.runtime.agreement.step_digest import digest_step, weighted_digest
 from hydraulis.runtime.agreement.step_sum import StepSum, StepTerms, sum_step
 from hydraulis.runtime.agreement.votes import Votes
 from hydraulis.runtime.jumps import JumpDetector
@@ -134,6 +134,11 @@ class Worker:
         self._connected = ByPlacement[None]()
 
     @property
+    def completed(self) -> int:
+        """Number of steps so far, those before a resumed checkpoint and skipped updates included."""
+        return self.optimizer_shard.optimizer.num_steps
+
+    @property
     def communicator_bytes(self) -> int:
         """The most device memory of this rank's NCCL connections; 0 on the CPU."""
         if self.device.type != "cuda":
@@ -223,14 +228,15 @@ class Worker:
         rank = dist.get_rank()
         self.memory.start(self.persistent, plan.position(rank), tokens_in_flight(plan, rank))
 
-    def sum_step(self, work: RankWork, digest: StepDigest, loss: Tensor) -> StepSum:
+    def sum_step(self, plan: Plan, work: RankWork, loss: Tensor) -> StepSum:
         """Add up the step's numbers over all ranks, and count the votes. Collective.
 
         Args:
+            plan: Plan of the batch.
             work: This rank's part of the plan, carried out, with the gradients' sums at their owners.
-            digest: Digests of the plan and of the rank's tokens.
             loss: Sum of the rank's terms of the mean loss.
         """
+        digest = digest_step(plan, work.sequences.digests)
         total = sum_step(
             StepTerms(
                 loss=loss,

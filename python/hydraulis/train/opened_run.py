@@ -24,11 +24,11 @@ from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.output_folder import look_at_output
 from hydraulis.runtime.records.run_lock import check_unlocked
 from hydraulis.runtime.records.tracking.tracker import require_trackers
-from hydraulis.runtime.run_data import load_data
 from hydraulis.runtime.state.update_rule import require_optimizer
 from hydraulis.text.numbers import format_count
 from hydraulis.train.observer import TrainingObserver
 from hydraulis.train.restarted_run import folder_to_resume
+from hydraulis.train.run_data import load_data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

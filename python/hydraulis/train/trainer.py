@@ -14,6 +14,7 @@ from hydraulis._core import CostProfile, Scheme
 from hydraulis.config.run import RunConfig, to_dict
 from hydraulis.data.analysis import analyze_run
 from hydraulis.errors import HydraulisError
+from hydraulis.model.notes import no_decay_note, positions_note
 from hydraulis.planner.profile_document import with_schemes
 from hydraulis.planner.static import StaticComparison
 from hydraulis.profile.measure import WARMING_UP, announcement
@@ -26,8 +27,8 @@ from hydraulis.runtime.checkpoint.saver import CheckpointSaver
 from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.evaluator import Evaluator
 from hydraulis.runtime.hugging_face.files import carry, tokenizer_note
-from hydraulis.runtime.hugging_face.positions import positions_note
 from hydraulis.runtime.iteration import Iteration
+from hydraulis.runtime.jumps import recall_jumps
 from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.memory.device_memory import FRAGMENTED, fragmentation_note, is_fragmented
 from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory
@@ -48,10 +49,8 @@ from hydraulis.runtime.records.recorder import Recorder, RunSummary
 from hydraulis.runtime.records.run_directory import ANALYSIS, CORPUS, RUN_CONFIG, RunDirectory
 from hydraulis.runtime.records.run_lock import RunLock
 from hydraulis.runtime.records.tracking.tracker import open_trackers
-from hydraulis.runtime.state.weight_decay import no_decay_note
 from hydraulis.runtime.worker import Worker
 from hydraulis.text.numbers import format_count
-from hydraulis.train.jump_history import recall_jumps
 from hydraulis.train.observer import RunProgress, TrainingObserver
 from hydraulis.train.opened_run import OpenedRun
 from hydraulis.train.restarted_run import remember_run
@@ -120,7 +119,7 @@ class Trainer:
         recorder = _recorder(run, whole, planner, observer.message)
         observer.message(_directory_message(recorder.directory.path, run))
         if run.resumed is not None:
-            recall_jumps(worker.jumps, recorder.directory.path, run.completed)
+            recall_jumps(worker.jumps, recorder.directory, run.completed)
         saver = _saver(run, worker, recorder)
         # A planner of its own: evaluation must not count against planner.max_strategies of training.
         evaluating = RunPlanner(config.planner, profile, run.cluster, link)

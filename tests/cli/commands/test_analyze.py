@@ -228,7 +228,7 @@ def test_the_table_has_a_row_for_each_range(capsys: pytest.CaptureFixture[str]) 
 def test_a_figure_that_cannot_be_written_is_refused_before_the_work(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("hydraulis.cli.commands.analyzed_data.prepare_sources")
+    monkeypatch.delattr("hydraulis.cli.analysis.analyzed_data.prepare_sources")
     assert main(["analyze", TEXT, "--figure", "missing/lengths.png"]) == 2
     assert capsys.readouterr().err.startswith("hydraulis: error [file_unwritable]: ")
 

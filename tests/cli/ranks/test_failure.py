@@ -7,9 +7,9 @@ from typing import IO
 
 import pytest
 
+from helpers import refused
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.ranks.failure import EndedRank, report_failure
-from hydraulis.errors import HydraulisError
 
 LOST = {
     "code": "lost_rank",
@@ -64,9 +64,8 @@ def test_the_cause_is_raised(
     printed: str,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    with pytest.raises(HydraulisError, match=message) as cause:
+    with refused(code, message):
         report_failure(ranks, failed, is_stopped=False)
-    assert cause.value.code == code
     assert capfd.readouterr().err == printed
 
 
@@ -99,5 +98,5 @@ def test_a_stop_before_the_first_step_is_an_interrupt(
 
 
 def test_a_failure_during_a_stop_is_the_cause() -> None:
-    with pytest.raises(HydraulisError, match="disk 1 is full"):
+    with refused("file_unwritable", "disk 1 is full"):
         report_failure([rank(2, FULL), rank(3, LOST, "")], [0, 1], is_stopped=True)

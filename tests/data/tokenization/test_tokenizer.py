@@ -36,8 +36,7 @@ def test_a_tokenizer_json_gives_the_tokens_of_its_library(tmp_path: Path) -> Non
 
 
 def test_a_name_on_the_hub_gets_the_command_that_downloads_it() -> None:
-    says = r"hf download Qwen/Qwen3-0\.6B --local-dir Qwen3-0\.6B"
-    with pytest.raises(InvalidInputError, match=says):
+    with refused("tokenizer_invalid", "hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B"):
         load_tokenizer("Qwen/Qwen3-0.6B")
     with pytest.raises(InvalidInputError) as refusal:
         load_tokenizer("/Qwen/Qwen3-0.6B")
@@ -76,15 +75,14 @@ def test_files_that_are_no_tokenizer_are_refused_by_name(tmp_path: Path) -> None
     (tmp_path / "tokenizer.json").write_text("{}")
     with refused("tokenizer_invalid", "tokenizer.json' cannot be read"):
         load_tokenizer(str(tmp_path))
-    with pytest.raises(InvalidInputError, match="No such file") as refusal:
+    with refused("tokenizer_invalid", "missing.json") as refusal:
         load_tokenizer(str(tmp_path / "missing.json"))
-    assert refusal.value.code == "tokenizer_invalid"
     assert "did you mean" not in str(refusal.value)
-    with pytest.raises(InvalidInputError, match=r"its folder, or 'bytes'; did you mean 'bytes'\?$"):
+    with refused("tokenizer_invalid", "did you mean 'bytes'?"):
         load_tokenizer("byte")
     write_tokenizer(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text("{")
-    with pytest.raises(InvalidInputError, match=r"tokenizer_config\.json' is no JSON"):
+    with refused("tokenizer_invalid", "tokenizer_config.json"):
         load_tokenizer(str(tmp_path))
 
 

@@ -101,10 +101,8 @@ def changed(change: Callable[[dict[str, Any]], object]) -> str:
 def test_an_incomplete_manifest_is_refused(
     change: Callable[[dict[str, Any]], None], code: str, says: str
 ) -> None:
-    with pytest.raises(HydraulisError, match="here") as refusal:
+    with refused(code, "here", says):
         Manifest.from_json(changed(change), "here")
-    assert refusal.value.code == code
-    assert says in str(refusal.value)
 
 
 @pytest.mark.parametrize("length", [0, 1, 100, 700])
@@ -143,7 +141,7 @@ def test_a_list_is_no_manifest() -> None:
 
 def test_every_field_is_needed() -> None:
     for field in at_least(8, dataclasses.fields(Manifest)):
-        with pytest.raises(HydraulisError, match=field.name):
+        with refused("checkpoint_damaged", field.name):
             Manifest.from_json(changed(without(field.name)), "here")
 
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from helpers import refused
-from hydraulis.errors import InvalidInputError
 from hydraulis.model.parameters import checkpoint_name
 from hydraulis.runtime.hugging_face.weights import INDEX, SINGLE, HuggingFaceWeights
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -96,10 +95,10 @@ K_PROJ = "model.layers.1.self_attn.k_proj.weight"
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda values: values.pop(K_PROJ), f"{K_PROJ} of .*: it is missing"),
-        (lambda values: values.update({"model.layers.3.mlp.x": torch.ones(1)}), "mlp.x of .*: it is there"),
-        (lambda values: values.update({K_PROJ: torch.ones(3, 24)}), r"shape \[3, 24\]"),
-        (lambda values: values.update({K_PROJ: values[K_PROJ].to(torch.int8)}), "of type I8"),
+        (lambda values: values.pop(K_PROJ), f"{K_PROJ} "),
+        (lambda values: values.update({"model.layers.3.mlp.x": torch.ones(1)}), "model.layers.3.mlp.x "),
+        (lambda values: values.update({K_PROJ: torch.ones(3, 24)}), "[3, 24]"),
+        (lambda values: values.update({K_PROJ: values[K_PROJ].to(torch.int8)}), "I8"),
     ],
 )
 def test_tensors_of_another_model_are_refused(
@@ -108,12 +107,8 @@ def test_tensors_of_another_model_are_refused(
     values = tensors()
     change(values)
     write(tmp_path, 1, values)
-    with (
-        HuggingFaceWeights(tmp_path, PARAMETERS) as weights,
-        pytest.raises(InvalidInputError, match=says) as refusal,
-    ):
+    with HuggingFaceWeights(tmp_path, PARAMETERS) as weights, refused("weights_invalid", says):
         weights.check()
-    assert refusal.value.code == "weights_invalid"
 
 
 def test_tables_of_old_checkpoints_are_no_parameters(tmp_path: Path) -> None:
@@ -131,10 +126,7 @@ def test_a_tied_head_is_accepted_if_it_equals_the_embedding(tmp_path: Path) -> N
         weights.check()
     head[-1, -1] += 1
     write(tmp_path, 1, values | {"lm_head.weight": head})
-    with (
-        HuggingFaceWeights(tmp_path, parameters) as weights,
-        pytest.raises(InvalidInputError, match=r"lm_head\.weight .* differs from the embedding"),
-    ):
+    with HuggingFaceWeights(tmp_path, parameters) as weights, refused("weights_invalid", "lm_head.weight"):
         weights.check()
 
 
@@ -192,13 +184,9 @@ def test_incomplete_files_are_refused_by_name(tmp_path: Path, damage: str) -> No
     elif damage == "shard":
         write(tmp_path, 3, tensors())
         (tmp_path / "1.safetensors").unlink()
+    file = {"index": INDEX, "no map": INDEX, "shard": "1.safetensors"}.get(damage, SINGLE)
     with (
-        pytest.raises(InvalidInputError, match=r"cannot be read") as refusal,
+        refused("weights_invalid", file, "model.hf_config", "model.path"),
         HuggingFaceWeights(tmp_path, PARAMETERS) as weights,
     ):
         weights.check()
-    assert refusal.value.code == "weights_invalid"
-    assert "or set model.hf_config to its config.json instead of model.path" in str(refusal.value)
-    assert {"index": INDEX, "no map": INDEX, "shard": "1.safetensors"}.get(damage, SINGLE) in str(
-        refusal.value
-    )

@@ -92,10 +92,8 @@ def forward_backward(worker: Worker, plan: Plan, read: Any) -> list[Tensor]:
     """Run a step up to its reduction, which is not finished."""
     work = worker.prepare(plan, read)
     worker.start_measuring(plan)
-    redistribution = worker.redistribution
-    redistribution.start_parameter_gather(plan, work)
-    hooks = (redistribution.finish_parameter_gather, redistribution.launched)
-    return executor.run_pipeline(work, *hooks, worker.timers, worker.memory.saved)
+    worker.redistribution.start_parameter_gather(plan, work)
+    return executor.run_pipeline(work, worker.redistribution, worker.timers, worker.memory.saved)
 
 
 def tokens_of(sequence: int, lengths: Sequence[int], vocab_size: int) -> Any:

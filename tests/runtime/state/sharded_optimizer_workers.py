@@ -5,11 +5,9 @@ from typing import NamedTuple
 from unittest import mock
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis.config.optimizer import OptimizerConfig
-from hydraulis.errors import HydraulisError
 from hydraulis.runtime.state import update_rule
 from hydraulis.runtime.state.initial_values import InitialValues
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard
@@ -64,19 +62,6 @@ def _continues(config: OptimizerConfig) -> bool:
         step(one)
     pairs = zip(shard.buffers().values(), copy.buffers().values(), strict=True)
     return all(torch.equal(one, other) for (one, _), (other, _) in pairs)
-
-
-def diverge() -> tuple[str, str, bool]:
-    """Meet an infinite gradient on the last rank alone; give the refusal, and whether nothing changed."""
-    shard = _shard(OptimizerConfig(), 1)
-    before = shard.master.clone()
-    if dist.get_rank() == 1:
-        shard.gradient[-1] = torch.inf
-    try:
-        step(shard)
-    except HydraulisError as error:
-        return error.code, str(error), torch.equal(shard.master, before)
-    return "", "", False
 
 
 def _shard(config: OptimizerConfig, steps: int) -> OptimizerShard:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hydraulis.cli.commands.analyzed_data import AnalyzedData, has_batches, is_run
-from hydraulis.cli.commands.batches import SampledBatches
-from hydraulis.cli.commands.static_loss import StaticLoss
+from hydraulis.cli.analysis.analyzed_data import AnalyzedData, has_batches, is_run
+from hydraulis.cli.analysis.sampled_batches import SampledBatches
+from hydraulis.cli.analysis.static_loss import StaticLoss
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import Cluster, CostProfile, LengthHistogram, propose
-from hydraulis.cli.commands.batches import sample_batches
+from hydraulis.cli.analysis.sampled_batches import sample_batches
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from hydraulis._core import Link, RankMemory, Strategy
-from hydraulis.cli.commands.batches import sample_batches
+from hydraulis.cli.analysis.sampled_batches import sample_batches
 from hydraulis.cli.options import (
     add_batches,
     add_cluster,

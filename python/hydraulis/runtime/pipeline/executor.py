@@ -4,9 +4,9 @@ Legend: t tokens of this rank, H hidden.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 import torch.distributed as dist
@@ -23,10 +23,19 @@ if TYPE_CHECKING:
     from hydraulis.runtime.memory.saved_activations import SavedActivations
 
 
+class Transfers(Protocol):
+    """The transfers that run beside the pipeline, as `Redistribution` has them."""
+
+    def finish_parameter_gather(self) -> None:
+        """Wait for all parameters, and zero the gradients: once, before the first backward."""
+
+    def launched(self, instruction: int) -> None:
+        """Start the gradient reductions that may follow an instruction of this index in the rank's list."""
+
+
 def run_pipeline(
     work: RankWork,
-    finish_parameter_gather: Callable[[], None],
-    launched: Callable[[int], None],
+    transfers: Transfers,
     timers: StepTimers,
     saved: "SavedActivations | None" = None,
 ) -> list[Tensor]:
@@ -36,8 +45,7 @@ def run_pipeline(
 
     Args:
         work: This rank's part of the plan.
-        finish_parameter_gather: Called once, before the first backward; it zeroes the gradients.
-        launched: Called after each instruction with its index in the list.
+        transfers: The rank's transfers; they learn of the first backward and of each launched instruction.
         timers: Timers of each forward and backward.
         saved: Counter of the activations saved for backward; None to count none.
 
@@ -45,7 +53,7 @@ def run_pipeline(
         The terms of the batch's mean loss on a last stage, one for each micro-batch; none on other ranks.
     """
     if work.stage is None:
-        finish_parameter_gather()
+        transfers.finish_parameter_gather()
         return []
     micro_batches = work.collate()
     block = _block(work, work.stage, micro_batches) if _has_places(work.stage) else None
@@ -57,12 +65,12 @@ def run_pipeline(
                     run.forward(micro_batch)
             case Backward(micro_batch):
                 if not run.has_gone_back:
-                    finish_parameter_gather()
+                    transfers.finish_parameter_gather()
                 with timers.computing():
                     run.backward(micro_batch)
             case SendReceive(peer, next=is_next, send=send, receive=receive):
                 run.exchange(peer, send, receive, towards_next=is_next)
-        launched(index)
+        transfers.launched(index)
     run.drain()
     return run.losses
 

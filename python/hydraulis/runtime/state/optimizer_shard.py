@@ -16,7 +16,7 @@ from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.ranks.streams import StreamEvent
 from hydraulis.runtime.state.initial_values import ParameterValues
 from hydraulis.runtime.state.parameters import ModelParameters
-from hydraulis.runtime.state.sharded_optimizer import ShardedOptimizer, Update, UpdateCheck
+from hydraulis.runtime.state.sharded_optimizer import ShardedOptimizer, Update
 from hydraulis.runtime.state.update_rule import DecaySpan
 
 MASTER = "master"
@@ -105,18 +105,15 @@ class OptimizerShard:
         """The slices of trained parameters: those of the gradient and of each moment."""
         return [piece for piece in self.slices if self.parameters.trained[piece.parameter]]
 
-    def step(self, norm: float, check: UpdateCheck | None = None) -> Update:
+    def step(self, norm: float, *, is_skipped: bool = False) -> Update:
         """Update the master parameters from the gradient (see `ShardedOptimizer.step`).
 
         Args:
-            norm: Norm of the whole gradient, the same on every rank.
-            check: Conditions of the update.
-
-        Raises:
-            HydraulisError: The gradient's norm is not finite.
+            norm: Norm of the whole gradient, finite and the same on every rank.
+            is_skipped: Whether the step counts, but changes nothing.
         """
         self.wait_for_readers()
-        return self.optimizer.step(norm, check)
+        return self.optimizer.step(norm, is_skipped=is_skipped)
 
     def buffers(self) -> Mapping[str, tuple[Tensor, Sequence[ShardSlice]]]:
         """Return the flat buffers of a checkpoint by name, each with the slices in it."""

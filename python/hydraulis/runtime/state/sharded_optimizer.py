@@ -1,14 +1,12 @@
 """The optimizer over the flat optimizer shard, with clipping by the norm of the whole gradient."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from hydraulis.config.optimizer import OptimizerConfig
-from hydraulis.errors import HydraulisError
-from hydraulis.runtime.ranks.every_rank import everywhere
 from hydraulis.runtime.state.learning_rate import learning_rate
 from hydraulis.runtime.state.update_rule import DecaySpan, UpdateRule
 
@@ -16,20 +14,6 @@ from hydraulis.runtime.state.update_rule import DecaySpan, UpdateRule
 _CLIP_EPS = 1e-6
 # Number of elements whose squares add up in the gradient's own dtype.
 _PIECE = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateCheck:
-    """The conditions of an update.
-
-    Attributes:
-        culprits: Function that names the ranks whose gradients are not finite, as the end of a message.
-            Collective.
-        accepts: Function of the gradient's norm that returns whether to update; the same on all ranks.
-    """
-
-    culprits: Callable[[], str] = lambda: ""
-    accepts: Callable[[float], bool] = lambda _norm: True
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +69,15 @@ class ShardedOptimizer:
         norms = torch._foreach_norm(self._gradient.split(_PIECE))
         return torch.stack(norms).double().square().sum()
 
-    def step(self, norm: float, check: UpdateCheck | None = None) -> Update:
+    def step(self, norm: float, *, is_skipped: bool = False) -> Update:
         """Clip the gradient, and update the master parameters from it.
 
         Args:
-            norm: Norm of the whole gradient, the same on every rank.
-            check: Conditions of the update; None for an update by any finite gradient. A refused update
-                counts as a step and changes neither parameters nor moments.
-
-        Raises:
-            HydraulisError: The gradient's norm is not finite (code `gradient_not_finite`); every rank raises
-                it, and updates nothing.
+            norm: Norm of the whole gradient, finite and the same on every rank.
+            is_skipped: Whether the step counts, but changes neither parameters nor moments.
         """
-        check = check or UpdateCheck()
-        check_norm(self.num_steps + 1, norm, check.culprits)
         rate = learning_rate(self._config, self.num_steps, self._steps)
-        if not check.accepts(norm):
+        if is_skipped:
             self.resume(self.num_steps + 1)
             return Update(norm, rate)
         limit = self._config.clip_norm
@@ -114,22 +91,3 @@ class ShardedOptimizer:
         """Continue after `num_steps` updates, whose moments the caller has restored."""
         self.num_steps = num_steps
         self._rule.resume(num_steps)
-
-
-def check_norm(step: int, norm: float, culprits: Callable[[], str] = lambda: "") -> None:
-    """Refuse a gradient whose norm is not finite; every rank has the same norm, so every rank raises.
-
-    Args:
-        step: Number of the step, from 1.
-        norm: Norm of its gradient.
-        culprits: Function that names the ranks whose gradients are not finite (see `UpdateCheck`).
-
-    Raises:
-        HydraulisError: The norm is infinite or no number (code `gradient_not_finite`).
-    """
-    if not norm < float("inf"):
-        message = (
-            f"the gradient's norm of step {step} is {norm}{culprits()}: training diverged; lower "
-            "optimizer.learning_rate"
-        )
-        raise everywhere(HydraulisError(message, code="gradient_not_finite"))

@@ -16,7 +16,7 @@ from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.data.tokens import plain_tokens
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks import rank_zero
-from hydraulis.runtime.run_data import load_data
+from hydraulis.train.run_data import load_data
 from runtime.tiny import made_up_corpus
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from ranks import run_ranks
-from runtime.run_data_workers import load_and_refuse
+from train.run_data_workers import load_and_refuse
 
 
 def test_every_rank_reads_what_rank_zero_indexed_and_all_refuse_the_same(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis.cli.commands.batches import SampledBatches, first_batches, sample_batches
+from hydraulis.cli.analysis.sampled_batches import SampledBatches, first_batches, sample_batches
 from hydraulis.cli.options import BATCH_OPTION, overrides_of
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.config.data import DataConfig

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from hydraulis._core import CostProfile
-from hydraulis.cli.commands.batches import SampledBatches
+from hydraulis.cli.analysis.sampled_batches import SampledBatches
 from hydraulis.cli.options import cluster_of
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.planner import load_profile

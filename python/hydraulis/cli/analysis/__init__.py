@@ -1,0 +1,1 @@
+"""The sequences that commands read, the batches sampled from them, and the loss of a static strategy."""

@@ -1,0 +1,1 @@
+"""The services that receive a run's numbers: TensorBoard and Weights & Biases."""

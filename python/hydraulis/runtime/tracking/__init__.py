@@ -1,1 +1,0 @@
-"""Where a run's numbers go beside its own files: TensorBoard and Weights & Biases."""
