@@ -15,6 +15,7 @@ from hydraulis.progress import ignore_progress
 from hydraulis.report.imbalance import balances
 from hydraulis.report.page import Section, numbers, page, report, sections
 from hydraulis.report.run import Run, read_run
+from hydraulis.runtime.records.samples import SampledText, Samples
 from profiles import made_up_profile
 from report.made_up_run import CLUSTER, PROFILE, made_up_config, write_run
 
@@ -109,6 +110,21 @@ def test_why_batches_are_assigned_to_fewer_replicas_than_ranks(run: Run) -> None
         "not assigned to more replicas, because half of the batches have no more sequences" in shown.caption
     )
     assert shown.drawing.panels[1].get_title(loc="left") == "Assigned in turn to 3 replicas"
+
+
+def test_sampled_texts_are_on_the_page_as_text(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", steps=2)
+    run = read_run(tmp_path / "run")
+    assert "Samples of text" not in page(run, [], numbers(run, []))
+    lines = [Samples(step, (SampledText("<b>", f"\n text {step}"),)) for step in (1, 2, 3)]
+    (tmp_path / "run" / "samples.jsonl").write_text("".join(f"{one.to_json()}\n" for one in lines))
+    run = read_run(tmp_path / "run")
+    # A running training may be ahead of its metrics.
+    assert run.samples == lines[:2]
+    content = page(run, [], numbers(run, []))
+    assert "<details><summary>after step 1</summary>" in content
+    assert "<details open><summary>after step 2</summary>" in content
+    assert '<th>&lt;b&gt;</th><td class="text">\n text 2</td>' in content
 
 
 def test_the_configuration_is_on_the_page(tmp_path: Path) -> None:

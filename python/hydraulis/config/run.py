@@ -21,6 +21,7 @@ from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.output import CheckpointConfig, OutputConfig
 from hydraulis.config.planner import PlannerConfig
+from hydraulis.config.samples import SamplesConfig
 from hydraulis.config.train import TrainConfig
 from hydraulis.errors import InvalidInputError
 
@@ -43,6 +44,7 @@ class RunConfig:
     optimizer: OptimizerConfig
     lora: LoraConfig
     planner: PlannerConfig
+    samples: SamplesConfig
     checkpoint: CheckpointConfig
     output: OutputConfig
 

@@ -13,6 +13,7 @@ from hydraulis.data.sampling.run_sampler import describe_run_repeats
 from hydraulis.data.sources.prepare import make_index_job
 from hydraulis.data.sources.source_state import SourceState, inspect_sources
 from hydraulis.data.sources.stdlib import StandardLibrary
+from hydraulis.data.tokenization.prompts import encode_prompts
 from hydraulis.data.tokenization.tokenizer import load_tokenizer
 from hydraulis.errors import HydraulisError
 from hydraulis.preflight.finding import Status, with_warnings
@@ -36,9 +37,12 @@ class DataChecks:
         """Load the tokenizer, and compare its tokens with the model's vocabulary.
 
         Raises:
-            InvalidInputError: The tokenizer is refused (see `load_tokenizer`), or has a token outside the
-                model's vocabulary (code `token_out_of_range`).
+            InvalidInputError: The tokenizer is refused (see `load_tokenizer`), has a token outside the
+                model's vocabulary (code `token_out_of_range`), or the prompts of samples are refused (see
+                `encode_prompts`).
         """
+        if self.config.samples.every is not None:
+            encode_prompts(self.config)
         if self.config.data.sources and all(one.format == "tokens" for one in self.config.data.sources):
             return "ok", "not needed: all sources hold tokens"
         name, rows = self.config.data.tokenizer, self.config.model.vocab_size

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hydraulis.progress import ProgressCallback
     from hydraulis.report.run import Run, TracedStep
     from hydraulis.report.style import Drawing
+    from hydraulis.runtime.records.samples import SampledText
 
     # Name, heading, caption, and drawing function.
     _Figure = tuple[str, str, str, Callable[[Run, Sequence[Balance]], Drawing]]
@@ -51,6 +52,7 @@ svg { display: block; width: 100%; min-width: 34rem; height: auto; }
 table { border-collapse: collapse; font-size: 0.9rem; margin: 0.2rem 0 0.8rem; }
 th { font-weight: normal; text-align: left; color: #555; padding: 0.1rem 1.4rem 0.1rem 0; }
 td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+td.text { white-space: pre-wrap; }
 summary { cursor: pointer; }
 svg [id*="tip-"]:hover { opacity: 0.7; }
 @media print { body { max-width: none; padding: 0; } figure { break-inside: avoid; } }
@@ -235,8 +237,26 @@ def page(run: Run, shown: Sequence[Section], summed: dict[str, float]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{name}: a run of Hydraulis</title><style>{_STYLE}</style></head>\n"
         f"<body><h1>{name}</h1><p>{html.escape(run.profile.name)} on {_ranks(run)}</p>"
-        f"<dl>{facts}</dl>\n{notes}{body}{_configuration(run)}</body></html>\n"
+        f"<dl>{facts}</dl>\n{notes}{body}{_samples(run)}{_configuration(run)}</body></html>\n"
     )
+
+
+def _samples(run: Run) -> str:
+    """Return the sampled texts as a section, the newest open; empty without any."""
+    if not run.samples:
+        return ""
+    tables = "".join(
+        f"<details{' open' if one is run.samples[-1] else ''}><summary>after step {one.step:,}</summary>"
+        f"<table>{''.join(map(_continued, one.texts))}</table></details>\n"
+        for one in run.samples
+    )
+    caption = "Prompts, and the continuations of the model at that step."
+    return f'<section id="samples"><h2>Samples of text</h2><p>{caption}</p>{tables}</section>\n'
+
+
+def _continued(sampled: SampledText) -> str:
+    prompt, text = html.escape(sampled.prompt), html.escape(sampled.text)
+    return f'<tr><th>{prompt}</th><td class="text">{text}</td></tr>'
 
 
 def _configuration(run: Run) -> str:

@@ -24,10 +24,12 @@ from hydraulis.runtime.records.run_directory import (
     PLANS,
     PROFILE,
     RUN_CONFIG,
+    SAMPLES,
     TRACE,
     not_a_run,
     require_run,
 )
+from hydraulis.runtime.records.samples import Samples
 from hydraulis.runtime.records.trace import MEASURED, PLANNED, durations, traced_step
 from hydraulis.text.documents import parse_json
 from hydraulis.text.numbers import format_count
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from hydraulis.progress import ProgressCallback
 
 _T = TypeVar("_T")
+_S = TypeVar("_S", Evaluation, Samples)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,7 @@ class Run:
         config: Effective configuration: values by key, by section.
         traced: Step with a recorded timeline; None if there is none.
         evaluations: Evaluations on held-out data, in order.
+        samples: Texts that the model continued, in order.
         analysis: Analysis of the data; None if it was not recorded.
         notes: Records that are left out because they were lost or cannot be read, and the mark of a run
             whose ranks shared devices.
@@ -86,6 +90,7 @@ class Run:
     config: dict[str, dict[str, Any]]
     traced: TracedStep | None
     evaluations: list[Evaluation]
+    samples: list[Samples]
     analysis: Analysis | None
     notes: list[str]
 
@@ -124,7 +129,8 @@ def read_run(path: Path, progress: ProgressCallback = ignore_progress) -> Run:
         num_steps=_parsed(path / RUN_CONFIG, _num_steps, config),
         config={name: table for name, table in config.items() if isinstance(table, dict)},
         traced=_optional(path / TRACE, partial(_traced, plans), notes),
-        evaluations=_evaluations(path, metrics[-1].step, notes),
+        evaluations=_up_to(metrics[-1].step, path / EVALUATIONS, Evaluation.from_json, notes),
+        samples=_up_to(metrics[-1].step, path / SAMPLES, Samples.from_json, notes),
         analysis=_optional(path / ANALYSIS, Analysis.from_json, notes),
         notes=notes,
     )
@@ -212,12 +218,11 @@ def _records(
     return found
 
 
-def _evaluations(path: Path, last: int, notes: list[str]) -> list[Evaluation]:
-    """Read the evaluations up to a step; a running training may have added later ones meanwhile."""
-    if not (path / EVALUATIONS).exists():
+def _up_to(last: int, path: Path, parse: Callable[[str], _S], notes: list[str]) -> list[_S]:
+    """Read the records up to a step; a running training may have added later ones meanwhile."""
+    if not path.exists():
         return []
-    found = _records(path / EVALUATIONS, Evaluation.from_json, notes)
-    return [one for one in found if one is not None and one.step <= last]
+    return [one for one in _records(path, parse, notes) if one is not None and one.step <= last]
 
 
 def _strategies(config: Any) -> list[str]:

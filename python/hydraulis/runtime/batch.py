@@ -43,11 +43,22 @@ class Batch:
         start = time.perf_counter()
         plan = planner.plan(lengths, targets)
         plan_ms = 1e3 * (time.perf_counter() - start)
-        broken = planner.check(plan, lengths, targets)
-        if broken:
-            message = f"the plan breaks its promises, which is a defect of the planner: {'; '.join(broken)}"
-            raise HydraulisError(message, code="plan_broken")
+        check_plan(planner, plan, lengths, targets)
         return PlannedStep(plan, plan_ms)
+
+
+def check_plan(
+    planner: BatchPlanner, plan: Plan, lengths: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]
+) -> None:
+    """Check that a plan keeps its promises for these lengths and target counts.
+
+    Raises:
+        HydraulisError: It breaks one (code `plan_broken`).
+    """
+    broken = planner.check(plan, lengths, targets)
+    if broken:
+        message = f"the plan breaks its promises, which is a defect of the planner: {'; '.join(broken)}"
+        raise HydraulisError(message, code="plan_broken")
 
 
 def plan_on_rank_zero(make: Callable[[Callable[[], None]], Plan]) -> Plan:

@@ -15,6 +15,7 @@ from hydraulis.data.open import Datasets
 from hydraulis.data.sampling.run_length import run_length, with_steps
 from hydraulis.data.sampling.run_sampler import describe_run_repeats
 from hydraulis.data.sources.data_files import DataFile, list_data_files
+from hydraulis.data.tokenization.prompts import encode_prompts
 from hydraulis.planner.strategies import named_strategies
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.resume import ResumedRun, find_resumed
@@ -90,12 +91,14 @@ class OpenedRun:
 
 
 def _check_environment(config: RunConfig, resumed: ResumedRun | None) -> list[DataFile]:
-    """Check services, optimizer, output folder, disk room and the resumed run's data; return the files.
+    """Check services, optimizer, prompts, output, disk room and the resumed run's data; return the files.
 
     Without these checks the run would fail after hours of indexing or training.
     """
     require_trackers(config.output)
     require_optimizer(config.optimizer)
+    if config.samples.every is not None:
+        encode_prompts(config)
     _check_room(config, resumed)
     files = list_data_files(config.data)
     if resumed is not None:

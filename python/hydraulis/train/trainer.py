@@ -49,6 +49,7 @@ from hydraulis.runtime.records.recorder import Recorder, RunSummary
 from hydraulis.runtime.records.run_directory import ANALYSIS, CORPUS, RUN_CONFIG, RunDirectory
 from hydraulis.runtime.records.run_lock import RunLock
 from hydraulis.runtime.records.tracking.tracker import open_trackers
+from hydraulis.runtime.text_sampler import TextSampler
 from hydraulis.runtime.worker import Worker
 from hydraulis.text.numbers import format_count
 from hydraulis.train.observer import RunProgress, TrainingObserver
@@ -66,6 +67,7 @@ class Trainer:
         worker: This rank's worker.
         planner: Planner of the training batches.
         evaluator: Evaluator of the held-out data.
+        text_sampler: Sampler of continuations of the configured prompts.
         recorder: Recorder of the run directory's files.
         saver: Writer of checkpoints.
         stop: Request to end the run after the current step.
@@ -78,6 +80,7 @@ class Trainer:
     worker: Worker
     planner: RunPlanner
     evaluator: Evaluator
+    text_sampler: TextSampler
     recorder: Recorder
     saver: CheckpointSaver
     stop: StopRequest
@@ -114,20 +117,22 @@ class Trainer:
         profile = with_schemes(whole, schemes)
         link = run_link(config.planner, profile, run.cluster, worker.local_shard)
         planner = RunPlanner(config.planner, profile, run.cluster, link)
-        planner.check_longest(run.data.longest)
+        # A planner of its own: evaluation must not count against planner.max_strategies of training.
+        evaluating = RunPlanner(config.planner, profile, run.cluster, link)
+        text_sampler = TextSampler(config, worker, evaluating)
+        planner.check_longest(max(run.data.longest, text_sampler.longest))
         # The directory gets the unrestricted profile: resumed steps may have used more schemes.
         recorder = _recorder(run, whole, planner, observer.message)
         observer.message(_directory_message(recorder.directory.path, run))
         if run.resumed is not None:
             recall_jumps(worker.jumps, recorder.directory, run.completed)
         saver = _saver(run, worker, recorder)
-        # A planner of its own: evaluation must not count against planner.max_strategies of training.
-        evaluating = RunPlanner(config.planner, profile, run.cluster, link)
         return cls(
             run=run,
             worker=worker,
             planner=planner,
             evaluator=Evaluator(config, run.data.held_out, worker, evaluating),
+            text_sampler=text_sampler,
             recorder=recorder,
             saver=saver,
             stop=stop,
@@ -150,6 +155,7 @@ class Trainer:
                 self.observer.message(iteration.result.jump)
             on_rank_zero_alone(partial(self._record, iteration))
             self._evaluate()
+            self._sample()
             self._limit_save()
             self.saver.after(self.completed)
             self._limit_step()
@@ -272,6 +278,14 @@ class Trainer:
         if evaluation is not None:
             self.observer.message(f"step {self.completed}: held-out loss {evaluation.describe()}")
             on_rank_zero(partial(self.recorder.evaluated, evaluation))
+
+    def _sample(self) -> None:
+        with naming_out_of_memory(self.worker, dist.get_rank()):
+            samples = self.text_sampler.after(self.completed)
+        if samples is not None:
+            for line in samples.describe():
+                self.observer.message(line)
+            on_rank_zero(partial(self.recorder.sampled, samples))
 
 
 def _report_model(config: RunConfig, observer: TrainingObserver) -> None:

@@ -15,6 +15,7 @@ from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.records.metrics import StepMetrics
 from hydraulis.runtime.records.recorder import Recorder
 from hydraulis.runtime.records.run_directory import RunDirectory
+from hydraulis.runtime.records.samples import SampledText, Samples
 from hydraulis.runtime.state.sharded_optimizer import Update
 from hydraulis.runtime.step_result import StepMeasurement, StepResult
 from profiles import made_up_profile
@@ -129,10 +130,13 @@ def test_a_resume_removes_later_records(directory: RunDirectory) -> None:
         earlier.add(iteration(earlier, step))
     for step in (1, 2, 3):
         earlier.evaluated(Evaluation(step, 5.0 - step))
+        earlier.sampled(Samples(step, (SampledText("a", f"b{step}"),)))
     recorder = record(directory, 60, trace_step=None)
     recorder.go_on(2)
     evaluations = (directory.path / "evaluations.jsonl").read_text()
     assert evaluations == '{"step": 1, "loss": 4.0}\n{"step": 2, "loss": 3.0}\n'
+    samples = (directory.path / "samples.jsonl").read_text().splitlines()
+    assert [Samples.from_json(line).texts[0].text for line in samples] == ["b1", "b2"]
     recorder.add(iteration(recorder, 2))
     recorder.add(iteration(recorder, 3))
     lines = (directory.path / "metrics.jsonl").read_text().splitlines()
@@ -174,11 +178,13 @@ def test_trackers_receive_every_step_and_evaluation(directory: RunDirectory) -> 
     for step in range(2):
         recorder.add(iteration(recorder, step))
     recorder.evaluated(Evaluation(2, 4.5))
+    recorder.sampled(Samples(2, (SampledText("a", "b"), SampledText("c", "d"))))
     recorder.close()
     for listener in listeners:
-        assert [step for step, _ in listener.heard] == [1, 2, 2]
+        assert [step for step, _ in listener.heard] == [1, 2, 2, 2]
         assert listener.heard[1][1]["train/loss"] == 5.0
         assert listener.heard[2][1] == {"evaluation/loss": 4.5}
+        assert listener.heard[3][1] == {"samples/0": "ab", "samples/1": "cd"}
         assert listener.closed
     assert recorder.summary().evaluations == [Evaluation(2, 4.5)]
 

@@ -10,6 +10,7 @@ from hydraulis import Plan
 from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.records.recorder import Recorder
 from hydraulis.runtime.records.run_directory import RunDirectory
+from hydraulis.runtime.records.samples import SampledText, Samples
 from runtime.records.test_recorder import BATCHES, iteration, record
 
 NULS = b"\0" * 300
@@ -23,6 +24,7 @@ def recorded(tmp_path: Path) -> Path:
         recorder.add(iteration(recorder, step))
         recorder.evaluated(Evaluation(step + 1, 5.0 - step))
         recorder.recalibrated({"<1>": 1.0 + step / 8})
+        recorder.sampled(Samples(step + 1, (SampledText("a", "b"),)))
     return directory.path
 
 
@@ -100,6 +102,7 @@ FILES = (
     "times.jsonl",
     "evaluations.jsonl",
     "calibrations.jsonl",
+    "samples.jsonl",
     "trace.json",
 )
 

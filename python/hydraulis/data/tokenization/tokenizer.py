@@ -65,6 +65,9 @@ class Tokenizer(Protocol):
     def encode_with_places(self, text: str) -> tuple[Tokens, Places]:
         """Return the tokens of a text and the first character of each."""
 
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens, special ones included; a broken character becomes U+FFFD."""
+
 
 class ByteTokenizer:
     """A tokenizer whose tokens are the bytes of UTF-8."""
@@ -89,6 +92,10 @@ class ByteTokenizer:
         tokens = np.frombuffer(_utf8(text), dtype=np.uint8)
         # The continuation bytes of a character begin with the bits 10.
         return tokens, np.cumsum((tokens & 0xC0) != 0x80) - 1
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text; a token that is no byte is an invalid one."""
+        return bytes(token if token < _NUM_BYTES else 0xFF for token in tokens).decode(errors="replace")
 
 
 class JsonTokenizer:
@@ -151,6 +158,11 @@ class JsonTokenizer:
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         places = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)[:, 0]
         return np.array(encoding.ids, dtype=np.int64), places
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text, without the tokens that the vocabulary lacks."""
+        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=False)
+        return text
 
 
 def load_tokenizer(name: str) -> Tokenizer:

@@ -1,4 +1,4 @@
-"""Runs the forward half of a rank's instruction list, for a loss without an update.
+"""Runs the forward half of a rank's instruction list, for a loss without an update or for next tokens.
 
 Legend: t tokens of this rank, H hidden.
 """
@@ -9,11 +9,12 @@ from torch import Tensor
 
 from hydraulis._core import Forward, SendReceive
 from hydraulis.data.collate import PackedMicroBatch
+from hydraulis.parallel.next_token import TokenChoice
 from hydraulis.runtime.pipeline.rank_work import RankWork
 from hydraulis.runtime.pipeline.stage import Stage
 
 
-def run_forward(work: RankWork) -> list[Tensor]:
+def run_forward(work: RankWork, choice: TokenChoice | None = None) -> list[Tensor]:
     """Run the forwards of a rank, and the exchanges of activations.
 
     A rank then waits for a later stage only until that stage has received its activations, so the lists
@@ -21,9 +22,11 @@ def run_forward(work: RankWork) -> list[Tensor]:
 
     Args:
         work: This rank's part of the plan.
+        choice: Rule of the next token; None for the loss.
 
     Returns:
-        The terms of the batch's mean loss on a last stage, one for each micro-batch; none on other ranks.
+        One tensor for each micro-batch on a last stage, and none on other ranks: the micro-batch's term of
+        the batch's mean loss, or the best next tokens (see `best_tokens`).
     """
     if work.stage is None:
         return []
@@ -35,7 +38,13 @@ def run_forward(work: RankWork) -> list[Tensor]:
     for instruction in work.instructions:
         match instruction:
             case Forward(micro_batch) if (packed := micro_batches[micro_batch]) is not None:
-                output = _forward(stage, inputs.pop(micro_batch, None), packed, work.denominator)
+                input_tH = inputs.pop(micro_batch, None)
+                with torch.no_grad():
+                    output = (
+                        stage.best_tokens(input_tH, packed, choice)
+                        if choice is not None and stage.is_last
+                        else stage.forward(input_tH, packed, work.denominator)
+                    )
                 if stage.is_last:
                     losses.append(output)
                 else:
@@ -50,11 +59,6 @@ def run_forward(work: RankWork) -> list[Tensor]:
                 sent = _send(outputs.pop(leaving), peer)
     _wait(sent)
     return losses
-
-
-def _forward(stage: Stage, input_tH: Tensor | None, batch: PackedMicroBatch, denominator: int) -> Tensor:
-    with torch.no_grad():
-        return stage.forward(input_tH, batch, denominator)
 
 
 def _receive(stage: Stage, batch: PackedMicroBatch, peer: int) -> Tensor:

@@ -18,6 +18,7 @@ from hydraulis.model.parameters import master_parameter_name
 from hydraulis.parallel.checkpointing import apply_checkpointing
 from hydraulis.parallel.context.context_parallel import ContextParallel
 from hydraulis.parallel.groups import ProcessGroups
+from hydraulis.parallel.next_token import TokenChoice, best_tokens
 from hydraulis.parallel.pipeline import cut_stage
 from hydraulis.parallel.tensor import apply_tensor_parallel, split_range
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
@@ -119,14 +120,32 @@ class Stage:
         Returns:
             hidden_tH for the next stage; on the last stage the micro-batch's term of the batch's mean loss.
         """
-        x = micro_batch.token_t if input_tH is None else input_tH
-        hidden_tH: Tensor = self.module(x, micro_batch.sequences)
+        hidden_tH = self._hidden(input_tH, micro_batch)
         head = self.module.lm_head
         if head is None:
             return hidden_tH
         return vocab_parallel_loss(
             hidden_tH, head.weight, micro_batch.target_t, denominator, self._vocabulary
         )
+
+    def best_tokens(
+        self, input_tH: Tensor | None, micro_batch: PackedMicroBatch, choice: TokenChoice
+    ) -> Tensor:
+        """Run a last stage, and return the best next token of each marked sequence (see `best_tokens`).
+
+        Args:
+            input_tH: Output of the previous stage; None on the first stage.
+            micro_batch: Micro-batch whose targets are the numbers of the marked sequences.
+            choice: Rule of the choice.
+        """
+        hidden_tH, head = self._hidden(input_tH, micro_batch), self.module.lm_head
+        assert head is not None, "only a last stage has the head"
+        return best_tokens(hidden_tH, head.weight, micro_batch.target_t, self._vocabulary, choice)
+
+    def _hidden(self, input_tH: Tensor | None, micro_batch: PackedMicroBatch) -> Tensor:
+        x = micro_batch.token_t if input_tH is None else input_tH
+        hidden_tH: Tensor = self.module(x, micro_batch.sequences)
+        return hidden_tH
 
     def hidden_shape(self, micro_batch: PackedMicroBatch) -> tuple[int, int]:
         """Return the shape [t, H] of a micro-batch's input and output of this stage."""

@@ -27,11 +27,13 @@ from hydraulis.runtime.records.run_directory import (
     EVALUATIONS,
     METRICS,
     PLANS,
+    SAMPLES,
     TIMES,
     TRACE,
     RunDirectory,
 )
 from hydraulis.runtime.records.run_lock import RunLock
+from hydraulis.runtime.records.samples import Samples
 from hydraulis.runtime.records.totals import Totals
 from hydraulis.runtime.records.trace import MEASURED, PLANNED, chrome_trace
 from hydraulis.runtime.records.tracking.tracker import Tracker
@@ -148,6 +150,12 @@ class Recorder:
         self.directory.append(EVALUATIONS, evaluation.to_json())
         for tracker in self.trackers:
             tracker.log(evaluation.step, evaluation.tracked())
+
+    def sampled(self, samples: Samples) -> None:
+        """Record sampled texts."""
+        self.directory.append(SAMPLES, samples.to_json())
+        for tracker in self.trackers:
+            tracker.log(samples.step, samples.tracked())
 
     def close(self) -> None:
         """Close the tracking services, and release the lock of the folder."""

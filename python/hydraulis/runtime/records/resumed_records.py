@@ -18,11 +18,13 @@ from hydraulis.runtime.records.run_directory import (
     EVALUATIONS,
     METRICS,
     PLANS,
+    SAMPLES,
     TIMES,
     TRACE,
     RunDirectory,
     writing,
 )
+from hydraulis.runtime.records.samples import Samples
 from hydraulis.runtime.records.trace import traced_step
 from hydraulis.text.documents import parse_json
 from hydraulis.text.numbers import format_count
@@ -172,5 +174,6 @@ def _keep_trace(directory: RunDirectory, last: int) -> list[str]:
 _STEP_OF: Mapping[str, Callable[[str], int]] = {
     CALIBRATIONS: lambda line: read_calibration(line)[0],
     EVALUATIONS: lambda line: Evaluation.from_json(line).step,
+    SAMPLES: lambda line: Samples.from_json(line).step,
 }
 """Reader of the step of a line, by the files that have a line for some steps."""

@@ -17,6 +17,7 @@ TIMES = "times.jsonl"
 # Files with a line for some steps:
 CALIBRATIONS = "calibrations.jsonl"
 EVALUATIONS = "evaluations.jsonl"
+SAMPLES = "samples.jsonl"
 # Files that are written as a whole:
 ANALYSIS = "analysis.json"
 CORPUS = "corpus.json"
@@ -114,7 +115,7 @@ class RunDirectory:
         Raises:
             HydraulisError: A file cannot be written (code `file_unwritable`).
         """
-        for name in (METRICS, PLANS, TIMES, CALIBRATIONS, EVALUATIONS):
+        for name in (METRICS, PLANS, TIMES, CALIBRATIONS, EVALUATIONS, SAMPLES):
             path = self.path / name
             if path.is_file():
                 with writing(path), open_unlinked(path, "ab") as file:
