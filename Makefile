@@ -48,7 +48,7 @@ export TORCHINDUCTOR_CACHE_DIR := $(CURDIR)/target/torchinductor
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test soak versions peers bench-peers test-gpu first-gpu check bench bench-gpu bench-ddp scale simulate-rate check-report errors-page fuzz wheel clean set-up format
+.PHONY: help demo test soak versions peers bench-peers test-gpu first-gpu check bench bench-gpu bench-ddp bench-slow-rank scale simulate-rate check-report errors-page fuzz wheel clean set-up format
 
 help: ## list the commands
 	@echo "Usage: make COMMAND [PYTHON=python3.x] [TORCH_INDEX=URL]"
@@ -136,6 +136,9 @@ bench-gpu: set-up ## measure attention, training steps and predictions on one GP
 
 bench-ddp: set-up ## compare with plain data parallelism on two CPU ranks
 	$(BIN)/python benches/ddp.py
+
+bench-slow-rank: set-up ## compare plans with and without the rate of a slow rank, on four CPU ranks
+	$(BIN)/python benches/slow_rank.py
 
 scale: ## measure how planning time grows from 64 to 16,384 GPUs
 	$(BENCH) plan-scale

@@ -79,6 +79,7 @@ BAD_VALUES = {
     "planner.max_strategies": "0",
     "planner.link": '"fast"',
     "planner.recalibrate": "1.0",
+    "planner.slow_rank": "1.0",
     "planner.context": '"both"',
     "planner.profile_seconds": "0",
     "planner.memory_mib": "0",

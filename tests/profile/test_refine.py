@@ -18,9 +18,11 @@ FACTOR = 1.5
 STAGES = {"<1>": [1.0], "<pp2>": [0.8, 1.2]}
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """Record 40 iterations of two strategies; <tp2> is in the profile but does not run."""
+@pytest.fixture(params=[[1.0, 1.0], [1.0, 0.25]])
+def run(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Record 40 iterations of two strategies, also on a rank that is known to be slow; <tp2> does not run."""
+    rates: list[float] = request.param
+    cluster = Cluster(gpus=2, gpus_per_node=2, rates=rates)
     profile = made_up_profile(CAPS)
     (tmp_path / "profile.json").write_text(profile.to_json())
     rng = np.random.default_rng(0)
@@ -32,7 +34,7 @@ def run(tmp_path: Path) -> Path:
             # takes no time.
             lengths += [8000, 7000] if step % 4 == 1 else []
             strategy = ("2x<1>", "1x<pp2>")[step % 2]
-            plan = Planner(profile, CLUSTER, strategies=[strategy], memory="in_flight").plan(lengths)
+            plan = Planner(profile, cluster, strategies=[strategy], memory="in_flight").plan(lengths)
             num_empty += sum(not ids for replica in plan.replicas for ids in replica.micro_batches)
             plans.write(plan.to_json() + "\n")
             measured = [
@@ -44,7 +46,8 @@ def run(tmp_path: Path) -> Path:
                             replica.scheme, [lengths[sequence] for sequence in sequences]
                         )
                         * bool(sequences)
-                        for factor in STAGES[str(replica.scheme)]
+                        / rates[rank]
+                        for factor, (rank,) in zip(STAGES[str(replica.scheme)], replica.stages, strict=True)
                     ]
                     for sequences in replica.micro_batches
                 ]

@@ -1,5 +1,6 @@
 """Messages about the model, and checkpoints after a failure."""
 
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.tiny import CAPS
 from train.events import RecordedEvents
-from train.small_run import STEPS, write_config
-from train.train_workers import Ended, collectives_of_steps, run_while_writing
+from train.small_run import STEPS, read_lines, write_config
+from train.train_workers import Ended, collectives_of_steps, run_while_writing, run_with_slow_rank
 
 
 def test_a_tokenizer_other_than_the_models_is_reported(
@@ -97,3 +98,25 @@ def test_a_failure_of_one_rank_waits_for_no_other(failed: tuple[Path, list[list[
     assert second.code == 2
     assert (folder / "run-3/checkpoints/step-00000001").is_dir()
     assert CheckpointFolder.of_run(folder / "run-3").complete() == []
+
+
+def test_a_slow_rank_is_named_once_and_planned_for_also_by_a_resumed_run(tmp_path: Path) -> None:
+    arguments = command_line(tmp_path, 'planner.strategies=["2x<1>"]', "data.max_tokens=32")
+    resumed = [*arguments, "--set", "train.steps=6", "--resume", str(tmp_path / "run")]
+    off = [*arguments, "--set", "planner.slow_rank=0"]
+    (first, again, without), _ = run_ranks(2, run_with_slow_rank, [arguments, resumed, off])
+    assert [one.code for one in (first, again, without)] == [0, 0, 0], first.err + again.err + without.err
+    said = [line for line in first.out.splitlines() if "times as long as the other ranks" in line]
+    assert len(said) == 1
+    assert said[0].startswith(f"step 2: rank 1 on {socket.gethostname()} computes ")
+    lines = read_lines(tmp_path / "run" / "metrics.jsonl")
+    assert [bool(line["rank_rates"]) for line in lines] == [False] * 3 + [True] * 3
+    assert all(line["rank_rates"][0] == 1 > line["rank_rates"][1] for line in lines[3:])
+    plans = read_lines(tmp_path / "run" / "plans.jsonl")
+    assert [plan["cluster"].get("rates", []) for plan in plans] == [line["rank_rates"] for line in lines]
+    # It was named before the run was resumed.
+    assert "other ranks" not in again.out
+    assert "other ranks" not in without.out
+    unaware = read_lines(tmp_path / "run-2" / "metrics.jsonl")
+    assert [line["rank_rates"] for line in unaware] == [[]] * STEPS
+    assert [line["strategy"] for line in unaware[:3]] == [line["strategy"] for line in lines[:3]]

@@ -27,6 +27,8 @@ from hydraulis.runtime.checkpoint.manifest import ShardRecord
 from hydraulis.runtime.checkpoint.shard import write_shard
 from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.iteration import Iteration
+from hydraulis.runtime.memory import iteration_memory
+from hydraulis.runtime.pipeline.timers import CpuTimers, StepTimes
 from hydraulis.runtime.ranks import distributed
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.records.recorder import Recorder
@@ -77,6 +79,20 @@ def _run_on_a_full_disk(arguments: Sequence[str]) -> Ended:
     setattr(RunDirectory, "append", refuse)  # noqa: B010
     (ended,) = run_commands([arguments])
     return ended
+
+
+def run_with_slow_rank(commands: Sequence[Sequence[str]]) -> list[Ended]:
+    """Run the commands with made-up times, in which each computation takes rank 1 four times as long."""
+    read = CpuTimers.read
+
+    def made_up(timers: CpuTimers) -> StepTimes:
+        times = read(timers)
+        each_ms = 400.0 if dist.get_rank() == 1 else 100.0
+        return StepTimes([each_ms] * len(times.computed_ms), times.transferred_ms)
+
+    setattr(CpuTimers, "read", made_up)  # noqa: B010
+    setattr(iteration_memory, "_saved_activations", lambda _: None)  # noqa: B010
+    return run_commands(commands)
 
 
 def collectives_of_steps(arguments: Sequence[str]) -> list[Counter[str]]:

@@ -52,6 +52,8 @@ def parse_link_rates(field: str, text: str) -> LinkRates:
 
 
 SEARCH = (SEARCH_NAME,)
+LEAST_SLOW_RANK = 1.1
+"""The least slowdown that can be told from noise and from errors of the profile."""
 MIB = 1 << 20
 """Bytes of a MiB, the unit of memory in configurations and messages."""
 LINK_FROM_PROFILE = "profile"
@@ -86,7 +88,9 @@ class PlannerConfig:
         link: Rates for the prediction of transfers: `profile` uses the links that the profile measured,
             `NODE[,GPU[,MESSAGE]]` states them in GB/s and microseconds, `none` leaves transfers out.
         recalibrate: Weight of the newest iteration in the running correction of each scheme's predicted
-            times; 0 for no correction, so that plans depend on the profile alone.
+            times; 0 for no correction, so that plans do not depend on them.
+        slow_rank: Computation time of a rank relative to the other ranks, for the same work, from which plans
+            give it less work until it recovers; 0 to plan for equal ranks.
     """
 
     strategies: tuple[str, ...]
@@ -100,6 +104,7 @@ class PlannerConfig:
     memory: MemoryRule = "per_micro_batch"
     link: str = LINK_FROM_PROFILE
     recalibrate: float = 0.0
+    slow_rank: float = 1.5
 
     def __post_init__(self) -> None:
         check_not_empty("planner.strategies", self.strategies, f"['2x<tp2>'] or {list(SEARCH)}")
@@ -134,6 +139,8 @@ class PlannerConfig:
         if self.memory_mib is not None:
             check_at_least("planner.memory_mib", self.memory_mib, 1)
         check_within("planner.recalibrate", self.recalibrate, 0, 1)
+        if self.slow_rank:
+            check_at_least("planner.slow_rank", self.slow_rank, LEAST_SLOW_RANK)
         if self.link not in (LINK_FROM_PROFILE, NO_LINK):
             parse_link_rates("planner.link", self.link)
 

@@ -1,6 +1,6 @@
 """The interface of a planner in a training run."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -32,4 +32,13 @@ class BatchPlanner(Protocol):
 
     def rank_memory(self, plan: Plan, /) -> list[RankMemory | None]:
         """Predict the peak memory of each rank; None for a rank without work."""
+        ...
+
+
+@runtime_checkable
+class LearningPlanner(Protocol):
+    """A planner that corrects its predicted times by the times of earlier batches."""
+
+    def learn(self) -> None:
+        """Use the times so far for the plans that are requested from now on."""
         ...

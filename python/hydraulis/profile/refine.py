@@ -14,7 +14,7 @@ from hydraulis.planner.profile import load_profile
 from hydraulis.planner.profile_document import with_times
 from hydraulis.profile.fit import TimedMicroBatch, fit_times
 from hydraulis.progress import ProgressCallback, ignore_progress
-from hydraulis.runtime.records.measured_times import MicroBatchTimes
+from hydraulis.runtime.records.measured_times import MicroBatchTimes, at_full_rate
 from hydraulis.runtime.records.resumed_records import LOST
 from hydraulis.runtime.records.run_directory import PLANS, PROFILE, TIMES, require_run
 from hydraulis.text.documents import parse_json
@@ -148,8 +148,8 @@ def _lines(path: Path) -> list[str]:
 
 
 def _collect(plan: Plan, times: MicroBatchTimes, timed: dict[Scheme, list[TimedMicroBatch]]) -> None:
-    """Sort the times of one iteration by scheme; nothing ran of micro-batches without sequences."""
-    for replica, by_micro_batch in zip(plan.replicas, times, strict=True):
+    """Sort the times of one iteration by scheme, at full rate; a micro-batch without sequences is not run."""
+    for replica, by_micro_batch in zip(plan.replicas, at_full_rate(plan, times), strict=True):
         for sequences, stages in zip(replica.micro_batches, by_micro_batch, strict=True):
             if sequences:
                 lengths = [int(plan.lengths[sequence]) for sequence in sequences]

@@ -135,8 +135,8 @@ def _imbalance(left_out: int) -> _Figure:
     )
     if left_out:
         caption += (
-            f" {left_out:,} earlier steps, in grey, are not compared: before the run was resumed they ran on "
-            "other ranks, or under schemes that its profile lacks."
+            f" {left_out:,} earlier steps, in grey, are not compared: they ran on other ranks, on ranks of "
+            "other rates, or under schemes that its profile lacks."
         )
     return "imbalance", "Balance of the replicas", caption, lambda _, found: imbalance_figure(found)
 

@@ -94,6 +94,7 @@ def step_metrics(
         replica_planned_ms=tuple(replica.predicted_ms for replica in plan.replicas),
         replica_measured_ms=measured.replica_ms,
         ranks_per_device=utilisation.ranks_per_device,
+        rank_rates=tuple(plan.cluster.rates or ()),
     )
 
 

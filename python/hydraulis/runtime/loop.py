@@ -13,12 +13,11 @@ from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.sampling.run_sampler import make_sampler
 from hydraulis.model.flops import Utilisation
-from hydraulis.planner.batch_planner import BatchPlanner
+from hydraulis.planner.batch_planner import BatchPlanner, LearningPlanner
 from hydraulis.runtime.batch import Batch, plan_unless_stopped
 from hydraulis.runtime.iteration import Iteration, WallTimes, planned_bytes, step_metrics
 from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory
 from hydraulis.runtime.planning.plans_ahead import PlannedStep, PlansAhead
-from hydraulis.runtime.ranks.rank_zero import on_living_rank_zero
 from hydraulis.runtime.ranks.shared_devices import ranks_per_device
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.step import train_step
@@ -43,14 +42,15 @@ def iterations(
 
     Steps are counted from 1. For the same data, a step's batch depends only on the seed and the step's
     number. Its plan depends on the batch and the profile; with `planner.max_strategies` also on earlier
-    strategies, and with `planner.recalibrate` on the measurements before it is made. While a step runs, rank
-    0 plans the next one.
+    strategies, and with `planner.recalibrate` and `planner.slow_rank` on the measurements of the steps up to
+    the last but one. While a step runs, rank 0 plans the next one.
 
     Args:
         config: Configuration of the run.
         data: Training data, the same on every rank; a rank reads the tokens of its own sequences only.
         worker: This rank's worker.
-        planner: Planner of the batches; asked on rank 0 only.
+        planner: Planner of the batches; asked on rank 0 only. A `LearningPlanner` learns before each request
+            for a plan, while no plan is made.
         stop: Request to stop after the current step.
         completed: Number of completed steps.
 
@@ -70,6 +70,8 @@ def iterations(
         return Batch(data, sampler.batch(step - 1).sequences)
 
     def request(step: int) -> Callable[[], PlannedStep]:
+        if isinstance(planner, LearningPlanner):
+            planner.learn()
         return partial(draw(step).plan, planner)
 
     worker.votes.ask(_STOP, stop.is_requested)
@@ -84,9 +86,6 @@ def iterations(
                 return
             with naming_out_of_memory(worker, rank, partial(_planned_bytes, planner, plan, rank)):
                 result = train_step(worker, plan, draw(step).read)
-            if config.planner.recalibrate:
-                # The caller changes the planner between iterations, by learning from their times.
-                on_living_rank_zero(plans.settle)
             times = WallTimes(
                 wall_ms=1e3 * (time.perf_counter() - start),
                 plan_ms=plans.plan_ms,

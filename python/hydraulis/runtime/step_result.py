@@ -1,5 +1,6 @@
 """Result of one training step, with the measurements of all ranks."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -19,6 +20,7 @@ class StepMeasurement:
 
     Attributes:
         timelines: Measured timeline of each replica.
+        computed_ms: Computation time of each rank; None for a rank that counted its saved activations.
         memory_bytes: Most bytes of any rank (see `IterationMemory`).
         peak_bytes: Most bytes of each rank, with the activations saved for backward; None for a rank that did
             not count them.
@@ -28,6 +30,7 @@ class StepMeasurement:
     """
 
     timelines: Sequence[Sequence[Span]]
+    computed_ms: tuple[float | None, ...]
     memory_bytes: int
     peak_bytes: tuple[int | None, ...]
     is_counted: bool
@@ -110,6 +113,7 @@ def combine_reports(
     """Combine the reports of all ranks."""
     return StepMeasurement(
         timelines=_measured_timelines(plan, by_rank),
+        computed_ms=tuple(None if one.is_counted else math.fsum(one.computed_ms) for one in by_rank),
         memory_bytes=max((one.memory_bytes for one in by_rank), default=0),
         peak_bytes=tuple(one.peak_bytes for one in by_rank),
         is_counted=any(one.is_counted for one in by_rank),

@@ -1,6 +1,7 @@
 """The parts that train a run on one rank, built once its data are open, and the loop over its steps."""
 
 import json
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -34,6 +35,7 @@ from hydraulis.runtime.memory.device_memory import FRAGMENTED, fragmentation_not
 from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
 from hydraulis.runtime.planning.run_schemes import run_schemes
+from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import device_name, dtype_note
 from hydraulis.runtime.ranks.flight_recorder import keep_dumps_in
 from hydraulis.runtime.ranks.liveness.heartbeat import current, limit, report_slow_ranks
@@ -55,6 +57,7 @@ from hydraulis.text.numbers import format_count
 from hydraulis.train.observer import RunProgress, TrainingObserver
 from hydraulis.train.opened_run import OpenedRun
 from hydraulis.train.restarted_run import remember_run
+from hydraulis.train.slow_ranks import rate_messages
 from hydraulis.train.step_profiler import profiled_steps
 
 
@@ -73,6 +76,7 @@ class Trainer:
         stop: Request to end the run after the current step.
         observer: Receiver of the run's events.
         completed: Number of completed steps, including those of resumed runs.
+        hosts: Name of each rank's host; on rank 0 only.
         has_warned: Whether the fragmentation of the allocator was reported.
     """
 
@@ -86,6 +90,7 @@ class Trainer:
     stop: StopRequest
     observer: TrainingObserver
     completed: int
+    hosts: Sequence[str]
     has_warned: bool = False
 
     @classmethod
@@ -116,7 +121,9 @@ class Trainer:
         observer.status("creating the run directory")
         profile = with_schemes(whole, schemes)
         link = run_link(config.planner, profile, run.cluster, worker.local_shard)
-        planner = RunPlanner(config.planner, profile, run.cluster, link)
+        planner = RunPlanner(
+            config.planner, profile, run.cluster, link, includes_waits=worker.device.type == "cuda"
+        )
         # A planner of its own: evaluation must not count against planner.max_strategies of training.
         evaluating = RunPlanner(config.planner, profile, run.cluster, link)
         text_sampler = TextSampler(config, worker, evaluating)
@@ -138,6 +145,7 @@ class Trainer:
             stop=stop,
             observer=observer,
             completed=run.completed,
+            hosts=host.gather_objects(socket.gethostname()) or [],
         )
 
     def train(self) -> None:
@@ -267,8 +275,13 @@ class Trainer:
         # Counting memory on the CPU, torch's profiler and sharing a device take part of a step's time.
         is_profiled = iteration.metrics.step in self.run.config.train.profile_steps
         is_shared = iteration.metrics.ranks_per_device > 1
-        if not (is_profiled or is_shared or iteration.result.measured.is_counted):
-            self.planner.observe(iteration.plan, iteration.result.measured.timelines)
+        measured = iteration.result.measured
+        if not (is_profiled or is_shared or measured.is_counted):
+            self.planner.observe(iteration.plan, measured.timelines)
+        if not (is_profiled or is_shared):
+            changes = self.planner.observe_ranks(iteration.plan, measured.computed_ms)
+            for message in rate_messages(iteration.metrics.step, changes, self.hosts):
+                self.observer.message(message)
         if self.planner.recalibration is not None:
             self.recorder.recalibrated(self.planner.recalibration.factors)
 
@@ -348,7 +361,7 @@ def _recorder(
         if run.resumed is not None:
             for lost in recorder.go_on(run.completed):
                 note(lost)
-            planner.resume(recorder.used(), recorder.factors())
+            planner.resume(recorder.used(), recorder.factors(), recorder.rates())
 
     on_rank_zero(resume)
     return recorder

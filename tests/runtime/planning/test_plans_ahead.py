@@ -89,19 +89,6 @@ def test_waiting_lasts_for_the_rest_of_the_planning() -> None:
         assert 0 < plans.waited_ms < 1e3 * WAIT_S
 
 
-def test_after_settling_no_plan_is_made_before_the_next_step() -> None:
-    requests = Requests(held=1, refused=1)
-    with PlansAhead(requests, range(9)) as plans:
-        plans.take(0)
-        assert requests.begun.wait(WAIT_S)
-        assert requests.made == [0]
-        threading.Timer(0.05, requests.may_end.set).start()
-        plans.settle()
-        assert requests.made == [0, 1]
-        with pytest.raises(HydraulisError, match="step 1 is refused"):
-            plans.take(1)
-
-
 def test_leaving_cancels_a_plan_and_ends_the_thread() -> None:
     requests = Requests(held=1)
     with PlansAhead(requests, range(9)) as plans:
@@ -126,15 +113,3 @@ def test_a_plan_that_takes_long_is_waited_for_with_signs_of_life(monkeypatch: py
     with PlansAhead(requests, range(2)) as plans:
         assert plans.take(0, alive) == "plan 0"
     assert len(beats) >= 3
-    held = Requests(held=1)
-    beats.clear()
-
-    def also_alive() -> None:
-        beats.append("alive")
-        held.may_end.set()
-
-    with PlansAhead(held, range(2)) as plans:
-        plans.take(0)
-        plans.settle(also_alive)
-        assert held.made == [0, 1]
-    assert beats

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from hydraulis import Cluster, CostProfile, Planner, Scheme
+from hydraulis import Cluster, CostProfile, Plan, Planner, Scheme
 from hydraulis.config.planner import PlannerConfig
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
 from hydraulis.runtime.state.local_shard import LocalShard
@@ -90,6 +90,7 @@ def test_recalibration_changes_the_chosen_strategy() -> None:
     # The change is too small for another plan: the same times as before.
     assert run.recalibration is not None
     run.recalibration.factors["<tp4>"] *= 1.001
+    run.learn()
     assert run.plan(LENGTHS) == after
     # Where nothing is to be learnt, nothing is.
     deaf = RunPlanner(config(*LIST), PROFILE, CLUSTER)
@@ -127,3 +128,51 @@ def test_without_links_transfers_are_left_out(buffers: LocalShard) -> None:
     assert run_link(config(*LIST, link="none"), with_links(PROFILE), CLUSTER, buffers) is None
     assert run_link(config(*LIST, link="25"), PROFILE, Cluster(gpus=1, gpus_per_node=1), buffers) is None
     assert RunPlanner(config(*LIST), PROFILE, CLUSTER).plan(LENGTHS).transfer_ms is None
+
+
+def test_rates_change_the_plans_that_are_requested_later() -> None:
+    run = RunPlanner(config("4x<1>"), PROFILE, CLUSTER)
+    usual = run.plan(LENGTHS)
+    assert usual.cluster.rates is None
+    changes = []
+    for _ in range(2):
+        slow = [300.0 * (1 + (rank == 1)) * share for rank, share in enumerate(shares(usual))]
+        changes += run.observe_ranks(usual, slow)
+    # The plan in progress was requested before.
+    assert run.plan(LENGTHS) == usual
+    run.learn()
+    plan = run.plan(LENGTHS)
+    assert [(change.rank, change.slowdown) for change in changes] == [(1, 2.0)]
+    assert plan.cluster == Cluster(4, 4, rates=[1.0, 0.5, 1.0, 1.0])
+    assert plan == Planner(PROFILE, plan.cluster, strategies=["4x<1>"]).plan(LENGTHS)
+    assert run.check(plan, LENGTHS) == []
+    # A plan has the times and the memory of its own rates.
+    assert max(span.end_ms for spans in run.timeline(usual) for span in spans) == usual.iteration_ms
+    assert all(memory is not None for memory in run.rank_memory(usual))
+    resumed = RunPlanner(config("4x<1>"), PROFILE, CLUSTER)
+    resumed.resume([], {}, plan.cluster.rates or ())
+    assert resumed.plan(LENGTHS) == plan
+
+
+def test_no_rank_is_slow_if_rates_are_not_wanted() -> None:
+    run = RunPlanner(config("4x<1>", slow_rank=0.0), PROFILE, CLUSTER)
+    usual = run.plan(LENGTHS)
+    for _ in range(5):
+        assert run.observe_ranks(usual, [1e3, 9e3, 1e3, 1e3]) == []
+    run.resume([], {}, [1.0, 0.5, 1.0, 1.0])
+    assert run.plan(LENGTHS) == usual
+
+
+def test_a_slow_rank_is_no_error_of_the_profile() -> None:
+    learnt = RunPlanner(config("4x<1>", recalibrate=0.5), PROFILE, CLUSTER)
+    learnt.resume([], {}, [1.0, 0.5, 1.0, 1.0])
+    plan = learnt.plan(LENGTHS)
+    learnt.observe(plan, learnt.timeline(plan))
+    assert learnt.recalibration is not None
+    assert learnt.recalibration.factors == {"<1>": pytest.approx(1.0, rel=1e-9)}
+
+
+def shares(plan: Plan) -> list[float]:
+    """Give each rank's predicted time over that of the first replica; each rank is a replica."""
+    by_rank = {replica.ranks[0]: replica.predicted_ms for replica in plan.replicas}
+    return [by_rank[rank] / by_rank[0] for rank in range(4)]

@@ -16,7 +16,6 @@ from hydraulis.runtime.ranks.rank_zero import (
     corpus_from_rank_zero,
     from_living_rank_zero,
     from_rank_zero,
-    on_living_rank_zero,
     on_rank_zero,
     on_rank_zero_alone,
 )
@@ -155,13 +154,12 @@ def is_everywhere() -> list[bool]:
     return marked
 
 
-def outlast_the_timeout() -> tuple[str, list[str], str]:
-    """Make a text, an act and an error that each take longer than a collective may, with signs of life."""
+def outlast_the_timeout() -> tuple[str, str]:
+    """Make a text and an error that each take longer than a collective may, with signs of life."""
     setattr(rank_zero, "_HEARTBEAT_S", 0.0)  # noqa: B010
     # Public from torch 2.15 on, which warns of the old name.
     set_timeout = getattr(dist, "set_timeout", None) or distributed_c10d._set_pg_timeout
     set_timeout(timedelta(seconds=0.4))
-    acted: list[str] = []
 
     def slow(alive: Callable[[], None]) -> str:
         for _ in range(8):
@@ -175,9 +173,8 @@ def outlast_the_timeout() -> tuple[str, list[str], str]:
         raise HydraulisError(message, code="file_unwritable")
 
     text = from_living_rank_zero(slow)
-    on_living_rank_zero(lambda alive: acted.append(slow(alive)))
     try:
         from_living_rank_zero(refuse)
     except HydraulisError as error:
-        return text, acted, str(error)
-    return text, acted, ""
+        return text, str(error)
+    return text, ""

@@ -68,6 +68,7 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
         replica_planned_ms=tuple(replica.predicted_ms for replica in plan.replicas),
         replica_measured_ms=tuple(2 * replica.predicted_ms for replica in plan.replicas),
         ranks_per_device=1,
+        rank_rates=tuple(plan.cluster.rates or ()),
     )
     timelines = recorder.planner.timeline(plan)
     return Iteration(
@@ -77,6 +78,7 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
             Update(1.0, 1e-3),
             StepMeasurement(
                 timelines=timelines,
+                computed_ms=(1.0, None),
                 memory_bytes=1 << 30,
                 peak_bytes=(1_000 + step, None),
                 is_counted=step == 0,
@@ -276,3 +278,23 @@ def test_without_the_setting_no_static_strategy_is_compared(directory: RunDirect
     recorder.add(iteration(recorder, 0))
     summary = recorder.summary()
     assert (summary.static, summary.static_steps) == (None, 0)
+
+
+def test_a_resumed_run_takes_the_rates_of_its_last_step_and_static_strategies_are_planned_at_full_rate(
+    directory: RunDirectory,
+) -> None:
+    recorder = record(directory, 60, trace_step=None)
+    usual, slow = recorder.planner, Cluster(2, 2, rates=[1.0, 0.5])
+    assert recorder.rates() == ()
+    for step in range(4):
+        # Rank 1 is slow in steps 2 and 3.
+        recorder.planner = (
+            Planner(made_up_profile(CAPS), slow, strategies=STRATEGIES) if step in (1, 2) else usual
+        )
+        recorder.add(iteration(recorder, step))
+    resumed = record(directory, 60, trace_step=None)
+    assert resumed.rates() == ()
+    summary = recorder.summary()
+    assert (summary.static_steps, summary.static_planned_ms) == (2, PLANNED[0] + PLANNED[3])
+    resumed.go_on(3)
+    assert resumed.rates() == (1.0, 0.5)

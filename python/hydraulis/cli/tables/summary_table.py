@@ -89,7 +89,9 @@ def _memory(summary: RunSummary) -> str:
 
 def _static(summary: RunSummary) -> str:
     if not summary.static_steps:
-        return "not compared: planner.recalibrate corrected the run's planned times, and no others"
+        return (
+            "not compared: planner.recalibrate or slow ranks changed the run's planned times, and no others"
+        )
     if summary.static is None:
         return "none: no strategy of the list admits the longest sequence"
     ratio = summary.static.planned_ms / summary.static_planned_ms

@@ -27,13 +27,13 @@ class PlannedStep(NamedTuple):
 class PlansAhead:
     """Plans each step on a separate thread, one step ahead, while the step before runs.
 
-    A plan depends only on its batch and the earlier plans, so its timing does not change it; recalibration
-    may reach a plan one step later. Planning is native code without the interpreter's lock on a dedicated
+    A plan depends only on its batch, the earlier plans, and the measurements before it was requested, so its
+    timing does not change it. Planning is native code without the interpreter's lock on a dedicated
     thread, so it does not delay training. An error is raised when its step is taken.
 
     Args:
-        request: Function that prepares a step on the calling thread, and returns the function that plans the
-            step on the planning thread.
+        request: Function that prepares a step on the calling thread while no plan is made, and returns the
+            function that plans the step on the planning thread.
         steps: Steps that will be taken, in this order.
 
     Attributes:
@@ -46,7 +46,7 @@ class PlansAhead:
         self._steps = steps
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="planner")
         self._ahead: dict[int, Future[PlannedStep]] = {}
-        self.plan_ms = self.waited_ms = self._settled_ms = 0.0
+        self.plan_ms = self.waited_ms = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -56,18 +56,6 @@ class PlansAhead:
     ) -> None:
         # The wait for a plan in progress is bounded by the planner's search budget.
         self._thread.shutdown(wait=True, cancel_futures=True)
-
-    def settle(self, alive: Callable[[], None] = lambda: None) -> None:
-        """Wait for the plan in progress; no planning runs until the next step is taken.
-
-        Args:
-            alive: Heartbeat function, called while the plan takes long.
-        """
-        start = time.perf_counter()
-        for ahead in self._ahead.values():
-            while not _wait_for_plan(ahead):
-                alive()
-        self._settled_ms = 1e3 * (time.perf_counter() - start)
 
     def take(self, step: int, alive: Callable[[], None] = lambda: None) -> Plan:
         """Return the plan of a step, and start planning the next one.
@@ -86,7 +74,7 @@ class PlansAhead:
         while not _wait_for_plan(ahead):
             alive()
         plan, self.plan_ms = ahead.result()
-        self.waited_ms = 1e3 * (time.perf_counter() - start) + self._settled_ms
+        self.waited_ms = 1e3 * (time.perf_counter() - start)
         if step + 1 in self._steps:
             self._begin(step + 1)
         return plan

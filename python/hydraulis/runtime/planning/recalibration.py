@@ -2,11 +2,11 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hydraulis._core import CostProfile, Plan, Scheme, Span
 from hydraulis.planner.profile_document import with_scaled_times
-from hydraulis.runtime.records.measured_times import micro_batch_times
+from hydraulis.runtime.records.measured_times import at_full_rate, micro_batch_times
 
 # Limit of a factor and of its inverse; a larger deviation from the profile has another cause.
 BOUND = 2.0
@@ -41,7 +41,9 @@ class Recalibration:
         lengths = plan.lengths
         predicted: dict[Scheme, float] = defaultdict(float)
         measured: dict[Scheme, float] = defaultdict(float)
-        for replica, times in zip(plan.replicas, micro_batch_times(plan, timelines), strict=True):
+        # A slow rank is no error of the profile.
+        by_replica = at_full_rate(plan, micro_batch_times(plan, timelines))
+        for replica, times in zip(plan.replicas, by_replica, strict=True):
             for sequences, stages in zip(replica.micro_batches, times, strict=True):
                 # An empty micro-batch is never run, although its predicted time is the constant `c`.
                 if not sequences:
@@ -55,16 +57,19 @@ class Recalibration:
                 self._learn(str(scheme), ms / predicted[scheme])
 
     def _learn(self, scheme: str, ratio: float) -> None:
-        known = self.factors.get(scheme, self._of_others())
+        known = self.factors.get(scheme, _mean(self.factors))
         factor = known * (ratio / known) ** self._weight
         self.factors[scheme] = min(max(factor, 1 / BOUND), BOUND)
 
-    def _of_others(self) -> float:
-        if not self.factors:
-            return 1.0
-        return math.exp(math.fsum(map(math.log, self.factors.values())) / len(self.factors))
+    def profile(self, factors: Mapping[str, float] | None = None) -> CostProfile:
+        """Return the profile with the times of each scheme multiplied by its current factor, or these."""
+        by_scheme = self.factors if factors is None else factors
+        others = _mean(by_scheme)
+        return with_scaled_times(self._profile, lambda scheme: by_scheme.get(scheme, others))
 
-    def profile(self) -> CostProfile:
-        """Return the profile with each scheme's times multiplied by its factor."""
-        others = self._of_others()
-        return with_scaled_times(self._profile, lambda scheme: self.factors.get(scheme, others))
+
+def _mean(factors: Mapping[str, float]) -> float:
+    """Return the geometric mean of the factors; 1 without any."""
+    if not factors:
+        return 1.0
+    return math.exp(math.fsum(map(math.log, factors.values())) / len(factors))

@@ -1,8 +1,8 @@
-"""The planner of a run: plans its batches by the configuration, and recalibrates the profile."""
+"""The planner of a run: plans its batches by the configuration, and learns from their measured times."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from hydraulis.config.planner import PlannerConfig
 from hydraulis.errors import InfeasibleError
 from hydraulis.planner.compare import homogeneous_strategies
 from hydraulis.planner.profile import resolve_link_rates
+from hydraulis.runtime.planning.rank_rates import RankRates, RateChange
 from hydraulis.runtime.planning.recalibration import Recalibration
 from hydraulis.runtime.state.local_shard import LocalShard
 
@@ -21,33 +22,61 @@ _NOTED_CHANGE = 0.01
 Lengths = npt.NDArray[np.int64]
 
 
+class Learnt(NamedTuple):
+    """The measurements that plans are made with.
+
+    Attributes:
+        factors: Correction factor of each scheme's times, by its text.
+        rates: Rate of each rank; None if no rank is slow.
+    """
+
+    factors: Mapping[str, float]
+    rates: Sequence[float] | None
+
+
 class RunPlanner:
     """Plans one batch after another, on rank 0 only.
+
+    Measurements change plans in two moves, since planning has a thread of its own: `observe` takes them after
+    an iteration, and `learn` applies them to the plans that are requested later.
 
     Args:
         config: The planner's configuration.
         profile: Cost profile with exactly the schemes that the run may use.
         cluster: Cluster of the run's ranks.
         link: Links used to predict transfers; None to exclude transfers.
+        includes_waits: Whether measured computations include waits for tensor and context ranks, as on CUDA.
 
     Attributes:
         used: Strategies of the plans so far, in the order of their first use.
         recalibration: Correction of the schemes' times; None without `planner.recalibrate`.
+        rank_rates: Rates of slow ranks; None without `planner.slow_rank`.
     """
 
     def __init__(
-        self, config: PlannerConfig, profile: CostProfile, cluster: Cluster, link: Link | None = None
+        self,
+        config: PlannerConfig,
+        profile: CostProfile,
+        cluster: Cluster,
+        link: Link | None = None,
+        *,
+        includes_waits: bool = False,
     ) -> None:
         self._config = config
         self._profile = profile
         self._cluster = cluster
         self._link = link
-        self._planner = self._made(profile)
-        self._planned_with: Mapping[str, float] = {}
+        self._planned_with = self._learnt = Learnt({}, None)
+        self._planner = self._made(profile, cluster)
         # Two entries: the next plan is made before the current iteration is recorded.
         self._made_by: deque[tuple[Plan, Planner]] = deque(maxlen=2)
         self.used: list[str] = []
         self.recalibration = Recalibration(profile, config.recalibrate) if config.recalibrate else None
+        self.rank_rates = (
+            RankRates(cluster.gpus, config.slow_rank, includes_waits=includes_waits)
+            if config.slow_rank
+            else None
+        )
 
     @property
     def strategies(self) -> list[str]:
@@ -78,7 +107,7 @@ class RunPlanner:
             raise InfeasibleError(message, code="sequence_too_long")
 
     def plan(self, lengths: Lengths, targets: Lengths | None = None) -> Plan:
-        """Plan a batch with the current recalibrated times; raises the errors of `Planner.plan`."""
+        """Plan a batch with the learnt times and rates; raises the errors of `Planner.plan`."""
         self._correct()
         used = self.used if self._config.max_strategies is not None else None
         plan = self._planner.plan(lengths, targets, used=used)
@@ -93,45 +122,76 @@ class RunPlanner:
 
     def timeline(self, plan: Plan) -> list[list[Span]]:
         """Return the predicted timeline of each replica, with the times that a recent plan was made with."""
-        # A copy, because the planning thread may append meanwhile.
-        recent = list(self._made_by)
-        planner = next((planner for made, planner in recent if made == plan), self._planner)
-        return planner.timeline(plan)
+        return self._planner_of(plan).timeline(plan)
 
     def rank_memory(self, plan: Plan) -> list[RankMemory | None]:
         """Predict the peak memory of each rank; None for a rank without work."""
-        return self._planner.rank_memory(plan)
+        return self._planner_of(plan).rank_memory(plan)
 
     def observe(self, plan: Plan, timelines: Sequence[Sequence[Span]]) -> None:
         """Update the recalibration from an iteration's measured timelines, if it is enabled."""
         if self.recalibration is not None:
             self.recalibration.observe(plan, timelines)
 
-    def resume(self, used: Sequence[str], factors: Mapping[str, float]) -> None:
-        """Restore the used strategies and the correction factors of a resumed run."""
+    def observe_ranks(self, plan: Plan, computed_ms: Sequence[float | None]) -> list[RateChange]:
+        """Take the ranks' computation times; return the ranks that became slow or recovered.
+
+        Args:
+            plan: Plan of the iteration.
+            computed_ms: Computation time of each rank, in milliseconds; None if it is not comparable.
+        """
+        if self.rank_rates is None:
+            return []
+        return self.rank_rates.observe(plan, self.timeline(plan), computed_ms)
+
+    def learn(self) -> None:
+        """Use the observations so far for the plans that are requested from now on."""
+        factors = {} if self.recalibration is None else dict(self.recalibration.factors)
+        self._learnt = Learnt(factors, None if self.rank_rates is None else self.rank_rates.rates)
+
+    def resume(self, used: Sequence[str], factors: Mapping[str, float], rates: Sequence[float] = ()) -> None:
+        """Restore the used strategies, the correction factors and the ranks' rates of a resumed run."""
         self.used = list(used)
         if self.recalibration is not None:
             self.recalibration.factors = dict(factors)
+        if self.rank_rates is not None:
+            self.rank_rates.resume(rates)
+        self.learn()
+
+    def _planner_of(self, plan: Plan) -> Planner:
+        """Return the planner that made a recent plan; the current one for other plans."""
+        # A copy, because the planning thread may append meanwhile.
+        recent = list(self._made_by)
+        return next((planner for made, planner in recent if made == plan), self._planner)
 
     def _correct(self) -> None:
-        """Rebuild the planner if the factors differ from those that it was built with."""
-        if self.recalibration is None:
-            return
-        factors = dict(self.recalibration.factors)
+        """Rebuild the planner if the learnt times or rates differ from those that it was built with."""
+        learnt, before = self._learnt, self._planned_with
         changes = (
-            abs(factor / self._planned_with.get(scheme, 1.0) - 1) for scheme, factor in factors.items()
+            abs(factor / before.factors.get(scheme, 1.0) - 1) for scheme, factor in learnt.factors.items()
         )
-        if any(change > _NOTED_CHANGE for change in changes):
-            self._planner = self._made(self.recalibration.profile())
-            self._planned_with = factors
+        is_recalibrated = any(change > _NOTED_CHANGE for change in changes)
+        if not is_recalibrated and learnt.rates == before.rates:
+            return
+        self._planned_with = learnt if is_recalibrated else Learnt(before.factors, learnt.rates)
+        self._planner = self._made(
+            self._profile_with(self._planned_with.factors), self._cluster_with(learnt.rates)
+        )
 
-    def _made(self, profile: CostProfile) -> Planner:
+    def _profile_with(self, factors: Mapping[str, float]) -> CostProfile:
+        return self._profile if self.recalibration is None else self.recalibration.profile(factors)
+
+    def _cluster_with(self, rates: Sequence[float] | None) -> Cluster:
+        usual = self._cluster
+        return Cluster(usual.gpus, usual.gpus_per_node, rates=rates, memory_bytes=usual.memory_bytes)
+
+    def _made(self, profile: CostProfile, cluster: Cluster) -> Planner:
         strategies: Sequence[str] | Literal["search"] = (
             "search" if self._config.is_search else self._config.strategies
         )
         return Planner(
             profile,
-            self._cluster,
+            cluster,
             strategies=strategies,
             max_strategies=self._config.max_strategies,
             memory=self._config.memory,

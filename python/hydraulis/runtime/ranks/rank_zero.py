@@ -196,16 +196,6 @@ def raise_deferred() -> None:
     from_rank_zero(str)
 
 
-def on_living_rank_zero(act: Callable[[Callable[[], None]], None]) -> None:
-    """Call `act` on rank 0 only, with a heartbeat function, as `from_living_rank_zero` does. Collective."""
-
-    def make(alive: Callable[[], None]) -> str:
-        act(alive)
-        return ""
-
-    from_living_rank_zero(make)
-
-
 def corpus_from_rank_zero(load: Callable[[Callable[[], None]], Corpus]) -> Corpus:
     """Load a corpus without a mask on rank 0, and broadcast it to every rank. Collective.
 

@@ -29,6 +29,22 @@ def micro_batch_times(plan: Plan, timelines: Sequence[Sequence[Span]]) -> MicroB
     return times
 
 
+def stage_rates(plan: Plan) -> list[list[float]]:
+    """Return the rate of each stage of each replica: the least of its ranks, by which the plan counts."""
+    rates = plan.cluster.rates
+    if rates is None:
+        return [[1.0] * replica.scheme.pp for replica in plan.replicas]
+    return [[min(rates[rank] for rank in ranks) for ranks in replica.stages] for replica in plan.replicas]
+
+
+def at_full_rate(plan: Plan, times: MicroBatchTimes) -> MicroBatchTimes:
+    """Return the times of micro-batches that ranks of rate 1 would take, by the plan's rates."""
+    return [
+        [[ms * rate for ms, rate in zip(stages, rates, strict=True)] for stages in by_micro_batch]
+        for by_micro_batch, rates in zip(times, stage_rates(plan), strict=True)
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class RankBalance:
     """The balance of computation between ranks, as ratios without a unit.

@@ -58,6 +58,7 @@ class StepMetrics:
         replica_planned_ms: Predicted time of each replica, in the plan's order.
         replica_measured_ms: Measured time of each replica; 0 for a replica without work.
         ranks_per_device: Ranks that share one device. Above 1 the run is a test, and times mean nothing.
+        rank_rates: Rate of each rank that the plan counts with; empty if no rank is slow.
     """
 
     step: int
@@ -87,6 +88,7 @@ class StepMetrics:
     replica_planned_ms: tuple[float, ...]
     replica_measured_ms: tuple[float, ...]
     ranks_per_device: int
+    rank_rates: tuple[float, ...]
 
     @property
     def prediction_error(self) -> float | None:
@@ -115,6 +117,7 @@ class StepMetrics:
             or min(metrics.step, metrics.wall_ms) <= 0
             or len(metrics.rank_planned_bytes) != len(metrics.rank_peak_bytes)
             or metrics.ranks_per_device < 1
+            or not all(0 < rate < math.inf for rate in metrics.rank_rates)
             or any(planned <= 0 or peak <= 0 for planned, peak in metrics.rank_memory)
         ):
             message = f"the metrics of step {metrics.step} have values that no run records"
@@ -141,6 +144,7 @@ class StepMetrics:
             "plan/bubble": self.bubble,
             "plan/imbalance": self.imbalance,
             "plan/strategy": self.strategy,
+            "plan/slow_ranks": float(sum(rate < 1 for rate in self.rank_rates)),
             "batch/sequences": float(self.sequences),
             "batch/tokens": float(self.tokens),
             "batch/longest": float(self.longest),

@@ -14,6 +14,7 @@ from hydraulis.runtime.iteration import Iteration
 from hydraulis.runtime.memory.prediction import MemoryPrediction
 from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.records.measured_times import micro_batch_times
+from hydraulis.runtime.records.metrics import StepMetrics
 from hydraulis.runtime.records.resumed_records import (
     bring_to_step,
     read_calibration,
@@ -189,6 +190,13 @@ class Recorder:
         found = [factors for _, factors in read_lines(self.directory, CALIBRATIONS, read_calibration)]
         return found[-1] if found else {}
 
+    def rates(self) -> tuple[float, ...]:
+        """Return the rates that the last recorded iteration was planned with; empty if no rank was slow."""
+        rates: tuple[float, ...] = ()
+        for metrics in read_lines(self.directory, METRICS, StepMetrics.from_json):
+            rates = metrics.rank_rates
+        return rates
+
     def summary(self) -> RunSummary:
         """Summarise a run of at least one recorded step."""
         totals = self._totals
@@ -234,7 +242,8 @@ class Recorder:
         compared = []
         for number, line in enumerate(record_lines(self.directory, PLANS)):
             plan = read_record(line, Plan.from_json) if number in by_line else None
-            if plan is not None:
+            # Static strategies are planned for equal ranks.
+            if plan is not None and plan.cluster.rates is None:
                 self.static.add(plan.lengths)
                 compared.append(by_line[number])
         return len(compared), sum(compared)
