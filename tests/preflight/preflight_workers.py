@@ -14,7 +14,7 @@ def count_bytes(config: RunConfig, schemes: Sequence[str]) -> dict[str, int]:
     worker = Worker(config.model, config.optimizer, train, schemes=[Scheme(one) for one in schemes])
     worker.optimizer_shard.step(0.0)
     shard = worker.optimizer_shard
-    optimizer = [shard.gradient, *(flat for flat, _ in shard.buffers().values())]
+    optimizer = [shard.gradient, *(buffer.flat for buffer in shard.buffers().values())]
     return {
         "optimizer": sum(flat.nbytes for flat in optimizer),
         "local": worker.local_shard.parameter.nbytes + worker.local_shard.gradient.nbytes,

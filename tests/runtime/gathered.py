@@ -6,18 +6,26 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis.runtime.state.optimizer_shard import OptimizerShard, elements_of
+from hydraulis.runtime.state.optimizer_shard import FROZEN, OptimizerShard, ShardBuffer, elements_of
 
 
 def gather(shard: OptimizerShard, flat: Tensor) -> dict[str, Tensor] | None:
     """Put a flat buffer of all ranks (`master`, `gradient` or a moment) together on rank 0. Collective.
 
+    The frozen parameters come with `master`, in its dtype.
+
     Returns:
         Whole parameters by name on the CPU of rank 0, None elsewhere.
     """
-    slices = shard.slices if len(flat) == len(shard.master) else shard.trained_slices
+    buffers = [ShardBuffer(flat, shard.trained_slices)]
+    if flat is shard.master and FROZEN in shard.buffers():
+        buffers.append(shard.buffers()[FROZEN])
     # Copied, because a pickled view takes the whole buffer with it.
-    values_of_slices = [(piece.parameter, piece.start, _copied(flat[elements_of(piece)])) for piece in slices]
+    values_of_slices = [
+        (piece.parameter, piece.start, _copied(buffer.flat[elements_of(piece, buffer.first)]))
+        for buffer in buffers
+        for piece in buffer.slices
+    ]
     gathered: list[list[tuple[int, int, Tensor]]] = [[]] * dist.get_world_size()
     dist.gather_object(values_of_slices, gathered if dist.get_rank() == 0 else None)
     if dist.get_rank() > 0:

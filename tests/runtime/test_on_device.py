@@ -140,15 +140,15 @@ def test_a_snapshot_has_the_state_before_the_next_step(device: str) -> None:
         worker.optimizer_shard.gradient.normal_()
         step(worker.optimizer_shard)
         buffers = worker.optimizer_shard.buffers().items()
-        before = {kind: flat.to("cpu", copy=True) for kind, (flat, _) in buffers}
+        before = {kind: buffer.flat.to("cpu", copy=True) for kind, buffer in buffers}
         snapshot = Snapshot(worker.optimizer_shard, SideStream(own))
         for _ in range(3):
             step(worker.optimizer_shard)
         tensors = snapshot.tensors()
-        for kind, (_, slices) in buffers:
-            for piece in slices:
+        for kind, buffer in buffers:
+            for piece in buffer.slices:
                 name = worker.parameters.names[piece.parameter]
-                expected = before[kind][elements_of(piece)]
+                expected = before[kind][elements_of(piece, buffer.first)]
                 value = tensors[tensor_name(kind, name)]
                 assert value.device.type == "cpu"
                 assert torch.equal(value, expected), (kind, name)

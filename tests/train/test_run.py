@@ -164,13 +164,14 @@ def test_a_run_over_context_ranks_measures_and_trains(tmp_path: Path) -> None:
     own_data += ["train.steps=100", "train.epochs=2"]
     own = [*arguments, *(part for one in own_data for part in ("--set", one))]
     looking = ['planner.strategies=["search"]', "planner.checkpointing=none;full", "planner.recalibrate=0.5"]
-    looking += ["train.profile_steps=[2]"]
+    looking += ["train.profile_steps=[2]", "samples.every=3", "samples.prompts=['ab']", "samples.tokens=5"]
     looking += ["planner.max_strategies=2", "planner.link='1,1,5'"]
     search = [*arguments, *(part for one in looking for part in ("--set", one))]
     (first, chat, free), (second, _, _) = run_ranks(2, run_commands, [arguments, own, search])
     assert (first.code, second.code, chat.code) == (0, 0, 0), first.err + chat.err
     assert free.code == 0, free.err
     assert "not compared: planner.recalibrate" in free.out
+    assert 'step 3: "ab" continues "' in free.out
     assert "times as long" in first.out
     assert f"1 broken record left out: file '{tmp_path}/chat.jsonl', line 1 is no JSON" in chat.out
     check_run_on_chats(tmp_path / "run-2")
@@ -181,7 +182,10 @@ def test_a_run_over_context_ranks_measures_and_trains(tmp_path: Path) -> None:
 
 
 def check_searched_run(directory: Path) -> None:
-    """Links are measured, few strategies used, transfers planned, times recalibrated, and a step profiled."""
+    """Links are measured, few strategies used, transfers planned, times recalibrated, a step profiled, and
+    texts sampled.
+    """
+    assert [line["step"] for line in read_lines(directory / "samples.jsonl")] == [3, STEPS]
     recorded = sorted(path.name for path in (directory / "profiler").iterdir())
     assert recorded == [f"step-00000002-rank-0000{rank}.json" for rank in range(2)]
     profile = load_profile(directory / "profile.json")

@@ -9,7 +9,7 @@ from hydraulis.planner.profile_document import ModelMemory, SchemeMemory
 from hydraulis.profile.bench import SavedBytes, SchemeBench
 from hydraulis.runtime.memory.device_memory import DeviceMemory
 from hydraulis.runtime.ranks.shared_devices import ranks_per_device
-from hydraulis.runtime.state.optimizer_shard import optimizer_bytes
+from hydraulis.runtime.state.optimizer_shard import ElementCount, optimizer_bytes
 from hydraulis.runtime.worker import Worker
 
 # Activation bytes are linear in the tokens, so two sizes determine them: this one and its double.
@@ -23,12 +23,12 @@ def model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
         worker: Worker of this rank.
         memory_bytes: Memory of a rank.
     """
-    trained, frozen = (worker.parameters.num_elements(trained=trained) for trained in (True, False))
+    count = ElementCount(*(worker.parameters.num_elements(trained=trained) for trained in (True, False)))
     return ModelMemory(
         memory_bytes=memory_bytes,
         # The staging buffers are allocated once, for the largest exchange of any strategy.
         reserved_bytes=sum(room.nbytes for room in worker.redistribution.staging) + _beyond_tensors(worker),
-        optimizer_bytes=_optimizer_bytes(worker, trained, frozen),
+        optimizer_bytes=_optimizer_bytes(worker, count),
     )
 
 
@@ -62,11 +62,11 @@ def scheme_memory(worker: Worker, bench: SchemeBench) -> SchemeMemory:
         resident_bytes=[buffers + math.ceil(stage.constant) for stage in by_stage],
         activation_bytes_per_token=[stage.per_token for stage in by_stage],
         stage_optimizer_bytes=[
-            _optimizer_bytes(worker, *counts) for counts in zip(trained, frozen, strict=True)
+            _optimizer_bytes(worker, ElementCount(*counts)) for counts in zip(trained, frozen, strict=True)
         ],
     )
 
 
-def _optimizer_bytes(worker: Worker, trained: int, frozen: int) -> int:
-    shard = worker.optimizer_shard
-    return optimizer_bytes(trained, frozen, shard.master.itemsize, len(shard.optimizer.moments))
+def _optimizer_bytes(worker: Worker, count: ElementCount) -> int:
+    dtype = worker.local_shard.parameter.dtype
+    return optimizer_bytes(count, dtype, len(worker.optimizer_shard.optimizer.moments))

@@ -156,7 +156,7 @@ class Worker:
     def persistent(self) -> list[Tensor]:
         """The persistent tensors of this rank: local shard, optimizer shard and staging."""
         local = [self.local_shard.parameter, self.local_shard.gradient]
-        buffers = [flat for flat, _ in self.optimizer_shard.buffers().values()]
+        buffers = [buffer.flat for buffer in self.optimizer_shard.buffers().values()]
         return [*local, *buffers, self.optimizer_shard.gradient, *self.redistribution.staging]
 
     def prepare(self, plan: Plan, read: Callable[[int], SequenceTokens]) -> RankWork:

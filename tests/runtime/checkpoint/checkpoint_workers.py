@@ -51,7 +51,7 @@ def make_saver(folder: Path, shard: OptimizerShard, **config: Any) -> Checkpoint
 
 
 def gathered(shard: OptimizerShard) -> State | None:
-    whole = {kind: gather(shard, flat) for kind, (flat, _) in shard.buffers().items()}
+    whole = {kind: gather(shard, buffer.flat) for kind, buffer in shard.buffers().items()}
     return {kind: values for kind, values in whole.items() if values is not None} or None
 
 

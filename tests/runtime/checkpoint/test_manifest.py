@@ -26,6 +26,7 @@ MANIFEST = Manifest(
     step=20,
     world_size=2,
     dtype="float32",
+    frozen_dtype="bfloat16",
     model=small_config(**FAMILIES["qwen3"]),
     data=DataCursor(
         fingerprint="ab",

@@ -47,6 +47,7 @@ def write(folder: Path, edges: Sequence[int]) -> Manifest:
         step=1,
         world_size=len(shards),
         dtype="float64",
+        frozen_dtype="bfloat16",
         model=small_config(),
         data=DataCursor(
             fingerprint="",
@@ -60,6 +61,23 @@ def write(folder: Path, edges: Sequence[int]) -> Manifest:
         shards=tuple(shards),
         parameters=(ParameterRecord(name="w", shape=(5, 6), trained=True, intervals=tuple(intervals)),),
     )
+
+
+def test_frozen_parameters_are_read_in_their_own_type(tmp_path: Path) -> None:
+    manifest = write(tmp_path, [10])
+    frozen = ParameterRecord(name="f", shape=(4,), trained=False, intervals=((0, 0, 4),))
+    manifest = dataclasses.replace(manifest, parameters=(*manifest.parameters, frozen))
+    path = tmp_path / manifest.shards[0].file
+    for dtype in (torch.bfloat16, torch.float64):
+        safetensors.torch.save_file({"frozen/f": torch.arange(4, dtype=dtype)}, path)
+        record = dataclasses.replace(manifest.shards[0], bytes=path.stat().st_size)
+        whole = dataclasses.replace(manifest, shards=(record, *manifest.shards[1:]))
+        with CheckpointReader(tmp_path, whole) as reader:
+            if dtype == torch.bfloat16:
+                assert torch.equal(reader.read("f", 1, 3), torch.tensor([1, 2], dtype=dtype))
+                continue
+            with refused("checkpoint_damaged", "has type torch.float64 and must have bfloat16"):
+                reader.read("f", 1, 3)
 
 
 @given(

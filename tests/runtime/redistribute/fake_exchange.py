@@ -101,7 +101,11 @@ def relayed_bucket(inside: Any, relayed: int, between: Any) -> Any:
 def shards(owned: int, local: int, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
     """Stand for a rank's optimizer shard and its local shard of so many elements."""
     master = torch.arange(1, owned + 1, dtype=torch.float32)
-    optimizer_shard = SimpleNamespace(master=master, gradient=torch.full_like(master, 99.0))
+    optimizer_shard = SimpleNamespace(
+        master=master,
+        gradient=torch.full_like(master, 99.0),
+        values_at=lambda segments, *, trained: (master, segments),  # noqa: ARG005
+    )
     wide = torch.promote_types(dtype, torch.float32)
     local_shard = SimpleNamespace(
         parameter=torch.zeros(local, dtype=dtype), gradient=torch.full((local,), 7.0, dtype=wide)

@@ -53,15 +53,15 @@ def _continues(config: OptimizerConfig) -> bool:
     for _ in range(2):
         shard.gradient.copy_(2 * shard.master)
         step(shard)
-    for name, (buffer, _) in shard.buffers().items():
-        copy.buffers()[name][0].copy_(buffer)
+    for name, buffer in shard.buffers().items():
+        copy.buffers()[name].flat.copy_(buffer.flat)
     copy.optimizer.resume(2)
     gradient = 3 * shard.master
     for one in (shard, copy):
         one.gradient.copy_(gradient)
         step(one)
     pairs = zip(shard.buffers().values(), copy.buffers().values(), strict=True)
-    return all(torch.equal(one, other) for (one, _), (other, _) in pairs)
+    return all(torch.equal(one.flat, other.flat) for one, other in pairs)
 
 
 def _shard(config: OptimizerConfig, steps: int) -> OptimizerShard:

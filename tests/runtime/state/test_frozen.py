@@ -9,7 +9,10 @@ import torch
 from devices import one_rank
 from helpers import refused
 from hydraulis import Scheme
+from hydraulis._core import Position
 from hydraulis.profile.bench import SchemeBench
+from hydraulis.profile.memory import model_memory
+from hydraulis.runtime.state.initial_values import InitialValues
 from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.step import evaluate
 from hydraulis.runtime.worker import Worker
@@ -106,6 +109,24 @@ def test_a_stage_without_trained_parameters_can_be_measured() -> None:
     # Nothing for a backward that it does not have: what it sends on is let go of.
     assert kept == 0
     assert last_kept > 0
+
+
+def test_owners_keep_frozen_parameters_in_the_dtype_of_the_model() -> None:
+    frozen = ("model.layers.1.*", "lm_head.weight")
+    with one_rank("cpu"):
+        settings = train_config(dtype=torch.bfloat16, seed=SEED, frozen=frozen)
+        worker = Worker(small_config(), OPTIMIZER, settings, schemes=[Scheme("<1>")])
+        shard, parameters = worker.optimizer_shard, worker.parameters
+        counts = [parameters.num_elements(trained=trained) for trained in (True, False)]
+        assert (shard.master.dtype, shard.frozen.dtype) == (torch.float32, torch.bfloat16)
+        assert [len(shard.master), len(shard.frozen)] == counts
+        assert model_memory(worker, 1).optimizer_bytes == 16 * counts[0] + 2 * counts[1]
+        worker.redistribution.gather_parameters(plan_for(1, "1x<1>", (9, 5)))
+        stage = worker.stage(Position.all(Scheme("<1>"))[0], None)
+        drawn = InitialValues(parameters, SEED, torch.float32)
+        for name, value in stage.module.named_parameters():
+            expected = drawn.read(name, 0, value.numel()).to(torch.bfloat16)
+            assert torch.equal(parameters.canonical(value, name), expected), name
 
 
 def test_the_memory_of_a_frozen_heads_gradients_serves_tokens() -> None:

@@ -18,7 +18,7 @@ class Description:
     Attributes:
         config: The run's configuration.
         position: The run's position in its data.
-        dtype: Type of the master parameters and moments.
+        dtype: Type of the master parameters and moments; frozen parameters have `train.dtype`.
     """
 
     config: RunConfig
@@ -38,6 +38,7 @@ class Description:
             step=step,
             world_size=len(shards),
             dtype=str(self.dtype).removeprefix("torch."),
+            frozen_dtype=self.config.train.dtype,
             model=self.config.model,
             data=self.position.cursor(step),
             shards=shards,

@@ -19,7 +19,7 @@ from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.text.documents import parse_json
 from hydraulis.text.values import as_toml
 
-FORMAT = "hydraulis.checkpoint/3"
+FORMAT = "hydraulis.checkpoint/4"
 MANIFEST = "manifest.json"
 _SUFFIXES = (".json", ".safetensors")
 
@@ -93,6 +93,7 @@ class Manifest:
         step: Completed iterations: the number of the last one, counted from 1.
         world_size: Ranks that wrote the checkpoint, one shard each.
         dtype: Type of the master parameters and moments, such as `float32`.
+        frozen_dtype: Type of the frozen parameters, such as `bfloat16`.
         model: Configuration of the trained model.
         data: State of the data stream after `step`.
         shards: Files of the shards, by rank.
@@ -104,6 +105,7 @@ class Manifest:
     step: int
     world_size: int
     dtype: str
+    frozen_dtype: str
     model: ModelConfig
     data: DataCursor
     shards: tuple[ShardRecord, ...]

@@ -17,6 +17,7 @@ from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.folder import step_of
 from hydraulis.runtime.checkpoint.manifest import MANIFEST, Manifest, ShardRecord, torn
 from hydraulis.runtime.checkpoint.shard import tensor_name
+from hydraulis.runtime.state.optimizer_shard import FROZEN, MASTER
 
 # Shards that one process hashes at the same time.
 _MOST_READERS = 4
@@ -103,7 +104,7 @@ def check_size(checkpoint: Path, record: ShardRecord) -> None:
 class CheckpointReader:
     """Reads the shards of a checkpoint; each shard is opened on its first read.
 
-    The reader implements `ParameterValues` for the master parameters.
+    The reader implements `ParameterValues`: master parameters, and frozen parameters in their own type.
 
     Args:
         checkpoint: The checkpoint's folder.
@@ -113,7 +114,7 @@ class CheckpointReader:
     def __init__(self, checkpoint: Path, manifest: Manifest) -> None:
         self._checkpoint = checkpoint
         self._manifest = manifest
-        self._intervals = {record.name: record.intervals for record in manifest.parameters}
+        self._records = {record.name: record for record in manifest.parameters}
         self._shards: dict[int, Any] = {}
         self._open = ExitStack()
 
@@ -126,28 +127,32 @@ class CheckpointReader:
         self._shards.clear()
         self._open.close()
 
-    def read(self, name: str, start: int, end: int, buffer: str = "master") -> Tensor:
+    def read(self, name: str, start: int, end: int, moment: str | None = None) -> Tensor:
         """Read the canonical elements from `start` to `end` of a parameter.
 
         Args:
             name: Name of the master parameter.
             start: First element.
             end: One past the last element.
-            buffer: Buffer of the optimizer shard: `master` or the name of a moment.
+            moment: Name of a moment; None for the parameter itself.
 
         Raises:
             HydraulisError: A shard is missing or damaged (code `checkpoint_damaged`).
         """
+        record = self._records[name]
+        buffer = moment or (MASTER if record.trained else FROZEN)
         pieces = []
-        for shard, first, last in self._intervals[name]:
+        for shard, first, last in record.intervals:
             low, high = max(start, first), min(end, last)
             if low < high:
                 wanted = slice(low - first, high - first)
-                pieces.append(self._piece(shard, tensor_name(buffer, name), range(first, last), wanted))
+                pieces.append(self._piece(shard, (buffer, name), range(first, last), wanted))
         return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
 
-    def _piece(self, shard: int, name: str, interval: range, wanted: slice) -> Tensor:
-        """Read the wanted elements of an interval, counted from the interval's first element."""
+    def _piece(self, shard: int, place: tuple[str, str], interval: range, wanted: slice) -> Tensor:
+        """Read the wanted elements of an interval of a buffer, counted from the interval's first element."""
+        name = tensor_name(*place)
+        dtype = self._manifest.frozen_dtype if place[0] == FROZEN else self._manifest.dtype
         try:
             stored = self._shard(shard).get_slice(name)
             shape = stored.get_shape()
@@ -156,8 +161,8 @@ class CheckpointReader:
             raise self._torn(shard, str(error)) from error
         if piece is None:
             raise self._torn(shard, f"{name} has shape {shape} and must have [{len(interval)}]")
-        if str(piece.dtype) != f"torch.{self._manifest.dtype}":
-            raise self._torn(shard, f"{name} has type {piece.dtype} and must have {self._manifest.dtype}")
+        if str(piece.dtype) != f"torch.{dtype}":
+            raise self._torn(shard, f"{name} has type {piece.dtype} and must have {dtype}")
         return piece
 
     def _shard(self, number: int) -> Any:

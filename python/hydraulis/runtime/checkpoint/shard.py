@@ -51,12 +51,12 @@ class Snapshot:
         return self._tensors
 
     def _copy(self, shard: OptimizerShard) -> None:
-        for buffer, (flat, slices) in shard.buffers().items():
-            copy = torch.empty_like(flat, device="cpu", pin_memory=flat.is_cuda)
-            copy.copy_(flat.detach(), non_blocking=True)
-            for piece in slices:
-                name = tensor_name(buffer, shard.parameters.names[piece.parameter])
-                self._tensors[name] = copy[elements_of(piece)]
+        for kind, buffer in shard.buffers().items():
+            copy = torch.empty_like(buffer.flat, device="cpu", pin_memory=buffer.flat.is_cuda)
+            copy.copy_(buffer.flat.detach(), non_blocking=True)
+            for piece in buffer.slices:
+                name = tensor_name(kind, shard.parameters.names[piece.parameter])
+                self._tensors[name] = copy[elements_of(piece, buffer.first)]
 
 
 def parameter_records(shard: OptimizerShard) -> tuple[ParameterRecord, ...]:

@@ -9,7 +9,7 @@ from hydraulis._core import Cluster, OptimizerShards, Scheme
 from hydraulis.config.run import RunConfig
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.state.local_shard import largest_stage
-from hydraulis.runtime.state.optimizer_shard import optimizer_bytes
+from hydraulis.runtime.state.optimizer_shard import ElementCount, optimizer_bytes
 from hydraulis.runtime.state.parameters import ModelParameters
 
 
@@ -48,12 +48,12 @@ def resident_memory(config: RunConfig, schemes: Sequence[Scheme], cluster: Clust
     wide = wide_dtype(narrow).itemsize
     parameters = ModelParameters.from_config(config.model, config.train.frozen, config.train.stage_layers)
     layout = OptimizerShards(parameters.table, cluster, schemes)
-    shards = [layout.shard_elements(parameters.table, rank) for rank in range(cluster.gpus)]
+    shards = [ElementCount(*layout.shard_elements(parameters.table, rank)) for rank in range(cluster.gpus)]
     sizes = {scheme: largest_stage(parameters, scheme) for scheme in schemes}
     elements = max(size.elements for size in sizes.values())
     trained = max(size.trained for size in sizes.values())
     return ResidentMemory(
-        optimizer=max(optimizer_bytes(*shard, wide, len(config.optimizer.moments)) for shard in shards),
+        optimizer=max(optimizer_bytes(shard, narrow, len(config.optimizer.moments)) for shard in shards),
         local=elements * narrow.itemsize + trained * wide,
         scheme=max(
             sizes, key=lambda scheme: sizes[scheme].elements * narrow.itemsize + sizes[scheme].trained * wide

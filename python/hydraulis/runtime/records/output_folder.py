@@ -96,12 +96,12 @@ def _to_make(directory: str) -> tuple[Path, Path, bool]:
 
 
 def _checkpoint_bytes(config: RunConfig) -> int:
-    """Count the bytes of one checkpoint: master parameters, and moments of trained parameters."""
+    """Count the bytes of one checkpoint: frozen parameters, master parameters and moments of the others."""
     narrow: torch.dtype = getattr(torch, config.train.dtype)
     wide = wide_dtype(narrow).itemsize
     parameters = ModelParameters.from_config(config.model, config.train.frozen)
     trained, frozen = (parameters.num_elements(trained=trained) for trained in (True, False))
-    return wide * ((1 + len(config.optimizer.moments)) * trained + frozen)
+    return wide * (1 + len(config.optimizer.moments)) * trained + narrow.itemsize * frozen
 
 
 def _is_counted(config: RunConfig) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hydraulis._core import BucketTransfer, Exchange
@@ -40,13 +42,15 @@ class _Outgoing(NamedTuple):
 
     Attributes:
         bucket: The bucket.
-        source: Buffer of its far segments: the master parameters, or a relay.
+        source: Buffer of its far segments: that of the owner, or a relay.
+        far: Its far segments in the source, int64 [segments, 2].
         relayed: Exchange between nodes that fills the relay; None on one node.
         staging: Memory for the packed elements.
     """
 
     bucket: GatheredBucket
     source: Tensor
+    far: NDArray[np.int64]
     relayed: StartedExchange | None
     staging: Tensor
 
@@ -68,7 +72,7 @@ class ParameterGather:
 
     Args:
         groups: Groups of the exchanges.
-        optimizer_shard: This rank's optimizer shard, from whose `master` parameters leave.
+        optimizer_shard: This rank's optimizer shard, from which parameters leave.
         local_shard: This rank's local shard, where parameters arrive.
         free_staging: Returns memory to permute trained parameters in, free while they are waited for.
     """
@@ -81,7 +85,7 @@ class ParameterGather:
         free_staging: Callable[[], Staging],
     ) -> None:
         self._groups = groups
-        self._master = optimizer_shard.master
+        self._optimizer_shard = optimizer_shard
         self._local_shard = local_shard
         self._free_staging = free_staging
         self._frozen_staging = Staging(local_shard.parameter[:0])
@@ -141,25 +145,30 @@ class ParameterGather:
     def _start_load(self, buckets: Sequence[GatheredBucket]) -> Sequence[StartedExchange]:
         """Start a load; return its exchanges inside the node."""
         between = self._groups.between
-        leaving = self._from_master(buckets) if between is None else self._from_relays(between, buckets)
+        leaving = self._from_owners(buckets) if between is None else self._from_relays(between, buckets)
         return [self._distribute(outgoing) for outgoing in leaving]
 
     def _distribute(self, outgoing: _Outgoing) -> StartedExchange:
         """Start a bucket from its source to the ranks of the node that need it."""
-        bucket, source, relayed, staging = outgoing
+        bucket, source, far, relayed, staging = outgoing
         if relayed is not None:
             relayed.wait()
         exchange = bucket.transfer.inside
-        pack(source, exchange.far, staging)
+        pack(source, far, staging)
         incoming = region(self._local_shard.parameter, exchange.near)
         started = self._groups.inside.start(staging, incoming, exchange.far_counts, exchange.near_counts)
         self._in_flight.append(_Flight(bucket, started))
         return started
 
-    def _from_master(self, buckets: Sequence[GatheredBucket]) -> Iterator[_Outgoing]:
+    def _from_owners(self, buckets: Sequence[GatheredBucket]) -> Iterator[_Outgoing]:
         staging = self._split_staging([int(one.transfer.inside.far_counts.sum()) for one in buckets])
         for bucket, room in zip(buckets, staging, strict=True):
-            yield _Outgoing(bucket, self._master, None, room)
+            source, far = self._owned(bucket, bucket.transfer.inside)
+            yield _Outgoing(bucket, source, far, None, room)
+
+    def _owned(self, bucket: GatheredBucket, exchange: Exchange) -> tuple[Tensor, NDArray[np.int64]]:
+        """Return this rank's own values in an exchange: their buffer, and their segments in it."""
+        return self._optimizer_shard.values_at(exchange.far, trained=bucket.trained)
 
     def _from_relays(self, group: ExchangeGroup, buckets: Sequence[GatheredBucket]) -> list[_Outgoing]:
         """Start every bucket of a load between nodes, from the owners to the relays."""
@@ -175,9 +184,9 @@ class ParameterGather:
         leaving = []
         for index, (bucket, exchange) in enumerate(zip(buckets, exchanges, strict=True)):
             packed, relay, room = staging[index::count]
-            pack(self._master, exchange.far, packed)
+            pack(*self._owned(bucket, exchange), packed)
             relayed = group.start(packed, relay, exchange.far_counts, exchange.near_counts)
-            leaving.append(_Outgoing(bucket, relay, relayed, room))
+            leaving.append(_Outgoing(bucket, relay, bucket.transfer.inside.far, relayed, room))
         return leaving
 
     def _split_staging(self, sizes: Sequence[int]) -> list[Tensor]:

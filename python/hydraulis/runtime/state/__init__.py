@@ -10,7 +10,8 @@ that it may be under any scheme of the run. A stage's module is built once over 
 strategy allocates nothing.
 
 **Frozen parameters** are marked in the column `trained` of the one table. Their buckets follow the trained
-ones, so in every buffer the trained part comes first, and gradients and moments are as long as that part.
+ones, so in the local shard the trained part comes first, and gradients are as long as that part. Their owners
+keep them in the model's dtype, in a buffer of their own.
 Trained parameters move as if the frozen ones did not exist; frozen ones are gathered only when some rank
 changes its position.
 """

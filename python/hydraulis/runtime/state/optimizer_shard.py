@@ -3,9 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hydraulis._core import Cluster, OptimizerShards, Scheme, ShardSlice
@@ -20,20 +23,47 @@ from hydraulis.runtime.state.sharded_optimizer import ShardedOptimizer, Update
 from hydraulis.runtime.state.update_rule import DecaySpan
 
 MASTER = "master"
+FROZEN = "frozen"
 
 
-def optimizer_bytes(trained: int, frozen: int, itemsize: int, num_moments: int) -> int:
-    """Return the bytes of an optimizer shard.
+class ElementCount(NamedTuple):
+    """Number of elements of some parameters.
 
-    A trained element has a master parameter, a gradient and its moments; a frozen one a master parameter.
-
-    Args:
+    Attributes:
         trained: Number of trained elements.
         frozen: Number of frozen elements.
-        itemsize: Bytes of an element.
+    """
+
+    trained: int
+    frozen: int
+
+
+def optimizer_bytes(count: ElementCount, dtype: torch.dtype, num_moments: int) -> int:
+    """Return the bytes of an optimizer shard.
+
+    A trained element has a master parameter, a gradient and its moments, in at least float32; a frozen one
+    its value in the model's dtype.
+
+    Args:
+        count: Number of elements.
+        dtype: Dtype of the model.
         num_moments: Number of the optimizer's moments.
     """
-    return itemsize * ((2 + num_moments) * trained + frozen)
+    return wide_dtype(dtype).itemsize * (2 + num_moments) * count.trained + dtype.itemsize * count.frozen
+
+
+class ShardBuffer(NamedTuple):
+    """A flat buffer of an optimizer shard.
+
+    Attributes:
+        flat: All elements of the buffer.
+        slices: Slices of the parameters in it.
+        first: Offset of the buffer's first element in the order of the shard.
+    """
+
+    flat: Tensor
+    slices: Sequence[ShardSlice]
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +83,18 @@ class ShardPlacement:
 
 
 class OptimizerShard:
-    """The rank's part of the model's state, in at least float32 whatever dtype the model computes in.
+    """The rank's part of the model's state.
 
-    Each element has one owner. Trained parameters come first in every buffer; frozen parameters have a master
-    parameter, and neither gradient nor moments.
+    Each element has one owner. Trained parameters come first in the order of the shard; they have master
+    parameters, gradients and moments, in at least float32 whatever dtype the model computes in. Frozen
+    parameters follow in the model's dtype, as each rank computes with them, without gradients and moments.
 
     Attributes:
         parameters: The model's parameters.
         layout: Owner of each element of each parameter.
-        slices: This rank's slices of the parameters, in the order of its buffers.
-        master: Flat master parameters.
+        slices: This rank's slices of the parameters, in the order of the shard.
+        master: Flat master parameters of the trained parameters.
+        frozen: Flat frozen parameters.
         gradient: Flat gradients of the trained parameters: the sum of all contributions once
             `Redistribution.finish_gradient_reduction` returns.
         optimizer: Optimizer, which updates the trained master parameters from the gradient.
@@ -91,13 +123,16 @@ class OptimizerShard:
         self.layout = OptimizerShards(parameters.table, cluster, placement.schemes)
         self.slices = self.layout.slices(parameters.table, dist.get_rank())
         trained, frozen = self.layout.shard_elements(parameters.table, dist.get_rank())
-        self.master = torch.empty(trained + frozen, dtype=wide_dtype(dtype), device=placement.device)
-        for piece in self.slices:
-            name = parameters.names[piece.parameter]
-            self.master[elements_of(piece)] = values.read(name, piece.start, piece.end)
-        self.gradient = torch.zeros_like(self.master[:trained])
+        self.master = torch.empty(trained, dtype=wide_dtype(dtype), device=placement.device)
+        self.frozen = torch.empty(frozen, dtype=dtype, device=placement.device)
+        for buffer in (self._master_buffer, self._frozen_buffer):
+            for piece in buffer.slices:
+                name = parameters.names[piece.parameter]
+                read = values.read(name, piece.start, piece.end)
+                buffer.flat[elements_of(piece, buffer.first)] = read
+        self.gradient = torch.zeros_like(self.master)
         spans = self._decay_spans(config.no_decay)
-        self.optimizer = ShardedOptimizer(self.master[:trained], self.gradient, spans, config, num_steps)
+        self.optimizer = ShardedOptimizer(self.master, self.gradient, spans, config, num_steps)
         self._readers: list[StreamEvent] = []
 
     @property
@@ -115,11 +150,22 @@ class OptimizerShard:
         self.wait_for_readers()
         return self.optimizer.step(norm, is_skipped=is_skipped)
 
-    def buffers(self) -> Mapping[str, tuple[Tensor, Sequence[ShardSlice]]]:
-        """Return the flat buffers of a checkpoint by name, each with the slices in it."""
-        trained = self.trained_slices
-        moments = {name: (moment, trained) for name, moment in self.optimizer.moments.items()}
-        return {MASTER: (self.master, self.slices), **moments}
+    def buffers(self) -> Mapping[str, ShardBuffer]:
+        """Return the flat buffers of a checkpoint by name."""
+        master = self._master_buffer
+        moments = {name: master._replace(flat=moment) for name, moment in self.optimizer.moments.items()}
+        frozen = {} if all(self.parameters.trained) else {FROZEN: self._frozen_buffer}
+        return {MASTER: master, **frozen, **moments}
+
+    def values_at(self, segments: NDArray[np.int64], *, trained: bool) -> tuple[Tensor, NDArray[np.int64]]:
+        """Return the buffer of some segments of the shard, and the segments in it.
+
+        Args:
+            segments: Offset in the order of the shard and number of elements of each segment, int64
+                [segments, 2].
+            trained: Whether they are those of trained parameters.
+        """
+        return (self.master, segments) if trained else (self.frozen, segments - (len(self.master), 0))
 
     def read_until(self, end: StreamEvent) -> None:
         """Keep steps from changing the buffers before this event: a side stream reads them until then."""
@@ -130,6 +176,15 @@ class OptimizerShard:
         for end in self._readers:
             end.wait()
         self._readers.clear()
+
+    @property
+    def _master_buffer(self) -> ShardBuffer:
+        return ShardBuffer(self.master, self.trained_slices)
+
+    @property
+    def _frozen_buffer(self) -> ShardBuffer:
+        frozen = [piece for piece in self.slices if not self.parameters.trained[piece.parameter]]
+        return ShardBuffer(self.frozen, frozen, len(self.master))
 
     def _decay_spans(self, no_decay: Sequence[str]) -> list[DecaySpan]:
         """Join neighbouring trained slices with the same weight decay."""
@@ -145,6 +200,7 @@ class OptimizerShard:
         return spans
 
 
-def elements_of(piece: ShardSlice) -> slice:
-    """Return the elements of a slice in the shard's flat buffers."""
-    return slice(piece.offset, piece.offset + piece.end - piece.start)
+def elements_of(piece: ShardSlice, first: int = 0) -> slice:
+    """Return the elements of a slice in a flat buffer whose first element has this offset in the shard."""
+    start = piece.offset - first
+    return slice(start, start + piece.end - piece.start)
