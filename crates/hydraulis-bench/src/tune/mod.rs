@@ -9,6 +9,7 @@
 //! | `chains` | `recomputation` | recomputation in a chain of layers (Rotor) |
 //! | `runs` with `used_devices_sr` | `stragglers` | groups, pipelines, layers and micro-batches on slow ranks (Malleus) |
 //! | `switch_cases` | `reshard` | senders of the slices that a change of layouts moves (HSPMD) |
+//! | `exact_planner_instances` | `sequence_groups` | groups of ranks and their sequences (FlexSP) |
 //! | `profile_llama31_8b_32xH100` or other `profile_...` | `packing_groups` | context degree and recomputation by length (HBP) |
 
 mod layer_choice;
@@ -16,6 +17,7 @@ mod packing_groups;
 mod recomputation;
 mod reshard;
 mod senders;
+mod sequence_groups;
 mod sharding;
 mod stragglers;
 
@@ -106,8 +108,9 @@ impl Record {
     }
 }
 
-/// The instances of a document; `path` names it in errors.
-pub fn instances(path: &str, text: &str) -> Result<Vec<Instance>> {
+/// The instances of a document; `path` names it in errors. Batches without lengths of their own take theirs from
+/// `lengths` in order.
+pub fn instances(path: &str, text: &str, lengths: &[i64]) -> Result<Vec<Instance>> {
     let refused = |why: String| Error::InstancesFile { path: path.to_owned(), why };
     let document: Value = serde_json::from_str(text).map_err(|error| refused(error.to_string()))?;
     let has = |key: &str| document.get(key).is_some();
@@ -119,6 +122,8 @@ pub fn instances(path: &str, text: &str) -> Result<Vec<Instance>> {
         sharding::instances(&document)
     } else if has("runs") {
         stragglers::instances(&document)
+    } else if has("exact_planner_instances") {
+        sequence_groups::instances(&document, lengths)
     } else if has("instances") {
         layer_choice::instances(&document)
     } else if packing_groups::is_kind(&document) {

@@ -6,7 +6,7 @@ use hydraulis_bench::tune::{Record, instances};
 use serde_json::{Value, json};
 
 fn solved(document: &Value) -> Vec<Record> {
-    let instances = instances("a file", &document.to_string()).unwrap();
+    let instances = instances("a file", &document.to_string(), &[]).unwrap();
     instances.iter().map(hydraulis_bench::tune::Instance::solved).collect()
 }
 
@@ -89,10 +89,10 @@ fn a_slow_rank_gets_less_or_stays_idle() {
 
 #[test]
 fn a_document_of_no_kind_is_refused() {
-    let refused = instances("x.json", "{\"a\": 1}").unwrap_err();
+    let refused = instances("x.json", "{\"a\": 1}", &[]).unwrap_err();
     assert_eq!(refused.code(), "data_file_invalid");
     assert!(refused.to_string().contains("x.json"));
-    assert!(instances("x.json", "{\"chains\": [{}]}").is_err());
+    assert!(instances("x.json", "{\"chains\": [{}]}", &[]).is_err());
 }
 
 #[test]
@@ -122,4 +122,39 @@ fn the_command_writes_a_line_for_each_instance() {
     assert_eq!(output.status.code(), Some(1), "the last reference is below what is possible");
     assert!(String::from_utf8(run(&[]).stdout).unwrap().contains("3 instances, 1 worse than their reference"));
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Two ranks, whose exchange takes 1 ms a token: short sequences go to single ranks, and one that fits into no single
+/// rank takes both.
+#[test]
+fn sequences_take_groups_of_the_degree_that_they_need() {
+    let exact = |lengths: &[i64], best: f64| {
+        json!({
+            "name": "a", "N": 2, "cap_tokens_per_device": 4, "degrees": [1, 2], "lengths": lengths,
+            "coeff": {"alpha1": 0.0, "alpha2": 2.0, "beta1": 1.0, "hidden": 1048576.0, "layers": 1.0,
+                "bw_gbs": {"1": 1.0, "2": 8.0}},
+            "result": {"M": best},
+        })
+    };
+    let document = json!({
+        "cost_model": {"models": {"one": {"a1": 0.0, "a2": 2.0, "beta1": 1.0, "hidden": 1048576.0, "layers": 1.0}},
+            "bandwidth_gbs": {"2": 8.0}},
+        "exact_planner_instances": {"instances": [exact(&[3, 3], 7.0), exact(&[5], 11.0), exact(&[9], 0.0)]},
+        "homogeneous_bfd_baseline": {"runs": [{
+            "model": "one", "N": 2, "seq_limit": 200, "gbs": 1, "token_capacity": 256,
+            "rows": [{"iter": 0, "tokens": 256, "adaptive_time": 600.0}, {"iter": 1, "tokens": 128},
+                {"iter": 2, "tokens": 128}],
+        }]},
+        "bucketing_and_chunking": {"wiki_batch0_padded128": [128]},
+    });
+    let records = |lengths: &[i64]| -> Vec<Record> {
+        let instances = instances("a file", &document.to_string(), lengths).unwrap();
+        instances.iter().map(hydraulis_bench::tune::Instance::solved).collect()
+    };
+    // A limit of 200 tokens cuts the first sequence; the third row has other lengths than the file.
+    let found = records(&[1000, 100, 300]);
+    assert_eq!(objectives(&found), [Some(7.0), Some(11.0), None, Some(513.0), Some(257.0)]);
+    assert_eq!(found[0].solution.as_ref().unwrap()["groups"], json!([[1, [[3]]], [1, [[3]]]]));
+    assert_eq!(found[2].error.as_deref(), Some("sequence_too_long"));
+    assert_eq!(objectives(&records(&[])), [Some(7.0), Some(11.0), None]);
 }

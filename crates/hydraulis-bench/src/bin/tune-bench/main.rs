@@ -2,10 +2,12 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use hydraulis_bench::tune::{Record, instances};
+use hydraulis_bench::workload::read_lengths;
 use hydraulis_bench::{Error, Result};
 
 /// Every instance is solved at least as well as by the reference.
@@ -28,6 +30,9 @@ struct Arguments {
     /// JSON document of instances; its keys tell their kind.
     #[arg(long, value_name = "FILE")]
     instances: String,
+    /// Text file of lengths, one a line: batches without lengths of their own take theirs from here in order.
+    #[arg(long, value_name = "FILE")]
+    lengths: Option<PathBuf>,
     /// File for one JSON line for each instance; - for standard output in place of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<String>,
@@ -45,7 +50,9 @@ fn tune(arguments: &Arguments) -> Result<u8> {
     let path = &arguments.instances;
     let unreadable = |error: io::Error| Error::FileUnreadable { path: path.clone(), why: error.to_string() };
     let text = fs::read_to_string(path).map_err(unreadable)?;
-    let records: Vec<Record> = instances(path, &text)?.iter().map(hydraulis_bench::tune::Instance::solved).collect();
+    let lengths = arguments.lengths.as_deref().map_or_else(|| Ok(Vec::new()), read_lengths)?;
+    let records: Vec<Record> =
+        instances(path, &text, &lengths)?.iter().map(hydraulis_bench::tune::Instance::solved).collect();
     if let Some(path) = &arguments.json {
         let lines: String = records.iter().map(|record| line(record) + "\n").collect();
         write(path, &lines)?;
