@@ -9,7 +9,7 @@
 //! | `chains` | `recomputation` | recomputation in a chain of layers (Rotor) |
 //! | `runs` with `used_devices_sr` | `stragglers` | groups, pipelines, layers and micro-batches on slow ranks (Malleus) |
 //! | `switch_cases` | `reshard` | senders of the slices that a change of layouts moves (HSPMD) |
-//! | `exact_planner_instances` | `sequence_groups` | groups of ranks and their sequences (FlexSP) |
+//! | `exact_planner_instances` | `sequence_groups` | groups of ranks and their sequences (`FlexSP`) |
 //! | `profile_llama31_8b_32xH100` or other `profile_...` | `packing_groups` | context degree and recomputation by length (HBP) |
 
 mod layer_choice;
