@@ -30,7 +30,9 @@ ENDLESS = 100_000
 Launcher = Literal["torchrun", "hydraulis"]
 # Keeps the process id and the exit code of each process of a run, the launcher included.
 KEEP_CODES = """
-import os
+import os, signal
+# Under nohup the tests' process ignores hang-ups, and its children too.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 with open("{place}/process-" + os.environ.get("RANK", "launcher"), "w") as file:
     file.write(str(os.getpid()))
 leave, own = os._exit, os.getpid()

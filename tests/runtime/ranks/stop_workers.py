@@ -22,6 +22,8 @@ def agree(asked_rank: int, number: int) -> list[bool]:
 
 
 def agree_after_each_signal() -> list[bool]:
+    # Under nohup a process starts with hang-ups ignored.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     return agree(2, signal.SIGTERM) + agree(0, signal.SIGINT) + agree(1, signal.SIGHUP)
 
 
