@@ -11,9 +11,9 @@ import torch
 
 from devices import alone_under_torchrun
 from helpers import ROOT
-from hydraulis.config.model import ModelConfig
 from hydraulis.model.attention.varlen import KERNELS
 from hydraulis.model.flops import training_flops
+from small_model import small_config
 
 # torch.compile looks at each tensor that it finds.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
@@ -148,14 +148,7 @@ def test_operations_equal_those_that_torch_counts(monkeypatch: pytest.MonkeyPatc
     monkeypatch.syspath_prepend(ROOT)
     workload = importlib.import_module("benches.gpu.workload")
     settings = importlib.import_module("benches.gpu.training_step")
-    model = ModelConfig(
-        vocab_size=48,
-        hidden_size=32,
-        intermediate_size=40,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-    )
+    model = small_config()
     lengths = [7, 12]
     setting = settings.StepSetting(
         device=torch.device("cpu"),
@@ -167,7 +160,11 @@ def test_operations_equal_those_that_torch_counts(monkeypatch: pytest.MonkeyPatc
     with settings._transformers(torch.float32, setting) as step, FlopCounterMode(display=False) as counted:
         step()
     # Torch counts no attention on the CPU.
-    attention = 3 * model.num_hidden_layers * workload.attention_flops(lengths, 4, model.head_dim)
+    attention = (
+        3
+        * model.num_hidden_layers
+        * workload.attention_flops(lengths, model.num_attention_heads, model.head_dim)
+    )
     assert training_flops(model, 19, setting.squares) - attention == counted.get_total_flops()
 
 

@@ -28,6 +28,7 @@ from profiles import made_up_profile
 from runtime.gathered import gather
 from runtime.redistribute.wire import Sent, least_bytes
 from runtime.tiny import train_config
+from small_model import small_config
 
 SEED = 11
 _CAPS = {
@@ -220,14 +221,8 @@ def _step(
 
 def refusals() -> list[str]:
     """Offer plans that do not go with ranks, model or sequences; give the codes of the refusals."""
-    config = ModelConfig(
-        vocab_size=61,
-        hidden_size=32,
-        intermediate_size=44,
-        num_hidden_layers=2,
-        num_attention_heads=1,
-        num_key_value_heads=1,
-    )
+    # One head, which two context ranks cannot share; the last token of the vocabulary is 60.
+    config = small_config(vocab_size=61, num_attention_heads=1, num_key_value_heads=1)
     scheme = Strategy("1x<1>").schemes[0]
     worker = Worker(config, OptimizerConfig(), TrainConfig(steps=1), schemes=[scheme])
     sound = [np.full(3, 60), np.full(4, 60)]

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cli.invocation import assert_refused, printed_document
 from cli.reports import collect_reports, interrupt_at
 from helpers import ROOT
 from hydraulis.cli.exit import EXIT_INTERRUPTED
@@ -23,11 +24,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    assert main(["analyze", *arguments, "--json"]) == 0
-    text = capsys.readouterr().out
-    assert text.count("\n") == 1
-    found: dict[str, Any] = json.loads(text)
-    return found
+    return printed_document(capsys, ["analyze", *arguments, "--json"])
 
 
 def lengths_of(path: str) -> list[int]:
@@ -266,8 +263,4 @@ def test_a_figure_is_drawn(capsys: pytest.CaptureFixture[str], name: str) -> Non
     ],
 )
 def test_a_refusal_is_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], code: str) -> None:
-    assert main(["analyze", *arguments]) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.startswith(f"hydraulis: error [{code}]: ")
-    assert output.err.count("\n") == 1
+    assert_refused(capsys, ["analyze", *arguments], code)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from cli.invocation import assert_refused
 from helpers import ROOT, at_least
 from hydraulis._core import plan_bench
-from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED
+from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.main import main
 from hydraulis.errors import InfeasibleError, InvalidInputError
 
@@ -53,11 +54,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("code", REFUSED)
 def test_a_refusal_is_one_line_with_a_code(code: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", *REFUSED[code]]) == EXIT_REFUSED
-    output = capfd.readouterr()
-    assert output.err.startswith(f"hydraulis: error [{code}]: ")
-    assert output.err.count("\n") == 1
-    assert output.out == ""
+    assert_refused(capfd, ["bench", *REFUSED[code]], code)
 
 
 def test_a_misspelled_option_is_named_with_the_nearest_one(capfd: pytest.CaptureFixture[str]) -> None:

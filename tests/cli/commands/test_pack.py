@@ -5,6 +5,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
+from cli.invocation import assert_refused
 from cli.reports import collect_reports
 from hydraulis.batching import open_length_index, open_lengths
 from hydraulis.cli.commands import pack as cli_pack
@@ -77,11 +78,7 @@ def test_reads_text_and_records_too(
 def test_a_refusal_leaves_no_file(
     lengths: Path, capsys: pytest.CaptureFixture[str], more: list[str], code: str
 ) -> None:
-    assert main(options(lengths, *more)) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.startswith(f"hydraulis: error [{code}]: ")
-    assert output.err.count("\n") == 1
+    assert_refused(capsys, options(lengths, *more), code)
     assert [path.name for path in lengths.parent.iterdir()] == ["lengths.npy"]
 
 

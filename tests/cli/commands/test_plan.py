@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cli.invocation import assert_refused, options_of
 from hydraulis import Plan, Planner
 from hydraulis.cli.commands import plan as cli_plan
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, EXIT_REFUSED
@@ -26,7 +27,7 @@ def lengths(tmp_path: Path) -> Path:
 
 def options(lengths: Path, *more: str, gpus: int = 64) -> list[str]:
     given = {"--profile": "llama-32b-a800", "--gpus": str(gpus), "--lengths": str(lengths)}
-    return ["plan", *(word for pair in given.items() for word in pair), *more]
+    return options_of("plan", given, *more)
 
 
 def test_prints_the_explanation(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,11 +171,7 @@ def test_transfers_by_links_are_planned_traced_and_drawn(
 def test_a_refusal_is_one_line_with_exit_code_2(
     lengths: Path, capsys: pytest.CaptureFixture[str], more: list[str], code: str
 ) -> None:
-    assert main(options(lengths, *more)) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.startswith(f"hydraulis: error [{code}]: ")
-    assert output.err.count("\n") == 1
+    assert_refused(capsys, options(lengths, *more), code)
 
 
 @pytest.mark.parametrize("text", ["", "0\n", "-3\n", "1.5\n", "nan\n"])

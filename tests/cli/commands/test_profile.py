@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.invocation import assert_refused
 from hydraulis import Cluster, Planner
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED
 from hydraulis.cli.main import main
@@ -114,10 +115,7 @@ def test_a_refusal_is_printed_once_and_starts_no_rank(
     code: str,
 ) -> None:
     monkeypatch.delattr("hydraulis.cli.commands.profile.run_local_ranks")
-    assert main(options(config, "--ranks", "2", *more)) == EXIT_REFUSED
-    error = capsys.readouterr().err
-    assert error.startswith(f"hydraulis: error [{code}]: ")
-    assert error.count("\n") == 1
+    assert_refused(capsys, options(config, "--ranks", "2", *more), code)
 
 
 @pytest.mark.parametrize(

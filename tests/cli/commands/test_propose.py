@@ -2,11 +2,11 @@ import json
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from cli.invocation import assert_refused, drawn_options, printed_document, write_drawn_lengths
 from cli.reports import collect_reports, interrupt_at
 from hydraulis.cli.commands.propose import _List, _Row
 from hydraulis.cli.exit import EXIT_INTERRUPTED
@@ -15,28 +15,11 @@ from hydraulis.cli.main import main
 
 @pytest.fixture(scope="module")
 def lengths(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("lengths") / "lengths.npy"
-    np.save(path, np.random.default_rng(0).lognormal(6.2, 1.2, 5_000).astype(int).clip(1, 30_000))
-    return path
+    return write_drawn_lengths(tmp_path_factory.mktemp("lengths"))
 
 
 def options(lengths: Path, *more: str) -> list[str]:
-    given = {
-        "--profile": "llama-32b-a800",
-        "--gpus": "64",
-        "--lengths": str(lengths),
-        "--tokens-per-batch": "60000",
-        "--count": "4",
-    }
-    return ["propose", *(word for pair in given.items() for word in pair), *more]
-
-
-def document(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> dict[str, Any]:
-    assert main(arguments) == 0
-    text = capsys.readouterr().out
-    assert text.count("\n") == 1
-    found: dict[str, Any] = json.loads(text)
-    return found
+    return drawn_options("propose", lengths, 4, *more)
 
 
 def test_prints_a_line_for_each_strategy_and_the_list(
@@ -55,7 +38,7 @@ def test_prints_a_line_for_each_strategy_and_the_list(
 
 def test_means_are_of_the_named_batches(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments, of = options(lengths), "4 batches and 12 resampled from them"
-    found = document(capsys, [*arguments, "--json"])
+    found = printed_document(capsys, [*arguments, "--json"])
     batches = found["batches"] + found["resampled_batches"]
     assert main(arguments) == 0
     assert f"mean iteration of {of}: {found['expected_ms']:.1f} ms, " in capsys.readouterr().out
@@ -107,15 +90,15 @@ def test_a_difference_that_rounds_to_zero_is_not_below() -> None:
 
 
 def test_the_document_is_that_of_the_list(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, options(lengths, "-k", "2", "--json"))
+    found = printed_document(capsys, options(lengths, "-k", "2", "--json"))
     assert len(found["strategies"]) == 2
     assert sum(one["share"] for one in found["strategies"]) == pytest.approx(1)
     assert (
         found["expected_ms"] == found["strategies"][-1]["expected_ms"] < found["strategies"][0]["expected_ms"]
     )
     assert found["search_ms"] <= found["expected_ms"] * 1.001
-    assert found == document(capsys, options(lengths, "-k", "2", "--json"))
-    assert found != document(capsys, options(lengths, "-k", "2", "--json", "--seed", "1"))
+    assert found == printed_document(capsys, options(lengths, "-k", "2", "--json"))
+    assert found != printed_document(capsys, options(lengths, "-k", "2", "--json", "--seed", "1"))
 
 
 def test_a_list_names_its_memory_limit(
@@ -130,11 +113,11 @@ def test_a_list_names_its_memory_limit(
     text = capsys.readouterr().out
     assert re.search(r'^for hydraulis plan: --strategies "\S+" --memory in_flight$', text, re.MULTILINE)
     assert text.endswith('planner.memory = "in_flight"\n')
-    assert document(capsys, [*exact, "--json"])["memory"] == "in_flight"
+    assert printed_document(capsys, [*exact, "--json"])["memory"] == "in_flight"
 
 
 def test_the_context_is_admitted(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, options(lengths, "--context", "40000", "--json"))
+    found = printed_document(capsys, options(lengths, "--context", "40000", "--json"))
     assert found["longest_admitted"] >= 40_000
 
 
@@ -149,11 +132,7 @@ def test_the_context_is_admitted(lengths: Path, capsys: pytest.CaptureFixture[st
 def test_a_refusal_is_one_line(
     lengths: Path, capsys: pytest.CaptureFixture[str], more: list[str], code: str
 ) -> None:
-    assert main(options(lengths, *more)) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.startswith(f"hydraulis: error [{code}]: ")
-    assert output.err.count("\n") == 1
+    assert_refused(capsys, options(lengths, *more), code)
 
 
 def test_an_interrupt_ends_the_command(lengths: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +144,7 @@ def test_progress_counts_batches_and_strategies(
     lengths: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reports = collect_reports(monkeypatch)
-    document(capsys, options(lengths, "-k", "2", "--json"))
+    printed_document(capsys, options(lengths, "-k", "2", "--json"))
     assert ("searching for each batch", 0, 16) in reports
     assert ("choosing strategies", 1, 2) in reports
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.invocation import assert_refused
 from cli.reports import collect_reports, interrupt_at
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.main import main
@@ -76,8 +77,7 @@ def test_an_unwritable_file_is_refused_before_the_work(
     code: str,
 ) -> None:
     monkeypatch.delattr("hydraulis.cli.commands.report.read_run")
-    assert main(["report", str(folder), *(word.format(folder=folder) for word in more)]) == 2
-    assert capsys.readouterr().err.startswith(f"hydraulis: error [{code}]: ")
+    assert_refused(capsys, ["report", str(folder), *(word.format(folder=folder) for word in more)], code)
 
 
 def test_a_page_is_html(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cli.invocation import assert_refused, drawn_options, printed_document, write_drawn_lengths
 from cli.reports import collect_reports, interrupt_at
 from hydraulis import CostProfile
 from hydraulis.cli.exit import EXIT_INTERRUPTED
@@ -20,27 +21,15 @@ from hydraulis.planner import read_lengths
 
 @pytest.fixture(scope="module")
 def lengths(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("lengths") / "lengths.npy"
-    np.save(path, np.random.default_rng(0).lognormal(6.2, 1.2, 5_000).astype(int).clip(1, 30_000))
-    return path
+    return write_drawn_lengths(tmp_path_factory.mktemp("lengths"))
 
 
 def options(lengths: Path, *more: str) -> list[str]:
-    given = {
-        "--profile": "llama-32b-a800",
-        "--gpus": "64",
-        "--lengths": str(lengths),
-        "--tokens-per-batch": "60000",
-        "--count": "3",
-    }
-    return ["simulate", *(word for pair in given.items() for word in pair), *more]
+    return drawn_options("simulate", lengths, 3, *more)
 
 
 def planners(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> list[dict[str, Any]]:
-    assert main([*arguments, "--json"]) == 0
-    text = capsys.readouterr().out
-    assert text.count("\n") == 1
-    found: list[dict[str, Any]] = json.loads(text)["planners"]
+    found: list[dict[str, Any]] = printed_document(capsys, [*arguments, "--json"])["planners"]
     return found
 
 
@@ -297,10 +286,7 @@ def test_a_figure_without_matplotlib_is_refused_before_the_work(
 def test_a_refusal_is_one_line(
     lengths: Path, capsys: pytest.CaptureFixture[str], more: list[str], code: str
 ) -> None:
-    assert main(options(lengths, *more)) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"hydraulis: error [{code}]: ")
-    assert error.count("\n") == 1
+    assert_refused(capsys, options(lengths, *more), code)
 
 
 def test_an_unknown_planner_is_refused_with_the_known_ones(

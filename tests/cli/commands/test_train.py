@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import pytest
 
+from cli.invocation import assert_refused
 from hydraulis import Plan
 from hydraulis.cli.commands import train as command
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_LOST_RANK, EXIT_REFUSED
@@ -459,12 +460,8 @@ def test_a_refusal_before_the_start_starts_no_rank(
     said: str,
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    assert main(["train", str(write_config(tmp_path)), *more]) == EXIT_REFUSED
-    output = capsys.readouterr()
-    assert (output.out, started) == ("", [])
-    assert output.err.startswith(f"hydraulis: error [{code}]: ")
-    assert output.err.count("\n") == 1
-    assert said in output.err
+    assert said in assert_refused(capsys, ["train", str(write_config(tmp_path)), *more], code)
+    assert started == []
 
 
 def test_a_rank_of_torchrun_starts_no_ranks(

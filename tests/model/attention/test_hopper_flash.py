@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from helpers import refused
 from hydraulis.model.attention import hopper_flash
-from hydraulis.model.attention.hopper_flash import FlashAttention3, FlashAttention4
+from hydraulis.model.attention.hopper_flash import FLASH_ATTENTION_3, FLASH_ATTENTION_4
 from hydraulis.model.attention.kernel import Attended, AttentionKernel, AttentionMask, Heads, Segments
 from hydraulis.model.attention.plain import PlainAttention
 from hydraulis.model.attention.varlen import KERNELS, choose_kernel
@@ -61,14 +61,14 @@ def differentiate(
                 place[part] = value[part]
 
 
-class Package3(ModuleType):
-    """The two used functions of FlashAttention-3 with the parameters that are passed."""
+class Package(ModuleType):
+    """A package that records whether determinism was asked for."""
 
-    def __init__(self) -> None:
-        super().__init__("flash_attn_interface")
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
         self.deterministic: list[bool] = []
 
-    def _flash_attn_forward(
+    def attend(
         self,
         q: Tensor,
         k: Tensor,
@@ -80,9 +80,45 @@ class Package3(ModuleType):
         max_seqlen_k: int,
         softmax_scale: float,
         causal: bool = False,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor]:
+        """Attend by the forward parameters that both packages have."""
         mask = attention_mask(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal=causal)
-        return *attend(q, k, v, mask, softmax_scale), torch.empty(0), torch.empty(0)
+        return attend(q, k, v, mask, softmax_scale)
+
+    def differentiate(
+        self,
+        do: Tensor,
+        heads: Heads,
+        attended: tuple[Tensor, Tensor],
+        *,
+        cu_seqlens_q: Tensor,
+        cu_seqlens_k: Tensor,
+        max_seqlen_q: int,
+        max_seqlen_k: int,
+        softmax_scale: float,
+        dq: Tensor,
+        dk: Tensor,
+        dv: Tensor,
+        causal: bool = False,
+        deterministic: bool = False,
+    ) -> None:
+        """Write the gradients by the backward parameters that both packages have."""
+        assert softmax_scale == heads.q_TND.shape[-1] ** -0.5
+        self.deterministic.append(deterministic)
+        mask = attention_mask(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal=causal)
+        differentiate(do, heads, *attended, mask, (dq, dk, dv))
+
+
+class Package3(Package):
+    """The two used functions of FlashAttention-3 with the parameters that are passed."""
+
+    def __init__(self) -> None:
+        super().__init__("flash_attn_interface")
+
+    def _flash_attn_forward(
+        self, q: Tensor, k: Tensor, v: Tensor, **options: Any
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return *self.attend(q, k, v, **options), torch.empty(0), torch.empty(0)
 
     def _flash_attn_backward(
         self,
@@ -93,79 +129,35 @@ class Package3(ModuleType):
         out: Tensor,
         softmax_lse: Tensor,
         *,
-        cu_seqlens_q: Tensor,
-        cu_seqlens_k: Tensor,
-        max_seqlen_q: int,
-        max_seqlen_k: int,
-        dq: Tensor,
-        dk: Tensor,
-        dv: Tensor,
-        softmax_scale: float,
         is_causal: bool = False,
-        deterministic: bool = False,
+        **options: Any,
     ) -> Tensor:
-        assert softmax_scale == q.shape[-1] ** -0.5
-        self.deterministic.append(deterministic)
-        mask = attention_mask(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal=is_causal)
-        differentiate(dout, Heads(q, k, v), out, softmax_lse, mask, (dq, dk, dv))
+        self.differentiate(dout, Heads(q, k, v), (out, softmax_lse), causal=is_causal, **options)
         return torch.empty(0)
 
 
-class Package4(ModuleType):
+class Package4(Package):
     """The two used functions of FlashAttention-4 with the parameters that are passed."""
 
     def __init__(self) -> None:
         super().__init__("flash_attn.cute.interface")
-        self.deterministic: list[bool] = []
 
     def _flash_attn_fwd(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        cu_seqlens_q: Tensor,
-        cu_seqlens_k: Tensor,
-        max_seqlen_q: int,
-        max_seqlen_k: int,
-        softmax_scale: float,
-        causal: bool = False,
-        return_lse: bool = False,
+        self, q: Tensor, k: Tensor, v: Tensor, *, return_lse: bool = False, **options: Any
     ) -> tuple[Tensor, Tensor | None, None, None, None]:
-        mask = attention_mask(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal=causal)
-        o_TND, log_sum_exp_NT = attend(q, k, v, mask, softmax_scale)
+        o_TND, log_sum_exp_NT = self.attend(q, k, v, **options)
         return o_TND, log_sum_exp_NT if return_lse else None, None, None, None
 
     def _flash_attn_bwd(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        out: Tensor,
-        dout: Tensor,
-        lse: Tensor,
-        *,
-        softmax_scale: float,
-        causal: bool = False,
-        cu_seqlens_q: Tensor,
-        cu_seqlens_k: Tensor,
-        max_seqlen_q: int,
-        max_seqlen_k: int,
-        deterministic: bool = False,
-        dq: Tensor,
-        dk: Tensor,
-        dv: Tensor,
+        self, q: Tensor, k: Tensor, v: Tensor, out: Tensor, dout: Tensor, lse: Tensor, **options: Any
     ) -> tuple[Tensor, ...]:
-        assert softmax_scale == q.shape[-1] ** -0.5
-        self.deterministic.append(deterministic)
-        mask = attention_mask(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal=causal)
-        differentiate(dout, Heads(q, k, v), out, lse, mask, (dq, dk, dv))
-        return dq, dk, dv
+        self.differentiate(dout, Heads(q, k, v), (out, lse), **options)
+        return options["dq"], options["dk"], options["dv"]
 
 
 PACKAGES: dict[str, tuple[AttentionKernel, Callable[[], Any]]] = {
-    "3": (FlashAttention3(), Package3),
-    "4": (FlashAttention4(), Package4),
+    "3": (FLASH_ATTENTION_3, Package3),
+    "4": (FLASH_ATTENTION_4, Package4),
 }
 
 

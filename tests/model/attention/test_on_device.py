@@ -5,15 +5,15 @@ import torch
 
 from devices import on_cuda
 from hydraulis.model.attention.cuda_flash import FlashAttnPackage, TorchFlash
-from hydraulis.model.attention.hopper_flash import FlashAttention3, FlashAttention4
+from hydraulis.model.attention.hopper_flash import FLASH_ATTENTION_3, FLASH_ATTENTION_4
 from hydraulis.model.attention.kernel import AttentionKernel, Heads
 from hydraulis.model.attention.plain import PlainAttention
 from model.attention.reference import expected_gradients, mask_of, masked_softmax, random_heads
 
 pytestmark = [*on_cuda]
 KERNELS: list[tuple[AttentionKernel, torch.dtype, float]] = [
-    (FlashAttention3(), torch.bfloat16, 3e-2),
-    (FlashAttention4(), torch.bfloat16, 3e-2),
+    (FLASH_ATTENTION_3, torch.bfloat16, 3e-2),
+    (FLASH_ATTENTION_4, torch.bfloat16, 3e-2),
     (FlashAttnPackage(), torch.bfloat16, 3e-2),
     (TorchFlash(), torch.bfloat16, 3e-2),
     (TorchFlash(), torch.float16, 4e-3),

@@ -17,6 +17,7 @@ from profiles import made_up_profile
 from runtime.gathered import gather
 from runtime.tiny import train_config
 from runtime.worker_workers import CAPS, SEED, Batch, Step, _step
+from small_model import small_config
 
 
 class Frozen(NamedTuple):
@@ -92,14 +93,7 @@ def _frozen(worker: Worker) -> dict[str, Tensor]:
 
 def time_a_frozen_stage() -> tuple[bool, float]:
     """Time a stage that has no backward, and the one behind it; say if it takes time, and what it keeps."""
-    config = ModelConfig(
-        vocab_size=256,
-        hidden_size=16,
-        intermediate_size=20,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-    )
+    config = small_config(vocab_size=256, num_hidden_layers=2)
     frozen = ("model.embed_tokens.*", "model.layers.0.*")
     settings = train_config(dtype=torch.float32, frozen=frozen)
     (scheme,) = Strategy("1x<pp2>").schemes

@@ -15,7 +15,8 @@ import functools
 import importlib
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
@@ -30,83 +31,108 @@ _HEAD_DIM_MULTIPLE = 8
 _HOPPER, _BLACKWELL = 9, 10
 # Largest head dim of each generation of devices, by FlashAttention-4's `_validate_head_dims`.
 _LARGEST_HEAD_DIM = {_HOPPER: 256, _BLACKWELL: 128}
-# The first versions whose functions take these arguments.
-_OLDEST_3 = "3.0.0"
-_OLDEST_4 = "4.0.0b19"
 
 
-class FlashAttention3:
-    """The package flash_attn_3, built from FlashAttention's folder `hopper`, if it is installed."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageKernel:
+    """A kernel that launches two functions of a package, if the package is installed.
 
-    name = "flash-attn-3"
-    kind: AttentionKind = "flash-attn-3"
+    Attributes:
+        kind: Name of the kernel, in configurations and messages.
+        distribution: Name of the package's distribution.
+        oldest: First version whose functions take these arguments.
+        module: Name of the module of the functions.
+        generations: Major compute capabilities of the devices on which the kernel runs.
+        launch_forward: Function of the module, the heads and the mask; returns the output [T, N, D] and the
+            natural log-sum-exp [N, T], and perhaps more.
+        launch_backward: Function of the module, the contiguous gradient of the output, the heads, the result
+            with the log-sum-exp as [N, T], the mask, and the gradients, which it writes.
+    """
+
+    kind: AttentionKind
+    distribution: str
+    oldest: str
+    module: str
+    generations: Sequence[int]
+    launch_forward: Callable[[Any, Heads, AttentionMask], Sequence[Tensor]]
+    launch_backward: Callable[[Any, Tensor, Heads, Attended, AttentionMask, Heads], object]
+
+    @property
+    def name(self) -> str:
+        """Name of the kernel in messages."""
+        return self.kind
 
     def refusal(self, q_TND: Tensor) -> str | None:
-        """Return the exceeded limit of FlashAttention-3, or that the package is missing."""
-        return _missing("flash_attn_3", _OLDEST_3) or _refusal(q_TND, (_HOPPER,))
+        """Return the exceeded limit of the kernel, or that the package is missing."""
+        return _missing(self.distribution, self.oldest) or _refusal(q_TND, self.generations)
 
     def forward(self, heads: Heads, mask: AttentionMask) -> Attended:
         """Attend in one launch for all segments."""
-        package = importlib.import_module("flash_attn_interface")
-        o_TND, log_sum_exp_NT, *_ = package._flash_attn_forward(
-            *heads, **_segments(heads, mask), causal=mask.causal
-        )
-        return _attended(o_TND, log_sum_exp_NT, mask)
+        package = importlib.import_module(self.module)
+        o_TND, log_sum_exp_NT, *_ = self.launch_forward(package, heads, mask)
+        attended = Attended(o_TND, log_sum_exp_NT.T.contiguous())
+        for rows in _unpaired(mask.queries, mask.keys):
+            attended.o_TND[rows] = 0
+            attended.log_sum_exp_TN[rows] = -math.inf
+        return attended
 
     def backward(self, do_TND: Tensor, heads: Heads, attended: Attended, mask: AttentionMask) -> Heads:
         """Return the gradients of the heads from one launch for all segments."""
-        package = importlib.import_module("flash_attn_interface")
-        dq_TND, dk_SKD, dv_SKD = gradients = _empty_gradients(heads)
-        package._flash_attn_backward(
-            do_TND.contiguous(),
-            *heads,
-            attended.o_TND,
-            attended.log_sum_exp_TN.T.contiguous(),
-            **_segments(heads, mask),
-            is_causal=mask.causal,
-            deterministic=torch.are_deterministic_algorithms_enabled(),
-            dq=dq_TND,
-            dk=dk_SKD,
-            dv=dv_SKD,
-        )
-        return _without_pairs_zero(gradients, mask)
+        package = importlib.import_module(self.module)
+        gradients = Heads(*(torch.empty_like(x, memory_format=torch.contiguous_format) for x in heads))
+        transposed = Attended(attended.o_TND, attended.log_sum_exp_TN.T.contiguous())
+        self.launch_backward(package, do_TND.contiguous(), heads, transposed, mask, gradients)
+        for rows in _unpaired(mask.queries, mask.keys):
+            gradients.q_TND[rows] = 0
+        for rows in _unpaired(mask.keys, mask.queries):
+            gradients.k_SKD[rows] = 0
+            gradients.v_SKD[rows] = 0
+        return gradients
 
 
-class FlashAttention4:
-    """The package flash-attn-4, if it is installed; it compiles a kernel at its first launch."""
+def _forward_3(package: Any, heads: Heads, mask: AttentionMask) -> Any:
+    return package._flash_attn_forward(*heads, **_segments(heads, mask), causal=mask.causal)
 
-    name = "flash-attn-4"
-    kind: AttentionKind = "flash-attn-4"
 
-    def refusal(self, q_TND: Tensor) -> str | None:
-        """Return the exceeded limit of FlashAttention-4, or that the package is missing."""
-        return _missing("flash-attn-4", _OLDEST_4) or _refusal(q_TND, (_HOPPER, _BLACKWELL))
+def _backward_3(
+    package: Any, do_TND: Tensor, heads: Heads, attended: Attended, mask: AttentionMask, gradients: Heads
+) -> None:
+    options = _segments(heads, mask) | _outputs(gradients)
+    package._flash_attn_backward(do_TND, *heads, *attended, **options, is_causal=mask.causal)
 
-    def forward(self, heads: Heads, mask: AttentionMask) -> Attended:
-        """Attend in one launch for all segments."""
-        package = importlib.import_module("flash_attn.cute.interface")
-        o_TND, log_sum_exp_NT, *_ = package._flash_attn_fwd(
-            *heads, **_segments(heads, mask), causal=mask.causal, return_lse=True
-        )
-        return _attended(o_TND, log_sum_exp_NT, mask)
 
-    def backward(self, do_TND: Tensor, heads: Heads, attended: Attended, mask: AttentionMask) -> Heads:
-        """Return the gradients of the heads from one launch for all segments."""
-        package = importlib.import_module("flash_attn.cute.interface")
-        dq_TND, dk_SKD, dv_SKD = gradients = _empty_gradients(heads)
-        package._flash_attn_bwd(
-            *heads,
-            attended.o_TND,
-            do_TND.contiguous(),
-            attended.log_sum_exp_TN.T.contiguous(),
-            **_segments(heads, mask),
-            causal=mask.causal,
-            deterministic=torch.are_deterministic_algorithms_enabled(),
-            dq=dq_TND,
-            dk=dk_SKD,
-            dv=dv_SKD,
-        )
-        return _without_pairs_zero(gradients, mask)
+def _forward_4(package: Any, heads: Heads, mask: AttentionMask) -> Any:
+    return package._flash_attn_fwd(*heads, **_segments(heads, mask), causal=mask.causal, return_lse=True)
+
+
+def _backward_4(
+    package: Any, do_TND: Tensor, heads: Heads, attended: Attended, mask: AttentionMask, gradients: Heads
+) -> None:
+    o_TND, log_sum_exp_NT = attended
+    options = _segments(heads, mask) | _outputs(gradients)
+    package._flash_attn_bwd(*heads, o_TND, do_TND, log_sum_exp_NT, **options, causal=mask.causal)
+
+
+# Built from FlashAttention's folder `hopper`.
+FLASH_ATTENTION_3 = PackageKernel(
+    kind="flash-attn-3",
+    distribution="flash_attn_3",
+    oldest="3.0.0",
+    module="flash_attn_interface",
+    generations=(_HOPPER,),
+    launch_forward=_forward_3,
+    launch_backward=_backward_3,
+)
+# Compiles a kernel at its first launch.
+FLASH_ATTENTION_4 = PackageKernel(
+    kind="flash-attn-4",
+    distribution="flash-attn-4",
+    oldest="4.0.0b19",
+    module="flash_attn.cute.interface",
+    generations=(_HOPPER, _BLACKWELL),
+    launch_forward=_forward_4,
+    launch_backward=_backward_4,
+)
 
 
 def _missing(distribution: str, oldest: str) -> str | None:
@@ -146,7 +172,7 @@ def _refusal(q_TND: Tensor, generations: Sequence[int]) -> str | None:
 
 
 def _segments(heads: Heads, mask: AttentionMask) -> dict[str, Any]:
-    """Return the arguments that both packages have in common."""
+    """Return the arguments of all four functions that describe the segments."""
     return {
         "cu_seqlens_q": mask.queries.boundary,
         "cu_seqlens_k": mask.keys.boundary,
@@ -156,26 +182,14 @@ def _segments(heads: Heads, mask: AttentionMask) -> dict[str, Any]:
     }
 
 
-def _attended(o_TND: Tensor, log_sum_exp_NT: Tensor, mask: AttentionMask) -> Attended:
-    attended = Attended(o_TND, log_sum_exp_NT.T.contiguous())
-    for rows in _unpaired(mask.queries, mask.keys):
-        attended.o_TND[rows] = 0
-        attended.log_sum_exp_TN[rows] = -math.inf
-    return attended
-
-
-def _empty_gradients(heads: Heads) -> Heads:
-    return Heads(*(torch.empty_like(x, memory_format=torch.contiguous_format) for x in heads))
-
-
-def _without_pairs_zero(gradients: Heads, mask: AttentionMask) -> Heads:
-    """Zero the gradients of queries without keys, and of keys without queries."""
-    for rows in _unpaired(mask.queries, mask.keys):
-        gradients.q_TND[rows] = 0
-    for rows in _unpaired(mask.keys, mask.queries):
-        gradients.k_SKD[rows] = 0
-        gradients.v_SKD[rows] = 0
-    return gradients
+def _outputs(gradients: Heads) -> dict[str, Any]:
+    """Return the arguments of both backwards that name the gradients, and whether sums have a fixed order."""
+    return {
+        "dq": gradients.q_TND,
+        "dk": gradients.k_SKD,
+        "dv": gradients.v_SKD,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
 
 
 def _unpaired(segments: Segments, others: Segments) -> Iterator[slice]:

@@ -14,7 +14,7 @@ from hydraulis.config.kinds import AttentionKind
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.cpu_flash import CpuFlash
 from hydraulis.model.attention.cuda_flash import FlashAttnPackage, TorchFlash
-from hydraulis.model.attention.hopper_flash import FlashAttention3, FlashAttention4
+from hydraulis.model.attention.hopper_flash import FLASH_ATTENTION_3, FLASH_ATTENTION_4
 from hydraulis.model.attention.kernel import (
     Attended,
     AttentionKernel,
@@ -26,8 +26,8 @@ from hydraulis.model.attention.kernel import (
 from hydraulis.model.attention.plain import PlainAttention
 
 KERNELS: tuple[AttentionKernel, ...] = (
-    FlashAttention3(),
-    FlashAttention4(),
+    FLASH_ATTENTION_3,
+    FLASH_ATTENTION_4,
     FlashAttnPackage(),
     TorchFlash(),
     CpuFlash(),
