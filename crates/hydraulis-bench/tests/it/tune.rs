@@ -131,13 +131,13 @@ fn sequences_take_groups_of_the_degree_that_they_need() {
     let exact = |lengths: &[i64], best: f64| {
         json!({
             "name": "a", "N": 2, "cap_tokens_per_device": 4, "degrees": [1, 2], "lengths": lengths,
-            "coeff": {"alpha1": 0.0, "alpha2": 2.0, "beta1": 1.0, "hidden": 1048576.0, "layers": 1.0,
+            "coeff": {"alpha1": 0.0, "alpha2": 2.0, "beta1": 1.0, "hidden": 1_048_576.0, "layers": 1.0,
                 "bw_gbs": {"1": 1.0, "2": 8.0}},
             "result": {"M": best},
         })
     };
     let document = json!({
-        "cost_model": {"models": {"one": {"a1": 0.0, "a2": 2.0, "beta1": 1.0, "hidden": 1048576.0, "layers": 1.0}},
+        "cost_model": {"models": {"one": {"a1": 0.0, "a2": 2.0, "beta1": 1.0, "hidden": 1_048_576.0, "layers": 1.0}},
             "bandwidth_gbs": {"2": 8.0}},
         "exact_planner_instances": {"instances": [exact(&[3, 3], 7.0), exact(&[5], 11.0), exact(&[9], 0.0)]},
         "homogeneous_bfd_baseline": {"runs": [{
