@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from torch.library import Library
+from torch import library
 
 # Ranks and the reference compute side by side on few cores: two threads each would wait for one another.
 torch.set_num_threads(1)
@@ -24,11 +24,11 @@ def shapes_of_products() -> Iterator[None]:
     if "out_dtype" in inspect.signature(decomposed).parameters:
         yield
         return
-    library = Library("aten", "IMPL")
+    kernels = library.Library("aten", "IMPL")
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         # Torch warns that it has a function of its own for these shapes.
         warnings.simplefilter("ignore")
         patch.delitem(decomposition_table, torch.ops.aten.addmm.dtype_out)
-        library.impl("addmm.dtype_out", lambda *_, out: out, "Meta", allow_override=True)
+        kernels.impl("addmm.dtype_out", lambda *_, out: out, "Meta", allow_override=True)
         yield
-        library._destroy()
+        kernels._destroy()

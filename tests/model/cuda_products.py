@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import Tensor
-from torch.library import Library
+from torch import Tensor, library
 
 from hydraulis.model import linear, products
 
@@ -22,10 +21,10 @@ def cuda_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def addmm(total: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype, *, out: Tensor) -> Tensor:
         return out.copy_(total + mm(left, right, dtype))
 
-    library = Library("aten", "IMPL")
-    library.impl("mm.dtype", mm, "CPU")
-    library.impl("addmm.dtype_out", addmm, "CPU")
+    kernels = library.Library("aten", "IMPL")
+    kernels.impl("mm.dtype", mm, "CPU")
+    kernels.impl("addmm.dtype_out", addmm, "CPU")
     for module in (products, linear):
         monkeypatch.setattr(module, "has_wide_kernel", lambda factor, _: factor.dtype in NARROW)
     yield
-    library._destroy()
+    kernels._destroy()
