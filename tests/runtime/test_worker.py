@@ -10,6 +10,7 @@ import torch
 from helpers import IS_SOAK
 from hydraulis import Cluster, Scheme, Strategy
 from hydraulis.config.kinds import CheckpointingKind, ContextKind, MemoryRule
+from hydraulis.config.model import ModelConfig
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, plain_tokens
 from hydraulis.errors import InvalidInputError
 from profiles import made_up_profile
@@ -26,7 +27,16 @@ from runtime.one_process import (
     one_process,
     relative_error,
 )
-from runtime.worker_workers import CAPS, Batch, norm_counted_twice, refusals, sequences_read, train
+from runtime.worker_workers import (
+    CAPS,
+    Batch,
+    Step,
+    norm_counted_twice,
+    refusals,
+    sequences_read,
+    train,
+    train_all,
+)
 from runtime.zero_1 import assert_sends_bytes_of_zero_1
 from small_model import FAMILIES
 
@@ -53,6 +63,9 @@ EDGES = (
     ("1x<tp2,cp2,pp2>", (3,), 1),
     ("1x<pp4>+4x<1>", (3, 1, 1), 1),
 )
+CHECKPOINTED_MODEL = model_config(tie_word_embeddings=True, qk_norm=True)
+# Limit of a call that trains several models.
+PATIENCE_S = 120.0
 FAMILY_STRATEGIES = ("1x<tp4>+1x<tp2>+2x<1>", "1x<tp4,cp2>", "1x<tp2,cp2,pp2>")
 
 
@@ -169,13 +182,24 @@ def test_a_rank_reads_the_sequences_of_its_replica_alone() -> None:
     assert not first & second
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_equals_one_process_in_float64(family: str) -> None:
+def family_run(family: str) -> tuple[ModelConfig, list[tuple[str, Batch]]]:
     # On <tp4> two ranks hold each key/value head.
     config = model_config(num_key_value_heads=2, **FAMILIES[family])
-    steps = list(zip(FAMILY_STRATEGIES, batches(len(FAMILY_STRATEGIES), config.vocab_size), strict=True))
-    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps)[0]
-    assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
+    drawn = batches(len(FAMILY_STRATEGIES), config.vocab_size)
+    return config, list(zip(FAMILY_STRATEGIES, drawn, strict=True))
+
+
+@pytest.fixture(scope="module")
+def families() -> dict[str, list[Step]]:
+    """Train every family, in one process group."""
+    runs = [(config, OPTIMIZER, torch.float64, steps) for config, steps in map(family_run, FAMILIES)]
+    return dict(zip(FAMILIES, run_ranks(8, train_all, runs, timeout_seconds=PATIENCE_S)[0], strict=True))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_equals_one_process_in_float64(families: dict[str, list[Step]], family: str) -> None:
+    config, steps = family_run(family)
+    assert_equal(families[family], one_process(config, torch.float64, steps), 1e-10, 1e-10)
 
 
 def test_extreme_strategies_equal_one_process_in_float64() -> None:
@@ -212,7 +236,7 @@ def test_random_and_searched_strategies_equal_one_process_in_float64_with_loss_m
     kind: ContextKind, seed: int
 ) -> None:
     config = model_config(attention_bias=True)
-    count = 12 if IS_SOAK else 8
+    count = 12 if IS_SOAK else 6
     strategies, profiles = random_strategies(count, seed), random_profiles(count * 2 // 3, seed, kind)
     assert sum("cp" in strategy for strategy in strategies) >= count // 2
     texts = [*strategies, *profiles]
@@ -225,29 +249,45 @@ def test_random_and_searched_strategies_equal_one_process_in_float64_with_loss_m
     assert len(set(found)) > len(profiles) // 2
 
 
-@pytest.mark.parametrize(("kinds", "kind"), CHECKPOINTED)
-@pytest.mark.devices
-def test_checkpointed_strategies_equal_one_process_in_float64(
-    kinds: tuple[CheckpointingKind, ...], kind: ContextKind
-) -> None:
-    config = model_config(tie_word_embeddings=True, qk_norm=True)
-    # Each list of kinds has its share of the strategies: the test below runs every list under the same ones.
+def checkpointed_run(kinds: tuple[CheckpointingKind, ...], kind: ContextKind) -> list[tuple[str, Batch]]:
+    # Each list of kinds has its share of the strategies: test_worker_precision.py runs every list under the
+    # same ones.
     layouts = (*STRATEGIES[1:7], *CONTEXT_STRATEGIES[:8])
     first = CHECKPOINTED.index((kinds, kind))
     strategies = [checkpointed(strategy, kinds) for strategy in layouts[first :: len(CHECKPOINTED)]]
-    steps = list(zip(strategies, batches(len(strategies), config.vocab_size), strict=True))
-    result = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, kind)[0]
-    assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
+    return list(zip(strategies, batches(len(strategies), CHECKPOINTED_MODEL.vocab_size), strict=True))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_wide_context_group_with_single_ranks_equals_one_process(kind: ContextKind) -> None:
+@pytest.fixture(scope="module")
+def checkpointed_steps() -> list[list[Step]]:
+    """Train under every list of kinds, in one process group."""
+    runs = [
+        (CHECKPOINTED_MODEL, OPTIMIZER, torch.float64, checkpointed_run(kinds, kind), kind)
+        for kinds, kind in CHECKPOINTED
+    ]
+    found: list[list[Step]] = run_ranks(8, train_all, runs, timeout_seconds=PATIENCE_S)[0]
+    return found
+
+
+@pytest.mark.parametrize(("kinds", "kind"), CHECKPOINTED)
+@pytest.mark.devices
+def test_checkpointed_strategies_equal_one_process_in_float64(
+    checkpointed_steps: list[list[Step]], kinds: tuple[CheckpointingKind, ...], kind: ContextKind
+) -> None:
+    result = checkpointed_steps[CHECKPOINTED.index((kinds, kind))]
+    expected = one_process(CHECKPOINTED_MODEL, torch.float64, checkpointed_run(kinds, kind))
+    assert_equal(result, expected, 1e-10, 1e-10)
+
+
+def test_wide_context_groups_with_single_ranks_equal_one_process() -> None:
     config = model_config(num_hidden_layers=1)
     many = [tokens for batch in batches(9, config.vocab_size)[1:] for tokens in batch]
     steps: list[tuple[str, Batch]] = [("1x<cp8>+8x<1>", many), ("16x<1>", many)]
-    result = run_ranks(16, train, config, OPTIMIZER, torch.float64, steps, kind)[0]
-    assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
-    assert result[0].idle_ranks == 0
+    runs = [(config, OPTIMIZER, torch.float64, steps, kind) for kind in KINDS]
+    expected = one_process(config, torch.float64, steps)
+    for result in run_ranks(16, train_all, runs, timeout_seconds=PATIENCE_S)[0]:
+        assert_equal(result, expected, 1e-10, 1e-10)
+        assert result[0].idle_ranks == 0
 
 
 def test_a_plan_for_other_ranks_model_or_sequences_is_refused_on_every_rank() -> None:

@@ -121,6 +121,11 @@ def train(
     return records if dist.get_rank() == 0 else None
 
 
+def train_all(runs: Sequence[tuple[Any, ...]]) -> list[list[Step] | None]:
+    """Train several models one after another in one process group; each run has the arguments of `train`."""
+    return [train(*run) for run in runs]
+
+
 def norm_counted_twice(
     config: ModelConfig, optimizer: OptimizerConfig, steps: Sequence[tuple[str, Batch]]
 ) -> list[Step] | None:

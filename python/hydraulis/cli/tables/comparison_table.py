@@ -17,7 +17,7 @@ _HEADINGS = {
 _LEGEND = """\
 speed: relative to the first planner. memory: of the fullest GPU, as a share of
 its limit.{overlapped} The other columns are shares of all GPUs' time:
-needed: what the sequences need at least, each under the scheme that takes the
+needed: the least that the sequences need, each under the scheme that takes the
   least time of its GPUs;
 computing: all computing. A wide replica takes more than is needed, because its
   GPUs exchange activations;

@@ -49,7 +49,7 @@ def _look_for(token: Path, patience_s: float) -> None:
     while not token.is_file():
         if time.monotonic() > deadline:
             message = (
-                f"rank {dist.get_rank()} on {socket.gethostname()} does not see what rank 0 writes into "
+                f"rank {dist.get_rank()} on {socket.gethostname()} does not see the file that rank 0 wrote into "
                 f"{token.parent}: set output.directory to a folder that all nodes share"
             )
             raise InvalidInputError(message, code="folder_not_shared")

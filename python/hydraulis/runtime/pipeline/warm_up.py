@@ -1,4 +1,4 @@
-"""Warms up a stage: what its first micro-batch would do for the first time happens before the step.
+"""Warms up a stage, so that the first-time work of its first micro-batch happens before the step.
 
 The first forward and backward initialise libraries, compile kernels, allocate workspaces, and connect the
 ranks of the stage's groups. Each of these can make the host wait for its device or for another host. They
