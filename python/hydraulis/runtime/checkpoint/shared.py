@@ -49,8 +49,8 @@ def _look_for(token: Path, patience_s: float) -> None:
     while not token.is_file():
         if time.monotonic() > deadline:
             message = (
-                f"rank {dist.get_rank()} on {socket.gethostname()} does not see the file that rank 0 wrote into "
-                f"{token.parent}: set output.directory to a folder that all nodes share"
+                f"rank {dist.get_rank()} on {socket.gethostname()} does not see the file that rank 0 wrote "
+                f"into {token.parent}: set output.directory to a folder that all nodes share"
             )
             raise InvalidInputError(message, code="folder_not_shared")
         time.sleep(_PAUSE_S)

@@ -1,7 +1,7 @@
 //! The result of a fit.
 
+use super::MeasuredRange;
 use super::measurement::{features, of};
-use super::{MeasuredRange, Measurement};
 use crate::error::{FitError, Result};
 use crate::linear::dot;
 use crate::spec::Scheme;
@@ -63,11 +63,6 @@ impl CostFit {
         let features = features(sequences);
         let spread = self.covariance.map(|row| dot(&row, &features));
         self.t * dot(&spread, &features).max(0.0).sqrt() / self.predict(sequences).0
-    }
-
-    /// The greatest uncertainty over these micro-batches.
-    pub fn greatest_uncertainty(&self, points: &[Measurement]) -> f64 {
-        points.iter().map(|point| self.uncertainty(&point.sequences)).fold(0.0, f64::max)
     }
 
     /// This fit, if the law explains the points at all.
