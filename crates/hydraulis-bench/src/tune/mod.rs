@@ -10,6 +10,7 @@
 //! | `runs` with `used_devices_sr` | `stragglers` | groups, pipelines, layers and micro-batches on slow ranks (Malleus) |
 //! | `switch_cases` | `reshard` | senders of the slices that a change of layouts moves (HSPMD) |
 //! | `exact_planner_instances` | `sequence_groups` | groups of ranks and their sequences (`FlexSP`) |
+//! | `common_inputs` with `cases`, or `computation` with `hardware` | `whole_search` | degrees, layer options, stages, micro-batches and batch (Galvatron) |
 //! | `profile_llama31_8b_32xH100` or other `profile_...` | `packing_groups` | context degree and recomputation by length (HBP) |
 
 mod layer_choice;
@@ -20,6 +21,7 @@ mod senders;
 mod sequence_groups;
 mod sharding;
 mod stragglers;
+mod whole_search;
 
 use std::time::Instant;
 
@@ -114,7 +116,9 @@ pub fn instances(path: &str, text: &str, lengths: &[i64]) -> Result<Vec<Instance
     let refused = |why: String| Error::InstancesFile { path: path.to_owned(), why };
     let document: Value = serde_json::from_str(text).map_err(|error| refused(error.to_string()))?;
     let has = |key: &str| document.get(key).is_some();
-    let read = if has("switch_cases") {
+    let read = if whole_search::is_kind(&document) {
+        whole_search::instances(path, &document)
+    } else if has("switch_cases") {
         reshard::instances(&document)
     } else if has("chains") {
         recomputation::instances(&document)

@@ -158,3 +158,57 @@ fn sequences_take_groups_of_the_degree_that_they_need() {
     assert_eq!(found[2].error.as_deref(), Some("sequence_too_long"));
     assert_eq!(objectives(&records(&[])), [Some(7.0), Some(11.0), None]);
 }
+
+/// The reference's profile with its two searches, and the same with other limits.
+fn whole_searches(cases: &Value) -> Value {
+    let profiles: Value = serde_json::from_str(include_str!("../../src/tune/whole_search/test_profile.json")).unwrap();
+    json!({
+        "derived_fit": profiles["derived_fit"], "profiles": profiles, "cases": cases,
+        "common_inputs": {
+            "model": "llama2-7b shape (hidden 4096) with num_layers overridden to 28", "seq_len": 8192,
+            "world_size": 8, "memory_gb": 36, "global_batch": 64, "dp_default": "zero2",
+            "pipeline": "pipedream_flush", "async_grad_reduce": false, "sequence_parallel": true,
+            "mixed_precision": "bf16", "time_mode": "sequence", "memory_mode": "sequence",
+        },
+    })
+}
+
+/// With one pipeline stage no plan is faster than 24.0413 s: 32 micro-batches of the fastest mix that fits, and the
+/// reduction of gradients hidden. The reference's own plans take 24.1645 s, and 25.3503 s with one strategy for all.
+#[test]
+fn whole_searches_find_plans_as_fast_as_possible() {
+    let records = solved(&whole_searches(&json!({
+        "fine_chunks32": {"throughput": 2.648_509_140_391_806_4},
+        "coarse_chunks8": {"throughput": 2.524_628_345_905_733_3},
+    })));
+    let named = |name: &str| records.iter().find(|record| record.name == name).unwrap();
+    let fine = named("fine_chunks32");
+    assert!(fine.objective.unwrap() >= 64.0 / 24.041_282_813_240_8, "{fine:?}");
+    let uniform = named("coarse_chunks8");
+    assert!((uniform.gain().unwrap()).abs() < 1e-9, "{uniform:?}");
+    assert_eq!(uniform.solution.as_ref().unwrap()["stages"], json!([[["1-1-8f-c", 28]]]));
+    assert!(named("coarse_chunks8, any strategy for each layer").gain().unwrap() > 0.0);
+}
+
+#[test]
+fn more_memory_is_never_slower_and_no_plan_exceeds_it() {
+    let case = |gb: u64| json!({"inputs": {"memory_gb": gb, "chunks": 16, "global_batch": [32, 64]}});
+    let cases = json!({"a": case(14), "b": case(28), "c": case(44), "d": case(80), "e": case(2)});
+    let records = solved(&whole_searches(&cases));
+    let objectives: Vec<f64> = records.iter().filter_map(|record| record.objective).collect();
+    assert_eq!(records.last().unwrap().error.as_deref(), Some("memory_too_small"));
+    assert!(objectives.len() >= 3 && objectives.is_sorted(), "{objectives:?}");
+    for (record, gb) in records.iter().zip([14, 28, 44, 80]).filter(|(record, _)| record.feasible) {
+        let most = if gb > 20 { gb * 1_024 * 4 / 5 + 1 } else { gb * 1_024 };
+        let used = record.solution.as_ref().unwrap()["memory_mb"].as_array().unwrap();
+        assert!(used.iter().all(|used| used.as_u64().unwrap() <= most), "{record:?}");
+    }
+}
+
+#[test]
+fn a_whole_search_without_profiles_names_the_file_that_it_lacks() {
+    let mut document = whole_searches(&json!({"chunks4": {}}));
+    document.as_object_mut().unwrap().remove("profiles");
+    let refused = instances("/nowhere/x.json", &document.to_string(), &[]).unwrap_err();
+    assert!(refused.to_string().contains("/nowhere/galvatron_test_profiles.json"), "{refused}");
+}
