@@ -512,6 +512,17 @@ def propose(
     progress: Callable[[str, int, int], object] | None = None,
 ) -> Proposal: ...
 
+# Tuning
+
+def uniform_plans(
+    profile: CostProfile,
+    cluster: Cluster,
+    length: int,
+    sequences: int,
+    *,
+    memory: Literal["per_micro_batch", "in_flight"] = "per_micro_batch",
+) -> list[tuple[str, list[int], float]]: ...
+
 # Balance
 
 @final

@@ -17,6 +17,7 @@ mod search;
 mod simulate;
 mod spec;
 mod timing;
+mod tuning;
 
 /// The native core of Hydraulis.
 #[pymodule]
@@ -65,4 +66,6 @@ mod _core {
     use crate::spec::{Cluster, LayerSplit, Scheme, Strategy};
     #[pymodule_export]
     use crate::timing::link::{Link, LinkRates};
+    #[pymodule_export]
+    use crate::tuning::uniform_plans;
 }

@@ -24,6 +24,7 @@ from hydraulis.cli.commands import (
     report,
     simulate,
     train,
+    tune,
 )
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from hydraulis.cli.exit import report as refuse
@@ -32,7 +33,21 @@ from hydraulis.cli.ranks.report import is_rank, report_before_meeting
 from hydraulis.cli.terminal.output import discard
 from hydraulis.errors import HydraulisError, InvalidInputError
 
-COMMANDS = (train, config, check, report, export, analyze, plan, propose, simulate, bench, profile, pack)
+COMMANDS = (
+    train,
+    config,
+    check,
+    report,
+    export,
+    analyze,
+    plan,
+    propose,
+    tune,
+    simulate,
+    bench,
+    profile,
+    pack,
+)
 
 _PROGRAM = "hydraulis"
 # Errors of a write that the disk, or a missing stream, refuses.
