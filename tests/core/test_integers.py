@@ -22,7 +22,7 @@ from hydraulis import (
     pack_windows,
     propose,
 )
-from hydraulis._core import micro_batches_to_measure
+from hydraulis._core import micro_batches_to_measure, uniform_plans
 
 PROFILE = CostProfile.preset("llama-32b-a800")
 CLUSTER = Cluster(gpus=16, gpus_per_node=8)
@@ -50,6 +50,7 @@ ARGUMENTS: dict[str, tuple[str, Callable[[Any], object]]] = {
     "Planner": ("max_strategies", lambda value: Planner(PROFILE, CLUSTER, max_strategies=value)),
     "plan_lookahead": ("max_delay", lambda value: PLANNER.plan_lookahead([[4]], max_delay=value)),
     "propose": ("k", lambda value: propose(PROFILE, CLUSTER, [[4]], value)),
+    "uniform_plans": ("sequences", lambda value: uniform_plans(PROFILE, CLUSTER, 4, value)),
     "sample": ("seed", lambda value: LengthHistogram([4]).sample(tokens_per_batch=8, count=1, seed=value)),
     "position": ("rank", lambda value: PLAN.position(value)),
     "instructions": ("rank", lambda value: PLAN.instructions(value)),
