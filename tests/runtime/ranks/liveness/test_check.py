@@ -1,5 +1,6 @@
 """The liveness check: the states of ranks, and the text that names the lost ones."""
 
+import json
 import os
 import signal
 import socket
@@ -168,3 +169,18 @@ def test_messages_reach_rank_zero_once_and_in_order() -> None:
     second.notify("one")
     third.notify("two")
     assert [first.notified() for _ in range(3)] == ["one", "two", None]
+
+
+@only_linux
+def test_the_end_of_a_rank_that_signed_in_later_is_noticed() -> None:
+    store = HashStore()
+    first = LivenessCheck(store, 0, 2, range(2))
+    first.sign_in()
+    assert not first.has_ended(1)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        own = Process.own()
+        store.set("process/1", json.dumps([own.host, process.pid, own.namespace]))
+        assert not first.has_ended(1)
+        process.kill()
+        process.wait()
+    assert first.has_ended(1)

@@ -141,7 +141,7 @@ class LivenessCheck:
         # The processes on this node whose ends are not known.
         self._processes: dict[int, Process | None] = {}
         # The processes of ranks whose ends are looked for all the time.
-        self._watched: dict[int, Process | None] = {}
+        self._watched: dict[int, Process] = {}
 
     def sign_in(self) -> None:
         """Store this rank's process, for a later report."""
@@ -182,9 +182,10 @@ class LivenessCheck:
 
     def has_ended(self, rank: int) -> bool:
         """Return whether the process of a rank of this node has ended without a word; asks the system."""
-        if rank not in self._watched:
-            self._watched[rank] = self._process(rank)
-        process = self._watched[rank]
+        # A rank may sign in after the first question.
+        process = self._watched.get(rank) or self._process(rank)
+        if process is not None:
+            self._watched[rank] = process
         # A process says first that it leaves, and then ends.
         return process is not None and process.state() == ENDED and not self._store.check([self._state(rank)])
 
