@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         0.
     """
     profile = load_profile(_with_every_kind(arguments.profile))
-    cluster = _with_memory(cluster_of(arguments, profile), arguments.memory_gib)
+    cluster = _with_memory(cluster_of(arguments, profile), profile, arguments.memory_gib)
     rates = link_rates_of(arguments, profile, cluster)
     with Progress() as progress:
         progress(f"tuning for {arguments.length:,} tokens")
@@ -99,9 +99,9 @@ def _with_every_kind(profile: str) -> str:
     return ",".join([profile, *get_args(CheckpointingKind)]) if is_plain else profile
 
 
-def _with_memory(cluster: Cluster, gib: int | None) -> Cluster:
-    """Return the cluster with at most this much memory on each GPU."""
-    if gib is None:
+def _with_memory(cluster: Cluster, profile: CostProfile, gib: int | None) -> Cluster:
+    """Return the cluster with at most this much memory on each GPU, and no more than the profile's."""
+    if gib is None or gib * _GIB >= profile.memory_bytes:
         return cluster
     return Cluster(cluster.gpus, cluster.gpus_per_node, memory_bytes=[gib * _GIB] * cluster.gpus)
 
