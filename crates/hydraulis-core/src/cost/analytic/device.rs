@@ -37,16 +37,17 @@ const fn gpu(
 }
 
 /// The known devices. Sources: NVIDIA's data sheets "A100 Tensor Core GPU" (2021), "A800 Tensor Core GPU" (2022), "H100
-/// Tensor Core GPU" (2023, SXM), "H800" (2023), "H200 Tensor Core GPU" (2024), "HGX B200" (2025, an eighth of the
+/// Tensor Core GPU" (2023, SXM), "H800" (2023), "H20" (2023), "H200 Tensor Core GPU" (2024), "HGX B200" (2025, an eighth of the
 /// board); AMD's "Instinct MI300X" (2023). Their figures with sparsity are halved, those of links in both directions
 /// too. `cpu` is one core of 3 GHz with two 256-bit fused multiply-adds a cycle, a share of 8 GiB, and shared memory as
 /// link.
-pub const DEVICES: [Device; 9] = [
+pub const DEVICES: [Device; 10] = [
     gpu("A100-40GB", 312.0, 40 * GIB, 1_555.0, 300.0),
     gpu("A100-80GB", 312.0, 80 * GIB, 2_039.0, 300.0),
     gpu("A800-80GB", 312.0, 80 * GIB, 2_039.0, 200.0),
     gpu("H100-80GB", 989.5, 80 * GIB, 3_350.0, 450.0),
     gpu("H800-80GB", 989.5, 80 * GIB, 3_350.0, 200.0),
+    gpu("H20-96GB", 148.0, 96 * GB, 4_000.0, 450.0),
     gpu("H200-141GB", 989.5, 141 * GB, 4_800.0, 450.0),
     gpu("B200-180GB", 2_250.0, 180 * GB, 8_000.0, 900.0),
     gpu("MI300X-192GB", 1_307.4, 192 * GB, 5_300.0, 448.0),
