@@ -13,14 +13,17 @@ from hydraulis._core import Cluster, CostProfile, LinkRates
 from hydraulis.config.kinds import MemoryRule
 from hydraulis.config.layered.layers import PRESETS
 from hydraulis.config.planner import LINK_FROM_PROFILE, check_strategy_names
+from hydraulis.errors import InvalidInputError
+from hydraulis.planner.nodes import describe_nodes, mixed_cluster, parse_nodes
 from hydraulis.planner.profile import resolve_link_rates
 
 BATCH_OPTION = "--tokens-per-batch"
+_NODES = "--nodes"
 FIGURE_KINDS = (".png", ".svg", ".pdf")
 
 
-def add_cluster(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Declare `--profile`, `--gpus` and `--gpus-per-node`."""
+def add_cluster(parser: argparse.ArgumentParser, *, required: bool = True, nodes: bool = False) -> None:
+    """Declare `--profile`, `--gpus` and `--gpus-per-node`, and `--nodes` in place of `--gpus` on request."""
     parser.add_argument(
         "--profile",
         required=required,
@@ -29,7 +32,15 @@ def add_cluster(parser: argparse.ArgumentParser, *, required: bool = True) -> No
         "analytic:MODEL:DEVICE[,KIND...] for one computed from a model's config.json and a device's data "
         "sheet, each KIND a kind of activation checkpointing",
     )
-    add_gpus(parser, "as in the profile", required=required)
+    add_gpus(parser, "as in the profile", required=required and not nodes)
+    if nodes:
+        parser.add_argument(
+            _NODES,
+            metavar="LIST",
+            help="in place of --gpus, nodes of several kinds in the order of ranks: COUNTxKIND;COUNTxKIND, "
+            "each KIND a cost profile, or with --profile analytic:MODEL:DEVICE another DEVICE, as in "
+            "'4xA100-80GB;2xH100'",
+        )
 
 
 def add_gpus(parser: argparse.ArgumentParser, per_node: str, *, required: bool = True) -> None:
@@ -110,8 +121,30 @@ def overrides_of(arguments: argparse.Namespace) -> list[str]:
 
 
 def cluster_of(arguments: argparse.Namespace, profile: CostProfile) -> Cluster:
-    """Build the cluster of `--gpus` and `--gpus-per-node`."""
-    return Cluster(arguments.gpus, arguments.gpus_per_node or profile.gpus_per_node)
+    """Build the cluster of `--gpus` or `--nodes`, and `--gpus-per-node`.
+
+    Raises:
+        InvalidInputError: The command takes `--nodes`, and not exactly one of the two is given (code
+            `option_invalid`), or the nodes are refused (see `parse_nodes` and `mixed_cluster`).
+    """
+    per_node = arguments.gpus_per_node or profile.gpus_per_node
+    if "nodes" not in arguments:
+        return Cluster(arguments.gpus, per_node)
+    if (arguments.gpus is None) == (arguments.nodes is None):
+        message = f"--gpus and {_NODES} both state the cluster: give one of them"
+        raise InvalidInputError(message, code="option_invalid")
+    if arguments.nodes is None:
+        return Cluster(arguments.gpus, per_node)
+    return mixed_cluster(profile, parse_nodes(_NODES, arguments.nodes, arguments.profile), per_node)
+
+
+def node_lines(arguments: argparse.Namespace, profile: CostProfile) -> str:
+    """Return the lines that describe the kinds of `--nodes`; empty without the option."""
+    if arguments.nodes is None:
+        return ""
+    kinds = parse_nodes(_NODES, arguments.nodes, arguments.profile)
+    per_node = arguments.gpus_per_node or profile.gpus_per_node
+    return "".join(f"{line}\n" for line in describe_nodes(profile, kinds, per_node))
 
 
 def add_memory(parser: argparse.ArgumentParser) -> None:

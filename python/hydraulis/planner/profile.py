@@ -11,7 +11,8 @@ from hydraulis.planner.model_shape import build_model_shape
 from hydraulis.planner.profile_document import with_name
 from hydraulis.text.nearest import did_you_mean
 
-_ANALYTIC = "analytic:"
+ANALYTIC = "analytic:"
+"""Prefix of the names of predicted profiles."""
 # An analytic profile has the schemes that fit such a cluster.
 _CLUSTER = Cluster(gpus=256, gpus_per_node=8)
 
@@ -43,7 +44,7 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
     >>> load_profile("analytic:llama-7b-a800:H100,none,full").schemes[-1]
     '<tp16,cp2,full>'
     """
-    if isinstance(name_or_path, str) and name_or_path.startswith(_ANALYTIC):
+    if isinstance(name_or_path, str) and name_or_path.startswith(ANALYTIC):
         return _analytic(name_or_path)
     path = Path(name_or_path)
     if isinstance(name_or_path, str):
@@ -80,7 +81,7 @@ def _with_nearest(error: InvalidInputError, name: str) -> InvalidInputError:
 
 
 def _analytic(text: str) -> CostProfile:
-    model, _, rest = text.removeprefix(_ANALYTIC).rpartition(":")
+    model, _, rest = text.removeprefix(ANALYTIC).rpartition(":")
     device, *kinds = rest.split(",")
     if not (model and device):
         raise _no_name(text, "names no model and device")
@@ -95,7 +96,7 @@ def _analytic(text: str) -> CostProfile:
 
 
 def _no_name(text: str, why: str) -> InvalidInputError:
-    message = f"profile '{text}' {why}; write {_ANALYTIC}MODEL:DEVICE[,KIND...]"
+    message = f"profile '{text}' {why}; write {ANALYTIC}MODEL:DEVICE[,KIND...]"
     return InvalidInputError(message, code="profile_unknown")
 
 

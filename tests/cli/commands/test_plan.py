@@ -306,3 +306,19 @@ def test_counts_are_written_as_in_a_configuration(lengths: Path, capsys: pytest.
     assert one == two
     for text in ("_6", "6_", "6__0", "6,000"):
         assert main([*words, text]) == EXIT_REFUSED
+
+
+def test_nodes_of_several_kinds_state_the_cluster(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile, nodes = "analytic:llama-7b-a800:A100-80GB", "1xA100-80GB;1xH100"
+    given = ["plan", "--profile", profile, "--lengths", str(lengths), "--strategies", "1x<tp8>"]
+    assert main([*given, "--nodes", nodes]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("1 x 8 A100-80GB: rate 1.00, 86 GB\n1 x 8 H100-80GB: rate 2.")
+    assert "16 GPUs in nodes of 8 and of rates 1.00 to 2." in text
+    assert main([*given, "--nodes", nodes, "--gpus-per-node", "4", "--json"]) == 0
+    cluster = json.loads(capsys.readouterr().out)["cluster"]
+    assert (cluster["gpus"], cluster["rates"][:4]) == (8, [1.0] * 4)
+    assert min(cluster["rates"][4:]) > 2
+    for refused in ([], ["--nodes", nodes, "--gpus", "16"]):
+        assert main([*given, *refused]) == EXIT_REFUSED
+        assert "[option_invalid]: --gpus and --nodes" in capsys.readouterr().err

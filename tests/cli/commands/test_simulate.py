@@ -314,3 +314,15 @@ def test_wrong_arguments_are_refused(
 ) -> None:
     assert main(options(lengths, *more)) == 2
     assert more[1] in capsys.readouterr().err
+
+
+def test_the_kinds_of_nodes_are_listed_with_their_rates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lengths.txt"
+    path.write_text("\n".join(["900"] * 50))
+    given = ["simulate", "--profile", "analytic:llama-7b-a800:A100-80GB", "--nodes", "1xA100-80GB;1xH20"]
+    batches = ["--lengths", str(path), "--tokens-per-batch", "20000", "--count", "1"]
+    assert main([*given, *batches, "--compare", "4x<tp4>"]) == 0
+    text = capsys.readouterr().out
+    assert "on 16 GPUs\n1 x 8 A100-80GB: rate 1.00, 86 GB\n1 x 8 H20-96GB: rate 0." in text

@@ -16,6 +16,7 @@ from hydraulis.cli.options import (
     add_strategies,
     cluster_of,
     link_rates_of,
+    node_lines,
     strategies_of,
     written_to,
 )
@@ -39,6 +40,8 @@ examples:
       --trace plan.json --figure plan.png
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
       --link 200,200,10 --figure plan.png
+  hydraulis plan --profile analytic:llama-32b-a800:A100-80GB --nodes "2xA100-80GB;1xH100;4xH20" \\
+      --lengths examples/lengths.txt --strategies search
   hydraulis plan --profile my-profile.json --gpus 16 --lengths lengths.npy --json > plan.json
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths records.jsonl --field num_tokens \\
       --strategies "1x<tp16>+12x<tp4>;8x<tp4,pp2>"
@@ -56,7 +59,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         description="Plan one batch: choose its strategy, dispatch and packing, and check the result.",
         epilog=_EXAMPLES,
     )
-    add_cluster(parser)
+    add_cluster(parser, nodes=True)
     add_lengths(parser)
     add_link(parser)
     add_strategies(parser)
@@ -108,7 +111,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
         sys.stderr.writelines(f"  {violation}\n" for violation in violations)
         return EXIT_INTERNAL
-    text = fitted(plan.explain(), terminal_width()) + written_to(arguments.trace, arguments.figure)
+    explained = node_lines(arguments, profile) + plan.explain()
+    text = fitted(explained, terminal_width()) + written_to(arguments.trace, arguments.figure)
     sys.stdout.write(plan.to_json() + "\n" if arguments.json else text)
     return 0
 

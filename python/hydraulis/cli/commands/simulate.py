@@ -19,6 +19,7 @@ from hydraulis.cli.options import (
     cluster_of,
     json_line,
     link_rates_of,
+    node_lines,
     strategies_of,
     written_to,
 )
@@ -63,7 +64,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         description="Sample batches, plan each by several planners, and simulate the iterations.",
         epilog=_EXAMPLES,
     )
-    add_cluster(parser)
+    add_cluster(parser, nodes=True)
     add_lengths(parser)
     add_batches(parser)
     parser.add_argument(
@@ -114,14 +115,14 @@ def run(arguments: argparse.Namespace) -> int:
     with Progress() as progress:
         setting = _setting(arguments, progress)
         results = compare(setting, planners, progress)
-        title = _title(arguments, setting)
+        title, nodes = _title(arguments, setting), node_lines(arguments, setting.profile)
         if arguments.figure:
             progress(f"drawing {arguments.figure}")
             comparison_figure(results, title).save(arguments.figure)
     sys.stdout.write(
         json_line(_document(arguments, setting, results), arguments.figure)
         if arguments.json
-        else fitted(f"{title}\n\n{comparison_table(results, setting.profile)}", terminal_width())
+        else fitted(f"{title}\n{nodes}\n{comparison_table(results, setting.profile)}", terminal_width())
         + written_to(arguments.figure)
     )
     return 0

@@ -1,0 +1,87 @@
+"""Clusters with nodes of several kinds: their rates, their memory, and the refusals of wrong descriptions."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from helpers import refused
+from hydraulis import CostProfile, Planner
+from hydraulis.planner import load_profile
+from hydraulis.planner.nodes import (
+    NodeKind,
+    RelativeSpeed,
+    describe_nodes,
+    mixed_cluster,
+    parse_nodes,
+    relative_speed,
+)
+from hydraulis.planner.profile_document import with_scaled_times
+from profiles import made_up_profile
+
+CAPS = {"<1>": 4096, "<tp2>": 8192, "<pp2>": 4096, "<tp2,cp8>": 16384}
+REFERENCE = made_up_profile(CAPS)
+
+
+def faster(factors: dict[str, float], memory: int | None = None) -> CostProfile:
+    """Give a profile of devices on which each scheme is so many times as fast."""
+    document = json.loads(with_scaled_times(REFERENCE, lambda scheme: 1 / factors.get(scheme, 1.0)).to_json())
+    document["hardware"]["memory_bytes"] = memory or document["hardware"]["memory_bytes"]
+    return CostProfile.from_json(json.dumps(document))
+
+
+def test_the_rate_is_the_median_over_schemes_within_a_node() -> None:
+    kind = faster({"<1>": 2.0, "<tp2>": 3.0, "<pp2>": 4.0, "<tp2,cp8>": 100.0})
+    assert relative_speed(REFERENCE, kind, 8) == pytest.approx(RelativeSpeed(3.0, 2.0, 4.0))
+    assert relative_speed(REFERENCE, kind, 16).greatest == pytest.approx(100.0)
+    assert relative_speed(REFERENCE, REFERENCE, 8) == RelativeSpeed(1.0, 1.0, 1.0)
+
+
+def test_ranks_have_the_rate_and_the_memory_of_their_nodes() -> None:
+    fast = faster(dict.fromkeys(CAPS, 2.0), memory=20_000_000_000)
+    cluster = mixed_cluster(REFERENCE, [NodeKind(1, REFERENCE), NodeKind(2, fast)], 2)
+    assert (cluster.gpus, cluster.gpus_per_node) == (6, 2)
+    assert cluster.rates == pytest.approx([1.0, 1.0, 2.0, 2.0, 2.0, 2.0])
+    assert cluster.memory_bytes == [10_000_000_000] * 2 + [20_000_000_000] * 4
+    lengths = [300] * 100
+    plan = Planner(REFERENCE, cluster, strategies=["6x<1>"]).plan(lengths)
+    work = {replica.ranks[0]: sum(map(len, replica.micro_batches)) for replica in plan.replicas}
+    assert [work[rank] for rank in range(6)] == [10, 10, 20, 20, 20, 20]
+
+
+def test_nodes_of_one_kind_are_the_usual_cluster() -> None:
+    cluster = mixed_cluster(REFERENCE, [NodeKind(2, REFERENCE)], 4)
+    assert cluster.rates is None
+    assert cluster.memory_bytes == [REFERENCE.memory_bytes] * 8
+
+
+def test_kinds_are_named_by_devices_or_by_profiles(tmp_path: Path) -> None:
+    reference = "analytic:llama-7b-a800:A100-80GB,none,full"
+    kinds = parse_nodes("--nodes", " 2xH100 ;1xH20;", reference)
+    assert [(kind.nodes, kind.profile.device) for kind in kinds] == [(2, "H100-80GB"), (1, "H20-96GB")]
+    assert kinds[0].profile.schemes == load_profile(reference).schemes
+    (tmp_path / "xx.json").write_text(REFERENCE.to_json())
+    (kind,) = parse_nodes("--nodes", f"3x{tmp_path}/xx.json", "made-up.json")
+    assert kind == NodeKind(3, REFERENCE)
+
+
+def test_the_kinds_are_described_with_their_rates() -> None:
+    kinds = [NodeKind(2, REFERENCE), NodeKind(1, faster({"<1>": 2.0, "<tp2>": 3.0, "<pp2>": 4.0}))]
+    first, second = describe_nodes(REFERENCE, kinds, 8)
+    assert first == "2 x 8 none: rate 1.00, 10 GB"
+    assert second == "1 x 8 none: rate 3.00 (2.00 to 4.00 by scheme), 10 GB"
+
+
+@pytest.mark.parametrize("text", ["", ";", "H100", "0xH100", "2 x H100", "2xH100,1xH20", "-1xH20"])
+def test_other_forms_are_refused(text: str) -> None:
+    with refused("option_invalid", "--nodes", "COUNTxKIND"):
+        parse_nodes("--nodes", text, "analytic:llama-7b-a800:H100")
+
+
+def test_profiles_that_do_not_compare_are_refused() -> None:
+    with refused("option_invalid", "different models"):
+        relative_speed(load_profile("llama-7b-a800"), load_profile("llama-13b-a800"), 8)
+    with refused("option_invalid", "no scheme in common"):
+        relative_speed(REFERENCE, made_up_profile({"<tp4>": 4096}), 8)
+    with refused("option_invalid", "within 1 GPUs"):
+        relative_speed(made_up_profile({"<tp2>": 64}), made_up_profile({"<tp2>": 64}), 1)
