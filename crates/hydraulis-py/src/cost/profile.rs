@@ -125,6 +125,18 @@ impl CostProfile {
         self.0.attention.as_deref()
     }
 
+    /// Whether the elementwise operations were compiled; None if the profile does not state it.
+    #[getter]
+    fn compiled(&self) -> Option<bool> {
+        self.0.compiled
+    }
+
+    /// Whether the layers' linear maps multiplied in float8; None if the profile does not state it.
+    #[getter]
+    fn float8(&self) -> Option<bool> {
+        self.0.float8
+    }
+
     /// Schemes with coefficients.
     #[getter]
     fn schemes(&self) -> Vec<String> {

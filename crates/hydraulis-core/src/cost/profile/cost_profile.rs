@@ -36,6 +36,12 @@ pub struct CostProfile {
     /// unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<String>,
+    /// Whether the elementwise operations were compiled; training refuses another choice. None if unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compiled: Option<bool>,
+    /// Whether the layers' linear maps multiplied in float8; training refuses another choice. None if unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub float8: Option<bool>,
     /// Memory figures that do not depend on the scheme.
     pub memory: Memory,
     /// The measured schemes.
@@ -216,6 +222,8 @@ impl CostProfile {
             model: None,
             dtype: None,
             attention: None,
+            compiled: None,
+            float8: None,
             memory: Memory { reserved_bytes: 0, optimizer_bytes: 0, token_multiple: 1 },
             schemes: Vec::new(),
             excluded: Vec::new(),

@@ -18,6 +18,8 @@ pub(crate) struct ProfileDocument {
     model: Option<ModelShape>,
     dtype: Option<Dtype>,
     attention: Option<String>,
+    compiled: Option<bool>,
+    float8: Option<bool>,
     memory: Memory,
     schemes: Vec<SchemeProfile>,
     #[serde(default)]
@@ -38,12 +40,28 @@ impl TryFrom<ProfileDocument> for CostProfile {
             model,
             dtype,
             attention,
+            compiled,
+            float8,
             memory,
             schemes,
             excluded,
             strategies,
         } = document;
-        CostProfile { format, name, source, hardware, model, dtype, attention, memory, schemes, excluded, strategies }
-            .checked()
+        CostProfile {
+            format,
+            name,
+            source,
+            hardware,
+            model,
+            dtype,
+            attention,
+            compiled,
+            float8,
+            memory,
+            schemes,
+            excluded,
+            strategies,
+        }
+        .checked()
     }
 }
