@@ -17,6 +17,9 @@ from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import small_config
 
+# Kinds of the stage besides its context.
+KINDS: dict[str, Any] = {}
+
 
 def stage_bytes(
     tokens: int | Sequence[int],
@@ -29,7 +32,8 @@ def stage_bytes(
     whole = Position.all(Scheme("<1>").under(checkpointing))[0]
     buffers = LocalShard.allocate(parameters, [whole.scheme], dtype)
     buffers.parameter.fill_(0.1)
-    stage = Stage(whole, StageKinds(None), 0, ProcessGroups(timeout=None), buffers)  # type: ignore[arg-type]
+    groups = ProcessGroups(timeout=None)  # type: ignore[arg-type]
+    stage = Stage(whole, StageKinds(None, **KINDS), 0, groups, buffers)
     lengths = [tokens] if isinstance(tokens, int) else tokens
     sequences = [np.zeros(length, dtype=np.uint8) for length in lengths]
     return activation_bytes(stage, None, collate(sequences, multiple=1))

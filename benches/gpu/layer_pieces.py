@@ -10,7 +10,11 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import nn
 
+from hydraulis.model.compiled import compiled_leaves
+from hydraulis.model.float8 import float8_linear
+from hydraulis.model.leaves import PLAIN, Leaves
 from hydraulis.model.products import add_product_
 from hydraulis.model.swiglu import gated_product, product_not_saved
 from hydraulis.parallel import vocabulary
@@ -54,13 +58,63 @@ def swiglu(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the sign
     def four_saved() -> None:
         torch.autograd.grad(F.linear(F.silu(gate_TI) * up_TI, weight_HI).sum(), inputs)
 
-    def two_saved() -> None:
-        product_TI = gated_product(gate_TI, up_TI)
+    def two_saved(leaves: Leaves) -> None:
+        product_TI = gated_product(gate_TI, up_TI, leaves.product)
         with product_not_saved(product_TI):
             y_TH = F.linear(product_TI, weight_HI)
         torch.autograd.grad(y_TH.sum(), inputs)
 
-    return {"torch, four tensors saved": four_saved, "hydraulis, two saved": two_saved}
+    return {
+        "torch, four tensors saved": four_saved,
+        "hydraulis, two saved": lambda: two_saved(PLAIN),
+        "hydraulis, compiled": lambda: two_saved(compiled_leaves()),
+    }
+
+
+def rotation(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
+    """Rotate heads, forward and backward."""
+    tokens, heads, width = (16, 2, 8) if tiny else (TOKENS, 32, 128)
+    x_TND = _drawn(tokens, heads, width, device=device).requires_grad_()
+    cos_TD, sin_TD = (_drawn(tokens, width, device=device) for _ in range(2))
+
+    def rotate(leaves: Leaves) -> None:
+        torch.autograd.grad(leaves.rotate(x_TND, cos_TD, sin_TD).sum(), x_TND)
+
+    return _plain_and_compiled(rotate)
+
+
+def residual_norm(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
+    """Add to the residual stream and normalise the sum, forward and backward."""
+    tokens, width = (16, 24) if tiny else (TOKENS, HIDDEN)
+    x_TH, y_TH = (_drawn(tokens, width, device=device).requires_grad_() for _ in range(2))
+    norm = nn.RMSNorm(width, eps=1e-5, device=device, dtype=torch.bfloat16)
+
+    def add_norm(leaves: Leaves) -> None:
+        sum_TH, normed_TH = leaves.add_norm(x_TH, y_TH, norm)
+        torch.autograd.grad((sum_TH + normed_TH).sum(), (x_TH, y_TH, norm.weight))
+
+    return _plain_and_compiled(add_norm)
+
+
+def linear(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
+    """Compute a linear map, forward and backward, in bfloat16 and in float8."""
+    tokens, inputs, outputs = (16, 32, 48) if tiny else (TOKENS, HIDDEN, INTERMEDIATE)
+    x_TI = _drawn(tokens, inputs, device=device).requires_grad_()
+    weight_OI = _drawn(outputs, inputs, device=device).requires_grad_()
+    dy_TO = _drawn(tokens, outputs, device=device)
+
+    def map_tokens(leaves: Leaves | None) -> None:
+        if leaves is None:
+            y_TO = F.linear(x_TI, weight_OI)
+        else:
+            y_TO = float8_linear(x_TI, weight_OI, None, leaves.quantize)
+        torch.autograd.grad(y_TO, (x_TI, weight_OI), dy_TO)
+
+    return {
+        "bfloat16": lambda: map_tokens(None),
+        "float8": lambda: map_tokens(PLAIN),
+        "float8, compiled rounding": lambda: map_tokens(compiled_leaves()),
+    }
 
 
 def weight_gradient(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
@@ -105,6 +159,13 @@ def gradient_norm(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - t
     return {
         "a norm for each piece": lambda: [torch.linalg.vector_norm(piece) for piece in pieces],
         "one operation": lambda: torch._foreach_norm(pieces),
+    }
+
+
+def _plain_and_compiled(work: Callable[[Leaves], None]) -> Ways:
+    return {
+        "torch's operations": lambda: work(PLAIN),
+        "hydraulis, compiled": lambda: work(compiled_leaves()),
     }
 
 

@@ -133,6 +133,11 @@ PIECES: list[Piece] = [
         name="head loss by size of chunks", make=layer_pieces.head_chunks, flops=6.0 * 8192 * 4096 * 128_256
     ),
     Piece(name="SwiGLU, forward and backward", make=layer_pieces.swiglu),
+    Piece(name="rotation of 32 heads, forward and backward", make=layer_pieces.rotation),
+    Piece(name="residual sum and norm, forward and backward", make=layer_pieces.residual_norm),
+    Piece(
+        name="linear map, forward and backward", make=layer_pieces.linear, flops=6.0 * 8192 * 4096 * 14_336
+    ),
     Piece(
         name="weight gradient in float32", make=layer_pieces.weight_gradient, flops=2.0 * 8192 * 4096 * 14_336
     ),

@@ -137,13 +137,15 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "has one whole number of at least 1 per line, array element or JSON field.",
     ),
     "device_missing": ErrorCode(
-        "The run needs CUDA devices, and torch finds none, or a node has fewer devices than ranks.",
+        "The run needs CUDA devices, and torch finds none, or a node has fewer devices than ranks, or a "
+        "device has no products in float8 (`train.float8`).",
         "Install a torch build for CUDA and its driver, check `CUDA_VISIBLE_DEVICES`, start at most one rank"
         ' per device, or set `train.device = "cpu"`.',
     ),
     "extra_missing": ErrorCode(
-        "A library of an optional extra is not installed or cannot be imported.",
-        "Install the extra that the message names, or leave out the option that needs it.",
+        "A library of an optional extra is not installed or cannot be imported, or torch finds no compiler "
+        "for `train.compile`.",
+        "Install the extra or the compiler that the message names, or leave out the option that needs it.",
     ),
     "file_unreadable": ErrorCode(
         "A file, a folder or a pattern of names matches nothing, or the file cannot be opened or decoded as "
@@ -239,7 +241,8 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "Report it with the run's folder.",
     ),
     "profile_mismatch": ErrorCode(
-        "A saved cost profile was measured for another model, type or split of layers than the run's.",
+        "A saved cost profile was measured for another model, type, kernels (`train.compile`, "
+        "`train.float8`) or split of layers than the run's.",
         "Measure a profile of this run (`hydraulis profile RUN.toml`), or leave `planner.profile` empty. If "
         "`stage_layers` alone differs, set `train.stage_layers` to the profile's.",
     ),

@@ -12,11 +12,16 @@ import torch
 from devices import alone_under_torchrun
 from helpers import ROOT
 from hydraulis.model.attention.varlen import KERNELS
+from hydraulis.model.compiled import _missing
 from hydraulis.model.flops import training_flops
 from small_model import small_config
 
 # torch.compile looks at each tensor that it finds.
-pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),
+    # The compiler's own.
+    pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +112,9 @@ def test_errors_leave_the_first_step_out(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_every_piece_is_timed_in_each_of_its_ways(figures: dict[str, Any]) -> None:
     rows = figures["rows"]
-    assert len({row["piece"] for row in rows}) >= 3
+    assert len({row["piece"] for row in rows}) >= 10
+    if _missing(torch.device("cpu")):
+        rows = [row for row in rows if "compiled" not in row["way"]]
     assert [row["way"] for row in rows if row["refusal"] is not None or row["ms"] <= 0] == []
 
 

@@ -98,7 +98,9 @@ WITHOUT_BAD_VALUE = {
     "data.chat_template",
     "data.eos_token",
     "output.tensorboard",
+    "train.compile",
     "train.deterministic",
+    "train.float8",
     # The core refuses it, by its own name and with its own code; test_train.py has a test of that.
     "train.stage_layers",
 }
@@ -257,6 +259,8 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
         "attention": "auto",
         "deterministic": False,
         "dtype": "float32",
+        "compile": False,
+        "float8": False,
         "stage_layers": [],
         "frozen": [],
         "evaluate_every": None,

@@ -58,3 +58,10 @@ def test_the_type_of_a_cuda_run_is_bfloat16_unless_one_is_set(
     assert load(write(tmp_path), [f"train.device={device}"]).train.dtype == dtype
     set_to = load(write(tmp_path), [f"train.device={device}", "train.dtype=float64"])
     assert set_to.train.dtype == "float64"
+
+
+def test_float8_needs_bfloat16(tmp_path: Path) -> None:
+    with refused("config_value", "train.float8 = true", "train.dtype = 'bfloat16'", "'float32'"):
+        load(write(tmp_path), ["train.float8=true"])
+    assert load(write(tmp_path), ["train.float8=true", "train.dtype=bfloat16"]).train.float8
+    assert load(write(tmp_path), ["train.float8=true", "train.device=cuda"]).train.float8

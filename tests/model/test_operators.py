@@ -43,6 +43,12 @@ SCHEMAS = {
         "Scalar beta=1, Scalar alpha=1, Tensor(a!) out",
         "Tensor(a!)",
     ),
+    "_scaled_mm.default": (
+        "Tensor self, Tensor mat2, Tensor scale_a, Tensor scale_b, Tensor? bias=None, "
+        "Tensor? scale_result=None, ScalarType? out_dtype=None, bool use_fast_accum=False",
+        "",
+        "Tensor",
+    ),
     # Called by torch.optim.AdamW(fused=True), with the state that the optimizer shard lays out.
     "_fused_adamw_.default": (
         "Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, "

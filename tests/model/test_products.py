@@ -1,15 +1,13 @@
 """Wide products: equal to the plain ones on the CPU, and one kernel each on CUDA."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from hydraulis.model.products import add_product_, wide_product
 from model.cuda_products import NARROW, cuda_kernels
+from model.operations import Operations
 
 __all__ = ["cuda_kernels"]
 
@@ -48,19 +46,6 @@ def test_the_kernels_of_cuda_do_not_round(dtype: torch.dtype) -> None:
     torch.testing.assert_close(total.double(), 1 + exact, rtol=1e-5, atol=1e-4)
     # The plain path rounds: it is further from the exact product.
     assert (product - exact).norm() < 1e-2 * ((left @ right).float() - exact).norm()
-
-
-class Operations(TorchDispatchMode):
-    """Records the operations by name."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.names: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace == "aten":
-            self.names.append(str(func))
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize(

@@ -147,3 +147,21 @@ def test_a_profile_of_another_split_is_refused(
 ) -> None:
     with refused("profile_mismatch", says):
         check_profile(config_with(tmp_path, stated), profile_under(measured))
+
+
+@pytest.mark.parametrize(("name", "setting"), [("compiled", "compile"), ("float8", "float8")])
+def test_a_profile_of_other_kernels_is_refused(tmp_path: Path, name: str, setting: str) -> None:
+    config_with(tmp_path, "[]")
+    document = json.loads(profile_under(None).to_json())
+    for here in (False, True):
+        overrides = ["train.dtype=bfloat16", f"train.{setting}={str(here).lower()}"]
+        config = load(tmp_path / "run.toml", overrides)
+        for there in (None, here, not here):
+            stated = {} if there is None else {name: there}
+            profile = CostProfile.from_json(json.dumps(document | {"dtype": "bfloat16"} | stated))
+            assert getattr(profile, name) is there
+            if there is not here and there is not None:
+                with refused("profile_mismatch", f"{setting} {str(there).lower()}, and the run has"):
+                    check_profile(config, profile)
+            else:
+                check_profile(config, profile)

@@ -50,6 +50,8 @@ def workload() -> Workload:
         dtype="float32",
         context="ring",
         attention="plain attention",
+        compiled=False,
+        float8=True,
         device="a CPU",
         clock="CPU time",
         gpus_per_node=2,
@@ -114,6 +116,8 @@ def test_every_measurement_is_in_the_document() -> None:
     assert "2.13.0" in document["source"]
     assert "CPU time of one rank" in document["source"]
     assert document["attention"] == "plain attention"
+    assert (document["compiled"], document["float8"]) == (False, True)
+    assert (build().compiled, build().float8) == (False, True)
     assert document["hardware"]["device"] == "a CPU"
 
 

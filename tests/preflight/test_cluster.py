@@ -140,3 +140,24 @@ def test_predicted_resident_memory_equals_the_runtimes(made: Path) -> None:
         # Shards differ by a few elements, since parameters do not divide evenly.
         assert rank["optimizer"] == pytest.approx(resident.optimizer, rel=0.01)
     assert str(resident.scheme) == "<1>"
+
+
+def test_the_kernels_of_the_layers_are_named_and_checked(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = findings(read(made))["kernels"]
+    assert (usual.status, "compiled" in usual.text, "float32" in usual.text) == ("ok", False, True)
+    monkeypatch.setattr("hydraulis.model.compiled._missing", lambda _: "")
+    compiled = findings(read(made, "train.compile=true", "train.device=cpu"))["kernels"]
+    assert (compiled.status, "operations compiled" in compiled.text) == ("ok", True)
+    half = ("planner.profile=", "train.dtype=bfloat16", "train.float8=true")
+    emulated = findings(read(made, *half, "train.device=cpu"))["kernels"]
+    assert (emulated.status, "in float8; the CPU emulates float8" in emulated.text) == ("warning", True)
+    monkeypatch.setattr("hydraulis.model.compiled._missing", lambda _: "a compiler")
+    missing = findings(read(made, "train.compile=true", "train.device=cpu"))["kernels"]
+    assert (missing.status, missing.code) == ("refused", "extra_missing")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert findings(read(made, "train.compile=true", "train.device=cuda"))["kernels"].status == "later"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a device")
+    old = findings(read(made, *half, "train.device=cuda"))["kernels"]
+    assert (old.status, old.code) == ("refused", "device_missing")

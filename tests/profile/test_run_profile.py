@@ -74,6 +74,8 @@ def resumed_of(folder: Path, config: RunConfig, device: str) -> ResumedRun:
             context="ring",
             gpus_per_node=1,
             attention=PlainAttention.name,
+            compiled=config.train.compile,
+            float8=config.train.float8,
             device=device,
             clock="CPU time",
             torch="2.13.0",
@@ -97,6 +99,7 @@ def test_the_profile_of_the_same_run_is_used_without_a_note(tmp_path: Path) -> N
     ("override", "names"),
     [
         ('train.dtype="bfloat16"', ("dtype", "float32", "bfloat16")),
+        ("train.compile=true", ("compile was false and is true",)),
         ('planner.strategies=["1x<1,full>"]', ("<1,full>",)),
         ("planner.memory_mib=7", ("memory", "6 MiB", "7 MiB")),
         ('train.attention="auto"', ("attention", "plain attention", "torch's flash attention for cpu")),

@@ -32,6 +32,11 @@ class TrainConfig:
             some cost in speed; the CPU has no such kernels.
         dtype: Type of parameters and activations: `auto` is `bfloat16` with `device = "cuda"` and `float32`
             otherwise. Gradients are accumulated, and master parameters kept, in at least float32.
+        compile: Whether torch compiles the elementwise operations of each layer: rotations, the MLP's gated
+            product, and the residual sum with its norm. Needs a C++ compiler on the CPU, Triton on CUDA.
+        float8: Whether the linear maps of the layers multiply in float8 (e4m3, a scale for each row), on
+            CUDA devices of capability 8.9 or later; needs `dtype` `bfloat16`. The CPU emulates it. The
+            weights' gradients, the head and maps with a dimension that is no multiple of 16 keep `dtype`.
         stage_layers: Layers of each pipeline stage, one list for each number of stages whose layers are not
             assigned by cost, such as `[[6, 5, 5], [9, 7]]`.
         frozen: Patterns of parameters that are not trained, by their names in `model.safetensors`, such as
@@ -66,6 +71,8 @@ class TrainConfig:
     attention: AttentionKind = "auto"
     deterministic: bool = False
     dtype: Literal["auto", "bfloat16", "float32", "float64"] = "auto"
+    compile: bool = False
+    float8: bool = False
     stage_layers: tuple[tuple[int, ...], ...] = ()
     frozen: tuple[str, ...] = ()
     evaluate_every: int | None = None
@@ -85,6 +92,12 @@ class TrainConfig:
         self._check_length()
         if self.dtype == "auto":
             object.__setattr__(self, "dtype", "bfloat16" if self.device == "cuda" else "float32")
+        if self.float8 and self.dtype != "bfloat16":
+            message = (
+                f"train.float8 = true needs train.dtype = 'bfloat16', and it is '{self.dtype}': set it, or "
+                "train.float8 = false"
+            )
+            raise InvalidInputError(message, code="config_value")
         check_at_least("train.seed", self.seed, 0)
         for i, pattern in enumerate(self.frozen):
             check_not_empty(f"train.frozen[{i}]", pattern)

@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydraulis.config.lora import Adapters
+from hydraulis.model.linear import Linear
 
 
-class AdaptedLinear(nn.Linear):
+class AdaptedLinear(Linear):
     """A linear map with an adapter: `W x + b + scaling B A x`."""
 
     def __init__(self, inputs: int, outputs: int, adapters: Adapters, *, bias: bool) -> None:

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 from hydraulis.config.model import ModelConfig
 from hydraulis.model.adapters import add_adapters
+from hydraulis.model.float8 import MULTIPLE, Quantize
+from hydraulis.model.leaves import PLAIN, Leaves
 from hydraulis.model.linear import Linear
 from hydraulis.model.rope import RotaryTable, rotary_table
 from hydraulis.model.sequences import Sequences
@@ -59,6 +61,8 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     """SwiGLU feed-forward: `down(silu(gate(x)) * up(x))`."""
 
+    leaves: Leaves = PLAIN
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.gate_proj = Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
@@ -67,7 +71,7 @@ class MLP(nn.Module):
 
     def forward(self, x_TH: Tensor) -> Tensor:
         """Transform each token separately; [T, H] in, [T, H] out."""
-        product_TI = gated_product(self.gate_proj(x_TH), self.up_proj(x_TH))
+        product_TI = gated_product(self.gate_proj(x_TH), self.up_proj(x_TH), self.leaves.product)
         with product_not_saved(product_TI):
             y_TH: Tensor = self.down_proj(product_TI)
         return y_TH
@@ -75,6 +79,8 @@ class MLP(nn.Module):
 
 class DecoderLayer(nn.Module):
     """Pre-norm attention and pre-norm MLP, each added to the residual stream."""
+
+    leaves: Leaves = PLAIN
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -87,8 +93,9 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x_TH: Tensor, sequences: Sequences, rotary: RotaryTable) -> Tensor:
         """Return the residual stream after this layer, [T, H]."""
-        x_TH = x_TH + self.self_attn(self.input_layernorm(x_TH), sequences, rotary)
-        y_TH: Tensor = x_TH + self.mlp(self.post_attention_layernorm(x_TH))
+        attended_TH = self.self_attn(self.input_layernorm(x_TH), sequences, rotary)
+        x_TH, normed_TH = self.leaves.add_norm(x_TH, attended_TH, self.post_attention_layernorm)
+        y_TH: Tensor = x_TH + self.mlp(normed_TH)
         return y_TH
 
 
@@ -101,6 +108,7 @@ class Decoder(nn.Module):
     embed_tokens: nn.Embedding | None
     norm: nn.RMSNorm | None
     lm_head: nn.Linear | None
+    leaves: Leaves = PLAIN
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -123,6 +131,26 @@ class Decoder(nn.Module):
         if self.config.tie_word_embeddings and self.embed_tokens is not None and self.lm_head is not None:
             self.lm_head.weight = self.embed_tokens.weight
 
+    def use_leaves(self, leaves: Leaves) -> None:
+        """Replace the elementwise operations of every layer."""
+        self.leaves = leaves
+        for layer in self.layers.values():
+            assert isinstance(layer, DecoderLayer)
+            layer.leaves = layer.mlp.leaves = leaves
+
+    def use_float8(self, quantize: Quantize) -> None:
+        """Let the linear maps of every layer multiply in float8, where the products have a kernel.
+
+        Call this method when the weights are sliced: a map keeps its dtype where a dimension of its weight is
+        no multiple of 16.
+
+        Args:
+            quantize: Function that rounds a factor.
+        """
+        for module in self.layers.modules():
+            if isinstance(module, Linear) and all(size % MULTIPLE == 0 for size in module.weight.shape):
+                module.quantize = quantize
+
     def forward(self, x: Tensor, sequences: Sequences) -> Tensor:
         """Run the present modules.
 
@@ -135,7 +163,7 @@ class Decoder(nn.Module):
         """
         if self.embed_tokens is not None:
             x = self.embed_tokens(x)
-        rotary = rotary_table(sequences.position_T, self.config, x.dtype)
+        rotary = rotary_table(sequences.position_T, self.config, x.dtype)._replace(turn=self.leaves.rotate)
         for layer in self.layers.values():
             x = layer(x, sequences, rotary)
         if self.norm is not None:

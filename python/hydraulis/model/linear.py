@@ -15,15 +15,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from hydraulis.model.products import add_product_, has_wide_kernel
+from hydraulis.model.float8 import Quantize, float8_linear
+from hydraulis.model.products import add_product_, has_wide_gradient
 
 
 class Linear(nn.Linear):
-    """A linear map of tokens; with a wide gradient on CUDA, backward adds to `weight.grad` directly."""
+    """A linear map of tokens; with a wide gradient on CUDA, backward adds to `weight.grad` directly.
+
+    Attributes:
+        quantize: Function that rounds the factors of products to float8; None for products in the dtype.
+    """
+
+    quantize: Quantize | None = None
 
     def forward(self, input: Tensor) -> Tensor:
         """Map each token; [T, I] in, [T, O] out."""
-        if torch.is_grad_enabled() and _has_wide_gradient(self.weight):
+        if self.quantize is not None:
+            return float8_linear(input, self.weight, self.bias, self.quantize)
+        if torch.is_grad_enabled() and has_wide_gradient(self.weight):
             return _linear(input, self.weight, self.bias)
         return super().forward(input)
 
@@ -47,9 +56,3 @@ class _Linear(torch.autograd.Function):
 
 
 _linear: Callable[[Tensor, Tensor, Tensor | None], Tensor] = _Linear.apply
-
-
-def _has_wide_gradient(weight_OI: Tensor) -> bool:
-    """Whether the weight is trained, and one kernel can add a product to its gradient."""
-    gradient = weight_OI.grad
-    return weight_OI.requires_grad and gradient is not None and has_wide_kernel(weight_OI, gradient.dtype)

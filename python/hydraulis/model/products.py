@@ -45,3 +45,9 @@ def add_product_(total: Tensor, left: Tensor, right: Tensor) -> None:
 def has_wide_kernel(factor: Tensor, dtype: torch.dtype) -> bool:
     """Whether one kernel multiplies factors of this tensor's dtype and device with a result in `dtype`."""
     return factor.device.type == "cuda" and factor.dtype in _NARROW and dtype == torch.float32
+
+
+def has_wide_gradient(weight: Tensor) -> bool:
+    """Whether the weight is trained, and one kernel can add a product to its gradient."""
+    gradient = weight.grad
+    return weight.requires_grad and gradient is not None and has_wide_kernel(weight, gradient.dtype)

@@ -8,6 +8,7 @@ Legend: T tokens of the packed micro-batch, N heads, D head dim, P = D/2 pairs.
 
 import functools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -17,22 +18,29 @@ from hydraulis.config.model import ModelConfig, RopeScaling
 from hydraulis.model.tensors import to_device, wide_dtype
 
 
+def rotate_heads(x_TND: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
+    """Rotate every head of every token by the angles of its cosines and sines."""
+    left, right = x_TND.chunk(2, dim=-1)
+    rotated_TND = torch.cat((-right, left), dim=-1)
+    return x_TND * cos_TD[:, None, :] + rotated_TND * sin_TD[:, None, :]
+
+
 class RotaryTable(NamedTuple):
     """Cosine and sine of every token's angles, computed once per micro-batch for all layers.
 
     Attributes:
         cos_TD: Cosines; both halves of D have the same D/2 angles.
         sin_TD: Sines, in the same order.
+        turn: Function that rotates heads by them: `rotate_heads`, or the same compiled.
     """
 
     cos_TD: Tensor
     sin_TD: Tensor
+    turn: Callable[[Tensor, Tensor, Tensor], Tensor] = rotate_heads
 
     def rotate(self, x_TND: Tensor) -> Tensor:
         """Rotate every head of every token by its position; shape and dtype do not change."""
-        left, right = x_TND.chunk(2, dim=-1)
-        rotated_TND = torch.cat((-right, left), dim=-1)
-        return x_TND * self.cos_TD[:, None, :] + rotated_TND * self.sin_TD[:, None, :]
+        return self.turn(x_TND, self.cos_TD, self.sin_TD)
 
 
 def rotary_table(position_T: Tensor, config: ModelConfig, dtype: torch.dtype) -> RotaryTable:

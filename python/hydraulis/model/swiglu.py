@@ -9,7 +9,7 @@ Legend: T tokens of the packed micro-batch, I width.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,9 +20,33 @@ from torch.autograd.graph import saved_tensors_hooks
 from hydraulis.model.tensors import storage_address
 
 
-def gated_product(gate_TI: Tensor, up_TI: Tensor) -> Tensor:
+class ProductKernels(NamedTuple):
+    """The elementwise operations of the gated product.
+
+    Attributes:
+        multiply: Product of gate and up.
+        gradients: Gradients of gate and up, from the product's gradient, gate and up.
+    """
+
+    multiply: Callable[[Tensor, Tensor], Tensor]
+    gradients: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def _multiply(gate_TI: Tensor, up_TI: Tensor) -> Tensor:
+    return F.silu(gate_TI) * up_TI
+
+
+def _gradients(dproduct_TI: Tensor, gate_TI: Tensor, up_TI: Tensor) -> tuple[Tensor, Tensor]:
+    dgate_TI = torch.ops.aten.silu_backward(dproduct_TI * up_TI, gate_TI)
+    return dgate_TI, dproduct_TI * F.silu(gate_TI)
+
+
+PLAIN_PRODUCT = ProductKernels(_multiply, _gradients)
+
+
+def gated_product(gate_TI: Tensor, up_TI: Tensor, kernels: ProductKernels = PLAIN_PRODUCT) -> Tensor:
     """Return `silu(gate) * up`, [T, I]."""
-    return _product(gate_TI, up_TI)
+    return _product(gate_TI, up_TI, kernels)
 
 
 @contextmanager
@@ -52,30 +76,25 @@ def product_not_saved(product_TI: Tensor) -> Iterator[None]:
 
 
 def _unpack(packed: Any) -> Tensor:
-    return packed if isinstance(packed, Tensor) else _multiply(*_factors(packed))
+    return packed if isinstance(packed, Tensor) else packed.kernels.multiply(*_factors(packed))
 
 
 class _GatedProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gate_TI: Tensor, up_TI: Tensor) -> Tensor:
+    def forward(ctx: Any, gate_TI: Tensor, up_TI: Tensor, kernels: ProductKernels) -> Tensor:
         ctx.save_for_backward(gate_TI, up_TI)
-        ctx.factors = None
-        return _multiply(gate_TI, up_TI)
+        ctx.factors, ctx.kernels = None, kernels
+        return kernels.multiply(gate_TI, up_TI)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dproduct_TI: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, dproduct_TI: Tensor) -> tuple[Tensor, Tensor, None]:
         gate_TI, up_TI = _factors(ctx)
         ctx.factors = None
-        dgate_TI = torch.ops.aten.silu_backward(dproduct_TI * up_TI, gate_TI)
-        return dgate_TI, dproduct_TI * F.silu(gate_TI)
+        return *ctx.kernels.gradients(dproduct_TI, gate_TI, up_TI), None
 
 
-_product: Callable[[Tensor, Tensor], Tensor] = _GatedProduct.apply
-
-
-def _multiply(gate_TI: Tensor, up_TI: Tensor) -> Tensor:
-    return F.silu(gate_TI) * up_TI
+_product: Callable[[Tensor, Tensor, ProductKernels], Tensor] = _GatedProduct.apply
 
 
 def _factors(ctx: Any) -> tuple[Tensor, Tensor]:

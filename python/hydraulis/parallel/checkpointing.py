@@ -35,7 +35,11 @@ from hydraulis.model.tensors import storage_address
 
 _Forward = Callable[[Tensor, Sequences, RotaryTable], Tensor]
 
-_PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+_PRODUCTS = (
+    torch.ops.aten.mm.default,
+    torch.ops.aten.addmm.default,
+    torch.ops.aten._scaled_mm.default,
+)
 
 # The decoder has no dropout, so recomputation needs no random state.
 _checkpointed: Callable[..., Tensor] = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)

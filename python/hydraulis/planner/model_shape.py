@@ -57,15 +57,16 @@ def build_layer_split(config: ModelConfig, stage_layers: Sequence[Sequence[int]]
 
 
 def check_profile(config: RunConfig, profile: CostProfile) -> None:
-    """Refuse a profile of another model, type or assignment of layers; facts that it lacks are accepted.
+    """Refuse a profile of another model, type, kernels or assignment of layers.
+
+    Facts that the profile lacks are accepted.
 
     Raises:
         InvalidInputError: The profile differs from the run (code `profile_mismatch`).
     """
     differing = profile.model and profile.model.difference(build_model_shape(config.model))
     differing = differing or find_split_difference(config, profile)
-    if profile.dtype not in (None, config.train.dtype):
-        differing = ("dtype", str(profile.dtype), config.train.dtype)
+    differing = differing or next(iter(find_type_differences(config, profile)), None)
     if differing:
         name, measured, wanted = differing
         message = (
@@ -74,6 +75,25 @@ def check_profile(config: RunConfig, profile: CostProfile) -> None:
             "(hydraulis profile RUN.toml), or leave planner.profile out"
         )
         raise InvalidInputError(message, code="profile_mismatch")
+
+
+def find_type_differences(config: RunConfig, profile: CostProfile) -> list[tuple[str, str, str]]:
+    """List the differences of dtype and kernels that change the times, as far as the profile states them.
+
+    Returns:
+        The name of each setting, the profile's value and the run's.
+    """
+    train = config.train
+    stated: list[tuple[str, object, object]] = [
+        ("dtype", profile.dtype, train.dtype),
+        ("compile", profile.compiled, train.compile),
+        ("float8", profile.float8, train.float8),
+    ]
+    return [(name, _text(old), _text(new)) for name, old, new in stated if old not in (None, new)]
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def find_split_difference(config: RunConfig, profile: CostProfile) -> tuple[str, str, str] | None:

@@ -81,6 +81,8 @@ class Workload:
         context: Kind of context parallelism of all schemes with context ranks.
         gpus_per_node: Ranks of a node.
         attention: Name of the attention kernel.
+        compiled: Whether the elementwise operations were compiled.
+        float8: Whether the layers' linear maps multiplied in float8.
         device: Name of a rank's device.
         clock: Clock of the times, in words.
         torch: Version of torch.
@@ -92,6 +94,8 @@ class Workload:
     context: ContextKind
     gpus_per_node: int
     attention: str
+    compiled: bool
+    float8: bool
     device: str
     clock: str
     torch: str
@@ -191,6 +195,8 @@ def measured_document(
         "model": shape,
         "dtype": workload.dtype,
         "attention": workload.attention,
+        "compiled": workload.compiled,
+        "float8": workload.float8,
         "memory": {
             "reserved_bytes": model.reserved_bytes,
             "optimizer_bytes": model.optimizer_bytes,

@@ -6,6 +6,8 @@ from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
+from hydraulis.model.compiled import require_compiler
+from hydraulis.model.float8 import require_float8
 from hydraulis.parallel.communicators import Channels, communicator_bytes
 from hydraulis.parallel.groups import most_groups_of_rank
 from hydraulis.planner.profile_document import with_schemes
@@ -92,6 +94,30 @@ class ClusterChecks:
             return "warning", f"{text}: with {SHARE_VARIABLE}=1 ranks share it, and times mean nothing"
         text = f"{text}: start the run on machines with {ranks}, or set train.device = 'cpu'"
         return ("warning", f"{text}; {note}") if note else ("later", text)
+
+    def kernels(self) -> tuple[Status, str]:
+        """Name the layers' kernels that the run chooses, and check that this machine can make them.
+
+        Raises:
+            HydraulisError: A compiler is missing (code `extra_missing`), or the device has no products in
+                float8 (`device_missing`).
+        """
+        train = self.config.train
+        elementwise = "compiled" if train.compile else "by torch's kernels"
+        products = "float8" if train.float8 else train.dtype
+        text = f"elementwise operations {elementwise}, linear maps of the layers in {products}"
+        if not (train.compile or train.float8):
+            return "ok", text
+        has_devices = torch.cuda.is_available()
+        if train.device == "cuda" and not has_devices:
+            return "later", f"{text}: this machine has no CUDA device to check them on"
+        device = torch.device("cuda", 0) if train.device != "cpu" and has_devices else torch.device("cpu")
+        if train.compile:
+            require_compiler(device)
+        if train.float8:
+            require_float8(device)
+        is_emulated = train.float8 and device.type == "cpu"
+        return with_warnings(text, "the CPU emulates float8, slower than bfloat16" if is_emulated else "")
 
     def memory(self) -> tuple[Status, str]:
         """Compare a rank's resident memory with its memory limit.

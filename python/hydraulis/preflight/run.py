@@ -46,6 +46,7 @@ def preflight(
         ("length", data.length),
         ("resume", lambda: folders.resume(data.data)),
         ("device", ranks.device),
+        ("kernels", ranks.kernels),
         ("profile", lambda: ranks.saved_profile(folders.resumed)),
         ("strategies", lambda: ranks.strategies(data.sequences_per_batch)),
         ("memory", ranks.memory),

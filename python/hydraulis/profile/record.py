@@ -26,6 +26,8 @@ class Conditions:
         dtype: Dtype of parameters and activations.
         context: Kind of context parallelism.
         attention: Name of the attention kernel.
+        compiled: Whether the elementwise operations were compiled.
+        float8: Whether the layers' linear maps multiplied in float8.
         device: Name of a rank's device.
         clock: Clock of the times, in words.
         ranks: Number of ranks that ran at the same time.
@@ -37,6 +39,8 @@ class Conditions:
     dtype: str
     context: str
     attention: str
+    compiled: bool
+    float8: bool
     device: str
     clock: str
     ranks: int

@@ -8,7 +8,11 @@ from hydraulis._core import CostProfile, Scheme, Strategy
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.model.attention.varlen import choose_kernel
-from hydraulis.planner.model_shape import check_profile, find_split_difference
+from hydraulis.planner.model_shape import (
+    check_profile,
+    find_split_difference,
+    find_type_differences,
+)
 from hydraulis.planner.profile import load_profile
 from hydraulis.planner.profile_document import with_links
 from hydraulis.profile.links import measure_links
@@ -114,9 +118,7 @@ def _resumed_profile(
 def _differences(config: RunConfig, profile: CostProfile) -> list[str]:
     """List the differences between the conditions of a profile, as far as stated, and those of the run."""
     missing = sorted(_configured_schemes(config) - set(profile.schemes))
-    pairs: list[tuple[str, str, str]] = [
-        ("dtype", profile.dtype or config.train.dtype, config.train.dtype),
-    ]
+    pairs = find_type_differences(config, profile)
     split = find_split_difference(config, profile)
     pairs += [split] if split else []
     # A profile without an attention kernel was not measured by a run, and the earlier run accepted it.

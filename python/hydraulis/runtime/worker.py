@@ -16,6 +16,8 @@ from hydraulis.config.train import TrainConfig
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.varlen import choose_kernel
+from hydraulis.model.compiled import require_compiler
+from hydraulis.model.float8 import require_float8
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.parallel.communicators import (
     Channels,
@@ -55,6 +57,7 @@ class Worker:
 
     Attributes:
         device: Device of this rank.
+        train: Settings of training.
         cluster: All ranks in their nodes.
         schemes: Every scheme that a plan may use, in order.
         kernel: Attention kernel.
@@ -80,9 +83,10 @@ class Worker:
     Raises:
         InvalidInputError: A scheme or the layers of its stages do not divide the model (code
             `scheme_model_mismatch`), a frozen pattern names no parameter (`config_value`), the device is
-            missing (see `choose_device`), or it has no attention kernel for these heads
-            (`attention_unsupported`).
-        HydraulisError: Reading the initial values failed; on every rank.
+            missing or lacks float8 (see `choose_device` and `require_float8`), or it has no attention kernel
+            for these heads (`attention_unsupported`).
+        HydraulisError: Reading the initial values failed, or a compiler is missing (see `require_compiler`);
+            on every rank.
     """
 
     def __init__(
@@ -101,10 +105,11 @@ class Worker:
         timeout = timedelta(seconds=train.timeout_s)
         self.device = choose_device(train.device)
         self.cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
-        self._attention = train.attention
+        self.train = train
         heads = torch.empty(0, 1, model.head_dim, dtype=dtype, device=self.device)
         # Installed kernels may differ between nodes.
         self.kernel = on_every_rank(lambda: choose_kernel(heads, train.attention))
+        on_every_rank(self._require_kernels)
         self.parameters = ModelParameters.from_config(model, train.frozen, train.stage_layers)
         self.channels = Channels.of_run(train)
         self.groups = self._make_groups(timeout)
@@ -215,7 +220,7 @@ class Worker:
         """
         key = (position, context)
         if key not in self._stages:
-            kinds = StageKinds(context, self._attention)
+            kinds = StageKinds(context, self.train.attention, self.train.compile, self.train.float8)
             stage = Stage(position, kinds, dist.get_rank(), self.groups, self.local_shard)
             warm_up(stage)
             self.redistribution.register_hooks(stage)
@@ -271,6 +276,12 @@ class Worker:
         return ProcessGroups(
             timeout, backend, self.device, partial(nccl_options, self.channels.stage, timeout)
         )
+
+    def _require_kernels(self) -> None:
+        if self.train.compile:
+            require_compiler(self.device)
+        if self.train.float8:
+            require_float8(self.device)
 
     def _check_plan(self, plan: Plan) -> None:
         if plan.cluster.gpus != dist.get_world_size():

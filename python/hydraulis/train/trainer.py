@@ -111,7 +111,7 @@ class Trainer:
         _report_model(config, observer)
         observer.status("building the model")
         worker = build_worker(config, schemes, run.resumed)
-        observer.message(f"computing on {device_name(worker.device)}, attention kernel {worker.kernel.name}")
+        observer.message(f"computing on {device_name(worker.device)}, {_kernels(worker)}")
         note = dtype_note(worker.local_shard.parameter.dtype) if worker.device.type == "cuda" else ""
         if note:
             observer.message(note)
@@ -299,6 +299,13 @@ class Trainer:
             for line in samples.describe():
                 self.observer.message(line)
             on_rank_zero(partial(self.recorder.sampled, samples))
+
+
+def _kernels(worker: Worker) -> str:
+    """Name the kernels of a worker that its settings choose."""
+    compiled = ["compiled elementwise operations"] if worker.train.compile else []
+    float8 = ["linear maps in float8"] if worker.train.float8 else []
+    return ", ".join([f"attention kernel {worker.kernel.name}", *compiled, *float8])
 
 
 def _report_model(config: RunConfig, observer: TrainingObserver) -> None:

@@ -13,7 +13,9 @@ from hydraulis._core import LocalSlice, Position, local_slices
 from hydraulis.config.kinds import AttentionKind, ContextKind
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.data.tokens import SequenceTokens
+from hydraulis.model.compiled import compiled_leaves
 from hydraulis.model.decoder import Decoder
+from hydraulis.model.leaves import PLAIN
 from hydraulis.model.parameters import master_parameter_name
 from hydraulis.parallel.checkpointing import apply_checkpointing
 from hydraulis.parallel.context.context_parallel import ContextParallel
@@ -32,10 +34,14 @@ class StageKinds:
     Attributes:
         context: Kind of the replica's context parallelism; None without context parallelism.
         attention: Kind of the attention kernel.
+        compiles: Whether the elementwise operations of the layers are compiled.
+        float8: Whether the linear maps of the layers multiply in float8.
     """
 
     context: ContextKind | None
     attention: AttentionKind = "auto"
+    compiles: bool = False
+    float8: bool = False
 
 
 class Stage:
@@ -88,6 +94,7 @@ class Stage:
         cut_stage(self.module, layers, first=self.is_first, last=self.is_last)
         self.trained = _bind(self.module, local_shard, slices)
         apply_tensor_parallel(self.module, group, position.tensor_slice, scheme.tp)
+        _use_kernels(self.module, kinds)
         apply_checkpointing(self.module, scheme.checkpointing)
 
     def layer_groups(self) -> Iterator[tuple[int, nn.Module]]:
@@ -150,6 +157,13 @@ class Stage:
     def hidden_shape(self, micro_batch: PackedMicroBatch) -> tuple[int, int]:
         """Return the shape [t, H] of a micro-batch's input and output of this stage."""
         return len(micro_batch.token_t) // self._tp, self.hidden_size
+
+
+def _use_kernels(module: Decoder, kinds: StageKinds) -> None:
+    leaves = compiled_leaves() if kinds.compiles else PLAIN
+    module.use_leaves(leaves)
+    if kinds.float8:
+        module.use_float8(leaves.quantize)
 
 
 def _layers(names: list[str]) -> range:

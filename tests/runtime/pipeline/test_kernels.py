@@ -1,0 +1,85 @@
+"""The kernels that a configuration chooses reach the stages of a worker and the identity of its profile."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from devices import one_rank
+from helpers import refused
+from hydraulis import Scheme
+from hydraulis.model import compiled
+from hydraulis.model.compiled import compiled_leaves
+from hydraulis.model.leaves import PLAIN
+from hydraulis.profile.measure import _conditions, _workload
+from hydraulis.runtime.worker import Worker
+from hydraulis.train.trainer import _kernels
+from runtime.pipeline.executor_workers import forward_backward, tokens_of
+from runtime.tiny import OPTIMIZER, SEED, plan_for, train_config
+from small_model import small_config
+
+CPU = torch.device("cpu")
+SCHEME = "<1,selective>"
+LENGTHS = [9, 30, 4, 17]
+# Multiples of 16 for the linear maps; weights as small as at the start of training.
+MODEL = small_config(vocab_size=256, hidden_size=32, intermediate_size=48, head_dim=8, initializer_range=0.05)
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning"),
+]
+
+
+def worker_with(dtype: torch.dtype, **kernels: bool) -> Worker:
+    settings = train_config(dtype=dtype, seed=SEED, **kernels)
+    return Worker(MODEL, OPTIMIZER, settings, schemes=[Scheme(SCHEME)])
+
+
+def gradient(dtype: torch.dtype, **kernels: bool) -> Tensor:
+    """Return the gradients of a step, before their reduction."""
+    with one_rank("cpu"):
+        worker = worker_with(dtype, **kernels)
+        plan = plan_for(1, f"1x{SCHEME}", LENGTHS)
+        forward_backward(worker, plan, lambda sequence: tokens_of(sequence, LENGTHS, 256))
+        found = worker.local_shard.gradient.clone()
+        worker.redistribution.finish_gradient_reduction()
+    return found
+
+
+@pytest.mark.skipif(bool(compiled._missing(CPU)), reason="needs a C++ compiler")
+def test_a_compiled_step_has_the_gradients_of_the_plain_one() -> None:
+    found, plain = (gradient(torch.float64, compile=one) for one in (True, False))
+    assert plain.any()
+    assert not torch.equal(found, plain)
+    torch.testing.assert_close(found, plain, rtol=1e-9, atol=1e-12)
+
+
+def test_a_step_in_float8_has_gradients_near_those_in_bfloat16() -> None:
+    found, plain = (gradient(torch.bfloat16, float8=one) for one in (True, False))
+    assert 0.01 < (found - plain).norm() / plain.norm() < 0.2
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+@pytest.mark.parametrize("float8", [False, True])
+def test_a_worker_gives_its_kernels_to_stages_profile_and_message(
+    monkeypatch: pytest.MonkeyPatch, *, compiles: bool, float8: bool
+) -> None:
+    monkeypatch.setattr(compiled, "_missing", lambda _: "")
+    monkeypatch.setattr("hydraulis.runtime.worker.warm_up", lambda _: None)
+    with one_rank("cpu"):
+        worker = worker_with(torch.bfloat16, compile=compiles, float8=float8)
+        position = plan_for(1, f"1x{SCHEME}", LENGTHS).position(0)
+        assert position is not None
+        module = worker.stage(position, None).module
+        conditions = _conditions(_workload(worker, "ring"))
+    leaves = compiled_leaves() if compiles else PLAIN
+    layer = module.layers["0"]
+    assert module.leaves is layer.leaves is layer.mlp.leaves is leaves
+    assert layer.mlp.down_proj.quantize is (leaves.quantize if float8 else None)
+    assert (conditions.compiled, conditions.float8) == (compiles, float8)
+    text = _kernels(worker)
+    assert ("compiled" in text, "float8" in text) == (compiles, float8)
+
+
+def test_a_worker_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "_missing", lambda _: "a compiler")
+    with one_rank("cpu"), refused("extra_missing", "train.compile = true needs a compiler"):
+        worker_with(torch.float64, compile=True)
