@@ -14,7 +14,8 @@ from torch import Tensor
 from hydraulis import Plan
 from hydraulis._core import Backward, Forward
 from hydraulis.config.kinds import MemoryRule
-from hydraulis.runtime.pipeline import executor
+from hydraulis.runtime.pipeline import executor, receive_block
+from hydraulis.runtime.pipeline.forward_only import run_forward
 from hydraulis.runtime.pipeline.receive_block import ReceiveBlock
 from hydraulis.runtime.worker import Worker
 from runtime.tiny import make_worker, plan_for
@@ -145,10 +146,39 @@ def gradients_in_places(strategy: str, lengths: Sequence[int]) -> tuple[list[byt
 
     for has_places in (False, True):
         with (
-            patch.object(executor, "_has_places", lambda _, has_places=has_places: has_places),
+            patch.object(receive_block, "_has_places", lambda _, has_places=has_places: has_places),
             patch.object(ReceiveBlock, "tensor", counted),
         ):
             forward_backward(worker, plan, lambda sequence: tokens_of(sequence, lengths, 256))
         found.append(worker.local_shard.gradient.numpy().tobytes())
         worker.redistribution.finish_gradient_reduction()
     return found, places
+
+
+def losses_in_places(strategy: str, lengths: Sequence[int]) -> tuple[list[list[bytes]], list[int], int]:
+    """Run an evaluation with a tensor for each received input, and with places in one block.
+
+    Returns:
+        The terms of the loss of both runs, the micro-batches whose inputs had places, and the number of
+        different places.
+    """
+    plan = plan_for(dist.get_world_size(), strategy, lengths, "in_flight")
+    worker = make_worker([strategy])
+    found, micro_batches, starts = [], [], set()
+    received = ReceiveBlock.tensor
+
+    def counted(block: ReceiveBlock, *args: Any, **kwargs: Any) -> Tensor:
+        input_tH = received(block, *args, **kwargs)
+        micro_batches.append(args[0])
+        starts.add(input_tH.storage_offset())
+        return input_tH
+
+    for has_places in (False, True):
+        work = worker.prepare(plan, lambda sequence: tokens_of(sequence, lengths, 256))
+        worker.redistribution.gather_parameters(plan)
+        with (
+            patch.object(receive_block, "_has_places", lambda _, has_places=has_places: has_places),
+            patch.object(ReceiveBlock, "tensor", counted),
+        ):
+            found.append([loss.numpy().tobytes() for loss in run_forward(work)])
+    return found, micro_batches, len(starts)

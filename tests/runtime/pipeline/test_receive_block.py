@@ -7,10 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydraulis._core import Backward, SendReceive
+from hydraulis._core import Backward, Forward, SendReceive
+from hydraulis.runtime.pipeline.forward_only import _receiving_inputs
 from hydraulis.runtime.pipeline.receive_block import ReceiveBlock, place_received
 from ranks import run_ranks
-from runtime.pipeline.executor_workers import gradients_in_places
+from runtime.pipeline.executor_workers import gradients_in_places, losses_in_places
 from runtime.tiny import plan_for
 
 
@@ -19,12 +20,16 @@ from runtime.tiny import plan_for
     stages=st.sampled_from([2, 3]),
     rank=st.integers(0, 5),
     zeros=st.sets(st.integers(0, 11)),
+    evaluates=st.booleans(),
 )
 def test_no_two_received_tensors_that_exist_at_a_time_overlap(
-    lengths: list[int], stages: int, rank: int, zeros: set[int]
+    lengths: list[int], stages: int, rank: int, zeros: set[int], *, evaluates: bool
 ) -> None:
     plan = plan_for(6, f"{6 // stages}x<pp{stages}>", [*lengths, *[7] * 4], "in_flight")
     instructions = plan.instructions(rank)
+    last_use = Forward if evaluates else Backward
+    if evaluates:
+        instructions = _receiving_inputs(instructions)
     replica = next(one for one in plan.replicas if rank in one.ranks)
     elements = [
         0 if index in zeros else 64 * int(plan.lengths[ids].sum())
@@ -39,7 +44,7 @@ def test_no_two_received_tensors_that_exist_at_a_time_overlap(
             if elements[instruction.receive]:
                 exists.add(one)
                 seen.add(one)
-        elif isinstance(instruction, Backward):
+        elif isinstance(instruction, last_use):
             exists -= {(True, instruction.micro_batch), (False, instruction.micro_batch)}
         most = max(most, len(exists))
         spans = [(places[one], places[one] + elements[one[1]]) for one in exists]
@@ -79,3 +84,14 @@ def test_gradients_are_the_same_to_the_bit(ranks: int, strategy: str) -> None:
         assert any(plain)
         assert plain == placed
         assert places
+
+
+def test_an_evaluation_has_the_same_loss_to_the_bit_in_one_place_for_all_inputs() -> None:
+    lengths = [30, 5, 17, 29, 3, 11, 30]
+    by_rank = run_ranks(3, losses_in_places, "1x<pp3>", lengths)
+    for stage, ((plain, placed), micro_batches, places) in enumerate(by_rank):
+        assert plain == placed
+        assert bool(plain) == (stage == 2)
+        # A stage has one input at a time; the first one receives none.
+        assert (len(micro_batches) > 1) == (stage > 0)
+        assert places == (stage > 0)

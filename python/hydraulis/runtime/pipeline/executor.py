@@ -3,7 +3,6 @@
 Legend: t tokens of this rank, H hidden.
 """
 
-import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
@@ -15,7 +14,7 @@ from torch import Tensor
 from hydraulis._core import Backward, Forward, SendReceive
 from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.runtime.pipeline.rank_work import RankWork
-from hydraulis.runtime.pipeline.receive_block import ReceiveBlock
+from hydraulis.runtime.pipeline.receive_block import ReceiveBlock, SeparateTensors, received_tensors
 from hydraulis.runtime.pipeline.stage import Stage
 from hydraulis.runtime.pipeline.timers import StepTimers
 
@@ -56,8 +55,8 @@ def run_pipeline(
         transfers.finish_parameter_gather()
         return []
     micro_batches = work.collate()
-    block = _block(work, work.stage, micro_batches) if _has_places(work.stage) else None
-    run = _Run(work.stage, micro_batches, work.denominator, saved, block)
+    received = received_tensors(work.stage, work.instructions, micro_batches)
+    run = _Run(work.stage, micro_batches, work.denominator, saved, received)
     for index, instruction in enumerate(work.instructions):
         match instruction:
             case Forward(micro_batch):
@@ -75,16 +74,6 @@ def run_pipeline(
     return run.losses
 
 
-def _has_places(stage: Stage) -> bool:
-    """Whether received tensors get places in one block; on the CPU each is counted as a tensor of its own."""
-    return stage.device.type == "cuda"
-
-
-def _block(work: RankWork, stage: Stage, micro_batches: Sequence[PackedMicroBatch | None]) -> ReceiveBlock:
-    elements = [0 if packed is None else math.prod(stage.hidden_shape(packed)) for packed in micro_batches]
-    return ReceiveBlock(work.instructions, elements, stage.dtype, stage.device)
-
-
 class _Run:
     """The tensors in flight while one list runs."""
 
@@ -94,7 +83,7 @@ class _Run:
         micro_batches: Sequence[PackedMicroBatch | None],
         denominator: int,
         saved: "SavedActivations | None",
-        block: ReceiveBlock | None = None,
+        received: ReceiveBlock | SeparateTensors,
     ) -> None:
         self.losses: list[Tensor] = []
         self.has_gone_back = False
@@ -102,7 +91,7 @@ class _Run:
         self._micro_batches = micro_batches
         self._denominator = denominator
         self._saved = saved
-        self._block = block
+        self._received = received
         self._input: dict[int, Tensor] = {}
         self._output: dict[int, Tensor | None] = {}
         self._output_gradient: dict[int, Tensor] = {}
@@ -186,10 +175,7 @@ class _Run:
     def _receive_buffer(self, micro_batch: int, *, is_gradient: bool) -> Tensor:
         packed = self._micro_batches[micro_batch]
         assert packed is not None, "an empty micro-batch is not sent"
-        shape = self._stage.hidden_shape(packed)
-        if self._block is not None:
-            return self._block.tensor(micro_batch, shape, is_gradient=is_gradient)
-        return torch.empty(shape, dtype=self._stage.dtype, device=self._stage.device)
+        return self._received.tensor(micro_batch, self._stage.hidden_shape(packed), is_gradient=is_gradient)
 
     def _store(self, micro_batch: int, received_tH: Tensor, *, towards_next: bool) -> None:
         if towards_next:

@@ -3,6 +3,8 @@
 Legend: t tokens of this rank, H hidden.
 """
 
+from collections.abc import Iterable
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -11,6 +13,7 @@ from hydraulis._core import Forward, SendReceive
 from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.parallel.next_token import TokenChoice
 from hydraulis.runtime.pipeline.rank_work import RankWork
+from hydraulis.runtime.pipeline.receive_block import Instruction, received_tensors
 from hydraulis.runtime.pipeline.stage import Stage
 
 
@@ -31,6 +34,7 @@ def run_forward(work: RankWork, choice: TokenChoice | None = None) -> list[Tenso
     if work.stage is None:
         return []
     stage, micro_batches = work.stage, work.collate()
+    received = received_tensors(stage, _receiving_inputs(work.instructions), micro_batches)
     losses = []
     inputs: dict[int, Tensor] = {}
     outputs: dict[int, Tensor] = {}
@@ -49,10 +53,12 @@ def run_forward(work: RankWork, choice: TokenChoice | None = None) -> list[Tenso
                     losses.append(output)
                 else:
                     outputs[micro_batch] = output
-            case SendReceive(peer, next=False, receive=int(received)) if (
-                packed := micro_batches[received]
+            case SendReceive(peer, next=False, receive=int(arriving)) if (
+                packed := micro_batches[arriving]
             ) is not None:
-                inputs[received] = _receive(stage, packed, peer)
+                input_tH = received.tensor(arriving, stage.hidden_shape(packed), is_gradient=False)
+                _receive(input_tH, peer)
+                inputs[arriving] = input_tH
             case SendReceive(peer, next=True, send=int(leaving)) if leaving in outputs:
                 # One at a time: a send completes when the peer has received.
                 _wait(sent)
@@ -61,10 +67,17 @@ def run_forward(work: RankWork, choice: TokenChoice | None = None) -> list[Tenso
     return losses
 
 
-def _receive(stage: Stage, batch: PackedMicroBatch, peer: int) -> Tensor:
-    received_tH = torch.empty(stage.hidden_shape(batch), dtype=stage.dtype, device=stage.device)
-    dist.batch_isend_irecv([dist.P2POp(dist.irecv, received_tH, peer)])[0].wait()
-    return received_tH
+def _receiving_inputs(instructions: Iterable[Instruction]) -> list[Instruction]:
+    """Return the forwards and the messages from the previous stage; no gradient is received."""
+    return [
+        one
+        for one in instructions
+        if isinstance(one, Forward) or (isinstance(one, SendReceive) and not one.next)
+    ]
+
+
+def _receive(input_tH: Tensor, peer: int) -> None:
+    dist.batch_isend_irecv([dist.P2POp(dist.irecv, input_tH, peer)])[0].wait()
 
 
 def _send(sent_tH: Tensor, peer: int) -> tuple[dist.Work, Tensor]:

@@ -4,18 +4,23 @@ On CUDA torch holds the memory of a message until the device has passed it, and 
 device: a new tensor for each message would take memory that no plan counts. The instruction list says when
 each tensor is received and when its backward is done, so each gets a place in one block before the first
 message. A place is used again once its backward is launched, because NCCL receives behind all work of the
-stream. Plans count the received tensors that exist at a time among the activations.
+stream. Plans count the received tensors that exist at a time among the activations. An evaluation runs no
+backwards, so a place is used again after its forward.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 from hydraulis._core import Backward, Forward, SendReceive
+from hydraulis.data.collate import PackedMicroBatch
+from hydraulis.runtime.pipeline.stage import Stage
 
 # Places start at multiples of this number of elements, 256 bytes or more, as those of torch's allocator.
 _ALIGNMENT = 128
+Instruction = Forward | Backward | SendReceive
 # Whether a received tensor is the gradient of the stage's output, or else its input; and its micro-batch.
 Received = tuple[bool, int]
 
@@ -32,7 +37,7 @@ class ReceiveBlock:
 
     def __init__(
         self,
-        instructions: Iterable[Forward | Backward | SendReceive],
+        instructions: Iterable[Instruction],
         elements: Sequence[int],
         dtype: torch.dtype,
         device: torch.device,
@@ -54,14 +59,55 @@ class ReceiveBlock:
         return self._block.new_empty(0).set_(self._block.untyped_storage(), place, shape, strides)
 
 
+class SeparateTensors:
+    """A tensor of its own for each received tensor, as the CPU's counter of saved activations expects.
+
+    Args:
+        dtype: Type of the received tensors.
+        device: Device of the rank.
+    """
+
+    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+        self._dtype = dtype
+        self._device = device
+
+    def tensor(self, _micro_batch: int, shape: tuple[int, int], *, is_gradient: bool) -> Tensor:  # noqa: ARG002
+        """Return an uninitialised tensor."""
+        return torch.empty(shape, dtype=self._dtype, device=self._device)
+
+
+def received_tensors(
+    stage: Stage, instructions: Sequence[Instruction], micro_batches: Sequence[PackedMicroBatch | None]
+) -> ReceiveBlock | SeparateTensors:
+    """Return the memory of all tensors that a list receives.
+
+    Args:
+        stage: Stage of this rank.
+        instructions: Instructions of the list whose messages are received.
+        micro_batches: Micro-batches of the list; None for an empty one.
+    """
+    if not _has_places(stage):
+        return SeparateTensors(stage.dtype, stage.device)
+    elements = [0 if packed is None else math.prod(stage.hidden_shape(packed)) for packed in micro_batches]
+    return ReceiveBlock(instructions, elements, stage.dtype, stage.device)
+
+
+def _has_places(stage: Stage) -> bool:
+    return stage.device.type == "cuda"
+
+
 def place_received(
-    instructions: Iterable[Forward | Backward | SendReceive], elements: Sequence[int]
+    instructions: Iterable[Instruction], elements: Sequence[int]
 ) -> tuple[dict[Received, int], int]:
-    """Give each received tensor the first place that is free from its message until its backward.
+    """Give each received tensor the first place that is free from its message until its last use.
+
+    The last use is the micro-batch's backward; in a list without backwards its forward.
 
     Returns:
         The first element of each received tensor, and the elements of the block.
     """
+    instructions = list(instructions)
+    last_use = Backward if any(isinstance(one, Backward) for one in instructions) else Forward
     places: dict[Received, int] = {}
     # Start and end of each place in use.
     used: dict[Received, tuple[int, int]] = {}
@@ -74,7 +120,7 @@ def place_received(
                 places[is_gradient, micro_batch] = start
                 used[is_gradient, micro_batch] = start, start + length
                 size = max(size, start + length)
-            case Backward(micro_batch):
+            case Forward(micro_batch) | Backward(micro_batch) if isinstance(instruction, last_use):
                 used.pop((True, micro_batch), None)
                 used.pop((False, micro_batch), None)
     return places, size
