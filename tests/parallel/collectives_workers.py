@@ -1,10 +1,13 @@
 """Functions that the ranks of test_collectives.py run."""
 
+from unittest.mock import patch
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis.errors import InvalidInputError
+from hydraulis.parallel import collectives
 from hydraulis.parallel.collectives import all_gather_tokens, reduce_scatter_tokens
 
 
@@ -30,6 +33,15 @@ def scatter_addends(addends: list[Tensor]) -> tuple[Tensor, int]:
     """Sum one addend per rank; also return the bytes of the storage behind this rank's tokens."""
     kept = reduce_scatter_tokens(addends[dist.get_rank()], dist.group.WORLD)
     return kept, kept.untyped_storage().nbytes()
+
+
+def scatter_both_ways(addends: list[Tensor]) -> list[tuple[Tensor, int]]:
+    """Sum one addend per rank by the backend's reduce-scatter, and in rank order."""
+    results = []
+    for is_native in (True, False):
+        with patch.object(collectives, "_is_native", lambda _, is_native=is_native: is_native):
+            results.append(scatter_addends(addends))
+    return results
 
 
 def scatter_uneven() -> str:

@@ -1,9 +1,16 @@
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hydraulis.parallel import collectives
 from hydraulis.parallel.collectives import all_gather_tokens, reduce_scatter_tokens
-from parallel.collectives_workers import gather, scatter, scatter_addends, scatter_uneven
+from parallel.collectives_workers import (
+    gather,
+    scatter,
+    scatter_addends,
+    scatter_both_ways,
+    scatter_uneven,
+)
 from ranks import run_ranks
 
 X = torch.randn(6, 4, dtype=torch.float64)
@@ -56,6 +63,28 @@ def test_one_kernel_sums_as_the_ranks_one_after_another(
     torch.testing.assert_close(at_once, in_order, rtol=tolerance, atol=0)
     torch.testing.assert_close(at_once.double(), addends.double().sum(0), rtol=tolerance, atol=0)
     assert at_once.untyped_storage().nbytes() == at_once.nbytes
+
+
+@pytest.mark.devices
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)])
+def test_the_backends_own_reduce_scatter_equals_the_sum_in_rank_order(
+    dtype: torch.dtype, tolerance: float
+) -> None:
+    addends = [torch.rand(6, 4).to(dtype) for _ in range(3)]
+    for (native, num_bytes), (in_order, _) in run_ranks(3, scatter_both_ways, addends):
+        assert native.dtype == dtype
+        torch.testing.assert_close(native, in_order, rtol=tolerance, atol=0)
+        assert num_bytes == native.nbytes
+
+
+@pytest.mark.parametrize("is_deterministic", [False, True])
+def test_the_backend_sums_on_cuda_alone_and_only_if_sums_may_differ(
+    monkeypatch: pytest.MonkeyPatch, *, is_deterministic: bool
+) -> None:
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: is_deterministic)
+    with FakeTensorMode():
+        assert collectives._is_native(torch.empty(4, 2, device="cuda")) is not is_deterministic
+    assert not collectives._is_native(X)
 
 
 def test_without_a_group_tensors_stay_unchanged() -> None:

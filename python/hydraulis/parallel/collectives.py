@@ -17,8 +17,9 @@ from torch.autograd.function import once_differentiable
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.tensors import wide_dtype
 
-# torch before 2.13 has only the second name; torch 2.13 warns on it.
+# torch before 2.13 has only the second names; torch 2.13 warns on them.
 _all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 def all_gather_tokens(x_tH: Tensor, group: dist.ProcessGroup | None) -> Tensor:
@@ -37,7 +38,8 @@ def reduce_scatter_tokens(x_TH: Tensor, group: dist.ProcessGroup | None) -> Tens
     """Sum x_TH over all ranks and return this rank's tokens, x_tH; the backward is an all-gather.
 
     The sum runs in at least float32, on the CPU in rank order and on CUDA in an order that depends on the
-    shape alone, so it is bit-reproducible.
+    shape alone, so it is bit-reproducible. On CUDA without deterministic algorithms (`train.deterministic`)
+    NCCL's own reduce-scatter sums in the addends' dtype, in an order of its choice.
 
     Args:
         x_TH: Addend of this rank for all T tokens.
@@ -86,17 +88,26 @@ def _all_gather(x_tH: Tensor, group: dist.ProcessGroup) -> Tensor:
 
 
 def _reduce_scatter(x_TH: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Exchange the pieces in one all-to-all and sum them locally.
+    """Exchange the pieces in one all-to-all and sum them locally, or let NCCL do both.
 
     gloo implements its reduce-scatter by an all-reduce: 38.7 ms against 17.2 ms for 16 MiB on 4 ranks. It
     also sums bfloat16 in bfloat16.
     """
     _check_tokens(x_TH.shape[0], group.size())
+    if _is_native(x_TH):
+        sum_tH = x_TH.new_empty(x_TH.shape[0] // group.size(), *x_TH.shape[1:])
+        _reduce_scatter_single(sum_tH, x_TH.contiguous(), group=group)
+        return sum_tH
     received_TH = torch.empty_like(x_TH, memory_format=torch.contiguous_format)
     dist.all_to_all_single(received_TH, x_TH.contiguous(), group=group)
     received_WtH = received_TH.unflatten(0, (group.size(), -1))
     add_up = _sum_in_one_kernel if x_TH.device.type == "cuda" else _sum_in_order
     return add_up(received_WtH).to(x_TH.dtype)
+
+
+def _is_native(x_TH: Tensor) -> bool:
+    """Whether the backend's reduce-scatter sums: on CUDA, unless bit-reproducible sums are asked for."""
+    return x_TH.device.type == "cuda" and not torch.are_deterministic_algorithms_enabled()
 
 
 def _sum_in_order(addends_WtH: Tensor) -> Tensor:
