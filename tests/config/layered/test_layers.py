@@ -58,6 +58,9 @@ def test_a_preset_and_little_else_is_a_configuration(tmp_path: Path, name: str) 
     model = MINIMAL.partition("[data]")[0]
     config = load(write(tmp_path, model + "[train]\nsteps = 1\n"), preset=name)
     assert config.output.directory.endswith(name)
+    # On CUDA the device's memory is the default.
+    stated = ("auto", 2048) if name == "laptop" else ("cuda", None)
+    assert (config.train.device, config.planner.memory_mib) == stated
     assert config.planner.is_search
 
 
