@@ -47,6 +47,7 @@ from torch.cuda._sanitizer import enable_cuda_sanitizer
 from torch.utils._pytree import tree_map_only
 
 from hydraulis.config.kinds import DeviceKind
+from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import CPU, backend_of, choose_device, prepare_device
 from hydraulis.runtime.ranks.shared_devices import SHARE_VARIABLE, set_nccl_up
 
@@ -244,7 +245,8 @@ def _join(place: _Place) -> torch.device:
     if "TORCH_CUDA_SANITIZER" in place.environment:
         # Torch asks for it when it is imported, which the fork server did before.
         enable_cuda_sanitizer()
-    backend = backend_of(device, place.world_size)
+    has_host_groups = host.has_levels(place.world_size, place.ranks_per_node)
+    backend = backend_of(device, place.world_size, has_host_groups=has_host_groups)
     dist.init_process_group(
         backend,
         device_id=device if "nccl" in backend else None,
@@ -253,6 +255,7 @@ def _join(place: _Place) -> torch.device:
         world_size=place.world_size,
         timeout=place.timeout,
     )
+    host.connect(place.ranks_per_node, place.timeout)
     return device
 
 

@@ -48,7 +48,8 @@ def rotate(leaves: Leaves, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 
 def multiply(leaves: Leaves, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    return (gated_product(*given, leaves.product),)
+    gate_TI, up_TI = given
+    return (gated_product(gate_TI, up_TI, leaves.product),)
 
 
 def add_norm(leaves: Leaves, given: Sequence[Tensor]) -> tuple[Tensor, ...]:

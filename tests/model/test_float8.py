@@ -129,7 +129,7 @@ def test_the_weights_gradient_adds_to_a_float32_one_without_rounding() -> None:
 
 def test_a_frozen_map_saves_no_input() -> None:
     own, _ = maps(bias=False)
-    own.weight.requires_grad_(requires_grad=False)
+    own.weight.requires_grad_(False)
     saved: list[Tensor] = []
 
     def pack(x: Tensor) -> Tensor:

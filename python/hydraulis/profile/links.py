@@ -15,6 +15,7 @@ from torch import Tensor
 
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.planner.profile_document import LinkMeasurement
+from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.streams import StreamEvent
 
@@ -83,14 +84,14 @@ def _link(
 def _median_ms(exchange: Callable[[Tensor], None], buffer: Tensor, *, takes_part: bool) -> float:
     times = []
     for repetition in range(REPETITIONS + 1):
-        dist.barrier()
+        host.barrier()
         start = time.perf_counter()
         if takes_part:
             exchange(buffer)
             # On CUDA the host has only queued the exchange.
             StreamEvent(buffer.device).synchronize()
         elapsed = torch.tensor(1e3 * (time.perf_counter() - start) if takes_part else 0.0)
-        dist.all_reduce(elapsed, op=dist.ReduceOp.MAX)
+        host.all_reduce(elapsed, dist.ReduceOp.MAX)
         # The first repetition opens the connections.
         if repetition:
             times.append(elapsed.item())

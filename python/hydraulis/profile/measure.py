@@ -29,6 +29,7 @@ from hydraulis.profile.memory import model_memory, scheme_memory
 from hydraulis.profile.observations import Observation, Timing
 from hydraulis.profile.progress import MeasurementProgress, Progress
 from hydraulis.profile.record import Conditions, MeasurementRecord, Mixes
+from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import device_name
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.worker import Worker
@@ -216,8 +217,8 @@ def _measure(
         imprecise = json.loads(from_rank_zero(lambda: json.dumps(record.imprecise_schemes())))
         measured = [bench for bench in benches if str(bench.scheme) in imprecise]
         timings, is_complete = _run_pass(measured, record.mixes, completion, is_stopped)
-        gathered: list[Pass] = [{}] * dist.get_world_size()
-        dist.gather_object(timings, gathered if dist.get_rank() == 0 else None)
+        # Rank 0 alone records a pass.
+        gathered = host.gather_objects(timings) or []
         num_passes += 1
         record_pass = partial(_record_pass, record, measured, gathered, completion, num_passes)
         share = float(from_rank_zero(record_pass))

@@ -8,6 +8,7 @@ import torch.distributed as dist
 from hydraulis.planner.profile_document import ModelMemory, SchemeMemory
 from hydraulis.profile.bench import SavedBytes, SchemeBench
 from hydraulis.runtime.memory.device_memory import DeviceMemory
+from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.shared_devices import ranks_per_device
 from hydraulis.runtime.state.optimizer_shard import ElementCount, optimizer_bytes
 from hydraulis.runtime.worker import Worker
@@ -42,7 +43,7 @@ def _beyond_tensors(worker: Worker) -> int:
         # The driver counts the ranks of a device together.
         memory, later = memory._replace(outside=worker.communicator_bytes), 0
     most = torch.tensor(memory.beyond(worker.persistent))
-    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    host.all_reduce(most, dist.ReduceOp.MAX)
     return int(most) + later
 
 
@@ -51,7 +52,7 @@ def scheme_memory(worker: Worker, bench: SchemeBench) -> SchemeMemory:
     saved = torch.zeros(bench.scheme.pp, len(SavedBytes._fields), dtype=torch.float64)
     if bench.position is not None:
         saved[bench.position.stage] = torch.tensor(bench.saved_bytes(MEMORY_TOKENS), dtype=torch.float64)
-    dist.all_reduce(saved, op=dist.ReduceOp.MAX)
+    host.all_reduce(saved, dist.ReduceOp.MAX)
     # Every rank's buffers have the size of the largest stage of all schemes.
     buffers = worker.local_shard.parameter.nbytes + worker.local_shard.gradient.nbytes
     by_stage = [SavedBytes(*stage) for stage in saved.tolist()]

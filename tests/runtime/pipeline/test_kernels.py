@@ -1,5 +1,7 @@
 """The kernels that a configuration chooses reach the stages of a worker and the identity of its profile."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -71,8 +73,9 @@ def test_a_worker_gives_its_kernels_to_stages_profile_and_message(
         module = worker.stage(position, None).module
         conditions = _conditions(_workload(worker, "ring"))
     leaves = compiled_leaves() if compiles else PLAIN
-    layer = module.layers["0"]
-    assert module.leaves is layer.leaves is layer.mlp.leaves is leaves
+    layer: Any = module.layers["0"]
+    assert layer.leaves is layer.mlp.leaves is module.leaves
+    assert module.leaves is leaves
     assert layer.mlp.down_proj.quantize is (leaves.quantize if float8 else None)
     assert (conditions.compiled, conditions.float8) == (compiles, float8)
     text = _kernels(worker)

@@ -102,12 +102,20 @@ def prepare_device(device: torch.device, *, deterministic: bool = False) -> None
         torch.cuda.set_per_process_memory_fraction(share, device)
 
 
-def backend_of(device: torch.device, num_ranks: int) -> str:
+def backend_of(device: torch.device, num_ranks: int, *, has_host_groups: bool = False) -> str:
     """Return the backends of WORLD: gloo for decisions and messages in host memory, NCCL for device tensors.
 
     A single rank sends nothing and uses only gloo, since an NCCL communicator takes 512 MiB.
+
+    Args:
+        device: Device of the rank.
+        num_ranks: Number of ranks.
+        has_host_groups: Whether messages in host memory have groups of their own (see `host`). WORLD then
+            needs no gloo for CUDA ranks, whose number of connections would grow with all ranks.
     """
-    return "cpu:gloo,cuda:nccl" if device.type == "cuda" and num_ranks > 1 else "gloo"
+    if device.type != "cuda" or num_ranks == 1:
+        return "gloo"
+    return "cuda:nccl" if has_host_groups else "cpu:gloo,cuda:nccl"
 
 
 def tensor_backend_of(device: torch.device) -> str:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _abort_process_group
 
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import CPU, prepare_device
 from hydraulis.runtime.ranks.flight_recorder import dump_collectives, set_up_recorder
 from hydraulis.runtime.ranks.joining import LivenessSettings, join
@@ -65,10 +66,12 @@ def joined(
         # Destroying a group waits until NCCL has finished its work. If one rank fails alone, for example out
         # of memory, the other ranks do not know: all would wait, and the error would not be reported.
         _abort_process_group()
+        host.disconnect()
         if is_lost(error):
             raise lost_rank(error) from error
         raise
     dist.destroy_process_group()
+    host.disconnect()
     heartbeat.leave()
 
 

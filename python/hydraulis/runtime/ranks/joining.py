@@ -14,6 +14,7 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 
 from hydraulis.errors import HydraulisError
 from hydraulis.parallel.communicators import nccl_options
+from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import backend_of
 from hydraulis.runtime.ranks.liveness.bounded import Stopped, call_within
 from hydraulis.runtime.ranks.liveness.check import LivenessCheck
@@ -24,6 +25,7 @@ from hydraulis.runtime.ranks.stop import StopRequest
 
 T = TypeVar("T")
 
+_NODE_KEY = "ranks_per_node"
 # Most time of a request to the store by the liveness thread.
 _STORE_S = 5.0
 
@@ -122,7 +124,9 @@ def _start_heartbeat(attempt: str, rank: int, world_size: int, settings: Livenes
 def _connect(
     store: Store, rank: int, world_size: int, timeout: timedelta, device: torch.device, channels: int
 ) -> None:
-    backend = backend_of(device, world_size)
+    ranks_per_node = _ranks_per_node(store, rank, world_size)
+    has_host_groups = host.has_levels(world_size, ranks_per_node)
+    backend = backend_of(device, world_size, has_host_groups=has_host_groups)
     # With a device NCCL connects all ranks now. Without one the first exchange would have to include all
     # ranks, but that of a pipeline's stages does not. Smaller groups are also split off, which is faster.
     device_id, options = (device, nccl_options(channels, timeout)) if "nccl" in backend else (None, None)
@@ -138,3 +142,11 @@ def _connect(
         pg_options=options,
         device_id=device_id,
     )
+    host.connect(ranks_per_node, timeout)
+
+
+def _ranks_per_node(store: Store, rank: int, world_size: int) -> int:
+    """Return rank 0's number of ranks per node, read from the store because no group exists yet."""
+    if rank == 0:
+        store.set(_NODE_KEY, os.environ.get("LOCAL_WORLD_SIZE", str(world_size)))
+    return int(store.get(_NODE_KEY))
