@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hydraulis.runtime.redistribute.segments import (
@@ -15,9 +16,11 @@ from hydraulis.runtime.redistribute.segments import (
     put_back,
     put_in_order,
     region,
+    repetitions,
     unpack,
 )
 from hydraulis.runtime.redistribute.staging import Staging
+from model.operations import Operations
 
 FLAT = torch.arange(8)
 
@@ -78,6 +81,58 @@ def test_contributions_to_one_place_are_added_in_the_order_of_ranks() -> None:
     flat = torch.tensor([0.5, 1e8, 0.0, 0.0, 0.0])
     add_packed(torch.tensor([1.0, 3.0, 4.0, -1e8, 2.0, 0.25, 0.0]), flat, segments)
     assert flat.tolist() == [0.75, 0.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("segments", "count"),
+    [
+        ([[1, 2]] * 4, 4),
+        ([[0, 1], [3, 2]] * 3, 3),
+        ([[0, 1], [3, 2], [0, 1]], 1),
+        ([[0, 1], [3, 2], [0, 1], [3, 3]], 1),
+        ([[3, 2], [0, 1]] * 2, 1),
+        ([[0, 2], [1, 2]] * 2, 1),
+        ([[0, 1], [3, 2]], 1),
+        ([[2, 1]], 1),
+    ],
+)
+def test_repeated_lists_of_apart_segments_are_found(segments: list[list[int]], count: int) -> None:
+    assert repetitions(np.array(segments)) == count
+    assert repetitions(np.empty((0, 2), np.int64)) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_contributions_of_many_ranks_to_the_same_segments_have_the_same_sum_to_the_bit(
+    dtype: torch.dtype,
+) -> None:
+    once, count = np.array([[1, 2], [4, 1], [6, 2]]), 300
+    packed = torch.randn(count * 5, dtype=dtype) * torch.logspace(-6, 6, count * 5, dtype=dtype)
+    flat = torch.randn(9, dtype=dtype)
+    expected = flat.clone()
+    places = [1, 2, 4, 6, 7]
+    for row in packed.view(count, 5):
+        for place, value in zip(places, row, strict=True):
+            expected[place] += value
+    add_packed(packed, flat, np.tile(once, (count, 1)))
+    assert torch.equal(flat, expected)
+
+
+def test_on_cuda_the_contributions_of_many_ranks_are_one_sum() -> None:
+    segments = np.tile(np.array([[1, 2], [4, 1]]), (300, 1))
+    with FakeTensorMode():
+        packed, flat = torch.empty(900, device="cuda"), torch.empty(9, device="cuda")
+        with Operations() as operations:
+            add_packed(packed, flat, segments)
+    assert operations.names.count("aten.sum.dim_IntList") == 1
+    # Packing, the sum with its first row, and unpacking.
+    assert len([name for name in operations.names if "foreach" in name or ".add" in name]) == 3
+
+
+def test_a_piece_for_many_ranks_is_packed_once_and_repeated() -> None:
+    segments = np.tile(np.array([[5, 2], [7, 1]]), (3, 1))
+    packed = torch.full((10,), -1)
+    pack(FLAT, segments, packed)
+    assert packed.tolist() == [5, 6, 7] * 3 + [-1]
 
 
 def test_nothing_is_added_without_contributions() -> None:
