@@ -153,10 +153,16 @@ def run_python(found: list[Block]) -> None:
 def quick(words: list[str], profile: Path) -> list[str]:
     """Let a command of ranks take less time: few steps, and a profile that is there."""
     if words[0] == "hydraulis":
-        return [*words, *QUICK[words[1]]]
+        return [*words, *on_the_cpu(words), *QUICK[words[1]]]
     named = any(word.startswith("planner.profile=") for word in words)
     shorter = QUICK_TRAINING if "train.steps=1" not in words else []
-    return [*words, *shorter, *([] if named else ["--set", f"planner.profile={profile}"])]
+    given = [] if named else ["--set", f"planner.profile={profile}"]
+    return [*words, *on_the_cpu(words), *shorter, *given]
+
+
+def on_the_cpu(words: list[str]) -> list[str]:
+    """Let the ranks of a preset for GPUs be CPU ranks; the file states their memory."""
+    return ["--set", "train.device=cpu"] if {"node", "nodes"} & set(words) else []
 
 
 @pytest.mark.parametrize(

@@ -156,8 +156,8 @@ def test_without_a_compiler_the_run_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
     require_compiler(CPU)
     cpp_builder.cpp_compiler_search.cache_clear()
-    monkeypatch.setattr(config.cpp, "cxx", ("no-such-compiler",))
-    with refused("extra_missing", "train.compile = true", "C++ compiler", "CXX"):
+    compiler_is_missing = refused("extra_missing", "train.compile = true", "C++ compiler", "CXX")
+    with config.patch({"cpp.cxx": ("no-such-compiler",)}), compiler_is_missing:
         require_compiler(CPU)
     cpp_builder.cpp_compiler_search.cache_clear()
     monkeypatch.setattr("torch.utils._triton.has_triton_package", lambda: False)

@@ -18,8 +18,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 NAMES = [
-    *("configuration", "model", "tokenizer", "data", "length", "resume", "device", "profile", "strategies"),
-    *("memory", "longest", "output", "services"),
+    *("configuration", "model", "tokenizer", "data", "length", "resume", "device", "kernels", "profile"),
+    *("strategies", "memory", "longest", "output", "services"),
 ]
 
 
