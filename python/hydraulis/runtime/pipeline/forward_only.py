@@ -10,11 +10,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis._core import Forward, SendReceive
-from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.parallel.next_token import TokenChoice
 from hydraulis.runtime.pipeline.rank_work import RankWork
 from hydraulis.runtime.pipeline.receive_block import Instruction, received_tensors
-from hydraulis.runtime.pipeline.stage import Stage
 
 
 def run_forward(work: RankWork, choice: TokenChoice | None = None) -> list[Tensor]:
