@@ -42,14 +42,14 @@ def fake_trainer(device: str, counts: list[int], monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(trainer, "iterations", iterations)
     monkeypatch.setattr(trainer, "is_fragmented", lambda asked: asked == worker.device)
-    for name in ("_record", "_evaluate"):
+    for name in ("_record", "_evaluate", "_sample"):
         monkeypatch.setattr(Trainer, name, lambda *_: None)
     train = SimpleNamespace(profile_steps=(), step_timeout_s=None)
     config = SimpleNamespace(train=train, checkpoint=SimpleNamespace(timeout_s=None))
     none: Any = None
     run: Any = SimpleNamespace(config=config, data=SimpleNamespace(train=None), completed=0)
     saver: Any = SimpleNamespace(after=lambda _: None)
-    parts = dict.fromkeys(("planner", "evaluator", "recorder", "stop"), none)
+    parts = dict.fromkeys(("planner", "evaluator", "text_sampler", "recorder", "stop", "hosts"), none)
     return Trainer(run=run, worker=worker, saver=saver, observer=Events(), completed=0, **parts)
 
 
