@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import multiprocessing
+from torch.multiprocessing.spawn import spawn
 
 from hydraulis.runtime.ranks import host
 
@@ -91,7 +91,7 @@ def main() -> None:
     for way in ("one group", "levels"):
         with tempfile.TemporaryDirectory() as folder:
             given = arguments, f"{folder}/store", way
-            multiprocessing.spawn(_run, args=given, nprocs=arguments.ranks)  # type: ignore[no-untyped-call]
+            spawn(_run, args=given, nprocs=arguments.ranks)  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

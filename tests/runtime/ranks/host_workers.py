@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.every_rank import ranks_where
@@ -48,7 +49,7 @@ def results_without_world_in_host_memory(ranks_per_node: int) -> dict[str, Any]:
     store = dist.distributed_c10d._get_default_store()
     rank, size = dist.get_rank(), dist.get_world_size()
     dist.destroy_process_group()
-    dist.init_process_group("cuda:gloo", store=dist.PrefixStore("again", store), rank=rank, world_size=size)
+    dist.init_process_group("cuda:gloo", store=PrefixStore("again", store), rank=rank, world_size=size)
     try:
         dist.all_reduce(torch.zeros(1))
     except RuntimeError:

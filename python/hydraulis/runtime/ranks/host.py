@@ -100,12 +100,14 @@ def gather(x: Tensor) -> Tensor | None:
     Args:
         x: Tensor of the same shape and dtype on every rank.
     """
-    return _by_level(x, _stack, lambda of_nodes: of_nodes.flatten(0, 1))
+    by_rank: Tensor | None = _by_level(x, _stack, lambda of_nodes: of_nodes.flatten(0, 1))
+    return by_rank
 
 
 def gather_objects(value: T) -> list[T] | None:
     """Return the values of all ranks on rank 0, by rank; None on other ranks. Collective."""
-    return _by_level(value, _list, lambda of_nodes: list(chain.from_iterable(of_nodes)))
+    by_rank: list[T] | None = _by_level(value, _list, lambda of_nodes: list(chain.from_iterable(of_nodes)))
+    return by_rank
 
 
 def all_gather_objects(value: T) -> list[T]:
@@ -152,6 +154,7 @@ def _list(value: Any, destination: int, group: dist.ProcessGroup | None) -> list
 
 
 def _new_group(ranks: range, timeout: timedelta) -> dist.ProcessGroup:
-    group = dist.new_group(list(ranks), timeout=timeout, backend="gloo", use_local_synchronization=True)
-    assert group is not None
+    group: dist.ProcessGroup = dist.new_group(
+        list(ranks), timeout=timeout, backend="gloo", use_local_synchronization=True
+    )
     return group
