@@ -1,6 +1,6 @@
 """Collectives in host memory on ranks of one machine: one group of all ranks, and two levels of nodes.
 
-    python benches/host_levels.py [--ranks N] [--ranks-per-node N] [--repetitions K]
+    python benches/host_collectives.py [--ranks N] [--ranks-per-node N] [--repetitions K]
 
 Prints, for both, the sockets of gloo in rank 0, a leader, and in rank 1, and the median wall time of each
 collective. All ranks share the machine's cores and its loopback, so times compare the two ways alone.
@@ -77,7 +77,7 @@ def _run(rank: int, arguments: argparse.Namespace, store: str, way: str) -> None
     if rank in (0, 1):
         facts = {"way": way, "rank": rank, "sockets": _sockets() - before, **figures}
         sys.stdout.write(json.dumps(facts) + "\n")
-    dist.barrier(dist.new_group(backend="gloo"))
+    dist.barrier(dist.new_group(backend="gloo", timeout=_TIMEOUT))
     dist.destroy_process_group()
 
 

@@ -1,6 +1,6 @@
 """The comparison of collectives in one group and in two levels times each, and counts connections."""
 
-from benches.host_levels_workers import measured
+from benches.host_collectives_workers import measured
 from ranks import run_ranks
 
 
