@@ -9,7 +9,7 @@ of the device.
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,10 +22,16 @@ from hydraulis.config.kinds import ContextKind, MemoryRule
 from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.planner.model_shape import build_model_shape
-from hydraulis.planner.profile_document import SchemeTimes, Workload, measured_document
+from hydraulis.planner.profile_document import (
+    ModelMemory,
+    SchemeMemory,
+    SchemeTimes,
+    Workload,
+    measured_document,
+)
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.profile.fit import fit_observations
-from hydraulis.profile.memory import model_memory, scheme_memory
+from hydraulis.profile.memory import model_memory, sample_tokens, scheme_memory
 from hydraulis.profile.observations import Observation, Timing
 from hydraulis.profile.progress import MeasurementProgress, Progress
 from hydraulis.profile.record import Conditions, MeasurementRecord, Mixes
@@ -114,10 +120,9 @@ def measure_profile(
     for scheme, context in contexts.items():
         check_context_degree(worker.parameters.config, scheme, context)
     benches = [SchemeBench(worker, scheme, context) for scheme, context in contexts.items()]
-    memory = {bench.scheme: scheme_memory(worker, bench) for bench in benches}
-    model = model_memory(worker, limits.memory_bytes)
     workload = _workload(worker, limits.context)
-    untimed = measured_document(model, memory, {scheme: _placeholder(scheme) for scheme in memory}, workload)
+    model, memory = _measured_memory(worker, benches, limits, workload)
+    untimed = _untimed(model, memory, workload)
     check(untimed)
     record = MeasurementRecord(_mixes(untimed, worker.cluster, limits), limits.precision)
     if limits.file is not None:
@@ -137,6 +142,29 @@ def measure_profile(
             if error.code != "fit_unexplained" or not rounds_left:
                 raise
     return None
+
+
+def _measured_memory(
+    worker: Worker, benches: Sequence[SchemeBench], limits: MeasurementLimits, workload: Workload
+) -> tuple[ModelMemory, dict[Scheme, SchemeMemory]]:
+    """Measure the bytes of all schemes, and those of none. Collective.
+
+    On CUDA the sizes of the micro-batches follow from a first measurement of small ones.
+    """
+    memory = {bench.scheme: scheme_memory(worker, bench) for bench in benches}
+    model = model_memory(worker, limits.memory_bytes)
+    if worker.device.type == "cuda":
+        first, most = _untimed(model, memory, workload), limits.micro_batch_tokens
+        for bench in benches:
+            tokens = sample_tokens(first.cap_tokens(bench.scheme, worker.cluster), most)
+            memory[bench.scheme] = scheme_memory(worker, bench, tokens)
+        model = model_memory(worker, limits.memory_bytes)
+    return model, memory
+
+
+def _untimed(model: ModelMemory, memory: Mapping[Scheme, SchemeMemory], workload: Workload) -> CostProfile:
+    """Return a profile with placeholder times, for the token caps."""
+    return measured_document(model, memory, {scheme: _placeholder(scheme) for scheme in memory}, workload)
 
 
 def _workload(worker: Worker, context: ContextKind) -> Workload:

@@ -13,7 +13,7 @@ from hydraulis.runtime.ranks.shared_devices import ranks_per_device
 from hydraulis.runtime.state.optimizer_shard import ElementCount, optimizer_bytes
 from hydraulis.runtime.worker import Worker
 
-# Activation bytes are linear in the tokens, so two sizes determine them: this one and its double.
+# Bytes saved for backward are linear in the tokens, so two sizes determine them: this one and its double.
 MEMORY_TOKENS = 512
 
 
@@ -47,11 +47,30 @@ def _beyond_tensors(worker: Worker) -> int:
     return int(most) + later
 
 
-def scheme_memory(worker: Worker, bench: SchemeBench) -> SchemeMemory:
-    """Take the maximum of each stage's bytes over its ranks. Collective."""
+def sample_tokens(cap: int, most: int) -> int:
+    """Return the smaller of two sizes near a cap: a quarter of it; the larger one leaves room for errors.
+
+    An allocator's peak is linear from some size on only: the loss holds one chunk of logits at a time, and a
+    smaller micro-batch has a smaller chunk.
+
+    Args:
+        cap: Token cap by the bytes of `MEMORY_TOKENS`.
+        most: Tokens of the largest possible micro-batch.
+    """
+    return max(MEMORY_TOKENS, min(cap, most) // 4)
+
+
+def scheme_memory(worker: Worker, bench: SchemeBench, tokens: int = MEMORY_TOKENS) -> SchemeMemory:
+    """Take the maximum of each stage's bytes over its ranks. Collective.
+
+    Args:
+        worker: Worker of this rank.
+        bench: Bench of the scheme.
+        tokens: Tokens of the smaller of two measured micro-batches; the other has twice as many.
+    """
     saved = torch.zeros(bench.scheme.pp, len(SavedBytes._fields), dtype=torch.float64)
     if bench.position is not None:
-        saved[bench.position.stage] = torch.tensor(bench.saved_bytes(MEMORY_TOKENS), dtype=torch.float64)
+        saved[bench.position.stage] = torch.tensor(bench.saved_bytes(tokens), dtype=torch.float64)
     host.all_reduce(saved, dist.ReduceOp.MAX)
     # Every rank's buffers have the size of the largest stage of all schemes.
     buffers = worker.local_shard.parameter.nbytes + worker.local_shard.gradient.nbytes
