@@ -10,6 +10,7 @@ backwards, so a place is used again after its forward.
 
 import math
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 import torch
 from torch import Tensor
@@ -101,12 +102,21 @@ def place_received(
 ) -> tuple[dict[Received, int], int]:
     """Give each received tensor the first place that is free from its message until its last use.
 
-    The last use is the micro-batch's backward; in a list without backwards its forward.
+    The last use is the micro-batch's backward; in a list without backwards its forward. Where tensors of
+    different sizes leave gaps that make the block larger than places of the largest size, all places have
+    that size.
 
     Returns:
         The first element of each received tensor, and the elements of the block.
     """
     instructions = list(instructions)
+    lengths = [-(-number // _ALIGNMENT) * _ALIGNMENT for number in elements]
+    fitted = _placed(instructions, lengths)
+    even = _placed(instructions, [max(lengths, default=0) if length else 0 for length in lengths])
+    return min(fitted, even, key=itemgetter(1))
+
+
+def _placed(instructions: Sequence[Instruction], lengths: Sequence[int]) -> tuple[dict[Received, int], int]:
     last_use = Backward if any(isinstance(one, Backward) for one in instructions) else Forward
     places: dict[Received, int] = {}
     # Start and end of each place in use.
@@ -114,12 +124,12 @@ def place_received(
     size = 0
     for instruction in instructions:
         match instruction:
-            case SendReceive(_, next=is_gradient, receive=int(micro_batch)) if elements[micro_batch]:
-                length = -(-elements[micro_batch] // _ALIGNMENT) * _ALIGNMENT
-                start = _first_gap(used.values(), length)
+            case SendReceive(_, next=is_gradient, receive=int(micro_batch)) if lengths[micro_batch]:
+                start = _first_gap(used.values(), lengths[micro_batch])
+                end = start + lengths[micro_batch]
                 places[is_gradient, micro_batch] = start
-                used[is_gradient, micro_batch] = start, start + length
-                size = max(size, start + length)
+                used[is_gradient, micro_batch] = start, end
+                size = max(size, end)
             case Forward(micro_batch) | Backward(micro_batch) if isinstance(instruction, last_use):
                 used.pop((True, micro_batch), None)
                 used.pop((False, micro_batch), None)
