@@ -177,7 +177,8 @@ def test_a_command_of_a_page_succeeds_and_writes_the_stated_files(
 ) -> None:
     monkeypatch.chdir(folders[page])
     assert words[0] == "hydraulis"
-    assert main([*words[1:], *QUICK.get(words[1], ())]) == 0, capfd.readouterr().err
+    given = [*words[1:], *on_the_cpu(words), *QUICK.get(words[1], ())]
+    assert main(given) == 0, capfd.readouterr().err
     # The native module writes to the file descriptor.
     assert capfd.readouterr().out.strip()
     for option, name in pairwise(words):
