@@ -91,7 +91,7 @@ def main() -> None:
     for way in ("one group", "levels"):
         with tempfile.TemporaryDirectory() as folder:
             given = arguments, f"{folder}/store", way
-            spawn(_run, args=given, nprocs=arguments.ranks)  # type: ignore[no-untyped-call]
+            spawn(_run, args=given, nprocs=arguments.ranks)
 
 
 if __name__ == "__main__":

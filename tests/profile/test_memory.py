@@ -11,7 +11,7 @@ from hydraulis._core import Position
 from hydraulis.profile import measure
 from hydraulis.profile.bench import SavedBytes
 from hydraulis.profile.measure import MeasurementLimits, _measured_memory, _untimed, _workload
-from hydraulis.profile.memory import MEMORY_TOKENS, sample_tokens
+from hydraulis.profile.memory import MEMORY_TOKENS, model_memory, sample_tokens
 from runtime.tiny import make_worker
 
 SCHEME = Scheme("<1>")
@@ -49,13 +49,13 @@ def test_caps_on_cuda_follow_from_sizes_near_them(device: str, monkeypatch: pyte
         worker = make_worker([f"1x{SCHEME}"])
         workload = _workload(worker, "ring")
         # The worker's own bytes, which no size changes.
-        model_memory = measure.model_memory(worker, ROOM)
-        monkeypatch.setattr(measure, "model_memory", lambda *_: model_memory)
+        own = model_memory(worker, ROOM)
+        monkeypatch.setattr(measure, "model_memory", lambda *_: own)
         monkeypatch.setattr(worker, "device", torch.device(device))
         profile = _untimed(*_measured_memory(worker, [bench], limits, workload), workload)
         cap = profile.cap_tokens(SCHEME, worker.cluster)
         buffers = worker.local_shard.parameter.nbytes + worker.local_shard.gradient.nbytes
-    room = ROOM - model_memory.reserved_bytes - model_memory.optimizer_bytes - buffers
+    room = ROOM - own.reserved_bytes - own.optimizer_bytes - buffers
     best = max(tokens for tokens in range(0, 1 << 16, 64) if peak(tokens) <= room)
     if device == "cpu":
         # Its bytes are linear, so it asks once.
