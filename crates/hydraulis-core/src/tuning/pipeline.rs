@@ -234,8 +234,9 @@ mod tests {
                 let option = |(memory, time): (u64, u32)| MixOption { memory, time: time.into(), last_time: time.into() };
                 (options.into_iter().map(option).collect(), limit, extra.into())
             }).collect();
+            // Mixes of more memory than the stages have: the split, not the mixes, keeps the limit.
             let mixes: Vec<LayerMixes> =
-                stages.iter().map(|(options, limit, _)| LayerMixes::new(options, layers, *limit)).collect();
+                stages.iter().map(|(options, limit, _)| LayerMixes::new(options, layers, limit + 20)).collect();
             let given: Vec<PipelineStage> = mixes.iter().zip(&stages)
                 .map(|(mixes, &(_, limit, time))| PipelineStage { mixes, limit, time }).collect();
             let found = PipelineSplit::fastest(&given, layers, micro_batches);
