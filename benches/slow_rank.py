@@ -1,6 +1,7 @@
 """A rank that computes twice as long, on the CPU: plans with its measured rate against plans for equal ranks.
 
-    python benches/slow_rank.py [--steps N] [--slow-from N] [--tokens N] [--longest N] [--json FILE]
+    python benches/slow_rank.py [--strategy TEXT] [--steps N] [--slow-from N] [--tokens N] [--longest N]
+        [--json FILE]
 
 Four ranks of one thread train a small decoder on the interpreter's own standard library. From a step on, one
 rank does each of its computations twice: before a micro-batch's forward it runs the stage's forward and
@@ -26,7 +27,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis import Cluster, Scheme
+from hydraulis import Cluster, Strategy
 from hydraulis._core import CostProfile, Position
 from hydraulis.config.kinds import ContextKind
 from hydraulis.config.layered.table import from_table
@@ -69,7 +70,7 @@ def run_config(arguments: argparse.Namespace, slow_rank: float) -> RunConfig:
         "train": {"steps": arguments.steps, "device": "cpu"},
         "optimizer": {"learning_rate": 1e-3},
         "planner": {
-            "strategies": [f"{dist.get_world_size()}x<1>"],
+            "strategies": [arguments.strategy],
             "memory_mib": 1024,
             "slow_rank": slow_rank,
         },
@@ -101,7 +102,7 @@ class Doubling:
 
             def forward(input_tH: Tensor | None, packed: PackedMicroBatch, denominator: int) -> Tensor:
                 if self.is_on:
-                    again = None if input_tH is None else input_tH.detach().requires_grad_()
+                    again = None if input_tH is None else input_tH.detach().requires_grad_().clone()
                     wanted = [*stage.trained.values(), *([] if again is None else [again])]
                     torch.autograd.grad(usual(again, packed, denominator).sum(), wanted, allow_unused=True)
                 return usual(input_tH, packed, denominator)
@@ -195,13 +196,14 @@ def compare(
     Args:
         arguments: Settings of the comparison.
         data: Training data.
-        profile_of: Function that returns the cost profile of <1>. Collective.
+        profile_of: Function that returns the cost profile of the strategy's schemes. Collective.
         prepare: Function that changes a worker before its first step.
 
     Returns:
         The figures on rank 0.
     """
-    cluster, schemes = Cluster(dist.get_world_size(), dist.get_world_size()), [Scheme("<1>")]
+    cluster = Cluster(dist.get_world_size(), dist.get_world_size())
+    schemes = Strategy(arguments.strategy).schemes
     ways, doublings, profile = {}, [], None
     with StopRequest() as stop:
         for name, slow_rank in (("equal", 0.0), ("rates", 1.5)):
@@ -281,6 +283,7 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument("--steps", type=int, default=20)
+    options.add_argument("--strategy", default="4x<1>", help="without tensor and context ranks")
     options.add_argument("--slow-from", type=int, default=7, metavar="STEP", help="first step of double work")
     options.add_argument("--tokens", type=int, default=16_384, help="of a global batch")
     options.add_argument("--longest", type=int, default=1024, help="tokens; what is longer is cut")

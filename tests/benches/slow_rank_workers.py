@@ -30,16 +30,20 @@ def load_bench() -> ModuleType:
     return module
 
 
-def compared() -> Any:
+def compared(strategy: str) -> Any:
     bench = load_bench()
-    result = bench.compare(bench.parser().parse_args(OPTIONS.split()), made_up_corpus(256), profile_of, count)
+    options = [*OPTIONS.split(), "--strategy", strategy]
+    result = bench.compare(bench.parser().parse_args(options), made_up_corpus(256), profile_of, count)
     return None if result is None else (tuple(result), result.known_from(), result.ratio())
 
 
 def profile_of(_: Worker) -> CostProfile:
     """Give a profile by tokens alone, which the counted operations nearly follow."""
-    document = json.loads(made_up_profile({"<1>": 64}).to_json())
-    document["schemes"][0] |= {"quadratic_ms_per_token2": 0.0, "fixed_ms": 1e-6}
+    document = json.loads(made_up_profile({"<1>": 64, "<pp2>": 64}).to_json())
+    for entry in document["schemes"]:
+        entry |= {"quadratic_ms_per_token2": 0.0, "fixed_ms": 1e-6}
+    # The first stage has three layers of 2,832 parameters in matrices, the last one a layer and a head of 4,096.
+    document["schemes"][1]["stage_multipliers"] = [2 * 8_496 / 15_424, 2 * 6_928 / 15_424]
     return CostProfile.from_json(json.dumps(document))
 
 

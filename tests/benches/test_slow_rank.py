@@ -4,15 +4,13 @@ from typing import Any
 
 import pytest
 
-from benches.slow_rank_workers import load_bench
+from benches.slow_rank_workers import compared, load_bench
 from ranks import run_ranks
 
 
 @pytest.fixture(scope="module")
 def outcome() -> Any:
-    from benches.slow_rank_workers import compared
-
-    first, *others = run_ranks(4, compared)
+    first, *others = run_ranks(4, compared, "4x<1>")
     assert others == [None] * 3
     return first
 
@@ -33,3 +31,12 @@ def test_the_slowest_rank_does_less_and_the_losses_are_the_same(outcome: Any) ->
     # Until the rate is known both ways have the same plans and the same work.
     before = known_from - 1
     assert slowest["rates"][:before] == slowest["equal"][:before]
+
+
+def test_a_slow_stage_is_found_alone_though_the_next_one_waits_for_it() -> None:
+    (_, rates, changes, loss_difference), _, ratio = run_ranks(4, compared, "2x<pp2>")[0]
+    # Rank 2 is the first stage of the second pipeline, and rank 3 waits for it.
+    assert [rank for _, rank, _ in changes] == [2]
+    assert [number for number, rate in enumerate(rates[-1]) if rate < 1] == [2]
+    assert ratio > 1.1
+    assert loss_difference < 1e-4
