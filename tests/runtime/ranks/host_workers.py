@@ -41,7 +41,11 @@ def results_with_and_without_levels(ranks_per_node: int) -> list[tuple[dict[str,
     host.disconnect()
     flat = all_collectives()
     host.connect(ranks_per_node, timedelta(seconds=60))
-    return [flat, all_collectives()]
+    by_node = all_collectives()
+    # A later group has one name on all ranks.
+    later = dist.new_group(timeout=timedelta(seconds=60))
+    dist.barrier(later)
+    return [flat, by_node]
 
 
 def results_without_world_in_host_memory(ranks_per_node: int) -> dict[str, Any]:

@@ -58,8 +58,10 @@ def connect(ranks_per_node: int, timeout: timedelta) -> None:
     # Only members make a group: otherwise each rank would wait for the groups of all nodes. The nodes' groups
     # do not overlap, so no rank waits for another that waits for it.
     node = _new_group(range(leader, leader + ranks_per_node), timeout)
-    leaders = _new_group(range(0, num_ranks, ranks_per_node), timeout) if rank == leader else None
-    _levels = _Levels(node, leader, leaders)
+    # Torch 2.15 names later groups by the number of groups before, so every rank makes two.
+    others = range(0, num_ranks, ranks_per_node) if rank == leader else range(rank, rank + 1)
+    group = _new_group(others, timeout)
+    _levels = _Levels(node, leader, group if rank == leader else None)
 
 
 def disconnect() -> None:
