@@ -15,7 +15,7 @@ from helpers import refused
 from hydraulis import Cluster, Scheme
 from hydraulis.parallel.communicators import Channels
 from hydraulis.runtime import worker as worker_module
-from hydraulis.runtime.ranks import joining
+from hydraulis.runtime.ranks import host, joining
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.ranks.streams import SideStream, StreamEvent
 from hydraulis.runtime.redistribute import exchange_groups
@@ -100,10 +100,24 @@ def test_a_wait_for_an_event_of_another_thread_uses_its_device(
 def test_world_has_the_channels_of_messages_between_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
-    monkeypatch.setattr(dist, "init_process_group", lambda *_, **settings: made.append(settings))
-    joining._connect(None, 1, 2, TIMEOUT, CUDA, 4)  # type: ignore[arg-type]
-    joining._connect(None, 1, 2, TIMEOUT, CPU, 4)  # type: ignore[arg-type]
-    joining._connect(None, 0, 1, TIMEOUT, CUDA, 4)  # type: ignore[arg-type]
+
+    def make(backend: str, **settings: Any) -> None:
+        made.append(settings | {"backend": backend})
+
+    monkeypatch.setattr(dist, "init_process_group", make)
+    nodes: list[int] = []
+    monkeypatch.setattr(host, "connect", lambda ranks_per_node, _: nodes.append(ranks_per_node))
+    store: Any = {"ranks_per_node": b"2"}
+    joining._connect(store, 1, 2, TIMEOUT, CUDA, 4)
+    joining._connect(store, 1, 2, TIMEOUT, CPU, 4)
+    joining._connect(store, 3, 4, TIMEOUT, CUDA, 4)
+    store["ranks_per_node"] = b"1"
+    joining._connect(store, 1, 1, TIMEOUT, CUDA, 4)
+    # Rank 0's number of ranks per node.
+    assert nodes == [2, 2, 2, 1]
+    backends = [one["backend"] for one in made]
+    assert backends == ["cpu:gloo,cuda:nccl", "gloo", "cuda:nccl", "gloo"]
+    made.pop(2)
     assert made[0]["pg_options"].config.max_ctas == 4
     assert made[0]["device_id"] == CUDA
     assert [one["pg_options"] for one in made[1:]] == [None, None]
