@@ -42,7 +42,8 @@ def profile_of(_: Worker) -> CostProfile:
     document = json.loads(made_up_profile({"<1>": 64, "<pp2>": 64}).to_json())
     for entry in document["schemes"]:
         entry |= {"quadratic_ms_per_token2": 0.0, "fixed_ms": 1e-6}
-    # The first stage has three layers of 2,832 parameters in matrices, the last one a layer and a head of 4,096.
+    # The first stage has three layers of 2,832 parameters in matrices, the last one a layer and a head
+    # of 4,096.
     document["schemes"][1]["stage_multipliers"] = [2 * 8_496 / 15_424, 2 * 6_928 / 15_424]
     return CostProfile.from_json(json.dumps(document))
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from hydraulis.config.run import RunConfig
-from hydraulis.model.notes import no_decay_note, positions_note
 from hydraulis.model.parameters import EMBEDDING_WEIGHT
 from hydraulis.preflight.finding import Status, with_warnings
+from hydraulis.preflight.notes import no_decay_note, positions_note
 from hydraulis.runtime.build import check_base
 from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
 from hydraulis.runtime.state.parameters import ModelParameters

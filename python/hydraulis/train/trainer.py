@@ -15,9 +15,9 @@ from hydraulis._core import CostProfile, Scheme
 from hydraulis.config.run import RunConfig, to_dict
 from hydraulis.data.analysis import analyze_run
 from hydraulis.errors import HydraulisError
-from hydraulis.model.notes import no_decay_note, positions_note
 from hydraulis.planner.profile_document import with_schemes
 from hydraulis.planner.static import StaticComparison
+from hydraulis.preflight.notes import no_decay_note, positions_note
 from hydraulis.profile.measure import WARMING_UP, announcement
 from hydraulis.profile.profile_files import write_profile
 from hydraulis.profile.run_profile import measured_profile, measurement_limits, saved_profile

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from hydraulis.config.optimizer import OptimizerConfig
-from hydraulis.model.notes import no_decay_note
+from hydraulis.preflight.notes import no_decay_note
 from runtime.tiny import run_config
 
 DEFAULT = OptimizerConfig().no_decay
