@@ -90,6 +90,35 @@ impl BatchSums {
         Some(total)
     }
 
+    /// The ends of the ranges of lengths that have the same cheapest class, with their prices; none from the first
+    /// sequence that is above every limit.
+    pub(super) fn corners(&self, prices: &[Price]) -> Vec<(f64, f64)> {
+        let (mut corners, mut at) = (Vec::new(), 0);
+        while let Some(class) = self.lengths.get(at).and_then(|&length| cheapest_at(length, prices)) {
+            let end = self.end_of(at, class, prices);
+            corners.extend([self.lengths[at], self.lengths[end - 1]].map(|length| (length, prices[class].at(length))));
+            at = end;
+        }
+        corners
+    }
+
+    /// The price of a length on its cheapest class; none if it is above every limit.
+    pub(super) fn least_price(&self, length: f64, prices: &[Price]) -> Option<f64> {
+        cheapest_at(length, prices).map(|class| prices[class].at(length))
+    }
+
+    /// The greatest length of a sequence up to `limit`.
+    pub(super) fn at_most(&self, limit: f64) -> Option<f64> {
+        let above = self.lengths.partition_point(|&length| length <= limit);
+        above.checked_sub(1).map(|place| self.lengths[place])
+    }
+
+    /// At most this many lengths, at equal distances in ascending order, and the greatest.
+    pub(super) fn sample(&self, most: usize) -> Vec<f64> {
+        let step = self.lengths.len().div_ceil(most).max(1);
+        self.lengths.iter().rev().step_by(step).copied().collect()
+    }
+
     /// The index at or after `at` from which another class may be the cheapest, or `class` no longer admits the
     /// length.
     fn end_of(&self, at: usize, class: usize, prices: &[Price]) -> usize {

@@ -47,6 +47,12 @@ impl<'a> Branches<'a> {
         self.nodes.len()
     }
 
+    /// Number of classes that programs over a part of them have; none if the programs have all.
+    #[cfg(test)]
+    pub(super) fn active(&self) -> usize {
+        self.dual.active.len()
+    }
+
     /// The evaluated branches.
     pub(crate) fn parts(&self) -> &[Node<'a>] {
         &self.nodes[1..]
@@ -84,7 +90,7 @@ impl<'a> Branches<'a> {
             return;
         }
         self.dual.classes = classes;
-        let found = climb(&self.dual, from, until);
+        let found = climb(&mut self.dual, from, until);
         self.open.push(Reverse((found.end, self.nodes.len())));
         self.nodes.push(Node { classes: self.dual.classes.clone(), found });
     }

@@ -1,8 +1,9 @@
 //! The latest time that can be proven impossible for a dual program.
 
+use crate::bound::active::solve;
 use crate::bound::batch_sums::Price;
 use crate::bound::dual_program::{ClassPrices, DualProgram, Slots};
-use crate::bound::relaxation::{Relaxation, Solution};
+use crate::bound::relaxation::Solution;
 use crate::units::Millis;
 
 /// A lower bound of every plan on the dual program, and the solution of a program at about that time.
@@ -18,7 +19,7 @@ pub(super) struct Climb {
 }
 
 /// Raises the proven time from `from`, until `until` or until the programs prove no later time.
-pub(super) fn climb(dual: &DualProgram, from: Millis, until: Millis) -> Climb {
+pub(super) fn climb(dual: &mut DualProgram, from: Millis, until: Millis) -> Climb {
     let mut found =
         Climb { end: from, used: vec![(0.0, 0.0); dual.classes.len()], prices: Vec::new(), duals: Vec::new() };
     by_work(dual, until, &mut found);
@@ -29,7 +30,7 @@ pub(super) fn climb(dual: &DualProgram, from: Millis, until: Millis) -> Climb {
 }
 
 /// Solves each program at the latest time known to be impossible; its dual prices prove a later one.
-fn by_work(dual: &DualProgram, until: Millis, found: &mut Climb) {
+fn by_work(dual: &mut DualProgram, until: Millis, found: &mut Climb) {
     for _ in 0..dual.budget.programs {
         let before = found.end;
         let is_proven = prove(dual, before, until, Slots::Ignored, found);
@@ -41,7 +42,7 @@ fn by_work(dual: &DualProgram, until: Millis, found: &mut Climb) {
 
 /// Which sequences are large depends on the time, so dual prices prove little beyond the time of their program: later
 /// times are evaluated first, then the interval is bisected.
-fn by_slots(dual: &DualProgram, until: Millis, found: &mut Climb) {
+fn by_slots(dual: &mut DualProgram, until: Millis, found: &mut Climb) {
     let mut step = dual.budget.first_step;
     let mut possible = until;
     for _ in 0..dual.budget.probes {
@@ -59,14 +60,15 @@ fn by_slots(dual: &DualProgram, until: Millis, found: &mut Climb) {
 }
 
 /// Whether the program at `time` proves that time impossible; then the found time is `time` or later.
-fn prove(dual: &DualProgram, time: Millis, until: Millis, slots: Slots, found: &mut Climb) -> bool {
-    let Solution { prices, used } = Relaxation::new(dual, time, slots).solve();
+fn prove(dual: &mut DualProgram, time: Millis, until: Millis, slots: Slots, found: &mut Climb) -> bool {
+    let (Solution { prices, used, .. }, capacities) = solve(dual, time, slots);
     found.used = used;
     let later = dual.impossible(&prices, time, until);
-    if later.is_some() || found.prices.is_empty() {
-        found.prices = dual.prices(&prices, &dual.capacities_by(time));
-        found.duals.clone_from(&prices);
+    let is_proven = later.is_some();
+    if is_proven || found.prices.is_empty() {
+        found.prices = dual.prices(&prices, &capacities);
+        let (end, duals) = later.unwrap_or((found.end, prices));
+        (found.end, found.duals) = (found.end.max(end), duals);
     }
-    found.end = found.end.max(later.unwrap_or_default());
-    later.is_some()
+    is_proven
 }

@@ -54,6 +54,8 @@ pub(super) struct DualProgram<'a> {
     /// Number of ranks of each level of speed and of faster ones, the slowest level first. A replica's ranks count at
     /// its level and at every slower one.
     pub(super) ranks: Vec<u32>,
+    /// Indices of the classes that programs over a part of them have, in ascending order; none before the first one.
+    pub(super) active: Vec<usize>,
     pub(super) budget: BoundBudget,
 }
 
@@ -115,7 +117,7 @@ impl<'a> ClassLimits<'a> {
         count(self.capacity.cost().scheme().ranks())
     }
 
-    fn capacity_by(&self, end: Millis, sequences: usize, counted: usize) -> ReplicaCapacity {
+    pub(super) fn capacity_by(&self, end: Millis, sequences: usize, counted: usize) -> ReplicaCapacity {
         if self.most == 0 {
             return ReplicaCapacity { levels: Vec::new(), limit: 0.0, large: 0.0 };
         }
@@ -200,12 +202,26 @@ impl DualProgram<'_> {
         self.batch.cheapest(&lines, &mut loads).map(|asked| (asked, loads))
     }
 
-    /// The latest time, at or after `from` and up to about `until`, that these prices prove impossible; none if they do
-    /// not prove `from` impossible.
-    pub(super) fn impossible(&self, prices: &[ClassPrices], from: Millis, until: Millis) -> Option<Millis> {
+    /// The latest time, at or after `from` and up to about `until`, that these prices prove impossible, with the prices
+    /// that do; none if they do not prove `from` impossible. Classes outside the active part get other prices there.
+    pub(super) fn impossible(
+        &self,
+        prices: &[ClassPrices],
+        from: Millis,
+        until: Millis,
+    ) -> Option<(Millis, Vec<ClassPrices>)> {
         if !self.is_impossible(prices, from) {
             return None;
         }
+        if self.active.is_empty() {
+            return Some((self.latest(prices, from, until), prices.to_vec()));
+        }
+        let by_active = self.impossible_by_active(prices, from, until);
+        Some(by_active.unwrap_or_else(|| (from, prices.to_vec())))
+    }
+
+    /// The latest time up to about `until` that these prices prove impossible; `from` is such a time.
+    pub(super) fn latest(&self, prices: &[ClassPrices], from: Millis, until: Millis) -> Millis {
         let (mut impossible, mut step) = (from, self.budget.interval);
         let mut possible = loop {
             let next = impossible * (1.0 + step);
@@ -214,7 +230,7 @@ impl DualProgram<'_> {
             }
             (impossible, step) = (next, 2.0 * step);
             if impossible >= until {
-                return Some(impossible);
+                return impossible;
             }
         };
         for _ in 0..self.budget.halvings {
@@ -224,10 +240,10 @@ impl DualProgram<'_> {
             let middle = Millis(0.5 * (impossible.0 + possible.0));
             *(if self.is_impossible(prices, middle) { &mut impossible } else { &mut possible }) = middle;
         }
-        Some(impossible)
+        impossible
     }
 
-    fn is_impossible(&self, prices: &[ClassPrices], end: Millis) -> bool {
+    pub(super) fn is_impossible(&self, prices: &[ClassPrices], end: Millis) -> bool {
         let capacities = self.capacities_by(end);
         let Some((asked, _)) = self.asked(prices, &capacities) else { return true };
         let value = self.value(prices, &capacities);

@@ -11,9 +11,11 @@
 //! Dual prices cover work, tokens, micro-batches and slots for large sequences; a given strategy's largest group has
 //! prices of its own for replicas with few and with many micro-batches. For any prices, a time is impossible if the
 //! sequences cost more than the value of all replicas by that time. The best prices come from a linear program
-//! (`relaxation`), the dual of dividing sequences (Lenstra, Shmoys and Tardos 1990). Branching (`branch`) makes
+//! (`relaxation`), the dual of dividing sequences (Lenstra, Shmoys and Tardos 1990); of many schemes it has a part
+//! (`active`). Branching (`branch`) makes
 //! replicas and micro-batches whole.
 
+mod active;
 mod batch_sums;
 mod branch;
 mod climb;
@@ -136,7 +138,7 @@ impl<'a> Bounder<'a> {
     }
 
     fn dual<'b>(&'b self, classes: Vec<ClassLimits<'b>>, ranks: Vec<u32>) -> DualProgram<'b> {
-        DualProgram { batch: &self.sums, classes, ranks, budget: self.budget }
+        DualProgram { batch: &self.sums, classes, ranks, active: Vec::new(), budget: self.budget }
     }
 }
 

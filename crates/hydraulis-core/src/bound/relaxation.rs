@@ -8,7 +8,7 @@
 use crate::bound::dual_program::{ClassPrices, DualProgram, ReplicaCapacity, Slots};
 use crate::capacity::Level;
 use crate::linear::Covering;
-use crate::units::{Millis, count};
+use crate::units::count;
 
 /// A column enters if it is better than the prices by at least this much.
 const BETTER: f64 = 1e-7;
@@ -50,11 +50,13 @@ pub(super) struct Solution {
     pub(super) prices: Vec<ClassPrices>,
     /// Replicas and micro-batches of each class in use, fractions included.
     pub(super) used: Vec<(f64, f64)>,
+    /// The dual price of a rank of the slowest level.
+    pub(super) per_rank: f64,
 }
 
 impl<'a> Relaxation<'a> {
-    pub(super) fn new(dual: &'a DualProgram<'a>, end: Millis, slots: Slots) -> Relaxation<'a> {
-        let capacities = dual.capacities_by(end);
+    /// The program of a replica's capacities by its time.
+    pub(super) fn new(dual: &'a DualProgram<'a>, capacities: Vec<ReplicaCapacity>, slots: Slots) -> Relaxation<'a> {
         let rows = Rows::new(dual, &capacities, slots);
         let load = dual.batch.total();
         let units = dual.classes.iter().map(|class| {
@@ -78,7 +80,8 @@ impl<'a> Relaxation<'a> {
                 break;
             }
         }
-        Solution { prices: self.prices(), used: self.used() }
+        let per_rank = self.rows.gpus.map_or(0.0, |row| self.program.prices()[row].max(0.0));
+        Solution { prices: self.prices(), used: self.used(), per_rank }
     }
 
     fn prices(&self) -> Vec<ClassPrices> {

@@ -11,7 +11,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use crate::bound::{AnyClass, Bounder, Branches, Node, ProofLimit};
+use crate::bound::{AnyClass, Bounder, Branches, Node, Price, ProofLimit};
 use crate::capacity::ClassCapacity;
 use crate::construct::neighbours;
 use crate::error::Result;
@@ -20,8 +20,9 @@ use crate::plan::{Bound, Candidate, Outcome};
 use crate::search::evaluation::Evaluation;
 use crate::search::objective::{IterationTime, Objective};
 use crate::search::sizing::Sizing;
-use crate::search::survey::{Survey, Values};
+use crate::search::survey::Survey;
 use crate::search::task::Task;
+use crate::search::values::Values;
 use crate::spec::{Cluster, LocalSearchBudget, Scheme, Strategy, SurveyBudget};
 use crate::units::{Millis, Tokens, count};
 
@@ -48,6 +49,8 @@ pub(super) struct Search<'a> {
     bounder: &'a Bounder<'a>,
     /// The classes that replicas may have; several of a scheme on ranks of different speed.
     classes: &'a [AnyClass<'a>],
+    /// The classes of which the search makes strategies: of many schemes, those of the greatest value.
+    leading: Vec<usize>,
     budget: LocalSearchBudget,
     seen: BTreeSet<Strategy>,
     evaluations: Vec<Evaluation>,
@@ -63,19 +66,21 @@ impl<'a> Search<'a> {
         simple: SimpleStrategies<'_>,
     ) -> Result<Found> {
         let (evaluations, candidates, budget) = (Vec::new(), Vec::new(), task.budget.local_search);
-        let mut search = Search { task, bounder, classes, budget, seen: BTreeSet::new(), evaluations, candidates };
+        let (seen, leading) = (BTreeSet::new(), Vec::new());
+        let mut search = Search { task, bounder, classes, leading, budget, seen, evaluations, candidates };
         let longest_path = bounder.longest_path(classes.iter().map(|class| class.capacity));
         let bound = match (longest_path, bounder.of_any(classes, task.capacities.level_ranks())) {
             (Some(longest_path), Some(mut branches)) => {
+                search.leading = search.leading(&branches);
                 search.start(&branches, simple.mixes)?;
                 search.survey(&branches)?;
-                search.move_to_neighbours(branches.least())?;
+                search.move_to_neighbours(&branches)?;
                 search.prove(&mut branches)?;
                 if branches.least() < search.least_iteration() * (1.0 - budget.far) {
                     search.restart(&branches)?;
                 }
                 if branches.least() < search.least() * (1.0 - budget.far) {
-                    search.restart_from_list(simple.listed, branches.least())?;
+                    search.restart_from_list(simple.listed, &branches)?;
                 }
                 search.merge_best()?;
                 Some(longest_path.or_work(branches.least().min(search.least_iteration())))
@@ -85,13 +90,30 @@ impl<'a> Search<'a> {
         Ok(Found { evaluations: search.evaluations, candidates: search.candidates, bound })
     }
 
+    /// The classes of the greatest value per rank by the time of the bound; on ranks of different speed all classes.
+    fn leading(&self, branches: &Branches) -> Vec<usize> {
+        let (_, longest) = self.task.batch.longest();
+        let most = [self.budget.classes, self.budget.wide_classes];
+        let values = Values::by(branches.least(), branches, self.classes).filter(|_| self.cluster().is_uniform());
+        let admits = |class: &AnyClass| class.capacity.cost().admits(longest);
+        let leading = values.map(|values| values.leading(self.classes, most, admits));
+        leading.unwrap_or_else(|| (0..self.classes.len()).collect())
+    }
+
+    /// The capacities of the leading classes.
+    fn capacities(&self) -> Vec<&'a ClassCapacity> {
+        self.leading.iter().map(|&class| self.classes[class].capacity).collect()
+    }
+
     /// Evaluates the initial strategies.
     fn start(&mut self, branches: &Branches, mixes: &[Strategy]) -> Result<()> {
         let (root, gpus) = (branches.root(), self.cluster().gpus());
         let short = self.admitted_by_half(root);
-        let capacities: Vec<&ClassCapacity> = self.classes.iter().map(|class| class.capacity).collect();
-        let sized = Sizing::new(self.task, &capacities, root.prices(), gpus, short).replicas(branches.least());
-        if let Some(placed) = sized {
+        let prices: Vec<Price> = self.leading.iter().map(|&class| root.prices()[class]).collect();
+        let sized = Sizing::new(self.task, &self.capacities(), &prices, gpus, short).replicas(branches.least());
+        if let Some(sized) = sized {
+            let mut placed = vec![Vec::new(); self.classes.len()];
+            self.leading.iter().zip(sized).for_each(|(&class, replicas)| placed[class] = replicas);
             self.evaluate_placed(placed, short)?;
         }
         self.evaluate_counts(&root.rounded(gpus))?;
@@ -126,7 +148,8 @@ impl<'a> Search<'a> {
         if self.budget.planned_sequences / self.task.batch.len() > 1 || !self.cluster().is_uniform() {
             return self.evaluate(strategy);
         }
-        let mut by_scheme: Vec<(Scheme, Vec<Vec<usize>>)> = self.pool().into_iter().zip(placed).collect();
+        let schemes = self.classes.iter().map(|class| class.capacity.cost().scheme());
+        let mut by_scheme: Vec<(Scheme, Vec<Vec<usize>>)> = schemes.zip(placed).collect();
         // In the order of the strategy's replicas.
         by_scheme.sort_by_key(|(scheme, _)| strategy.schemes().iter().position(|other| other == scheme));
         let placed = by_scheme.into_iter().flat_map(|(_, replicas)| replicas).collect();
@@ -146,15 +169,15 @@ impl<'a> Search<'a> {
         if near || planned == 0 || !self.cluster().is_uniform() {
             return Ok(());
         }
-        let Some((asked, of_replica)) = branches.values(cutoff) else { return Ok(()) };
+        let Some(values) = Values::by(cutoff, branches, self.classes) else { return Ok(()) };
         (self.task.cancellation)()?;
-        let capacities: Vec<&ClassCapacity> = self.classes.iter().map(|class| class.capacity).collect();
-        let survey = Survey::new(self.task, &capacities, self.cluster().gpus());
+        let of_replica: Vec<f64> = self.leading.iter().map(|&class| values.of_replica[class]).collect();
+        let survey = Survey::new(self.task, &self.capacities(), self.cluster().gpus());
         let most = self.evaluations.len() + planned;
-        for (_, mix) in survey.promising(&Values { asked, of_replica }, cutoff * (1.0 + slack)) {
+        for (_, mix) in survey.promising(values.asked, &of_replica, cutoff * (1.0 + slack)) {
             let mut counts = vec![0; self.classes.len()];
-            for (class, number) in mix {
-                counts[class] = number;
+            for (place, number) in mix {
+                counts[self.leading[place]] = number;
             }
             if self.evaluations.len() < most {
                 self.evaluate_counts(&counts)?;
@@ -163,9 +186,10 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Moves to neighbours of the best strategy as long as the time falls and is above `enough`.
-    fn move_to_neighbours(&mut self, enough: Millis) -> Result<()> {
-        let pool = self.pool();
+    /// Moves to neighbours of the best strategy as long as the time falls and is above the bound.
+    fn move_to_neighbours(&mut self, branches: &Branches) -> Result<()> {
+        let (enough, mut pool) = (branches.least(), self.schemes(&self.leading));
+        pool.dedup();
         while let Some(best) = self.evaluations.iter().min_by_key(|evaluation| self.task.objective.ms(evaluation)) {
             let before = self.task.objective.ms(best);
             let is_overlapped = before <= best.iteration_ms * (1.0 + self.budget.exposed);
@@ -174,6 +198,8 @@ impl<'a> Search<'a> {
             }
             let mut around = neighbours(&best.strategy, &pool, self.cluster());
             around.retain(|other| !self.seen.contains(other));
+            let Some(values) = Values::by(before * (1.0 - self.budget.near), branches, self.classes) else { break };
+            let mut around = values.promising(around.into_iter());
             around.sort_by_key(|other| !self.relieves(other, best));
             self.consider_promising(around, self.budget.neighbours)?;
             if self.least() >= before {
@@ -216,28 +242,35 @@ impl<'a> Search<'a> {
                 self.evaluate_counts(&part.rounded(self.cluster().gpus()))?;
             }
         }
-        if self.least() < before { self.move_to_neighbours(branches.least()) } else { Ok(()) }
+        if self.least() < before { self.move_to_neighbours(branches) } else { Ok(()) }
     }
 
     /// Restarts local search from listed strategies, if the plan of one is shorter: exposed transfers, or pipelines
     /// that the dual program cannot distinguish, may leave local search in a worse optimum.
-    fn restart_from_list(&mut self, listed: &[Strategy], enough: Millis) -> Result<()> {
+    fn restart_from_list(&mut self, listed: &[Strategy], branches: &Branches) -> Result<()> {
         let before = self.least();
+        let enough = before * (1.0 - self.budget.near);
+        let Some(values) = Values::by(enough, branches, self.classes) else { return Ok(()) };
         let unseen = listed.iter().filter(|strategy| !self.seen.contains(strategy));
-        let mut bounded: Vec<(Millis, &Strategy)> =
-            unseen.filter_map(|strategy| Some((self.bound(strategy)?, strategy))).collect();
-        bounded.retain(|(bound, _)| self.task.objective.bound(*bound) < before * (1.0 - self.budget.near));
+        let mut promising = values.promising(unseen.cloned());
+        promising.truncate(self.estimated());
+        let mut bounded: Vec<(Millis, Strategy)> =
+            promising.into_iter().filter_map(|strategy| Some((self.bound(&strategy)?, strategy))).collect();
+        bounded.retain(|(bound, _)| self.task.objective.bound(*bound) < enough);
         bounded.sort();
-        self.consider_promising(
-            bounded.into_iter().map(|(_, strategy)| strategy.clone()).collect(),
-            self.budget.restarts,
-        )?;
-        if self.least() < before { self.move_to_neighbours(enough) } else { Ok(()) }
+        let bounded = bounded.into_iter().map(|(_, strategy)| strategy).collect();
+        self.consider_promising(bounded, self.budget.restarts)?;
+        if self.least() < before { self.move_to_neighbours(branches) } else { Ok(()) }
+    }
+
+    /// Number of strategies that one step may estimate.
+    fn estimated(&self) -> usize {
+        self.budget.estimated_sequences / self.task.batch.len()
     }
 
     /// Plans at most `most` of the strategies, those of the least estimate.
     fn consider_promising(&mut self, mut strategies: Vec<Strategy>, most: usize) -> Result<()> {
-        strategies.truncate(self.budget.estimated_sequences / self.task.batch.len());
+        strategies.truncate(self.estimated());
         let estimated = strategies.into_iter().filter_map(|other| Some((self.task.estimate(&other)?, other)));
         let mut promising: Vec<(Millis, Strategy)> = estimated.collect();
         promising.sort();
@@ -304,11 +337,9 @@ impl<'a> Search<'a> {
         self.bounder.of_strategy(self.task.capacities, strategy, limit).map(|bound| bound.ms)
     }
 
-    /// The schemes of all strategies.
-    fn pool(&self) -> Vec<Scheme> {
-        let mut pool: Vec<Scheme> = self.classes.iter().map(|class| class.capacity.cost().scheme()).collect();
-        pool.dedup();
-        pool
+    /// The schemes of these classes.
+    fn schemes(&self, classes: &[usize]) -> Vec<Scheme> {
+        classes.iter().map(|&class| self.classes[class].capacity.cost().scheme()).collect()
     }
 
     fn cluster(&self) -> &Cluster {

@@ -25,6 +25,7 @@ mod survey;
 mod task;
 mod times;
 mod transfers;
+mod values;
 mod with_strategy;
 
 pub use limited::RunLimit;

@@ -36,14 +36,6 @@ struct Portion {
 /// The replicas of a mix: classes with their numbers.
 pub(super) type Mix = Vec<(usize, usize)>;
 
-/// The values by which mixes are ruled out.
-pub(super) struct Values {
-    /// The price of the batch.
-    pub(super) asked: f64,
-    /// The value of a replica of each class.
-    pub(super) of_replica: Vec<f64>,
-}
-
 impl<'a> Survey<'a> {
     /// A survey for `gpus` ranks with the classes of `capacities`.
     pub(super) fn new(task: &'a Task, capacities: &[&'a ClassCapacity], gpus: u32) -> Survey<'a> {
@@ -66,8 +58,9 @@ impl<'a> Survey<'a> {
     }
 
     /// The mixes of the least estimates below `cutoff`, best first; none if there are too many mixes to enumerate.
-    pub(super) fn promising(&self, values: &Values, cutoff: Millis) -> Vec<(Millis, Mix)> {
-        let Some(mut mixes) = self.mixes(values) else { return Vec::new() };
+    /// Mixes whose replicas, at these values of each class, are worth less than the batch costs are ruled out.
+    pub(super) fn promising(&self, asked: f64, of_replica: &[f64], cutoff: Millis) -> Vec<(Millis, Mix)> {
+        let Some(mut mixes) = self.mixes(asked, of_replica) else { return Vec::new() };
         mixes.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
         mixes.truncate(self.budget.estimates);
         let mut buffers = vec![Vec::new(); self.budget.schemes];
@@ -79,19 +72,20 @@ impl<'a> Survey<'a> {
     }
 
     /// Every mix that leaves no ranks for one more of its replicas and is not ruled out, with its value.
-    fn mixes(&self, values: &Values) -> Option<Vec<(f64, Mix)>> {
-        let classes = self.classes(values);
+    fn mixes(&self, asked: f64, of_replica: &[f64]) -> Option<Vec<(f64, Mix)>> {
+        let classes = self.classes(of_replica);
         // The value of a rank of this class, the greatest of it and of each later one.
-        let rates = classes.iter().map(|&class| self.rate(class, values)).collect();
-        let mut enumeration = Enumeration { values, classes, rates, counts: self.budget.counts, mixes: Vec::new() };
+        let rates = classes.iter().map(|&class| self.rate(class, of_replica)).collect();
+        let (counts, mixes) = (self.budget.counts, Vec::new());
+        let mut enumeration = Enumeration { asked, of_replica, classes, rates, counts, mixes };
         let taken = (&mut Vec::new(), self.gpus, 0.0);
         self.extend(0, self.budget.schemes, taken, &mut enumeration).then_some(enumeration.mixes)
     }
 
     /// The classes of the greatest value per rank, and a few more that admit the longest sequence, in that order.
-    fn classes(&self, values: &Values) -> Vec<usize> {
+    fn classes(&self, of_replica: &[f64]) -> Vec<usize> {
         let mut classes: Vec<usize> = (0..self.packers.len()).collect();
-        let rate = |class: usize| self.rate(class, values);
+        let rate = |class: usize| self.rate(class, of_replica);
         classes.sort_by(|&one, &other| rate(other).total_cmp(&rate(one)).then(one.cmp(&other)));
         let rest = classes.split_off(self.budget.classes.min(classes.len()));
         let admits = |class: &usize| self.portions[*class].first().is_some_and(|portion| portion.is_admitted);
@@ -100,8 +94,8 @@ impl<'a> Survey<'a> {
     }
 
     /// The value of a rank of a class.
-    fn rate(&self, class: usize, values: &Values) -> f64 {
-        values.of_replica[class] / Tokens(self.ranks(class)).as_f64()
+    fn rate(&self, class: usize, of_replica: &[f64]) -> f64 {
+        of_replica[class] / Tokens(self.ranks(class)).as_f64()
     }
 
     /// Adds each number of replicas of each later class; false if the budget ends first.
@@ -112,7 +106,7 @@ impl<'a> Survey<'a> {
         (taken, left, value): (&mut Mix, u64, f64),
         enumeration: &mut Enumeration,
     ) -> bool {
-        if enumeration.values.asked <= value && taken.iter().all(|&(class, _)| self.ranks(class) > left) {
+        if enumeration.asked <= value && taken.iter().all(|&(class, _)| self.ranks(class) > left) {
             enumeration.mixes.push((value, taken.clone()));
         }
         if most == 0 {
@@ -120,7 +114,7 @@ impl<'a> Survey<'a> {
         }
         for place in first..enumeration.classes.len() {
             let class = enumeration.classes[place];
-            if value + enumeration.rates[place] * Tokens(left).as_f64() < enumeration.values.asked {
+            if value + enumeration.rates[place] * Tokens(left).as_f64() < enumeration.asked {
                 break;
             }
             let ranks = self.ranks(class);
@@ -132,7 +126,7 @@ impl<'a> Survey<'a> {
                 let Some(counts) = enumeration.counts.checked_sub(1) else { return false };
                 enumeration.counts = counts;
                 taken.push((class, number));
-                let (rest, worth) = (left - ranks * number as u64, enumeration.values.of_replica[class]);
+                let (rest, worth) = (left - ranks * number as u64, enumeration.of_replica[class]);
                 let grown = (&mut *taken, rest, value + worth * Tokens(number as u64).as_f64());
                 let is_whole = self.extend(place + 1, most - 1, grown, enumeration);
                 taken.pop();
@@ -177,7 +171,8 @@ impl<'a> Survey<'a> {
 
 /// The mixes found so far, and the numbers that may still be tried.
 struct Enumeration<'a> {
-    values: &'a Values,
+    asked: f64,
+    of_replica: &'a [f64],
     classes: Vec<usize>,
     rates: Vec<f64>,
     counts: usize,
@@ -262,7 +257,7 @@ mod tests {
         let cutoff = branches.least() * cutoff;
         let (asked, of_replica) = branches.values(cutoff).unwrap();
         let survey = Survey::new(&task, &of_schemes, 64);
-        let promising = survey.promising(&Values { asked, of_replica }, cutoff);
+        let promising = survey.promising(asked, &of_replica, cutoff);
         let planned = promising.into_iter().take(40).map(|(estimated, mix)| {
             let replicas = mix.iter().flat_map(|&(class, number)| std::iter::repeat_n(schemes[class], number));
             let strategy = Strategy::new(replicas.collect()).unwrap();

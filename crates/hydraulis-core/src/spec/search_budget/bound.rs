@@ -15,6 +15,18 @@ pub struct BoundBudget {
     pub close: f64,
     /// Changes of basis in one program. Programs over 13 schemes take about 100.
     pub pivots: usize,
+    /// Classes up to which a program has all of them.
+    pub whole_classes: usize,
+    /// Programs over a growing part of more classes.
+    pub class_rounds: usize,
+    /// Classes that join such a part at once.
+    pub joining_classes: usize,
+    /// Lengths whose cheapest classes are the first part.
+    pub sampled_lengths: usize,
+    /// Steps of the search for the prices of a class outside the part. Each narrows their interval by 0.62.
+    pub price_steps: usize,
+    /// Times for which the classes outside the part get prices.
+    pub price_times: usize,
     /// Halvings of the interval around the latest time that given dual prices prove impossible.
     pub halvings: usize,
     /// Share of the time. A narrower interval around this latest time ends the halvings.
@@ -39,6 +51,12 @@ impl BoundBudget {
         first_step: 2e-3,
         close: 2e-3,
         pivots: 600,
+        whole_classes: 16,
+        class_rounds: 12,
+        joining_classes: 6,
+        sampled_lengths: 12,
+        price_steps: 24,
+        price_times: 4,
         halvings: 40,
         halved_to: 1e-5,
         interval: 0.01,

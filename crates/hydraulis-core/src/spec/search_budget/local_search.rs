@@ -3,6 +3,10 @@
 /// The limits of local search over strategies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LocalSearchBudget {
+    /// Schemes of which strategies are made, those whose ranks have the greatest value. The bound covers all schemes.
+    pub classes: usize,
+    /// Schemes of which strategies are made, of those that admit the longest sequence but whose ranks have less value.
+    pub wide_classes: usize,
     /// Share of the time. The search does not improve a plan that is nearer to the bound, and does not plan a strategy
     /// whose possible gain is smaller.
     pub near: f64,
@@ -34,6 +38,8 @@ pub struct LocalSearchBudget {
 impl LocalSearchBudget {
     /// The limits of both budgets.
     pub const ONLINE: LocalSearchBudget = LocalSearchBudget {
+        classes: 24,
+        wide_classes: 8,
         near: 1e-3,
         exposed: 5e-3,
         far: 0.02,

@@ -1,0 +1,128 @@
+//! Values of strategies at the dual prices of the bound.
+//!
+//! By a time, no assignment puts more on a replica than its value, and every assignment of the batch costs at least the
+//! batch's price. So a strategy whose replicas are together worth less than the batch cannot end by that time: it is
+//! ruled out without a linear program of its own.
+
+use crate::bound::{AnyClass, Branches};
+use crate::spec::{Scheme, Strategy};
+use crate::units::{Millis, count};
+
+/// The price of the batch and the values of replicas by some time.
+pub(super) struct Values {
+    /// The least total price of the batch.
+    pub(super) asked: f64,
+    /// The value of a replica of each class.
+    pub(super) of_replica: Vec<f64>,
+    /// The schemes in order, each with the greatest value of its classes.
+    of_scheme: Vec<(Scheme, f64)>,
+}
+
+impl Values {
+    /// The values by `end` of replicas of these classes, for which the branches were made; none if some sequence is
+    /// admitted by no class.
+    pub(super) fn by(end: Millis, branches: &Branches, classes: &[AnyClass]) -> Option<Values> {
+        let (asked, of_replica) = branches.values(end)?;
+        let schemes = classes.iter().map(|class| class.capacity.cost().scheme());
+        let mut of_scheme: Vec<(Scheme, f64)> = schemes.zip(of_replica.iter().copied()).collect();
+        of_scheme.sort_by(|one, other| one.0.cmp(&other.0).then(other.1.total_cmp(&one.1)));
+        of_scheme.dedup_by_key(|(scheme, _)| *scheme);
+        Some(Values { asked, of_replica, of_scheme })
+    }
+
+    /// The greatest value of the strategy's replicas together; replicas of other schemes have none.
+    pub(super) fn of_strategy(&self, strategy: &Strategy) -> f64 {
+        let of_run = |run: &[Scheme]| {
+            let place = self.of_scheme.binary_search_by(|(scheme, _)| scheme.cmp(&run[0]));
+            place.map_or(0.0, |place| count(run.len()) * self.of_scheme[place].1)
+        };
+        strategy.schemes().chunk_by(|one, other| one == other).map(of_run).sum()
+    }
+
+    /// These strategies without those that are ruled out, the most valuable first.
+    pub(super) fn promising(&self, strategies: impl Iterator<Item = Strategy>) -> Vec<Strategy> {
+        let valued = strategies.map(|strategy| (self.of_strategy(&strategy), strategy));
+        let mut promising: Vec<(f64, Strategy)> = valued.filter(|(value, _)| *value >= self.asked).collect();
+        promising.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
+        promising.into_iter().map(|(_, strategy)| strategy).collect()
+    }
+
+    /// The classes of the greatest value per rank, at most `most`, and at most `wide` more of those that `admits`
+    /// names, in ascending order.
+    pub(super) fn leading(
+        &self,
+        classes: &[AnyClass],
+        [most, wide]: [usize; 2],
+        admits: impl Fn(&AnyClass) -> bool,
+    ) -> Vec<usize> {
+        let per_rank =
+            |class: &usize| self.of_replica[*class] / count(classes[*class].capacity.cost().scheme().ranks());
+        let mut leading: Vec<usize> = (0..classes.len()).collect();
+        leading.sort_by(|one, other| per_rank(other).total_cmp(&per_rank(one)).then(one.cmp(other)));
+        let rest = leading.split_off(most.min(leading.len()));
+        leading.extend(rest.into_iter().filter(|&class| admits(&classes[class])).take(wide));
+        leading.sort_unstable();
+        leading
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Batch;
+    use crate::bound::Bounder;
+    use crate::cancellation::NEVER_CANCELLED;
+    use crate::capacity::Capacities;
+    use crate::construct::{mixes, usable_schemes};
+    use crate::cost::{CostModel, preset};
+    use crate::search::task::Task;
+    use crate::spec::{Cluster, SearchBudget};
+
+    #[test]
+    fn no_strategy_that_is_ruled_out_ends_in_time() {
+        let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(32, 8).unwrap());
+        let (schemes, listed, budget) = (usable_schemes(&cost), mixes(&cost), SearchBudget::ONLINE);
+        let capacities = Capacities::new(cost, budget.capacity);
+        let classes: Vec<AnyClass> =
+            schemes.iter().map(|&scheme| AnyClass { capacity: capacities.scheme(scheme).unwrap(), level: 0 }).collect();
+        let long: Vec<i64> = [19_000, 12_000].into_iter().chain((0..90).map(|i| 200 + 13 * i)).collect();
+        let (mut ruled_out, mut kept) = (0, 0);
+        for lengths in [long, (1..60).map(|i| 120 * i).collect()] {
+            let batch = Batch::new(&lengths, None).unwrap();
+            let bounder = Bounder::new(&batch, budget.bound);
+            let task = Task::new(&batch, &capacities, None, &budget, NEVER_CANCELLED);
+            let branches = bounder.of_any(&classes, &[32]).unwrap();
+            let end = branches.least() * 1.2;
+            let values = Values::by(end, &branches, &classes).unwrap();
+            let promising = values.promising(listed.iter().cloned());
+            for strategy in listed.iter().filter(|strategy| task.admits(strategy)) {
+                let ms = task.draft(strategy).unwrap().iteration_ms;
+                let is_promising = promising.contains(strategy);
+                assert!(is_promising || ms >= end, "{strategy}: {ms:?} {end:?}");
+                *(if is_promising { &mut kept } else { &mut ruled_out }) += 1;
+            }
+            let worth = |strategy: &Strategy| values.of_strategy(strategy);
+            assert!(promising.windows(2).all(|pair| worth(&pair[0]) >= worth(&pair[1])));
+        }
+        assert!(ruled_out > 20 && kept > 0, "{ruled_out} {kept}");
+    }
+
+    #[test]
+    fn the_longest_sequence_always_has_a_leading_class() {
+        let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+        let schemes = usable_schemes(&cost);
+        let capacities = Capacities::new(cost, SearchBudget::ONLINE.capacity);
+        let classes: Vec<AnyClass> =
+            schemes.iter().map(|&scheme| AnyClass { capacity: capacities.scheme(scheme).unwrap(), level: 0 }).collect();
+        let lengths: Vec<i64> = [40_000].into_iter().chain((0..900).map(|i| 100 + i)).collect();
+        let batch = Batch::new(&lengths, None).unwrap();
+        let bounder = Bounder::new(&batch, SearchBudget::ONLINE.bound);
+        let branches = bounder.of_any(&classes, &[64]).unwrap();
+        let values = Values::by(branches.least(), &branches, &classes).unwrap();
+        let admits = |class: &AnyClass| class.capacity.cost().admits(crate::Tokens(40_000));
+        let few = values.leading(&classes, [3, 1], admits);
+        assert!(few.len() <= 4 && few.iter().any(|&class| admits(&classes[class])), "{few:?}");
+        assert!(few.windows(2).all(|pair| pair[0] < pair[1]));
+        assert_eq!(values.leading(&classes, [99, 1], admits).len(), classes.len());
+    }
+}
