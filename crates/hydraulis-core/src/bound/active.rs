@@ -8,6 +8,7 @@
 //!
 //! The proof does not rest on this choice: it counts every class at its prices, and any prices prove a bound.
 
+use crate::bound::batch_sums::least_price;
 use crate::bound::dual_program::{ClassLimits, ClassPrices, DualProgram, ReplicaCapacity, Slots};
 use crate::bound::relaxation::{Relaxation, Solution};
 use crate::units::{Millis, count};
@@ -115,7 +116,7 @@ impl<'a> DualProgram<'a> {
             }
             let by_end = &capacities[class];
             let last = self.batch.at_most(by_end.limit);
-            let at_limit = last.and_then(|length| Some((length, self.batch.least_price(length, &lines)?)));
+            let at_limit = last.and_then(|length| Some((length, least_price(length, &lines)?)));
             let admitted = corners.iter().copied().filter(|(length, _)| *length <= by_end.limit);
             let lengths: Vec<(f64, f64)> = admitted.chain(at_limit).collect();
             least_value(&self.classes[class], by_end, &lengths, self.budget.price_steps)

@@ -102,11 +102,6 @@ impl BatchSums {
         corners
     }
 
-    /// The price of a length on its cheapest class; none if it is above every limit.
-    pub(super) fn least_price(&self, length: f64, prices: &[Price]) -> Option<f64> {
-        cheapest_at(length, prices).map(|class| prices[class].at(length))
-    }
-
     /// The greatest length of a sequence up to `limit`.
     pub(super) fn at_most(&self, limit: f64) -> Option<f64> {
         let above = self.lengths.partition_point(|&length| length <= limit);
@@ -185,6 +180,11 @@ impl Load {
     pub(super) fn work(&self, quadratic: f64, linear: f64) -> f64 {
         quadratic * self.squares + linear * self.tokens
     }
+}
+
+/// The price of a length on its cheapest class; none if it is above every limit.
+pub(super) fn least_price(length: f64, prices: &[Price]) -> Option<f64> {
+    cheapest_at(length, prices).map(|class| prices[class].at(length))
 }
 
 /// The class of least price for a length; among equals the one that becomes cheaper for longer sequences.
