@@ -57,6 +57,7 @@ __all__ = [
     "plan_bench",
     "propose",
     "transfer",
+    "uniform_plans",
 ]
 
 LONGEST_SEQUENCE: Final[int]
