@@ -282,7 +282,7 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "Tokenize with the model's own tokenizer, or raise `model.vocab_size`.",
     ),
     "tokenizer_invalid": ErrorCode(
-        "A tokenizer's file cannot be read or parsed, or lacks a special token.",
+        "A tokenizer's file cannot be read or parsed, lacks a special token, or is that of another model.",
         "Give a `tokenizer.json`, the folder of one, or `bytes`. Set `data.eos_token` to a token of the "
         "vocabulary, or leave it empty for the tokenizer's own.",
     ),

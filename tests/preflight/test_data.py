@@ -176,7 +176,7 @@ def test_a_tokenizer_other_than_the_models_is_a_warning(made: Path, tmp_path: Pa
     assert found.text.endswith(f"set data.tokenizer = '{base}'")
 
 
-def test_the_tokenizer_of_another_model_of_equal_size_is_a_warning(made: Path, tmp_path: Path) -> None:
+def test_the_tokenizer_of_another_model_of_equal_size_is_refused(made: Path, tmp_path: Path) -> None:
     base = write_tokenizer(shutil.copytree(made / "base", tmp_path / "base"))
     other = write_tokenizer(tmp_path / "other")
 
@@ -192,10 +192,17 @@ def test_the_tokenizer_of_another_model_of_equal_size_is_a_warning(made: Path, t
     (first, second), numbers = list(vocab)[-2:], list(vocab.values())[-2:]
     vocab |= {first: numbers[1], second: numbers[0]}
     (other / "tokenizer.json").write_text(json.dumps(document))
+    refusal = found(other)
+    assert (refusal.status, refusal.code) == ("refused", "tokenizer_invalid")
+    assert f"token {min(numbers)} is " in refusal.text
+    assert refusal.text.endswith(f"set data.tokenizer = '{base}'")
+    # A token that the model's tokenizer lacks may have a row of the embedding.
+    document["model"]["vocab"] |= {first: numbers[0], second: numbers[1]}
+    document["added_tokens"].append(document["added_tokens"][0] | {"id": 399, "content": "<new>"})
+    (other / "tokenizer.json").write_text(json.dumps(document))
     warned = found(other)
     assert warned.status == "warning"
-    assert f"token {min(numbers)} is " in warned.text
-    assert warned.text.endswith(f"set data.tokenizer = '{base}'")
+    assert "'<new>'" in warned.text
 
 
 def test_where_no_index_can_be_made_the_data_are_refused(made: Path) -> None:

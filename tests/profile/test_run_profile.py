@@ -1,9 +1,11 @@
 """A resumed run uses its own profile if it was measured under the conditions of this run."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from helpers import refused
 from hydraulis import Scheme
 from hydraulis.config.run import RunConfig, load
 from hydraulis.model.attention.plain import PlainAttention
@@ -18,6 +20,7 @@ from hydraulis.planner.profile_document import (
 from hydraulis.profile.run_profile import _resumed_profile, chosen_profile
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.ranks.device import CPU, device_name
+from hydraulis.runtime.state.parameters import ModelParameters
 from profiles import made_up_profile
 
 CONFIG = """
@@ -138,6 +141,23 @@ def test_a_different_memory_is_noted(tmp_path: Path, *, is_named: bool) -> None:
     (note,) = notes
     assert "9,536.743164 MiB" in note
     assert "planner.memory_mib = 6" in note
+
+
+def test_a_profile_of_less_optimizer_state_is_refused(tmp_path: Path) -> None:
+    config = config_with(tmp_path)
+    resumed_of(tmp_path, config, device_name(CPU))
+    path = tmp_path / "profile.json"
+    document = json.loads(path.read_text())
+    parameters = ModelParameters.from_config(config.model).num_elements(trained=True)
+    document["memory"]["optimizer_bytes"] = 12 * parameters
+    path.write_text(json.dumps(document))
+    named = f"planner.profile={path}"
+    assert chosen_profile(config_with(tmp_path, named, "optimizer.name='lion'"), None) is not None
+    with refused("profile_mismatch", f"{12 * parameters:,}", "'adamw'", f"{16 * parameters:,}"):
+        chosen_profile(config_with(tmp_path, named), None)
+    # Frozen parameters have no state.
+    frozen = "train.frozen=['model.layers.*']"
+    assert chosen_profile(config_with(tmp_path, named, frozen), None) is not None
 
 
 def test_a_profile_without_measured_conditions_is_used(tmp_path: Path) -> None:

@@ -207,6 +207,11 @@ def measured_document(
     return CostProfile.from_json(json.dumps(document))
 
 
+def stated_optimizer_bytes(profile: CostProfile) -> int:
+    """Return the bytes of master parameters, gradients and moments of the whole model in a profile."""
+    return int(json.loads(profile.to_json())["memory"]["optimizer_bytes"])
+
+
 def with_name(profile: CostProfile, name: str) -> CostProfile:
     """Return the profile under another name."""
     return _edited(profile, lambda document: document.update(name=name))

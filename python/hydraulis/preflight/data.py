@@ -17,7 +17,7 @@ from hydraulis.data.tokenization.prompts import encode_prompts
 from hydraulis.data.tokenization.tokenizer import load_tokenizer
 from hydraulis.errors import HydraulisError
 from hydraulis.preflight.finding import Status, with_warnings
-from hydraulis.runtime.hugging_face.files import tokenizer_note
+from hydraulis.runtime.hugging_face.files import check_tokenizer, tokenizer_note
 from hydraulis.text.numbers import format_count
 
 
@@ -48,6 +48,7 @@ class DataChecks:
         name, rows = self.config.data.tokenizer, self.config.model.vocab_size
         tokenizer = load_tokenizer(name)
         check_largest_token(f"data.tokenizer = '{name}' gives tokens up to", tokenizer.vocab_size - 1, rows)
+        check_tokenizer(self.config.checkpoint.weights, self.config.data)
         note = tokenizer_note(self.config.checkpoint.weights, self.config.data)
         text = f"{name}: {tokenizer.vocab_size:,} tokens, {rows:,} in the model's vocabulary"
         text += _reasoning_remark(self.config.data)

@@ -34,7 +34,10 @@ def model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
 
 
 def _beyond_tensors(worker: Worker) -> int:
-    """Return the most bytes of any rank's device that tensors of the plan do not count; 0 on the CPU."""
+    """Return the most bytes of any rank's device that tensors of the plan do not count; 0 on the CPU.
+
+    The temporaries of an update are among them, because a measurement makes no update.
+    """
     if worker.device.type != "cuda":
         return 0
     memory = DeviceMemory.read(worker.device)
@@ -42,7 +45,7 @@ def _beyond_tensors(worker: Worker) -> int:
     if ranks_per_device(worker.device) > 1:
         # The driver counts the ranks of a device together.
         memory, later = memory._replace(outside=worker.communicator_bytes), 0
-    most = torch.tensor(memory.beyond(worker.persistent))
+    most = torch.tensor(memory.beyond(worker.persistent) + worker.optimizer_shard.optimizer.temporary_bytes)
     host.all_reduce(most, dist.ReduceOp.MAX)
     return int(most) + later
 

@@ -7,6 +7,7 @@ import torch
 from hydraulis._core import CostProfile, Scheme, Strategy
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
+from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.varlen import choose_kernel
 from hydraulis.planner.model_shape import (
     check_profile,
@@ -14,13 +15,15 @@ from hydraulis.planner.model_shape import (
     find_type_differences,
 )
 from hydraulis.planner.profile import load_profile
-from hydraulis.planner.profile_document import with_links
+from hydraulis.planner.profile_document import stated_optimizer_bytes, with_links
 from hydraulis.profile.links import measure_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.ranks.device import choose_device, device_name
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.records.run_directory import PROFILE
+from hydraulis.runtime.state.optimizer_shard import ElementCount, optimizer_bytes
+from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.worker import Worker
 
 
@@ -39,7 +42,7 @@ def saved_profile(
 
     Raises:
         InvalidInputError: The configured profile cannot be read (see `load_profile`) or was not measured for
-            this run (see `check_profile`).
+            this run (see `check_profile`), or with less optimizer state (code `profile_mismatch`).
     """
 
     def text() -> str:
@@ -101,7 +104,30 @@ def measured_profile(
 def _configured_profile(config: RunConfig) -> CostProfile:
     profile = load_profile(config.planner.profile)
     check_profile(config, profile)
+    _check_optimizer(config, profile)
     return profile
+
+
+def _check_optimizer(config: RunConfig, profile: CostProfile) -> None:
+    """Refuse a measured profile with less optimizer state than the run has: its caps would be too large.
+
+    Raises:
+        InvalidInputError: The state is larger than the profile's (code `profile_mismatch`).
+    """
+    parameters = ModelParameters.from_config(config.model, config.train.frozen)
+    count = ElementCount(*(parameters.num_elements(trained=trained) for trained in (True, False)))
+    dtype: torch.dtype = getattr(torch, config.train.dtype)
+    needed = optimizer_bytes(count, dtype, len(config.optimizer.moments))
+    stated = stated_optimizer_bytes(profile)
+    if profile.attention is None or needed <= stated:
+        return
+    message = (
+        f"profile '{profile.name}' of planner.profile = '{config.planner.profile}' was measured with "
+        f"{stated:,} bytes of master parameters, gradients and optimizer state, and the run with "
+        f"optimizer.name = '{config.optimizer.name}' has {needed:,}; measure a profile of this run "
+        "(hydraulis profile RUN.toml), or leave planner.profile out"
+    )
+    raise InvalidInputError(message, code="profile_mismatch")
 
 
 def _resumed_profile(

@@ -19,6 +19,7 @@ from hydraulis.data.tokenization.prompts import encode_prompts
 from hydraulis.planner.strategies import named_strategies
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.resume import ResumedRun, find_resumed
+from hydraulis.runtime.hugging_face.files import check_tokenizer
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.ranks.stop import StopRequest
@@ -91,12 +92,13 @@ class OpenedRun:
 
 
 def _check_environment(config: RunConfig, resumed: ResumedRun | None) -> list[DataFile]:
-    """Check services, optimizer, prompts, output, disk room and the resumed run's data; return the files.
+    """Check services, optimizer, tokenizer, output, disk room and the resumed run's data; return the files.
 
     Without these checks the run would fail after hours of indexing or training.
     """
     require_trackers(config.output)
     require_optimizer(config.optimizer)
+    check_tokenizer(config.checkpoint.weights, config.data)
     if config.samples.every is not None:
         encode_prompts(config)
     _check_room(config, resumed)

@@ -166,3 +166,27 @@ def test_the_gradients_square_is_one_operation_over_all_pieces(
     assert norms.number == 1
     assert square.dtype == torch.float64
     torch.testing.assert_close(square, gradient.double().square().sum(), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_update_has_at_most_the_counted_temporaries(name: str) -> None:
+    elements = 1 << 16
+    master, gradient = torch.randn(2, elements)
+    # The second span is the smaller one.
+    spans = [DecaySpan(0, elements - 9, decayed=True), DecaySpan(elements - 9, elements, decayed=False)]
+    optimizer = ShardedOptimizer(master, gradient, spans, OptimizerConfig(name=name, clip_norm=0), 9)
+    optimizer.step(1.0)
+    with torch.profiler.profile(
+        profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]
+    ) as seen:
+        optimizer.step(1.0)
+    held = peak = 0
+    for event in seen.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    # Numbers of a step, such as its bias corrections.
+    assert peak <= optimizer.temporary_bytes + 4096
+    if optimizer.temporary_bytes:
+        assert optimizer.temporary_bytes == 16 * (elements - 9)
+        assert peak >= 4 * (elements - 9)

@@ -51,38 +51,61 @@ def _content(path: Path) -> bytes:
         raise unreadable_error(path, error) from error
 
 
-def tokenizer_note(weights: str, data: DataConfig) -> str:
-    """Return a note if a run on text starts from a model with another tokenizer, otherwise an empty string.
+def check_tokenizer(weights: str, data: DataConfig) -> None:
+    """Refuse a tokenizer that gives other tokens the numbers of the model's tokens.
 
-    Tokenizers are equal if they give the same tokens the same numbers. A tokenizer that cannot be read is
-    refused elsewhere.
+    Args:
+        weights: Folder of the model; empty for none.
+        data: Section `data` of the run's configuration.
+
+    Raises:
+        InvalidInputError: A token has another text than in the model's tokenizer (code `tokenizer_invalid`).
+    """
+    own, models = _vocabularies(weights, data)
+    other = next((token for token, text in sorted(own.items()) if models.get(token, text) != text), None)
+    if other is not None:
+        message = (
+            f"data.tokenizer = '{data.tokenizer}' is that of another model: token {other} is '{own[other]}', "
+            f"and in the tokenizer of {weights} '{models[other]}'; set data.tokenizer = '{weights}'"
+        )
+        raise InvalidInputError(message, code="tokenizer_invalid")
+
+
+def tokenizer_note(weights: str, data: DataConfig) -> str:
+    """Return a note if a run on text gives a model tokens that its tokenizer lacks, otherwise ''.
+
+    A tokenizer that cannot be read, or of another model, is refused elsewhere (see `check_tokenizer`).
 
     Args:
         weights: Folder of the model; empty for none.
         data: Section `data` of the run's configuration.
     """
-    if not weights or not data.holds_text or not (Path(weights) / "tokenizer.json").is_file():
+    if not _has_tokenizer(weights, data):
         return ""
-    difference = "" if data.tokenizer == BYTES else _difference(data.tokenizer, weights)
-    if difference is None:
+    own, models = _vocabularies(weights, data)
+    new = min(own.keys() - models.keys(), default=None)
+    if data.tokenizer != BYTES and new is None:
         return ""
+    example = "" if new is None else f" (token {new}, '{own[new]}', is absent there)"
     return (
         f"{weights} has a tokenizer, and data.tokenizer = '{data.tokenizer}' gives other tokens than the "
-        f"model knows{difference}: set data.tokenizer = '{weights}'"
+        f"model knows{example}: set data.tokenizer = '{weights}'"
     )
 
 
-def _difference(name: str, weights: str) -> str | None:
-    """Describe the first difference between a tokenizer and the model's; None if there is none."""
+def _has_tokenizer(weights: str, data: DataConfig) -> bool:
+    """Whether a run on text starts from a model with a tokenizer."""
+    return bool(weights) and data.holds_text and (Path(weights) / "tokenizer.json").is_file()
+
+
+def _vocabularies(weights: str, data: DataConfig) -> tuple[dict[int, str], dict[int, str]]:
+    """Return the texts of the run's and of the model's tokens; none where they are not compared."""
+    if not _has_tokenizer(weights, data) or data.tokenizer == BYTES:
+        return {}, {}
     try:
-        own, models = (JsonTokenizer(Path(path)).vocabulary for path in (name, weights))
+        return JsonTokenizer(Path(data.tokenizer)).vocabulary, JsonTokenizer(Path(weights)).vocabulary
     except HydraulisError:
-        return None
-    for token, text in sorted(own.items()):
-        if models.get(token) != text:
-            theirs = f"is '{models[token]}' there" if token in models else "is absent there"
-            return f" (token {token} is '{text}' and {theirs})"
-    return None
+        return {}, {}
 
 
 def carried_folder(checkpoint: Path) -> Path:

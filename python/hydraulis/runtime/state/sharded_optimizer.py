@@ -59,6 +59,11 @@ class ShardedOptimizer:
         self._steps = steps
         self._rule = UpdateRule(master, gradient, self.moments, spans, config)
 
+    @property
+    def temporary_bytes(self) -> int:
+        """The most bytes of temporaries in an update."""
+        return self._rule.temporary_bytes
+
     def gradient_square(self) -> Tensor:
         """Return the sum of the gradient's squares, a float64 scalar on the gradient's device.
 

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.extras import import_extra
 
-# Elements of a leaf of an optimizer that is a loop: with four temporaries in float32, 64 MiB.
+# Elements of a leaf of an optimizer that is a loop, and the most temporaries of its size: 64 MiB in float32.
 _LOOP_LEAF = 1 << 22
+_TEMPORARIES = 4
 _FUSED: Final[Mapping[str, Callable[..., torch.optim.Optimizer]]] = {
     # For 20 M parameters on the CPU the fused kernel takes 12.7 ms on one flat tensor and 15.3 ms on 400,
     # foreach 86 ms and a loop 125 ms.
@@ -71,6 +72,8 @@ class UpdateRule:
         leaves = [nn.Parameter(master[span.start : span.end]) for span in spans]
         groups = [_group(leaves, spans, config, decayed=decayed) for decayed in (True, False)]
         self._optimizer = _optimizer(groups, config)
+        largest = max((leaf.nbytes for leaf in leaves), default=0)
+        self._temporary_bytes = 0 if is_fused else _TEMPORARIES * largest
         # Loops read the number of steps on the host.
         device = master.device if is_fused else torch.device("cpu")
         self._counters = [torch.zeros((), device=device) for _ in spans]
@@ -79,6 +82,11 @@ class UpdateRule:
             # Optimizers make the state of a leaf without one at its first step.
             of_leaf = {name: moment[span.start : span.end] for name, moment in moments.items()}
             self._optimizer.state[leaf] = {"step": counter, **of_leaf}
+
+    @property
+    def temporary_bytes(self) -> int:
+        """The most bytes of temporaries in a step; 0 for a fused kernel."""
+        return self._temporary_bytes
 
     def step(self, learning_rate: float) -> None:
         """Update the parameters and the state."""
