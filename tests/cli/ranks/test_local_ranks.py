@@ -69,6 +69,19 @@ sys.exit(report_as_rank("hydraulis", HydraulisError("start again", code="lost_ra
 """
 
 
+# Each start passes its number on to the next one; rank 1 is killed in the first {kills} starts.
+_RESTART = """
+start = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+file = int(os.environ["HYDRAULIS_RUN_FILE"])
+if rank == 0:
+    seen = os.pread(file, 100, 0).decode()
+    os.pwrite(file, (seen + str(start)).encode(), 0)
+    open({folder!r} + "/seen", "w").write(seen + str(start))
+elif start < {kills}:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 @pytest.fixture
 def act(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put a module in front of the package's own, for the test to write."""
@@ -119,6 +132,36 @@ def test_the_loss_of_a_rank_is_reported_with_its_signal(act: Path, monkeypatch: 
     act.write_text(_RANK.format(act=_LOSE))
     with refused("lost_rank", "SIGKILL ended rank 1: start again"):
         run_local_ranks(2, [], grace_s=60)
+
+
+def test_lost_ranks_are_started_again(act: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    act.write_text(_RANK.format(act=_RESTART.format(folder=str(act.parent), kills=2)))
+    assert run_local_ranks(2, [], grace_s=60, max_restarts=3) == 0
+    assert (act.parent / "seen").read_text() == "012"
+    lines = capfd.readouterr().err.splitlines()
+    assert [line for line in lines if "[lost_rank]" not in line] == [
+        f"hydraulis: starting the ranks again, restart {number} of 3" for number in (1, 2)
+    ]
+
+
+def test_there_are_no_more_restarts_than_allowed(act: Path) -> None:
+    act.write_text(_RANK.format(act=_RESTART.format(folder=str(act.parent), kills=9)))
+    with refused("lost_rank", "SIGKILL ended rank 1: "):
+        run_local_ranks(2, [], grace_s=60, max_restarts=1)
+    assert (act.parent / "seen").read_text() == "01"
+
+
+@pytest.mark.parametrize("end", ["sys.exit('disk 1 is full')", "os.kill(os.getppid(), signal.SIGTERM)"])
+def test_another_end_leads_to_no_restart(act: Path, end: str) -> None:
+    act.write_text(_RANK.format(act=f"open({str(act.parent)!r} + '/starts', 'a').write('x')\n{end}\n"))
+    if "kill" in end:
+        # The launcher passes the signal on, which ends its ranks.
+        act.write_text(act.read_text() + "time.sleep(60)\n")
+        with pytest.raises(KeyboardInterrupt):
+            run_local_ranks(1, [], max_restarts=1)
+    else:
+        assert run_local_ranks(1, [], max_restarts=1) == 1
+    assert (act.parent / "starts").read_text() == "x"
 
 
 def use_the_package(act: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Sequence
 
 from hydraulis._core import Cluster
-from hydraulis.cli.options import add_json, add_ranks, add_resume, add_run_config, with_resume
+from hydraulis.cli.options import add_json, add_ranks, add_resume, add_run_config, count, with_resume
 from hydraulis.cli.parser import Parser
 from hydraulis.cli.ranks.local_ranks import end_with_parent, run_local_ranks
 from hydraulis.cli.ranks.report import is_rank, report_before_meeting
@@ -65,6 +65,14 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Declare the subcommand and its options."""
     parser = commands.add_parser("train", help="train a model", description=_DESCRIPTION, epilog=_EXAMPLES)
     add_ranks(parser)
+    parser.add_argument(
+        "--max-restarts",
+        type=count,
+        default=0,
+        metavar="N",
+        help="times that all ranks are started again after the loss of one (default: 0; torchrun has its own "
+        "option); they continue from copies in memory (checkpoint.memory_folder) or the newest checkpoint",
+    )
     _add_options(parser)
     parser.set_defaults(run=run)
 
@@ -81,8 +89,9 @@ def run(arguments: argparse.Namespace) -> int:
         KeyboardInterrupt: The run was interrupted before its first step, or twice.
     """
     if is_rank():
-        if arguments.ranks is not None:
-            message = "--ranks starts ranks, and torchrun has started them already: leave it out"
+        if arguments.ranks is not None or arguments.max_restarts:
+            option = "--ranks" if arguments.ranks is not None else "--max-restarts"
+            message = f"{option} starts ranks, and torchrun has started them already: leave it out"
             raise InvalidInputError(message, code="option_invalid")
         end_with_parent()
         return train_as_rank("hydraulis", arguments)
@@ -92,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     ranks = arguments.ranks or _default_ranks(config)
     named_strategies(config.planner, Cluster(gpus=ranks, gpus_per_node=ranks))
     say_start(ranks, as_json=arguments.json)
-    return run_local_ranks(ranks, _for_ranks(arguments), _GRACE_S)
+    return run_local_ranks(ranks, _for_ranks(arguments), _GRACE_S, arguments.max_restarts)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

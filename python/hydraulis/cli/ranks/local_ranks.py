@@ -8,30 +8,38 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import IO
 
+from hydraulis.cli.exit import LOST_RANK, report
 from hydraulis.cli.ranks.failure import EndedRank, report_failure
 from hydraulis.cli.ranks.report import ERROR_FILE, PARENT
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.ranks.torchrun import RESTART_COUNT, RUN_FILE
 
 # Time that other ranks get after the first failure: rank 0 may report a shared refusal later than others.
 GRACE_S = 5.0
 POLL_S = 0.1
+_PROGRAM = "hydraulis"
 _LOOPBACK = "127.0.0.1"
 _PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 
 
-def run_local_ranks(num_ranks: int, arguments: Sequence[str], grace_s: float = GRACE_S) -> int:
+def run_local_ranks(
+    num_ranks: int, arguments: Sequence[str], grace_s: float = GRACE_S, max_restarts: int = 0
+) -> int:
     """Run `hydraulis ARGUMENTS` as several ranks over the loopback interface, and wait for their end.
 
-    A failed rank ends the others. An interrupt or termination is passed on to all ranks; a second interrupt
-    kills them.
+    A failed rank ends the others. After the loss of a rank all are started again, at most `max_restarts`
+    times; another failure would recur. An interrupt or termination is passed on to all ranks; a second
+    interrupt kills them.
 
     Args:
         num_ranks: Number of ranks.
         arguments: Command line of each rank.
         grace_s: Seconds that the other ranks get after the first failure, before they are killed.
+        max_restarts: Most restarts.
 
     Returns:
         The exit code: 0, or that of ranks that reported their end themselves (see `report_failure`).
@@ -40,15 +48,38 @@ def run_local_ranks(num_ranks: int, arguments: Sequence[str], grace_s: float = G
         HydraulisError: The cause of a failure.
         KeyboardInterrupt: A signal ended the ranks before they could handle it, or a second interrupt.
     """
-    with ExitStack() as stack, _requests() as requests:
+    with _requests() as requests, tempfile.TemporaryFile() as run_file:
+        for restart in range(max_restarts):
+            try:
+                return _run_once(num_ranks, arguments, grace_s, requests, _environment(restart, run_file))
+            except HydraulisError as error:
+                if error.code != LOST_RANK or requests:
+                    raise
+                report(_PROGRAM, error)
+                again = f"starting the ranks again, restart {restart + 1} of {max_restarts}"
+                sys.stderr.write(f"{_PROGRAM}: {again}\n")
+                sys.stderr.flush()
+        return _run_once(num_ranks, arguments, grace_s, requests, _environment(max_restarts, run_file))
+
+
+def _run_once(
+    num_ranks: int,
+    arguments: Sequence[str],
+    grace_s: float,
+    requests: Sequence[int],
+    environment: Mapping[str, str],
+) -> int:
+    """Start the ranks and wait for their end, as `run_local_ranks` does without a restart."""
+    with ExitStack() as stack:
         port = stack.enter_context(_reserved_port())
+        environment = {**environment, "WORLD_SIZE": str(num_ranks), "MASTER_PORT": str(port)}
         # Rank 0 writes to this process's standard error; that of the others is printed after a failure.
         outputs = [None, *(stack.enter_context(tempfile.TemporaryFile()) for _ in range(1, num_ranks))]
         errors = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(num_ranks)]
         ranks: list[subprocess.Popen[bytes]] = []
         try:
-            for rank, (output, error) in enumerate(zip(outputs, errors, strict=True)):
-                ranks.append(_start(rank, num_ranks, port, arguments, (output, error)))
+            for rank, files in enumerate(zip(outputs, errors, strict=True)):
+                ranks.append(_start(rank, arguments, environment, files))
             failed = _wait(ranks, requests, grace_s)
         finally:
             for process in ranks:
@@ -76,32 +107,42 @@ def end_with_parent() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _start(
-    rank: int,
-    num_ranks: int,
-    port: int,
-    arguments: Sequence[str],
-    files: tuple[IO[bytes] | None, IO[bytes]],
-) -> "subprocess.Popen[bytes]":
-    output, error = files
+def _environment(restart: int, run_file: IO[bytes]) -> Mapping[str, str]:
+    """Return the variables that all ranks of a start share."""
     loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
-    environment = os.environ | {
+    return {
         PARENT: str(os.getpid()),
-        ERROR_FILE: str(error.fileno()),
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(num_ranks),
-        "LOCAL_WORLD_SIZE": str(num_ranks),
+        RUN_FILE: str(run_file.fileno()),
+        RESTART_COUNT: str(restart),
         "MASTER_ADDR": _LOOPBACK,
-        "MASTER_PORT": str(port),
         # Ranks share the cores: further threads would only wait for one another.
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": loopback,
     }
+
+
+def _start(
+    rank: int,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    files: tuple[IO[bytes] | None, IO[bytes]],
+) -> "subprocess.Popen[bytes]":
+    output, error = files
+    of_rank = {
+        **environment,
+        ERROR_FILE: str(error.fileno()),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": environment["WORLD_SIZE"],
+    }
     command = [sys.executable, "-m", "hydraulis", *arguments]
     # A rank in a process group of its own gets a terminal's Ctrl-C from this process alone.
     return subprocess.Popen(
-        command, env=environment, stderr=output, pass_fds=[error.fileno()], process_group=0
+        command,
+        env=os.environ | of_rank,
+        stderr=output,
+        pass_fds=[error.fileno(), int(environment[RUN_FILE])],
+        process_group=0,
     )
 
 

@@ -1,9 +1,13 @@
-"""Checks the environment variables that torchrun sets for its ranks."""
+"""The environment variables of a rank, which torchrun and `hydraulis train` set."""
 
 import os
 
 from hydraulis.errors import InvalidInputError
 
+# Number of restarts after a failure.
+RESTART_COUNT = "TORCHELASTIC_RESTART_COUNT"
+# Number of the open file in which ranks of `hydraulis train` leave the run's folder for those of a restart.
+RUN_FILE = "HYDRAULIS_RUN_FILE"
 _SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
