@@ -30,6 +30,8 @@ COVERAGE := -Cpasses=sancov-module -Ccodegen-units=1 -Cllvm-args=-sanitizer-cove
 PARTS ?=
 # How many cases of each property `make soak` draws.
 CASES ?= 2000
+# The one case that `make faults` runs; empty for all.
+CASE ?=
 # A text file of lengths whose workloads `make bench` adds; empty for none.
 LENGTHS ?=
 PLANNERS := hydraulis,search,paper,static-balanced,static-first-fit,static-sorted,buckets,flexible-groups,longest-first,karmarkar-karp
@@ -48,7 +50,7 @@ export TORCHINDUCTOR_CACHE_DIR := $(CURDIR)/target/torchinductor
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test soak versions peers bench-peers test-gpu first-gpu check bench bench-gpu bench-ddp bench-slow-rank scale simulate-rate check-report errors-page fuzz wheel clean set-up format
+.PHONY: help demo test soak faults versions peers bench-peers test-gpu first-gpu check bench bench-gpu bench-ddp bench-slow-rank scale simulate-rate check-report errors-page fuzz wheel clean set-up format
 
 help: ## list the commands
 	@echo "Usage: make COMMAND [PYTHON=python3.x] [TORCH_INDEX=URL]"
@@ -74,6 +76,9 @@ test: set-up ## run every test, of Rust and of Python
 soak: set-up ## run the tests of drawn cases with many more of them (CASES=2000 of each property)
 	PROPTEST_CASES=$(CASES) cargo test --workspace --locked
 	HYDRAULIS_SOAK=1 $(BIN)/python -m pytest -q tests/runtime/test_worker.py tests/test_damaged_files.py
+
+faults: set-up ## kill and stop ranks in every part of a run, and print what each loss costs (CASE='SIGKILL in forward')
+	PYTHONPATH=tests $(BIN)/python -m faults.campaign $(if $(CASE),'$(CASE)')
 
 versions: set-up ## run the tests of model, parallelism and runtime with other versions of torch (VERSIONS='2.11.0 ...')
 	@TEST_PROCESSES=$(TEST_PROCESSES) tools/test_versions.sh $(VENV) '$(TORCH_INDEX)' $(VERSIONS)

@@ -196,8 +196,8 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "for `train.silence_s`. One remaining rank reports the lost ranks and their hosts, and all remaining "
         "ranks end with exit code 3.",
         "Read the reports of the lost ranks and of torchrun on their hosts: they have the cause. Then resume "
-        "from the checkpoint that the message names; with `--max-restarts` torchrun does it. If all ranks "
-        "answer, one was slow (raise `train.timeout_s`) or a connection failed.",
+        "from the checkpoint that the message names; with `--max-restarts` the launcher does it. If all "
+        "ranks answer, one was slow (raise `train.timeout_s`) or a connection failed.",
     ),
     "measurements_invalid": ErrorCode(
         "A file of measurements has another format, a malformed line, or measurements of other conditions, "

@@ -93,6 +93,7 @@ WITHOUT_BAD_VALUE = {
     "output.wandb_project",
     "checkpoint.resume",
     "checkpoint.weights",
+    "checkpoint.memory_folder",
     # It needs evaluations, not a value of its own.
     "checkpoint.keep_best",
     "data.chat_template",

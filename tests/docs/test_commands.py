@@ -81,10 +81,13 @@ def ranks_of(words: list[str]) -> int | None:
 
 
 def on_ranks(words: list[str]) -> list[str]:
-    """Give what each rank of a command runs: the command's module, and its arguments but for --ranks N."""
+    """Give what each rank of a command runs: its module, and its arguments without those of the launcher."""
     module = next(word for word in words if word in ("hydraulis", "hydraulis.train"))
-    first = words.index("--ranks") if "--ranks" in words else len(words)
-    ran = words[words.index(module) : first] + words[first + 2 :]
+    ran = words[words.index(module) :]
+    for option in ("--ranks", "--max-restarts"):
+        if option in ran:
+            first = ran.index(option)
+            ran = ran[:first] + ran[first + 2 :]
     return ["hydraulis.train", *ran[2:]] if ran[:2] == ["hydraulis", "train"] else ran
 
 

@@ -9,12 +9,13 @@ from torch.distributed import HashStore, PrefixStore  # type: ignore[attr-define
 
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
+from hydraulis.runtime.records.run_directory import MEMORY
 from hydraulis.train import restarted_run
-from hydraulis.train.restarted_run import folder_to_resume, remember_run
+from hydraulis.train.restarted_run import _run_to_resume, folder_to_resume, remember_run
 from runtime.tiny import run_config
 from train.events import RecordedEvents
 
-AGAIN = "torchrun started the ranks again"
+AGAIN = "the ranks were started again"
 Resume = Callable[[str], tuple[str, list[str]]]
 
 
@@ -62,7 +63,7 @@ def test_a_restart_without_a_folder_is_reported(resume: Resume, monkeypatch: pyt
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     folder, (message,) = resume("")
     assert folder == ""
-    assert message.startswith(f"{AGAIN}, and the attempt before had made no folder: ")
+    assert message.startswith(f"{AGAIN}, and the start before had made no folder: ")
 
 
 def test_without_torchrun_no_run_is_remembered(
@@ -72,3 +73,38 @@ def test_without_torchrun_no_run_is_remembered(
     remember_run(tmp_path)
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "7")
     assert resume("") == ("", [])
+
+
+def test_ranks_of_the_own_launcher_share_a_file(
+    resume: Resume, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID")
+    with (tmp_path / "shared").open("w+b") as file:
+        monkeypatch.setenv("HYDRAULIS_RUN_FILE", str(file.fileno()))
+        assert resume("") == ("", [])
+        remember_run(tmp_path)
+        (CheckpointFolder.of_run(tmp_path).begin(2) / MANIFEST).touch()
+        assert resume("") == (str(tmp_path), [f"{AGAIN}: continuing the run {tmp_path}"])
+
+
+def test_copies_are_looked_for_in_the_run_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    config = run_config(1, ["1x<1>"])
+
+    def found(resume: str) -> Path | None:
+        return _run_to_resume(
+            dataclasses.replace(
+                config,
+                checkpoint=dataclasses.replace(config.checkpoint, resume=resume),
+                output=dataclasses.replace(config.output, directory=str(tmp_path / "run")),
+            )
+        )
+
+    assert [found(""), found("latest"), found("another")] == [None, None, Path("another")]
+    first, second = tmp_path / "run", tmp_path / "run-2"
+    (CheckpointFolder.of_run(first).begin(2) / MANIFEST).touch()
+    second.mkdir()
+    assert found("latest") == first
+    # A newer run without a checkpoint has copies.
+    (second / MEMORY).write_text("0" * 32)
+    assert found("latest") == second

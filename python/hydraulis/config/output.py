@@ -40,6 +40,8 @@ class CheckpointConfig:
         keep: Number of newest complete checkpoints to keep; 0 for all.
         timeout_s: Seconds after which the wait for a checkpoint is the loss of a rank; absent for no limit of
             its own.
+        memory_folder: Folder in the memory of each node, such as `/dev/shm`, that receives a copy of the
+            state after each step, so that a loss of ranks costs one step; empty for none.
         keep_best: Whether to keep the checkpoint with the lowest evaluation loss too. Each checkpoint then
             follows an evaluation: `every_steps` is a multiple of `train.evaluate_every`.
         resume: Folder of a run to resume, or `latest` for the newest folder of `output.directory`; empty to
@@ -51,6 +53,7 @@ class CheckpointConfig:
     every_steps: int | None = None
     keep: int = 2
     timeout_s: float | None = None
+    memory_folder: str = ""
     keep_best: bool = False
     resume: str = ""
     weights: str = ""

@@ -6,13 +6,13 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from hydraulis._core import Scheme
+from hydraulis._core import Cluster, OptimizerShards, Scheme
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.tensors import wide_dtype
-from hydraulis.runtime.checkpoint.reader import verify_shards
 from hydraulis.runtime.checkpoint.resume import ResumedRun, restore_moments
 from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
+from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.every_rank import on_every_rank
 from hydraulis.runtime.ranks.rank_zero import on_rank_zero
 from hydraulis.runtime.state.initial_values import AdaptedValues, InitialValues, ParameterValues
@@ -26,7 +26,7 @@ def build_worker(config: RunConfig, schemes: Sequence[Scheme], resumed: ResumedR
     Args:
         config: Configuration of the run.
         schemes: Every scheme that a plan of the run may use.
-        resumed: Checked checkpoint to resume; None to start from the seed or from a model.
+        resumed: Checked run to resume; None to start from the seed or from a model.
 
     Raises:
         HydraulisError: A scheme does not fit the model, or the source of the parameters is incomplete; on
@@ -34,12 +34,12 @@ def build_worker(config: RunConfig, schemes: Sequence[Scheme], resumed: ResumedR
     """
     if resumed is None:
         return _start(config, schemes)
-    # Each shard is verified by one rank, whichever ranks read it.
-    shards = range(dist.get_rank(), resumed.manifest.world_size, dist.get_world_size())
-    on_every_rank(lambda: verify_shards(resumed.checkpoint, resumed.manifest, shards))
-    with resumed.reader() as reader:
-        worker = _build(config, schemes, reader)
-        on_every_rank(lambda: restore_moments(reader, worker.optimizer_shard))
+    parameters = ModelParameters.from_config(config.model, config.train.frozen, config.train.stage_layers)
+    cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
+    layout = OptimizerShards(parameters.table, cluster, schemes)
+    with resumed.values(parameters, layout) as values:
+        worker = _build(config, schemes, values)
+        on_every_rank(lambda: restore_moments(values, worker.optimizer_shard))
     worker.optimizer_shard.optimizer.resume(resumed.manifest.step)
     return worker
 

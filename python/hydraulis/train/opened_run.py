@@ -18,7 +18,7 @@ from hydraulis.data.sources.data_files import DataFile, list_data_files
 from hydraulis.data.tokenization.prompts import encode_prompts
 from hydraulis.planner.strategies import named_strategies
 from hydraulis.runtime.checkpoint.position import DataPosition
-from hydraulis.runtime.checkpoint.resume import ResumedRun, find_resumed
+from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.hugging_face.files import check_tokenizer
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
@@ -29,7 +29,7 @@ from hydraulis.runtime.records.tracking.tracker import require_trackers
 from hydraulis.runtime.state.update_rule import require_optimizer
 from hydraulis.text.numbers import format_count
 from hydraulis.train.observer import TrainingObserver
-from hydraulis.train.restarted_run import folder_to_resume
+from hydraulis.train.restarted_run import find_run
 from hydraulis.train.run_data import load_data
 
 
@@ -67,7 +67,7 @@ class OpenedRun:
         """
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         named_strategies(config.planner, cluster)
-        resumed = find_resumed(folder_to_resume(config, observer), config.output.directory)
+        resumed = find_run(config, observer)
         files: list[DataFile] = []
         on_rank_zero(lambda: files.extend(_check_environment(config, resumed)))
         data = _open_data(config, stop, observer)
@@ -153,8 +153,7 @@ def _check_resumed(
 ) -> None:
     """Check that the checkpoint belongs to this model and these data. Collective."""
     if resumed is not None:
-        step = resumed.manifest.step
         on_rank_zero(lambda: resumed.check(config, position))
-        observer.message(f"resuming after step {step} of {resumed.run}")
+        observer.message(f"resuming {resumed}")
     elif config.checkpoint.resume:
         observer.message("no checkpoint to resume from: starting a new run")

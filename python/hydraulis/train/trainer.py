@@ -51,6 +51,7 @@ from hydraulis.runtime.records.recorder import Recorder, RunSummary
 from hydraulis.runtime.records.run_directory import ANALYSIS, CORPUS, RUN_CONFIG, RunDirectory
 from hydraulis.runtime.records.run_lock import RunLock
 from hydraulis.runtime.records.tracking.tracker import open_trackers
+from hydraulis.runtime.recovery.keeper import StateKeeper
 from hydraulis.runtime.text_sampler import TextSampler
 from hydraulis.runtime.worker import Worker
 from hydraulis.text.numbers import format_count
@@ -58,6 +59,7 @@ from hydraulis.train.observer import RunProgress, TrainingObserver
 from hydraulis.train.opened_run import OpenedRun
 from hydraulis.train.restarted_run import remember_run
 from hydraulis.train.slow_ranks import rate_messages
+from hydraulis.train.state_copies import build_keeper
 from hydraulis.train.step_profiler import profiled_steps
 
 
@@ -73,6 +75,7 @@ class Trainer:
         text_sampler: Sampler of continuations of the configured prompts.
         recorder: Recorder of the run directory's files.
         saver: Writer of checkpoints.
+        keeper: Copier of the state into the memory of the nodes; None without such copies.
         stop: Request to end the run after the current step.
         observer: Receiver of the run's events.
         completed: Number of completed steps, including those of resumed runs.
@@ -87,6 +90,7 @@ class Trainer:
     text_sampler: TextSampler
     recorder: Recorder
     saver: CheckpointSaver
+    keeper: StateKeeper | None
     stop: StopRequest
     observer: TrainingObserver
     completed: int
@@ -142,6 +146,7 @@ class Trainer:
             text_sampler=text_sampler,
             recorder=recorder,
             saver=saver,
+            keeper=build_keeper(run, worker, recorder.directory.path, observer),
             stop=stop,
             observer=observer,
             completed=run.completed,
@@ -166,6 +171,8 @@ class Trainer:
             self._sample()
             self._limit_save()
             self.saver.after(self.completed)
+            if self.keeper is not None:
+                self.keeper.after(self.completed)
             self._limit_step()
         raise_deferred()
         limit("", None)
@@ -196,6 +203,8 @@ class Trainer:
             self._limit_save()
             checkpoint = self.saver.close(self.completed)
             limit("", None)
+        if self.keeper is not None:
+            self.keeper.close()
         on_rank_zero(self.recorder.close)
         return checkpoint
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -21,6 +21,13 @@ from hydraulis.runtime.state.optimizer_shard import FROZEN, MASTER
 
 # Shards that one process hashes at the same time.
 _MOST_READERS = 4
+
+
+class StateValues(Protocol):
+    """Values of a run's state, of which a rank reads its optimizer shard only."""
+
+    def read(self, name: str, start: int, end: int, moment: str | None = None) -> Tensor:
+        """Return the canonical elements from `start` to `end` of a parameter or of a moment of it."""
 
 
 def read_manifest(checkpoint: Path) -> Manifest:

@@ -5,10 +5,13 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
+from hydraulis._core import OptimizerShards
 from hydraulis.config.layered.table import from_table
 from hydraulis.config.lora import Adapters
 from hydraulis.config.model import ModelConfig
@@ -20,9 +23,15 @@ from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint
 from hydraulis.runtime.checkpoint.manifest import DataCursor, Manifest, torn
 from hydraulis.runtime.checkpoint.position import DataPosition, batch_settings
-from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
+from hydraulis.runtime.checkpoint.reader import (
+    CheckpointReader,
+    StateValues,
+    read_manifest,
+    verify_shards,
+)
 from hydraulis.runtime.checkpoint.saver import CHECKPOINT_CONFIG
 from hydraulis.runtime.checkpoint.shared import check_shared
+from hydraulis.runtime.ranks.every_rank import on_every_rank
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.records.run_directory import CORPUS
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard, elements_of
@@ -52,8 +61,9 @@ class ResumedRun:
 
     Attributes:
         run: The run's folder.
-        checkpoint: Folder of the run's newest complete checkpoint.
-        manifest: Manifest of that checkpoint.
+        checkpoint: Folder of the state to continue from: the run's newest complete checkpoint, or copies in
+            memory.
+        manifest: Manifest of that state.
     """
 
     run: Path
@@ -163,8 +173,27 @@ class ResumedRun:
             return f"all steps are done, {num_steps:,} of them: there is nothing left to train"
         return f"{done:,} steps are done and {num_steps:,} wanted: there is nothing left to train"
 
-    def reader(self) -> CheckpointReader:
-        """Return a reader of the checkpoint."""
+    def __str__(self) -> str:
+        """Describe the state to continue from, as the end of a sentence."""
+        return f"after step {self.manifest.step} of {self.run}"
+
+    def values(
+        self,
+        parameters: ModelParameters,  # noqa: ARG002 - a subclass needs them
+        layout: OptimizerShards,  # noqa: ARG002
+    ) -> AbstractContextManager[StateValues]:
+        """Verify the checkpoint, and return its values for the context. Collective.
+
+        Args:
+            parameters: The model's parameters.
+            layout: Owner of each element; a checkpoint can be read by any.
+
+        Raises:
+            HydraulisError: A shard of the checkpoint is damaged (code `checkpoint_damaged`); on every rank.
+        """
+        # Each shard is verified by one rank, whichever ranks read it.
+        shards = range(dist.get_rank(), self.manifest.world_size, dist.get_world_size())
+        on_every_rank(lambda: verify_shards(self.checkpoint, self.manifest, shards))
         return CheckpointReader(self.checkpoint, self.manifest)
 
 
@@ -195,13 +224,13 @@ def find_resumed(resume: str, directory: str) -> ResumedRun | None:
     return ResumedRun(run, checkpoint, Manifest.from_json(text, found))
 
 
-def restore_moments(reader: CheckpointReader, shard: OptimizerShard) -> None:
+def restore_moments(reader: StateValues, shard: OptimizerShard) -> None:
     """Read the optimizer's moments into this rank's optimizer shard.
 
     The master parameters are read when the shard is built.
 
     Args:
-        reader: Reader of the checkpoint.
+        reader: Values of the resumed state.
         shard: This rank's optimizer shard; its trained parameters have moments in the checkpoint (see
             `ResumedRun.check`).
 
@@ -229,14 +258,14 @@ def newest_of(resume: str, directory: str) -> Path | None:
     """
     if resume != LATEST:
         return newest_checkpoint(Path(resume))
-    for run in reversed(_runs(Path(directory))):
+    for run in reversed(numbered_runs(Path(directory))):
         newest = CheckpointFolder.of_run(run).newest()
         if newest is not None:
             return newest
     return None
 
 
-def _runs(first: Path) -> list[Path]:
+def numbered_runs(first: Path) -> list[Path]:
     """List the folders `NAME`, `NAME-2`, `NAME-3` and so on of one `output.directory`, oldest first."""
     numbered = re.compile(re.escape(first.name) + r"-(\d+)")
     matches = [(numbered.fullmatch(path.name), path) for path in first.parent.glob("*")]

@@ -13,7 +13,8 @@ from hydraulis.digests import file_digest
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.durable import write_durably
 from hydraulis.runtime.checkpoint.manifest import Interval, ParameterRecord, ShardRecord
-from hydraulis.runtime.ranks.streams import SideStream, StreamEvent
+from hydraulis.runtime.ranks.streams import SideStream
+from hydraulis.runtime.state.host_copy import HostCopy
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard, elements_of
 
 
@@ -28,10 +29,7 @@ def tensor_name(buffer: str, parameter: str) -> str:
 
 
 class Snapshot:
-    """A copy of this rank's optimizer shard in host memory.
-
-    On CUDA the copy runs on a side stream into pinned memory, which torch reuses for the next snapshot; the
-    optimizer step waits for it. On the CPU the copy is complete at once.
+    """A copy of this rank's optimizer shard in host memory (see `HostCopy`).
 
     Args:
         shard: This rank's optimizer shard.
@@ -39,24 +37,17 @@ class Snapshot:
     """
 
     def __init__(self, shard: OptimizerShard, stream: SideStream) -> None:
-        self._tensors: dict[str, Tensor] = {}
-        with stream.beside():
-            self._copy(shard)
-            self._made = StreamEvent(shard.master.device)
-        shard.read_until(self._made)
+        self._shard = shard
+        self._copy = HostCopy(shard, {kind: one.flat for kind, one in shard.buffers().items()}, stream)
 
     def tensors(self) -> Mapping[str, Tensor]:
         """Wait for the copy, and return its tensors by their names in the shard; callable from any thread."""
-        self._made.synchronize()
-        return self._tensors
-
-    def _copy(self, shard: OptimizerShard) -> None:
-        for kind, buffer in shard.buffers().items():
-            copy = torch.empty_like(buffer.flat, device="cpu", pin_memory=buffer.flat.is_cuda)
-            copy.copy_(buffer.flat.detach(), non_blocking=True)
-            for piece in buffer.slices:
-                name = tensor_name(kind, shard.parameters.names[piece.parameter])
-                self._tensors[name] = copy[elements_of(piece, buffer.first)]
+        flats, names = self._copy.flats(), self._shard.parameters.names
+        return {
+            tensor_name(kind, names[piece.parameter]): flats[kind][elements_of(piece, buffer.first)]
+            for kind, buffer in self._shard.buffers().items()
+            for piece in buffer.slices
+        }
 
 
 def parameter_records(shard: OptimizerShard) -> tuple[ParameterRecord, ...]:

@@ -22,6 +22,8 @@ SAMPLES = "samples.jsonl"
 ANALYSIS = "analysis.json"
 CORPUS = "corpus.json"
 LOCK = "lock"
+MEMORY = "memory"
+"""File that names the start with copies of the state in the memory of the nodes."""
 PROFILE = "profile.json"
 """File that identifies a run's folder; a model's folder also has a config.json."""
 REPORT = "report.html"
@@ -170,8 +172,12 @@ def not_made(path: Path, reason: object) -> InvalidInputError:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path, setting: str = "output.directory") -> Iterator[None]:
     """Convert an OSError of the block into an error that names the path.
+
+    Args:
+        path: Path of the file.
+        setting: Setting that chooses the disk.
 
     Raises:
         HydraulisError: The block raised an OSError (code `file_unwritable`).
@@ -182,7 +188,7 @@ def writing(path: Path) -> Iterator[None]:
         remedy = (
             "remove the link"
             if error.errno == errno.ELOOP
-            else "make room, or set output.directory to another disk"
+            else f"make room, or set {setting} to another disk"
         )
         message = f"{path} cannot be written: {error.strerror or error}; {remedy}"
         raise HydraulisError(message, code="file_unwritable") from error

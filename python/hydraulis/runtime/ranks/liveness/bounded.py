@@ -14,27 +14,36 @@ class Stopped(Exception):  # noqa: N818 - no error
     """The call was left because of a request to stop."""
 
 
-class _Call(Generic[T]):
-    """A call on a thread of its own, which the caller may leave before it ends."""
+class BackgroundCall(Generic[T]):
+    """A call on a thread of its own, which the caller may leave before it ends.
+
+    Attributes:
+        ended: Event of the call's end.
+        error: Exception of the call; None before its end, and of a call that returned.
+
+    Args:
+        function: Function to call.
+    """
 
     def __init__(self, function: Callable[[], T]) -> None:
-        self._function = function
         self._result: list[T] = []
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
         self.ended = threading.Event()
         # A daemon thread: the process may end while the call is still blocked.
-        threading.Thread(target=self._run, name="bounded call", daemon=True).start()
+        # The thread forgets the function and what it refers to when it ends.
+        threading.Thread(target=self._run, args=(function,), name="bounded call", daemon=True).start()
 
     def result(self) -> T:
-        if self._error is not None:
-            raise self._error
+        """Return the call's result after its end, or raise its exception."""
+        if self.error is not None:
+            raise self.error
         return self._result[0]
 
-    def _run(self) -> None:
+    def _run(self, function: Callable[[], T]) -> None:
         try:
-            self._result.append(self._function())
+            self._result.append(function())
         except BaseException as error:
-            self._error = error
+            self.error = error
         self.ended.set()
 
 
@@ -54,7 +63,7 @@ def call_within(seconds: float, function: Callable[[], T], stopped: Callable[[],
         Stopped: `stopped` returned true; the thread is left behind.
         BaseException: The error of `function`.
     """
-    call, deadline = _Call(function), time.monotonic() + seconds
+    call, deadline = BackgroundCall(function), time.monotonic() + seconds
     while not call.ended.wait(_POLL_S):
         if stopped():
             raise Stopped

@@ -45,11 +45,20 @@ class Process:
     @classmethod
     def own(cls) -> "Process":
         """Return this process."""
+        return cls._of_this_node(os.getpid())
+
+    @classmethod
+    def launcher(cls) -> "Process":
+        """Return the process that started this one."""
+        return cls._of_this_node(os.getppid())
+
+    @classmethod
+    def _of_this_node(cls, pid: int) -> "Process":
         try:
             namespace = str(Path("/proc/self/ns/pid").readlink())
         except OSError:
             namespace = ""
-        return cls(socket.gethostname(), os.getpid(), namespace)
+        return cls(socket.gethostname(), pid, namespace)
 
     def state(self) -> str | None:
         """Return `ENDED` or `STOPPED`, as the system of this node knows it; None if neither is known."""

@@ -1,0 +1,182 @@
+"""The state of a run, read from the memory of all nodes and exchanged between its ranks.
+
+Every rank computes from the manifest and the new layout which elements each rank needs, and which rank reads
+them, so no rank asks another one. One uneven all-to-all for each buffer moves them in host memory.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from safetensors import safe_open
+from torch import Tensor
+
+from hydraulis._core import OptimizerShards
+from hydraulis.runtime.checkpoint.manifest import Manifest
+from hydraulis.runtime.checkpoint.shard import tensor_name
+from hydraulis.runtime.recovery.memory_folder import CopyName, MemoryFolder
+from hydraulis.runtime.state.optimizer_shard import FROZEN, MASTER
+from hydraulis.runtime.state.parameters import ModelParameters
+
+
+class _Piece(NamedTuple):
+    """Elements of a parameter that one rank reads from one shard and another rank needs.
+
+    Attributes:
+        reader: Rank that reads the shard.
+        shard: Shard of an earlier start.
+        name: Name of the parameter.
+        offset: First element, counted from the first one of the shard's interval.
+        elements: Number of elements.
+    """
+
+    reader: int
+    shard: int
+    name: str
+    offset: int
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangedValues:
+    """Values of this rank's optimizer shard.
+
+    Attributes:
+        pieces: Tensors by buffer, parameter, and first element.
+        buffers: Buffer that has each parameter itself: that of the trained or of the frozen ones.
+    """
+
+    pieces: Mapping[tuple[str, str, int], Tensor]
+    buffers: Mapping[str, str]
+
+    def read(self, name: str, start: int, end: int, moment: str | None = None) -> Tensor:
+        """Return the canonical elements from `start` to `end`, a slice of this rank's shard."""
+        values = self.pieces[moment or self.buffers[name], name, start]
+        assert len(values) == end - start, "only slices of this rank's shard were exchanged"
+        return values
+
+
+def exchange_values(
+    folder: MemoryFolder,
+    manifest: Manifest,
+    sources: Mapping[int, Sequence[CopyName]],
+    parameters: ModelParameters,
+    layout: OptimizerShards,
+) -> ExchangedValues:
+    """Give every rank the values of its optimizer shard. Collective.
+
+    Args:
+        folder: Folder of the copies on this node.
+        manifest: Manifest of the state.
+        sources: Copies to read, by the rank that reads them.
+        parameters: The model's parameters.
+        layout: Owner of each element among the ranks that there are now.
+    """
+    exchange = _Exchange(manifest, sources, parameters, layout)
+    found: dict[tuple[str, str, int], Tensor] = {}
+    with ExitStack() as stack:
+        files = exchange.opened(folder, stack)
+        for buffer in (MASTER, FROZEN, *manifest.moments):
+            found |= exchange.exchange(buffer, files)
+    return ExchangedValues(found, exchange.buffers)
+
+
+class _Exchange:
+    """The pieces that each rank needs, in the order in which they are sent.
+
+    Attributes:
+        buffers: Buffer that has each parameter itself.
+
+    Args:
+        manifest: Manifest of the state.
+        sources: Copies to read, by the rank that reads them.
+        parameters: The model's parameters.
+        layout: Owner of each element now.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        sources: Mapping[int, Sequence[CopyName]],
+        parameters: ModelParameters,
+        layout: OptimizerShards,
+    ) -> None:
+        self._manifest, self._parameters, self._layout = manifest, parameters, layout
+        self._own = sources.get(dist.get_rank(), ())
+        self._records = {record.name: record for record in manifest.parameters}
+        self.buffers = {record.name: MASTER if record.trained else FROZEN for record in manifest.parameters}
+        self._readers = {
+            (copy.shard, copy.step is not None): rank for rank, copies in sources.items() for copy in copies
+        }
+
+    def opened(self, folder: MemoryFolder, stack: ExitStack) -> Mapping[tuple[int, bool], Any]:
+        """Open this rank's files, by shard and by whether they have the trained parameters."""
+        return {
+            (copy.shard, copy.step is not None): stack.enter_context(
+                safe_open(folder.file(copy), framework="pt")
+            )
+            for copy in self._own
+        }
+
+    def exchange(
+        self, buffer: str, files: Mapping[tuple[int, bool], Any]
+    ) -> Mapping[tuple[str, str, int], Tensor]:
+        """Exchange one buffer, and return this rank's tensors. Collective."""
+        rank, ranks = dist.get_rank(), range(dist.get_world_size())
+        manifest = self._manifest
+        dtype: torch.dtype = getattr(torch, manifest.frozen_dtype if buffer == FROZEN else manifest.dtype)
+        outgoing = [
+            torch.cat([torch.empty(0, dtype=dtype), *self._read(buffer, receiver, files)])
+            for receiver in ranks
+        ]
+        needed = [piece for pieces in self._needed(rank, buffer).values() for piece in pieces]
+        counts = [sum(piece.elements for piece in needed if piece.reader == reader) for reader in ranks]
+        received = torch.empty(sum(counts), dtype=dtype)
+        dist.all_to_all_single(received, torch.cat(outgoing), counts, [len(one) for one in outgoing])
+        return self._placed(buffer, received.split(counts))
+
+    def _needed(self, receiver: int, buffer: str) -> Mapping[tuple[str, int], Sequence[_Piece]]:
+        """Return the pieces of each slice that a rank needs, by parameter and first element."""
+        table, trained = self._parameters.table, self._parameters.trained
+        needed: dict[tuple[str, int], Sequence[_Piece]] = {}
+        for piece in self._layout.slices(table, receiver):
+            name = self._parameters.names[piece.parameter]
+            # A parameter may be frozen now that was trained before.
+            has_moment = buffer in self._manifest.moments and trained[piece.parameter]
+            if has_moment or buffer == self.buffers[name]:
+                needed[name, piece.start] = list(self._cut(name, piece.start, piece.end))
+        return needed
+
+    def _cut(self, name: str, start: int, end: int) -> Iterator[_Piece]:
+        """Yield the parts of an interval that different shards have."""
+        record = self._records[name]
+        for shard, first, last in record.intervals:
+            low, high = max(start, first), min(end, last)
+            if low < high:
+                reader = self._readers[shard, record.trained]
+                yield _Piece(reader, shard, name, low - first, high - low)
+
+    def _read(self, buffer: str, receiver: int, files: Mapping[tuple[int, bool], Any]) -> Iterator[Tensor]:
+        """Yield the values that this rank sends to another one."""
+        for pieces in self._needed(receiver, buffer).values():
+            for piece in pieces:
+                if piece.reader == dist.get_rank():
+                    file = files[piece.shard, self._records[piece.name].trained]
+                    values = file.get_slice(tensor_name(buffer, piece.name))
+                    yield values[piece.offset : piece.offset + piece.elements]
+
+    def _placed(self, buffer: str, received: Sequence[Tensor]) -> Mapping[tuple[str, str, int], Tensor]:
+        """Put the received values together, slice by slice; each reader sends them in the same order."""
+        taken = [0] * len(received)
+        placed: dict[tuple[str, str, int], Tensor] = {}
+        for (name, start), pieces in self._needed(dist.get_rank(), buffer).items():
+            values = []
+            for piece in pieces:
+                offset = taken[piece.reader]
+                taken[piece.reader] += piece.elements
+                values.append(received[piece.reader][offset : taken[piece.reader]])
+            placed[buffer, name, start] = torch.cat(values)
+        return placed

@@ -1,0 +1,143 @@
+"""The folder in a node's memory with the copies of one start of a run, and the names of its files."""
+
+import json
+import os
+import re
+import shutil
+import stat
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hydraulis.errors import InvalidInputError
+from hydraulis.files import replace_file
+from hydraulis.runtime.ranks.liveness.check import ENDED, Process
+from hydraulis.runtime.records.run_directory import writing
+
+_SETTING = "checkpoint.memory_folder"
+_OWNER = "owner.json"
+_NAME = re.compile(r"(frozen|step-(\d+))\.shard-(\d+)-of-(\d+)\.by-(\d+)\.safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class CopyName:
+    """The name of a copy of one rank's shard.
+
+    Attributes:
+        step: Completed iterations; None for the frozen parameters, which no step changes.
+        shard: Rank that owns the shard.
+        world_size: Number of ranks of the start.
+        holder: Rank that wrote the file: the owner, or the rank that has the twin.
+    """
+
+    step: int | None
+    shard: int
+    world_size: int
+    holder: int
+
+    @classmethod
+    def parse(cls, name: str) -> "CopyName | None":
+        """Return the parts of a file's name; None for another file."""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            return None
+        step = None if match[2] is None else int(match[2])
+        return cls(step, int(match[3]), int(match[4]), int(match[5]))
+
+    def __str__(self) -> str:
+        """Return the file's name."""
+        kind = "frozen" if self.step is None else f"step-{self.step:08d}"
+        of = f"shard-{self.shard:05d}-of-{self.world_size:05d}"
+        return f"{kind}.{of}.by-{self.holder:05d}.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFolder:
+    """The copies of one start on this node.
+
+    Attributes:
+        base: Value of `checkpoint.memory_folder`.
+        start: Name of the start, a random one.
+    """
+
+    base: Path
+    start: str
+
+    @property
+    def path(self) -> Path:
+        """The path of the folder."""
+        return self.base / f"{_prefix()}{self.start}"
+
+    def create(self) -> None:
+        """Create the folder, for this user alone, and record the launcher of this rank as its owner.
+
+        Raises:
+            HydraulisError: The folder cannot be written (code `file_unwritable`).
+            InvalidInputError: Another user has the folder's name (code `file_unwritable`).
+        """
+        is_first = False
+        with writing(self.path, _SETTING):
+            # One of the node's ranks creates the folder, and writes its owner.
+            with suppress(FileExistsError):
+                self.path.mkdir(mode=0o700)
+                is_first = True
+            status = self.path.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+            message = f"{self.path} is not a folder of this user; set {_SETTING} to another folder"
+            raise InvalidInputError(message, code="file_unwritable")
+        if not is_first:
+            return
+        with writing(self.path, _SETTING), replace_file(self.path / _OWNER) as unfinished:
+            unfinished.write_text(json.dumps(asdict(Process.launcher())), encoding="utf-8")
+
+    def copies(self) -> list[CopyName]:
+        """List the files of this start on this node."""
+        try:
+            names = [CopyName.parse(path.name) for path in self.path.iterdir()]
+        except OSError:
+            return []
+        return [name for name in names if name is not None]
+
+    def file(self, copy: CopyName) -> Path:
+        """Return the path of a file."""
+        return self.path / str(copy)
+
+    def remove(self) -> None:
+        """Remove the folder and its files."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def remove_abandoned(self) -> None:
+        """Remove the folders of earlier starts by this rank's launcher, and of launchers that have ended."""
+        for path in self.base.glob(f"{_prefix()}*"):
+            if path != self.path and _is_abandoned(path):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def require_room(self, needed: int) -> None:
+        """Check that the folder has room for the copies of this node's ranks.
+
+        Args:
+            needed: Bytes of the copies.
+
+        Raises:
+            InvalidInputError: It has not (code `file_unwritable`).
+        """
+        free = shutil.disk_usage(self.path).free
+        if needed > free:
+            message = (
+                f"{_SETTING} = '{self.base}' has {free >> 20:,} MiB of room, and the copies of this node's "
+                f"ranks take {-(-needed >> 20):,}: make room, or set it to '' for no copies"
+            )
+            raise InvalidInputError(message, code="file_unwritable")
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Return whether no launcher continues from a folder any more, as far as this node knows."""
+    try:
+        owner = Process(**json.loads((path / _OWNER).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return False
+    return owner == Process.launcher() or owner.state() == ENDED
+
+
+def _prefix() -> str:
+    return f"hydraulis-{os.getuid()}-"

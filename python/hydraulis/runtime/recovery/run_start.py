@@ -1,0 +1,104 @@
+"""The starts of a run, each of which copies its state into a folder of its own.
+
+A file of the run's folder names the starts whose copies continue the run, newest first. A start that
+continues from a checkpoint names itself alone, since older copies have another history. A start that
+continues from copies names itself in front of their start, until a copy of its own is whole: a loss of ranks
+in between costs no step more.
+"""
+
+import re
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from hydraulis.runtime.ranks import host
+from hydraulis.runtime.ranks.every_rank import on_every_rank
+from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
+from hydraulis.runtime.records.run_directory import MEMORY, RunDirectory
+from hydraulis.runtime.recovery.memory_folder import MemoryFolder
+
+_NAME = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(slots=True)
+class RunStart:
+    """One start of a run. Every method is collective.
+
+    Attributes:
+        run: The run's folder.
+        folder: Folder of the start's copies on this node.
+        previous: Folder of the copies that the start continues from; None for another start.
+        is_alone: Whether this start alone is named.
+    """
+
+    run: Path
+    folder: MemoryFolder
+    previous: MemoryFolder | None
+    is_alone: bool = False
+
+    @classmethod
+    def begin(cls, run: Path, base: Path, previous: MemoryFolder | None) -> Self:
+        """Create the folder of a new start on every node, and name the start.
+
+        Args:
+            run: The run's folder.
+            base: Value of `checkpoint.memory_folder`.
+            previous: Folder of the copies that the start continues from; None for another start.
+
+        Raises:
+            HydraulisError: A folder cannot be written (code `file_unwritable`); on every rank.
+        """
+        folder = MemoryFolder(base, from_rank_zero(lambda: uuid.uuid4().hex))
+        on_every_rank(folder.create)
+
+        def name() -> None:
+            earlier = [] if previous is None else named_starts(run)
+            _name(run, [folder.start, *earlier])
+
+        on_rank_zero(name)
+        return cls(run, folder, previous)
+
+    def has_whole_copy(self) -> None:
+        """Name this start alone, and remove the copies of earlier ones."""
+        if self.is_alone:
+            return
+        self.is_alone = True
+        on_rank_zero(lambda: _name(self.run, [self.folder.start]))
+        if self.previous is not None:
+            self.previous.remove()
+        self.folder.remove_abandoned()
+
+    def end(self) -> None:
+        """Remove this start's copies from all nodes."""
+        forget_copies(self.run)
+        host.barrier()
+        self.folder.remove()
+
+
+def named_starts(run: Path) -> list[str]:
+    """Return the starts whose copies continue a run, newest first."""
+    with suppress(OSError, UnicodeDecodeError):
+        names = (run / MEMORY).read_text(encoding="utf-8").split()
+        return [name for name in names if _NAME.fullmatch(name)]
+    return []
+
+
+def forget_copies(run: Path) -> None:
+    """Let no copies continue a run. Collective; rank 0 writes.
+
+    Raises:
+        HydraulisError: The run's folder cannot be written (code `file_unwritable`).
+    """
+
+    def forget() -> None:
+        if (run / MEMORY).exists():
+            RunDirectory(run).remove(MEMORY)
+
+    on_rank_zero(forget)
+
+
+def _name(run: Path, starts: Sequence[str]) -> None:
+    RunDirectory(run).write(MEMORY, "\n".join(starts) + "\n")

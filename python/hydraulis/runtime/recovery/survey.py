@@ -1,0 +1,165 @@
+"""Looks on all nodes for copies of the state from which a run can continue."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch.distributed as dist
+from safetensors import safe_open
+
+from hydraulis._core import OptimizerShards
+from hydraulis.config.layered.table import from_table
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder, step_of
+from hydraulis.runtime.checkpoint.manifest import DataCursor, Manifest
+from hydraulis.runtime.checkpoint.reader import StateValues
+from hydraulis.runtime.checkpoint.resume import ResumedRun
+from hydraulis.runtime.ranks import host
+from hydraulis.runtime.ranks.rank_zero import from_rank_zero
+from hydraulis.runtime.recovery.exchanged_values import exchange_values
+from hydraulis.runtime.recovery.keeper import DATA, MANIFEST, STEP
+from hydraulis.runtime.recovery.memory_folder import CopyName, MemoryFolder
+from hydraulis.runtime.recovery.run_start import named_starts
+from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.text.documents import parse_json
+
+# Shards that a message lists.
+_MOST_NAMED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RunInMemory(ResumedRun):
+    """A run to resume from copies in the memory of the nodes.
+
+    Attributes:
+        folder: Folder of the copies on this node.
+        sources: Copies to read, by the rank that reads them.
+    """
+
+    folder: MemoryFolder
+    sources: Mapping[int, Sequence[CopyName]]
+
+    def __str__(self) -> str:
+        """Describe the state to continue from, as the end of a sentence."""
+        return f"{ResumedRun.__str__(self)}, from copies in {self.folder.base}"
+
+    def values(
+        self, parameters: ModelParameters, layout: OptimizerShards
+    ) -> AbstractContextManager[StateValues]:
+        """Exchange the state between the ranks, so that each has its own shard. Collective."""
+        return nullcontext(exchange_values(self.folder, self.manifest, self.sources, parameters, layout))
+
+
+def find_in_memory(
+    find_run: Callable[[], Path | None], base: str, note: Callable[[str], None]
+) -> RunInMemory | None:
+    """Find the newest whole state in the memory of the nodes. Collective.
+
+    Args:
+        find_run: Function that returns the folder of the run to resume, None for a new run; called on rank 0.
+        base: Value of `checkpoint.memory_folder`; empty for no copies.
+        note: Receiver of a message about copies that are not whole.
+
+    Returns:
+        The run; None without a whole state that is newer than the newest checkpoint.
+    """
+    if not base:
+        return None
+    named = from_rank_zero(lambda: _named(find_run()))
+    if not named:
+        return None
+    folder, *starts = named.splitlines()
+    missing = ""
+    for start in starts:
+        memory = MemoryFolder(Path(base), start)
+        by_rank = host.all_gather_objects(memory.copies())
+        step, missing = newest_whole(by_rank)
+        if step is not None:
+            return _unless_older(Path(folder), memory, by_rank, step)
+    note(f"the copies in {base} do not continue the run: {missing}")
+    return None
+
+
+def _unless_older(
+    run: Path, memory: MemoryFolder, by_rank: Sequence[Sequence[CopyName]], step: int
+) -> RunInMemory | None:
+    """Return the run with the copies of a step; None if its newest checkpoint is as new. Collective."""
+    if step <= int(from_rank_zero(lambda: str(_newest_checkpoint(run)))):
+        return None
+    sources = choose_sources(by_rank, step)
+    return RunInMemory(run, memory.path, _manifest(memory, sources, step), memory, sources)
+
+
+def newest_whole(by_rank: Sequence[Sequence[CopyName]]) -> tuple[int | None, str]:
+    """Return the newest step with a copy of every shard, and the reason if there is none.
+
+    Args:
+        by_rank: Files that each rank sees.
+    """
+    copies = {copy for of_rank in by_rank for copy in of_rank}
+    if not copies:
+        return None, "no node has any"
+    world_size = next(iter(copies)).world_size
+    shards: defaultdict[int | None, set[int]] = defaultdict(set)
+    for copy in copies:
+        shards[copy.step].add(copy.shard)
+    every = set(range(world_size))
+    steps = sorted((step for step in shards if step is not None), reverse=True)
+    whole = [step for step in steps if shards[step] == every]
+    if whole and shards[None] == every:
+        return whole[0], ""
+    lost = sorted(every - (shards[steps[0]] & shards[None] if steps else shards[None]))
+    named = ", ".join(map(str, lost[:_MOST_NAMED])) + (" and others" if len(lost) > _MOST_NAMED else "")
+    return None, f"shard {named} of {world_size} and its twin are gone"
+
+
+def choose_sources(by_rank: Sequence[Sequence[CopyName]], step: int) -> Mapping[int, Sequence[CopyName]]:
+    """Choose a rank that reads each shard, in turn among those that see a copy of it.
+
+    Args:
+        by_rank: Files that each rank sees, with a copy of every shard of the step.
+        step: Step of the copies.
+
+    Returns:
+        The copies of the step, and of the frozen parameters, by the rank that reads them.
+    """
+    readers: defaultdict[int | None, defaultdict[int, list[tuple[int, CopyName]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for rank, copies in enumerate(by_rank):
+        for copy in sorted(copies, key=str):
+            if copy.step in (step, None):
+                readers[copy.step][copy.shard].append((rank, copy))
+    sources: defaultdict[int, list[CopyName]] = defaultdict(list)
+    for by_shard in readers.values():
+        for shard, found in sorted(by_shard.items()):
+            ranks = list(dict.fromkeys(rank for rank, _ in found))
+            reader = ranks[shard % len(ranks)]
+            sources[reader].append(next(copy for rank, copy in found if rank == reader))
+    return dict(sources)
+
+
+def _named(run: Path | None) -> str:
+    """Return the run's folder and the starts whose copies continue it, one a line; empty without one."""
+    starts = [] if run is None else named_starts(run)
+    return "\n".join([str(run), *starts]) if starts else ""
+
+
+def _newest_checkpoint(run: Path) -> int:
+    newest = CheckpointFolder.of_run(run).newest()
+    return 0 if newest is None else step_of(newest) or 0
+
+
+def _manifest(folder: MemoryFolder, sources: Mapping[int, Sequence[CopyName]], step: int) -> Manifest:
+    """Read the manifest of a step from one of its files. Collective."""
+    reader = min(rank for rank, copies in sources.items() if any(copy.step == step for copy in copies))
+    found: dict[str, str] = {}
+    if dist.get_rank() == reader:
+        copy = next(copy for copy in sources[reader] if copy.step == step)
+        with safe_open(folder.file(copy), framework="pt") as file:
+            found = file.metadata()
+    metadata = host.all_gather_objects(found)[reader]
+    manifest = Manifest.from_json(metadata[MANIFEST], str(folder.path))
+    cursor = from_table(DataCursor, parse_json(metadata[DATA]), "data")
+    return replace(manifest, step=int(metadata[STEP]), data=cursor)

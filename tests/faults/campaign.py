@@ -1,0 +1,225 @@
+"""Faults in a run of four ranks, each of which must cost no completed step: `make faults` prints the table.
+
+Every case trains 8 steps. The run starts again after each fault, and continues from the copies of the state
+in memory. Its losses and gradient norms must equal those of an undisturbed run to the bit, and no file in
+memory may be left.
+"""
+
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from faults.forked_launcher import Ended, launch, read_metrics
+from faults.injection import STRIKE, Fault
+from hydraulis.runtime.records.run_directory import MEMORY
+from profiles import made_up_profile
+from train.small_run import CONFIG
+
+RANKS, STEPS = 4, 8
+# With pipelines, tensor and context parallelism, in turn by the lengths of each batch.
+STRATEGIES = ("4x<1>", "2x<tp2>", "1x<pp2>+2x<1>", "1x<tp4>")
+CAPS = {"<1>": 400, "<tp2>": 512, "<pp2>": 400, "<tp4>": 1024}
+# Seconds without a sign of life, so that a stopped rank is found.
+SILENCE_S = 3.0
+
+Chain = Sequence[Sequence[Fault]]
+"""Faults of each start."""
+
+
+def kill(place: str, rank: int, step: int = 0, *, is_after: bool = False) -> list[Fault]:
+    """Return one SIGKILL."""
+    return [Fault(place, rank, step, is_after=is_after)]
+
+
+def stop(place: str, rank: int, step: int) -> list[Fault]:
+    """Return one SIGSTOP."""
+    return [Fault(place, rank, step, signal.SIGSTOP)]
+
+
+CASES: Mapping[str, Chain] = {
+    "SIGKILL in forward": [kill("forward", rank, rank + 2) for rank in range(RANKS)],
+    "SIGKILL in backward": [kill("backward", rank, rank + 2) for rank in range(RANKS)],
+    "SIGKILL in an exchange": [kill("exchange", rank, rank + 2) for rank in range(RANKS)],
+    "SIGKILL in a gradient reduction": [kill("reduction", rank, rank + 2) for rank in range(RANKS)],
+    "SIGKILL before the step's sum": [kill("sum", rank, rank + 2) for rank in range(RANKS)],
+    "SIGKILL after the step's sum": [kill("sum", rank, rank + 2, is_after=True) for rank in range(RANKS)],
+    "SIGKILL before the optimizer": [kill("optimizer", rank, rank + 2) for rank in range(RANKS)],
+    "SIGKILL after the optimizer": [
+        kill("optimizer", rank, rank + 2, is_after=True) for rank in range(RANKS)
+    ],
+    "SIGKILL while a copy is written": [kill("copy", rank, rank + 2) for rank in range(RANKS)],
+    "SIGKILL while a checkpoint is written": [kill("save", rank, 2 * rank + 2) for rank in range(3)],
+    "SIGKILL at the start": [kill("joining", 1), kill("start", 2), kill("start", 0, is_after=True)],
+    "SIGKILL during a recovery": [
+        kill("forward", 1, 4),
+        kill("recovery", 2),
+        kill("recovery", 0, is_after=True),
+        kill("forward", 3, 4),
+        kill("sum", 0, 5),
+    ],
+    "SIGKILL of two ranks at once": [
+        [*kill("forward", 0, 3), *kill("forward", 3, 3)],
+        [*kill("optimizer", 1, 5), *kill("backward", 2, 5)],
+    ],
+    "SIGKILL of all ranks at once": [[fault for rank in range(RANKS) for fault in kill("sum", rank, 4)]],
+    "SIGSTOP of a rank": [stop("forward", 2, 3)],
+    "SIGSTOP of the rank with the store": [stop("backward", 0, 3)],
+}
+# One chain of faults for every run of the tests.
+SHORT: Chain = [
+    kill("forward", 1, 3),
+    kill("recovery", 2),
+    [*kill("optimizer", 0, 4, is_after=True), *kill("backward", 3, 4)],
+    kill("copy", 3, 5),
+    kill("sum", 0, 6),
+]
+
+
+class Row(NamedTuple):
+    """The outcome of a case.
+
+    Attributes:
+        faults: Number of starts with a fault.
+        lost: Completed steps that were trained again, over all restarts.
+        end_s: Seconds from each fault to the next start.
+        next_s: Seconds from each fault to the end of the next step.
+        named: Number of reports that name every rank with a fault.
+        wrong: Deviations from the promises; empty without any.
+    """
+
+    faults: int
+    lost: int
+    end_s: list[float]
+    next_s: list[float]
+    named: int
+    wrong: list[str]
+
+
+def arguments(folder: Path) -> list[str]:
+    """Write the configuration and the profile of a run, and return its command line."""
+    config = folder / "run.toml"
+    config.write_text(CONFIG.format(steps=STEPS, directory=folder / "run"))
+    (folder / "profile.json").write_text(made_up_profile(CAPS).to_json())
+    (folder / "memory").mkdir(exist_ok=True)
+    settings = (
+        f"planner.profile={folder}/profile.json",
+        f"planner.strategies={';'.join(STRATEGIES)}",
+        f"checkpoint.memory_folder={folder}/memory",
+        "checkpoint.every_steps=2",
+        f"train.silence_s={SILENCE_S}",
+        "train.trace_step=0",
+    )
+    return ["train", str(config), *(word for setting in settings for word in ("--set", setting))]
+
+
+def run_case(folder: Path, chain: Chain, undisturbed: Path) -> Row:
+    """Train with the faults, and compare with an undisturbed run.
+
+    Args:
+        folder: Empty folder of the case.
+        chain: Faults of each start.
+        undisturbed: Folder of a run without faults.
+    """
+    ended = launch(folder, RANKS, arguments(folder), chain)
+    return Row(
+        faults=len(chain),
+        lost=repeated_steps(ended),
+        end_s=times_to(ended, ended.starts),
+        next_s=times_to(ended, [event.time for event in ended.events if event.kind != STRIKE]),
+        named=sum(is_named(line, faults) for line, faults in zip(losses(ended), chain, strict=False)),
+        wrong=deviations(folder, ended, chain, undisturbed),
+    )
+
+
+def deviations(folder: Path, ended: Ended, chain: Chain, undisturbed: Path) -> list[str]:
+    """Return the broken promises of a run."""
+    wrong = []
+    if ended.code != 0:
+        wrong.append(f"exit code {ended.code}: {ended.err}")
+    if len(ended.starts) != len(chain) + 1:
+        wrong.append(f"{len(ended.starts)} starts, {len(chain)} faults: {ended.err}")
+    if not (folder / "run" / "metrics.jsonl").exists():
+        return [*wrong, "no metrics"]
+    if read_metrics(folder / "run") != read_metrics(undisturbed):
+        wrong.append("other losses or norms")
+    left = [path.name for path in (folder / "memory").iterdir()]
+    if left or (folder / "run" / MEMORY).exists():
+        wrong.append(f"left in memory: {left}")
+    return wrong
+
+
+def repeated_steps(ended: Ended) -> int:
+    """Count the steps that rank 0 completed more than once."""
+    steps = [event.step for event in ended.events if event.kind != STRIKE]
+    return len(steps) - len(set(steps))
+
+
+def times_to(ended: Ended, times: Sequence[float]) -> list[float]:
+    """Return the seconds from the first fault of each start to the next of these times."""
+    found = []
+    for number, start in enumerate(ended.starts[:-1]):
+        end = ended.starts[number + 1]
+        strikes = [e.time for e in ended.events if e.kind == STRIKE and start <= e.time < end]
+        later = [time for time in times if time >= end]
+        if strikes and later:
+            found.append(min(later) - strikes[0])
+    return found
+
+
+def losses(ended: Ended) -> list[str]:
+    """Return the launcher's reports of lost ranks."""
+    return [line for line in ended.err.splitlines() if "[lost_rank]" in line]
+
+
+def is_named(report: str, faults: Sequence[Fault]) -> bool:
+    """Return whether a report names every rank with a fault."""
+    return all(f"rank {fault.rank}" in report or f" {fault.rank}," in report for fault in faults)
+
+
+def train_undisturbed(folder: Path) -> Path:
+    """Train without a fault, and return the run's folder."""
+    ended = launch(folder, RANKS, arguments(folder), [])
+    assert ended.code == 0, (ended.err, ended.out)
+    return folder / "run"
+
+
+def main(names: Sequence[str]) -> int:
+    """Run the named cases, or all of them, and print a table."""
+    say("| fault | faults | steps repeated | all ended after s | next step after s | reports that name all |")
+    say("|---|---|---|---|---|---|")
+    num_wrong = 0
+    with tempfile.TemporaryDirectory() as place:
+        first = Path(place) / "undisturbed"
+        first.mkdir()
+        undisturbed = train_undisturbed(first)
+        for number, (name, chain) in enumerate(CASES.items()):
+            if names and name not in names:
+                continue
+            folder = Path(place) / str(number)
+            folder.mkdir()
+            row = run_case(folder, chain, undisturbed)
+            num_wrong += bool(row.wrong)
+            times = " | ".join(_range(times) for times in (row.end_s, row.next_s))
+            say(f"| {name} | {row.faults} | {row.lost} | {times} | {row.named} |")
+            for wrong in row.wrong:
+                say(f"WRONG: {wrong}")
+    return int(num_wrong > 0)
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _range(times: Sequence[float]) -> str:
+    if not times:
+        return "-"
+    return f"{min(times):.1f}" if len(times) == 1 else f"{min(times):.1f} to {max(times):.1f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,142 @@
+"""Faults at chosen places of a rank: a signal that no handler sees, in the middle of the work."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch.distributed as dist
+
+from hydraulis.runtime import build, loop
+from hydraulis.runtime.checkpoint import saver
+from hydraulis.runtime.pipeline import executor
+from hydraulis.runtime.pipeline.stage import Stage
+from hydraulis.runtime.ranks import joining
+from hydraulis.runtime.recovery import keeper, survey
+from hydraulis.runtime.recovery.keeper import StateKeeper
+from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroup
+from hydraulis.runtime.redistribute.summed_exchanges import SummedExchanges
+from hydraulis.runtime.state.update_rule import UpdateRule
+from hydraulis.runtime.worker import Worker
+
+# By place: the object with the function that the fault is in, and the function's name.
+PLACES: dict[str, tuple[Any, str]] = {
+    "start": (build, "_build"),
+    "joining": (joining, "_connect"),
+    "recovery": (survey, "exchange_values"),
+    "forward": (Stage, "forward"),
+    "backward": (executor._Run, "backward"),
+    "exchange": (ExchangeGroup, "start"),
+    "reduction": (SummedExchanges, "complete"),
+    "sum": (Worker, "sum_step"),
+    "optimizer": (UpdateRule, "step"),
+    "copy": (keeper, "write_tensors"),
+    "save": (saver, "write_shard"),
+}
+# Places before the first step, where a step has no meaning.
+STEP, STRIKE = "step", "strike"
+BEFORE_STEPS = ("start", "joining", "recovery")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A signal that a rank sends to itself.
+
+    Attributes:
+        place: Name of the place.
+        rank: Number of the rank.
+        step: Step of the fault, or of the state that is copied or saved; 0 before the first step.
+        number: Signal.
+        is_after: Whether the fault comes after the function of the place, not before it.
+    """
+
+    place: str
+    rank: int
+    step: int = 0
+    number: int = signal.SIGKILL
+    is_after: bool = False
+
+
+def install(faults: Sequence[Fault], events: Path) -> None:
+    """Install the faults of this rank in this process, record rank 0's steps, and wait for each step's copy.
+
+    Args:
+        faults: Faults of this rank in this start.
+        events: File of the events of all starts.
+    """
+    step = [0]
+    train_step: Callable[..., Any] = getattr(loop, "train_step")  # noqa: B009
+
+    def counted(worker: Worker, *rest: Any) -> Any:
+        step[0] = worker.optimizer_shard.optimizer.num_steps + 1
+        result = train_step(worker, *rest)
+        if dist.get_rank() == 0:
+            record(events, STEP, step[0])
+        return result
+
+    setattr(loop, "train_step", counted)  # noqa: B010
+    # Steps of this size end before their copies do, which would leave the newest whole copy to chance.
+    after = StateKeeper.after
+
+    def waiting(keeper: StateKeeper, of_step: int) -> None:
+        after(keeper, of_step)
+        if keeper._pending is not None:
+            keeper._pending.call.ended.wait()
+
+    setattr(StateKeeper, "after", waiting)  # noqa: B010
+    for fault in faults:
+        _install(fault, step, events)
+
+
+def _install(fault: Fault, step: list[int], events: Path) -> None:
+    owner, name = PLACES[fault.place]
+    function = getattr(owner, name)
+
+    def faulty(*arguments: Any, **named: Any) -> Any:
+        is_due = fault.place in BEFORE_STEPS or step[0] == fault.step
+        if is_due and not fault.is_after:
+            strike(fault, events)
+        result = function(*arguments, **named)
+        if is_due and fault.is_after:
+            strike(fault, events)
+        return result
+
+    setattr(owner, name, faulty)
+
+
+def strike(fault: Fault, events: Path) -> None:
+    """Send the signal to this process; a stopped one goes on after SIGCONT."""
+    record(events, STRIKE, fault.step)
+    os.kill(os.getpid(), fault.number)
+    # Another thread of the process may take the signal first.
+    time.sleep(0.1)
+
+
+class Event(NamedTuple):
+    """An event of a rank.
+
+    Attributes:
+        kind: `STEP` or `STRIKE`.
+        step: Number of the step.
+        time: Time of the system's monotonic clock.
+    """
+
+    kind: str
+    step: int
+    time: float
+
+
+def record(events: Path, kind: str, step: int) -> None:
+    """Append an event."""
+    with events.open("a") as file:
+        file.write(json.dumps([kind, step, time.monotonic()]) + "\n")
+
+
+def read_events(events: Path) -> list[Event]:
+    """Return the events in the order of their times."""
+    lines = events.read_text().splitlines() if events.exists() else []
+    return sorted((Event(*json.loads(line)) for line in lines), key=lambda event: event.time)

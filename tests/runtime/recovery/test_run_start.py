@@ -1,0 +1,46 @@
+"""The starts whose copies continue a run."""
+
+from pathlib import Path
+
+import pytest
+
+from hydraulis.runtime.ranks import host
+from hydraulis.runtime.records.run_directory import MEMORY
+from hydraulis.runtime.recovery import run_start
+from hydraulis.runtime.recovery.run_start import RunStart, forget_copies, named_starts
+
+
+@pytest.fixture(autouse=True)
+def one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("from_rank_zero", "on_rank_zero", "on_every_rank"):
+        monkeypatch.setattr(run_start, name, lambda make: make())
+    monkeypatch.setattr(host, "barrier", lambda: None)
+
+
+def test_a_start_from_copies_leaves_them_until_its_own_are_whole(tmp_path: Path) -> None:
+    first = RunStart.begin(tmp_path, tmp_path, None)
+    first.has_whole_copy()
+    second = RunStart.begin(tmp_path, tmp_path, first.folder)
+    third = RunStart.begin(tmp_path, tmp_path, first.folder)
+    starts = [start.folder for start in (third, second, first)]
+    assert named_starts(tmp_path) == [folder.start for folder in starts]
+    assert all(folder.path.is_dir() for folder in starts)
+    third.has_whole_copy()
+    assert named_starts(tmp_path) == [third.folder.start]
+    assert [folder.path.is_dir() for folder in starts] == [True, False, False]
+    third.end()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_start_from_other_files_ends_the_history_of_earlier_copies(tmp_path: Path) -> None:
+    RunStart.begin(tmp_path, tmp_path, None).has_whole_copy()
+    second = RunStart.begin(tmp_path, tmp_path, None)
+    assert named_starts(tmp_path) == [second.folder.start]
+    forget_copies(tmp_path)
+    assert named_starts(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"../elsewhere\n", b"\xff\n"])
+def test_a_malformed_file_names_no_start(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / MEMORY).write_bytes(content)
+    assert named_starts(tmp_path) == []
