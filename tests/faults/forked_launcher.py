@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 EVENTS = "events.jsonl"
+OTHER_SETTING = "optimizer.learning_rate=0.5"
 
 
 class Ended(NamedTuple):
@@ -54,7 +55,7 @@ def launch(
     folder: Path,
     num_ranks: int,
     arguments: Sequence[str],
-    faults: Sequence[Sequence[Fault]],
+    faults: Sequence[Sequence[Fault]] = (),
     *,
     grace_s: float = 10.0,
 ) -> Ended:
@@ -148,7 +149,8 @@ def _be_a_rank(
     # The parent of a forked process is the fork server, which must not look like a lost launcher.
     os.environ[PARENT] = str(os.getppid())
     sys.stdout = sys.stderr = log.open("w", buffering=1)
-    sys.argv = ["hydraulis", *words]
+    other = [OTHER_SETTING for fault in faults if fault.kind == "other setting"]
+    sys.argv = ["hydraulis", *words, *(word for setting in other for word in ("--set", setting))]
     setattr(StandardLibrary, "load", load_made_up)  # noqa: B010
     install(faults, events)
     command()

@@ -1,5 +1,6 @@
-"""Faults at chosen places of a rank: a signal that no handler sees, in the middle of the work."""
+"""Faults at chosen places of a rank: signals that no handler sees, errors and delays."""
 
+import errno
 import json
 import os
 import signal
@@ -7,11 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch.distributed as dist
 
 from hydraulis.runtime import build, loop
+from hydraulis.runtime.batch import Batch
 from hydraulis.runtime.checkpoint import saver
 from hydraulis.runtime.pipeline import executor
 from hydraulis.runtime.pipeline.stage import Stage
@@ -26,6 +28,7 @@ from hydraulis.runtime.worker import Worker
 # By place: the object with the function that the fault is in, and the function's name.
 PLACES: dict[str, tuple[Any, str]] = {
     "start": (build, "_build"),
+    "planner": (Batch, "plan"),
     "joining": (joining, "_connect"),
     "recovery": (survey, "exchange_values"),
     "forward": (Stage, "forward"),
@@ -42,22 +45,27 @@ STEP, STRIKE = "step", "strike"
 BEFORE_STEPS = ("start", "joining", "recovery")
 
 
+Kind = Literal["SIGKILL", "SIGSTOP", "full disk", "error", "delay", "other setting"]
+# Seconds of a delay: longer than the silence after which a rank is lost.
+DELAY_S = 5.0
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A signal that a rank sends to itself.
+    """A fault of one rank.
 
     Attributes:
         place: Name of the place.
         rank: Number of the rank.
         step: Step of the fault, or of the state that is copied or saved; 0 before the first step.
-        number: Signal.
+        kind: Kind of the fault; `other setting` is in the rank's command line, wherever its place is.
         is_after: Whether the fault comes after the function of the place, not before it.
     """
 
     place: str
     rank: int
     step: int = 0
-    number: int = signal.SIGKILL
+    kind: Kind = "SIGKILL"
     is_after: bool = False
 
 
@@ -89,7 +97,8 @@ def install(faults: Sequence[Fault], events: Path) -> None:
 
     setattr(StateKeeper, "after", waiting)  # noqa: B010
     for fault in faults:
-        _install(fault, step, events)
+        if fault.kind != "other setting":
+            _install(fault, step, events)
 
 
 def _install(fault: Fault, step: list[int], events: Path) -> None:
@@ -109,9 +118,21 @@ def _install(fault: Fault, step: list[int], events: Path) -> None:
 
 
 def strike(fault: Fault, events: Path) -> None:
-    """Send the signal to this process; a stopped one goes on after SIGCONT."""
+    """Carry a fault out; a stopped process goes on after SIGCONT.
+
+    Raises:
+        OSError: The fault is a full disk.
+        ZeroDivisionError: The fault is an error.
+    """
     record(events, STRIKE, fault.step)
-    os.kill(os.getpid(), fault.number)
+    if fault.kind == "full disk":
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    if fault.kind == "error":
+        raise ZeroDivisionError
+    if fault.kind == "delay":
+        time.sleep(DELAY_S)
+        return
+    os.kill(os.getpid(), signal.SIGSTOP if fault.kind == "SIGSTOP" else signal.SIGKILL)
     # Another thread of the process may take the signal first.
     time.sleep(0.1)
 
