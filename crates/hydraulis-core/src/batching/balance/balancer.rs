@@ -88,9 +88,15 @@ impl Balancer {
         self.finish(batch, &Workload::of_items(items, self.cap, rules), members.as_ref(), false)
     }
 
-    /// Balances a workload, whose times rise with tokens if it `is_plain`.
-    fn finish(&self, batch: &Batch, workload: &Workload, members: Option<&Members>, is_plain: bool) -> Result<Balance> {
-        let is_plain = is_plain && workload.rules.has_unit_speeds() && !workload.rules.equal_sequences;
+    /// Balances a workload.
+    fn finish(
+        &self,
+        batch: &Batch,
+        workload: &Workload,
+        members: Option<&Members>,
+        rises_with_tokens: bool,
+    ) -> Result<Balance> {
+        let is_plain = rises_with_tokens && workload.rules.has_unit_speeds() && !workload.rules.equal_sequences;
         let (packed, lower_bound_ms) = match self.barrier {
             Barrier::Step if is_plain && workload.rules.has_free_steps() => {
                 (by_step::replicas(workload), bound::by_step(workload))
@@ -102,7 +108,11 @@ impl Balancer {
             }
             Barrier::MicroBatch => {
                 let slots = constrained::by_slot::slots(workload);
-                (slots.map(|slots| by_replica(slots, workload.replicas)), constrained::bound::by_slot(workload))
+                let mut bound = constrained::bound::by_slot(workload);
+                if rises_with_tokens && workload.rules.has_unit_speeds() {
+                    bound = bound.max(constrained::bound::by_equal_slot(workload, bound::by_slot(workload)));
+                }
+                (slots.map(|slots| by_replica(slots, workload.replicas)), bound)
             }
         };
         let mut replicas = packed.ok_or_else(|| self.refusal(workload, members.is_some()))?;

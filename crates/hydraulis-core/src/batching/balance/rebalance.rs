@@ -10,7 +10,7 @@
 
 use std::cmp::Reverse;
 
-use crate::batching::balance::exchange::{Side, best_exchange, parts};
+use crate::batching::balance::exchange::{Part, Side, best_exchange, parts};
 use crate::batching::balance::micro_batch::MicroBatch;
 use crate::batching::balance::workload::Workload;
 use crate::units::{Millis, count};
@@ -18,7 +18,8 @@ use crate::units::{Millis, count};
 /// Rebalances the slots within a budget of evaluated pairs.
 pub(super) fn rebalance(slots: &mut [Vec<MicroBatch>], workload: &Workload) {
     let budget = workload.rules.budget.by_slot.pairs * slots.len() * workload.replicas;
-    let mut rebalancing = Rebalancing { slots, workload, budget, speed: workload.rules.speed() };
+    let parts = slots.iter().map(|slot| vec![None; slot.len()]).collect();
+    let mut rebalancing = Rebalancing { slots, workload, budget, speed: workload.rules.speed(), parts };
     for slot in 0..rebalancing.slots.len() {
         while rebalancing.shorten_inside(slot) {}
     }
@@ -36,6 +37,8 @@ struct Rebalancing<'a> {
     budget: usize,
     /// The speed of all replicas together.
     speed: f64,
+    /// The parts of each micro-batch since its last change, once it was a candidate for an exchange.
+    parts: Vec<Vec<Option<Vec<Part>>>>,
 }
 
 impl Rebalancing<'_> {
@@ -61,8 +64,13 @@ impl Rebalancing<'_> {
             let partner = |at: usize| Partner { slot: other, at, counts_more: ms - limit };
             partners.extend((0..self.slots[other].len()).map(partner));
         }
-        partners.sort_by_key(|partner| (self.total(partner), partner.slot, partner.at));
-        partners.truncate(self.workload.rules.budget.by_slot.partners_across);
+        let most = self.workload.rules.budget.by_slot.partners_across;
+        let order = |partner: &Partner| (self.total(partner), partner.slot, partner.at);
+        if partners.len() > most {
+            partners.select_nth_unstable_by_key(most, order);
+            partners.truncate(most);
+        }
+        partners.sort_unstable_by_key(order);
         self.exchange((slot, longest), partners)
     }
 
@@ -91,12 +99,12 @@ impl Rebalancing<'_> {
     /// Shortens the longest micro-batch of a slot by an exchange with one of these partners; returns whether an
     /// exchange succeeded.
     fn exchange(&mut self, (slot, at): (usize, usize), partners: Vec<Partner>) -> bool {
-        let given = parts(&self.slots[slot][at], self.workload);
+        let given = self.take_parts(slot, at);
         for partner in partners {
             let Some(budget) = self.budget.checked_sub(1) else { return false };
             self.budget = budget;
+            let taken = self.take_parts(partner.slot, partner.at);
             let (long, short) = (&self.slots[slot][at], &self.slots[partner.slot][partner.at]);
-            let taken = parts(short, self.workload);
             let work = |time: Millis, replica: usize| time * (1.0 / self.workload.rules.paces[replica]);
             let (total, partner_total) = (work(self.time(slot, at), at), work(self.total(&partner), partner.at));
             let exchange = best_exchange(
@@ -110,8 +118,15 @@ impl Rebalancing<'_> {
                 self.slots[partner.slot][partner.at] = short;
                 return true;
             }
+            self.parts[partner.slot][partner.at] = Some(taken);
         }
+        self.parts[slot][at] = Some(given);
         false
+    }
+
+    /// The parts of a micro-batch, which the caller puts back unless the micro-batch changes.
+    fn take_parts(&mut self, slot: usize, at: usize) -> Vec<Part> {
+        self.parts[slot][at].take().unwrap_or_else(|| parts(&self.slots[slot][at], self.workload))
     }
 }
 

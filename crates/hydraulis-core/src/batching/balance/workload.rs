@@ -43,7 +43,7 @@ impl SequenceCost {
 }
 
 /// The sequences of a batch with their times, the replicas and the caps. A group counts as one sequence.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Workload {
     pub(super) tokens: Vec<Tokens>,
     /// The tokens that count against the second cap; 0 without one.

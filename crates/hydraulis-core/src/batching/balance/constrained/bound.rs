@@ -10,6 +10,10 @@
 //! - the longest sequence with the `f - 1` shortest others and `c k` at the greatest speed;
 //! - the `f` shortest sequences and `c k` at the least speed.
 //!
+//! Where every replica has exactly `k` micro-batches, let `G_1` be the most work that fits into `k` of them. For each
+//! `j`, the `j` fastest replicas do at most `j G_1` of the work, so `T` is at least `(W - j G_1 + c k (R - j))` at the
+//! speed of the other replicas together.
+//!
 //! With one barrier per micro-batch, let `m_j` be the work of the longest sequence such that the sequences of at least
 //! as much work do not fit into `j - 1` slots. At least `j` slots hold one of them, each of which takes at least
 //! `a_j`: `c + m_j` at the greatest speed, and at least `c` at the least speed. Let `A` be the sum of the first `j`
@@ -95,12 +99,31 @@ impl Facts<'_> {
             (work, speed) = (work + ms, speed + replica);
             bound = bound.max(work / speed);
         }
+        bound = bound.max(self.exact_number());
         let (Some(fastest), Some(slowest)) = (self.speeds.first(), self.speeds.last()) else { return bound };
         let fewest = self.workload.rules.fewest(self.longest_first.len());
         let shortest = |number: usize| self.longest_first.iter().rev().take(number).sum::<f64>();
         if let Some(others) = fewest.checked_sub(1) {
             bound = bound.max((self.longest_first[0] + shortest(others) + fixed) / fastest);
             bound = bound.max((shortest(fewest) + fixed) / slowest);
+        }
+        bound
+    }
+
+    /// The bound by the caps of an exact number of micro-batches, for replicas of unequal speed.
+    fn exact_number(&self) -> f64 {
+        let rules = &self.workload.rules;
+        let Some(number) = rules.numbers.exact.filter(|_| !rules.is_even()) else { return 0.0 };
+        let fitting =
+            self.by_work_per_token().iter().map(|knapsack| knapsack.most_work(number)).fold(self.work, f64::min);
+        let (mut left, mut speed, mut bound) = (self.work, self.speed, 0.0_f64);
+        for (faster, replica) in self.speeds.iter().enumerate() {
+            let fixed = self.fixed * count(number * (self.speeds.len() - faster));
+            bound = bound.max((left + fixed) / speed);
+            (left, speed) = (left - fitting, speed - replica);
+            if left <= 0.0 {
+                break;
+            }
         }
         bound
     }

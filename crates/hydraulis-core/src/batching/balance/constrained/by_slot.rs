@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::batching::balance::constrained::bins::filled;
+use crate::batching::balance::constrained::equal_numbers::with_equal_numbers;
 use crate::batching::balance::constrained::rounds::in_rounds;
 use crate::batching::balance::constrained::{assigned, largest_first, packed, sort};
 use crate::batching::balance::micro_batch::MicroBatch;
@@ -15,14 +16,44 @@ use crate::units::{Millis, Tokens, count};
 pub(in crate::batching::balance) fn slots(workload: &Workload) -> Option<Vec<Vec<MicroBatch>>> {
     let rules = &workload.rules;
     let number = rules.numbers.permitted(workload.least_slots().max(rules.least()))?;
-    if let Some(slots) = by_time(workload, number) {
-        return Some(slots);
+    if rules.equal_sequences
+        && rules.is_even()
+        && let Some(slots) = free_of_numbers(workload).and_then(|slots| with_equal_numbers(slots, workload))
+    {
+        return finished(slots, workload);
     }
-    // The caps leave little room. Either fuller micro-batches or more of them are then the shorter step.
-    let by_size = arranged(workload, &largest_first(workload, &workload.longest_first), number);
-    let full = by_size.or_else(|| best_fit(workload, number)).and_then(|slots| finished(slots, workload));
-    let candidates = [full, with_more(workload, number)];
+    let mut candidates = vec![by_time(workload, number)];
+    if candidates[0].is_none() {
+        // The caps leave little room. Either fuller micro-batches or more of them are then the shorter step.
+        let by_size = arranged(workload, &largest_first(workload, &workload.longest_first), number);
+        let full = by_size.or_else(|| best_fit(workload, number)).and_then(|slots| finished(slots, workload));
+        candidates.extend([full, with_more(workload, number)]);
+    }
+    candidates.extend(unhindered(workload).filter(|&more| more > number).map(|more| by_time(workload, more)));
     candidates.into_iter().flatten().min_by_key(|slots| time(slots, workload))
+}
+
+/// The slots of the balance without equal numbers of sequences.
+fn free_of_numbers(workload: &Workload) -> Option<Vec<Vec<MicroBatch>>> {
+    let mut free = workload.clone();
+    free.rules.equal_sequences = false;
+    slots(&free)
+}
+
+/// For replicas of unequal speed, the number of micro-batches in which the fastest replica has room for its share of
+/// the tokens. With fewer, full micro-batches leave work to the slower replicas.
+fn unhindered(workload: &Workload) -> Option<usize> {
+    let rules = &workload.rules;
+    if rules.is_even() {
+        return None;
+    }
+    let fastest = rules.paces.iter().copied().fold(f64::INFINITY, f64::min);
+    let needed = |tokens: &[Tokens], cap: Tokens| {
+        let share = tokens.iter().copied().sum::<Tokens>().as_f64() / (fastest * rules.speed());
+        (1..=tokens.len()).find(|&number| count(number) * cap.as_f64() >= share)
+    };
+    let by_extra = rules.extra_cap.and_then(|cap| needed(&workload.extra, cap)).unwrap_or_default();
+    rules.numbers.permitted(needed(&workload.tokens, workload.cap)?.max(by_extra) + 1)
 }
 
 /// The slots with more than `number` micro-batches of each replica, for which the assignment by time finds room.
@@ -44,8 +75,11 @@ fn by_time(workload: &Workload, number: usize) -> Option<Vec<Vec<MicroBatch>>> {
     if !workload.rules.allow_empty && number * workload.replicas > workload.tokens.len() {
         return None;
     }
-    let slots = gathered(workload, number).or_else(|| arranged(workload, &workload.longest_first, number))?;
-    finished(slots, workload)
+    // Equal replicas have one choice: the slot of the longest sequence has every other long one.
+    let parts = if workload.rules.is_even() { &[1][..] } else { &[1, 2, 4] };
+    let gathered = parts.iter().filter_map(|&part| gathered(workload, number, part));
+    let best = gathered.min_by_key(|slots| time(slots, workload));
+    finished(best.or_else(|| arranged(workload, &workload.longest_first, number))?, workload)
 }
 
 fn finished(mut slots: Vec<Vec<MicroBatch>>, workload: &Workload) -> Option<Vec<Vec<MicroBatch>>> {
@@ -67,13 +101,13 @@ fn time(slots: &[Vec<MicroBatch>], workload: &Workload) -> Millis {
 
 /// `number` slots, of which the first ones have the long sequences; `None` where there are none of these, or where a
 /// sequence finds no room.
-fn gathered(workload: &Workload, number: usize) -> Option<Vec<Vec<MicroBatch>>> {
+fn gathered(workload: &Workload, number: usize, part: usize) -> Option<Vec<Vec<MicroBatch>>> {
     let mut slots = Vec::new();
     let mut rest = workload.longest_first.clone();
     if workload.rules.equal_sequences {
         return None;
     }
-    while let Some(limit) = dominant(workload, &rest, number - slots.len()) {
+    while let Some(limit) = dominant(workload, &rest, number - slots.len(), part) {
         let (slot, left) = gather(workload, &rest, limit);
         slots.push(slot);
         rest = left;
@@ -86,13 +120,26 @@ fn gathered(workload: &Workload, number: usize) -> Option<Vec<Vec<MicroBatch>>> 
     Some(slots)
 }
 
-/// The time of a slot with the longest sequence, if it is longer than the mean of the remaining slots.
-fn dominant(workload: &Workload, rest: &[usize], slots: usize) -> Option<Millis> {
+/// The time of a slot with dominant sequences, which alone take longer than the mean of the remaining slots on the
+/// fastest replica: of the longest one among equal replicas. Otherwise a `part` of them shares the slot, where each
+/// goes to the replica that ends first. A limit by the longest alone would leave every other long one to a slot of its
+/// own, because one replica is the fastest. `None` without dominant sequences.
+fn dominant(workload: &Workload, rest: &[usize], slots: usize, part: usize) -> Option<Millis> {
     let rules = &workload.rules;
     let longest_ms = workload.ms[*rest.first()?];
-    let longest = (0..workload.replicas).map(|replica| workload.time(longest_ms, 1, replica)).min()?;
+    let alone = |ms: Millis| (0..workload.replicas).map(|replica| workload.time(ms, 1, replica)).min();
     let work = workload.total_ms(rest) + rules.fixed * count(slots * workload.replicas);
-    (slots > 0 && longest.0 > work.0 / (rules.speed() * count(slots))).then_some(longest)
+    let mean = Millis(work.0 / (rules.speed() * count(slots)));
+    let longest = alone(longest_ms).filter(|&longest| slots > 0 && longest > mean)?;
+    if rules.is_even() {
+        return Some(longest);
+    }
+    let dominant = rest.iter().take(workload.replicas).take_while(|&&id| alone(workload.ms[id]) > Some(mean)).count();
+    let together = filled(workload, &rest[..dominant.div_ceil(part)], 1);
+    let ends = |replicas: Vec<Vec<MicroBatch>>| {
+        replicas.iter().enumerate().map(|(at, own)| workload.time(own[0].ms, 1, at)).max().unwrap_or(longest)
+    };
+    Some(together.map_or(longest, ends).max(longest))
 }
 
 /// One slot with the longest sequences that fit, in which no micro-batch takes longer than `limit`, and the remaining

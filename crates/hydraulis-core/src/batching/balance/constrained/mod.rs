@@ -11,6 +11,7 @@ mod bins;
 pub(super) mod bound;
 pub(super) mod by_slot;
 pub(super) mod by_step;
+mod equal_numbers;
 mod quotas;
 mod rounds;
 

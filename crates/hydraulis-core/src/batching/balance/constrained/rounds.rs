@@ -1,4 +1,4 @@
-//! Equal numbers of sequences for all replicas: in each round, every replica takes one.
+//! Equal numbers of sequences for replicas of unequal speed: in each round, every replica takes one.
 //!
 //! A round has as many sequences as there are replicas, next in order. Its longest sequence goes to the replica with
 //! the least time so far, and so on. The replicas then have similar sequences, and each packs its own.
