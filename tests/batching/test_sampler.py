@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batching.drawn import CAP, LENGTHS, OPTIONS, long_tail, ranks_of, sampler
+from batching.drawn import CAP, COST, LENGTHS, OPTIONS, long_tail, ranks_of, sampler
 from helpers import refused
-from hydraulis.batching import BalancedBatchSampler
+from hydraulis import balance
+from hydraulis.batching import BalancedBatchSampler, SequenceCost
 
 slow = settings(deadline=None, max_examples=60)
 
@@ -126,7 +127,7 @@ def test_without_room_for_a_sequence_each_the_step_is_refused() -> None:
 
 
 def test_steps_of_a_fixed_number_of_micro_batches_are_refused_if_they_do_not_fit() -> None:
-    with refused("batch_unplaceable", "2 x 2", "4,000"):
+    with refused("batch_unplaceable", 16, 2, "8,016"):
         list(sampler([501] * 16, rank=0, sequences_per_step=16, micro_batches=2))
 
 
@@ -197,6 +198,85 @@ def test_sequences_above_the_cap_are_refused_dropped_or_truncated() -> None:
     assert truncating.step(0).tokens == 2090
     with refused("sequence_too_long"):
         sampler([1001], too_long="drop")
+
+
+OPTIONS_OF_THE_LOOP: list[dict[str, Any]] = [
+    {"multiple_of": 3},
+    {"least_micro_batches": 4},
+    {"equal_sequences": True},
+    {"speeds": [1.0, 0.5, 1.0]},
+    {"work": np.arange(120) * 1e5},
+    {"extra_tokens": np.arange(120), "cap_extra_tokens": 240},
+    {"cost": SequenceCost(24_576, 1, fixed=1e6)},
+]
+
+
+@pytest.mark.parametrize("barrier", ["step", "micro_batch"])
+@pytest.mark.parametrize("count", [None, 2])
+@pytest.mark.parametrize("options", OPTIONS_OF_THE_LOOP)
+def test_an_epoch_is_whole_and_resumed_under_every_option(
+    barrier: str, count: int | None, options: dict[str, Any]
+) -> None:
+    """`count` micro-batches alone fill steps; otherwise a step has its number of sequences."""
+    size: dict[str, Any] = {"tokens_per_step": 12_000}
+    if count is not None:
+        size = {"micro_batches": count * options.get("multiple_of", 1)}
+    size["micro_batches"] = size.get("micro_batches")
+    if count is not None and "least_micro_batches" in options:
+        size["micro_batches"] = 4
+    lengths = long_tail(120, longest=500)
+    own = ranks_of(lengths, ranks=3, barrier=barrier, **size, **options)
+    seen: Counter[int] = Counter()
+    extra = options.get("extra_tokens", np.zeros(120, dtype=int))
+    for one in own:
+        for batch in one:
+            assert batch
+            assert lengths[batch].sum() <= CAP
+            assert extra[batch].sum() <= options.get("cap_extra_tokens", 0)
+            seen.update(batch)
+    assert seen == Counter(range(120))
+    first = own[0]
+    first.set_epoch(0)
+    for step in map(first.step, range(first.num_steps)):
+        assert step.time >= step.lower_bound * (1 - 1e-9) > 0
+        assert step.gap == step.time / step.lower_bound - 1
+        counts = [len(rank) for rank in step.micro_batches]
+        assert min(counts) >= options.get("least_micro_batches", 1)
+        assert all(number % options.get("multiple_of", 1) == 0 for number in counts)
+        if "equal_sequences" in options:
+            sizes = [sum(map(len, rank)) for rank in step.micro_batches]
+            assert max(sizes) - min(sizes) <= 1
+    first.set_epoch(1)
+    expected = list(first)
+    resumed = sampler(lengths, ranks=3, rank=0, barrier=barrier, **size, **options)
+    resumed.load_state_dict(json.loads(json.dumps(first.state_at(1, epoch=1, batch=1))))
+    assert list(resumed) == expected[len(first.step(0, epoch=1).own) + 1 :]
+    report = first.report(steps=2)
+    assert report.reached >= report.lower_bound * (1 - 1e-9)
+
+
+def test_a_slow_rank_has_less_work() -> None:
+    lengths = long_tail(400, longest=400)
+    step = sampler(lengths, ranks=4, sequences_per_step=400, speeds=[1, 1, 0.5, 1]).step(0)
+    tokens = [sum(int(lengths[part].sum()) for part in rank) for rank in step.micro_batches]
+    assert tokens[2] == pytest.approx(tokens[0] / 2, rel=0.1)
+
+
+def test_loss_weights_are_those_of_balance() -> None:
+    lengths = long_tail(60)
+    targets = (lengths + 1) // 2
+    own = ranks_of(lengths, sequences_per_step=60, shuffle=False, targets=targets)
+    expected = balance(
+        lengths,
+        replicas=2,
+        cap_tokens=CAP,
+        barrier="micro_batch",
+        linear_ms_per_token=COST.linear,
+        quadratic_ms_per_token2=COST.quadratic,
+        targets=targets,
+    )
+    weights = [weight for one in own for weight in one.step(0).loss_weights]
+    assert weights == pytest.approx(expected.loss_weights.tolist())
 
 
 def test_padding_counts_towards_the_cap() -> None:

@@ -6,17 +6,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batching.drawn import CAP, COST, long_tail
-from hydraulis import balance
-from hydraulis.batching import StepPlan, StepPlanner
+from hydraulis import BalanceOptions, balance
+from hydraulis.batching import SequenceCost, StepItems, StepPlan, StepPlanner
 
 BARRIERS: list[Literal["step", "micro_batch"]] = ["step", "micro_batch"]
 
 
-def planned(lengths: Any, **options: Any) -> StepPlan:
+def planned(lengths: Any, *, work: Any = None, extra: Any = None, **options: Any) -> StepPlan:
     lengths = np.asarray(lengths, dtype=np.int64)
     defaults: dict[str, Any] = {"ranks": 4, "cap_tokens": CAP, "cost": COST}
     planner = StepPlanner(**(defaults | options))
-    return planner.plan(np.arange(len(lengths)) + 1000, lengths)
+    times = None if work is None else planner.cost.times(lengths) + work
+    return planner.plan(StepItems(np.arange(len(lengths)) + 1000, lengths, times, extra))
+
+
+def places(plan: StepPlan) -> list[list[list[int]]]:
+    return [[[int(i) - 1000 for i in part] for part in rank] for rank in plan.micro_batches]
 
 
 def time_by_hand(plan: StepPlan, lengths: Any, barrier: str) -> float:
@@ -26,22 +31,50 @@ def time_by_hand(plan: StepPlan, lengths: Any, barrier: str) -> float:
 
 
 @pytest.mark.parametrize("barrier", BARRIERS)
-def test_the_plan_is_that_of_balance(barrier: Literal["step", "micro_batch"]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"micro_batches": 9},
+        {"least_micro_batches": 9, "multiple_of": 2},
+        {"equal_sequences": True},
+        {"speeds": (1.0, 1.0, 0.5, 1.0)},
+        {"cap_extra_tokens": 300},
+    ],
+)
+def test_the_plan_is_that_of_balance_with_every_option(
+    barrier: Literal["step", "micro_batch"], options: dict[str, Any]
+) -> None:
     lengths = long_tail(100)
+    work = np.linspace(0, 1e7, 100)
+    extra = np.arange(100) if "cap_extra_tokens" in options else None
+    cost = SequenceCost(COST.linear, COST.quadratic, fixed=1e6)
     expected = balance(
         lengths,
         replicas=4,
         cap_tokens=CAP,
-        linear_ms_per_token=COST.linear,
-        quadratic_ms_per_token2=COST.quadratic,
         barrier=barrier,
+        work_ms=cost.times(lengths) + work,
+        extra_tokens=extra,
+        options=BalanceOptions(fixed_ms=cost.fixed, **options),
     )
-    plan = planned(lengths, barrier=barrier)
-    assert [
-        [[i - 1000 for i in part] for part in rank] for rank in plan.micro_batches
-    ] == expected.micro_batches
-    assert plan.time == pytest.approx(expected.iteration_ms)
-    assert plan.lower_bound == expected.lower_bound_ms
+    plan = planned(lengths, barrier=barrier, work=work, extra=extra, cost=cost, **options)
+    assert places(plan) == expected.micro_batches
+    assert (plan.time, plan.lower_bound) == (expected.iteration_ms, expected.lower_bound_ms)
+    counts = [len(rank) for rank in plan.micro_batches]
+    if "micro_batches" in options:
+        assert counts == [9] * 4
+    if "multiple_of" in options:
+        assert min(counts) >= 10
+        assert all(count % 2 == 0 for count in counts)
+    if "equal_sequences" in options:
+        assert {sum(map(len, rank)) for rank in plan.micro_batches} == {25}
+    if "speeds" in options:
+        times = cost.times(lengths) + work
+        totals = [sum(float(times[part].sum()) for part in rank) for rank in places(plan)]
+        assert totals[2] < 0.8 * totals[0]
+    if extra is not None:
+        assert max(int(extra[part].sum()) for rank in places(plan) for part in rank) <= 300
 
 
 @settings(deadline=None, max_examples=80)
@@ -71,7 +104,7 @@ def test_a_replica_has_an_exact_number_of_micro_batches(
 def test_an_exact_number_costs_little(barrier: Literal["step", "micro_batch"], count: int) -> None:
     lengths = np.concatenate([long_tail(80, seed, longest=400) for seed in range(4)])[:110]
     plan = planned(lengths, micro_batches=count, barrier=barrier)
-    assert plan.time < 1.06 * plan.lower_bound
+    assert plan.time < 1.04 * plan.lower_bound
 
 
 def test_a_rank_without_sequences_takes_part_in_the_step() -> None:

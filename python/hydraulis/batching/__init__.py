@@ -37,7 +37,7 @@ from hydraulis.batching.items.lengths import open_lengths
 from hydraulis.batching.items.prefix_tree import PrefixForest, make_forest
 from hydraulis.batching.report import BalanceReport, BoundingSequence
 from hydraulis.batching.sampler import BalancedBatchSampler, BalancedStep
-from hydraulis.batching.step_planner import StepPlan, StepPlanner
+from hydraulis.batching.step_planner import StepItems, StepPlan, StepPlanner
 
 __all__ = [
     "BalanceReport",
@@ -47,6 +47,7 @@ __all__ = [
     "LengthIndex",
     "PrefixForest",
     "SequenceCost",
+    "StepItems",
     "StepPlan",
     "StepPlanner",
     "make_forest",

@@ -26,7 +26,7 @@ class SequenceCost:
     Attributes:
         linear: Time per token, at least 0.
         quadratic: Time per squared token, at least 0.
-        fixed: Time of a micro-batch besides its sequences, at least 0. Reports count it.
+        fixed: Time of a micro-batch besides its sequences, at least 0.
 
     >>> cost = SequenceCost(linear=24_576, quadratic=1)
     >>> cost.times([100, 10_000]).tolist()

@@ -6,7 +6,7 @@ from typing import Final
 
 from hydraulis.batching.epoch.order import Indices
 from hydraulis.batching.items.pool import SequencePool
-from hydraulis.batching.step_planner import StepPlan, StepPlanner, total_time
+from hydraulis.batching.step_planner import StepPlan, StepPlanner
 
 # A sequence bounds its step if alone it takes longer than this multiple of the ideal.
 _BOUNDING: Final = 1.01
@@ -43,10 +43,11 @@ class BalanceReport:
         tokens: Tokens without padding.
         fill: Tokens over the caps of all micro-batches.
         ideal: Time with the work of the tokens evenly on all ranks.
-        lower_bound: Time that no plan is below that keeps sequences whole; proven.
+        lower_bound: Time that no plan under the options is below that keeps sequences whole; proven.
         reached: Predicted time.
         lost_to_imbalance: Waiting of ranks for the slowest one, with micro-batches of any size.
-        lost_to_cap: Further waiting because micro-batches have a cap or an exact number.
+        lost_to_cap: Further waiting because micro-batches have caps or an exact number, or ranks equal
+            numbers of sequences.
         lost_to_padding: Work of the padding.
         lost_to_micro_batches: The fixed time of micro-batches.
         bounding: Sequences that take longer than the ideal of their step, largest factor first, at most ten.
@@ -108,19 +109,20 @@ def report_steps(
 def _account(
     step: int, sequences: Indices, plan: StepPlan, pool: SequencePool, planner: StepPlanner, pad_to: int
 ) -> BalanceReport:
-    cost, ranks = planner.cost, planner.ranks
-    tokens, occupied = pool.tokens(sequences), pool.occupied(sequences)
+    cost, speed = planner.cost, planner.speed
+    tokens = pool.tokens(sequences)
     times = pool.times(sequences, cost)
-    work = float(times.sum()) / ranks
-    ideal = float(pool.times(sequences, cost, padded=False).sum()) / ranks
+    work = float(times.sum()) / speed
+    ideal = float(pool.times(sequences, cost, padded=False).sum()) / speed
     sizes = [[int(pool.occupied(part).sum()) for part in rank] for rank in plan.micro_batches]
-    pads = sum(-size % pad_to for rank in sizes for size in rank) * cost.linear / ranks
+    pads = sum(-size % pad_to for rank in sizes for size in rank) * cost.linear / speed
     totals = [[float(pool.times(part, cost).sum()) for part in rank] for rank in plan.micro_batches]
-    reached = total_time(totals, planner.barrier)
-    uncapped = min(reached, planner.time_without_cap(occupied, None if pool.groups is None else times))
+    reached = planner.time_of(totals)
+    uncapped = min(reached, planner.time_without_cap(pool.step_items(sequences, cost)))
     longest = int(times.argmax())
     first = int(pool.expand(sequences[longest : longest + 1])[0])
-    bounding = BoundingSequence(step, first, int(tokens[longest]), times[longest] / work)
+    fastest = max(planner.speeds or (1.0,))
+    bounding = BoundingSequence(step, first, int(tokens[longest]), times[longest] / fastest / work)
     return BalanceReport(
         steps=1,
         sequences=len(pool.expand(sequences)),

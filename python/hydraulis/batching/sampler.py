@@ -6,7 +6,7 @@ sequences and the options. So every rank computes the same plan without a messag
 any step on any number of ranks.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
+from hydraulis._core import pack_windows
 from hydraulis.batching.cost import SequenceCost
 from hydraulis.batching.epoch.filled_steps import FilledSteps
 from hydraulis.batching.epoch.order import EpochOrder, Indices
@@ -22,10 +23,11 @@ from hydraulis.batching.epoch.steps import Steps, StepsBySequences, TokenShares,
 from hydraulis.batching.items.groups import Groups, make_groups
 from hydraulis.batching.items.lengths import open_lengths
 from hydraulis.batching.items.pool import TooLong, make_pool
+from hydraulis.batching.items.values import make_values
 from hydraulis.batching.options import check_options, check_targets
 from hydraulis.batching.report import BalanceReport, report_steps
 from hydraulis.batching.step_planner import Barrier, StepPlan, StepPlanner
-from hydraulis.errors import InvalidInputError
+from hydraulis.errors import InfeasibleError, InvalidInputError
 
 Loaded = TypeVar("Loaded")
 
@@ -45,7 +47,11 @@ class BalancedStep:
         own: The micro-batches of the sampler's rank; those of all ranks in turn without a rank.
         tokens: Tokens of all ranks, without padding; those of a group's prefix once.
         targets: Target tokens of all ranks, the denominator of the mean loss.
+        loss_weights: Factor of the mean loss of each micro-batch of `own`. Where gradients are added up over
+            the micro-batches of a rank and averaged over the ranks, the weighted losses give the mean over
+            `targets`.
         time: Predicted time in the unit of the cost.
+        lower_bound: Time that no plan under the options is below; proven.
     """
 
     epoch: int
@@ -54,7 +60,14 @@ class BalancedStep:
     own: list[Indices]
     tokens: int
     targets: int
+    loss_weights: list[float]
     time: float
+    lower_bound: float
+
+    @property
+    def gap(self) -> float:
+        """Relative distance to the bound: `time / lower_bound - 1`."""
+        return self.time / self.lower_bound - 1 if self.lower_bound > 0 else 0.0
 
 
 @dataclass(eq=False, kw_only=True)
@@ -80,6 +93,17 @@ class BalancedBatchSampler:
             `tokens_per_step` a step has as many sequences as fit, and epochs may differ by a few steps.
         barrier: "micro_batch" if the ranks wait for each other in every micro-batch (FSDP, ZeRO-3), "step"
             if once a step (DDP, ZeRO-1).
+        least_micro_batches: Least number of micro-batches of a rank in a step.
+        multiple_of: Divisor of every rank's number of micro-batches in a step.
+        equal_sequences: Whether the ranks' numbers of sequences (of groups with `groups`) in a step differ by
+            at most one.
+        speeds: Speed of each rank in proportion to the others; None for equal speeds. A rank of speed 0.5
+            takes twice as long.
+        work: Time of each sequence in addition to that of its tokens, in the unit of the cost, such as that
+            of its images: an array or a memory map. None for none.
+        extra_tokens: Tokens of each sequence of a second kind, such as those of a vision encoder, as an array
+            or a memory map; `cap_extra_tokens` limits them. They take no time: `work` has theirs.
+        cap_extra_tokens: Most extra tokens of a micro-batch.
         targets: Target tokens of each sequence, in a form of `lengths`; None for all tokens but the first.
         groups: Number of the group of each sequence, in a form of `lengths`. A group stays in one
             micro-batch, and the sizes of a step count groups. None for no groups.
@@ -119,6 +143,13 @@ class BalancedBatchSampler:
     tokens_per_step: int | None = None
     micro_batches: int | None = None
     barrier: Barrier = "micro_batch"
+    least_micro_batches: int = 0
+    multiple_of: int = 1
+    equal_sequences: bool = False
+    speeds: Sequence[float] | None = None
+    work: Any = field(default=None, repr=False)
+    extra_tokens: Any = field(default=None, repr=False)
+    cap_extra_tokens: int | None = None
     targets: Any = field(default=None, repr=False)
     groups: Any = field(default=None, repr=False)
     prefix_tokens: Any = field(default=None, repr=False)
@@ -144,12 +175,19 @@ class BalancedBatchSampler:
             cost=SequenceCost.of(self.cost),
             barrier=self.barrier,
             micro_batches=self.micro_batches,
+            least_micro_batches=self.least_micro_batches,
+            multiple_of=self.multiple_of,
+            equal_sequences=self.equal_sequences,
+            speeds=None if self.speeds is None else tuple(map(float, self.speeds)),
+            cap_extra_tokens=self.cap_extra_tokens,
             allow_empty=self.allow_empty,
         )
         self._lengths = lengths = open_lengths(self.lengths, self.column)
         groups = self._make_groups()
         items = lengths if groups is None else groups.tokens
-        self._pool = make_pool(items, self._planner.cap_tokens, self.too_long, self.pad_sequence_to, groups)
+        values = make_values(len(lengths), self.work, self.extra_tokens, self.cap_extra_tokens, groups)
+        cap = self._planner.cap_tokens
+        self._pool = make_pool(items, cap, self.too_long, self.pad_sequence_to, groups, values)
         self._targets = None if self.targets is None else open_lengths(self.targets)
         check_targets(self._targets, len(lengths))
         self._shares = self._share()
@@ -238,19 +276,19 @@ class BalancedBatchSampler:
             message = f"step {index} does not exist: epoch {number} has {count:,} steps, counted from 0"
             raise InvalidInputError(message, code="argument_invalid")
         items, plan = self._plan(number, index)
-        sequences = self._pool.expand(items)
-        if self._targets is None:
-            targets = np.minimum(self._lengths[sequences].astype(np.int64), self._pool.limit) - 1
-        else:
-            targets = self._targets[sequences]
+        own = self._own(plan)
+        targets = self._count_targets(self._pool.expand(items))
+        share = self.ranks / max(1, targets)
         return BalancedStep(
             epoch=number,
             index=index,
             micro_batches=[[self._pool.expand(part) for part in rank] for rank in plan.micro_batches],
-            own=self._own(plan),
+            own=own,
             tokens=int(self._pool.tokens(items).sum()),
-            targets=int(targets.sum(dtype=np.int64)),
+            targets=targets,
+            loss_weights=[self._count_targets(part) * share for part in own],
             time=plan.time,
+            lower_bound=plan.lower_bound,
         )
 
     def group(self, loader: Iterable[Loaded]) -> Iterator[tuple[BalancedStep, Iterator[Loaded]]]:
@@ -314,7 +352,7 @@ class BalancedBatchSampler:
         self._is_loaded = True
 
     def _identity(self) -> dict[str, Any]:
-        return identify(self, self._planner.cost, self._pool.summary)
+        return identify(self, self._planner.cost, self._pool)
 
     def _batches(self, epoch: int, start: Position) -> Iterator[list[int]]:
         for index in range(start.step, len(self._steps(epoch))):
@@ -337,8 +375,24 @@ class BalancedBatchSampler:
     def _make_plan(self, epoch: int, index: int) -> tuple[Indices, StepPlan]:
         start, stop = self._steps(epoch).bounds(index)
         items = self._pool.take(self._order(epoch), start, stop)
-        weights = None if self._pool.groups is None else self._pool.times(items, self._planner.cost)
-        return items, self._planner.plan(items, self._pool.occupied(items), weights)
+        return items, self._planner.plan(self._pool.step_items(items, self._planner.cost))
+
+    def _fits(self, items: Indices) -> bool:
+        """Return whether a step of these items has a plan with the fixed number of micro-batches."""
+        if self.cap_extra_tokens is None and not self.equal_sequences:
+            # The planner finds room wherever best-fit decreasing does.
+            packed = pack_windows(self._pool.occupied(items), window_tokens=self._planner.cap_tokens)
+            return len(packed) <= self.ranks * (self.micro_batches or 1)
+        try:
+            self._planner.plan(self._pool.step_items(items, self._planner.cost))
+        except InfeasibleError:
+            return False
+        return True
+
+    def _count_targets(self, sequences: Indices) -> int:
+        if self._targets is not None:
+            return int(self._targets[sequences].sum(dtype=np.int64))
+        return int((np.minimum(self._lengths[sequences].astype(np.int64), self._pool.limit) - 1).sum())
 
     def _count_batches(self, epoch: int) -> int:
         count = len(self._steps(epoch))
@@ -364,6 +418,10 @@ class BalancedBatchSampler:
         return FilledSteps(self._planner.cap_tokens, count, self.drop_last, self.allow_empty)
 
     def _divide(self, epoch: int) -> Steps:
-        if isinstance(self._shares, StepsBySequences):
-            return self._shares
-        return self._shares.divide(self._pool, self._order(epoch))
+        match self._shares:
+            case StepsBySequences() as steps:
+                return steps
+            case FilledSteps() as filled:
+                return filled.divide(self._pool, self._order(epoch), self._fits)
+            case TokenShares() as shares:
+                return shares.divide(self._pool, self._order(epoch))

@@ -31,7 +31,19 @@ def test_a_state_of_other_data_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", [{"cap_tokens": 1200}, {"cost": (1, 0)}, {"ranks": 3}, {"pad_to": 8}, {"rank": None}]
+    "changed",
+    [
+        {"cap_tokens": 1200},
+        {"cost": (1, 0)},
+        {"ranks": 3},
+        {"pad_to": 8},
+        {"rank": None},
+        {"multiple_of": 2},
+        {"equal_sequences": True},
+        {"speeds": [1, 0.5]},
+        {"work": [1e6] * 60},
+        {"extra_tokens": [1] * 60, "cap_extra_tokens": 60},
+    ],
 )
 def test_other_micro_batches_continue_at_the_start_of_a_step_only(changed: dict[str, Any]) -> None:
     one = sampler(long_tail(60), rank=0)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hydraulis.batching.cost import SequenceCost
-from hydraulis.batching.step_planner import StepPlanner
+from hydraulis.batching.step_planner import StepItems, StepPlanner
 
 
 def plan_schedule(
@@ -34,8 +34,8 @@ def plan_schedule(
     price = SequenceCost.of(cost)
     planner = StepPlanner(ranks=ranks, cap_tokens=cap_tokens, cost=price, multiple_of=multiple_of)
     # A sample of as many tokens as the cap has no neighbour.
-    weights = price.times(tokens) if tokens.max() > cap_tokens else None
-    plan = planner.plan(np.arange(len(tokens)), np.minimum(tokens, cap_tokens), weights)
+    times = price.times(tokens) if tokens.max() > cap_tokens else None
+    plan = planner.plan(StepItems(np.arange(len(tokens)), np.minimum(tokens, cap_tokens), times))
     return [[part.tolist() for part in rank] for rank in plan.micro_batches]
 
 
@@ -51,8 +51,14 @@ def partition(weights: Sequence[float], parts: int, *, equal_size: bool) -> list
         Items of each part, in ascending order.
     """
     times = np.asarray(weights, dtype=np.float64)
-    # Each item counts as one token, so the cap is the number of items.
-    most = len(times) // parts if equal_size else len(times)
-    planner = StepPlanner(ranks=parts, cap_tokens=most, cost=SequenceCost(1, 0), micro_batches=1)
-    plan = planner.plan(np.arange(len(times)), np.ones(len(times), dtype=np.int64), times)
+    # Each item counts as one token, so the cap admits every number of items.
+    planner = StepPlanner(
+        ranks=parts,
+        cap_tokens=len(times),
+        cost=SequenceCost(1, 0),
+        barrier="step",
+        micro_batches=1,
+        equal_sequences=equal_size,
+    )
+    plan = planner.plan(StepItems(np.arange(len(times)), np.ones(len(times), dtype=np.int64), times))
     return [sorted(rank[0].tolist()) for rank in plan.micro_batches]

@@ -1,15 +1,16 @@
 """Steps with as many sequences as fit into a fixed number of micro-batches.
 
-Each step is the longest range of the epoch's order, up to a bisection, that best-fit decreasing packs into
-the micro-batches, so every step has a plan. Packing takes about a microsecond per sequence of the epoch.
+Each step is the longest range of the epoch's order, up to a bisection, that fits into the micro-batches, so
+every step has a plan. The sampler decides what fits: by best-fit decreasing, which takes about a microsecond
+per sequence of the epoch, or by a plan.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from hydraulis._core import pack_windows
 from hydraulis.batching.epoch.order import EpochOrder, Indices
 from hydraulis.batching.epoch.steps import StepRanges
 from hydraulis.batching.items.pool import SequencePool
@@ -17,6 +18,9 @@ from hydraulis.errors import InfeasibleError
 
 _BLOCK: Final = 1 << 16
 _NOTHING: Final = np.zeros(0, dtype=np.int64)
+
+# Whether a step of these items has a plan.
+Fits = Callable[[Indices], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +39,13 @@ class FilledSteps:
     drop_last: bool
     allow_empty: bool
 
-    def divide(self, pool: SequencePool, order: EpochOrder) -> StepRanges:
+    def divide(self, pool: SequencePool, order: EpochOrder, fits: Fits) -> StepRanges:
         """Divide an epoch.
 
         Args:
             pool: Sequences of the epoch, none longer than the cap.
             order: Order of the epoch.
+            fits: Whether a step of some items has a plan. As many items as micro-batches always have one.
 
         Raises:
             InfeasibleError: The last step has too few sequences to fill its micro-batches, and the steps
@@ -51,43 +56,40 @@ class FilledSteps:
         is_full = True
         while starts[-1] < len(pool):
             ahead = self._extend(ahead, pool, order, starts[-1])
-            count, is_full = self._longest_fit(ahead)
+            count, is_full = self._longest_fit(ahead, pool, fits)
             starts.append(starts[-1] + count)
             ahead = ahead[count:]
         if self.drop_last and not is_full:
             starts.pop()
         elif not self.allow_empty:
-            self._fill_last(starts, pool, order)
+            self._fill_last(starts, pool, order, fits)
         return StepRanges(np.array(starts, dtype=np.int64))
 
     def _extend(self, ahead: Indices, pool: SequencePool, order: EpochOrder, start: int) -> Indices:
-        """Read tokens of the order from `start` until a step cannot hold more."""
+        """Read items of the order from `start` until a step cannot hold more."""
         room = self.cap_tokens * self.micro_batches
-        while start + len(ahead) < len(pool) and ahead.sum() <= room:
+        while start + len(ahead) < len(pool) and pool.occupied(ahead).sum() <= room:
             place = start + len(ahead)
-            sequences = pool.take(order, place, min(place + _BLOCK, len(pool)))
-            ahead = np.concatenate([ahead, pool.occupied(sequences)])
+            ahead = np.concatenate([ahead, pool.take(order, place, min(place + _BLOCK, len(pool)))])
         return ahead
 
-    def _longest_fit(self, ahead: Indices) -> tuple[int, bool]:
-        """Count the first sequences of `ahead` that fit; and whether there are more than these."""
-        most = int(np.searchsorted(np.cumsum(ahead), self.cap_tokens * self.micro_batches, "right"))
-        # One sequence for each micro-batch always fits.
-        fits = min(most, self.micro_batches)
+    def _longest_fit(self, ahead: Indices, pool: SequencePool, fits: Fits) -> tuple[int, bool]:
+        """Count the first items of `ahead` that fit; and whether there are more than these."""
+        tokens = np.cumsum(pool.occupied(ahead))
+        most = int(np.searchsorted(tokens, self.cap_tokens * self.micro_batches, "right"))
+        # One item for each micro-batch always fits.
+        fitting = min(most, self.micro_batches)
         beyond = most + 1
         middle = most
-        while beyond - fits > 1:
-            if self._fits(ahead[:middle]):
-                fits = middle
+        while beyond - fitting > 1:
+            if fits(ahead[:middle]):
+                fitting = middle
             else:
                 beyond = middle
-            middle = (fits + beyond) // 2
-        return fits, fits < len(ahead)
+            middle = (fitting + beyond) // 2
+        return fitting, fitting < len(ahead)
 
-    def _fits(self, lengths: Indices) -> bool:
-        return len(pack_windows(lengths, window_tokens=self.cap_tokens)) <= self.micro_batches
-
-    def _fill_last(self, starts: list[int], pool: SequencePool, order: EpochOrder) -> None:
+    def _fill_last(self, starts: list[int], pool: SequencePool, order: EpochOrder, fits: Fits) -> None:
         """Move sequences from earlier steps towards the last one until no micro-batch of it is empty.
 
         A step that would keep too few takes as many sequences as micro-batches, which always fit.
@@ -97,7 +99,7 @@ class FilledSteps:
             first, stop = starts[step : step + 2]
             is_filled = stop - first >= self.micro_batches
             # Packing fewer sequences can take more windows.
-            if is_filled and self._fits(pool.occupied(pool.take(order, first, stop))):
+            if is_filled and fits(pool.take(order, first, stop)):
                 return
             if step:
                 starts[step] = stop - self.micro_batches

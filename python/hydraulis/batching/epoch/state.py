@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hydraulis.batching.cost import SequenceCost
-from hydraulis.batching.items.lengths import LengthSummary
+from hydraulis.batching.items.pool import SequencePool
 from hydraulis.errors import InvalidInputError
 
 # Facts that decide the sequences of a step, and those that decide its micro-batches too.
@@ -21,7 +21,19 @@ _CONTENT = (
     "pad_sequence_to",
     "filled",
 )
-_PLAN = ("ranks", "is_global", "cap_tokens", "cost", "barrier", "micro_batches", "pad_to", "allow_empty")
+_OPTIONS = (
+    "ranks",
+    "cap_tokens",
+    "barrier",
+    "micro_batches",
+    "least_micro_batches",
+    "multiple_of",
+    "equal_sequences",
+    "cap_extra_tokens",
+    "pad_to",
+    "allow_empty",
+)
+_PLAN = (*_OPTIONS, "is_global", "cost", "speeds", "values")
 
 
 class Position(NamedTuple):
@@ -31,14 +43,15 @@ class Position(NamedTuple):
     batch: int
 
 
-def identify(sampler: Any, cost: SequenceCost, summary: LengthSummary) -> dict[str, Any]:
+def identify(sampler: Any, cost: SequenceCost, pool: SequencePool) -> dict[str, Any]:
     """Collect the facts that a state states besides its position, as plain values.
 
     Args:
         sampler: Sampler with its options.
         cost: Time of a sequence.
-        summary: Summary of the data set's lengths.
+        pool: Items of the data set.
     """
+    summary = pool.summary
     limit = sampler.cap_tokens // sampler.pad_to * sampler.pad_to
     by_tokens = sampler.sequences_per_step is None
     is_filled = by_tokens and sampler.tokens_per_step is None
@@ -54,14 +67,11 @@ def identify(sampler: Any, cost: SequenceCost, summary: LengthSummary) -> dict[s
         "truncated_to": limit if by_tokens and summary.longest_tokens > limit else None,
         "pad_sequence_to": sampler.pad_sequence_to if by_tokens else None,
         "filled": _capacity(sampler, limit) if is_filled else None,
-        "ranks": sampler.ranks,
+        **{name: getattr(sampler, name) for name in _OPTIONS},
         "is_global": sampler.rank is None,
-        "cap_tokens": sampler.cap_tokens,
-        "cost": [cost.linear, cost.quadratic],
-        "barrier": sampler.barrier,
-        "micro_batches": sampler.micro_batches,
-        "pad_to": sampler.pad_to,
-        "allow_empty": sampler.allow_empty,
+        "cost": [cost.linear, cost.quadratic, cost.fixed],
+        "speeds": None if sampler.speeds is None else [float(speed) for speed in sampler.speeds],
+        "values": pool.values.checksum,
     }
 
 

@@ -10,6 +10,8 @@ from hydraulis.batching.cost import SequenceCost
 from hydraulis.batching.epoch.order import EpochOrder, Indices
 from hydraulis.batching.items.groups import Groups
 from hydraulis.batching.items.lengths import Lengths, LengthSummary, summarize
+from hydraulis.batching.items.values import ItemValues
+from hydraulis.batching.step_planner import StepItems
 from hydraulis.errors import InfeasibleError
 
 TooLong = Literal["refuse", "drop", "truncate"]
@@ -28,6 +30,7 @@ class SequencePool:
         limit: Most tokens of an item; a longer one is truncated to it.
         multiple: Multiple to which each item is padded.
         groups: Groups that are the items; None if the items are sequences.
+        values: Values of the items beyond their tokens.
     """
 
     lengths: Lengths
@@ -36,6 +39,7 @@ class SequencePool:
     limit: int
     multiple: int
     groups: Groups | None
+    values: ItemValues
 
     def __len__(self) -> int:
         return len(self.lengths) if self.kept is None else len(self.kept)
@@ -67,10 +71,17 @@ class SequencePool:
             padded: Whether the padding of each item counts.
         """
         tokens = self.occupied(items) if padded else self.tokens(items)
-        if self.groups is None:
-            return cost.times(tokens)
-        times: npt.NDArray[np.float64] = cost.linear * tokens + cost.quadratic * self.groups.squares[items]
-        return times
+        times = cost.times(tokens)
+        if self.groups is not None:
+            times = cost.linear * tokens + cost.quadratic * self.groups.squares[items]
+        work = self.values.work_of(items)
+        return times if work is None else times + work
+
+    def step_items(self, items: Indices, cost: SequenceCost) -> StepItems:
+        """Return the values of items by which a step is planned."""
+        follows_tokens = self.groups is None and self.values.work is None
+        times = None if follows_tokens else self.times(items, cost)
+        return StepItems(items, self.occupied(items), times, self.values.extra_of(items))
 
     def expand(self, items: Indices) -> Indices:
         """Return the sequences of items, item after item."""
@@ -91,7 +102,12 @@ class SequencePool:
 
 
 def make_pool(
-    lengths: Lengths, cap_tokens: int, too_long: TooLong, multiple: int, groups: Groups | None = None
+    lengths: Lengths,
+    cap_tokens: int,
+    too_long: TooLong,
+    multiple: int,
+    groups: Groups | None = None,
+    values: ItemValues | None = None,
 ) -> SequencePool:
     """Check the lengths and apply the treatment of items longer than the cap.
 
@@ -101,6 +117,7 @@ def make_pool(
         too_long: Treatment of sequences whose padded tokens exceed the cap.
         multiple: Multiple to which each item is padded.
         groups: Groups that are the items; None if the items are sequences.
+        values: Values of the items beyond their tokens; None for none.
 
     Raises:
         InvalidInputError: A length is outside its range (code `lengths_invalid`).
@@ -120,4 +137,4 @@ def make_pool(
             kept = np.flatnonzero(lengths <= limit)
         if kept is None or not len(kept):
             raise InfeasibleError(message, code="sequence_too_long")
-    return SequencePool(lengths, summary, kept, max(limit, 1), multiple, groups)
+    return SequencePool(lengths, summary, kept, max(limit, 1), multiple, groups, values or ItemValues())
