@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from helpers import refused
@@ -74,6 +75,25 @@ def test_files_are_read_by_their_ending(tmp_path: Path) -> None:
     assert isinstance(open_lengths(str(tmp_path / "lengths.npy")), np.memmap)
     (tmp_path / "data.jsonl").write_text('{"n": 3}\n{"n": [1, 2]}\n', encoding="utf-8")
     assert open_lengths(tmp_path / "data.jsonl", "n").tolist() == [3, 2]
+
+
+@pytest.mark.parametrize("column", ["n", "tokens"])
+def test_a_parquet_file_is_read_in_batches(
+    tmp_path: Path, column: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A data set's tokens do not fit into memory, its lengths do."""
+    rows = [[7] * size for size in range(1, 8)]
+    table = pa.table({"n": list(range(1, 8)), "tokens": rows})
+    pq.write_table(table, tmp_path / "data.parquet", row_group_size=2)
+    monkeypatch.setattr(pq.ParquetFile, "read", None)
+    assert open_lengths(tmp_path / "data.parquet", column).tolist() == list(range(1, 8))
+
+
+def test_a_parquet_file_without_rows_is_refused(tmp_path: Path) -> None:
+    pq.write_table(TABLE.slice(0, 0), tmp_path / "data.parquet")
+    for column in ("n", "tokens"):
+        with refused("lengths_invalid", "at least 1"):
+            open_lengths(tmp_path / "data.parquet", column)
 
 
 @pytest.mark.parametrize("source", [[], [1.5], [[1, 2]], ["a"]])

@@ -122,9 +122,11 @@ def _arrow_file(path: Path, column: str | None) -> Lengths:
     try:
         if path.suffix == ".parquet":
             parquet: Any = import_extra("pyarrow.parquet", f"file '{path}'")
-            file = parquet.ParquetFile(path)
-            is_there = column in file.schema_arrow.names
-            return _column(file.read([column]) if is_there else file.schema_arrow.empty_table(), column)
+            file = parquet.ParquetFile(path, pre_buffer=False)
+            # Batch by batch, so that lists of tokens are never in memory together.
+            batches = file.iter_batches(columns=[column]) if column in file.schema_arrow.names else ()
+            parts = [_column(pyarrow.Table.from_batches([batch]), column) for batch in batches]
+            return np.concatenate(parts) if parts else _column(file.schema_arrow.empty_table(), column)
         ipc: Any = import_extra("pyarrow.ipc", f"file '{path}'")
         with path.open("rb") as opened:
             is_stream = opened.read(len(_RANDOM_ACCESS)) != _RANDOM_ACCESS
@@ -166,7 +168,8 @@ def _column(source: Any, column: str) -> Lengths:
     values = source.column(column)
     kind = str(values.type)
     if kind.startswith(("list<", "large_list<", "fixed_size_list<")):
-        return np.concatenate([_list_lengths(chunk) for chunk in values.chunks])
+        parts = [np.zeros(0, dtype=np.int64), *map(_list_lengths, values.chunks)]
+        return open_lengths(np.concatenate(parts))
     lengths = values.to_numpy()
     if values.null_count or lengths.dtype.kind not in "iu":
         message = (
