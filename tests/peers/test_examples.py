@@ -20,6 +20,12 @@ COMMANDS = {
     "trl_sft.py": TORCHRUN,
     "accelerate_fsdp.py": [*ACCELERATE, "--main_process_port", "0"],
     "lightning_module.py": [sys.executable],
+    "torchtitan_rows.py": TORCHRUN,
+    "verl_micro_batches.py": [sys.executable],
+    "trl_async_grpo.py": [sys.executable],
+    "axolotl_multipack.py": [sys.executable],
+    "megatron_packed.py": [sys.executable],
+    "slime_schedule.py": [sys.executable],
 }
 
 
@@ -38,7 +44,7 @@ def output(script: str, *arguments: str) -> str:
 
 
 def test_every_example_is_run() -> None:
-    scripts = {path.name for path in at_least(5, EXAMPLES.glob("*.py"))} - {"toy.py"}
+    scripts = {path.name for path in at_least(11, EXAMPLES.glob("*.py"))} - {"toy.py"}
     assert scripts == set(COMMANDS)
 
 
@@ -68,6 +74,47 @@ def test_training_with_lightning_lowers_the_loss() -> None:
     assert found is not None
     assert int(found[1]) == 10
     assert float(found[2]) < 4
+
+
+def test_training_with_torchtitan_s_loader_lowers_the_loss() -> None:
+    found = losses(output("torchtitan_rows.py"))
+    assert len(found) == 8
+    assert found[-1] < 0.8 * found[0]
+
+
+def ratios(script: str) -> tuple[float, float]:
+    """Return the ratio to the mean before and after."""
+    found = dict(re.findall(r"^(\w+): ([\d.]+) of the mean, \d+ micro-batches", output(script), re.MULTILINE))
+    return float(found["before"]), float(found["after"])
+
+
+@pytest.mark.parametrize(
+    ("script", "most"),
+    [("trl_async_grpo.py", 1.3), ("axolotl_multipack.py", 1.01)],
+)
+def test_the_slowest_rank_is_nearer_to_the_mean_than_before(script: str, most: float) -> None:
+    before, after = ratios(script)
+    assert after < before
+    assert after < most
+
+
+def test_verl_s_micro_batches_are_as_even_as_by_karmarkar_karp() -> None:
+    before, after = ratios("verl_micro_batches.py")
+    assert after < before + 1e-4
+
+
+def test_megatron_s_data_is_packed_under_the_cap() -> None:
+    said = output("megatron_packed.py")
+    tokens = [int(number) for number in re.findall(r"^(\d+) tokens, \d+ sequences", said, re.MULTILINE)]
+    assert len(tokens) >= 4
+    assert max(tokens) <= 1024
+    assert "lost to padding" in said
+
+
+def test_slime_s_schedule_is_balanced() -> None:
+    found = re.search(r"^([\d.]+) of the mean", output("slime_schedule.py"), re.MULTILINE)
+    assert found is not None
+    assert float(found[1]) < 1.1
 
 
 def test_the_examples_state_their_commands() -> None:
