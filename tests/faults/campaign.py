@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from faults.forked_launcher import Ended, launch, read_metrics
 from faults.injection import STRIKE, Fault
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder, step_of
 from hydraulis.runtime.records.run_directory import MEMORY
 from profiles import made_up_profile
 from train.small_run import CONFIG
@@ -67,6 +68,7 @@ CASES: Mapping[str, Case] = {
     ),
     "SIGKILL while a copy is written": lost(*(kill("copy", rank, rank + 2) for rank in range(RANKS))),
     "SIGKILL while a checkpoint is written": lost(*(kill("save", rank, 2 * rank + 2) for rank in range(3))),
+    "SIGKILL while the last checkpoint is written": lost(kill("save", 1, STEPS), kill("recovery", 2)),
     "SIGKILL at the start": lost(kill("joining", 1), kill("start", 2), kill("start", 0, is_after=True)),
     "SIGKILL during a recovery": lost(
         kill("forward", 1, 4),
@@ -170,6 +172,9 @@ def deviations(folder: Path, ended: Ended, case: Case, undisturbed: Path) -> lis
             return [*wrong, f"not resumed: {again.err}"]
     if read_metrics(folder / "run") != read_metrics(undisturbed):
         wrong.append("other losses or norms")
+    newest = CheckpointFolder.of_run(folder / "run").newest()
+    if newest is None or step_of(newest) != STEPS:
+        wrong.append(f"the newest checkpoint is {newest}")
     left = [path.name for path in (folder / "memory").iterdir()]
     if left or (folder / "run" / MEMORY).exists():
         wrong.append(f"left in memory: {left}")

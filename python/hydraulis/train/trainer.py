@@ -170,9 +170,9 @@ class Trainer:
             self._evaluate()
             self._sample()
             self._limit_save()
-            self.saver.after(self.completed)
             if self.keeper is not None:
                 self.keeper.after(self.completed)
+            self.saver.after(self.completed)
             self._limit_step()
         raise_deferred()
         limit("", None)
@@ -192,13 +192,14 @@ class Trainer:
             self.observer.message(fragmentation_note(ranks))
 
     def close(self) -> Path | None:
-        """Write the last checkpoint and close the records; None if no step was trained. Collective.
+        """Write the last checkpoint and close the records; None if no state is new. Collective.
 
         Returns:
             Folder of the checkpoint.
         """
         checkpoint = None
-        if self.completed > self.run.completed:
+        resumed = self.run.resumed
+        if self.completed > self.run.completed or (resumed is not None and not resumed.is_saved):
             self.observer.status("writing the last checkpoint")
             self._limit_save()
             checkpoint = self.saver.close(self.completed)

@@ -32,6 +32,12 @@ def test_a_start_from_copies_leaves_them_until_its_own_are_whole(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_start_that_ends_before_its_first_copy_leaves_no_files(tmp_path: Path) -> None:
+    first = RunStart.begin(tmp_path, tmp_path, None)
+    RunStart.begin(tmp_path, tmp_path, first.folder).end()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_start_from_other_files_ends_the_history_of_earlier_copies(tmp_path: Path) -> None:
     RunStart.begin(tmp_path, tmp_path, None).has_whole_copy()
     second = RunStart.begin(tmp_path, tmp_path, None)

@@ -164,6 +164,11 @@ class ResumedRun:
         changes = (f"data.{key} was {as_toml(before.get(key))} and is {as_toml(now[key])}" for key in others)
         return f" ({'; '.join(changes)})"
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether the state is a checkpoint on the disk."""
+        return True
+
     def nothing_left(self, num_steps: int) -> str | None:
         """Return the message that all `num_steps` iterations are done; None if some are left."""
         done = self.manifest.step

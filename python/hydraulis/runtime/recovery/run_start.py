@@ -72,10 +72,12 @@ class RunStart:
         self.folder.remove_abandoned()
 
     def end(self) -> None:
-        """Remove this start's copies from all nodes."""
+        """Remove all copies of the run from all nodes."""
         forget_copies(self.run)
         host.barrier()
-        self.folder.remove()
+        for folder in (self.folder, self.previous):
+            if folder is not None:
+                folder.remove()
 
 
 def named_starts(run: Path) -> list[str]:

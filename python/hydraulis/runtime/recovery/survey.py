@@ -44,6 +44,15 @@ class RunInMemory(ResumedRun):
         """Describe the state to continue from, as the end of a sentence."""
         return f"{ResumedRun.__str__(self)}, from copies in {self.folder.base}"
 
+    def nothing_left(self, num_steps: int) -> str | None:  # noqa: ARG002 - copies become a checkpoint first
+        """Return None: a run without steps left has its last checkpoint to write."""
+        return None
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the state is a checkpoint on the disk."""
+        return False
+
     def values(
         self, parameters: ModelParameters, layout: OptimizerShards
     ) -> AbstractContextManager[StateValues]:
