@@ -49,7 +49,8 @@ def fake_trainer(device: str, counts: list[int], monkeypatch: pytest.MonkeyPatch
     none: Any = None
     run: Any = SimpleNamespace(config=config, data=SimpleNamespace(train=None), completed=0)
     saver: Any = SimpleNamespace(after=lambda _: None)
-    parts = dict.fromkeys(("planner", "evaluator", "text_sampler", "recorder", "stop", "hosts"), none)
+    names = ("planner", "evaluator", "text_sampler", "recorder", "keeper", "stop", "hosts")
+    parts = dict.fromkeys(names, none)
     return Trainer(run=run, worker=worker, saver=saver, observer=Events(), completed=0, **parts)
 
 

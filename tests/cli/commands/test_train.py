@@ -387,6 +387,7 @@ class Started(NamedTuple):
 
     ranks: int
     words: Sequence[str]
+    max_restarts: int
 
 
 @pytest.fixture
@@ -395,8 +396,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Started]:
     calls: list[Started] = []
     monkeypatch.delenv("RANK", raising=False)
 
-    def keep(ranks: int, words: Sequence[str], _grace_s: float) -> int:
-        calls.append(Started(ranks, words))
+    def keep(ranks: int, words: Sequence[str], _grace_s: float, max_restarts: int) -> int:
+        calls.append(Started(ranks, words, max_restarts))
         return 0
 
     monkeypatch.setattr(command, "run_local_ranks", keep)
@@ -433,7 +434,8 @@ def test_ranks_get_the_options_of_the_command(
     layers = ["--preset", "laptop", "--model", "base", "--set", "train.steps=3", "--resume", "a b"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command, "load", lambda *_: load(config))
-        assert main(["train", config, *layers, "--ranks", "2", "--json"]) == 0
+        assert main(["train", config, *layers, "--ranks", "2", "--max-restarts", "4", "--json"]) == 0
+    assert started[0].max_restarts == 4
     assert capsys.readouterr().out == ""
     words = make_parser().parse_args(started[0].words)
     given = make_parser().parse_args(["train", config, *layers, "--json"])

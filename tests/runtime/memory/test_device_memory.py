@@ -81,12 +81,16 @@ def test_what_the_allocator_has_not_reserved_is_context_and_communicators() -> N
     assert memory._replace(outside=0).beyond(tensors(66_100)) == 1_000 * MIB
 
 
+TEMPORARY_BYTES = 3 * MIB
+
+
 def worker_of(*schemes: str) -> Any:
     cluster, channels = Cluster(gpus=8, gpus_per_node=8), Channels(8, 16)
     parsed = [Scheme(scheme) for scheme in schemes]
     return SimpleNamespace(
         device=CUDA,
         persistent=tensors(65_900),
+        optimizer_shard=SimpleNamespace(optimizer=SimpleNamespace(temporary_bytes=TEMPORARY_BYTES)),
         communicator_bytes=communicator_bytes(parsed, cluster, channels),
         later_communicator_bytes=communicator_bytes(parsed, cluster, channels, later=True),
     )
@@ -107,8 +111,9 @@ def test_the_planner_reserves_what_was_measured_and_what_is_connected_later(
     worker = worker_of("<1>", "<pp2>", "<tp2>")
     # Two neighbours of a stage, which no measurement connects; its only tensor group is connected.
     assert worker.later_communicator_bytes == 2 * 12 * 16 * MIB
-    assert profile_memory._beyond_tensors(worker) == 4_190 * MIB + 7 + 2 * 12 * 16 * MIB
-    assert gathered == [4_190 * MIB]
+    measured = 4_190 * MIB + TEMPORARY_BYTES
+    assert profile_memory._beyond_tensors(worker) == measured + 7 + 2 * 12 * 16 * MIB
+    assert gathered == [measured]
     worker.device = torch.device("cpu")
     assert profile_memory._beyond_tensors(worker) == 0
 
@@ -118,7 +123,7 @@ def test_ranks_of_one_device_plan_their_communicators_by_formula(monkeypatch: py
     monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: None)
     monkeypatch.setattr(profile_memory, "ranks_per_device", lambda _: 2)
     worker = worker_of("<1>", "<pp2>")
-    expected = np.ceil(1.03 * worker.communicator_bytes) + 1_100 * MIB
+    expected = np.ceil(1.03 * worker.communicator_bytes) + 1_100 * MIB + TEMPORARY_BYTES
     assert profile_memory._beyond_tensors(worker) == expected
 
 
