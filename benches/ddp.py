@@ -330,7 +330,7 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--steps", type=int, default=18)
     options.add_argument("--tokens", type=int, default=8192, help="of a global batch")
-    options.add_argument("--longest", type=int, default=2048, help="tokens; what is longer is cut")
+    options.add_argument("--longest", type=int, default=2048, help="tokens; longer sequences are cut")
     options.add_argument("--cap", type=int, default=2048, help="tokens of a micro-batch on one rank")
     options.add_argument("--hidden", type=int, default=128, help="width of the model")
     options.add_argument("--strategies", default="2x<1>;1x<cp2>;1x<tp2>", metavar="LIST")

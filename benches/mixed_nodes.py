@@ -194,7 +194,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--case", choices=CASES, default="L")
     options.add_argument("--lengths", type=Path, required=True, metavar="FILE", help="one length per line")
     options.add_argument("--tokens", type=int, default=200_000, help="of a batch")
-    options.add_argument("--longest", type=int, default=32_768, help="tokens; what is longer is cut")
+    options.add_argument("--longest", type=int, default=32_768, help="tokens; longer sequences are cut")
     options.add_argument("--batches", type=int, default=8)
     options.add_argument("--json", default="", metavar="FILE", help="write all figures there")
     return options

@@ -286,7 +286,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--strategy", default="4x<1>", help="without tensor and context ranks")
     options.add_argument("--slow-from", type=int, default=7, metavar="STEP", help="first step of double work")
     options.add_argument("--tokens", type=int, default=16_384, help="of a global batch")
-    options.add_argument("--longest", type=int, default=1024, help="tokens; what is longer is cut")
+    options.add_argument("--longest", type=int, default=1024, help="tokens; longer sequences are cut")
     options.add_argument("--hidden", type=int, default=128, help="width of the model")
     options.add_argument("--profile-seconds", type=float, default=8.0)
     options.add_argument("--json", default="", metavar="FILE", help="write all figures there")

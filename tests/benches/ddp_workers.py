@@ -1,15 +1,13 @@
 """What the ranks of test_ddp.py do: all of it, but for joining the group and reading the corpus."""
 
 import contextlib
-import importlib.util
 import io
 from collections.abc import Iterator
 from datetime import timedelta
-from types import ModuleType
 
 import torch.distributed as dist
 
-from helpers import ROOT
+from benches.loading import load_script
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.sources.stdlib import StandardLibrary
 from runtime.tiny import made_up_corpus
@@ -17,17 +15,8 @@ from runtime.tiny import made_up_corpus
 OPTIONS = "--steps 3 --tokens 300 --longest 64 --cap 64 --hidden 16 --strategies 2x<1> --profile-seconds 0.1"
 
 
-def load_bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("ddp", ROOT / "benches/ddp.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def compared(path: str) -> str:
-    bench = load_bench()
+    bench = load_script("ddp")
     setattr(bench, "joined", _joined)  # noqa: B010
     setattr(StandardLibrary, "load", _load)  # noqa: B010
     arguments = [*OPTIONS.split(), "--json", path]

@@ -1,15 +1,13 @@
 """What the ranks of test_slow_rank.py do: both ways, with floating-point operations in place of time."""
 
-import importlib.util
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
 from typing import Any
 
 from torch.utils.flop_counter import FlopCounterMode
 
-from helpers import ROOT
+from benches.loading import load_script
 from hydraulis import CostProfile
 from hydraulis.runtime.pipeline.timers import StepTimes
 from hydraulis.runtime.worker import Worker
@@ -21,17 +19,8 @@ OPTIONS = "--steps 10 --slow-from 3 --tokens 300 --longest 64 --hidden 16"
 OPERATIONS_PER_MS = 100.0
 
 
-def load_bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("slow_rank", ROOT / "benches/slow_rank.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def compared(strategy: str) -> Any:
-    bench = load_bench()
+    bench = load_script("slow_rank")
     options = [*OPTIONS.split(), "--strategy", strategy]
     result = bench.compare(bench.parser().parse_args(options), made_up_corpus(256), profile_of, count)
     return None if result is None else (tuple(result), result.known_from(), result.ratio())

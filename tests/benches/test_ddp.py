@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benches.ddp_workers import compared, load_bench
+from benches.ddp_workers import compared
+from benches.loading import load_script
 from ranks import run_ranks
 
 
@@ -32,7 +33,7 @@ def test_arrival_order_keeps_the_order_the_cap_and_every_sequence(lengths: list[
     cap = 50
     if sum(lengths) < ranks * cap:
         return
-    by_rank = load_bench().arrival_order(np.array(lengths), cap, ranks)
+    by_rank = load_script("ddp").arrival_order(np.array(lengths), cap, ranks)
     arrived = [
         by_rank[number % ranks][number // ranks] for number in range(sum(len(mine) for mine in by_rank))
     ]
@@ -46,4 +47,4 @@ def test_arrival_order_keeps_the_order_the_cap_and_every_sequence(lengths: list[
 
 def test_a_batch_that_fills_no_micro_batch_for_each_rank_is_refused() -> None:
     with pytest.raises(AssertionError, match="at least a micro-batch for each rank"):
-        load_bench().arrival_order(np.array([5, 5]), 50, 2)
+        load_script("ddp").arrival_order(np.array([5, 5]), 50, 2)

@@ -1,12 +1,11 @@
 """The comparison of uses of mixed nodes: plans are judged by the profile of each rank's own device."""
 
-import importlib.util
 from types import ModuleType
 
 import numpy as np
 import pytest
 
-from helpers import ROOT
+from benches.loading import load_script
 from hydraulis import Cluster, Planner
 from hydraulis.planner.profile_document import with_scaled_times
 from profiles import made_up_profile
@@ -17,12 +16,7 @@ LENGTHS = [60, 31, 30, 22, 19, 17, 9, 9, 5, 2] * 3
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("mixed_nodes", ROOT / "benches/mixed_nodes.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("mixed_nodes")
 
 
 @pytest.mark.parametrize("strategy", ["4x<1>", "2x<tp2>", "2x<pp2>", "1x<tp2>+1x<pp2>"])

@@ -1,9 +1,6 @@
 """The bench of one rank among many in its short form: a step, and one call that makes groups per degree."""
 
-import importlib.util
-from types import ModuleType
-
-from helpers import ROOT
+from benches.loading import load_script
 from hydraulis import Cluster
 from hydraulis._core import OptimizerShards
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -11,17 +8,8 @@ from hydraulis.runtime.state.parameters import ModelParameters
 RANKS = 128
 
 
-def load_bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("scale", ROOT / "benches/scale.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_one_rank_of_many_takes_a_step() -> None:
-    bench = load_bench()
+    bench = load_script("scale")
     figures = bench.measure(RANKS, 1.0, 1)
     assert (figures.ranks, figures.sequences) == (RANKS, RANKS)
     # The groups inside nodes and those between them, and the tensor groups of 2, 4 and 8 ranks.

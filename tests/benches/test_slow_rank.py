@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from benches.slow_rank_workers import compared, load_bench
+from benches.loading import load_script
+from benches.slow_rank_workers import compared
 from ranks import run_ranks
 
 
@@ -26,7 +27,7 @@ def test_the_rate_is_known_within_three_iterations_and_the_rank_reported_once(ou
 
 def test_the_slowest_rank_does_less_and_the_losses_are_the_same(outcome: Any) -> None:
     (slowest, _, _, loss_difference), known_from, ratio = outcome
-    assert ratio > load_bench().BAR
+    assert ratio > load_script("slow_rank").BAR
     assert loss_difference < 1e-4
     # Until the rate is known both ways have the same plans and the same work.
     before = known_from - 1

@@ -24,7 +24,7 @@ REFERENCE = made_up_profile(CAPS)
 
 
 def faster(factors: dict[str, float], memory: int | None = None) -> CostProfile:
-    """Give a profile of devices on which each scheme is so many times as fast."""
+    """Give a profile of devices on which each scheme is faster by this factor."""
     document = json.loads(with_scaled_times(REFERENCE, lambda scheme: 1 / factors.get(scheme, 1.0)).to_json())
     document["hardware"]["memory_bytes"] = memory or document["hardware"]["memory_bytes"]
     return CostProfile.from_json(json.dumps(document))

@@ -7,7 +7,7 @@ from hydraulis.config.check import check_at_least, check_not_empty
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplesConfig:
-    """Prompts that the model continues every so many iterations, as a look at its progress.
+    """Prompts that the model continues at intervals, as a look at its progress.
 
     Attributes:
         every: Iterations between two samples of all prompts; one more follows the last iteration. 0 or absent

@@ -38,7 +38,7 @@ _levels: _Levels | None = None
 
 
 def has_levels(num_ranks: int, ranks_per_node: int) -> bool:
-    """Return whether the collectives of so many ranks take two levels."""
+    """Return whether the collectives of this many ranks take two levels."""
     return 1 < ranks_per_node < num_ranks and num_ranks % ranks_per_node == 0
 
 

@@ -173,7 +173,7 @@ impl Costs<'_> {
         let part = |outside: &Outside, forward: f64, exchanges: f64| {
             let message = outside.states.get(&strategy.tp)? / STATES * setting.width() * reduce;
             let gathered = if strategy.sharding == Sharding::Zero3 { 0.5 * message } else { 0.0 };
-            // Computation that runs beside communication is slower, communication is not.
+            // Computation is slower during communication, communication is not.
             let beside = |computed: f64| gathered + ((computed - gathered / profile.overlap).max(0.0));
             Some(S_PER_MS * (beside(forward) + beside(BACKWARD * forward) + exchanges))
         };

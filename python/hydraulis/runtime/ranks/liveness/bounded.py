@@ -30,7 +30,7 @@ class BackgroundCall(Generic[T]):
         self.error: BaseException | None = None
         self.ended = threading.Event()
         # A daemon thread: the process may end while the call is still blocked.
-        # The thread forgets the function and what it refers to when it ends.
+        # The thread forgets the function and its references when it ends.
         threading.Thread(target=self._run, args=(function,), name="bounded call", daemon=True).start()
 
     def result(self) -> T:
