@@ -50,7 +50,7 @@ from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.ranks.distributed import joined
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.metrics import StepMetrics
-from hydraulis.runtime.state.learning_rate import learning_rate
+from hydraulis.runtime.state.sharded_optimizer import learning_rate
 from hydraulis.runtime.worker import Worker
 from hydraulis.train.run_data import load_data
 

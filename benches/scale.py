@@ -41,8 +41,7 @@ from hydraulis.runtime import worker as worker_module
 from hydraulis.runtime.loop import frozen_objects
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
-from hydraulis.runtime.state.initial_values import InitialValues
-from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.parameters import InitialValues, ModelParameters
 from hydraulis.runtime.step import train_step
 from hydraulis.runtime.worker import Worker
 

@@ -29,8 +29,8 @@ from hydraulis.data.index.builder import ensure_index
 from hydraulis.data.index.files import open_index
 from hydraulis.data.sources.token_files import open_token_file
 from hydraulis.data.tokens import plain_tokens
-from hydraulis.digests import file_digest, with_digest
 from hydraulis.errors import HydraulisError
+from hydraulis.files import file_digest, with_digest
 from hydraulis.profile.refine import refine
 from hydraulis.report.imbalance import balances
 from hydraulis.report.page import numbers

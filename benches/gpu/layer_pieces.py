@@ -12,11 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hydraulis.model.compiled import compiled_leaves
 from hydraulis.model.float8 import float8_linear
-from hydraulis.model.leaves import PLAIN, Leaves
-from hydraulis.model.products import add_product_
+from hydraulis.model.leaves import PLAIN, Leaves, compiled_leaves
 from hydraulis.model.swiglu import gated_product, product_not_saved
+from hydraulis.model.tensors import add_product_
 from hydraulis.parallel import vocabulary
 from hydraulis.parallel.collectives import _sum_in_one_kernel, _sum_in_order
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss

@@ -12,8 +12,8 @@ import torch
 from devices import alone_under_torchrun
 from helpers import ROOT
 from hydraulis.model.attention.varlen import KERNELS
-from hydraulis.model.compiled import _missing
 from hydraulis.model.flops import training_flops
+from hydraulis.model.leaves import _missing
 from small_model import small_config
 
 # torch.compile looks at each tensor that it finds.

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, library
 
-from hydraulis.model import products
+from hydraulis.model import tensors
 
 NARROW = [torch.bfloat16, torch.float16]
 
@@ -24,6 +24,6 @@ def cuda_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     kernels = library.Library("aten", "IMPL")
     kernels.impl("mm.dtype", mm, "CPU")
     kernels.impl("addmm.dtype_out", addmm, "CPU")
-    monkeypatch.setattr(products, "has_wide_kernel", lambda factor, _: factor.dtype in NARROW)
+    monkeypatch.setattr(tensors, "has_wide_kernel", lambda factor, _: factor.dtype in NARROW)
     yield
     kernels._destroy()

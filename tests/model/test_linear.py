@@ -1,19 +1,35 @@
-"""The linear map that adds to its weight's float32 gradient: the gradients, the hooks, and recomputation."""
+"""Linear maps: gradients, hooks and recomputation of the plain one; the adapted one equals PEFT's."""
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig as PeftConfig
+from peft import inject_adapter_in_model
 from torch import Tensor, nn
 
+from helpers import at_least
 from hydraulis.config.kinds import CheckpointingKind
+from hydraulis.config.lora import TARGETS, Adapters, AdapterTarget
 from hydraulis.model import linear
 from hydraulis.model.decoder import Decoder
+from hydraulis.model.init import initial_value
 from hydraulis.model.linear import Linear
+from hydraulis.model.parameters import is_adapter, named_rows, parameter_rows, row_parallel_modules
 from hydraulis.model.sequences import PackedSequences
 from hydraulis.parallel.checkpointing import apply_checkpointing
 from model.cuda_products import cuda_kernels
-from small_model import small_config
+from small_model import (
+    FAMILIES,
+    build_decoder,
+    count_targets,
+    logits_of,
+    random_tokens,
+    small_config,
+    token_loss,
+)
 
 __all__ = ["cuda_kernels"]
 
@@ -119,3 +135,104 @@ def test_a_decoder_has_the_same_gradients_and_hooks(
     for name, gradient in plain.items():
         # Less than the rounding of the plain path to bfloat16.
         assert torch.linalg.norm(own[name] - gradient) <= 1e-2 * torch.linalg.norm(gradient), name
+
+
+LENGTHS = [9, 4, 7]
+
+
+def with_peft(base: Decoder, adapters: Adapters, values: Mapping[str, Tensor]) -> dict[str, nn.Parameter]:
+    """Let PEFT adapt the decoder in place; return its trained parameters by the names of this package."""
+    alpha: Any = adapters.alpha
+    given = PeftConfig(
+        r=adapters.rank, lora_alpha=alpha, target_modules=list(adapters.targets), lora_dropout=0.0
+    )
+    inject_adapter_in_model(given, base)
+    base.double()
+    trained = {
+        name.replace(".default.", "."): parameter
+        for name, parameter in base.named_parameters()
+        if parameter.requires_grad
+    }
+    with torch.no_grad():
+        for name, parameter in trained.items():
+            parameter.copy_(values[name])
+    return trained
+
+
+def adapter_values(model: Decoder) -> dict[str, Tensor]:
+    """Draw an A and a B other than zero for every adapter of the model, and set them."""
+    generator = torch.Generator().manual_seed(4)
+    values = {}
+    for name, parameter in model.named_parameters():
+        if is_adapter(name):
+            values[name] = 0.2 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.data.copy_(values[name])
+    return values
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("targets", [TARGETS, ("q_proj", "down_proj")])
+def test_loss_and_gradients_equal_pefts(family: str, targets: tuple[AdapterTarget, ...]) -> None:
+    adapters = Adapters(rank=3, alpha=5.0, targets=targets)
+    config = small_config(**FAMILIES[family], adapters=adapters)
+    adapted, base = build_decoder(config), build_decoder(config.base)
+    values = adapter_values(adapted)
+    of_peft = with_peft(base, adapters, values)
+    assert values.keys() == of_peft.keys()
+    assert len(values) == 2 * len(targets) * config.num_hidden_layers
+    token_T, target_T = random_tokens(config, LENGTHS, padded=False)
+    losses = []
+    for model in (adapted, base):
+        logits_TV = logits_of(model, token_T, PackedSequences.from_lengths(LENGTHS, "cpu"))
+        loss = token_loss(logits_TV, target_T, count_targets(target_T))
+        loss.backward()
+        losses.append(loss.item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-13)
+    ours = dict(adapted.named_parameters())
+    for name, parameter in of_peft.items():
+        torch.testing.assert_close(ours[name].grad, parameter.grad, rtol=1e-10, atol=1e-14)
+
+
+def test_an_adapter_follows_the_parameters_of_its_linear_map() -> None:
+    config = small_config(
+        **FAMILIES["every bias"], adapters=Adapters(rank=2, alpha=4.0, targets=("q_proj", "o_proj"))
+    )
+    of_decoder = [(name, tuple(one.shape)) for name, one in build_decoder(config).named_parameters()]
+    assert [(row.name, row.shape) for row in named_rows(config).values()] == at_least(40, of_decoder)
+
+
+def test_an_adapter_is_split_with_its_linear_map() -> None:
+    config = small_config(adapters=Adapters(rank=2, alpha=4.0, targets=TARGETS))
+    rows = {row.name.removeprefix("layers.*."): row for row in parameter_rows(config)}
+    outputs = {"self_attn": ("q_proj", "k_proj", "v_proj"), "mlp": ("gate_proj", "up_proj")}
+    for module, names in outputs.items():
+        for name in names:
+            weight, a, b = (rows[f"{module}.{name}.{leaf}weight"] for leaf in ("", "lora_A.", "lora_B."))
+            assert (a.split_dim, a.split_units) == (None, 1)
+            assert (b.split_dim, b.split_units, b.rows) == (0, weight.split_units, weight.rows)
+    for name in ("self_attn.o_proj", "mlp.down_proj"):
+        weight, a, b = (rows[f"{name}.{leaf}weight"] for leaf in ("", "lora_A.", "lora_B."))
+        assert (a.split_dim, a.split_units, a.rows) == (1, weight.split_units, weight.rows)
+        assert (b.split_dim, b.split_units) == (None, 1)
+    assert row_parallel_modules(config) == ["self_attn.o_proj", "mlp.down_proj"]
+
+
+def test_only_adapters_are_trained() -> None:
+    rows = parameter_rows(small_config(adapters=Adapters(rank=2, alpha=4.0, targets=("v_proj",))))
+    trained = [row.name for row in rows if row.trained]
+    assert trained == [f"layers.*.self_attn.v_proj.lora_{letter}.weight" for letter in "AB"]
+    assert all(row.trained for row in parameter_rows(small_config()))
+
+
+def test_a_starts_uniform_as_pefts_and_b_at_zero() -> None:
+    config = small_config(
+        intermediate_size=400, adapters=Adapters(rank=64, alpha=4.0, targets=("down_proj",))
+    )
+    name = "layers.1.mlp.down_proj.lora_{}.weight"
+    a = initial_value(name.format("A"), (64, 400), config, 1, torch.float32)
+    peft = torch.nn.Linear(400, 64, bias=False)
+    torch.nn.init.kaiming_uniform_(peft.weight, a=math.sqrt(5))
+    assert a.abs().max() <= 1 / math.sqrt(400)
+    assert a.abs().max() == pytest.approx(peft.weight.abs().max().item(), rel=1e-2)
+    assert a.std().item() == pytest.approx(peft.weight.std().item(), rel=2e-2)
+    assert not initial_value(name.format("B"), (24, 64), config, 1, torch.float32).any()

@@ -1,4 +1,4 @@
-"""Workers of test_connections.py."""
+"""Workers of test_groups.py."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -9,8 +9,7 @@ import torch
 import torch.distributed as dist
 
 from hydraulis.parallel import groups as groups_module
-from hydraulis.parallel.connections import connect_group, connect_pairs, connect_world
-from hydraulis.parallel.groups import ProcessGroups
+from hydraulis.parallel.groups import ProcessGroups, connect_group, connect_pairs, connect_world
 
 CPU = torch.device("cpu")
 

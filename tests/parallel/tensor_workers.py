@@ -11,9 +11,9 @@ from hydraulis.model.decoder import Decoder
 from hydraulis.model.parameters import master_parameter_name
 from hydraulis.model.sequences import PackedSequences
 from hydraulis.parallel.groups import ProcessGroups
-from hydraulis.parallel.pipeline import cut_stage
 from hydraulis.parallel.tensor import apply_tensor_parallel, split_range
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
+from hydraulis.runtime.pipeline.stage import cut_stage
 from hydraulis.runtime.ranks.device import tensor_backend_of
 from ranks import own_device
 from small_model import bind_parameters, build_decoder, count_targets, random_tokens, slice_rows, split_dim

@@ -11,10 +11,10 @@ from hydraulis.planner.compare import (
     ComparisonSetup,
     best_static,
     compare,
-    homogeneous_strategies,
     least_time,
 )
 from hydraulis.planner.profile_document import fitted_times
+from hydraulis.planner.strategies import homogeneous_strategies
 from profiles import made_up_profile
 
 CAPS = {"<1>": 60, "<tp2>": 150, "<tp4>": 400, "<pp2>": 90, "<tp3>": 200}

@@ -145,13 +145,13 @@ def test_predicted_resident_memory_equals_the_runtimes(made: Path) -> None:
 def test_the_kernels_of_the_layers_are_named_and_checked(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = findings(read(made))["kernels"]
     assert (usual.status, "compiled" in usual.text, "float32" in usual.text) == ("ok", False, True)
-    monkeypatch.setattr("hydraulis.model.compiled._missing", lambda _: "")
+    monkeypatch.setattr("hydraulis.model.leaves._missing", lambda _: "")
     compiled = findings(read(made, "train.compile=true", "train.device=cpu"))["kernels"]
     assert (compiled.status, "operations compiled" in compiled.text) == ("ok", True)
     half = ("planner.profile=", "train.dtype=bfloat16", "train.float8=true")
     emulated = findings(read(made, *half, "train.device=cpu"))["kernels"]
     assert (emulated.status, "in float8; the CPU emulates float8" in emulated.text) == ("warning", True)
-    monkeypatch.setattr("hydraulis.model.compiled._missing", lambda _: "a compiler")
+    monkeypatch.setattr("hydraulis.model.leaves._missing", lambda _: "a compiler")
     missing = findings(read(made, "train.compile=true", "train.device=cpu"))["kernels"]
     assert (missing.status, missing.code) == ("refused", "extra_missing")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

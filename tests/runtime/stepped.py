@@ -2,8 +2,7 @@
 
 import torch
 
-from hydraulis.runtime.agreement.step_sum import StepTerms, sum_step
-from hydraulis.runtime.agreement.votes import Votes
+from hydraulis.runtime.agreement.step_sum import StepTerms, Votes, sum_step
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard
 from hydraulis.runtime.state.sharded_optimizer import Update
 

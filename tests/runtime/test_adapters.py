@@ -10,7 +10,7 @@ from hydraulis.config.lora import TARGETS, Adapters, AdapterTarget
 from hydraulis.config.model import ModelConfig
 from hydraulis.model.decoder import Decoder
 from hydraulis.runtime.state.parameters import ModelParameters
-from model.test_adapters import with_peft
+from model.test_linear import with_peft
 from ranks import run_ranks
 from runtime.adapters_workers import train_adapters, value_of
 from runtime.one_process import (

@@ -3,8 +3,10 @@
 import pickle
 from typing import Any
 
+import pytest
+
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.values import as_short_json, as_toml
+from hydraulis.text.values import as_short_json, as_toml, did_you_mean, nearest_name
 
 DEEP: Any = []
 for _ in range(50_000):
@@ -31,3 +33,25 @@ def test_half_of_a_surrogate_pair_does_not_stop_a_message() -> None:
     error = InvalidInputError("file 'a\udcff\ud800' is odd", code="file_unreadable")
     assert str(error) == "file 'a\\udcff\\ud800' is odd"
     assert str(error).encode()
+
+
+NAMES = ["laptop", "node", "nodes", "ChatML"]
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("lapto", "laptop"),
+        ("Node", "node"),
+        ("NODESS", "nodes"),
+        ("chatlm", "ChatML"),
+        ("gpu", None),
+    ],
+)
+def test_the_nearest_name_ignores_case(word: str, name: str | None) -> None:
+    assert nearest_name(word, NAMES) == name
+    assert did_you_mean(word, NAMES) == ("" if name is None else f"; did you mean '{name}'?")
+
+
+def test_a_cutoff_of_zero_always_finds_a_name() -> None:
+    assert nearest_name("zzz", NAMES, cutoff=0.0) in NAMES

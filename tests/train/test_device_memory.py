@@ -11,7 +11,7 @@ from devices import one_rank
 from hydraulis.config.planner import MIB
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime import loop
-from hydraulis.runtime.agreement.votes import Votes
+from hydraulis.runtime.agreement.step_sum import Votes
 from hydraulis.runtime.memory import out_of_memory
 from hydraulis.runtime.memory.device_memory import FRAGMENTED, DeviceMemory
 from hydraulis.runtime.ranks.stop import StopRequest

@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any, NoReturn
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.nearest import nearest_name
+from hydraulis.text.values import nearest_name
 
 
 class Parser(argparse.ArgumentParser):

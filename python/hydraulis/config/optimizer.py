@@ -6,8 +6,7 @@ from typing import Any, Literal
 from hydraulis.config.check import check_above, check_at_least, check_not_empty, check_within
 from hydraulis.config.optimizer_kinds import MOMENTUM, NOT_ELEMENTWISE, OPTIMIZERS
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.nearest import did_you_mean
-from hydraulis.text.values import as_toml
+from hydraulis.text.values import as_toml, did_you_mean
 
 Schedule = Literal["constant", "cosine", "linear", "wsd"]
 

@@ -8,7 +8,7 @@ from hydraulis._core import LinkRates
 from hydraulis.config.check import check_above, check_at_least, check_not_empty, check_within
 from hydraulis.config.kinds import CheckpointingKind, ContextKind, MemoryRule
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.nearest import did_you_mean
+from hydraulis.text.values import did_you_mean
 
 SEARCH_NAME = "search"
 

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis.data.mapped_file import MappedFile
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, Tokens, digest_tokens
 from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.files import MappedFile
 
 # Tokens of a document that one read hashes in a tenth of a millisecond.
 _LONG = 1 << 16

@@ -18,10 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from hydraulis.config.model import ModelConfig
-from hydraulis.model.adapters import add_adapters
 from hydraulis.model.float8 import MULTIPLE, Quantize
 from hydraulis.model.leaves import PLAIN, Leaves
-from hydraulis.model.linear import Linear
+from hydraulis.model.linear import Linear, add_adapters
 from hydraulis.model.rope import RotaryTable, rotary_table
 from hydraulis.model.sequences import Sequences
 from hydraulis.model.swiglu import gated_product, product_not_saved

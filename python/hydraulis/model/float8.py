@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.products import add_product_, has_wide_gradient
+from hydraulis.model.tensors import add_product_, has_wide_gradient
 
 # Both dimensions of a weight are multiples of it in aten._scaled_mm.
 MULTIPLE = 16

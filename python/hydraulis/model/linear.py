@@ -1,10 +1,17 @@
-"""A linear map whose matrix product adds to the weight's gradient, without a narrow gradient in between.
+"""Linear maps: one whose product adds to the weight's gradient directly, and one with LoRA's adapter.
 
-A bfloat16 weight has a float32 gradient. Autograd makes a bfloat16 product for each micro-batch, and adds it:
-12 bytes of traffic per element, and a rounding. On CUDA the product itself can add to the float32 gradient: 8
-bytes, and no rounding. Elsewhere, and for weights without such a gradient, the map is torch's own.
+**Gradient.** A bfloat16 weight has a float32 gradient. Autograd makes a bfloat16 product for each
+micro-batch, and adds it: 12 bytes of traffic per element, and a rounding. On CUDA the product itself can add
+to the float32 gradient: 8 bytes, and no rounding. Elsewhere, and for weights without such a gradient, the map
+is torch's own.
 
-Legend: T tokens, I inputs, O outputs.
+**Adapters** are a product of two narrow matrices added to a frozen linear map. Tensor parallelism needs
+nothing further here. Where the linear map has split outputs, each rank computes the whole `A x` and its rows
+of `B A x`. Where it has split inputs, each rank's columns of A give an addend of `A x`, B is linear, and the
+sum over the ranks that follows the map sums the adapter too. The gradient of the whole matrix is partial on
+each rank in both cases, like that of every replicated parameter (`parallel/tensor.py`).
+
+Legend: T tokens of the packed micro-batch, I inputs, O outputs, r rank.
 """
 
 from collections.abc import Callable
@@ -15,8 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from hydraulis.config.lora import Adapters
 from hydraulis.model.float8 import Quantize, float8_linear
-from hydraulis.model.products import add_product_, has_wide_gradient
+from hydraulis.model.tensors import add_product_, has_wide_gradient
 
 
 class Linear(nn.Linear):
@@ -56,3 +64,30 @@ class _Linear(torch.autograd.Function):
 
 
 _linear: Callable[[Tensor, Tensor, Tensor | None], Tensor] = _Linear.apply
+
+
+class AdaptedLinear(Linear):
+    """A linear map with an adapter: `W x + b + scaling B A x`."""
+
+    def __init__(self, inputs: int, outputs: int, adapters: Adapters, *, bias: bool) -> None:
+        super().__init__(inputs, outputs, bias=bias)
+        self.scaling = adapters.scaling
+        self.lora_A = nn.Linear(inputs, adapters.rank, bias=False)
+        self.lora_B = nn.Linear(adapters.rank, outputs, bias=False)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Map each token; [T, I] in, [T, O] out."""
+        inner_Tr = F.linear(input, self.lora_A.weight)
+        # One operation, so that B A x is never stored.
+        return torch.addmm(super().forward(input), inner_Tr, self.lora_B.weight.t(), alpha=self.scaling)
+
+
+def add_adapters(layer: nn.Module, adapters: Adapters) -> None:
+    """Replace the targets among the linear maps of a layer by adapted ones."""
+    for name, module in list(layer.named_modules()):
+        owner, _, leaf = name.rpartition(".")
+        if leaf in adapters.targets and isinstance(module, nn.Linear):
+            adapted = AdaptedLinear(
+                module.in_features, module.out_features, adapters, bias=module.bias is not None
+            )
+            setattr(layer.get_submodule(owner), leaf, adapted)

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hydraulis.model.products import wide_product
 from hydraulis.model.sequences import IGNORE_INDEX
-from hydraulis.model.tensors import wide_dtype
+from hydraulis.model.tensors import wide_dtype, wide_product
 from hydraulis.parallel.collectives import all_gather_tokens
 from hydraulis.parallel.vocabulary import VocabularyShare
 

@@ -24,9 +24,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.products import add_product_, wide_product
 from hydraulis.model.sequences import IGNORE_INDEX
-from hydraulis.model.tensors import wide_dtype
+from hydraulis.model.tensors import add_product_, wide_dtype, wide_product
 from hydraulis.parallel.collectives import all_gather_tokens
 
 MIN_CHUNK = 128

@@ -17,13 +17,13 @@ from hydraulis._core import (
     Plan,
     Planner,
     RankMemory,
-    Scheme,
     Simulation,
 )
 from hydraulis.config.kinds import MemoryRule
-from hydraulis.errors import HydraulisError, InfeasibleError
+from hydraulis.errors import InfeasibleError
 from hydraulis.planner.profile_document import fitted_times
 from hydraulis.planner.static import StaticComparison
+from hydraulis.planner.strategies import homogeneous_strategies
 from hydraulis.progress import ProgressCallback, ignore_progress
 
 Batch = npt.NDArray[np.int64]
@@ -282,23 +282,3 @@ def best_static(setting: ComparisonSetup, progress: ProgressCallback = ignore_pr
         )
         raise InfeasibleError(message, code="sequence_too_long")
     return best.strategy
-
-
-def homogeneous_strategies(profile: CostProfile, cluster: Cluster) -> list[str]:
-    """Return one strategy per scheme that fits: the most replicas that the cluster has room for."""
-    usable = [text for text in profile.schemes if strategy_fits(profile, cluster, f"1x{text}")]
-    # Placement may leave ranks of a node unused, so the ranks alone only bound the number of replicas.
-    counts = ((text, range(cluster.gpus // Scheme(text).ranks, 0, -1)) for text in usable)
-    return [
-        next(f"{count}x{text}" for count in most if strategy_fits(profile, cluster, f"{count}x{text}"))
-        for text, most in counts
-    ]
-
-
-def strategy_fits(profile: CostProfile, cluster: Cluster, strategy: str) -> bool:
-    """Check that the profile has the schemes of a strategy and the cluster has room for it."""
-    try:
-        Planner(profile, cluster, strategies=[strategy])
-    except HydraulisError:
-        return False
-    return True

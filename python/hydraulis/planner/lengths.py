@@ -17,8 +17,7 @@ from hydraulis._core import LONGEST_SEQUENCE
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import DECOMPRESS, unreadable_error
 from hydraulis.progress import ProgressCallback, ignore_progress
-from hydraulis.text.documents import parse_json
-from hydraulis.text.paths import describe_json_error
+from hydraulis.text.documents import describe_json_error, parse_json
 
 # An int64 has at most 19 digits; longer numbers are out of range and slow to convert.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")

@@ -9,7 +9,7 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.files import unreadable_error
 from hydraulis.planner.model_shape import build_model_shape
 from hydraulis.planner.profile_document import with_name
-from hydraulis.text.nearest import did_you_mean
+from hydraulis.text.values import did_you_mean
 
 ANALYTIC = "analytic:"
 """Prefix of the names of predicted profiles."""

@@ -1,8 +1,8 @@
-"""The strategies that a run's configuration lists, and the number of ranks that they need."""
+"""The strategies that a run's configuration lists, and those of equal replicas that fit a cluster."""
 
-from hydraulis._core import Cluster, Strategy
+from hydraulis._core import Cluster, CostProfile, Planner, Scheme, Strategy
 from hydraulis.config.planner import SEARCH, PlannerConfig
-from hydraulis.errors import InvalidInputError
+from hydraulis.errors import HydraulisError, InvalidInputError
 
 
 def named_strategies(config: PlannerConfig, cluster: Cluster) -> list[Strategy]:
@@ -33,3 +33,23 @@ def most_ranks(config: PlannerConfig) -> int | None:
 
 def _parsed(config: PlannerConfig) -> list[Strategy]:
     return [] if config.is_search else [Strategy(text) for text in config.strategies]
+
+
+def homogeneous_strategies(profile: CostProfile, cluster: Cluster) -> list[str]:
+    """Return one strategy per scheme that fits: the most replicas that the cluster has room for."""
+    usable = [text for text in profile.schemes if strategy_fits(profile, cluster, f"1x{text}")]
+    # Placement may leave ranks of a node unused, so the ranks alone only bound the number of replicas.
+    counts = ((text, range(cluster.gpus // Scheme(text).ranks, 0, -1)) for text in usable)
+    return [
+        next(f"{count}x{text}" for count in most if strategy_fits(profile, cluster, f"{count}x{text}"))
+        for text, most in counts
+    ]
+
+
+def strategy_fits(profile: CostProfile, cluster: Cluster, strategy: str) -> bool:
+    """Check that the profile has the schemes of a strategy and the cluster has room for it."""
+    try:
+        Planner(profile, cluster, strategies=[strategy])
+    except HydraulisError:
+        return False
+    return True

@@ -6,8 +6,8 @@ from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
-from hydraulis.model.compiled import require_compiler
 from hydraulis.model.float8 import require_float8
+from hydraulis.model.leaves import require_compiler
 from hydraulis.parallel.communicators import Channels, communicator_bytes
 from hydraulis.parallel.groups import most_groups_of_rank
 from hydraulis.planner.profile_document import with_schemes
@@ -20,7 +20,7 @@ from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.planning.run_schemes import run_schemes
 from hydraulis.runtime.ranks.device import dtype_note
 from hydraulis.runtime.ranks.shared_devices import SHARE_VARIABLE, sharing_requested
-from hydraulis.text.numbers import format_count
+from hydraulis.text.values import format_count
 
 # Errors about this machine, which need not hold for the machines of the run.
 _MACHINE_ERRORS = ("device_missing", "attention_unsupported")

@@ -18,7 +18,7 @@ from hydraulis.data.tokenization.tokenizer import load_tokenizer
 from hydraulis.errors import HydraulisError
 from hydraulis.preflight.finding import Status, with_warnings
 from hydraulis.runtime.hugging_face.files import check_tokenizer, tokenizer_note
-from hydraulis.text.numbers import format_count
+from hydraulis.text.values import format_count
 
 
 class DataChecks:

@@ -12,7 +12,7 @@ from hydraulis.runtime.checkpoint.reader import check_shards, read_manifest
 from hydraulis.runtime.checkpoint.resume import ResumedRun, newest_of
 from hydraulis.runtime.records.output_folder import look_at_output
 from hydraulis.runtime.records.run_lock import check_unlocked
-from hydraulis.runtime.records.tracking.tracker import require_trackers
+from hydraulis.runtime.records.tracking import require_trackers
 
 
 class FolderChecks:

@@ -9,7 +9,7 @@ import numpy as np
 from hydraulis.planner.compare import PARTS, PlannerUnderTest
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
-from hydraulis.text.numbers import format_count, format_percent
+from hydraulis.text.values import format_count, format_percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

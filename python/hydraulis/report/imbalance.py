@@ -9,13 +9,13 @@ import numpy as np
 
 from hydraulis._core import Planner
 from hydraulis.config.planner import SEARCH
-from hydraulis.planner.compare import homogeneous_strategies, strategy_fits
 from hydraulis.planner.static import StaticComparison
+from hydraulis.planner.strategies import homogeneous_strategies, strategy_fits
 from hydraulis.progress import ProgressCallback, ignore_progress
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
 from hydraulis.runtime.records.run_directory import CALIBRATIONS
-from hydraulis.text.numbers import format_count, format_percent
+from hydraulis.text.values import format_count, format_percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ import numpy as np
 
 from hydraulis.report import style
 from hydraulis.report.style import Drawing
-from hydraulis.text.numbers import format_count
+from hydraulis.text.values import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -21,7 +21,7 @@ from hydraulis.report.strategies import strategies_figure
 from hydraulis.report.timeline import timeline_figure
 from hydraulis.report.training import training_figure
 from hydraulis.runtime.records.totals import Totals
-from hydraulis.text.numbers import format_count, format_percent
+from hydraulis.text.values import format_count, format_percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -12,8 +12,8 @@ from hydraulis._core import Plan
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import HydraulisError
-from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.planning.plans_ahead import PlannedStep
+from hydraulis.runtime.planning.run_planner import BatchPlanner
 from hydraulis.runtime.ranks.rank_zero import from_living_rank_zero
 
 

@@ -15,8 +15,7 @@ from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.every_rank import on_every_rank
 from hydraulis.runtime.ranks.rank_zero import on_rank_zero
-from hydraulis.runtime.state.initial_values import AdaptedValues, InitialValues, ParameterValues
-from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.parameters import AdaptedValues, InitialValues, ModelParameters, ParameterValues
 from hydraulis.runtime.worker import Worker
 
 

@@ -9,8 +9,8 @@ from hydraulis._core import Plan
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.sampling.evaluation_batches import EvaluatedSource, make_evaluation_batches
-from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.batch import Batch, plan_on_rank_zero
+from hydraulis.runtime.planning.run_planner import BatchPlanner
 from hydraulis.runtime.records.evaluation import Evaluation, SourceLoss
 from hydraulis.runtime.step import evaluate
 from hydraulis.runtime.worker import Worker

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hydraulis._core import Plan
 from hydraulis.model.flops import Utilisation
-from hydraulis.planner.batch_planner import BatchPlanner
+from hydraulis.runtime.planning.run_planner import BatchPlanner
 from hydraulis.runtime.records.measured_times import rank_balance
 from hydraulis.runtime.records.metrics import StepMetrics
 from hydraulis.runtime.step_result import StepResult

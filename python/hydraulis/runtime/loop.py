@@ -13,11 +13,11 @@ from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.sampling.run_sampler import make_sampler
 from hydraulis.model.flops import Utilisation
-from hydraulis.planner.batch_planner import BatchPlanner, LearningPlanner
 from hydraulis.runtime.batch import Batch, plan_unless_stopped
 from hydraulis.runtime.iteration import Iteration, WallTimes, planned_bytes, step_metrics
 from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory
 from hydraulis.runtime.planning.plans_ahead import PlannedStep, PlansAhead
+from hydraulis.runtime.planning.run_planner import BatchPlanner, LearningPlanner
 from hydraulis.runtime.ranks.shared_devices import ranks_per_device
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.step import train_step

@@ -13,7 +13,7 @@ from hydraulis.runtime.agreement.step_sum import StepSum
 from hydraulis.runtime.pipeline.rank_work import RankWork
 from hydraulis.runtime.ranks.every_rank import everywhere, raise_everywhere, ranks_where
 from hydraulis.runtime.worker import Worker
-from hydraulis.text.numbers import format_count
+from hydraulis.text.values import format_count
 
 # Most ranks that a message names.
 _MAX_NAMED = 8

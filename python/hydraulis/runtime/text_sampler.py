@@ -21,9 +21,9 @@ from hydraulis.data.tokenization.prompts import Prompts, decode_continuation, en
 from hydraulis.data.tokenization.tokenizer import load_tokenizer
 from hydraulis.data.tokens import MaskedTokens
 from hydraulis.parallel.next_token import TokenChoice
-from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.runtime.batch import check_plan, plan_on_rank_zero
 from hydraulis.runtime.pipeline.forward_only import run_forward
+from hydraulis.runtime.planning.run_planner import BatchPlanner
 from hydraulis.runtime.ranks.host_wait import wait_for_device
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.records.samples import SampledText, Samples

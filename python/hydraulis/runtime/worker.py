@@ -16,8 +16,8 @@ from hydraulis.config.train import TrainConfig
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.varlen import choose_kernel
-from hydraulis.model.compiled import require_compiler
 from hydraulis.model.float8 import require_float8
+from hydraulis.model.leaves import require_compiler
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.parallel.communicators import (
     Channels,
@@ -25,13 +25,11 @@ from hydraulis.parallel.communicators import (
     communicator_bytes,
     nccl_options,
 )
-from hydraulis.parallel.connections import connect_world
 from hydraulis.parallel.context.context_parallel import check_context_degree
-from hydraulis.parallel.groups import ProcessGroups, aligned_groups
+from hydraulis.parallel.groups import ProcessGroups, aligned_groups, connect_world
 from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.runtime.agreement.step_digest import digest_step, weighted_digest
-from hydraulis.runtime.agreement.step_sum import StepSum, StepTerms, sum_step
-from hydraulis.runtime.agreement.votes import Votes
+from hydraulis.runtime.agreement.step_sum import StepSum, StepTerms, Votes, sum_step
 from hydraulis.runtime.jumps import JumpDetector
 from hydraulis.runtime.memory.iteration_memory import IterationMemory, tokens_in_flight
 from hydraulis.runtime.pipeline.planned_sequences import PlannedSequences
@@ -45,10 +43,9 @@ from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.every_rank import on_every_rank
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroups
 from hydraulis.runtime.redistribute.redistribution import Redistribution
-from hydraulis.runtime.state.initial_values import InitialValues, ParameterValues
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard, ShardPlacement
-from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.parameters import InitialValues, ModelParameters, ParameterValues
 from hydraulis.runtime.step_result import RankReport, StepMeasurement, combine_reports, gather_reports
 
 

@@ -1,10 +1,35 @@
-"""Values in messages, formatted as TOML or JSON."""
+"""Numbers, values and names in messages: counts, percentages, TOML and JSON, close names."""
 
+import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, time
 
 import numpy as np
+
+
+def format_count(number: int, singular: str, plural: str | None = None) -> str:
+    """Format a number with the noun that it counts.
+
+    Args:
+        number: The number.
+        singular: The noun for 1.
+        plural: The noun for other numbers; by default `singular` with an s.
+
+    >>> format_count(1, "file"), format_count(2_000, "file"), format_count(0, "strategy", "strategies")
+    ('1 file', '2,000 files', '0 strategies')
+    """
+    return f"{number:,} {singular if number == 1 else plural or f'{singular}s'}"
+
+
+def format_percent(share: float, decimals: int = 1) -> str:
+    """Format a share as a percentage; a negative number that rounds to zero has no minus sign.
+
+    >>> format_percent(0.0314), format_percent(-1e-15), format_percent(-4e-5, 2)
+    ('3.1 %', '0.0 %', '0.00 %')
+    """
+    return f"{100 * share:z.{decimals}f} %"
+
 
 _MOST_CHARACTERS, _MOST_LEVELS, _MOST_BITS = 500, 8, 8192
 
@@ -81,3 +106,29 @@ def as_short_json(value: object) -> str:
 def _as_json_value(value: object) -> object:
     """Convert a column's value that JSON lacks: an array to a list, others to their type and text."""
     return value.tolist() if isinstance(value, np.ndarray) else f"{type(value).__name__} {value}"
+
+
+# difflib's default cutoff for close matches.
+_CUTOFF = 0.6
+
+
+def nearest_name(word: str, known: Iterable[str], cutoff: float = _CUTOFF) -> str | None:
+    """Find the known name that is most similar to a word, ignoring case; None without a close one.
+
+    Args:
+        word: The unknown name.
+        known: The known names.
+        cutoff: The least similarity of a match, from 0 to 1.
+
+    >>> nearest_name("Laptp", ("laptop", "node")), nearest_name("gpu", ("laptop", "node"))
+    ('laptop', None)
+    """
+    names = {name.casefold(): name for name in known}
+    found = difflib.get_close_matches(word.casefold(), names, n=1, cutoff=cutoff)
+    return names[found[0]] if found else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the end of a message that suggests the nearest name; an empty string without a close one."""
+    near = nearest_name(word, known)
+    return "" if near is None else f"; did you mean '{near}'?"

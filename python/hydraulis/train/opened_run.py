@@ -25,9 +25,9 @@ from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.output_folder import look_at_output
 from hydraulis.runtime.records.run_lock import check_unlocked
-from hydraulis.runtime.records.tracking.tracker import require_trackers
+from hydraulis.runtime.records.tracking import require_trackers
 from hydraulis.runtime.state.update_rule import require_optimizer
-from hydraulis.text.numbers import format_count
+from hydraulis.text.values import format_count
 from hydraulis.train.observer import TrainingObserver
 from hydraulis.train.restarted_run import find_run
 from hydraulis.train.run_data import load_data

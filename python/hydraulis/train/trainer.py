@@ -19,7 +19,6 @@ from hydraulis.planner.profile_document import with_schemes
 from hydraulis.planner.static import StaticComparison
 from hydraulis.preflight.notes import no_decay_note, positions_note
 from hydraulis.profile.measure import WARMING_UP, announcement
-from hydraulis.profile.profile_files import write_profile
 from hydraulis.profile.run_profile import measured_profile, measurement_limits, saved_profile
 from hydraulis.runtime.build import build_worker
 from hydraulis.runtime.checkpoint.description import Description
@@ -38,8 +37,8 @@ from hydraulis.runtime.planning.run_schemes import run_schemes
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import device_name, dtype_note
 from hydraulis.runtime.ranks.flight_recorder import keep_dumps_in
+from hydraulis.runtime.ranks.liveness.check import LOST_RANK, is_lost, lost_rank
 from hydraulis.runtime.ranks.liveness.heartbeat import current, limit, report_slow_ranks
-from hydraulis.runtime.ranks.liveness.lost_rank import LOST_RANK, is_lost, lost_rank
 from hydraulis.runtime.ranks.rank_zero import (
     from_rank_zero,
     on_rank_zero,
@@ -48,13 +47,13 @@ from hydraulis.runtime.ranks.rank_zero import (
 )
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.recorder import Recorder, RunSummary
-from hydraulis.runtime.records.run_directory import ANALYSIS, CORPUS, RUN_CONFIG, RunDirectory
+from hydraulis.runtime.records.run_directory import ANALYSIS, CORPUS, RUN_CONFIG, RunDirectory, write_profile
 from hydraulis.runtime.records.run_lock import RunLock
-from hydraulis.runtime.records.tracking.tracker import open_trackers
+from hydraulis.runtime.records.tracking import open_trackers
 from hydraulis.runtime.recovery.keeper import StateKeeper
 from hydraulis.runtime.text_sampler import TextSampler
 from hydraulis.runtime.worker import Worker
-from hydraulis.text.numbers import format_count
+from hydraulis.text.values import format_count
 from hydraulis.train.observer import RunProgress, TrainingObserver
 from hydraulis.train.opened_run import OpenedRun
 from hydraulis.train.restarted_run import remember_run

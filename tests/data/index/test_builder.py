@@ -28,7 +28,7 @@ from hydraulis.data.index.files import DOCUMENT_FILES, complete_extent, open_ind
 from hydraulis.data.index.job import IndexJob
 from hydraulis.data.tokenization.tokenizer import load_tokenizer
 from hydraulis.data.tokens import MaskedTokens, plain_tokens
-from hydraulis.digests import with_digest
+from hydraulis.files import with_digest
 
 
 @pytest.mark.usefixtures("_small_pieces")

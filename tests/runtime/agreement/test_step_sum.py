@@ -2,6 +2,7 @@
 
 import pytest
 
+from hydraulis.runtime.agreement.step_sum import Votes
 from ranks import run_ranks
 from runtime.agreement.step_sum_workers import HALF, sum_cases
 
@@ -18,3 +19,24 @@ def test_every_rank_has_the_sums() -> None:
     # Terms that only differ from a multiple of the modulus in the last bit.
     assert 2 * HALF > 2**32
     assert not differs.is_same
+
+
+def test_a_count_lasts_until_its_question_is_outdated() -> None:
+    votes, answers = Votes(), {"stop": False, "writing": True}
+    for question in answers:
+        votes.ask(question, lambda question=question: answers[question])  # type: ignore[misc]
+    assert votes.cast() == [False, True]
+    assert votes.count("stop") is None
+    votes.take([0, 3])
+    assert (votes.count("stop"), votes.count("writing")) == (0, 3)
+    votes.forget("writing")
+    assert (votes.count("stop"), votes.count("writing")) == (0, None)
+
+
+def test_a_question_asked_again_is_answered_anew() -> None:
+    votes = Votes()
+    votes.ask("stop", lambda: True)
+    votes.take([1])
+    votes.ask("stop", lambda: False)
+    assert votes.cast() == [False]
+    assert votes.count("stop") is None

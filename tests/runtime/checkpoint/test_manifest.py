@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from helpers import at_least, refused
-from hydraulis.digests import with_digest
 from hydraulis.errors import HydraulisError
+from hydraulis.files import with_digest
 from hydraulis.runtime.checkpoint.manifest import (
     DataCursor,
     Manifest,

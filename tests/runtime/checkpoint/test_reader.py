@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import refused
-from hydraulis.digests import file_digest
+from hydraulis.files import file_digest
 from hydraulis.runtime.checkpoint.manifest import (
     MANIFEST,
     DataCursor,

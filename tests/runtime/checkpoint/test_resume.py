@@ -15,7 +15,7 @@ from helpers import at_least
 from hydraulis import Cluster, Plan
 from hydraulis.config.run import load
 from hydraulis.data.sources.stdlib import StandardLibrary
-from hydraulis.digests import with_digest
+from hydraulis.files import with_digest
 from hydraulis.preflight.run import preflight
 from hydraulis.report.imbalance import balances
 from hydraulis.report.run import read_run

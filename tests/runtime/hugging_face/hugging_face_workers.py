@@ -8,7 +8,7 @@ import torch
 from hydraulis.config.hugging_face.read import from_hugging_face
 from hydraulis.config.output import CheckpointConfig
 from hydraulis.data.open import make_datasets
-from hydraulis.runtime.agreement.votes import Votes
+from hydraulis.runtime.agreement.step_sum import Votes
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.position import DataPosition

@@ -10,8 +10,7 @@ from devices import one_rank
 from helpers import refused
 from hydraulis import Scheme
 from hydraulis.model import compiled
-from hydraulis.model.compiled import compiled_leaves
-from hydraulis.model.leaves import PLAIN
+from hydraulis.model.leaves import PLAIN, compiled_leaves
 from hydraulis.profile.measure import _conditions, _workload
 from hydraulis.runtime.worker import Worker
 from hydraulis.train.trainer import _kernels

@@ -1,10 +1,11 @@
-"""A stage is a decoder over the local shard, built once."""
+"""A stage is a decoder over the local shard, built once; the stages together equal the decoder."""
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from helpers import refused
 from hydraulis import Scheme
 from hydraulis._core import Position, local_slices
 from hydraulis.config.model import ModelConfig
@@ -12,13 +13,23 @@ from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
 from hydraulis.model.parameters import master_parameter_name
+from hydraulis.model.sequences import PackedSequences
 from hydraulis.parallel.groups import ProcessGroups
-from hydraulis.runtime.pipeline.stage import Stage, StageKinds
+from hydraulis.runtime.pipeline.stage import Stage, StageKinds, cut_stage
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.parameters import ModelParameters
 from ranks import run_ranks
 from runtime.pipeline.stage_workers import context_stages, stages_are_kept
-from small_model import SEED, bind_parameters, logits_of, small_config, token_loss
+from small_model import (
+    SEED,
+    bind_parameters,
+    build_decoder,
+    count_targets,
+    logits_of,
+    random_tokens,
+    small_config,
+    token_loss,
+)
 
 WHOLE = Position.all(Scheme("<1>"))[0]
 
@@ -169,3 +180,66 @@ def test_context_ranks_split_tokens_by_their_kind() -> None:
     assert (kept, also_kept, shape, also_shape) == (True, True, 6, 6)
     assert (first[0], second[0]) == ((0, 1, 2, 3, 4, 5), (6, 7, 8, 9, 10, 0))
     assert (first[1], second[1]) == ((0, 1, 2, 8, 9, 10), (3, 4, 5, 6, 7, 0))
+
+
+LENGTHS = [5, 9, 2]
+
+
+def cut(layers: range, *, first: bool = False, last: bool = False, tied: bool = False) -> Decoder:
+    model = build_decoder(small_config(tie_word_embeddings=tied))
+    cut_stage(model, layers, first=first, last=last)
+    return model
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_stages_together_equal_the_decoder(*, tied: bool) -> None:
+    whole = build_decoder(small_config(tie_word_embeddings=tied))
+    stages = [
+        cut(range(1), first=True, tied=tied),
+        cut(range(1, 3), tied=tied),
+        cut(range(3, 3), last=True, tied=tied),
+    ]
+    token_T, target_T = random_tokens(whole.config, LENGTHS, padded=False)
+    sequences, denominator = PackedSequences.from_lengths(LENGTHS, "cpu"), count_targets(target_T)
+
+    loss = token_loss(logits_of(whole, token_T, sequences), target_T, denominator)
+    loss.backward()
+    x = token_T
+    for stage in stages:
+        x = stage(x, sequences)
+    head = stages[-1].lm_head
+    assert head is not None
+    stage_loss = token_loss(head(x), target_T, denominator)
+    stage_loss.backward()
+
+    assert stage_loss.item() == loss.item()
+    gradient: dict[str, Tensor] = {}
+    for stage in stages:
+        for name, parameter in stage.named_parameters():
+            assert parameter.grad is not None
+            name = master_parameter_name(name, whole.config)
+            gradient[name] = gradient[name] + parameter.grad if name in gradient else parameter.grad
+    expected = {name: parameter.grad for name, parameter in whole.named_parameters()}
+    torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_layers_keep_their_global_names() -> None:
+    names = {name for name, _ in cut(range(1, 2)).named_parameters()}
+    assert names
+    assert all(name.startswith("layers.1.") for name in names)
+
+
+def test_a_tied_head_without_its_embedding_has_its_own_parameter() -> None:
+    assert "lm_head.weight" in dict(cut(range(2, 3), last=True, tied=True).named_parameters())
+
+
+def test_a_stage_that_is_first_and_last_stays_tied() -> None:
+    model = cut(range(3), first=True, last=True, tied=True)
+    assert model.embed_tokens is not None
+    assert model.lm_head is not None
+    assert model.lm_head.weight is model.embed_tokens.weight
+
+
+def test_a_layer_beyond_the_last_is_refused() -> None:
+    with refused("argument_invalid", "layer 3", "0, 1, 2"):
+        cut(range(2, 4))

@@ -6,9 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis.runtime.state.initial_values import InitialValues
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard
-from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.parameters import InitialValues, ModelParameters
 from runtime.gathered import gather
 from runtime.stepped import step
 from runtime.tiny import OPTIMIZER, SEED

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.runtime.state import update_rule
-from hydraulis.runtime.state.initial_values import InitialValues
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard
-from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.parameters import InitialValues, ModelParameters
 from runtime.gathered import gather
 from runtime.stepped import step
 from runtime.tiny import SEED

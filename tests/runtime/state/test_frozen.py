@@ -12,8 +12,7 @@ from hydraulis import Scheme
 from hydraulis._core import Position
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.profile.memory import model_memory
-from hydraulis.runtime.state.initial_values import InitialValues
-from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.parameters import InitialValues, ModelParameters
 from hydraulis.runtime.step import evaluate
 from hydraulis.runtime.worker import Worker
 from ranks import run_ranks

@@ -7,7 +7,7 @@ from helpers import refused
 from hydraulis import Scheme
 from hydraulis._core import Position, local_slices
 from hydraulis.config.model import ModelConfig
-from hydraulis.parallel.pipeline import cut_stage
+from hydraulis.runtime.pipeline.stage import cut_stage
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import build_decoder, slice_rows, small_config, split_dim

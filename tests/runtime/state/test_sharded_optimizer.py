@@ -1,4 +1,4 @@
-"""Optimizers on shards equal their libraries' on the whole model: groups, clipping, schedule."""
+"""Optimizers on shards equal their libraries' on the whole model; the schedules are torch's, step by step."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,6 +10,7 @@ import pytest
 import torch
 from pytorch_optimizer.optimizer.lion import Lion
 from torch import nn
+from torch.optim import Optimizer, lr_scheduler
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hydraulis.config.optimizer import OptimizerConfig
@@ -17,9 +18,8 @@ from hydraulis.config.optimizer_kinds import OPTIMIZERS
 from hydraulis.model.init import initial_value
 from hydraulis.model.parameters import checkpoint_name
 from hydraulis.runtime.state import sharded_optimizer
-from hydraulis.runtime.state.learning_rate import learning_rate
 from hydraulis.runtime.state.parameters import ModelParameters
-from hydraulis.runtime.state.sharded_optimizer import ShardedOptimizer
+from hydraulis.runtime.state.sharded_optimizer import ShardedOptimizer, learning_rate
 from hydraulis.runtime.state.update_rule import DecaySpan
 from ranks import run_ranks
 from runtime.state.sharded_optimizer_workers import Stepped, continue_all, step_all
@@ -190,3 +190,62 @@ def test_an_update_has_at_most_the_counted_temporaries(name: str) -> None:
     if optimizer.temporary_bytes:
         assert optimizer.temporary_bytes == 16 * (elements - 9)
         assert peak >= 4 * (elements - 9)
+
+
+STEPS, WARMUP, DECAY = 40, 8, 10
+RATE, LEAST = 3e-3, 5e-4
+Scheduler = Callable[[Optimizer], lr_scheduler.LRScheduler]
+
+
+def line(first: float, last: float, steps: int) -> Scheduler:
+    return lambda optimizer: lr_scheduler.LinearLR(optimizer, first, last, steps)
+
+
+SCHEDULES: dict[str, tuple[list[Scheduler], list[int]]] = {
+    "constant": ([line(1.0, 1.0, 1)], []),
+    "cosine": ([lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, STEPS - WARMUP, LEAST)], []),
+    "linear": ([line(1.0, LEAST / RATE, STEPS - WARMUP)], []),
+    "wsd": ([line(1.0, 1.0, 1), line(1.0, LEAST / RATE, DECAY)], [STEPS - DECAY]),
+}
+
+
+def rates_of_torch(name: str) -> list[float]:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=RATE)
+    after, later = SCHEDULES[name]
+    schedulers = [make(optimizer) for make in (line(1 / WARMUP, 1.0, WARMUP - 1), *after)]
+    schedule = lr_scheduler.SequentialLR(optimizer, schedulers, [WARMUP, *later])
+    rates = []
+    for _ in range(STEPS):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    return rates
+
+
+def scheduled(name: str) -> OptimizerConfig:
+    return OptimizerConfig(
+        learning_rate=RATE,
+        schedule=name,  # type: ignore[arg-type]
+        warmup_steps=WARMUP,
+        decay_steps=DECAY if name == "wsd" else 0,
+        min_learning_rate=LEAST,
+    )
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_equals_torchs(name: str) -> None:
+    rates = [learning_rate(scheduled(name), step, STEPS) for step in range(STEPS)]
+    assert rates == pytest.approx(rates_of_torch(name), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("steps", [1, WARMUP, WARMUP + 1, DECAY, DECAY + 1])
+def test_a_run_shorter_than_its_schedule_stays_within_its_rates(name: str, steps: int) -> None:
+    for step in range(steps + 2):
+        rate = learning_rate(scheduled(name), step, steps)
+        assert RATE / WARMUP <= rate <= RATE or rate == pytest.approx(LEAST)
+
+
+def test_without_a_warmup_the_first_step_has_the_whole_rate() -> None:
+    assert learning_rate(OptimizerConfig(learning_rate=RATE), 0, STEPS) == RATE
+    assert learning_rate(OptimizerConfig(learning_rate=RATE, schedule="cosine"), 0, STEPS) == RATE

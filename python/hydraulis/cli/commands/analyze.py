@@ -35,7 +35,7 @@ from hydraulis.data.analysis import (
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import check_files_writable
 from hydraulis.report.style import require_matplotlib
-from hydraulis.text.numbers import format_count
+from hydraulis.text.values import format_count
 
 _EXAMPLES = """\
 examples:

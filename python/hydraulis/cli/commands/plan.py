@@ -27,7 +27,7 @@ from hydraulis.planner import load_profile, read_lengths
 from hydraulis.report.style import require_matplotlib
 from hydraulis.report.timeline import timeline_figure
 from hydraulis.runtime.records.trace import PLANNED, chrome_trace
-from hydraulis.text.numbers import format_count
+from hydraulis.text.values import format_count
 
 _EXAMPLES = """\
 examples:

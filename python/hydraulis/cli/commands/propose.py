@@ -24,7 +24,7 @@ from hydraulis.cli.terminal.fitted import fitted, terminal_width
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.config.kinds import MemoryRule
 from hydraulis.planner import load_profile, read_lengths
-from hydraulis.text.numbers import format_count, format_percent
+from hydraulis.text.values import format_count, format_percent
 
 _EXAMPLES = """\
 examples:

@@ -33,7 +33,7 @@ from hydraulis.planner.compare import PARTS, PLANNERS, ComparisonSetup, PlannerU
 from hydraulis.planner.profile import resolve_link_rates, resolve_network
 from hydraulis.report.comparison import comparison_figure
 from hydraulis.report.style import require_matplotlib
-from hydraulis.text.numbers import format_count
+from hydraulis.text.values import format_count
 
 _EXAMPLES = """\
 examples:

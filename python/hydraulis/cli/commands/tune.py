@@ -23,7 +23,7 @@ from hydraulis.cli.terminal.progress import Progress
 from hydraulis.config.kinds import CheckpointingKind
 from hydraulis.planner import load_profile
 from hydraulis.planner.tune import TunedPlan, tune
-from hydraulis.text.numbers import format_count
+from hydraulis.text.values import format_count
 
 _EXAMPLES = """\
 examples:

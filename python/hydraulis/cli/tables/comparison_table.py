@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from hydraulis._core import CostProfile
 from hydraulis.planner.compare import PARTS, PlannerUnderTest
-from hydraulis.text.numbers import format_percent
+from hydraulis.text.values import format_percent
 
 _HEADINGS = {
     "compute": "computing",

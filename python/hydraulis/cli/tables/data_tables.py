@@ -7,7 +7,7 @@ import numpy as np
 from hydraulis.cli.terminal.fitted import fitted
 from hydraulis.data.analysis import BatchImbalance, LengthStatistics
 from hydraulis.extras import import_extra
-from hydraulis.text.numbers import format_count
+from hydraulis.text.values import format_count
 
 _BAR_WIDTH = 24
 # Columns of a file's lines, where there is no terminal width.

@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Iterator
 
-from hydraulis.profile.profile_files import last_step_of
 from hydraulis.runtime.records.recorder import RunSummary
 from hydraulis.runtime.records.run_directory import (
     ANALYSIS,
@@ -25,6 +24,7 @@ from hydraulis.runtime.records.run_directory import (
     TRACE,
     WANDB,
     WANDB_ID,
+    last_step_of,
 )
 
 _MEANINGS = {

@@ -5,7 +5,7 @@ from rich.table import Table
 from hydraulis.config.planner import MIB
 from hydraulis.runtime.records.metrics import shared_devices_note
 from hydraulis.runtime.records.recorder import RunSummary
-from hydraulis.text.numbers import format_percent
+from hydraulis.text.values import format_percent
 
 # Notes on the table's times and memory, by type of device.
 TIME_NOTES = {

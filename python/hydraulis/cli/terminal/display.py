@@ -24,7 +24,7 @@ from hydraulis.cli.terminal.fitted import fitted
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.runtime.records.metrics import StepMetrics
 from hydraulis.runtime.records.recorder import RunSummary
-from hydraulis.text.numbers import format_percent
+from hydraulis.text.values import format_percent
 from hydraulis.train.observer import RunProgress, TrainingObserver
 
 # Columns of a file's lines, which rich would wrap otherwise; wider than any row of the table.

@@ -13,8 +13,7 @@ from typing import Any, NoReturn
 from hydraulis.config.layered.table import from_table
 from hydraulis.config.model import ModelConfig, RopeScaling
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.documents import parse_json
-from hydraulis.text.paths import describe_read_error
+from hydraulis.text.documents import describe_read_error, parse_json
 from hydraulis.text.values import as_toml
 
 Fields = Mapping[str, Any]

@@ -7,7 +7,7 @@ from typing import Any
 from hydraulis.config.hugging_face.read import MODEL_CONFIG, from_hugging_face, stated_fields
 from hydraulis.config.layered.layers import Layers
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.paths import hub_remedy
+from hydraulis.text.documents import hub_remedy
 from hydraulis.text.values import as_toml
 
 SOURCES = ("path", "hf_config")

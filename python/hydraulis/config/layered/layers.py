@@ -9,10 +9,8 @@ from pathlib import Path
 from hydraulis.config.hugging_face.read import MODEL_CONFIG
 from hydraulis.config.planner import SEARCH
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.documents import parse_toml
-from hydraulis.text.nearest import did_you_mean
-from hydraulis.text.paths import describe_read_error
-from hydraulis.text.values import as_toml
+from hydraulis.text.documents import describe_read_error, parse_toml
+from hydraulis.text.values import as_toml, did_you_mean
 
 PRESETS = ("laptop", "node", "nodes")
 

@@ -23,8 +23,7 @@ from typing import (
 )
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.nearest import did_you_mean, nearest_name
-from hydraulis.text.values import as_toml, is_text
+from hydraulis.text.values import as_toml, did_you_mean, is_text, nearest_name
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

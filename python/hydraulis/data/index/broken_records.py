@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from hydraulis.data.records.fields import BrokenRecord
 from hydraulis.data.records.record_file import RecordFile
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.numbers import format_count
+from hydraulis.text.values import format_count
 
 if TYPE_CHECKING:
     from hydraulis.data.index.job import Block, Piece

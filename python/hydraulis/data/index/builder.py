@@ -21,7 +21,7 @@ from hydraulis.data.index.worker import WorkerProcesses
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.files import check_folder_writable, nearest_existing
 from hydraulis.progress import ShareCallback, ignore_share
-from hydraulis.text.numbers import format_count
+from hydraulis.text.values import format_count
 
 # Time between two journals: a sync to disk costs more than repeating this much work.
 _SAVE_S = 2.0

@@ -26,10 +26,8 @@ from hydraulis.config.layered.table import from_table
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.index.broken_records import MAX_LISTED
 from hydraulis.data.index.job import Block
-from hydraulis.data.mapped_file import MappedFile
-from hydraulis.digests import file_digest, has_own_digest, with_digest
 from hydraulis.errors import HydraulisError
-from hydraulis.files import open_unlinked, replace_file
+from hydraulis.files import MappedFile, file_digest, has_own_digest, open_unlinked, replace_file, with_digest
 from hydraulis.text.documents import parse_json
 
 DOCUMENT_FILES = ("offsets.bin", "lengths.bin", "targets.bin", "digests.bin")

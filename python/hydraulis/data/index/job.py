@@ -1,14 +1,15 @@
-"""The job of an index: its inputs, and the work on one piece of a file."""
+"""The job of an index: its inputs, the work on one piece of a file, and the progress of all processes."""
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,7 @@ from hydraulis.data.tokenization.tokenizer import Tokenizer, load_tokenizer
 from hydraulis.data.tokens import MaskedTokens, Tokens, count_targets, digest_tokens, plain_tokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.progress import ShareCallback, ignore_share
-from hydraulis.text.paths import describe_read_error
+from hydraulis.text.documents import describe_read_error
 
 # Version of the content that this code makes from the same files.
 FORMAT = 3
@@ -294,3 +295,40 @@ def file_stamp(path: Path) -> tuple[str, int, int]:
         )
         raise InvalidInputError(message, code="data_file_invalid") from error
     return str(path.resolve()), status.st_size, status.st_mtime_ns
+
+
+class ProgressNotice(NamedTuple):
+    """An answer of a process that only announces new progress in `SharedProgress`."""
+
+
+class SharedProgress(NamedTuple):
+    """The pieces that each process has finished, with the finished share of its current piece.
+
+    The answers of the processes are read in the order of the pieces. Shared memory shows a process's progress
+    before its turn.
+
+    Attributes:
+        file: Descriptor of a file in memory, with one double for each process.
+    """
+
+    file: int
+
+    @classmethod
+    def create(cls, processes: int) -> Self:
+        """Create the memory for a number of processes."""
+        file = os.memfd_create("finished-pieces")
+        os.truncate(file, 8 * processes)
+        return cls(file)
+
+    def write(self, process: int, pieces: float) -> None:
+        """Set the number of finished pieces of a process."""
+        os.pwrite(self.file, np.float64(pieces).tobytes(), 8 * process)
+
+    def total(self) -> float:
+        """Add up the finished pieces of all processes."""
+        pieces = os.pread(self.file, os.fstat(self.file).st_size, 0)
+        return float(np.frombuffer(pieces, dtype=np.float64).sum())
+
+    def close(self) -> None:
+        """Close this process's descriptor; others keep theirs."""
+        os.close(self.file)

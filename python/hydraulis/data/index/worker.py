@@ -20,8 +20,7 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from hydraulis.data.index.broken_records import BrokenRecords
-from hydraulis.data.index.job import Block, IndexJob, Piece
-from hydraulis.data.index.shared_progress import ProgressNotice, SharedProgress
+from hydraulis.data.index.job import Block, IndexJob, Piece, ProgressNotice, SharedProgress
 from hydraulis.errors import HydraulisError
 
 # Pieces of a process in its pipe: one in work, one waiting.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from hydraulis.data.records.fields import BrokenRecord
-from hydraulis.text.numbers import format_count
+from hydraulis.text.values import format_count
 
 # The largest size that the module csv accepts for a field on every platform; its default is 128 KiB.
 _LARGEST_FIELD = (1 << 31) - 1

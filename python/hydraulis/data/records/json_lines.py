@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from hydraulis.data.records.fields import BrokenRecord, find_missing_field
-from hydraulis.text.paths import describe_json_error
+from hydraulis.text.documents import describe_json_error
 
 # Large enough to make the start of a piece cheap, and small enough to lose little work to a killed run.
 PIECE_BYTES = 4 << 20

@@ -13,7 +13,7 @@ from hydraulis.data.records.json_lines import JsonLines, parse_lines
 from hydraulis.data.records.parquet import ParquetFile
 from hydraulis.data.records.streamed import StreamedFile
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.paths import describe_read_error
+from hydraulis.text.documents import describe_read_error
 
 
 class RecordFile(Protocol):

@@ -5,7 +5,7 @@ import dataclasses
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.sampling.run_sampler import make_sampler
-from hydraulis.text.numbers import format_count
+from hydraulis.text.values import format_count
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import Dataset, Integers, SequenceSource
 from hydraulis.data.sampling.epoch_order import Mixture
 from hydraulis.data.sampling.sampler import BatchSampler
-from hydraulis.text.numbers import format_count
+from hydraulis.text.values import format_count
 
 # Epochs in one batch. A trial on a small file may have this many; more are usually a mistake.
 MAX_EPOCHS = 100

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from hydraulis.data.corpus import Corpus
-from hydraulis.data.mapped_file import MappedFile
 from hydraulis.errors import InvalidInputError
+from hydraulis.files import MappedFile
 
 MEGATRON_SUFFIXES = (".bin", ".idx")
 _NUMPY_SUFFIX = ".npy"

@@ -17,9 +17,8 @@ from hydraulis.data.tokenization.message_parts import Message, MessagePart, Part
 from hydraulis.data.tokenization.template_environment import BEGIN, END, make_environment
 from hydraulis.errors import InvalidInputError
 from hydraulis.extras import import_extra
-from hydraulis.text.nearest import did_you_mean
-from hydraulis.text.paths import describe_read_error
-from hydraulis.text.values import as_short_json
+from hydraulis.text.documents import describe_read_error
+from hydraulis.text.values import as_short_json, did_you_mean
 
 CHATML_NAME = "chatml"
 CHATML = """\

@@ -11,7 +11,7 @@ from hydraulis.data.tokenization.tokenizer import Tokenizer
 from hydraulis.data.tokenization.values import integers_value, refuse_value, text_value
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, Tokens
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.numbers import format_count
+from hydraulis.text.values import format_count
 
 # The label of a token outside the loss in torch and transformers.
 IGNORED_LABEL = -100

@@ -16,9 +16,8 @@ import numpy.typing as npt
 from hydraulis.data.tokens import Tokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.extras import import_extra
-from hydraulis.text.documents import parse_json
-from hydraulis.text.nearest import did_you_mean
-from hydraulis.text.paths import describe_read_error, hub_remedy
+from hydraulis.text.documents import describe_read_error, hub_remedy, parse_json
+from hydraulis.text.values import did_you_mean
 
 Places = npt.NDArray[np.int64]
 

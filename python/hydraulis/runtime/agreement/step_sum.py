@@ -1,11 +1,11 @@
-"""The one all-reduce of a step: the numbers of which every rank needs the sum over all ranks.
+"""The one all-reduce of a step: the numbers of which every rank needs the sum over all ranks, and the votes.
 
 The numbers are added on the ranks' devices. The host waits for its device there only: for the step's work,
 and for the sums.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -79,3 +79,40 @@ def sum_step(terms: StepTerms) -> StepSum:
         is_same=all(digest % MODULUS == 0 for digest in digests),
         votes=votes,
     )
+
+
+class Votes:
+    """Counts the ranks that say yes to each question; the all-reduce of every step carries the answers.
+
+    Every rank asks the same questions in the same order.
+    """
+
+    def __init__(self) -> None:
+        self._answers: dict[str, Callable[[], bool]] = {}
+        self._counts: dict[str, int] = {}
+
+    def ask(self, question: str, answer: Callable[[], bool]) -> None:
+        """Ask a question in every following step.
+
+        Args:
+            question: Name of the question; an earlier one of the same name is replaced.
+            answer: Function that returns this rank's answer.
+        """
+        self._answers[question] = answer
+        self.forget(question)
+
+    def cast(self) -> list[bool]:
+        """Return this rank's answers, in the order of the questions."""
+        return [answer() for answer in self._answers.values()]
+
+    def take(self, counts: Sequence[int]) -> None:
+        """Take the number of ranks that said yes to each question."""
+        self._counts = dict(zip(self._answers, counts, strict=True))
+
+    def forget(self, question: str) -> None:
+        """Drop the count of a question, which an event has outdated."""
+        self._counts.pop(question, None)
+
+    def count(self, question: str) -> int | None:
+        """Return the ranks that said yes in the last step; None without a count since `ask` or `forget`."""
+        return self._counts.get(question)

@@ -14,8 +14,8 @@ from typing import Self
 
 from hydraulis.config.layered.table import from_table
 from hydraulis.config.model import ModelConfig
-from hydraulis.digests import has_own_digest, with_digest
 from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.files import has_own_digest, with_digest
 from hydraulis.text.documents import parse_json
 from hydraulis.text.values import as_toml
 

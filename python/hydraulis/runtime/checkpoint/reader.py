@@ -12,8 +12,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from hydraulis.digests import file_digest
 from hydraulis.errors import HydraulisError
+from hydraulis.files import file_digest
 from hydraulis.runtime.checkpoint.folder import step_of
 from hydraulis.runtime.checkpoint.manifest import MANIFEST, Manifest, ShardRecord, torn
 from hydraulis.runtime.checkpoint.shard import tensor_name

@@ -13,11 +13,10 @@ import torch.distributed as dist
 
 from hydraulis.config.output import CheckpointConfig
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.agreement.votes import Votes
+from hydraulis.runtime.agreement.step_sum import Votes
 from hydraulis.runtime.checkpoint.best import best_checkpoint
 from hydraulis.runtime.checkpoint.description import Description
-from hydraulis.runtime.checkpoint.durable import write_durably
-from hydraulis.runtime.checkpoint.folder import CheckpointFolder
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder, write_durably
 from hydraulis.runtime.checkpoint.manifest import MANIFEST, ShardRecord
 from hydraulis.runtime.checkpoint.shard import (
     Snapshot,

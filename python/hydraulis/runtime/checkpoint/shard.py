@@ -9,13 +9,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis.digests import file_digest
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.checkpoint.durable import write_durably
+from hydraulis.files import file_digest
+from hydraulis.runtime.checkpoint.folder import write_durably
 from hydraulis.runtime.checkpoint.manifest import Interval, ParameterRecord, ShardRecord
 from hydraulis.runtime.ranks.streams import SideStream
-from hydraulis.runtime.state.host_copy import HostCopy
-from hydraulis.runtime.state.optimizer_shard import OptimizerShard, elements_of
+from hydraulis.runtime.state.optimizer_shard import HostCopy, OptimizerShard, elements_of
 
 
 def shard_name(rank: int, world_size: int) -> str:

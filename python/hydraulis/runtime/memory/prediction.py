@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hydraulis.runtime.records.even_sample import EvenSample
+from hydraulis.runtime.records.totals import EvenSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

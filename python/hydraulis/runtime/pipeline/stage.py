@@ -13,15 +13,14 @@ from hydraulis._core import LocalSlice, Position, local_slices
 from hydraulis.config.kinds import AttentionKind, ContextKind
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.data.tokens import SequenceTokens
-from hydraulis.model.compiled import compiled_leaves
+from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import Decoder
-from hydraulis.model.leaves import PLAIN
+from hydraulis.model.leaves import PLAIN, compiled_leaves
 from hydraulis.model.parameters import master_parameter_name
 from hydraulis.parallel.checkpointing import apply_checkpointing
 from hydraulis.parallel.context.context_parallel import ContextParallel
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.next_token import TokenChoice, best_tokens
-from hydraulis.parallel.pipeline import cut_stage
 from hydraulis.parallel.tensor import apply_tensor_parallel, split_range
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
 from hydraulis.runtime.state.local_shard import LocalShard
@@ -196,3 +195,32 @@ def _view(local_shard: LocalShard, piece: LocalSlice) -> nn.Parameter:
         parameter.grad_dtype = local_shard.gradient.dtype
         parameter.grad = parameters.view(local_shard.gradient[elements], name)
     return parameter
+
+
+def cut_stage(model: Decoder, layers: range, *, first: bool, last: bool) -> None:
+    """Remove all modules outside one stage from the model, in place.
+
+    Args:
+        model: Decoder that still has the stage's layers.
+        layers: Global indices of the stage's layers; the layers keep them as names.
+        first: Whether the stage has the embedding, and so takes tokens.
+        last: Whether the stage has the final norm and the head, and so returns a loss.
+
+    Raises:
+        InvalidInputError: The model lacks one of the layers (code `argument_invalid`).
+    """
+    names = [str(index) for index in layers]
+    missing = [name for name in names if name not in model.layers]
+    if missing:
+        message = (
+            f"layers = {layers} includes layer {missing[0]}, but the model has {', '.join(model.layers)}; "
+            "cut the stage from a model with these layers"
+        )
+        raise InvalidInputError(message, code="argument_invalid")
+    for name in set(model.layers) - set(names):
+        del model.layers[name]
+    if not first:
+        model.embed_tokens = None
+    if not last:
+        model.norm = None
+        model.lm_head = None

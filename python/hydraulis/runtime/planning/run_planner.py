@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +10,48 @@ import numpy.typing as npt
 from hydraulis._core import Cluster, CostProfile, Link, Plan, Planner, RankMemory, Span
 from hydraulis.config.planner import PlannerConfig
 from hydraulis.errors import InfeasibleError
-from hydraulis.planner.compare import homogeneous_strategies
 from hydraulis.planner.profile import resolve_link_rates
+from hydraulis.planner.strategies import homogeneous_strategies
 from hydraulis.runtime.planning.rank_rates import RankRates, RateChange
 from hydraulis.runtime.planning.recalibration import Recalibration
 from hydraulis.runtime.state.local_shard import LocalShard
+
+Counts = npt.NDArray[np.int64]
+
+
+class BatchPlanner(Protocol):
+    """A planner of single batches: `Planner`, or one that corrects its predicted times during a run."""
+
+    @property
+    def strategies(self) -> list[str]:
+        """The candidate strategies."""
+        ...
+
+    def plan(self, lengths: Counts, targets: Counts, /) -> Plan:
+        """Plan a batch; `lengths` and `targets` are the tokens and targets of each sequence, int64 [n]."""
+        ...
+
+    def check(self, plan: Plan, lengths: Counts, targets: Counts, /) -> list[str]:
+        """Return the guarantees that the plan of this batch violates; an empty list for a valid plan."""
+        ...
+
+    def timeline(self, plan: Plan, /) -> list[list[Span]]:
+        """Predict the spans of computation and waiting of each replica."""
+        ...
+
+    def rank_memory(self, plan: Plan, /) -> list[RankMemory | None]:
+        """Predict the peak memory of each rank; None for a rank without work."""
+        ...
+
+
+@runtime_checkable
+class LearningPlanner(Protocol):
+    """A planner that corrects its predicted times by the times of earlier batches."""
+
+    def learn(self) -> None:
+        """Use the times so far for the plans that are requested from now on."""
+        ...
+
 
 # A smaller relative change of a factor does not justify rebuilding the planner and its tables.
 _NOTED_CHANGE = 0.01

@@ -4,7 +4,7 @@
 exists. Ranks share a device only with HYDRAULIS_SHARE_DEVICES=1 (`shared_devices.py`). Decisions and messages
 use gloo and host memory; device tensors use NCCL. WORLD is `cpu:gloo,cuda:nccl`; groups of stages and
 transfers are NCCL groups. Their ranks, and neighbouring stages, are connected before a step needs them
-(`parallel/connections.py`), since a connection blocks two hosts.
+(`parallel/groups.py`), since a connection blocks two hosts.
 
 **Host and device.** One thread issues all work; backward hooks run while it waits. On CUDA the host runs
 ahead of the device and waits for it once per iteration: for the sums of loss, squared gradient norm,

@@ -14,7 +14,7 @@ from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import CPU, prepare_device
 from hydraulis.runtime.ranks.flight_recorder import dump_collectives, set_up_recorder
 from hydraulis.runtime.ranks.joining import LivenessSettings, join
-from hydraulis.runtime.ranks.liveness.lost_rank import LOST_RANK, is_lost, lost_rank
+from hydraulis.runtime.ranks.liveness.check import LOST_RANK, is_lost, lost_rank
 from hydraulis.runtime.ranks.node_interface import node_interface
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.ranks.torchrun import require_torchrun

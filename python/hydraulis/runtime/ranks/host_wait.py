@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import torch
 
+from hydraulis.runtime.ranks.liveness.check import lost_rank
 from hydraulis.runtime.ranks.liveness.heartbeat import current
-from hydraulis.runtime.ranks.liveness.lost_rank import lost_rank
 from hydraulis.runtime.ranks.streams import StreamEvent
 
 _POLL_S = 0.001

@@ -17,9 +17,8 @@ from hydraulis.parallel.communicators import nccl_options
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import backend_of
 from hydraulis.runtime.ranks.liveness.bounded import Stopped, call_within
-from hydraulis.runtime.ranks.liveness.check import LivenessCheck
+from hydraulis.runtime.ranks.liveness.check import LivenessCheck, is_lost, lost_rank
 from hydraulis.runtime.ranks.liveness.heartbeat import Heartbeat, set_current
-from hydraulis.runtime.ranks.liveness.lost_rank import is_lost, lost_rank
 from hydraulis.runtime.ranks.meeting import Meeting
 from hydraulis.runtime.ranks.stop import StopRequest
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from hydraulis._core import Plan
-from hydraulis.planner.batch_planner import BatchPlanner
 from hydraulis.planner.static import StaticComparison, StaticTotal
 from hydraulis.runtime.iteration import Iteration
 from hydraulis.runtime.memory.prediction import MemoryPrediction
+from hydraulis.runtime.planning.run_planner import BatchPlanner
 from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.records.measured_times import micro_batch_times
 from hydraulis.runtime.records.metrics import StepMetrics
@@ -37,7 +37,7 @@ from hydraulis.runtime.records.run_lock import RunLock
 from hydraulis.runtime.records.samples import Samples
 from hydraulis.runtime.records.totals import Totals
 from hydraulis.runtime.records.trace import MEASURED, PLANNED, chrome_trace
-from hydraulis.runtime.records.tracking.tracker import Tracker
+from hydraulis.runtime.records.tracking import Tracker
 
 # Each of these steps is planned under every static strategy; a search may have many.
 MOST_STATIC_STEPS = 64

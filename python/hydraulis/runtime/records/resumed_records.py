@@ -27,7 +27,7 @@ from hydraulis.runtime.records.run_directory import (
 from hydraulis.runtime.records.samples import Samples
 from hydraulis.runtime.records.trace import traced_step
 from hydraulis.text.documents import parse_json
-from hydraulis.text.numbers import format_count
+from hydraulis.text.values import format_count
 
 T = TypeVar("T")
 

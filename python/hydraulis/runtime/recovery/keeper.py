@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis.files import replace_file
-from hydraulis.runtime.agreement.votes import Votes
+from hydraulis.runtime.agreement.step_sum import Votes
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.manifest import ShardRecord
 from hydraulis.runtime.checkpoint.shard import parameter_records, shard_name, write_tensors
@@ -25,8 +25,7 @@ from hydraulis.runtime.recovery.memory_folder import CopyName
 from hydraulis.runtime.recovery.run_start import RunStart
 from hydraulis.runtime.recovery.shard_part import ShardPart, own_buffers
 from hydraulis.runtime.recovery.twins import TwinExchange
-from hydraulis.runtime.state.host_copy import HostCopy
-from hydraulis.runtime.state.optimizer_shard import OptimizerShard
+from hydraulis.runtime.state.optimizer_shard import HostCopy, OptimizerShard
 
 # Fields of a file's metadata.
 MANIFEST, STEP, DATA = "manifest", "step", "data"

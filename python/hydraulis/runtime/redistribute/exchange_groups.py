@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hydraulis._core import OptimizerShards
 from hydraulis.parallel.communicators import nccl_options
-from hydraulis.parallel.connections import connect_group
+from hydraulis.parallel.groups import connect_group
 from hydraulis.parallel.splits import make_family
 from hydraulis.runtime.ranks.device import CPU, tensor_backend_of
 from hydraulis.runtime.ranks.streams import SideStream, StreamEvent

@@ -1,4 +1,7 @@
-"""The optimizer shard: the rank's part of master parameters, gradients and moments; it never moves."""
+"""The optimizer shard: the rank's part of master parameters, gradients and moments; it never moves.
+
+`HostCopy` copies it into host memory between two steps.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +19,8 @@ from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.model.parameters import checkpoint_name
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.ranks.device import CPU
-from hydraulis.runtime.ranks.streams import StreamEvent
-from hydraulis.runtime.state.initial_values import ParameterValues
-from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.ranks.streams import SideStream, StreamEvent
+from hydraulis.runtime.state.parameters import ModelParameters, ParameterValues
 from hydraulis.runtime.state.sharded_optimizer import ShardedOptimizer, Update
 from hydraulis.runtime.state.update_rule import DecaySpan
 
@@ -204,3 +206,30 @@ def elements_of(piece: ShardSlice, first: int = 0) -> slice:
     """Return the elements of a slice in a flat buffer whose first element has this offset in the shard."""
     start = piece.offset - first
     return slice(start, start + piece.end - piece.start)
+
+
+class HostCopy:
+    """Copies of parts of an optimizer shard's buffers in host memory.
+
+    On CUDA the copy runs on a side stream into pinned memory, which torch reuses for the next copy; the
+    optimizer step waits for it. On the CPU the copy is complete at once.
+
+    Args:
+        shard: This rank's optimizer shard.
+        flats: Flat tensors to copy, parts of the shard's buffers, by names of the caller.
+        stream: Side stream of the copy.
+    """
+
+    def __init__(self, shard: OptimizerShard, flats: Mapping[str, Tensor], stream: SideStream) -> None:
+        self._copies: dict[str, Tensor] = {}
+        with stream.beside():
+            for name, flat in flats.items():
+                copy = torch.empty_like(flat, device="cpu", pin_memory=flat.is_cuda)
+                self._copies[name] = copy.copy_(flat.detach(), non_blocking=True)
+            self._made = StreamEvent(shard.master.device)
+        shard.read_until(self._made)
+
+    def flats(self) -> Mapping[str, Tensor]:
+        """Wait for the copies, and return them by their names; callable from any thread."""
+        self._made.synchronize()
+        return self._copies

@@ -1,4 +1,4 @@
-"""The model's parameters as the core's layout describes them.
+"""The model's parameters as the core's layout describes them, and the sources of their initial values.
 
 A parameter's *canonical order* is row-major with the dim that tensor parallelism splits moved to the front,
 so the slice of a tensor rank is an interval for every degree.
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import accumulate
-from typing import Self
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -17,7 +17,8 @@ from torch import Tensor
 from hydraulis._core import Parameter, ParameterTable, Scheme
 from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
-from hydraulis.model.parameters import checkpoint_name, named_rows, row_of
+from hydraulis.model.init import draw_elements
+from hydraulis.model.parameters import checkpoint_name, is_adapter, named_rows, row_of
 from hydraulis.planner.model_shape import build_layer_split
 
 
@@ -135,3 +136,47 @@ def _entry(name: str, config: ModelConfig, *, trained: bool) -> Parameter:
         layer_groups=row.layer_groups(config.num_hidden_layers),
         trained=trained,
     )
+
+
+class ParameterValues(Protocol):
+    """Values of every parameter of a model, of which a rank reads its optimizer shard only."""
+
+    def read(self, name: str, start: int, end: int) -> Tensor:
+        """Return the canonical elements from `start` to `end` of a parameter, flat, in any float dtype."""
+
+
+@dataclass(frozen=True, slots=True)
+class InitialValues:
+    """Values drawn by a seed, the same for any number of ranks.
+
+    Attributes:
+        parameters: The model's parameters.
+        seed: Seed of the run.
+        dtype: Dtype of the values.
+    """
+
+    parameters: ModelParameters
+    seed: int
+    dtype: torch.dtype
+
+    def read(self, name: str, start: int, end: int) -> Tensor:
+        """Draw the blocks of the parameter that have these elements, and return the elements."""
+        return draw_elements(name, start, end, self.parameters.config, self.seed).to(self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptedValues:
+    """Values of a model with adapters.
+
+    Attributes:
+        base: Values of the base model.
+        adapters: Values of the adapters.
+    """
+
+    base: ParameterValues
+    adapters: ParameterValues
+
+    def read(self, name: str, start: int, end: int) -> Tensor:
+        """Read from the source that has the parameter."""
+        source = self.adapters if is_adapter(name) else self.base
+        return source.read(name, start, end)

@@ -1,4 +1,4 @@
-"""The liveness check: the states of ranks, and the text that names the lost ones."""
+"""The liveness check: the states of ranks, the text that names the lost ones, and errors of a lost rank."""
 
 import json
 import os
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from hydraulis.runtime.ranks.liveness.check import (
@@ -23,6 +24,8 @@ from hydraulis.runtime.ranks.liveness.check import (
     LivenessCheck,
     Process,
     describe,
+    is_lost,
+    lost_rank,
     reporter,
 )
 
@@ -184,3 +187,35 @@ def test_the_end_of_a_rank_that_signed_in_later_is_noticed() -> None:
         process.kill()
         process.wait()
     assert first.has_ended(1)
+
+
+# As gloo of torch 2 says it.
+CLOSED = (
+    "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer "
+    "[127.0.0.1]:6041. This is typically caused by a remote worker crashing. GLHF!"
+)
+SLOW = "[../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 60000ms for recv operation to complete"
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (RuntimeError(CLOSED), "Connection closed by peer [127.0.0.1]:6041"),
+        (RuntimeError(SLOW), "Timed out waiting 60000ms for recv operation to complete"),
+        (
+            dist.DistBackendError("NCCL error: remote process exited\nmore"),
+            "NCCL error: remote process exited",
+        ),
+    ],
+)
+def test_a_closed_connection_is_a_lost_rank(error: Exception, why: str) -> None:
+    assert is_lost(error)
+    made = lost_rank(error, "go on from there")
+    assert made.code == "lost_rank"
+    assert f"lost another one ({why}): " in str(made)
+    assert str(made).endswith("; go on from there")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("mat1 and mat2 of gloo/transport/"), ValueError(CLOSED)])
+def test_any_other_error_is_no_lost_rank(error: Exception) -> None:
+    assert not is_lost(error)

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.ranks.liveness.check import ANSWER_S, LivenessCheck, describe, reporter
-from hydraulis.runtime.ranks.liveness.lost_rank import lost_rank
+from hydraulis.runtime.ranks.liveness.check import ANSWER_S, LivenessCheck, describe, lost_rank, reporter
 
 # Time from a call to a living rank's answer, and from a rank's loss to its process's end.
 _POLL_S = 0.25

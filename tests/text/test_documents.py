@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hydraulis.cli.main import main
-from hydraulis.text.paths import describe_read_error
+from hydraulis.text.documents import describe_read_error
 
 PLAN = ["plan", "--gpus", "8"]
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from hydraulis.model.products import add_product_, wide_product
+from hydraulis.model.tensors import add_product_, wide_product
 from model.cuda_products import NARROW, cuda_kernels
 from model.operations import Operations
 

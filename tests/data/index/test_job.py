@@ -2,7 +2,7 @@
 
 import os
 
-from hydraulis.data.index.shared_progress import SharedProgress
+from hydraulis.data.index.job import SharedProgress
 
 
 def test_the_progress_of_all_processes_is_added_up() -> None:

@@ -10,8 +10,7 @@ from torch._dynamo.utils import counters
 from helpers import refused
 from hydraulis.config.kinds import CheckpointingKind
 from hydraulis.model import compiled
-from hydraulis.model.compiled import compiled_leaves, require_compiler
-from hydraulis.model.leaves import PLAIN, Leaves
+from hydraulis.model.leaves import PLAIN, Leaves, compiled_leaves, require_compiler
 from hydraulis.model.rope import rotary_table
 from hydraulis.model.sequences import PackedSequences
 from hydraulis.model.swiglu import gated_product

@@ -18,7 +18,7 @@ from helpers import at_least, file_sizes_below, refused
 from hydraulis.config.output import OutputConfig
 from hydraulis.config.run import RunConfig
 from hydraulis.runtime.records.run_directory import RunDirectory
-from hydraulis.runtime.records.tracking.tracker import open_trackers, require_trackers
+from hydraulis.runtime.records.tracking import open_trackers, require_trackers
 from runtime.records.test_metrics import made_up_metrics
 from runtime.tiny import run_config
 

@@ -1,1 +1,0 @@
-"""The services that receive a run's numbers: TensorBoard and Weights & Biases."""
