@@ -9,8 +9,7 @@ from torch._dynamo.utils import counters
 
 from helpers import refused
 from hydraulis.config.kinds import CheckpointingKind
-from hydraulis.model import compiled
-from hydraulis.model.leaves import PLAIN, Leaves, compiled_leaves, require_compiler
+from hydraulis.model.leaves import PLAIN, Leaves, _missing, compiled_leaves, require_compiler
 from hydraulis.model.rope import rotary_table
 from hydraulis.model.sequences import PackedSequences
 from hydraulis.model.swiglu import gated_product
@@ -20,7 +19,7 @@ from stage_bytes import stage_bytes
 
 CPU = torch.device("cpu")
 pytestmark = [
-    pytest.mark.skipif(bool(compiled._missing(CPU)), reason="needs a C++ compiler"),
+    pytest.mark.skipif(bool(_missing(CPU)), reason="needs a C++ compiler"),
     # torch.compile looks at each tensor that it finds.
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),
     # The compiler's own.

@@ -11,12 +11,7 @@ from hydraulis import Cluster, Scheme, Strategy
 from hydraulis._core import Position
 from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.groups import ProcessGroups, most_groups_of_rank
-from parallel.connections_workers import (
-    CPU,
-    connected_once,
-    messages_while_connecting,
-    sums_while_connecting,
-)
+from parallel.connections_workers import CPU, connected_once, messages_while_connecting, sums_while_connecting
 from parallel.groups_workers import created_groups, refusal, sums_of_groups
 from ranks import run_ranks
 

@@ -6,13 +6,7 @@ import pytest
 from core.links import link
 from helpers import refused
 from hydraulis import Cluster, Link, Network, Planner, Strategy
-from hydraulis.planner.compare import (
-    PARTS,
-    ComparisonSetup,
-    best_static,
-    compare,
-    least_time,
-)
+from hydraulis.planner.compare import PARTS, ComparisonSetup, best_static, compare, least_time
 from hydraulis.planner.profile_document import fitted_times
 from hydraulis.planner.strategies import homogeneous_strategies
 from profiles import made_up_profile

@@ -1,46 +1,16 @@
-"""Messages about the model, and checkpoints after a failure."""
+"""The collectives of a step, slow ranks, and checkpoints after a failure."""
 
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from data.sampling.test_run_length import config
-from devices import one_rank
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
-from hydraulis.train.trainer import _report_model
 from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.tiny import CAPS
-from train.events import RecordedEvents
 from train.small_run import STEPS, read_lines, write_config
 from train.train_workers import Ended, collectives_of_steps, run_while_writing, run_with_slow_rank
-
-
-def test_a_tokenizer_other_than_the_models_is_reported(
-    tmp_path: Path,
-) -> None:
-    run = config(1, None)
-    run = replace(run, checkpoint=replace(run.checkpoint, weights=str(tmp_path)))
-    for has_tokenizer in (False, True):
-        if has_tokenizer:
-            (tmp_path / "tokenizer.json").write_text("{}")
-        events = RecordedEvents()
-        with one_rank("cpu"):
-            _report_model(run, events)
-        said = [one for one in events.messages if str(tmp_path) in one]
-        assert len(said) == has_tokenizer
-        assert all("data.tokenizer = 'bytes'" in one for one in said)
-
-
-def test_no_decay_patterns_without_a_parameter_are_reported() -> None:
-    run = config(1, None)
-    run = replace(run, optimizer=replace(run.optimizer, no_decay=("norm.weight",)))
-    events = RecordedEvents()
-    with one_rank("cpu"):
-        _report_model(run, events)
-    assert [one for one in events.messages if "optimizer.no_decay" in one and "'norm.weight'" in one]
 
 
 def command_line(folder: Path, *more: str) -> list[str]:

@@ -36,8 +36,8 @@ from hydraulis.batching.items.length_index import LengthIndex, open_length_index
 from hydraulis.batching.items.lengths import open_lengths
 from hydraulis.batching.items.prefix_tree import PrefixForest, make_forest
 from hydraulis.batching.report import BalanceReport, BoundingSequence
-from hydraulis.batching.sampler import BalancedBatchSampler, BalancedStep
-from hydraulis.batching.step_planner import StepItems, StepPlan, StepPlanner
+from hydraulis.batching.sampler import BalancedBatchSampler
+from hydraulis.batching.step_planner import BalancedStep, StepItems, StepPlan, StepPlanner
 
 __all__ = [
     "BalanceReport",

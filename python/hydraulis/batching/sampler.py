@@ -26,7 +26,7 @@ from hydraulis.batching.items.pool import TooLong, make_pool
 from hydraulis.batching.items.values import make_values
 from hydraulis.batching.options import check_options, check_targets
 from hydraulis.batching.report import BalanceReport, report_steps
-from hydraulis.batching.step_planner import Barrier, StepPlan, StepPlanner
+from hydraulis.batching.step_planner import BalancedStep, Barrier, StepPlan, StepPlanner
 from hydraulis.errors import InfeasibleError, InvalidInputError
 
 Loaded = TypeVar("Loaded")
@@ -34,40 +34,6 @@ Loaded = TypeVar("Loaded")
 # Plans of recent steps: a training loop asks for the plan of the step whose batches it loads.
 _CACHED_STEPS = 8
 _CACHES = ("_steps", "_plan", "_length")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BalancedStep:
-    """One step of training.
-
-    Attributes:
-        epoch: Number of the epoch.
-        index: Number of the step in the epoch.
-        micro_batches: Sequences of each micro-batch of each rank, by their index in the data set.
-        own: The micro-batches of the sampler's rank; those of all ranks in turn without a rank.
-        tokens: Tokens of all ranks, without padding; those of a group's prefix once.
-        targets: Target tokens of all ranks, the denominator of the mean loss.
-        loss_weights: Factor of the mean loss of each micro-batch of `own`. Where gradients are added up over
-            the micro-batches of a rank and averaged over the ranks, the weighted losses give the mean over
-            `targets`.
-        time: Predicted time in the unit of the cost.
-        lower_bound: Time that no plan under the options is below; proven.
-    """
-
-    epoch: int
-    index: int
-    micro_batches: list[list[Indices]]
-    own: list[Indices]
-    tokens: int
-    targets: int
-    loss_weights: list[float]
-    time: float
-    lower_bound: float
-
-    @property
-    def gap(self) -> float:
-        """Relative distance to the bound: `time / lower_bound - 1`."""
-        return self.time / self.lower_bound - 1 if self.lower_bound > 0 else 0.0
 
 
 @dataclass(eq=False, kw_only=True)

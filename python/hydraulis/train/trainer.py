@@ -1,10 +1,9 @@
 """The parts that train a run on one rank, built once its data are open, and the loop over its steps."""
 
-import json
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -12,21 +11,14 @@ from typing import Self
 import torch.distributed as dist
 
 from hydraulis._core import CostProfile, Scheme
-from hydraulis.config.run import RunConfig, to_dict
-from hydraulis.data.analysis import analyze_run
 from hydraulis.errors import HydraulisError
 from hydraulis.planner.profile_document import with_schemes
-from hydraulis.planner.static import StaticComparison
-from hydraulis.preflight.notes import no_decay_note, positions_note
 from hydraulis.profile.measure import WARMING_UP, announcement
 from hydraulis.profile.run_profile import measured_profile, measurement_limits, saved_profile
 from hydraulis.runtime.build import build_worker
-from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.saver import CheckpointSaver
-from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.evaluator import Evaluator
-from hydraulis.runtime.hugging_face.files import carry, tokenizer_note
 from hydraulis.runtime.iteration import Iteration
 from hydraulis.runtime.jumps import recall_jumps
 from hydraulis.runtime.loop import iterations
@@ -36,28 +28,19 @@ from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
 from hydraulis.runtime.planning.run_schemes import run_schemes
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import device_name, dtype_note
-from hydraulis.runtime.ranks.flight_recorder import keep_dumps_in
 from hydraulis.runtime.ranks.liveness.check import LOST_RANK, is_lost, lost_rank
 from hydraulis.runtime.ranks.liveness.heartbeat import current, limit, report_slow_ranks
-from hydraulis.runtime.ranks.rank_zero import (
-    from_rank_zero,
-    on_rank_zero,
-    on_rank_zero_alone,
-    raise_deferred,
-)
+from hydraulis.runtime.ranks.rank_zero import on_rank_zero, on_rank_zero_alone, raise_deferred
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.recorder import Recorder, RunSummary
-from hydraulis.runtime.records.run_directory import ANALYSIS, CORPUS, RUN_CONFIG, RunDirectory, write_profile
-from hydraulis.runtime.records.run_lock import RunLock
-from hydraulis.runtime.records.tracking import open_trackers
 from hydraulis.runtime.recovery.keeper import StateKeeper
 from hydraulis.runtime.text_sampler import TextSampler
 from hydraulis.runtime.worker import Worker
 from hydraulis.text.values import format_count
+from hydraulis.train.notes import describe_kernels, rate_messages, report_model
 from hydraulis.train.observer import RunProgress, TrainingObserver
 from hydraulis.train.opened_run import OpenedRun
-from hydraulis.train.restarted_run import remember_run
-from hydraulis.train.slow_ranks import rate_messages
+from hydraulis.train.run_records import build_recorder, build_saver, directory_message
 from hydraulis.train.state_copies import build_keeper
 from hydraulis.train.step_profiler import profiled_steps
 
@@ -111,10 +94,10 @@ class Trainer:
         config = run.config
         saved = saved_profile(config, run.resumed, observer.message)
         schemes = run_schemes(config, run.cluster, saved)
-        _report_model(config, observer)
+        report_model(config, observer)
         observer.status("building the model")
         worker = build_worker(config, schemes, run.resumed)
-        observer.message(f"computing on {device_name(worker.device)}, {_kernels(worker)}")
+        observer.message(f"computing on {device_name(worker.device)}, {describe_kernels(worker)}")
         note = dtype_note(worker.local_shard.parameter.dtype) if worker.device.type == "cuda" else ""
         if note:
             observer.message(note)
@@ -132,11 +115,11 @@ class Trainer:
         text_sampler = TextSampler(config, worker, evaluating)
         planner.check_longest(max(run.data.longest, text_sampler.longest))
         # The directory gets the unrestricted profile: resumed steps may have used more schemes.
-        recorder = _recorder(run, whole, planner, observer.message)
-        observer.message(_directory_message(recorder.directory.path, run))
+        recorder = build_recorder(run, whole, planner, observer.message)
+        observer.message(directory_message(recorder.directory.path, run))
         if run.resumed is not None:
             recall_jumps(worker.jumps, recorder.directory, run.completed)
-        saver = _saver(run, worker, recorder)
+        saver = build_saver(run, worker, recorder)
         return cls(
             run=run,
             worker=worker,
@@ -310,25 +293,6 @@ class Trainer:
             on_rank_zero(partial(self.recorder.sampled, samples))
 
 
-def _kernels(worker: Worker) -> str:
-    """Name the kernels of a worker that its settings choose."""
-    compiled = ["compiled elementwise operations"] if worker.train.compile else []
-    float8 = ["linear maps in float8"] if worker.train.float8 else []
-    return ", ".join([f"attention kernel {worker.kernel.name}", *compiled, *float8])
-
-
-def _report_model(config: RunConfig, observer: TrainingObserver) -> None:
-    """Report data and settings that do not fit the model. Collective."""
-    notes = (
-        lambda: positions_note(config),
-        lambda: tokenizer_note(config.checkpoint.weights, config.data),
-        lambda: no_decay_note(config),
-    )
-    for note in map(from_rank_zero, notes):
-        if note:
-            observer.message(note)
-
-
 def _measured(
     run: OpenedRun, worker: Worker, schemes: Sequence[Scheme], stop: StopRequest, observer: TrainingObserver
 ) -> CostProfile | None:
@@ -347,76 +311,3 @@ def _measured(
     if profile is None:
         observer.message("stopped before the first step; nothing was written")
     return profile
-
-
-def _recorder(
-    run: OpenedRun, profile: CostProfile, planner: RunPlanner, note: Callable[[str], None]
-) -> Recorder:
-    """Create or reopen the run directory and its recorder; note lost records. Collective; rank 0 writes."""
-    locks: list[RunLock] = []
-
-    def create() -> str:
-        made = (
-            RunDirectory(run.resumed.run) if run.resumed else RunDirectory.create(run.config.output.directory)
-        )
-        locks.append(RunLock(made.path))
-        remember_run(made.path)
-        _write_first(made, run, profile)
-        return str(made.path)
-
-    directory = RunDirectory(Path(from_rank_zero(create)))
-    keep_dumps_in(directory.path)
-    traced = run.config.train.trace_step
-    # A run shorter than train.trace_step traces its last step.
-    trace_step = None if traced is None else min(traced, run.config.train.num_steps)
-    recorder = Recorder(directory, planner, trace_step, lock=locks[0] if locks else None)
-
-    def resume() -> None:
-        recorder.static = _static(run, profile, planner)
-        recorder.trackers = open_trackers(run.config, directory, run.completed)
-        if run.resumed is not None:
-            for lost in recorder.go_on(run.completed):
-                note(lost)
-            planner.resume(recorder.used(), recorder.factors(), recorder.rates())
-
-    on_rank_zero(resume)
-    return recorder
-
-
-def _write_first(directory: RunDirectory, run: OpenedRun, profile: CostProfile) -> None:
-    """Write the files that a run directory has before its first step."""
-    config, data = run.config, run.data.train
-    directory.write(RUN_CONFIG, json.dumps(to_dict(config), indent=2) + "\n")
-    corpus = data.describe() | {"files": list(map(asdict, run.files))}
-    directory.write(CORPUS, json.dumps(corpus, indent=2) + "\n")
-    directory.write(ANALYSIS, json.dumps(analyze_run(config, data, run.cluster.gpus).to_dict()) + "\n")
-    write_profile(directory, profile, run.completed)
-    if config.checkpoint.weights:
-        carry(Path(config.checkpoint.weights), directory, config.data)
-
-
-def _static(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> StaticComparison | None:
-    """Build the comparison with static strategies; None with `planner.recalibrate`.
-
-    Recalibration changes the times that plans are made with, and static plans would not compare with them.
-    """
-    if run.config.planner.recalibrate:
-        return None
-    longest, memory = int(run.data.train.lengths.max()), run.config.planner.memory
-    return StaticComparison.for_strategies(profile, run.cluster, planner.strategies, longest, memory=memory)
-
-
-def _saver(run: OpenedRun, worker: Worker, recorder: Recorder) -> CheckpointSaver:
-    """Build the checkpoint writer of the run. Collective."""
-    check_shared(recorder.directory.path)
-    folder = CheckpointFolder.of_run(recorder.directory.path)
-    describe = Description(run.config, run.position, worker.optimizer_shard.master.dtype)
-    return CheckpointSaver(folder, run.config.checkpoint, worker.optimizer_shard, describe, worker.votes)
-
-
-def _directory_message(directory: Path, run: OpenedRun) -> str:
-    """Name the run directory, and say why if it is not the one that the configuration names."""
-    wanted = run.config.output.directory
-    is_numbered = run.resumed is None and directory != Path(wanted)
-    why = f": output.directory = {wanted!r} exists already" if is_numbered else ""
-    return f"writing into {directory}{why}"

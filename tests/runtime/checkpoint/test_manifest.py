@@ -11,13 +11,7 @@ import pytest
 from helpers import at_least, refused
 from hydraulis.errors import HydraulisError
 from hydraulis.files import with_digest
-from hydraulis.runtime.checkpoint.manifest import (
-    DataCursor,
-    Manifest,
-    ParameterRecord,
-    ShardRecord,
-    torn,
-)
+from hydraulis.runtime.checkpoint.manifest import DataCursor, Manifest, ParameterRecord, ShardRecord, torn
 from small_model import FAMILIES, small_config
 
 MANIFEST = Manifest(

@@ -9,11 +9,10 @@ from torch import Tensor
 from devices import one_rank
 from helpers import refused
 from hydraulis import Scheme
-from hydraulis.model import compiled
-from hydraulis.model.leaves import PLAIN, compiled_leaves
+from hydraulis.model.leaves import PLAIN, _missing, compiled_leaves
 from hydraulis.profile.measure import _conditions, _workload
 from hydraulis.runtime.worker import Worker
-from hydraulis.train.trainer import _kernels
+from hydraulis.train.notes import describe_kernels
 from runtime.pipeline.executor_workers import forward_backward, tokens_of
 from runtime.tiny import OPTIMIZER, SEED, plan_for, train_config
 from small_model import small_config
@@ -45,7 +44,7 @@ def gradient(dtype: torch.dtype, **kernels: bool) -> Tensor:
     return found
 
 
-@pytest.mark.skipif(bool(compiled._missing(CPU)), reason="needs a C++ compiler")
+@pytest.mark.skipif(bool(_missing(CPU)), reason="needs a C++ compiler")
 def test_a_compiled_step_has_the_gradients_of_the_plain_one() -> None:
     found, plain = (gradient(torch.float64, compile=one) for one in (True, False))
     assert plain.any()
@@ -63,7 +62,7 @@ def test_a_step_in_float8_has_gradients_near_those_in_bfloat16() -> None:
 def test_a_worker_gives_its_kernels_to_stages_profile_and_message(
     monkeypatch: pytest.MonkeyPatch, *, compiles: bool, float8: bool
 ) -> None:
-    monkeypatch.setattr(compiled, "_missing", lambda _: "")
+    monkeypatch.setattr("hydraulis.model.leaves._missing", lambda _: "")
     monkeypatch.setattr("hydraulis.runtime.worker.warm_up", lambda _: None)
     with one_rank("cpu"):
         worker = worker_with(torch.bfloat16, compile=compiles, float8=float8)
@@ -77,11 +76,11 @@ def test_a_worker_gives_its_kernels_to_stages_profile_and_message(
     assert module.leaves is leaves
     assert layer.mlp.down_proj.quantize is (leaves.quantize if float8 else None)
     assert (conditions.compiled, conditions.float8) == (compiles, float8)
-    text = _kernels(worker)
+    text = describe_kernels(worker)
     assert ("compiled" in text, "float8" in text) == (compiles, float8)
 
 
 def test_a_worker_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "_missing", lambda _: "a compiler")
+    monkeypatch.setattr("hydraulis.model.leaves._missing", lambda _: "a compiler")
     with one_rank("cpu"), refused("extra_missing", "train.compile = true needs a compiler"):
         worker_with(torch.float64, compile=True)

@@ -16,14 +16,7 @@ from hydraulis.runtime.state.parameters import InitialValues, ModelParameters
 from hydraulis.runtime.step import evaluate
 from hydraulis.runtime.worker import Worker
 from ranks import run_ranks
-from runtime.one_process import (
-    OPTIMIZER,
-    assert_equal,
-    batches,
-    checkpointed,
-    model_config,
-    one_process,
-)
+from runtime.one_process import OPTIMIZER, assert_equal, batches, checkpointed, model_config, one_process
 from runtime.state.frozen_workers import Frozen, time_a_frozen_stage, train_frozen
 from runtime.tiny import plan_for, train_config
 from runtime.worker_workers import SEED

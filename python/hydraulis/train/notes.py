@@ -1,9 +1,15 @@
-"""Messages about ranks that became slow, and about those that recovered."""
+"""Notes of a run to its observer: the model and its kernels, and ranks that became slow or recovered."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from hydraulis.config.run import RunConfig
+from hydraulis.preflight.notes import no_decay_note, positions_note
+from hydraulis.runtime.hugging_face.files import tokenizer_note
 from hydraulis.runtime.planning.rank_rates import RateChange
+from hydraulis.runtime.ranks.rank_zero import from_rank_zero
+from hydraulis.runtime.worker import Worker
+from hydraulis.train.observer import TrainingObserver
 
 # Most ranks of a host that a message names.
 _MAX_NAMED = 8
@@ -38,3 +44,22 @@ def _named(ranks: Sequence[int]) -> str:
         return f"rank {ranks[0]}"
     more = f" and {len(ranks) - _MAX_NAMED} more" if len(ranks) > _MAX_NAMED else ""
     return f"ranks {', '.join(map(str, ranks[:_MAX_NAMED]))}{more}"
+
+
+def report_model(config: RunConfig, observer: TrainingObserver) -> None:
+    """Report data and settings that do not fit the model. Collective."""
+    notes = (
+        lambda: positions_note(config),
+        lambda: tokenizer_note(config.checkpoint.weights, config.data),
+        lambda: no_decay_note(config),
+    )
+    for note in map(from_rank_zero, notes):
+        if note:
+            observer.message(note)
+
+
+def describe_kernels(worker: Worker) -> str:
+    """Name the kernels of a worker that its settings choose."""
+    compiled = ["compiled elementwise operations"] if worker.train.compile else []
+    float8 = ["linear maps in float8"] if worker.train.float8 else []
+    return ", ".join([f"attention kernel {worker.kernel.name}", *compiled, *float8])
