@@ -19,7 +19,12 @@ OWNERS = {
     }
 }
 NAMES = at_least(
-    12, [value for name, value in vars(run_directory).items() if name.isupper() and "." in value]
+    12,
+    [
+        value
+        for name, value in vars(run_directory).items()
+        if isinstance(value, str) and name.isupper() and "." in value
+    ],
 )
 
 

@@ -15,13 +15,13 @@ from hydraulis.errors import HydraulisError
 from hydraulis.runtime.agreement.step_sum import Votes
 from hydraulis.runtime.checkpoint import saver as saver_module
 from hydraulis.runtime.checkpoint.description import Description
-from hydraulis.runtime.checkpoint.folder import CheckpointFolder, write_durably
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import ShardRecord
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
 from hydraulis.runtime.checkpoint.resume import restore_moments
 from hydraulis.runtime.checkpoint.saver import CheckpointSaver
-from hydraulis.runtime.checkpoint.shard import write_shard
+from hydraulis.runtime.checkpoint.shard import write_durably, write_shard
 from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard, ShardPlacement
 from hydraulis.runtime.state.parameters import InitialValues, ModelParameters, ParameterValues

@@ -1,16 +1,14 @@
-"""The folders that are checkpoints, those that are removed, and files that are whole or absent."""
+"""Which folders are checkpoints, and which go."""
 
 import errno
 import fcntl
 import shutil
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from safetensors import SafetensorError
 
-from helpers import refused, synced
+from helpers import refused
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import open_unlinked as opened
 from hydraulis.runtime.checkpoint import folder as folder_module
@@ -20,7 +18,6 @@ from hydraulis.runtime.checkpoint.folder import (
     newest_checkpoint,
     pinned_checkpoint,
     remove,
-    write_durably,
 )
 from hydraulis.runtime.checkpoint.manifest import MANIFEST, torn
 from hydraulis.runtime.checkpoint.resume import newest_of
@@ -221,41 +218,3 @@ def test_a_run_to_resume_is_named_as_requested(tmp_path: Path, monkeypatch: pyte
     found = newest_of(".", "elsewhere")
     assert found is not None
     assert found.parents[1] == Path()
-
-
-def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    for text in ("first", "second"):
-        write_durably(path, partial(Path.write_text, data=text))
-        assert path.read_text() == text
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("error", [OSError("no space left"), SafetensorError("no space left")])
-def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, error: Exception) -> None:
-    path = tmp_path / "file"
-    path.write_text("old")
-
-    def fail_half_way(unfinished: Path) -> None:
-        unfinished.write_text("ne")
-        raise error
-
-    with refused("file_unwritable", "no space left"):
-        write_durably(path, fail_half_way)
-    assert path.read_text() == "old"
-
-
-def test_a_file_is_on_the_disk_before_and_after_its_renaming(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = synced(monkeypatch, tmp_path / "file")
-    write_durably(tmp_path / "file", partial(Path.write_text, data="new"))
-    assert found == [(".file.unfinished", False), (tmp_path.name, True)]
-
-
-def test_another_error_is_raised_unchanged(tmp_path: Path) -> None:
-    def fail(_unfinished: Path) -> None:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        write_durably(tmp_path / "file", fail)

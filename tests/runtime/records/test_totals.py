@@ -4,8 +4,9 @@ import statistics
 
 import pytest
 
-from hydraulis.runtime.records import totals as totals_module
-from hydraulis.runtime.records.totals import EvenSample, Totals
+from hydraulis.runtime.memory import prediction
+from hydraulis.runtime.memory.prediction import EvenSample
+from hydraulis.runtime.records.totals import Totals
 from runtime.records.test_metrics import made_up_metrics
 
 
@@ -15,7 +16,7 @@ from runtime.records.test_metrics import made_up_metrics
 def test_a_sample_is_evenly_spread_and_bounded(
     monkeypatch: pytest.MonkeyPatch, count: int, stride: int, kept: int
 ) -> None:
-    monkeypatch.setattr(totals_module, "MOST_VALUES", 4)
+    monkeypatch.setattr(prediction, "MOST_VALUES", 4)
     sample = EvenSample()
     for value in range(count):
         sample.add(value)
@@ -24,7 +25,7 @@ def test_a_sample_is_evenly_spread_and_bounded(
 
 
 def test_a_long_run_has_exact_sums_and_the_medians_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(totals_module, "MOST_VALUES", 8)
+    monkeypatch.setattr(prediction, "MOST_VALUES", 8)
     metrics = [
         made_up_metrics(step, plan_ms=float(step % 7), tokens=step, mfu=step / 100, wall_ms=10.0)
         for step in range(1, 101)

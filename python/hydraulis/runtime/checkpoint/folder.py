@@ -1,19 +1,17 @@
-"""Finds, creates and removes the checkpoint folders of a run, and writes files into them."""
+"""Finds, creates and removes the checkpoint folders of a run."""
 
 import fcntl
 import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError
-
 from hydraulis.errors import HydraulisError, InvalidInputError
-from hydraulis.files import lock_file, open_unlinked, replace_file
+from hydraulis.files import lock_file, open_unlinked
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
 from hydraulis.runtime.records.run_directory import CHECKPOINTS, why_no_folder
 from hydraulis.text.values import format_count
@@ -197,22 +195,3 @@ def _pin(checkpoint: Path, pin: ExitStack) -> bool:
         # Its reader reports it.
         return True
     return os.fstat(manifest.fileno()).st_nlink > 0
-
-
-def write_durably(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under a temporary name, flush it to the disk, and rename it to `path`.
-
-    Args:
-        path: Final path of the file.
-        write: Function that writes the file's content to the path passed to it.
-
-    Raises:
-        HydraulisError: The file cannot be written (code `file_unwritable`).
-    """
-    try:
-        with replace_file(path, durable=True) as unfinished:
-            write(unfinished)
-    # safetensors raises its own exception for a full disk.
-    except (OSError, SafetensorError) as error:
-        message = f"{path} cannot be written: {error}; make room, or set output.directory to another disk"
-        raise HydraulisError(message, code="file_unwritable") from error

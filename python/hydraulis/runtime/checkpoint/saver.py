@@ -16,13 +16,14 @@ from hydraulis.errors import HydraulisError
 from hydraulis.runtime.agreement.step_sum import Votes
 from hydraulis.runtime.checkpoint.best import best_checkpoint
 from hydraulis.runtime.checkpoint.description import Description
-from hydraulis.runtime.checkpoint.folder import CheckpointFolder, write_durably
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import MANIFEST, ShardRecord
 from hydraulis.runtime.checkpoint.shard import (
     Snapshot,
     check_sound,
     parameter_records,
     shard_name,
+    write_durably,
     write_shard,
 )
 from hydraulis.runtime.ranks import host

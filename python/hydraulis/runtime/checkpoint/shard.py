@@ -1,17 +1,17 @@
 """One rank's shard of a checkpoint: its tensors, their check and file, and the intervals of each rank."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import itemgetter
 from pathlib import Path
 
 import safetensors.torch
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
 from torch import Tensor
 
 from hydraulis.errors import HydraulisError
-from hydraulis.files import file_digest
-from hydraulis.runtime.checkpoint.folder import write_durably
+from hydraulis.files import file_digest, replace_file
 from hydraulis.runtime.checkpoint.manifest import Interval, ParameterRecord, ShardRecord
 from hydraulis.runtime.ranks.streams import SideStream
 from hydraulis.runtime.state.optimizer_shard import HostCopy, OptimizerShard, elements_of
@@ -124,3 +124,22 @@ def write_tensors(
     mode = path.stat().st_mode
     safetensors.torch.save_file(dict(tensors), path, None if metadata is None else dict(metadata))
     path.chmod(mode)
+
+
+def write_durably(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file under a temporary name, flush it to the disk, and rename it to `path`.
+
+    Args:
+        path: Final path of the file.
+        write: Function that writes the file's content to the path passed to it.
+
+    Raises:
+        HydraulisError: The file cannot be written (code `file_unwritable`).
+    """
+    try:
+        with replace_file(path, durable=True) as unfinished:
+            write(unfinished)
+    # safetensors raises its own exception for a full disk.
+    except (OSError, SafetensorError) as error:
+        message = f"{path} cannot be written: {error}; make room, or set output.directory to another disk"
+        raise HydraulisError(message, code="file_unwritable") from error

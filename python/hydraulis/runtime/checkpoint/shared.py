@@ -8,7 +8,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.runtime.checkpoint.folder import write_durably
+from hydraulis.runtime.checkpoint.shard import write_durably
 from hydraulis.runtime.ranks.every_rank import on_every_rank
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 

@@ -1,41 +1,13 @@
 """Totals over the iterations of a run, in memory that does not grow with their number."""
 
 import statistics
-from array import array
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
-from hydraulis.runtime.memory.prediction import MemoryErrors, MemoryPrediction
+from hydraulis.runtime.memory.prediction import EvenSample, MemoryErrors, MemoryPrediction
 from hydraulis.runtime.records.metrics import StepMetrics
-
-MOST_VALUES = 1 << 16
-
-
-class EvenSample:
-    """Keeps every number of a sequence, or every `stride`-th of a long one, the first included.
-
-    Attributes:
-        values: The kept numbers, at most `MOST_VALUES`.
-        stride: Distance of the kept numbers in the sequence, a power of 2.
-    """
-
-    def __init__(self) -> None:
-        self.values = array("d")
-        self.stride = 1
-        self._count = 0
-
-    def add(self, value: float) -> None:
-        """Add the next number of the sequence."""
-        if self._count % self.stride == 0:
-            if len(self.values) == MOST_VALUES:
-                self.values = self.values[::2]
-                self.stride *= 2
-            # After the stride doubled, this place may no longer be one of its multiples.
-            if self._count % self.stride == 0:
-                self.values.append(value)
-        self._count += 1
 
 
 @dataclass(slots=True)
