@@ -35,7 +35,11 @@ PARTS = (
         command=(sys.executable, "-m", "benches.first_gpu.nccl_probe", "--json", "{json}"),
         limit_s=120,
     ),
-    Part(name="ranks", command=(*_PYTEST, _ON_DEVICES, "-k", "every_degree and cuda"), limit_s=260),
+    Part(
+        name="ranks",
+        command=(*_PYTEST, _ON_DEVICES, "-k", "(every_degree or share_memory) and cuda"),
+        limit_s=280,
+    ),
     Part(
         name="adversaries",
         command=(
@@ -153,6 +157,11 @@ CLAIMS = (
         )
         for dtype in ("float64", "bfloat16")
         for ranks in (2, 4, 8)
+    ),
+    Claim(
+        text="Tensor ranks that share memory equal one rank (`train.symmetric_memory`)",
+        part="ranks",
+        judge=by_tests("share_memory"),
     ),
     *(
         Claim(

@@ -18,6 +18,7 @@ from hydraulis.model.swiglu import gated_product, product_not_saved
 from hydraulis.model.tensors import add_product_
 from hydraulis.parallel import vocabulary
 from hydraulis.parallel.collectives import _sum_in_one_kernel, _sum_in_order
+from hydraulis.parallel.symmetric_memory import BUFFER_BYTES, SymmetricBuffer
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
 from hydraulis.runtime.redistribute.segments import pack
 
@@ -133,6 +134,20 @@ def rank_sum(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the si
     return {
         "one kernel for each rank": lambda: _sum_in_order(addends_WtH),
         "one kernel": lambda: _sum_in_one_kernel(addends_WtH),
+    }
+
+
+def rank_copies(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
+    """Do one of 8 tensor ranks' work in collectives through symmetric buffers, all of them on this device."""
+    x_TH = _drawn(*((16, 8) if tiny else (TOKENS, HIDDEN)), device=device)
+    copied_TH, x_tH = torch.empty_like(x_TH), x_TH.chunk(8)[0]
+    size = 1 << 12 if tiny else BUFFER_BYTES
+    buffers = [torch.empty(size, dtype=torch.uint8, device=device) for _ in range(8)]
+    buffer = SymmetricBuffer(buffers, 0, lambda: None)
+    return {
+        "a copy of all tokens": lambda: copied_TH.copy_(x_TH),
+        "all-gather": lambda: buffer.all_gather(x_tH),
+        "reduce-scatter": lambda: buffer.reduce_scatter(x_TH, _sum_in_one_kernel),
     }
 
 

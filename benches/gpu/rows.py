@@ -142,6 +142,7 @@ PIECES: list[Piece] = [
         name="weight gradient in float32", make=layer_pieces.weight_gradient, flops=2.0 * 8192 * 4096 * 14_336
     ),
     Piece(name="sum of 8 tensor ranks", make=layer_pieces.rank_sum),
+    Piece(name="copies of a tensor rank of 8, on one device", make=layer_pieces.rank_copies),
     Piece(name="1,024 slices packed", make=layer_pieces.packing),
     Piece(name="norms of a gradient of 1 GiB", make=layer_pieces.gradient_norm, moved_bytes=2.0**30),
 ]

@@ -138,7 +138,8 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     ),
     "device_missing": ErrorCode(
         "The run needs CUDA devices, and torch finds none, or a node has fewer devices than ranks, or a "
-        "device has no products in float8 (`train.float8`).",
+        "device has no products in float8 (`train.float8`) or does not reach another one of its node "
+        "(`train.symmetric_memory`).",
         "Install a torch build for CUDA and its driver, check `CUDA_VISIBLE_DEVICES`, start at most one rank"
         ' per device, or set `train.device = "cpu"`.',
     ),
@@ -242,7 +243,7 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     ),
     "profile_mismatch": ErrorCode(
         "A saved cost profile was measured for another model, type, kernels (`train.compile`, "
-        "`train.float8`) or split of layers than the run's.",
+        "`train.float8`), exchange (`train.symmetric_memory`) or split of layers than the run's.",
         "Measure a profile of this run (`hydraulis profile RUN.toml`), or leave `planner.profile` empty. If "
         "`stage_layers` alone differs, set `train.stage_layers` to the profile's.",
     ),

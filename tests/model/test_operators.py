@@ -4,10 +4,12 @@ A version of torch that changes an operator fails here, before it fails on a dev
 """
 
 import ast
+import inspect
 import re
 
 import pytest
 import torch
+from torch.distributed._symmetric_memory import get_symm_mem_workspace
 
 from helpers import ROOT, at_least
 
@@ -120,3 +122,16 @@ def test_every_private_operator_of_the_package_has_its_schema_here() -> None:
     }
     # Comparisons with operators, which selective recomputation makes, call nothing.
     assert sorted(private - listed) == []
+
+
+def test_symmetric_memory_is_called_as_torch_defines_it() -> None:
+    from torch._C._distributed_c10d import _SymmetricMemory
+
+    assert list(inspect.signature(get_symm_mem_workspace).parameters) == ["group_name", "min_size"]
+    # Bound functions have their signature in their text alone.
+    found = {
+        name: re.findall(r"(\w+): ", (getattr(_SymmetricMemory, name).__doc__ or "").split(" -> ")[0])
+        for name in ("get_buffer", "barrier")
+    }
+    assert found["get_buffer"] == ["self", "rank", "sizes", "dtype", "storage_offset"]
+    assert found["barrier"] == ["self", "channel", "timeout_ms"]

@@ -90,6 +90,21 @@ def test_four_schemes_of_a_node_take_less_than_a_third_of_what_all_channels_take
     assert capped < whole / 3
 
 
+@pytest.mark.parametrize(
+    ("schemes", "buffers"), [(["<1>", "<cp2>"], 0), (["<tp2>", "<tp2,pp2>", "<tp8>", "<tp16>", "<1>"], 2)]
+)
+def test_each_tensor_degree_of_a_node_has_a_symmetric_buffer(schemes: list[str], buffers: int) -> None:
+    with_buffers, without = (
+        communicator_bytes(of(*schemes), NODES, Channels(8, 16, has_buffers)) for has_buffers in (True, False)
+    )
+    assert with_buffers - without == buffers * 66 * MIB
+    # A measurement of any scheme has them all.
+    later = communicator_bytes(of(*schemes), NODES, Channels(8, 16, True), later=True)
+    assert later == communicator_bytes(of(*schemes), NODES, Channels(8, 16), later=True)
+    train = TrainConfig(steps=1, symmetric_memory=True)
+    assert Channels.of_run(train).has_buffers
+
+
 def device_of(multiprocessors: int) -> Callable[[Any], Any]:
     return lambda _device: SimpleNamespace(multi_processor_count=multiprocessors)
 

@@ -149,7 +149,10 @@ def test_a_profile_of_another_split_is_refused(
         check_profile(config_with(tmp_path, stated), profile_under(measured))
 
 
-@pytest.mark.parametrize(("name", "setting"), [("compiled", "compile"), ("float8", "float8")])
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [("compiled", "compile"), ("float8", "float8"), ("symmetric_memory", "symmetric_memory")],
+)
 def test_a_profile_of_other_kernels_is_refused(tmp_path: Path, name: str, setting: str) -> None:
     config_with(tmp_path, "[]")
     document = json.loads(profile_under(None).to_json())

@@ -52,6 +52,7 @@ def workload() -> Workload:
         attention="plain attention",
         compiled=False,
         float8=True,
+        symmetric_memory=True,
         device="a CPU",
         clock="CPU time",
         gpus_per_node=2,
@@ -118,6 +119,7 @@ def test_every_measurement_is_in_the_document() -> None:
     assert document["attention"] == "plain attention"
     assert (document["compiled"], document["float8"]) == (False, True)
     assert (build().compiled, build().float8) == (False, True)
+    assert document["symmetric_memory"] is build().symmetric_memory is True
     assert document["hardware"]["device"] == "a CPU"
 
 

@@ -114,6 +114,9 @@ def test_communicators_of_devices_are_part_of_a_ranks_memory(made: Path) -> None
     config = replace(config, planner=replace(config.planner, strategies=("4x<1>", "2x<tp2>", "2x<pp2>")))
     mib = communicator_bytes(schemes, Cluster(4, 4), Channels(8, 16)) >> 20
     assert f"{mib:,} MiB of NCCL's communicators" in findings(config)["memory"].text
+    buffered = replace(config, train=replace(config.train, symmetric_memory=True))
+    said = f"{mib + 66:,} MiB of NCCL's communicators and symmetric buffers"
+    assert said in findings(buffered)["memory"].text
     few = replace(config, planner=replace(config.planner, memory_mib=mib))
     assert findings(few)["memory"].code == "scheme_too_large"
     on_cpu = replace(few, train=replace(few.train, device="cpu"))
@@ -161,3 +164,8 @@ def test_the_kernels_of_the_layers_are_named_and_checked(made: Path, monkeypatch
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a device")
     old = findings(read(made, *half, "train.device=cuda"))["kernels"]
     assert (old.status, old.code) == ("refused", "device_missing")
+    for reached, status in ((True, "ok"), (False, "refused")):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+        monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda *_, reached=reached: reached)
+        copies = findings(read(made, "train.symmetric_memory=true", "train.device=cuda"))["kernels"]
+        assert (copies.status, "exchange through" in copies.text) == (status, reached)

@@ -18,6 +18,7 @@ CONDITIONS = Conditions(
     attention="plain attention",
     compiled=False,
     float8=False,
+    symmetric_memory=False,
     device="a CPU",
     clock="CPU time",
     ranks=2,

@@ -79,6 +79,7 @@ def resumed_of(folder: Path, config: RunConfig, device: str) -> ResumedRun:
             attention=PlainAttention.name,
             compiled=config.train.compile,
             float8=config.train.float8,
+            symmetric_memory=config.train.symmetric_memory,
             device=device,
             clock="CPU time",
             torch="2.13.0",

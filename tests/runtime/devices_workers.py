@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -12,9 +14,12 @@ from torch import Tensor
 
 from hydraulis import Strategy
 from hydraulis.config.model import ModelConfig
+from hydraulis.parallel import groups
+from hydraulis.parallel.symmetric_memory import SymmetricBuffer
 from hydraulis.runtime.pipeline.executor import run_pipeline
 from hydraulis.runtime.step import evaluate, train_step
 from hydraulis.runtime.worker import Worker
+from parallel.symmetric_buffers import mapper
 from runtime.gathered import gather
 from runtime.tiny import OPTIMIZER, SEED, plan_for, train_config
 
@@ -29,10 +34,15 @@ class Trained(NamedTuple):
 
 
 def train(
-    device: str, config: ModelConfig, strategies: Sequence[str], lengths: Sequence[int], dtype: torch.dtype
+    device: str,
+    config: ModelConfig,
+    strategies: Sequence[str],
+    lengths: Sequence[int],
+    dtype: torch.dtype,
+    **settings: bool,
 ) -> Trained:
     """Carry one batch out by each strategy in turn, a step each."""
-    worker = _make_worker(device, config, strategies, dtype)
+    worker = _make_worker(device, config, strategies, dtype, **settings)
     tokens = _reader(config, lengths)
     losses, gradients = [], []
     for strategy in strategies:
@@ -43,6 +53,29 @@ def train(
     return Trained(
         losses, gradients, gather(worker.optimizer_shard, worker.optimizer_shard.master) or {}, evaluated
     )
+
+
+def train_through_buffers(
+    folder: Path,
+    device: str,
+    config: ModelConfig,
+    strategies: Sequence[str],
+    lengths: Sequence[int],
+    dtype: torch.dtype,
+) -> tuple[Trained, int]:
+    """Train with symmetric buffers of 4 KiB, and count this rank's rounds through them."""
+    with ExitStack() as stack:
+        map_buffers, made = mapper(folder, 4096), list[SymmetricBuffer]()
+
+        def map_noted(group: dist.ProcessGroup) -> SymmetricBuffer:
+            made.append(map_buffers(group))
+            return made[-1]
+
+        stack.enter_context(patch.object(groups, "map_buffers", map_noted))
+        if device == "cpu":
+            stack.enter_context(patch("hydraulis.runtime.worker.require_symmetric_memory"))
+        trained = train(device, config, strategies, lengths, dtype, symmetric_memory=True)
+    return trained, sum(buffer._num_rounds for buffer in made)
 
 
 def train_without_waiting(
@@ -90,9 +123,11 @@ def planted_wait() -> None:
     torch.ones(1, device="cuda").item()
 
 
-def _make_worker(device: str, config: ModelConfig, strategies: Sequence[str], dtype: torch.dtype) -> Worker:
+def _make_worker(
+    device: str, config: ModelConfig, strategies: Sequence[str], dtype: torch.dtype, **more: bool
+) -> Worker:
     schemes = {scheme for text in strategies for scheme in Strategy(text).schemes}
-    settings = train_config(dtype=dtype, seed=SEED, device=device)
+    settings = train_config(dtype=dtype, seed=SEED, device=device, **more)
     worker = Worker(config, OPTIMIZER, settings, schemes=sorted(schemes))
     assert worker.optimizer_shard.master.device.type == device
     return worker

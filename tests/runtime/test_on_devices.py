@@ -4,6 +4,7 @@ One CUDA device is enough for all ranks, which then share it. The adversaries ar
 torch under which an order of launches that depends on luck would end in a deadlock or in wrong sums.
 """
 
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -13,7 +14,13 @@ from torch import Tensor
 from devices import on_cuda
 from hydraulis.config.kinds import DeviceKind
 from ranks import CUDA_PATIENCE, TIMEOUT_SECONDS, RankError, run_ranks
-from runtime.devices_workers import Trained, planted_wait, train, train_without_waiting
+from runtime.devices_workers import (
+    Trained,
+    planted_wait,
+    train,
+    train_through_buffers,
+    train_without_waiting,
+)
 from small_model import small_config
 
 LENGTHS = (30, 20, 11, 9, 5, 2, 2)
@@ -124,6 +131,20 @@ def test_every_degree_equals_one_rank(
 ) -> None:
     assert len(WORLDS[world].strategies) == NUM_STEPS
     assert_world_equals_one_rank(WORLDS[world], device, dtype, alone)
+
+
+@on_cpu_and_cuda
+def test_tensor_ranks_that_share_memory_equal_one_rank(
+    device: DeviceKind, alone: Trained, tmp_path: Path
+) -> None:
+    ranks, node, strategies = WORLDS["4-ranks"]
+    arguments = (device, CONFIG, strategies, LENGTHS, torch.float64)
+    by_rank = run_ranks(
+        ranks, train_through_buffers, tmp_path, *arguments, device=device, ranks_per_node=node
+    )
+    assert_equals(by_rank[0][0], alone, torch.float64)
+    # Every rank is in a tensor group, in steps with several rounds of each collective.
+    assert min(rounds for _, rounds in by_rank) > 200
 
 
 @pytest.mark.parametrize("world", ["2-ranks", "4-ranks", "8-ranks"])

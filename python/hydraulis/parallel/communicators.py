@@ -19,6 +19,7 @@ from hydraulis.config.planner import MIB
 from hydraulis.config.train import TrainConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.groups import most_groups_of_rank
+from hydraulis.parallel.symmetric_memory import ALLOCATED_BYTES
 
 # The environment overrides the option of every communicator (`envConfigOverride` in NCCL's init.cc).
 _VARIABLE = "NCCL_MAX_CTAS"
@@ -42,18 +43,20 @@ class Channels:
     Attributes:
         exchange: Channels of the groups in which buckets are exchanged.
         stage: Channels of tensor groups and of context groups, and of messages between stages.
+        has_buffers: Whether tensor groups of a node have symmetric buffers (`ProcessGroups.share_memory`).
     """
 
     exchange: int = 8
     stage: int = 16
+    has_buffers: bool = False
 
     @classmethod
     def of_run(cls, train: TrainConfig) -> "Channels":
         """Return the channels of a run, with the environment's limit in place of the configuration's."""
         limit = os.environ.get(_VARIABLE, "")
         if limit.isdecimal() and int(limit) > 0:
-            return cls(int(limit), int(limit))
-        return cls(train.exchange_channels, train.stage_channels)
+            return cls(int(limit), int(limit), train.symmetric_memory)
+        return cls(train.exchange_channels, train.stage_channels, train.symmetric_memory)
 
 
 def nccl_options(
@@ -76,7 +79,7 @@ def nccl_options(
 def communicator_bytes(
     schemes: Sequence[Scheme], cluster: Cluster, channels: Channels, *, later: bool = False
 ) -> int:
-    """Return the most device memory in bytes of one rank's NCCL connections over a run.
+    """Return the most device memory in bytes of one rank's NCCL connections and symmetric buffers over a run.
 
     The communicators are those of the exchanges inside the node and between nodes, one tensor group for each
     degree and possible position, one context group likewise, and WORLD with the neighbouring stages and with
@@ -109,7 +112,9 @@ def communicator_bytes(
     if later:
         return (stage + _connections(neighbours, is_remote=ranks > node)) * channels.stage
     stage += _connections(neighbours, is_remote=ranks > node) + _RING
-    return exchange * channels.exchange + stage * channels.stage
+    buffered = {scheme.tp for scheme in schemes if scheme.tp > 1 and node % scheme.tp == 0}
+    buffers = len(buffered) * ALLOCATED_BYTES if channels.has_buffers else 0
+    return exchange * channels.exchange + stage * channels.stage + buffers
 
 
 def check_kernels_in_flight(

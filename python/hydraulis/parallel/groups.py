@@ -15,6 +15,7 @@ import torch.distributed as dist
 from hydraulis._core import Cluster
 from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.splits import can_split, disjoint_families, make_family
+from hydraulis.parallel.symmetric_memory import SymmetricBuffer, map_buffers
 
 
 class ProcessGroups:
@@ -45,6 +46,7 @@ class ProcessGroups:
         self._backend = backend
         self._connecting = connecting
         self._options = options
+        self._buffers: dict[tuple[int, ...], SymmetricBuffer] = {}
         self._pairs: set[tuple[int, int]] = set()
         self._groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {}
         self._made_s = 0.0
@@ -103,6 +105,31 @@ class ProcessGroups:
             message = f"no process group of ranks {key}: {cause}; call ensure() on every rank first"
             raise InvalidInputError(message, code="argument_invalid")
         return group
+
+    def share_memory(self, degrees: Iterable[int], cluster: Cluster) -> None:
+        """Make the tensor groups of these degrees inside nodes, and map their symmetric buffers.
+
+        Collective, as `ensure`, with nothing in flight. Torch numbers the mappings of a process, and the
+        ranks of a group find each other by the number (`StoreExchange` in CUDASymmetricMemoryUtils.hpp).
+        Every rank therefore maps one buffer of each degree, in one order, and a degree that does not divide a
+        node has none.
+
+        Args:
+            degrees: Degrees tp; repeats are allowed.
+            cluster: All ranks.
+        """
+        node, rank = min(cluster.gpus, cluster.gpus_per_node), dist.get_rank()
+        for tp in sorted({tp for tp in degrees if tp > 1 and node % tp == 0}):
+            self.ensure(range(first, first + tp) for first in range(0, cluster.gpus, tp))
+            start, first = time.perf_counter(), rank // tp * tp
+            group = self.get(range(first, first + tp))
+            assert group is not None
+            self._buffers[tuple(range(first, first + tp))] = map_buffers(group)
+            self._made_s += time.perf_counter() - start
+
+    def buffer(self, ranks: Iterable[int]) -> SymmetricBuffer | None:
+        """Return the symmetric buffer of this rank's group of these ranks; None if it has none."""
+        return self._buffers.get(_key(ranks))
 
     @property
     def can_split(self) -> bool:

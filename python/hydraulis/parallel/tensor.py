@@ -32,6 +32,7 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.parameters import row_parallel_modules
 from hydraulis.parallel.collectives import all_gather_tokens, reduce_scatter_tokens
+from hydraulis.parallel.symmetric_memory import SymmetricBuffer
 
 
 def split_range(units: int, parts: int, index: int) -> range:
@@ -70,7 +71,11 @@ def check_tensor_degree(config: ModelConfig, tp: int) -> None:
 
 
 def apply_tensor_parallel(
-    model: Decoder, group: dist.ProcessGroup | None, tensor_slice: int, tp: int
+    model: Decoder,
+    group: dist.ProcessGroup | None,
+    tensor_slice: int,
+    tp: int,
+    buffer: SymmetricBuffer | None = None,
 ) -> list[RemovableHandle]:
     """Add the collectives to a decoder or a pipeline stage as hooks; the caller slices the weights.
 
@@ -83,6 +88,7 @@ def apply_tensor_parallel(
         group: Tensor group, in any order of the slices; None if tp is 1.
         tensor_slice: Index of this rank's slice of the weights, below tp.
         tp: Size of the group.
+        buffer: The group's symmetric buffer, which exchanges in place of the group; None for none.
 
     Returns:
         A handle per hook; removing all handles undoes this call. Empty if tp is 1.
@@ -93,13 +99,13 @@ def apply_tensor_parallel(
     check_tensor_degree(model.config, tp)
     if tp == 1:
         return []
-    tokens = _TokenHooks(group)
+    tokens = _TokenHooks(group, buffer)
     handles = []
     output_names = row_parallel_modules(model.config)
     for layer in model.layers.values():
         handles += _hook_layer(layer, output_names, tokens, tp)
     if model.embed_tokens is not None:
-        vocabulary = _VocabularyHooks(split_range(model.config.vocab_size, tp, tensor_slice), group)
+        vocabulary = _VocabularyHooks(split_range(model.config.vocab_size, tp, tensor_slice), tokens)
         handles.append(model.embed_tokens.register_forward_pre_hook(vocabulary.keep_own_rows))
         handles.append(model.embed_tokens.register_forward_hook(vocabulary.reduce_output))
     return handles
@@ -123,15 +129,15 @@ def _hook_layer(
 class _TokenHooks:
     """Gathers the tokens of a module's input, and sums and scatters its output."""
 
-    def __init__(self, group: dist.ProcessGroup | None) -> None:
-        self.group = group
+    def __init__(self, group: dist.ProcessGroup | None, buffer: SymmetricBuffer | None) -> None:
+        self.way = group, buffer
 
     def gather_input(self, _module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         x_tH, *others = args
-        return (all_gather_tokens(x_tH, self.group), *others)
+        return (all_gather_tokens(x_tH, *self.way), *others)
 
     def reduce_output(self, _module: nn.Module, _args: tuple[Any, ...], y_TH: Tensor) -> Tensor:
-        return reduce_scatter_tokens(y_TH, self.group)
+        return reduce_scatter_tokens(y_TH, *self.way)
 
 
 class _BiasShare:
@@ -147,9 +153,9 @@ class _BiasShare:
 class _VocabularyHooks:
     """Looks up this rank's rows; a token of another rank's row gives zeros on this rank."""
 
-    def __init__(self, rows: range, group: dist.ProcessGroup | None) -> None:
+    def __init__(self, rows: range, tokens: _TokenHooks) -> None:
         self.rows = rows
-        self.group = group
+        self._tokens = tokens
         self._foreign_T: Tensor | None = None
 
     def keep_own_rows(self, _module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
@@ -158,11 +164,10 @@ class _VocabularyHooks:
         self._foreign_T = (tokens_T < self.rows.start) | (tokens_T >= self.rows.stop)
         return ((tokens_T - self.rows.start).masked_fill(self._foreign_T, 0),)
 
-    def reduce_output(self, _module: nn.Module, _args: tuple[Any, ...], y_TH: Tensor) -> Tensor:
+    def reduce_output(self, module: nn.Module, args: tuple[Any, ...], y_TH: Tensor) -> Tensor:
         foreign_T, self._foreign_T = self._foreign_T, None
         assert foreign_T is not None
-        own_TH = y_TH.masked_fill(foreign_T[:, None], 0)
-        return reduce_scatter_tokens(own_TH, self.group)
+        return self._tokens.reduce_output(module, args, y_TH.masked_fill(foreign_T[:, None], 0))
 
 
 def _refuse(tp: int, cause: str, remedy: str) -> None:

@@ -83,6 +83,7 @@ class Workload:
         attention: Name of the attention kernel.
         compiled: Whether the elementwise operations were compiled.
         float8: Whether the layers' linear maps multiplied in float8.
+        symmetric_memory: Whether tensor parallelism exchanged through symmetric memory.
         device: Name of a rank's device.
         clock: Clock of the times, in words.
         torch: Version of torch.
@@ -96,6 +97,7 @@ class Workload:
     attention: str
     compiled: bool
     float8: bool
+    symmetric_memory: bool
     device: str
     clock: str
     torch: str
@@ -197,6 +199,7 @@ def measured_document(
         "attention": workload.attention,
         "compiled": workload.compiled,
         "float8": workload.float8,
+        "symmetric_memory": workload.symmetric_memory,
         "memory": {
             "reserved_bytes": model.reserved_bytes,
             "optimizer_bytes": model.optimizer_bytes,

@@ -10,6 +10,7 @@ from hydraulis.model.float8 import require_float8
 from hydraulis.model.leaves import require_compiler
 from hydraulis.parallel.communicators import Channels, communicator_bytes
 from hydraulis.parallel.groups import most_groups_of_rank
+from hydraulis.parallel.symmetric_memory import require_symmetric_memory
 from hydraulis.planner.profile_document import with_schemes
 from hydraulis.planner.strategies import named_strategies
 from hydraulis.preflight.finding import Status, with_warnings
@@ -100,13 +101,15 @@ class ClusterChecks:
 
         Raises:
             HydraulisError: A compiler is missing (code `extra_missing`), or the device has no products in
-                float8 (`device_missing`).
+                float8 or does not reach its node's other devices (`device_missing`).
         """
         train = self.config.train
         elementwise = "compiled" if train.compile else "by torch's kernels"
         products = "float8" if train.float8 else train.dtype
         text = f"elementwise operations {elementwise}, linear maps of the layers in {products}"
-        if not (train.compile or train.float8):
+        if train.symmetric_memory:
+            text += ", tensor ranks exchange through symmetric memory"
+        if not (train.compile or train.float8 or train.symmetric_memory):
             return "ok", text
         has_devices = torch.cuda.is_available()
         if train.device == "cuda" and not has_devices:
@@ -116,6 +119,8 @@ class ClusterChecks:
             require_compiler(device)
         if train.float8:
             require_float8(device)
+        if train.symmetric_memory:
+            require_symmetric_memory(device, self.cluster.gpus_per_node)
         is_emulated = train.float8 and device.type == "cpu"
         return with_warnings(text, "the CPU emulates float8, slower than bfloat16" if is_emulated else "")
 
@@ -141,7 +146,8 @@ class ClusterChecks:
             channels = Channels.of_run(self.config.train)
             communicators = communicator_bytes(self._schemes, self.cluster, channels)
             needed += communicators
-            parts = f"{parts}, {communicators / MIB:,.0f} MiB of NCCL's communicators"
+            buffers = " and symmetric buffers" if channels.has_buffers else ""
+            parts = f"{parts}, {communicators / MIB:,.0f} MiB of NCCL's communicators{buffers}"
         if needed >= memory:
             message = (
                 f"a rank needs {parts}, and {limit} = {memory // MIB:,} MiB leaves nothing for activations: "

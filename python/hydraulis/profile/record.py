@@ -28,6 +28,7 @@ class Conditions:
         attention: Name of the attention kernel.
         compiled: Whether the elementwise operations were compiled.
         float8: Whether the layers' linear maps multiplied in float8.
+        symmetric_memory: Whether tensor parallelism exchanged through symmetric memory.
         device: Name of a rank's device.
         clock: Clock of the times, in words.
         ranks: Number of ranks that ran at the same time.
@@ -41,6 +42,7 @@ class Conditions:
     attention: str
     compiled: bool
     float8: bool
+    symmetric_memory: bool
     device: str
     clock: str
     ranks: int

@@ -27,6 +27,7 @@ from hydraulis.parallel.communicators import (
 )
 from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups, aligned_groups, connect_world
+from hydraulis.parallel.symmetric_memory import require_symmetric_memory
 from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.runtime.agreement.step_digest import digest_step, weighted_digest
 from hydraulis.runtime.agreement.step_sum import StepSum, StepTerms, Votes, sum_step
@@ -80,8 +81,9 @@ class Worker:
     Raises:
         InvalidInputError: A scheme or the layers of its stages do not divide the model (code
             `scheme_model_mismatch`), a frozen pattern names no parameter (`config_value`), the device is
-            missing or lacks float8 (see `choose_device` and `require_float8`), or it has no attention kernel
-            for these heads (`attention_unsupported`).
+            missing, lacks float8 or does not reach its node's devices (see `choose_device`, `require_float8`
+            and `require_symmetric_memory`), or it has no attention kernel for these heads
+            (`attention_unsupported`).
         HydraulisError: Reading the initial values failed, or a compiler is missing (see `require_compiler`);
             on every rank.
     """
@@ -110,6 +112,8 @@ class Worker:
         self.parameters = ModelParameters.from_config(model, train.frozen, train.stage_layers)
         self.channels = Channels.of_run(train)
         self.groups = self._make_groups(timeout)
+        if train.symmetric_memory:
+            self.groups.share_memory((scheme.tp for scheme in schemes), self.cluster)
         self.local_shard = LocalShard.allocate(self.parameters, schemes, dtype, self.device)
         source = values or InitialValues(self.parameters, train.seed, wide_dtype(dtype))
         placement = ShardPlacement(self.device, self.cluster, schemes)
@@ -142,7 +146,7 @@ class Worker:
 
     @property
     def communicator_bytes(self) -> int:
-        """The most device memory of this rank's NCCL connections; 0 on the CPU."""
+        """The most device memory of this rank's NCCL connections and symmetric buffers; 0 on the CPU."""
         if self.device.type != "cuda":
             return 0
         return communicator_bytes(self.schemes, self.cluster, self.channels)
@@ -279,6 +283,8 @@ class Worker:
             require_compiler(self.device)
         if self.train.float8:
             require_float8(self.device)
+        if self.train.symmetric_memory:
+            require_symmetric_memory(self.device, self.cluster.gpus_per_node)
 
     def _check_plan(self, plan: Plan) -> None:
         if plan.cluster.gpus != dist.get_world_size():

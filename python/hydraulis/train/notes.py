@@ -62,4 +62,5 @@ def describe_kernels(worker: Worker) -> str:
     """Name the kernels of a worker that its settings choose."""
     compiled = ["compiled elementwise operations"] if worker.train.compile else []
     float8 = ["linear maps in float8"] if worker.train.float8 else []
-    return ", ".join([f"attention kernel {worker.kernel.name}", *compiled, *float8])
+    copies = ["tensor ranks exchange through symmetric memory"] if worker.train.symmetric_memory else []
+    return ", ".join([f"attention kernel {worker.kernel.name}", *compiled, *float8, *copies])

@@ -64,8 +64,10 @@ def test_a_worker_gives_its_kernels_to_stages_profile_and_message(
 ) -> None:
     monkeypatch.setattr("hydraulis.model.leaves._missing", lambda _: "")
     monkeypatch.setattr("hydraulis.runtime.worker.warm_up", lambda _: None)
+    monkeypatch.setattr("hydraulis.runtime.worker.require_symmetric_memory", lambda *_: None)
     with one_rank("cpu"):
-        worker = worker_with(torch.bfloat16, compile=compiles, float8=float8)
+        # A group of one rank has no tensor ranks.
+        worker = worker_with(torch.bfloat16, compile=compiles, float8=float8, symmetric_memory=compiles)
         position = plan_for(1, f"1x{SCHEME}", LENGTHS).position(0)
         assert position is not None
         module = worker.stage(position, None).module
@@ -76,8 +78,14 @@ def test_a_worker_gives_its_kernels_to_stages_profile_and_message(
     assert module.leaves is leaves
     assert layer.mlp.down_proj.quantize is (leaves.quantize if float8 else None)
     assert (conditions.compiled, conditions.float8) == (compiles, float8)
+    assert conditions.symmetric_memory is compiles
     text = describe_kernels(worker)
-    assert ("compiled" in text, "float8" in text) == (compiles, float8)
+    assert ("compiled" in text, "float8" in text, "symmetric memory" in text) == (compiles, float8, compiles)
+
+
+def test_a_cpu_shares_no_memory() -> None:
+    with one_rank("cpu"), refused("device_missing", "train.symmetric_memory = true", "the CPU"):
+        worker_with(torch.float64, symmetric_memory=True)
 
 
 def test_a_worker_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from hydraulis.runtime.ranks.shared_devices import SHARE_VARIABLE, memory_share,
 CUDA = torch.device("cuda", 0)
 SET_BY_SHARING = (
     *shared_devices._NCCL_SETTINGS,
+    *shared_devices._TORCH_SETTINGS,
     *shared_devices._MULTI_RANK_SETTINGS,
     "NCCL_HOSTID",
     "NCCL_SOCKET_IFNAME",

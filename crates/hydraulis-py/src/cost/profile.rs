@@ -137,6 +137,12 @@ impl CostProfile {
         self.0.float8
     }
 
+    /// Whether tensor parallelism exchanged through symmetric memory; None if the profile does not state it.
+    #[getter]
+    fn symmetric_memory(&self) -> Option<bool> {
+        self.0.symmetric_memory
+    }
+
     /// Schemes with coefficients.
     #[getter]
     fn schemes(&self) -> Vec<String> {

@@ -79,7 +79,8 @@ class Stage:
         self.device = local_shard.parameter.device
         self._attention = kinds.attention
         self._tp, self.padding_multiple = scheme.tp, scheme.tp * scheme.cp
-        group = groups.get(position.tensor_group(rank))
+        tensor_group = position.tensor_group(rank)
+        group, buffer = groups.get(tensor_group), groups.buffer(tensor_group)
         context_group = groups.get(position.context_group(rank))
         self._context = None
         if context_group is not None:
@@ -92,7 +93,7 @@ class Stage:
         layers = _layers([parameters.names[piece.parameter] for piece in slices])
         cut_stage(self.module, layers, first=self.is_first, last=self.is_last)
         self.trained = _bind(self.module, local_shard, slices)
-        apply_tensor_parallel(self.module, group, position.tensor_slice, scheme.tp)
+        apply_tensor_parallel(self.module, group, position.tensor_slice, scheme.tp, buffer)
         _use_kernels(self.module, kinds)
         apply_checkpointing(self.module, scheme.checkpointing)
 

@@ -28,6 +28,8 @@ _NCCL_SETTINGS = {
     "NCCL_MAX_CTAS": "2",
     "NCCL_BUFFSIZE": str(1 << 20),
 }
+# Torch refuses symmetric buffers of two ranks on one device otherwise.
+_TORCH_SETTINGS = {"TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES": "1"}
 # Settings of NCCL's documentation for several ranks on one device, and the first version that has them.
 _MULTI_RANK_SETTINGS = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NET_GDR_LEVEL": "LOC"}
 _MULTI_RANK_VERSION = (2, 30)
@@ -63,7 +65,7 @@ def set_nccl_up() -> None:
 
 def _settings(environment: Mapping[str, str]) -> dict[str, str]:
     rank = environment.get("RANK", environment.get("LOCAL_RANK", "0"))
-    settings = _NCCL_SETTINGS | {"NCCL_HOSTID": f"hydraulis-{rank}"}
+    settings = _NCCL_SETTINGS | _TORCH_SETTINGS | {"NCCL_HOSTID": f"hydraulis-{rank}"}
     if environment.get("WORLD_SIZE") == environment.get("LOCAL_WORLD_SIZE"):
         # Ranks of one node reach each other over the loopback interface, also where there is no other.
         loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")

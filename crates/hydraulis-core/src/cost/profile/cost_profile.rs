@@ -42,6 +42,10 @@ pub struct CostProfile {
     /// Whether the layers' linear maps multiplied in float8; training refuses another choice. None if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub float8: Option<bool>,
+    /// Whether tensor parallelism exchanged through symmetric memory; training refuses another choice. None if
+    /// unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub symmetric_memory: Option<bool>,
     /// Memory figures that do not depend on the scheme.
     pub memory: Memory,
     /// The measured schemes.
@@ -224,6 +228,7 @@ impl CostProfile {
             attention: None,
             compiled: None,
             float8: None,
+            symmetric_memory: None,
             memory: Memory { reserved_bytes: 0, optimizer_bytes: 0, token_multiple: 1 },
             schemes: Vec::new(),
             excluded: Vec::new(),

@@ -20,6 +20,7 @@ pub(crate) struct ProfileDocument {
     attention: Option<String>,
     compiled: Option<bool>,
     float8: Option<bool>,
+    symmetric_memory: Option<bool>,
     memory: Memory,
     schemes: Vec<SchemeProfile>,
     #[serde(default)]
@@ -42,6 +43,7 @@ impl TryFrom<ProfileDocument> for CostProfile {
             attention,
             compiled,
             float8,
+            symmetric_memory,
             memory,
             schemes,
             excluded,
@@ -57,6 +59,7 @@ impl TryFrom<ProfileDocument> for CostProfile {
             attention,
             compiled,
             float8,
+            symmetric_memory,
             memory,
             schemes,
             excluded,
