@@ -1,5 +1,6 @@
 """What every test runs under."""
 
+import gc
 import inspect
 import os
 import warnings
@@ -13,6 +14,12 @@ from torch import library
 torch.set_num_threads(1)
 # Torch reads it at the first matrix product on CUDA, of whichever test, and a later one may be deterministic.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def pytest_collection_finish() -> None:
+    """Leave all that is imported out of each later garbage collection: it would take a second."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from profiles import made_up_profile
+
 STEPS = 4
 CONFIG = """
 [model]
@@ -41,6 +43,23 @@ directory = "{directory}"
 def write_config(folder: Path) -> Path:
     path = folder / "run.toml"
     path.write_text(CONFIG.format(steps=STEPS, directory=folder / "run"))
+    return path
+
+
+def write_quick_config(folder: Path) -> Path:
+    """Write the configuration of a run that starts soon: its documents and its profile are there."""
+    path = write_config(folder)
+    documents = ("ab " * (3 + 130 * index * index // 4096) for index in range(64))
+    (folder / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+    caps = {"<1>": 512, "<tp2>": 1024, "<cp2>": 1024}
+    (folder / "profile.json").write_text(made_up_profile(caps, context="ring").to_json())
+    data = (
+        f'sources = [{{files = ["{folder}/text.jsonl"]}}]',
+        f'index_directory = "{folder}/index"',
+        "index_processes = 1",
+    )
+    text = path.read_text().replace("[data]\n", "\n".join(("[data]", *data, "")))
+    path.write_text(text.replace("profile_seconds = 1.0", f'profile = "{folder}/profile.json"'))
     return path
 
 

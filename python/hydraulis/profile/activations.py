@@ -36,10 +36,15 @@ def activation_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedM
         # Autograd gets no tensor, because a saved output would keep its own graph alive for ever.
         saved[storage_key(tensor)] = tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(remember, lambda nothing: nothing), storages:
-        output = stage.forward(input_tH, micro_batch, max(1, micro_batch.num_targets))
-    # Tensors in reference cycles do not count, because a garbage collection can free them at any time.
-    gc.collect()
+    # The collection below then visits the forward's objects alone, and not all that is imported.
+    gc.freeze()
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(remember, lambda nothing: nothing), storages:
+            output = stage.forward(input_tH, micro_batch, max(1, micro_batch.num_targets))
+        # Tensors in reference cycles do not count, because a garbage collection can free them at any time.
+        gc.collect()
+    finally:
+        gc.unfreeze()
     # A gloo thread releases a sent tensor shortly after its wait has returned.
     time.sleep(GLOO_RELEASE_S)
     counted = storages.made_and_in_use()

@@ -25,7 +25,7 @@ from hydraulis.config.run import load
 from hydraulis.report.run import read_run
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest
-from train.small_run import STEPS, read_lines, write_config
+from train.small_run import STEPS, read_lines, write_config, write_quick_config
 
 ENDLESS = 100_000
 Launcher = Literal["torchrun", "hydraulis"]
@@ -311,18 +311,14 @@ def test_termination_leaves_a_checkpoint_and_the_exit_codes_are_the_documented_o
 @pytest.mark.parametrize("launcher", get_args(Launcher))
 @pytest.mark.parametrize("killed", [1, 0])
 def test_a_killed_rank_is_reported_by_the_remaining_one(
-    first: Run, tmp_path: Path, killed: int, launcher: Launcher
+    tmp_path: Path, killed: int, launcher: Launcher
 ) -> None:
     directory = tmp_path / "run"
     (tmp_path / "sitecustomize.py").write_text(KEEP_CODES.format(place=tmp_path))
-    overrides = (
-        f'planner.profile="{first.directory}/profile.json"',
-        f"train.steps={ENDLESS}",
-        "checkpoint.every_steps=2",
-    )
+    overrides = (f"train.steps={ENDLESS}", "checkpoint.every_steps=2")
     options = [part for override in overrides for part in ("--set", override)]
     path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
-    process = start([str(write_config(tmp_path)), *options], launcher=launcher, PYTHONPATH=path)
+    process = start([str(write_quick_config(tmp_path)), *options], launcher=launcher, PYTHONPATH=path)
     try:
         wait_for(process, lambda: CheckpointFolder.of_run(directory).newest() is not None)
         os.kill(int((tmp_path / f"process-{killed}").read_text()), signal.SIGKILL)

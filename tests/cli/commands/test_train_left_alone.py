@@ -14,7 +14,7 @@ from cli.commands.test_train import ENDLESS, KEEP_CODES, Launcher, start
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_LOST_RANK
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.reader import read_manifest
-from train.small_run import STEPS, read_lines, write_config
+from train.small_run import STEPS, read_lines, write_quick_config
 
 if TYPE_CHECKING:
     import subprocess
@@ -30,7 +30,7 @@ def started(
     path = os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", "")))
     options = ["--set", f"train.steps={steps}"]
     environment = {"PYTHONPATH": path, "TERM": "xterm-256color"}
-    return start([str(write_config(folder)), *options], output, launcher, restarts=0, **environment)
+    return start([str(write_quick_config(folder)), *options], output, launcher, restarts=0, **environment)
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:

@@ -9,19 +9,16 @@ from cli.commands.test_train import KEEP_CODES, finish, start, wait_for
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.records.run_directory import MEMORY
 from hydraulis.runtime.recovery.memory_folder import CopyName
-from profiles import made_up_profile
-from train.small_run import read_lines, write_config
+from train.small_run import read_lines, write_quick_config
 
 STEPS = 40
 
 
 def output_of_a_restart(folder: Path, is_time: Callable[[], bool], *settings: str) -> str:
     """Train, kill rank 0 once `is_time` holds, and return the output of the whole run."""
-    config = write_config(folder)
-    (folder / "profile.json").write_text(made_up_profile({"<1>": 512, "<tp2>": 1024}).to_json())
+    config = write_quick_config(folder)
     (folder / "sitecustomize.py").write_text(KEEP_CODES.format(place=folder))
     overrides = (
-        f"planner.profile={folder}/profile.json",
         "planner.strategies=2x<1>;1x<tp2>",
         f"train.steps={STEPS}",
         *settings,
