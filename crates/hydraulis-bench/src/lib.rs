@@ -38,15 +38,12 @@
 
 #![forbid(unsafe_code)]
 
-mod clock;
 mod error;
 mod numbers;
 
 pub mod link;
 
 pub mod workload;
-
-pub mod profile;
 
 pub mod baseline;
 

@@ -5,8 +5,8 @@ use std::fmt;
 use hydraulis_core::Millis;
 use hydraulis_core::pipeline::{StageTimes, instructions, simulate};
 
-use crate::clock::timed;
 use crate::numbers::count;
+use crate::run::timed;
 
 /// The measurement for pipelines of one size.
 #[derive(Clone, Copy, Debug, PartialEq)]

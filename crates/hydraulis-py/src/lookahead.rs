@@ -13,7 +13,7 @@ use crate::convert::arrays::{Whole, batches, lists, pairs};
 use crate::convert::errors::invalid;
 use crate::convert::gil::{cancellable, detached};
 use crate::convert::integers::Integer;
-use crate::convert::pickle::{Reduced, made_by};
+use crate::convert::{Reduced, made_by};
 use crate::plan::Plan;
 use crate::spec::GivenStrategy;
 

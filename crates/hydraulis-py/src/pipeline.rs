@@ -4,7 +4,7 @@ use hydraulis_core::pipeline::{Compute, Instruction, Neighbour, Timeline};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::convert::pickle::{Reduced, made_by};
+use crate::convert::{Reduced, made_by};
 
 /// Run the stage's layers forward on a micro-batch.
 #[pyclass(frozen, get_all, eq, module = "hydraulis._core")]

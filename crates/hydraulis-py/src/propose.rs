@@ -15,7 +15,7 @@ use crate::convert::arrays::{Column, Whole, batches, integers};
 use crate::convert::errors::raise;
 use crate::convert::gil::{cancellable, detached};
 use crate::convert::integers::Integer;
-use crate::convert::pickle::{Reduced, made_by};
+use crate::convert::{Reduced, made_by};
 use crate::cost::profile::CostProfile;
 use crate::plan::Extrapolation;
 use crate::spec::Cluster;

@@ -1,6 +1,6 @@
 //! Other methods, re-implemented from their descriptions.
 //!
-//! | file | method |
+//! | name | method |
 //! |---|---|
 //! | `static_balanced` | one strategy; packs of balanced time, a multiple of the replicas |
 //! | `static_first_fit` | one strategy; first-fit-decreasing packs assigned in turn |
@@ -15,17 +15,14 @@
 //! best in hindsight over all batches, among those that admit the longest sequence of the run.
 
 mod buckets;
+mod by_time;
 mod decision;
 mod equal_replicas;
 mod fixed;
 mod flexible_groups;
-mod karmarkar_karp;
-mod longest_first;
 mod packs;
 mod paper;
-mod static_balanced;
-mod static_first_fit;
-mod static_sorted;
+mod static_packs;
 
 pub use buckets::Buckets;
 pub(crate) use decision::part;
@@ -37,9 +34,6 @@ pub use paper::{Paper, PaperGrid, PaperStrategy, paper_list};
 
 /// The assignment functions of the baselines with one strategy for the whole run.
 pub mod assigners {
-    pub use super::karmarkar_karp::assign as karmarkar_karp;
-    pub use super::longest_first::assign as longest_first;
-    pub use super::static_balanced::assign as static_balanced;
-    pub use super::static_first_fit::assign as static_first_fit;
-    pub use super::static_sorted::assign as static_sorted;
+    pub use super::by_time::{karmarkar_karp, longest_first};
+    pub use super::static_packs::{static_balanced, static_first_fit, static_sorted};
 }

@@ -5,11 +5,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use hydraulis_bench::planner_under_test::{Name, PlannerUnderTest};
-use hydraulis_bench::profile::profile;
 use hydraulis_bench::record::Record;
 use hydraulis_bench::run::run;
 use hydraulis_bench::scale::{Exponents, Point};
-use hydraulis_bench::workload::Lengths;
+use hydraulis_bench::workload::{Lengths, read_profile};
 use hydraulis_bench::{Error, Result};
 use hydraulis_core::cost::{CostModel, CostProfile};
 use hydraulis_core::spec::Cluster;
@@ -54,7 +53,7 @@ fn main() -> ExitCode {
 
 /// Prints a line for each point once it is measured, then the exponents; returns whether every promise is kept.
 fn scale(arguments: &Arguments) -> Result<bool> {
-    let profile = profile(&arguments.profile)?;
+    let profile = read_profile(&arguments.profile)?;
     say(&Point::header())?;
     let (mut points, mut good) = (Vec::new(), true);
     for &gpus in &arguments.gpus {

@@ -10,8 +10,7 @@ use hydraulis_core::spec::{Cluster, LinkRates, MemoryRule, Strategy};
 
 use crate::error::{Error, Result};
 use crate::planner_under_test::Name;
-use crate::profile::profile;
-use crate::workload::{Lengths, read_batches};
+use crate::workload::{Lengths, read_batches, read_profile};
 
 /// The name of standard output on the command line.
 pub(crate) const STDOUT: &str = "-";
@@ -78,7 +77,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// The profile's costs on the cluster.
     pub(crate) fn cost(&self) -> Result<CostModel> {
-        let profile = profile(&self.profile)?;
+        let profile = read_profile(&self.profile)?;
         let cluster = Cluster::new(self.gpus, self.gpus_per_node.unwrap_or(profile.hardware.gpus_per_node))?;
         Ok(CostModel::new(profile, cluster).with_memory(self.memory))
     }

@@ -2,17 +2,16 @@
 //! and by the time of the planned iterations.
 
 mod arguments;
-mod progress;
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use hydraulis_core::Cancellation;
 
 use crate::comparison::arguments::{Arguments, STDOUT};
-use crate::comparison::progress::Progress;
 use crate::error::{Error, Result};
 use crate::link::link;
 use crate::planner_under_test::PlannerUnderTest;
@@ -24,6 +23,8 @@ use crate::summary::Summary;
 const GOOD: u8 = 0;
 /// Some plan breaks a promise.
 const BROKEN: u8 = 1;
+/// Time before the first line, and between two lines.
+const PAUSE: Duration = Duration::from_secs(2);
 
 /// Runs the command and returns its exit code.
 ///
@@ -125,4 +126,33 @@ fn unwritable(path: &str, error: &io::Error) -> Result<()> {
 /// Writes a line to standard error; a failure of this write cannot be reported.
 fn complain(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// The time of the last line.
+struct Progress {
+    batches: usize,
+    last: Instant,
+}
+
+impl Progress {
+    fn new(batches: usize) -> Progress {
+        Progress { batches, last: Instant::now() }
+    }
+
+    /// Reports that a planner under test prepares: one that keeps one strategy reads all batches first.
+    fn preparing(&mut self, planner: &str) {
+        self.say(|batches| format!("preparing {planner} for {batches} batches"));
+    }
+
+    /// Reports that a planner under test planned a batch.
+    fn planned(&mut self, batch: usize) {
+        self.say(|batches| format!("batch {} of {batches}", batch + 1));
+    }
+
+    fn say(&mut self, line: impl FnOnce(usize) -> String) {
+        if self.last.elapsed() >= PAUSE {
+            self.last = Instant::now();
+            complain(&line(self.batches));
+        }
+    }
 }

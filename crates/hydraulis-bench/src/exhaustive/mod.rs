@@ -14,10 +14,10 @@ use hydraulis_core::plan::{Outcome, Plan};
 use hydraulis_core::search::Planner;
 use hydraulis_core::spec::{Cluster, SearchBudget, Strategy};
 
-use crate::clock::timed;
 use crate::error::{Error, Result};
 pub use crate::exhaustive::figures::{Figures, LOST};
 pub use crate::exhaustive::mixes::every_mix;
+use crate::run::timed;
 
 /// A planner that searches, and one over every mix.
 #[derive(Clone, Debug)]

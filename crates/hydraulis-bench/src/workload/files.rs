@@ -1,14 +1,15 @@
-//! Reads lengths from a text file and batches from a JSON file.
+//! Reads lengths from a text file, batches from a JSON file, and a cost profile by its command-line name.
 
 use std::fs;
 use std::path::Path;
 
 use hydraulis_core::batch::Batch;
+use hydraulis_core::cost::{CostProfile, preset};
 
 use crate::error::{Error, Result};
 
 /// Reads the text of a file.
-pub(crate) fn read_text(path: &Path) -> Result<String> {
+fn read_text(path: &Path) -> Result<String> {
     fs::read_to_string(path)
         .map_err(|error| Error::FileUnreadable { path: path.display().to_string(), why: error.to_string() })
 }
@@ -26,6 +27,13 @@ pub fn read_lengths(path: &Path) -> Result<Vec<i64>> {
         })
     });
     lengths.collect()
+}
+
+/// Loads the preset with this name, or the profile in the JSON file at this path.
+pub fn read_profile(name_or_path: &str) -> Result<CostProfile> {
+    let path = Path::new(name_or_path);
+    let is_path = name_or_path.contains(['/', '\\']) || path.extension().is_some();
+    Ok(if is_path { CostProfile::from_json(&read_text(path)?) } else { preset(name_or_path) }?)
 }
 
 /// Reads a JSON array of arrays of lengths; longer ones are cut to `longest` tokens.

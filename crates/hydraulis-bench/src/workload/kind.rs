@@ -6,7 +6,7 @@ use hydraulis_core::batch::Batch;
 use crate::error::Result;
 use crate::numbers::{count, rounded};
 use crate::workload::cut_into_batches;
-use crate::workload::random::Random;
+use crate::workload::draw::Random;
 
 /// A kind of batches: its name, and its lengths.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,9 +1,10 @@
-//! The cost of replicas of one class: times, and the token limits of micro-batches.
+//! The cost of replicas of one class: times, their reliability, and the token limits of micro-batches.
+
+use serde::{Deserialize, Serialize};
 
 use crate::cost::memory::StageMemory;
-use crate::cost::micro_batch_cost::MicroBatchCost;
 use crate::cost::profile::{FitQuality, SchemeProfile};
-use crate::cost::{CostProfile, InFlightLimit, RankPool, Reliability, ReplicaClass};
+use crate::cost::{CostProfile, InFlightLimit, RankPool, ReplicaClass};
 use crate::spec::{Cluster, ContextKind, MemoryRule, Scheme};
 use crate::units::{Millis, Tokens};
 
@@ -159,4 +160,47 @@ fn limits_in_flight(
     let are_known = entry.activation_bytes_per_token.is_known() || (same_times && same_layers);
     let are_kept = entry.scheme.layer_plan().keeps_activations();
     are_kept && are_known && profile.stage_memory(entry, cluster).zip(pools).all(holds)
+}
+
+/// A measured profile's statement on its own predictions.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reliability {
+    /// The expected relative error of a micro-batch like the measured ones.
+    pub error: f64,
+    /// Extrapolation factor beyond the measurements, by sequence or by tokens; 1 within them.
+    pub factor: f64,
+}
+
+/// The coefficients of a micro-batch's time: the sum over its sequences of `a s^2 + b s`, and `c`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct MicroBatchCost {
+    /// Milliseconds per squared token of a sequence: `a`.
+    pub(crate) quadratic_ms_per_token2: f64,
+    /// Milliseconds per token: `b`.
+    pub(crate) linear_ms_per_token: f64,
+    /// Time of every micro-batch in addition to its sequences: `c`.
+    pub(crate) fixed: Millis,
+}
+
+impl MicroBatchCost {
+    /// The times on ranks of this speed, relative to the measured ranks.
+    pub(crate) fn at_speed(self, speed: f64) -> MicroBatchCost {
+        MicroBatchCost {
+            quadratic_ms_per_token2: self.quadratic_ms_per_token2 / speed,
+            linear_ms_per_token: self.linear_ms_per_token / speed,
+            fixed: Millis(self.fixed.0 / speed),
+        }
+    }
+
+    /// The time that one sequence adds.
+    pub(crate) fn sequence_ms(&self, tokens: Tokens) -> Millis {
+        let tokens = tokens.as_f64();
+        Millis((self.quadratic_ms_per_token2 * tokens + self.linear_ms_per_token) * tokens)
+    }
+
+    /// The time of a micro-batch of these sequences.
+    pub(crate) fn micro_batch_ms(&self, sequences: impl Iterator<Item = Tokens>) -> Millis {
+        sequences.map(|tokens| self.sequence_ms(tokens)).sum::<Millis>() + self.fixed
+    }
 }

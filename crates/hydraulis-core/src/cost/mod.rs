@@ -12,16 +12,14 @@ mod analytic;
 mod class_cost;
 mod fit;
 mod memory;
-mod micro_batch_cost;
 mod model;
 mod per_stage;
 mod profile;
 mod recomputation;
-mod reliability;
 mod replica_class;
 
 pub use analytic::{DEVICES, Device, Efficiency, device};
-pub use class_cost::ClassCost;
+pub use class_cost::{ClassCost, Reliability};
 pub use fit::{CostFit, Interval, MeasuredRange, Measurement, fit, fit_schemes, micro_batches_to_measure};
 pub use memory::{InFlightLimit, RankMemory};
 pub use model::CostModel;
@@ -30,5 +28,4 @@ pub use profile::{
     CostProfile, Excluded, FitQuality, Hardware, LinkOperation, MeasuredLink, Memory, PRESETS, SchemeProfile,
     StrategyList, preset,
 };
-pub use reliability::Reliability;
 pub use replica_class::{RankPool, ReplicaClass};

@@ -6,8 +6,6 @@ use crate::batch::Batch;
 use crate::cost::Reliability;
 use crate::error::{Error, Result};
 use crate::layout::{Position, positions_of};
-use crate::plan::Stop;
-use crate::plan::{Bound, BoundKind, PlannedTransfers};
 use crate::spec::{Cluster, ContextKind, MemoryRule, Scheme, Strategy};
 use crate::units::{Millis, Tokens};
 
@@ -217,5 +215,57 @@ impl ReplicaPlan {
     /// Tokens of all its micro-batches.
     pub fn tokens(&self, batch: &Batch) -> Tokens {
         self.micro_batches.iter().flatten().map(|&id| batch.tokens()[id]).sum()
+    }
+}
+
+/// The reason why refinement stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stop {
+    /// No evaluated move or swap shortens the slowest replica.
+    LocalOptimum,
+    /// The budget of packings was used up.
+    WorkBudget,
+}
+
+/// A proven lower bound on the iteration time, and its argument.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bound {
+    /// No plan is shorter.
+    pub ms: Millis,
+    /// Argument of the proof.
+    pub kind: BoundKind,
+}
+
+/// The argument of a bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BoundKind {
+    /// This sequence alone takes that long on every replica that admits it.
+    Sequence(usize),
+    /// The work of all sequences, divided perfectly, takes that long.
+    Work,
+}
+
+/// The transfers of an iteration on its simulated timeline, by the planner's link.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedTransfers {
+    /// Time from updated parameters at their owners to all gradients at their owners.
+    pub step_ms: Millis,
+    /// Exposed time of the transfers: the step less the iteration.
+    pub transfer_ms: Millis,
+    /// Time of all transfers one after another, without overlap.
+    pub alone_ms: Millis,
+    /// Bytes that cross between nodes, both ways.
+    pub moved_bytes: u64,
+}
+
+impl PlannedTransfers {
+    /// The share of the transfers' own time that overlaps computation; 1 if nothing moves.
+    pub fn overlapped(&self) -> f64 {
+        // Rounding may make a difference of long times exceed the transfers' own time.
+        if self.alone_ms.0 > 0.0 { (1.0 - self.transfer_ms.0 / self.alone_ms.0).max(0.0) } else { 1.0 }
     }
 }

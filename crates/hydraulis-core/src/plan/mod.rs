@@ -9,18 +9,12 @@
 //! For each replica the plan states the profile's error, and how far its times extrapolate beyond the measured points.
 //! Every command that predicts reports extrapolation.
 
-mod bound;
 mod document;
 mod extrapolation;
-mod stop;
 mod timeline;
-mod transfers;
 
-pub use bound::{Bound, BoundKind};
 pub(crate) use document::FORMAT;
-pub use document::{Candidate, Outcome, Plan, ReplicaPlan, Scope};
+pub use document::{Bound, BoundKind, Candidate, Outcome, Plan, PlannedTransfers, ReplicaPlan, Scope, Stop};
 pub use extrapolation::Extrapolation;
-pub use stop::Stop;
 pub(crate) use timeline::predicted_times;
 pub use timeline::{measured_timeline, predicted_timeline};
-pub use transfers::PlannedTransfers;

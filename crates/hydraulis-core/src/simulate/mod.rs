@@ -18,16 +18,14 @@
 mod conditions;
 mod gpu_time;
 mod iteration;
+mod memory;
 mod network;
-mod rank_memory;
-mod saved_tokens;
 mod step;
 mod workload;
 
 pub use conditions::{Conditions, Slowdowns};
 pub use gpu_time::GpuTime;
 pub use iteration::{Iteration, ReplicaRun, StageRun, simulate_iteration};
+pub use memory::{SavedTokens, rank_memory};
 pub use network::{Network, Wire};
-pub use rank_memory::rank_memory;
-pub use saved_tokens::SavedTokens;
 pub use step::{StepRun, TransferSpan};

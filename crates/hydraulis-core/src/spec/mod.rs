@@ -1,12 +1,10 @@
 //! The inputs of planning, validated on construction.
 
-mod axis;
 mod checkpointing_kind;
 mod cluster;
 mod context_kind;
 mod degrees;
 mod dtype;
-mod layer_plan;
 mod layer_split;
 mod link_rates;
 mod memory_rule;
@@ -16,14 +14,12 @@ mod search_budget;
 mod shard_scheme;
 mod strategy;
 
-pub use axis::Axis;
-pub use checkpointing_kind::CheckpointingKind;
+pub use checkpointing_kind::{CheckpointingKind, LayerPlan};
 pub use cluster::Cluster;
 pub(crate) use cluster::MAX_GPUS;
 pub use context_kind::ContextKind;
-pub use degrees::{Coordinates, Degrees};
+pub use degrees::{Axis, Coordinates, Degrees};
 pub use dtype::Dtype;
-pub use layer_plan::LayerPlan;
 pub use layer_split::LayerSplit;
 pub use link_rates::LinkRates;
 pub use memory_rule::MemoryRule;

@@ -15,9 +15,7 @@
 
 use crate::cost::CostProfile;
 use crate::error::{LinkError, Result};
-use crate::layout::length;
-use crate::layout::stage_layer_groups;
-use crate::layout::{OptimizerShards, ParameterTable, Position, bucket_volumes};
+use crate::layout::{OptimizerShards, ParameterTable, Position, bucket_volumes, length, stage_layer_groups};
 use crate::spec::{Cluster, LayerSplit, LinkRates, Scheme};
 use crate::timing::{Traffic, TransferTimes};
 
@@ -100,6 +98,32 @@ impl Link {
         let volumes = bucket_volumes(&self.table, shards, positions)?;
         let messages = (length(&shards.node_of(0)) - 1) + (shards.nodes() - 1);
         TransferTimes::new(&volumes, self.traffic, messages)
+    }
+}
+
+/// A link with the owner layout of one run, which all iterations of the run share: building the layout takes longer
+/// than counting an iteration's transfers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunLink {
+    link: Link,
+    shards: OptimizerShards,
+}
+
+impl RunLink {
+    /// The link of a run on `cluster` whose replicas have only these schemes; refused as [`OptimizerShards::new`].
+    pub fn new(link: Link, cluster: &Cluster, schemes: &[Scheme]) -> Result<RunLink> {
+        let shards = OptimizerShards::new(link.table(), cluster, schemes)?;
+        Ok(RunLink { link, shards })
+    }
+
+    /// The link alone.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// The transfer times of an iteration in which each rank has its position; see [`Link::transfer_times`].
+    pub fn transfer_times(&self, positions: &[Option<Position>]) -> Result<TransferTimes> {
+        self.link.times_from(&self.shards, positions)
     }
 }
 

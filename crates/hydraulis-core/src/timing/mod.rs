@@ -10,11 +10,9 @@
 //! the last backwards.
 
 mod link;
-mod run_link;
 mod step;
 mod transfer_times;
 
-pub use link::Link;
-pub use run_link::RunLink;
+pub use link::{Link, RunLink};
 pub use step::{ReplicaWork, StepTimeline};
 pub use transfer_times::{Traffic, TransferTimes};

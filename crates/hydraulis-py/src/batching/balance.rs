@@ -14,7 +14,7 @@ use crate::convert::arrays::{Column, Whole, floats, integers, offsets};
 use crate::convert::errors::invalid;
 use crate::convert::gil::detached;
 use crate::convert::integers::Integer;
-use crate::convert::pickle::{Reduced, made_by};
+use crate::convert::{Reduced, made_by};
 
 /// Micro-batches of data-parallel replicas, their predicted time, and a lower bound on it.
 #[pyclass(frozen, module = "hydraulis")]

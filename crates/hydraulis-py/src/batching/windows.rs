@@ -8,7 +8,7 @@ use pyo3::types::{PySlice, PyType};
 use crate::convert::arrays::{Column, Whole, one_dimensional, taken};
 use crate::convert::gil::detached;
 use crate::convert::integers::Integer;
-use crate::convert::pickle::{Reduced, made_by};
+use crate::convert::{Reduced, made_by};
 
 /// Sequences read or packed between two looks for Ctrl-C: a few milliseconds of work, and a small copy.
 const PIECE: usize = 1 << 18;

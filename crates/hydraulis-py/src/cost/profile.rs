@@ -8,8 +8,8 @@ use pyo3::types::PyType;
 
 use crate::convert::errors::raise;
 use crate::convert::gil::detached;
-use crate::convert::pickle::{Reduced, made_by};
 use crate::convert::text::Text;
+use crate::convert::{Reduced, made_by};
 use crate::spec::{Cluster, Scheme, checkpointing_kind};
 
 /// Time and memory of one model under each scheme on one kind of cluster, and the source of the numbers.

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::convert::arrays::Column;
-use crate::convert::pickle::{Reduced, made_by};
+use crate::convert::{Reduced, made_by};
 use crate::pipeline::{Span, spans};
 use crate::simulate::network::Network;
 

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use hydraulis_bench::Result;
-use hydraulis_bench::profile::profile;
-use hydraulis_bench::workload::Lengths;
+use hydraulis_bench::workload::{Lengths, read_profile};
 use hydraulis_core::batch::Batch;
 use hydraulis_core::search::Planner;
 use hydraulis_core::spec::{Cluster, LinkRates};
@@ -159,7 +158,7 @@ pub(crate) struct ExhaustiveArguments {
 impl Workload {
     /// A planner that searches.
     pub(crate) fn search(&self) -> Result<Planner> {
-        let profile = profile(&self.profile)?;
+        let profile = read_profile(&self.profile)?;
         let cluster = Cluster::new(self.gpus, profile.hardware.gpus_per_node)?;
         Ok(Planner::search(profile, cluster)?)
     }

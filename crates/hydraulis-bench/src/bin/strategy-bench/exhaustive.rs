@@ -3,8 +3,7 @@
 use std::io;
 
 use hydraulis_bench::exhaustive::{Contest, Figures, LOST, Outing};
-use hydraulis_bench::profile::profile;
-use hydraulis_bench::workload::{Kind, cut_into_batches, read_lengths};
+use hydraulis_bench::workload::{Kind, cut_into_batches, read_lengths, read_profile};
 use hydraulis_bench::{Error, Result};
 use hydraulis_core::Tokens;
 use hydraulis_core::batch::Batch;
@@ -17,7 +16,7 @@ pub(crate) fn run(arguments: &ExhaustiveArguments) -> Result<()> {
     row("profile", "gpus", "kind", &Figures::HEADER);
     let mut every = Figures::default();
     for name in &arguments.profiles {
-        let profile = profile(name)?;
+        let profile = read_profile(name)?;
         for &gpus in &arguments.gpus {
             let cluster = Cluster::new(gpus, profile.hardware.gpus_per_node)?;
             let contest = Contest::new(&profile, &cluster, arguments.schemes)?;

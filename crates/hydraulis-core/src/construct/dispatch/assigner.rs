@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::batch::Batch;
 use crate::capacity::Capacities;
 use crate::construct::dispatch::assignment::{packers, replicas};
-use crate::construct::dispatch::ranking::Ranking;
+use crate::construct::dispatch::load::Ranking;
 use crate::construct::dispatch::share::Share;
 use crate::construct::dispatch::{Assignment, Load};
 use crate::construct::pack::Packer;

@@ -8,7 +8,6 @@ mod assignment;
 mod load;
 mod longest_first;
 mod merge;
-mod ranking;
 mod rebalance;
 mod refine;
 mod share;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::cancellation::Cancellation;
 use crate::construct::dispatch::Assignment;
-use crate::construct::dispatch::ranking::Ranking;
+use crate::construct::dispatch::load::Ranking;
 use crate::construct::pack::Packer;
 use crate::error::Result;
 use crate::plan::Stop;

@@ -11,17 +11,13 @@
 //! together, because they do the same work: see [`fit_schemes`].
 
 mod cost_fit;
-mod held_out;
-mod measured_range;
 mod measurement;
 mod robust;
 mod shared;
-mod student;
 mod to_measure;
 
 pub use cost_fit::{CostFit, Interval};
-pub use measured_range::MeasuredRange;
-pub use measurement::Measurement;
+pub use measurement::{MeasuredRange, Measurement};
 pub use shared::fit_schemes;
 pub use to_measure::micro_batches_to_measure;
 

@@ -3,8 +3,7 @@
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-use super::held_out::held_out_error;
-use super::student::t_95;
+use super::cost_fit::t_95;
 use super::{CostFit, Interval, MeasuredRange, Measurement};
 use crate::linear::{Row, dot, inverse, non_negative};
 use crate::units::count;
@@ -259,4 +258,31 @@ fn weight(deviations: f64) -> f64 {
     let share = deviations / BIWEIGHT;
     let inside = (1.0 - share * share).max(0.0);
     inside * inside
+}
+
+/// Up to this number of points, each is left out alone; more points are split into as many groups.
+const FOLDS: usize = 32;
+
+/// Median of the relative errors on points left out; none if the other points leave more than half of them
+/// undetermined.
+pub(super) fn held_out_error(problem: &Problem, settled: &Settled) -> Option<f64> {
+    let folds = problem.points.len().min(FOLDS);
+    let mut errors: Vec<f64> = (0..folds).flat_map(|fold| left_out(problem, settled, fold, folds)).collect();
+    if 2 * errors.len() <= problem.points.len() {
+        return None;
+    }
+    errors.sort_by(f64::total_cmp);
+    Some(errors[errors.len() / 2])
+}
+
+fn left_out(problem: &Problem, settled: &Settled, fold: usize, folds: usize) -> Vec<f64> {
+    let is_out = |place: &usize| place % folds == fold;
+    let chosen = |keep: bool| (0..problem.points.len()).filter(move |place| is_out(place) != keep);
+    let kept = Problem {
+        points: chosen(true).map(|place| problem.points[place]).collect(),
+        prior: problem.prior.clone(),
+        ..*problem
+    };
+    let Some(without) = kept.settle(settled) else { return Vec::new() };
+    chosen(false).map(|place| problem.points[place].error(&without.x).abs()).collect()
 }

@@ -9,7 +9,7 @@
 //!
 //! The difference between schemes is taken from the shipped tables (`docs/cost-model.md`), generously.
 
-use super::student::NORMAL;
+use super::cost_fit::NORMAL;
 use super::{CostFit, Measurement, measurement, robust};
 use crate::cost::recomputation::Recomputation;
 use crate::error::Result;

@@ -25,9 +25,8 @@
 //! same rule.
 
 mod in_flight_limit;
-mod rank;
 mod stage;
 
 pub use in_flight_limit::InFlightLimit;
-pub use rank::RankMemory;
+pub use stage::RankMemory;
 pub(super) use stage::StageMemory;

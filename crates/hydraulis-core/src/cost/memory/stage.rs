@@ -1,11 +1,32 @@
-//! The memory that a stage of a scheme takes on a rank.
+//! The memory of a rank by use, and the memory that a stage of a scheme takes on it.
 
 use std::cmp::Reverse;
+use std::ops::Add;
 
 use crate::cost::profile::SchemeProfile;
-use crate::cost::{CostProfile, PerStage, RankMemory, RankPool};
+use crate::cost::{CostProfile, PerStage, RankPool};
 use crate::spec::{Cluster, shard_scheme};
 use crate::units::{Tokens, count, whole};
+
+/// Bytes of a rank, by use.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RankMemory {
+    /// Margin and transfer buffers.
+    pub reserved: f64,
+    /// The rank's optimizer shard: master parameters, their gradients and moments.
+    pub optimizer: f64,
+    /// Parameters and gradients of the rank's stage, and the head's gradient between the loss and its backward.
+    pub resident: f64,
+    /// Activations of the micro-batches in flight.
+    pub activations: f64,
+}
+
+impl RankMemory {
+    /// Sum of all uses.
+    pub fn total(&self) -> f64 {
+        [self.reserved, self.optimizer, self.resident, self.activations].into_iter().fold(0.0, Add::add)
+    }
+}
 
 /// Bytes of a rank of one stage: before its first token, and per token.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cost::micro_batch_cost::MicroBatchCost;
+use crate::cost::class_cost::MicroBatchCost;
 use crate::cost::profile::document::ProfileDocument;
 use crate::cost::{CostFit, MeasuredLink, MeasuredRange, PerStage};
 use crate::error::{ProfileError, Result};

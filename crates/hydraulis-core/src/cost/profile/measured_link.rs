@@ -1,10 +1,10 @@
-//! Measurements of the links between ranks.
+//! Measurements of the links between ranks, and the model whose tensors travel over them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::cost::CostProfile;
-use crate::error::Result;
-use crate::spec::{Cluster, LinkRates};
+use crate::error::{LinkError, Result};
+use crate::spec::{Cluster, Dtype, LinkRates, ModelShape};
 
 /// One kind of exchange among `ranks` ranks: `latency_ms + bytes / gigabytes_per_s / 1e6` milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,5 +81,17 @@ impl CostProfile {
         let links = self.hardware.links.iter();
         let of_kind = links.filter(|link| link.operation == operation && link.ranks >= 2);
         of_kind.filter(|link| is_meant(link.ranks)).max_by_key(|link| link.ranks)
+    }
+}
+
+impl CostProfile {
+    /// The model whose parameters and hidden states travel; refused with `link_model` if the profile does not state it.
+    pub fn travelling_model(&self) -> Result<&ModelShape> {
+        Ok(self.model.as_ref().ok_or_else(|| LinkError::ModelUnknown { profile: self.name.clone() })?)
+    }
+
+    /// The type of parameters and hidden states; profiles that do not state it were measured in bf16.
+    pub fn travelling_dtype(&self) -> Dtype {
+        self.dtype.unwrap_or(Dtype::Bfloat16)
     }
 }

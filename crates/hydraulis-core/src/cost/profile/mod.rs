@@ -5,7 +5,6 @@ mod cost_profile;
 mod document;
 mod measured_link;
 mod preset;
-mod travelling;
 
 pub use cost_profile::{CostProfile, Excluded, FitQuality, Hardware, Memory, SchemeProfile, StrategyList};
 pub use measured_link::{LinkOperation, MeasuredLink};

@@ -1,7 +1,6 @@
 //! The constrained balance for one barrier per step.
 
 use crate::batching::balance::by_packs::equalize;
-use crate::batching::balance::constrained::quotas::Quotas;
 use crate::batching::balance::constrained::{assigned, fullest, largest_first, packed, sort};
 use crate::batching::balance::micro_batch::MicroBatch;
 use crate::batching::balance::no_empty::{Group, fill_empty};
@@ -72,4 +71,35 @@ fn best_fit(workload: &Workload, number: usize) -> Option<Vec<Vec<MicroBatch>>> 
     let packs = packed(workload, &workload.longest_first);
     let fits = !workload.rules.equal_sequences && packs.len() <= number * workload.replicas;
     fits.then(|| assigned(packs, number, workload))
+}
+
+/// The sequences of each replica so far, of which each shall have from `fewest` to `most`.
+#[derive(Clone, Debug)]
+pub(super) struct Quotas {
+    taken: Vec<usize>,
+    fewest: usize,
+    most: usize,
+    /// The sequences that are not assigned yet.
+    left: usize,
+    /// The sequences that the replicas lack for their fewest.
+    lacking: usize,
+}
+
+impl Quotas {
+    pub(super) fn new(sequences: usize, replicas: usize, fewest: usize, are_equal: bool) -> Quotas {
+        let most = if are_equal { sequences.div_ceil(replicas) } else { sequences };
+        Quotas { taken: vec![0; replicas], fewest, most, left: sequences, lacking: fewest * replicas }
+    }
+
+    /// Whether a replica may have one more, so that enough are left for the replicas with too few.
+    pub(super) fn admit(&self, replica: usize) -> bool {
+        let taken = self.taken[replica];
+        taken < self.most && (taken < self.fewest || self.left > self.lacking)
+    }
+
+    pub(super) fn take(&mut self, replica: usize) {
+        self.lacking -= usize::from(self.taken[replica] < self.fewest);
+        self.taken[replica] += 1;
+        self.left -= 1;
+    }
 }

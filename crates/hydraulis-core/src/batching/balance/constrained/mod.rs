@@ -12,7 +12,6 @@ pub(super) mod bound;
 pub(super) mod by_slot;
 pub(super) mod by_step;
 mod equal_numbers;
-mod quotas;
 mod rounds;
 
 use std::cmp::Reverse;

@@ -1,8 +1,11 @@
-//! Largest differencing (Karmarkar and Karp 1982), the method by which verl and similar systems balance replicas.
+//! Assigns sequences by their time alone; Hydraulis's own packer then packs each replica's sequences, so that the comparison
+//! is between assignments.
 //!
-//! Every sequence starts as a partition of its own: one part has it, the other parts are empty. The two partitions of
-//! greatest spread are merged, the fullest part of each with the emptiest of the other, until one partition is left.
-//! The packing is that of the longest-first heap.
+//! - One heap: each sequence, longest first, goes to the replica of least time (Graham 1969). It is the shortest program
+//!   that balances well, and hence the baseline that a scheduler has to beat.
+//! - Largest differencing (Karmarkar and Karp 1982), the method by which verl and similar systems balance replicas. Every
+//!   sequence starts as a partition of its own: one part has it, the other parts are empty. The two partitions of greatest
+//!   spread are merged, the fullest part of each with the emptiest of the other, until one partition is left.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,10 +15,26 @@ use hydraulis_core::batch::Batch;
 use hydraulis_core::construct::pack::Packer;
 use hydraulis_core::spec::PackingBudget;
 
-use crate::baseline::{EqualReplicas, Work};
+use crate::baseline::{EqualReplicas, Work, decision};
 
 /// Assigns sequences by their time alone, then packs them.
-pub fn assign(batch: &Batch, replicas: &EqualReplicas) -> Work {
+pub fn longest_first(batch: &Batch, replicas: &EqualReplicas) -> Work {
+    let mut by_time: BinaryHeap<Reverse<(Millis, usize)>> =
+        (0..replicas.count()).map(|replica| Reverse((Millis::ZERO, replica))).collect();
+    let mut assigned = vec![Vec::new(); replicas.count()];
+    for id in decision::longest_first(batch) {
+        if let Some(mut earliest) = by_time.peek_mut() {
+            let Reverse((time, replica)) = *earliest;
+            assigned[replica].push(id);
+            *earliest = Reverse((time + replicas.cost.sequence_ms(batch.tokens()[id]), replica));
+        }
+    }
+    let mut packer = Packer::new(&replicas.capacity, batch, PackingBudget::ONLINE);
+    assigned.iter().map(|ids| packer.pack(ids).micro_batches).collect()
+}
+
+/// Assigns sequences by their time alone, then packs them.
+pub fn karmarkar_karp(batch: &Batch, replicas: &EqualReplicas) -> Work {
     let times: Vec<Millis> = batch.tokens().iter().map(|&tokens| replicas.cost.sequence_ms(tokens)).collect();
     let mut packer = Packer::new(&replicas.capacity, batch, PackingBudget::ONLINE);
     let packed = differenced(&times, replicas.count()).into_iter().map(|mut ids| {
