@@ -22,7 +22,7 @@ def command() -> NoReturn:
             # are terminated by their parent, which reports the reason.
             signal.signal(signal.SIGTERM, signal.default_int_handler)
         else:
-            _hide_torch_warnings()
+            hide_torch_warnings()
         from hydraulis.cli.main import main
 
         code = main()
@@ -37,7 +37,7 @@ def command() -> NoReturn:
 def start_training_rank() -> NoReturn:
     """Run one rank of `torchrun -m hydraulis.train` as the whole process."""
     open_missing()
-    _hide_torch_warnings()
+    hide_torch_warnings()
     try:
         from hydraulis.cli.commands.train import main
 
@@ -48,7 +48,7 @@ def start_training_rank() -> NoReturn:
     leave(code)
 
 
-def _hide_torch_warnings() -> None:
+def hide_torch_warnings() -> None:
     """Hide torch's native warnings, before torch is loaded, unless the environment sets their level.
 
     A store that ends with its process would make each rank print a stack of native frames.

@@ -29,22 +29,29 @@ from train.small_run import STEPS, read_lines, write_config, write_quick_config
 
 ENDLESS = 100_000
 Launcher = Literal["torchrun", "hydraulis"]
-# Keeps the process id and the exit code of each process of a run, the launcher included.
+# Keeps the process id and the exit code of each rank.
 KEEP_CODES = """
 import os, signal
 # Under nohup the tests' process ignores hang-ups, and its children too.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-with open("{place}/process-" + os.environ.get("RANK", "launcher"), "w") as file:
-    file.write(str(os.getpid()))
-leave, own = os._exit, os.getpid()
+leave, set_group, ranks = os._exit, os.setpgid, []
+def begin():
+    if "RANK" in os.environ:
+        ranks.append(os.getpid())
+        with open("{place}/process-" + os.environ["RANK"], "w") as file:
+            file.write(str(os.getpid()))
+def set_group_and_begin(*numbers):
+    # A rank that was forked from a server begins with this call.
+    set_group(*numbers)
+    begin()
 def keep(code):
-    # Forked processes are skipped.
-    if os.getpid() != own:
-        leave(code)
-    with open("{place}/code-" + os.environ.get("RANK", "launcher"), "w") as file:
-        file.write(str(code))
+    # Processes that a rank forks are skipped.
+    if os.getpid() in ranks:
+        with open("{place}/code-" + os.environ["RANK"], "w") as file:
+            file.write(str(code))
     leave(code)
-os._exit = keep
+os._exit, os.setpgid = keep, set_group_and_begin
+begin()
 """
 FILES = {
     "analysis.json",

@@ -82,6 +82,12 @@ elif start < {kills}:
 """
 
 
+@pytest.fixture(autouse=True)
+def _interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start each rank in an interpreter of its own, as on systems other than Linux."""
+    monkeypatch.setattr("hydraulis.cli.ranks.local_ranks.can_fork", lambda _is_stopped: False)
+
+
 @pytest.fixture
 def act(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put a module in front of the package's own, for the test to write."""
@@ -206,7 +212,7 @@ def test_no_other_socket_gets_the_port_of_the_store() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a parent's end")
 def test_a_rank_ends_with_its_parent() -> None:
     rank = (
-        "import time; from hydraulis.cli.ranks.local_ranks import end_with_parent; end_with_parent()\n"
+        "import time; from hydraulis.cli.ranks.parent import end_with_parent; end_with_parent()\n"
         "print('ready', flush=True); time.sleep(20); print('outlives')"
     )
     start = (

@@ -1,6 +1,5 @@
 """Local ranks: a command started as several processes on this machine, as torchrun does on each of many."""
 
-import ctypes
 import os
 import signal
 import socket
@@ -8,12 +7,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import IO
+from typing import IO, Protocol
 
 from hydraulis.cli.exit import LOST_RANK, report
 from hydraulis.cli.ranks.failure import EndedRank, report_failure
+from hydraulis.cli.ranks.forked_rank import ForkedRank, InheritedFile, be_a_rank, can_fork
 from hydraulis.cli.ranks.report import ERROR_FILE, PARENT
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks.torchrun import RESTART_COUNT, RUN_FILE
@@ -23,7 +23,6 @@ GRACE_S = 5.0
 POLL_S = 0.1
 _PROGRAM = "hydraulis"
 _LOOPBACK = "127.0.0.1"
-_PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 
 
 def run_local_ranks(
@@ -49,9 +48,11 @@ def run_local_ranks(
         KeyboardInterrupt: A signal ended the ranks before they could handle it, or a second interrupt.
     """
     with _requests() as requests, tempfile.TemporaryFile() as run_file:
+        start: _Starter = _fork if can_fork(lambda: bool(requests)) else _start
         for restart in range(max_restarts):
             try:
-                return _run_once(num_ranks, arguments, grace_s, requests, _environment(restart, run_file))
+                environment = _environment(restart, run_file)
+                return _run_once(num_ranks, arguments, grace_s, requests, start, environment)
             except HydraulisError as error:
                 if error.code != LOST_RANK or requests:
                     raise
@@ -59,7 +60,8 @@ def run_local_ranks(
                 again = f"starting the ranks again, restart {restart + 1} of {max_restarts}"
                 sys.stderr.write(f"{_PROGRAM}: {again}\n")
                 sys.stderr.flush()
-        return _run_once(num_ranks, arguments, grace_s, requests, _environment(max_restarts, run_file))
+        environment = _environment(max_restarts, run_file)
+        return _run_once(num_ranks, arguments, grace_s, requests, start, environment)
 
 
 def _run_once(
@@ -67,6 +69,7 @@ def _run_once(
     arguments: Sequence[str],
     grace_s: float,
     requests: Sequence[int],
+    start: "_Starter",
     environment: Mapping[str, str],
 ) -> int:
     """Start the ranks and wait for their end, as `run_local_ranks` does without a restart."""
@@ -76,10 +79,10 @@ def _run_once(
         # Rank 0 writes to this process's standard error; that of the others is printed after a failure.
         outputs = [None, *(stack.enter_context(tempfile.TemporaryFile()) for _ in range(1, num_ranks))]
         errors = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(num_ranks)]
-        ranks: list[subprocess.Popen[bytes]] = []
+        ranks: list[_RankProcess] = []
         try:
             for rank, files in enumerate(zip(outputs, errors, strict=True)):
-                ranks.append(_start(rank, arguments, environment, files))
+                ranks.append(start(rank, arguments, environment, files))
             failed = _wait(ranks, requests, grace_s)
         finally:
             for process in ranks:
@@ -88,23 +91,11 @@ def _run_once(
         if not failed:
             return 0
         ended = [
-            EndedRank(process.returncode, output, error)
+            EndedRank(code, output, error)
             for process, output, error in zip(ranks, outputs, errors, strict=True)
+            if (code := process.poll()) is not None
         ]
         return report_failure(ended, failed, is_stopped=bool(requests))
-
-
-def end_with_parent() -> None:
-    """Have a rank of `run_local_ranks` terminated when its parent is killed, on Linux.
-
-    In other processes this does nothing.
-    """
-    parent = os.environ.get(PARENT)
-    if parent is not None and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != int(parent):
-            # The parent was killed before the call.
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _environment(restart: int, run_file: IO[bytes]) -> Mapping[str, str]:
@@ -121,20 +112,40 @@ def _environment(restart: int, run_file: IO[bytes]) -> Mapping[str, str]:
     }
 
 
-def _start(
-    rank: int,
-    arguments: Sequence[str],
-    environment: Mapping[str, str],
-    files: tuple[IO[bytes] | None, IO[bytes]],
-) -> "subprocess.Popen[bytes]":
+class _RankProcess(Protocol):
+    """The process of a rank, as its launcher uses it."""
+
+    def poll(self) -> int | None: ...
+
+    def wait(self) -> object: ...
+
+    def kill(self) -> None: ...
+
+    def terminate(self) -> None: ...
+
+
+_Files = tuple[IO[bytes] | None, IO[bytes]]
+"""The files for a rank's standard error, None for that of this process, and for its error."""
+_Starter = Callable[[int, Sequence[str], Mapping[str, str], _Files], _RankProcess]
+
+
+def _fork(rank: int, arguments: Sequence[str], environment: Mapping[str, str], files: _Files) -> _RankProcess:
+    """Fork a rank from the server that has loaded torch."""
     output, error = files
-    of_rank = {
-        **environment,
-        ERROR_FILE: str(error.fileno()),
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "LOCAL_WORLD_SIZE": environment["WORLD_SIZE"],
+    inherited = {
+        ERROR_FILE: InheritedFile(error.fileno()),
+        RUN_FILE: InheritedFile(int(environment[RUN_FILE])),
     }
+    errors = None if output is None else InheritedFile(output.fileno())
+    return ForkedRank(be_a_rank, list(arguments), _of_rank(rank, environment), inherited, errors)
+
+
+def _start(
+    rank: int, arguments: Sequence[str], environment: Mapping[str, str], files: _Files
+) -> _RankProcess:
+    """Start a rank in an interpreter of its own."""
+    output, error = files
+    of_rank = {**_of_rank(rank, environment), ERROR_FILE: str(error.fileno())}
     command = [sys.executable, "-m", "hydraulis", *arguments]
     # A rank in a process group of its own gets a terminal's Ctrl-C from this process alone.
     return subprocess.Popen(
@@ -144,6 +155,12 @@ def _start(
         pass_fds=[error.fileno(), int(environment[RUN_FILE])],
         process_group=0,
     )
+
+
+def _of_rank(rank: int, environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Add the variables of a rank to those that all ranks share."""
+    own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": environment["WORLD_SIZE"]}
+    return {**environment, **own}
 
 
 @contextmanager
@@ -163,9 +180,7 @@ def _requests() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _wait(
-    ranks: "Sequence[subprocess.Popen[bytes]]", requests: Sequence[int], grace_s: float
-) -> Sequence[int]:
+def _wait(ranks: Sequence[_RankProcess], requests: Sequence[int], grace_s: float) -> Sequence[int]:
     """Wait for all ranks, or for `grace_s` after the first failure: others may wait for the failed rank.
 
     Returns:
@@ -191,7 +206,7 @@ def _wait(
         time.sleep(POLL_S)
 
 
-def _pass_on(ranks: "Sequence[subprocess.Popen[bytes]]", requests: Sequence[int]) -> None:
+def _pass_on(ranks: Sequence[_RankProcess], requests: Sequence[int]) -> None:
     if signal.SIGINT in requests:
         sys.stderr.write("\nhydraulis: stopping once the work is saved; Ctrl-C again stops at once\n")
         sys.stderr.flush()

@@ -1,0 +1,97 @@
+"""Forked ranks: their ends, the files that they inherit, and the errors that they pass to their launcher."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+
+import ranks
+from helpers import refused
+from hydraulis.cli.ranks import forked_rank
+from hydraulis.cli.ranks.forked_rank import ForkedRank, InheritedFile, can_fork
+from hydraulis.cli.ranks.local_ranks import run_local_ranks
+
+# Loads the modules of the server, and prints the uses of CUDA and the number of threads.
+_LOAD = """
+import os, torch
+uses = []
+for module, name in ((torch.cuda, "is_available"), (torch.cuda, "_lazy_init"), (torch.cuda, "device_count"),
+                     (torch._C, "_cuda_getDeviceCount")):
+    setattr(module, name, lambda *_, name=name: uses.append(name))
+import hydraulis.cli.ranks.fork_server
+print(uses, len(os.listdir("/proc/self/task")))
+"""
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux")
+
+
+@pytest.fixture(autouse=True)
+def _server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use the tests' fork server."""
+    monkeypatch.setattr(forked_rank, "_context", ranks._context)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_ends_a_rank(number: signal.Signals) -> None:
+    rank = ForkedRank(time.sleep, 60)
+    assert rank.poll() is None
+    end = rank.terminate if number == signal.SIGTERM else rank.kill
+    end()
+    rank.wait()
+    assert rank.poll() == -number
+
+
+def test_a_rank_has_its_exit_code() -> None:
+    rank = ForkedRank(sys.exit, 3)
+    rank.wait()
+    assert rank.poll() == 3
+
+
+def test_a_rank_writes_into_a_file_of_its_launcher() -> None:
+    with tempfile.TemporaryFile() as file:
+        ForkedRank(os.write, InheritedFile(file.fileno()), b"disk 1 is full").wait()
+        file.seek(0)
+        assert file.read() == b"disk 1 is full"
+
+
+def test_the_error_of_forked_ranks_is_raised_once(capfd: pytest.CaptureFixture[str]) -> None:
+    with refused("file_unreadable", "missing.toml"):
+        run_local_ranks(2, ["config", "missing.toml"])
+    assert capfd.readouterr().err == ""
+
+
+def test_an_interrupt_ends_the_wait_for_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loading:
+        def Process(self, **_: object) -> "Loading":  # noqa: N802 - as in multiprocessing
+            return self
+
+        def start(self) -> None:
+            time.sleep(60)
+
+    monkeypatch.setattr(forked_rank, "_context", Loading)
+    with pytest.raises(KeyboardInterrupt):
+        can_fork(lambda: True)
+
+
+def test_a_server_that_cannot_load_leaves_the_start_to_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ended:
+        def Process(self, **_: object) -> "Ended":  # noqa: N802 - as in multiprocessing
+            return self
+
+        def start(self) -> None:
+            raise EOFError
+
+    monkeypatch.setattr(forked_rank, "_context", Ended)
+    assert not can_fork(lambda: False)
+
+
+def test_the_modules_of_the_server_start_neither_cuda_nor_threads() -> None:
+    """A process that has started either cannot be forked."""
+    environment = os.environ | forked_rank._OF_SERVER | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    del environment[forked_rank.SERVER]
+    done = subprocess.run([sys.executable, "-c", _LOAD], env=environment, capture_output=True, check=True)
+    assert done.stdout == b"[] 1\n"
