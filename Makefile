@@ -75,7 +75,7 @@ test: set-up ## run every test, of Rust and of Python
 
 soak: set-up ## run the tests of drawn cases with many more of them (CASES=2000 of each property)
 	PROPTEST_CASES=$(CASES) cargo test --workspace --locked
-	HYDRAULIS_SOAK=1 $(BIN)/python -m pytest -q tests/runtime/test_worker.py tests/test_damaged_files.py
+	HYDRAULIS_SOAK=1 $(BIN)/python -m pytest -q tests/runtime/test_worker.py tests/damaged
 
 faults: set-up ## kill and stop ranks in every part of a run, and print what each loss costs (CASE='SIGKILL in forward')
 	PYTHONPATH=tests $(BIN)/python -m faults.campaign $(if $(CASE),'$(CASE)')

@@ -228,7 +228,8 @@ def _unwritable(path: Path, reason: object) -> InvalidInputError:
 
 
 _DIGEST = "digest"
-_blake2b = partial(hashlib.blake2b, digest_size=16)
+new_digest = partial(hashlib.blake2b, digest_size=16)
+"""Makes the digest of bytes that are given to it one after another."""
 
 
 def file_digest(path: Path) -> str:
@@ -238,7 +239,7 @@ def file_digest(path: Path) -> str:
         OSError: The file cannot be read.
     """
     with path.open("rb") as file:
-        return hashlib.file_digest(file, _blake2b).hexdigest()
+        return hashlib.file_digest(file, new_digest).hexdigest()
 
 
 def with_digest(document: Mapping[str, object]) -> str:
@@ -252,7 +253,7 @@ def has_own_digest(document: dict[str, object]) -> bool:
 
 
 def _text_digest(document: Mapping[str, object]) -> str:
-    return _blake2b(json.dumps(document).encode()).hexdigest()
+    return new_digest(json.dumps(document).encode()).hexdigest()
 
 
 class MappedFile:

@@ -18,7 +18,7 @@ from hydraulis.runtime.checkpoint import saver
 from hydraulis.runtime.pipeline import executor
 from hydraulis.runtime.pipeline.stage import Stage
 from hydraulis.runtime.ranks import joining
-from hydraulis.runtime.recovery import keeper, survey
+from hydraulis.runtime.recovery import copy_file, survey
 from hydraulis.runtime.recovery.keeper import StateKeeper
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroup
 from hydraulis.runtime.redistribute.summed_exchanges import SummedExchanges
@@ -37,7 +37,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "reduction": (SummedExchanges, "complete"),
     "sum": (Worker, "sum_step"),
     "optimizer": (UpdateRule, "step"),
-    "copy": (keeper, "write_tensors"),
+    "copy": (copy_file, "write_tensors"),
     "save": (saver, "write_shard"),
 }
 # Places before the first step, where a step has no meaning.

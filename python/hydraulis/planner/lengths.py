@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, TextIO
 
 import numpy as np
@@ -18,6 +19,18 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.files import DECOMPRESS, unreadable_error
 from hydraulis.progress import ProgressCallback, ignore_progress
 from hydraulis.text.documents import describe_json_error, parse_json
+
+NUMPY_ERRORS = (
+    EOFError,
+    MemoryError,
+    OverflowError,
+    RecursionError,
+    SyntaxError,
+    TokenError,
+    TypeError,
+    ValueError,
+)
+"""Errors of a damaged `.npy` file: numpy reads its header as Python."""
 
 # An int64 has at most 19 digits; longer numbers are out of range and slow to convert.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -92,10 +105,10 @@ def map_lengths(
         return read_lengths(path, field, progress)
     try:
         array = np.lib.format.open_memmap(path, mode="r")
-    except (ValueError, EOFError) as error:
-        raise _no_array(path, error) from error
     except OSError as error:
         raise unreadable_error(path, error) from error
+    except NUMPY_ERRORS as error:
+        raise _no_array(path, error) from error
     _check_kind(path, array)
     _check_any(path, array)
     return array
@@ -169,7 +182,7 @@ def _array(path: Path) -> NDArray[np.int64]:
     with path.open("rb") as file:
         try:
             array = np.lib.format.read_array(file, allow_pickle=False)
-        except (ValueError, EOFError) as error:
+        except NUMPY_ERRORS as error:
             raise _no_array(path, error) from error
     _check_kind(path, array)
     outside = np.flatnonzero((array < 1) | (array > LONGEST_SEQUENCE))

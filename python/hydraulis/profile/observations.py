@@ -1,6 +1,7 @@
 """Timed micro-batches of a measurement."""
 
 import json
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
@@ -41,10 +42,18 @@ class Observation:
 
     @classmethod
     def from_json(cls, line: str) -> "Observation":
-        """Parse a line of `to_json`; raises KeyError, TypeError or ValueError if it is malformed."""
+        """Parse a line of `to_json`.
+
+        Raises:
+            ValueError: It is malformed (or KeyError, TypeError, OverflowError).
+        """
         entry = parse_json(line)
         stages = tuple(Timing(float(forward), float(backward)) for forward, backward in entry["stages_ms"])
-        return cls(str(entry["scheme"]), tuple(int(length) for length in entry["lengths"]), stages)
+        lengths = tuple(int(length) for length in entry["lengths"])
+        if not all(0 <= ms < math.inf for stage in stages for ms in stage) or min(lengths) < 1:
+            message = "a time is negative or not finite, or a length is below 1"
+            raise ValueError(message)
+        return cls(str(entry["scheme"]), lengths, stages)
 
 
 class Observations:

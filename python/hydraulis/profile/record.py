@@ -174,6 +174,6 @@ def _check_header(path: Path, line: str, expected: dict[str, object]) -> None:
 def _observation(path: Path, number: int, line: str) -> Observation:
     try:
         return Observation.from_json(line)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, OverflowError, TypeError, ValueError) as error:
         message = f"file '{path}', line {number} is no measurement ({error!r}); remove the line, or the file"
         raise InvalidInputError(message, code="measurements_invalid") from error

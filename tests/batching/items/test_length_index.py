@@ -50,8 +50,8 @@ def test_an_index_of_other_data_is_refused(folder: Path) -> None:
 
 def test_an_incomplete_or_foreign_index_is_refused(folder: Path) -> None:
     facts = json.loads((folder / "index.json").read_text(encoding="utf-8"))
-    (folder / "index.json").write_text(json.dumps(facts | {"format": 2}), encoding="utf-8")
-    with refused("data_file_invalid", "format 2"):
+    (folder / "index.json").write_text(json.dumps(facts | {"format": 1}), encoding="utf-8")
+    with refused("data_file_invalid", "format 1"):
         open_length_index(folder)
     (folder / "index.json").unlink()
     with refused("file_unreadable"):

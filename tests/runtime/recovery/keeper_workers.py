@@ -21,7 +21,7 @@ from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.resume import restore_moments
 from hydraulis.runtime.checkpoint.shard import write_tensors
-from hydraulis.runtime.recovery import keeper as keeper_module
+from hydraulis.runtime.recovery import copy_file
 from hydraulis.runtime.recovery.keeper import StateKeeper
 from hydraulis.runtime.recovery.memory_folder import MemoryFolder
 from hydraulis.runtime.recovery.run_start import RunStart, named_starts
@@ -240,7 +240,7 @@ def fail_to_write(run: Path, base: Path, setting: Setting, steps: Sequence[tuple
             raise OSError(message)
         write_tensors(path, tensors, metadata)
 
-    setattr(keeper_module, "write_tensors", refuse)  # noqa: B010
+    setattr(copy_file, "write_tensors", refuse)  # noqa: B010
     for number, (strategy, batch) in enumerate(steps, 1):
         _step(worker, profile, strategy, batch)
         keeper.after(number)

@@ -152,6 +152,30 @@ def test_an_older_whole_copy_replaces_a_newer_one_with_a_gap(places: tuple[Path,
     assert [recovered.step for recovered in run_ranks(2, recover, *places, setting)] == [2, 2]
 
 
+def flip(base: Path, pattern: str) -> None:
+    """Change one bit in the middle of each file, which is in a tensor."""
+    (folder,) = base.iterdir()
+    for path in at_least(1, folder.glob(pattern)):
+        content = bytearray(path.read_bytes())
+        content[-len(content) // 4] ^= 1
+        path.write_bytes(content)
+
+
+def test_a_damaged_copy_counts_as_lost(places: tuple[Path, Path], kept: Whole) -> None:
+    flip(places[1], "step-00000003.shard-00001-*.by-00001.*")
+    (places[1] / next(places[1].iterdir()) / "frozen.shard-00002-of-00004.by-00000.safetensors").write_bytes(
+        b"x"
+    )
+    setting = SETTINGS["bfloat16, some frozen"]._replace(schemes=("1x<tp2>",))
+    for recovered in run_ranks(2, recover, *places, setting):
+        assert "step-00000003.shard-00001-of-00004.by-00001" in recovered.messages[0]
+        assert recovered.step == 3
+    # Only rank 0 has the whole state.
+    assert_same(run_ranks(2, recover, *places, setting)[0], kept)
+    flip(places[1], "step-00000003.shard-00001-*.by-00003.*")
+    assert [recovered.step for recovered in run_ranks(2, recover, *places, setting)] == [2, 2]
+
+
 @pytest.mark.parametrize("kind", ["step-*", "frozen"])
 def test_a_shard_lost_with_its_twin_is_named(places: tuple[Path, Path], kept: Whole, kind: str) -> None:
     assert kept.step == 3
@@ -160,7 +184,7 @@ def test_a_shard_lost_with_its_twin_is_named(places: tuple[Path, Path], kept: Wh
     for recovered in run_ranks(2, recover, *places, setting):
         assert recovered.step is None
         (message,) = recovered.messages
-        assert "shard 1 of 4 and its twin are gone" in message
+        assert "shard 1 of 4 and its twin are gone or damaged" in message
 
 
 def test_a_rank_that_cannot_write_ends_the_copies_and_not_the_run(places: tuple[Path, Path]) -> None:

@@ -1,11 +1,12 @@
 """An index beside a data set: the lengths of its sequences and their context windows, in mapped files.
 
 A folder NAME.index has `lengths.npy`, `sequences.npy`, `window_offsets.npy`, and `index.json`, which is
-written last and names the data. It has no tokens. `hydraulis pack` writes it, and a sampler takes its path as
-lengths.
+written last, names the data, and has a digest of each array. It has no tokens. `hydraulis pack` writes it,
+and a sampler takes its path as lengths.
 """
 
-import json
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,13 +15,34 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis._core import Windows
+from hydraulis.config.layered.table import from_table
 from hydraulis.errors import InvalidInputError
-from hydraulis.files import unreadable_error, write_whole_file
+from hydraulis.files import file_digest, has_own_digest, unreadable_error, with_digest, write_whole_file
+from hydraulis.text.documents import parse_json
 
 INDEX_SUFFIX: Final = ".index"
 _FACTS: Final = "index.json"
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _ARRAYS: Final = ("lengths", "sequences", "window_offsets")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """The content of `index.json`.
+
+    Attributes:
+        format: Version of the format.
+        source: File name of the data.
+        source_bytes: Size of the data.
+        window_tokens: Most tokens of a window.
+        digests: Digests of the arrays, in the order of `_ARRAYS`.
+    """
+
+    format: int
+    source: str
+    source_bytes: int
+    window_tokens: int
+    digests: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,40 +98,66 @@ def write_length_index(folder: Path, source: Path, lengths: npt.ArrayLike, windo
     for name, array in zip(_ARRAYS, arrays, strict=True):
         with write_whole_file(folder / f"{name}.npy") as file:
             np.save(file, array)
-    document = {
-        "format": _FORMAT,
-        "source": source.name,
-        "source_bytes": source.stat().st_size,
-        "window_tokens": windows.window_tokens,
-    }
+    stated = _Facts(
+        format=_FORMAT,
+        source=source.name,
+        source_bytes=source.stat().st_size,
+        window_tokens=windows.window_tokens,
+        digests=tuple(file_digest(folder / f"{name}.npy") for name in _ARRAYS),
+    )
     with write_whole_file(facts) as file:
-        file.write(json.dumps(document, indent=2).encode() + b"\n")
+        file.write(with_digest(dataclasses.asdict(stated)).encode())
 
 
 def open_length_index(folder: str | Path) -> LengthIndex:
-    """Map an index.
+    """Map an index, after reading it once.
 
     Raises:
-        InvalidInputError: A file is missing (code `file_unreadable`), the index has another format, or the
-            data next to it has another size than the index states (`data_file_invalid`).
+        InvalidInputError: A file is missing (code `file_unreadable`), the index has another format or was
+            changed, or the data next to it has another size than the index states (`data_file_invalid`).
     """
     folder = Path(folder)
     try:
-        facts: dict[str, Any] = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
-        arrays = [np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in _ARRAYS]
+        facts = _facts(parse_json((folder / _FACTS).read_text(encoding="utf-8")))
+        arrays = [
+            _array(folder / f"{name}.npy", digest)
+            for name, digest in zip(_ARRAYS, facts.digests, strict=True)
+        ]
     except OSError as error:
         raise unreadable_error(folder, error) from error
     except ValueError as error:
         message = f"folder '{folder}' is no index of lengths ({error}); write it again with hydraulis pack"
         raise InvalidInputError(message, code="data_file_invalid") from error
-    source = folder.parent / str(facts.get("source"))
-    if facts.get("format") != _FORMAT:
-        message = f"index '{folder}' has format {facts.get('format')}, and {_FORMAT} is read; write it again"
-        raise InvalidInputError(message, code="data_file_invalid")
-    if source.is_file() and source.stat().st_size != facts["source_bytes"]:
+    source = folder.parent / facts.source
+    if source.is_file() and source.stat().st_size != facts.source_bytes:
         message = (
             f"file '{source}' has {source.stat().st_size:,} bytes, and its index '{folder}' was written for "
-            f"{facts['source_bytes']:,}; write the index again with hydraulis pack"
+            f"{facts.source_bytes:,}; write the index again with hydraulis pack"
         )
         raise InvalidInputError(message, code="data_file_invalid")
-    return LengthIndex(arrays[0], arrays[1], arrays[2], facts["window_tokens"])
+    return LengthIndex(arrays[0], arrays[1], arrays[2], facts.window_tokens)
+
+
+def _array(path: Path, digest: str) -> npt.NDArray[Any]:
+    """Map an array whose content has this digest."""
+    if file_digest(path) != digest:
+        message = f"{path.name} does not match its digest, so it was changed"
+        raise ValueError(message)
+    array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    return array
+
+
+def _facts(document: Any) -> _Facts:
+    """Check the content of `index.json`.
+
+    Raises:
+        ValueError: It has another format, or was changed.
+    """
+    stated = document.get("format") if isinstance(document, Mapping) else None
+    if stated != _FORMAT:
+        message = f"it has format {stated}, and {_FORMAT} is read"
+        raise ValueError(message)
+    if not has_own_digest(document):
+        message = f"{_FACTS} does not match its digest, so it was changed"
+        raise ValueError(message)
+    return from_table(_Facts, document, "index")

@@ -7,8 +7,9 @@
 - `journal.json`: the valid extent of these files while the index is built.
 - `index.json`: the extent of a complete index, in place of the journal.
 
-`index.json` has a digest of each file with a number per document, and one of itself; opening the index
-verifies them. All numbers are little-endian. Bytes after the journal's extent are cut off and written again.
+Journal and `index.json` have a digest of each file with a number per document, and one of themselves; opening
+the index or continuing its build verifies them. All numbers are little-endian. Bytes after the journal's
+extent are cut off and written again.
 """
 
 import dataclasses
@@ -27,12 +28,21 @@ from hydraulis.data.corpus import Corpus
 from hydraulis.data.index.broken_records import MAX_LISTED
 from hydraulis.data.index.job import Block
 from hydraulis.errors import HydraulisError
-from hydraulis.files import MappedFile, file_digest, has_own_digest, open_unlinked, replace_file, with_digest
+from hydraulis.files import (
+    MappedFile,
+    file_digest,
+    has_own_digest,
+    new_digest,
+    open_unlinked,
+    replace_file,
+    with_digest,
+)
 from hydraulis.text.documents import parse_json
 
 DOCUMENT_FILES = ("offsets.bin", "lengths.bin", "targets.bin", "digests.bin")
 """Files with a number per document."""
 _JOURNAL, _COMPLETE = "journal.json", "index.json"
+_READ_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +60,7 @@ class Extent:
         first_broken: Places and causes of the first of them.
         largest_token: The largest token.
         fingerprint: SHA-256 of the content: the digest of each block together with the previous digest.
-        digests: Digests of the files of `DOCUMENT_FILES`, in their order; empty while the index is built.
+        digests: Digests of the files of `DOCUMENT_FILES`, in their order.
     """
 
     dtype: str
@@ -91,25 +101,40 @@ class IndexWriter:
     def __init__(self, folder: Path, start: Extent) -> None:
         self._folder = folder
         self._files: dict[str, BinaryIO] = {}
+        self._digests = {name: new_digest() for name in DOCUMENT_FILES}
         self.extent = _read_extent(folder / _JOURNAL) or start
         self._finished = self.extent
 
     def __enter__(self) -> Self:
-        fresh = self.extent.pieces == 0
         with ExitStack() as opened:
-            for name, size in self.extent.file_sizes().items():
-                path = self._folder / name
-                file = opened.enter_context(open_unlinked(path, "wb" if fresh else "r+b"))
-                have = os.fstat(file.fileno()).st_size
-                if not fresh and have < size:
-                    raise _damaged(path, have, size)
-                file.truncate(0 if fresh else size)
-                file.seek(0, os.SEEK_END)
-                self._files[name] = file
-            if fresh:
+            sizes = self.extent.file_sizes()
+            if self.extent.pieces == 0:
+                for name in sizes:
+                    self._files[name] = opened.enter_context(open_unlinked(self._folder / name, "wb"))
                 self._write("offsets.bin", np.zeros(1, dtype="<i8"))
+                self.extent = dataclasses.replace(self.extent, digests=self._current_digests())
+                self._finished = self.extent
+            else:
+                for name, size in sizes.items():
+                    self._files[name] = opened.enter_context(self._go_on(name, size))
+                _check_digests(self._folder, self._current_digests(), self.extent)
             opened.pop_all()
         return self
+
+    def _go_on(self, name: str, size: int) -> BinaryIO:
+        """Open a file after its first `size` bytes, the rest of which is cut off, and take their digest."""
+        path = self._folder / name
+        file = open_unlinked(path, "r+b")
+        have = os.fstat(file.fileno()).st_size
+        if have < size:
+            file.close()
+            raise _damaged(path, have, size)
+        file.truncate(size)
+        if name in self._digests:
+            while content := file.read(_READ_BYTES):
+                self._digests[name].update(content)
+        file.seek(0, os.SEEK_END)
+        return file
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -153,7 +178,8 @@ class IndexWriter:
 
     def end_piece(self) -> None:
         """Count a piece as finished."""
-        self.extent = dataclasses.replace(self.extent, pieces=self.extent.pieces + 1)
+        digests = self._current_digests()
+        self.extent = dataclasses.replace(self.extent, pieces=self.extent.pieces + 1, digests=digests)
         self._finished = self.extent
 
     def save(self, *, complete: bool = False) -> None:
@@ -161,21 +187,22 @@ class IndexWriter:
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())
-        extent = self._finished
-        if complete:
-            digests = tuple(file_digest(self._folder / name) for name in DOCUMENT_FILES)
-            extent = dataclasses.replace(extent, digests=digests)
+        extent = dataclasses.asdict(self._finished)
         # A durable journal: after a power failure the synced bytes are useless without it.
         with replace_file(self._folder / (_COMPLETE if complete else _JOURNAL), durable=True) as unfinished:
-            unfinished.write_text(with_digest(dataclasses.asdict(extent)), encoding="utf-8")
+            unfinished.write_text(with_digest(extent), encoding="utf-8")
         if complete:
             (self._folder / _JOURNAL).unlink(missing_ok=True)
 
     def _write(self, name: str, array: np.ndarray[Any, Any], digest: Any = None) -> None:
         content = np.ascontiguousarray(array).tobytes()
         self._files[name].write(content)
-        if digest is not None:
-            digest.update(content)
+        for one in (digest, self._digests.get(name)):
+            if one is not None:
+                one.update(content)
+
+    def _current_digests(self) -> tuple[str, ...]:
+        return tuple(self._digests[name].hexdigest() for name in DOCUMENT_FILES)
 
 
 def complete_extent(folder: Path) -> Extent | None:
@@ -224,8 +251,12 @@ def _check_files(folder: Path, extent: Extent) -> None:
         have = (folder / name).stat().st_size if (folder / name).is_file() else 0
         if have != size:
             raise _damaged(folder / name, have, size)
-    for name, digest in zip(DOCUMENT_FILES, extent.digests, strict=True):
-        if file_digest(folder / name) != digest:
+    _check_digests(folder, [file_digest(folder / name) for name in DOCUMENT_FILES], extent)
+
+
+def _check_digests(folder: Path, digests: Sequence[str], extent: Extent) -> None:
+    for name, have, digest in zip(DOCUMENT_FILES, digests, extent.digests, strict=True):
+        if have != digest:
             message = (
                 f"index file '{folder / name}' does not match its digest, so it was changed: remove the "
                 "folder to build it again"

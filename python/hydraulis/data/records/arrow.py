@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydraulis.data.records.fields import check_fields, iterate_rows
-from hydraulis.errors import InvalidInputError
+from hydraulis.data.records.columnar import iterate_rows, reading_columns
+from hydraulis.data.records.fields import check_fields
 from hydraulis.extras import import_extra
 
 _PIECE_ROWS = 4096
@@ -33,33 +33,32 @@ class ArrowFile:
         self._fields = fields
         with path.open("rb") as file:
             self._is_stream = file.read(len(_RANDOM_ACCESS)) != _RANDOM_ACCESS
-        try:
+        with reading_columns(path, "Arrow"):
             names = self._open().schema.names
-        except self._pyarrow.ArrowInvalid as error:
-            message = f"file '{path}' is no Arrow file ({error}); write it again"
-            raise InvalidInputError(message, code="data_file_invalid") from error
         check_fields(names, fields, optional, f"file '{path}'")
 
     def pieces(self) -> list[tuple[int, int]]:
         """Return the rows of each run of record batches; reads only the batches' headers."""
         pieces, first, where, is_cut = [], 0, 0, True
-        for batch in self._batches():
-            where += batch.num_rows
-            is_cut = where - first >= _PIECE_ROWS
-            if is_cut:
-                pieces.append((first, where))
-                first = where
+        with reading_columns(self._path, "Arrow"):
+            for batch in self._batches():
+                where += batch.num_rows
+                is_cut = where - first >= _PIECE_ROWS
+                if is_cut:
+                    pieces.append((first, where))
+                    first = where
         return pieces if is_cut else [*pieces, (first, where)]
 
     def records(self, start: int, stop: int) -> Iterator[tuple[int, Sequence[object]]]:
         """Yield the rows from `start` to before `stop`, both of them bounds of record batches."""
         where = 0
-        for batch in self._batches():
-            if where >= stop:
-                return
-            if where >= start:
-                yield from enumerate(iterate_rows(batch, self._fields), start=where)
-            where += batch.num_rows
+        with reading_columns(self._path, "Arrow"):
+            for batch in self._batches():
+                if where >= stop:
+                    return
+                if where >= start:
+                    yield from enumerate(iterate_rows(batch, self._fields), start=where)
+                where += batch.num_rows
 
     def place(self, where: int) -> str:
         """Return the file and the number of a row, counted from 0."""

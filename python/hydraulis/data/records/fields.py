@@ -1,11 +1,9 @@
 """The fields of a record, and records that lack them."""
 
-from collections.abc import Collection, Iterator, Sequence
-from itertools import pairwise
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.extras import import_extra
 
 
 class BrokenRecord(NamedTuple):
@@ -36,31 +34,6 @@ class UnreadableRestError(Exception):
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(number, reason)
         self.number, self.reason = number, reason
-
-
-def iterate_rows(batch: Any, fields: Sequence[str]) -> Iterator[Sequence[object]]:
-    """Yield the values of the fields for each row of a record batch; lists of integers are array views.
-
-    The values of an absent column are None.
-    """
-    return zip(*(_values(batch, name) for name in fields), strict=True)
-
-
-def _values(batch: Any, name: str) -> Sequence[object]:
-    index = batch.schema.get_field_index(name)
-    if index < 0:
-        return [None] * batch.num_rows
-    column = batch.column(index)
-    pyarrow: Any = import_extra("pyarrow", "reading columns")
-    kind = column.type
-    is_list = pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)
-    plain = is_list and pyarrow.types.is_integer(kind.value_type) and not column.null_count
-    # Nulls among the integers would make them floats.
-    if plain and not column.values.null_count:
-        values, offsets = column.values.to_numpy(), column.offsets.to_numpy()
-        return [values[start:stop] for start, stop in pairwise(offsets)]
-    result: list[object] = column.to_pylist()
-    return result
 
 
 # The format of a record with a field.

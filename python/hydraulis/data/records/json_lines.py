@@ -26,6 +26,7 @@ class JsonLines:
     """
 
     def __init__(self, path: Path, fields: Sequence[str], optional: Collection[str] = ()) -> None:
+        path.open("rb").close()
         self._path = path
         self._fields = fields
         self._required = [name for name in fields if name not in optional]

@@ -5,8 +5,8 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from hydraulis.data.records.fields import check_fields, iterate_rows
-from hydraulis.errors import InvalidInputError
+from hydraulis.data.records.columnar import iterate_rows, reading_columns
+from hydraulis.data.records.fields import check_fields
 from hydraulis.extras import import_extra
 
 # Rows in one decoded batch.
@@ -29,22 +29,22 @@ class ParquetFile:
     """
 
     def __init__(self, path: Path, fields: Sequence[str], optional: Collection[str] = ()) -> None:
-        pyarrow: Any = import_extra("pyarrow", f"the Parquet file '{path}'")
         parquet: Any = import_extra("pyarrow.parquet", f"the Parquet file '{path}'")
-        try:
+        # The errors of opening a file say more than pyarrow's.
+        path.open("rb").close()
+        with reading_columns(path, "Parquet"):
             self._file = parquet.ParquetFile(path)
-        except pyarrow.ArrowInvalid as error:
-            message = f"file '{path}' is no Parquet file ({error}); write it again"
-            raise InvalidInputError(message, code="data_file_invalid") from error
-        check_fields(self._file.schema_arrow.names, fields, optional, f"file '{path}'")
+            names = self._file.schema_arrow.names
+        check_fields(names, fields, optional, f"file '{path}'")
         self._path = path
         self._fields = fields
-        self._columns = [name for name in fields if name in self._file.schema_arrow.names]
+        self._columns = [name for name in fields if name in names]
 
     def pieces(self) -> list[tuple[int, int]]:
         """Return the rows of each row group."""
-        metadata = self._file.metadata
-        sizes = (metadata.row_group(group).num_rows for group in range(self._file.num_row_groups))
+        with reading_columns(self._path, "Parquet"):
+            metadata = self._file.metadata
+            sizes = [metadata.row_group(group).num_rows for group in range(self._file.num_row_groups)]
         return list(pairwise(accumulate(sizes, initial=0)))
 
     def records(self, start: int, stop: int) -> Iterator[tuple[int, Sequence[object]]]:
@@ -52,10 +52,11 @@ class ParquetFile:
         pieces = enumerate(self.pieces())
         groups = [number for number, (first, last) in pieces if start <= first and last <= stop]
         where = start
-        for batch in self._file.iter_batches(_ROWS, row_groups=groups, columns=self._columns):
-            for values in iterate_rows(batch, self._fields):
-                yield where, values
-                where += 1
+        with reading_columns(self._path, "Parquet"):
+            for batch in self._file.iter_batches(_ROWS, row_groups=groups, columns=self._columns):
+                for values in iterate_rows(batch, self._fields):
+                    yield where, values
+                    where += 1
 
     def place(self, where: int) -> str:
         """Return the file and the number of a row, counted from 0."""

@@ -11,7 +11,6 @@ A `.npy` array with two dimensions has one document per row; with one dimension 
 import hashlib
 import struct
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from hydraulis.data.corpus import Corpus
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import MappedFile
+from hydraulis.planner.lengths import NUMPY_ERRORS
 
 MEGATRON_SUFFIXES = (".bin", ".idx")
 _NUMPY_SUFFIX = ".npy"
@@ -109,7 +109,8 @@ def _offsets(
     ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
     if (lengths < 0).any() or (start != ends[:-1] * dtype.itemsize).any():
         raise _refusal(path, "its sequences are not consecutive")
-    if bounds[0] != 0 or bounds[-1] != num_sequences or (np.diff(bounds) < 0).any():
+    # A difference of damaged numbers could overflow.
+    if bounds[0] != 0 or bounds[-1] != num_sequences or (bounds[1:] < bounds[:-1]).any():
         raise _refusal(path, "its documents do not cover every sequence once")
     return dtype, ends[bounds]
 
@@ -143,24 +144,10 @@ def open_numpy_tokens(path: Path) -> Corpus:
     )
 
 
-# numpy reads the header as Python, so a damaged one can raise any error of the tokenizer and the parser.
-_HEADER_ERRORS = (
-    EOFError,
-    MemoryError,
-    OSError,
-    OverflowError,
-    RecursionError,
-    SyntaxError,
-    TokenError,
-    TypeError,
-    ValueError,
-)
-
-
 def _load(path: Path) -> "np.memmap[Any, np.dtype[Any]]":
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except _HEADER_ERRORS as error:
+    except (OSError, *NUMPY_ERRORS) as error:
         message = f"file '{path}' is no readable .npy array ({error}); write it with numpy.save"
         raise InvalidInputError(message, code="data_file_invalid") from error
     if isinstance(array, np.memmap):

@@ -117,7 +117,8 @@ class HuggingFaceWeights:
                 opened = safe_open(self._folder / file, framework="pt")
                 self._files[file] = self._open.enter_context(opened)
             return self._files[file].get_slice(name)
-        except (OSError, SafetensorError) as error:
+        except (OSError, SafetensorError, ValueError) as error:
+            # A name with half of a surrogate pair cannot be opened.
             raise _unreadable(self._folder / file, str(error)) from error
 
     def _index(self) -> dict[str, str]:

@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis.files import replace_file
 from hydraulis.runtime.agreement.step_sum import Votes
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.manifest import ShardRecord
-from hydraulis.runtime.checkpoint.shard import parameter_records, shard_name, write_tensors
+from hydraulis.runtime.checkpoint.shard import parameter_records, shard_name
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.liveness.bounded import BackgroundCall
 from hydraulis.runtime.ranks.streams import SideStream
+from hydraulis.runtime.recovery.copy_file import write_copy
 from hydraulis.runtime.recovery.memory_folder import CopyName
 from hydraulis.runtime.recovery.run_start import RunStart
 from hydraulis.runtime.recovery.shard_part import ShardPart, own_buffers
@@ -131,8 +131,7 @@ class StateKeeper:
             files = self._exchanged(frozen, None) if frozen is not None else {}
             files |= self._exchanged(changed, step)
             for name, tensors in files.items():
-                with replace_file(self._start.folder.file(name)) as unfinished:
-                    write_tensors(unfinished, tensors, metadata)
+                write_copy(self._start.folder.file(name), name, tensors, metadata)
 
         self._pending = _Pending(step, BackgroundCall(keep))
         self._votes.forget(_COPYING)

@@ -17,12 +17,14 @@ from hydraulis.runtime.checkpoint.reader import StateValues
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
+from hydraulis.runtime.recovery.copy_file import is_whole
 from hydraulis.runtime.recovery.exchanged_values import exchange_values
 from hydraulis.runtime.recovery.keeper import DATA, MANIFEST, STEP
 from hydraulis.runtime.recovery.memory_folder import CopyName, MemoryFolder
 from hydraulis.runtime.recovery.run_start import named_starts
 from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.text.documents import parse_json
+from hydraulis.text.values import format_count
 
 # Shards that a message lists.
 _MOST_NAMED = 4
@@ -79,25 +81,56 @@ def find_in_memory(
     if not named:
         return None
     folder, *starts = named.splitlines()
+    saved = int(from_rank_zero(lambda: str(_newest_checkpoint(Path(folder)))))
     missing = ""
     for start in starts:
         memory = MemoryFolder(Path(base), start)
-        by_rank = host.all_gather_objects(memory.copies())
-        step, missing = newest_whole(by_rank)
+        step, missing, sources = _find_whole(memory, saved, note)
         if step is not None:
-            return _unless_older(Path(folder), memory, by_rank, step)
+            # Without sources the newest checkpoint is as new.
+            return (
+                RunInMemory(Path(folder), memory.path, _manifest(memory, sources, step), memory, sources)
+                if sources
+                else None
+            )
     note(f"the copies in {base} do not continue the run: {missing}")
     return None
 
 
-def _unless_older(
-    run: Path, memory: MemoryFolder, by_rank: Sequence[Sequence[CopyName]], step: int
-) -> RunInMemory | None:
-    """Return the run with the copies of a step; None if its newest checkpoint is as new. Collective."""
-    if step <= int(from_rank_zero(lambda: str(_newest_checkpoint(run)))):
-        return None
-    sources = choose_sources(by_rank, step)
-    return RunInMemory(run, memory.path, _manifest(memory, sources, step), memory, sources)
+def _find_whole(
+    memory: MemoryFolder, saved: int, note: Callable[[str], None]
+) -> tuple[int | None, str, Mapping[int, Sequence[CopyName]]]:
+    """Find the newest step of a start with a copy of every shard, and verify its copies. Collective.
+
+    Args:
+        memory: Folder of the copies on this node.
+        saved: Step of the run's newest checkpoint.
+        note: Receiver of a message about a damaged copy.
+
+    Returns:
+        The step, None without one; the reason then; and the verified copies to read by the rank that reads
+        them, none if the checkpoint is as new.
+    """
+    damaged: set[CopyName] = set()
+    while True:
+        by_rank = host.all_gather_objects([copy for copy in memory.copies() if copy not in damaged])
+        step, missing = newest_whole(by_rank)
+        if step is None or step <= saved:
+            return step, missing, {}
+        sources = choose_sources(by_rank, step)
+        own = sources.get(dist.get_rank(), ())
+        found = {
+            copy
+            for copies in host.all_gather_objects([one for one in own if not is_whole(memory.file(one), one)])
+            for copy in copies
+        }
+        if not found:
+            return step, "", sources
+        names = ", ".join(sorted(map(str, found))[:_MOST_NAMED])
+        note(
+            f"{format_count(len(found), 'damaged copy', 'damaged copies')} in {memory.path} left out: {names}"
+        )
+        damaged |= found
 
 
 def newest_whole(by_rank: Sequence[Sequence[CopyName]]) -> tuple[int | None, str]:
@@ -120,7 +153,7 @@ def newest_whole(by_rank: Sequence[Sequence[CopyName]]) -> tuple[int | None, str
         return whole[0], ""
     lost = sorted(every - (shards[steps[0]] & shards[None] if steps else shards[None]))
     named = ", ".join(map(str, lost[:_MOST_NAMED])) + (" and others" if len(lost) > _MOST_NAMED else "")
-    return None, f"shard {named} of {world_size} and its twin are gone"
+    return None, f"shard {named} of {world_size} and its twin are gone or damaged"
 
 
 def choose_sources(by_rank: Sequence[Sequence[CopyName]], step: int) -> Mapping[int, Sequence[CopyName]]:
