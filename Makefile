@@ -87,10 +87,9 @@ peers: set-up ## run the sampler, the adapters and examples/peers in other frame
 	@tools/set_up_peers.sh $(VENV) $(PEERS)
 	$(PEERS)/bin/python -m pytest -q -W default tests/peers
 
-bench-peers: set-up ## compare our batches with those of other frameworks, in the environment of make peers
+bench-peers: set-up ## compare our batches with those of other frameworks, in the environment of make peers, and write the record
 	@tools/set_up_peers.sh $(VENV) $(PEERS)
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(PEERS)/bin/python -m benches.peers.planning
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(PEERS)/bin/python -m benches.peers.training
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(PEERS)/bin/python -m benches.peers --record benches/record
 
 test-gpu: set-up ## run the distributed tests over NCCL, and all tests of CUDA; one device is enough for all ranks
 	$(BIN)/python -m pytest -q -p no:xdist -W default --timeout 900 -m gpu

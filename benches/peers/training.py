@@ -7,6 +7,9 @@ model from the same seed. The documents are top-level definitions of Python's st
 time of a step is the CPU time of its busier rank: the ranks share the cores here, so the clock would show the
 other rank too, and a rank that waits takes no CPU time. The packing ways compute attention of each sequence
 by itself.
+
+No micro-batch of any way exceeds the cap. So a padded batch has as many sequences as have room at their
+greatest length. A step has about the same tokens in every way: the padded ways accumulate more micro-batches.
 """
 
 import argparse
@@ -27,6 +30,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from benches.peers.table import print_head, print_row
 from datasets import Dataset, disable_progress_bars
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import (
@@ -44,7 +48,15 @@ from trl import pack_dataset
 from hydraulis.batching.adapters.transformers_trainer import balance_trainer
 
 ATTENTION = "sequence_by_sequence"
-ROW = "{:<28} {:>7} {:>10} {:>11} {:>9} {:>12}\n"
+HEAD = (
+    "way",
+    "steps",
+    "tokens/s",
+    "to padded",
+    "busy",
+    "most tokens of a micro-batch",
+    "micro-batches of a step",
+)
 # Steps before the first that counts: torch's first calls, and DDP's buckets.
 WARM_UP = 2
 
@@ -149,8 +161,8 @@ class Setting:
 
     Attributes:
         data: Documents as tokens.
-        cap_tokens: Most tokens of a micro-batch of the packing ways.
-        accumulated: Micro-batches of a rank in a step.
+        cap_tokens: Most tokens of a micro-batch, with padding.
+        accumulated: Micro-batches of a rank in a step of the packing ways.
         hidden: Width of the model.
     """
 
@@ -158,6 +170,14 @@ class Setting:
     cap_tokens: int
     accumulated: int
     hidden: int
+
+    def padded_options(self) -> dict[str, Any]:
+        """Return the sizes of padded batches: at most the cap, and about the tokens of a packed step."""
+        lengths = [len(row) for row in self.data["input_ids"]]
+        size = max(1, self.cap_tokens // max(lengths))
+        tokens = size * sum(lengths) / len(lengths)
+        count = max(1, round(self.accumulated * self.cap_tokens / tokens))
+        return {"per_device_train_batch_size": size, "gradient_accumulation_steps": count}
 
 
 Way = Callable[[Setting, Path], CountedTrainer]
@@ -167,18 +187,18 @@ def make_trainer(
     setting: Setting, folder: Path, data: Dataset, collate: Any, **options: Any
 ) -> CountedTrainer:
     """Make the trainer of a way."""
-    arguments = TrainingArguments(
-        output_dir=str(folder),
-        use_cpu=True,
-        num_train_epochs=1,
-        gradient_accumulation_steps=setting.accumulated,
-        logging_strategy="no",
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-        ddp_find_unused_parameters=False,
-        **options,
-    )
+    defaults: dict[str, Any] = {
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "num_train_epochs": 1,
+        "gradient_accumulation_steps": setting.accumulated,
+        "logging_strategy": "no",
+        "save_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+        "ddp_find_unused_parameters": False,
+    }
+    arguments = TrainingArguments(**(defaults | options))
     model = make_model(setting.hidden)
     return CountedTrainer(model=model, args=arguments, train_dataset=data, data_collator=collate)
 
@@ -193,18 +213,13 @@ def pad(samples: Sequence[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
 
 def padded(setting: Setting, folder: Path) -> CountedTrainer:
     """Train the framework's default: equal numbers of random sequences, padded to the longest."""
-    mean = sum(map(len, setting.data["input_ids"])) / len(setting.data)
-    size = max(1, round(setting.cap_tokens / mean))
-    return make_trainer(setting, folder, setting.data, pad, per_device_train_batch_size=size)
+    return make_trainer(setting, folder, setting.data, pad, **setting.padded_options())
 
 
 def by_length(setting: Setting, folder: Path) -> CountedTrainer:
     """Train the framework's batches of similar lengths, padded."""
-    mean = sum(map(len, setting.data["input_ids"])) / len(setting.data)
-    options: dict[str, Any] = {"per_device_train_batch_size": max(1, round(setting.cap_tokens / mean))}
-    return make_trainer(
-        setting, folder, setting.data, pad, train_sampling_strategy="group_by_length", **options
-    )
+    options = setting.padded_options() | {"train_sampling_strategy": "group_by_length"}
+    return make_trainer(setting, folder, setting.data, pad, **options)
 
 
 def packed(setting: Setting, folder: Path) -> CountedTrainer:
@@ -240,26 +255,46 @@ WAYS: dict[str, Way] = {
 }
 
 
-def measure(way: Way, setting: Setting, folder: Path) -> tuple[int, float, int, float]:
-    """Train one epoch. Collective.
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One way's epoch.
 
-    Returns:
-        Number of steps; tokens per second of the busier rank's CPU time; most tokens computed in a
-        micro-batch; share of the busier rank's time in which a rank computes, on average.
+    Attributes:
+        steps: Number of steps.
+        rate: Tokens per second of the busier rank's CPU time, without padding.
+        busy: Share of the busier rank's time in which a rank computes, on average.
+        most: Most tokens computed in a micro-batch.
+        accumulated: Micro-batches of a rank in a step.
     """
+
+    steps: int
+    rate: float
+    busy: float
+    most: int
+    accumulated: int
+
+
+def measure(way: Way, setting: Setting, folder: Path) -> Figures:
+    """Train one epoch. Collective."""
     trainer = way(setting, folder)
     trainer.remove_callback(PrinterCallback)
     times = StepTimes()
     trainer.add_callback(times)
     trainer.train()
     steps = len(times.seconds)
-    own_tokens = sum(trainer.tokens[WARM_UP * setting.accumulated :])
+    accumulated = trainer.args.gradient_accumulation_steps
+    own_tokens = sum(trainer.tokens[WARM_UP * accumulated :])
     everything: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everything, (times.seconds[WARM_UP:], own_tokens, max(trainer.computed)))
     seconds = [rank[0] for rank in everything]
     busier = sum(map(max, zip(*seconds, strict=True)))
-    busy = sum(map(sum, seconds)) / (len(seconds) * busier)
-    return steps, sum(rank[1] for rank in everything) / busier, max(rank[2] for rank in everything), busy
+    return Figures(
+        steps=steps,
+        rate=sum(rank[1] for rank in everything) / busier,
+        busy=sum(map(sum, seconds)) / (len(seconds) * busier),
+        most=max(rank[2] for rank in everything),
+        accumulated=accumulated,
+    )
 
 
 def run_rank(options: argparse.Namespace) -> None:
@@ -273,17 +308,19 @@ def run_rank(options: argparse.Namespace) -> None:
     )
     dist.init_process_group("gloo", timeout=timedelta(minutes=10))
     lead = dist.get_rank() == 0
+    found: dict[str, list[Figures]] = {name: [] for name in WAYS}
+    # The ways in turn, so that the machine's other work falls on all of them.
+    for _ in range(options.epochs):
+        for name, way in WAYS.items():
+            with tempfile.TemporaryDirectory() as folder:
+                found[name].append(measure(way, setting, Path(folder)))
     if lead:
-        sys.stdout.write(ROW.format("way", "steps", "tokens/s", "to padded", "busy", "most tokens"))
-    first = 0.0
-    for name, way in WAYS.items():
-        with tempfile.TemporaryDirectory() as folder:
-            steps, rate, most, busy = measure(way, setting, Path(folder))
-        first = first or rate
-        if lead:
-            ratio = f"{rate / first:.2f}"
-            sys.stdout.write(ROW.format(name, steps, f"{rate:,.0f}", ratio, f"{busy:.0%}", f"{most:,}"))
-            sys.stdout.flush()
+        print_head(HEAD)
+        base = max(one.rate for one in found["transformers, padded"])
+        for name, epochs in found.items():
+            best = max(epochs, key=lambda one: one.rate)
+            rate = (f"{best.rate:,.0f}", f"{best.rate / base:.2f}", f"{best.busy:.0%}")
+            print_row([name, str(best.steps), *rate, f"{best.most:,}", str(best.accumulated)])
     dist.destroy_process_group()
 
 
@@ -306,11 +343,14 @@ def start_ranks(arguments: Sequence[str]) -> int:
 def main() -> int:
     """Start the ranks, or be one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--documents", type=int, default=320)
-    parser.add_argument("--longest", type=int, default=2_048, help="tokens at which a document is cut")
-    parser.add_argument("--cap", type=int, default=2_048, help="tokens of a packed micro-batch")
-    parser.add_argument("--accumulated", type=int, default=2, help="micro-batches of a rank in a step")
+    parser.add_argument("--documents", type=int, default=200)
+    parser.add_argument("--longest", type=int, default=4_096, help="tokens at which a document is cut")
+    parser.add_argument("--cap", type=int, default=8_192, help="most tokens of a micro-batch, with padding")
+    parser.add_argument("--accumulated", type=int, default=2, help="packed micro-batches of a rank in a step")
     parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument(
+        "--epochs", type=int, default=2, help="epochs of each way, of which the fastest counts"
+    )
     options = parser.parse_args()
     if "RANK" not in os.environ:
         return start_ranks(sys.argv[1:])
