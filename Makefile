@@ -18,8 +18,10 @@ RUST := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name '*.toml'
 TEST_PROCESSES := 2
 # The oldest version of torch that is supported, one between, and the newest that was tested.
 VERSIONS ?= 2.11.0 2.13.0 2.15.0
-# The environment of other frameworks.
+# The environment of other frameworks, and the one of those that install in less than a minute.
 PEERS := $(VENV)-peers
+LIGHT := $(VENV)-peers-light
+SET_UP_PEERS := tools/set_up_peers.sh $(VENV) $(PEERS) tools/peers/requirements.txt tools/peers/frameworks.txt
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 # What a nightly compiler's sanitizer flags stand for: the stable one takes the pass by name. With a target named,
 # cargo leaves build scripts alone.
@@ -50,7 +52,7 @@ export TORCHINDUCTOR_CACHE_DIR := $(CURDIR)/target/torchinductor
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test soak faults versions peers bench-peers test-gpu first-gpu check bench bench-gpu bench-ddp bench-slow-rank scale simulate-rate check-report errors-page fuzz wheel clean set-up format
+.PHONY: help demo test soak faults versions peers peers-light bench-peers test-gpu first-gpu check bench bench-gpu bench-ddp bench-slow-rank scale simulate-rate check-report errors-page fuzz wheel clean set-up format
 
 help: ## list the commands
 	@echo "Usage: make COMMAND [PYTHON=python3.x] [TORCH_INDEX=URL]"
@@ -84,11 +86,16 @@ versions: set-up ## run the tests of model, parallelism and runtime with other v
 	@TEST_PROCESSES=$(TEST_PROCESSES) tools/test_versions.sh $(VENV) '$(TORCH_INDEX)' $(VERSIONS)
 
 peers: set-up ## run the sampler, the adapters and examples/peers in other frameworks, in an environment of its own
-	@tools/set_up_peers.sh $(VENV) $(PEERS)
+	@$(SET_UP_PEERS)
 	$(PEERS)/bin/python -m pytest -q -W default tests/peers
 
+peers-light: set-up ## run the part of make peers that installs in less than a minute: torchdata, accelerate, transformers, TRL
+	@tools/set_up_peers.sh $(VENV) $(LIGHT) tools/peers/light.txt
+	$(LIGHT)/bin/python -m pytest -q -W default $(patsubst %,tests/peers/test_%.py,torchdata accelerate transformers_trainer trl_packed)
+	$(LIGHT)/bin/python -m pytest -q -W default tests/peers/test_examples.py -k mean_of_the_step
+
 bench-peers: set-up ## compare our batches with those of other frameworks, in the environment of make peers, and write the record
-	@tools/set_up_peers.sh $(VENV) $(PEERS)
+	@$(SET_UP_PEERS)
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(PEERS)/bin/python -m benches.peers --record benches/record
 
 test-gpu: set-up ## run the distributed tests over NCCL, and all tests of CUDA; one device is enough for all ranks

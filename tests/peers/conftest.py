@@ -1,7 +1,7 @@
-"""`make peers` runs this folder, in the environment that has the other frameworks."""
+"""`make peers` runs this folder, and `make peers-light` a part of it, in environments of other frameworks."""
 
 import importlib.util
 
-# `accelerate` comes with peft: it does not tell the environments apart.
-if importlib.util.find_spec("lightning") is None:
+# The main environment has `accelerate`, `transformers` and `trl` too, and never `torchdata`.
+if importlib.util.find_spec("torchdata") is None:
     collect_ignore_glob = ["test_*.py"]
