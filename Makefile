@@ -92,7 +92,8 @@ peers: set-up ## run the sampler, the adapters and examples/peers in other frame
 peers-light: set-up ## run the part of make peers that installs in less than a minute: torchdata, accelerate, transformers, TRL
 	@tools/set_up_peers.sh $(VENV) $(LIGHT) tools/peers/light.txt
 	$(LIGHT)/bin/python -m pytest -q -W default $(patsubst %,tests/peers/test_%.py,torchdata accelerate transformers_trainer trl_packed)
-	$(LIGHT)/bin/python -m pytest -q -W default tests/peers/test_examples.py -k mean_of_the_step
+	$(LIGHT)/bin/python -m pytest -q -W default tests/peers/test_examples.py tests/peers/test_page.py \
+	  -k "mean_of_the_step or section or transformers or accelerate or ddp or prompts"
 
 bench-peers: set-up ## compare our batches with those of other frameworks, in the environment of make peers, and write the record
 	@$(SET_UP_PEERS)

@@ -1,4 +1,7 @@
-"""accelerate: `accelerate launch --cpu --num_processes 2 examples/peers/accelerate_fsdp.py [--fsdp]`."""
+"""accelerate: `torchrun --nproc-per-node 2 examples/peers/accelerate_fsdp.py [--fsdp]`.
+
+On GPUs `accelerate launch` starts it too; with `--cpu`, accelerate 1.15 starts one process alone.
+"""
 
 import sys
 
@@ -34,6 +37,7 @@ loader = DataLoader(data, batch_sampler=sampler, collate_fn=TransformersCollator
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 
+accelerator.print(f"{accelerator.num_processes} processes")
 for epoch in range(2):
     loader.set_epoch(epoch)
     batches = iter(loader)

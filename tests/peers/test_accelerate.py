@@ -1,5 +1,6 @@
 """accelerate's own classes around the sampler; the cases follow its tests of `BatchSamplerShard`."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from accelerate.data_loader import (
 from torch.utils.data import DataLoader
 
 from batching.drawn import long_tail, ranks_of, sampler
+from peers.launch import findings
 
 LENGTHS = long_tail(100)
 
@@ -65,3 +67,20 @@ def test_the_first_batches_are_skipped() -> None:
     expected = list(sampler(LENGTHS, rank=1))
     assert [batch.tolist() for batch in skip_first_batches(loader(1), 3)] == expected[3:]
     assert list(SkipBatchSampler(sampler(LENGTHS, rank=1), skip_batches=2)) == expected[2:]
+
+
+def test_two_processes_read_every_epoch_once_and_continue(tmp_path: Path) -> None:
+    def expected(rank: int, epoch: int) -> list[list[int]]:
+        one = sampler(LENGTHS, rank=rank)
+        one.set_epoch(epoch)
+        return list(one)
+
+    for rank, found in enumerate(findings("accelerate_ranks.py", tmp_path)):
+        first = expected(rank, 0)
+        assert found["epochs"] == [first, expected(rank, 1)]
+        for way in ("workers", "pickled", "joined", "even", "stateful"):
+            assert found[way] == first, way
+        assert found["after_loader_state"] == first[3:]
+        steps = sampler(LENGTHS, rank=rank)
+        done = sum(len(steps.step(index, epoch=3).own) for index in range(2))
+        assert found["after_state_at"] == expected(rank, 3)[done:]

@@ -1,25 +1,13 @@
 """The comparisons with other frameworks in their short form."""
 
-import os
 import re
-import subprocess
 import sys
 
-from helpers import ROOT
+from peers import launch
 
 
 def output(*arguments: str) -> str:
-    environment = os.environ | {
-        "PYTHONPATH": str(ROOT / "python"),
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-    }
-    command = [sys.executable, *arguments]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT, timeout=280
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
+    return launch.output(sys.executable, *arguments)
 
 
 def test_our_step_keeps_the_cap_near_the_floor_in_every_framework_s_company() -> None:

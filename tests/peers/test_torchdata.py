@@ -1,18 +1,22 @@
 """torchdata's `StatefulDataLoader`; the cases follow its tests of `state_dict` with samplers."""
 
+import json
+from typing import Any
+
 import pytest
 import torch
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from batching.drawn import long_tail, sampler
+from helpers import refused
 
 LENGTHS = long_tail(100)
 
 
-def loader(workers: int) -> StatefulDataLoader[list[int]]:
+def loader(workers: int, **options: Any) -> StatefulDataLoader[list[int]]:
     one = sampler(LENGTHS, rank=1)
     return StatefulDataLoader(
-        torch.arange(100), batch_sampler=one, collate_fn=torch.stack, num_workers=workers
+        torch.arange(100), batch_sampler=one, collate_fn=torch.stack, num_workers=workers, **options
     )
 
 
@@ -57,3 +61,41 @@ def test_a_state_at_the_end_of_an_epoch_begins_the_next_one(workers: int) -> Non
     second = loader(workers)
     second.load_state_dict(state)
     assert batches(second) == list(expected)
+
+
+@pytest.mark.parametrize("done", [0, 1, 5])
+@pytest.mark.parametrize("options", [{"persistent_workers": True}, {"snapshot_every_n_steps": 3}])
+def test_worker_processes_of_every_kind_continue(options: dict[str, Any], done: int) -> None:
+    expected = batches(loader(0))
+    first = loader(2, **options)
+    found = iter(first)
+    for _ in range(done):
+        next(found)
+    state = first.state_dict()
+    assert [batch.tolist() for batch in found] == expected[done:]
+    second = loader(2, **options)
+    second.load_state_dict(state)
+    assert batches(second) == expected[done:]
+
+
+def test_a_state_is_plain_json_and_is_loaded_into_the_same_loader() -> None:
+    one = loader(0)
+    expected = batches(loader(0))
+    found = iter(one)
+    for _ in range(4):
+        next(found)
+    state = json.loads(json.dumps(one.state_dict()))
+    list(found)
+    for _ in range(2):
+        one.load_state_dict(state)
+        assert batches(one) == expected[4:]
+
+
+def test_a_state_of_another_sampler_is_refused() -> None:
+    other = StatefulDataLoader(
+        torch.arange(99), batch_sampler=sampler(LENGTHS[:99], rank=1), collate_fn=torch.stack
+    )
+    one = loader(0)
+    one.load_state_dict(other.state_dict())
+    with refused("checkpoint_mismatch", "sequences = 99", 100):
+        batches(one)

@@ -11,6 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback
 
 from batching.drawn import long_tail
 from hydraulis.batching.adapters.transformers_trainer import TrainerSampler, balance_trainer
+from peers.launch import findings
 
 LENGTHS = long_tail(60, longest=100)
 
@@ -114,3 +115,16 @@ def test_a_column_has_the_lengths(tmp_path: Path) -> None:
     samplers = (trainer._get_train_sampler(rows), make_trainer(tmp_path)._get_train_sampler())
     found, expected = (list(one) for one in samplers if one is not None)
     assert found == expected
+
+
+def test_two_processes_train_every_sequence_once_and_resume(tmp_path: Path) -> None:
+    ranks = findings("transformers_ranks.py", tmp_path)
+    seen = Counter(i for rank in ranks for batch in rank["seen"] for i in batch)
+    assert seen == Counter(list(range(60)) * 2)
+    assert len({len(rank["seen"]) for rank in ranks}) == 1
+    for rank in ranks:
+        assert rank["shard"] == ["BatchSamplerShard", 1, "TrainerSampler"]
+        assert rank["resumed_seen"] == rank["seen"]
+        assert ranks[0]["losses"][0] == pytest.approx(rank["mean_loss"], rel=1e-4)
+    assert len(ranks[0]["losses"]) > 6
+    assert ranks[0]["resumed_losses"] == ranks[0]["losses"]

@@ -10,11 +10,14 @@ from hydraulis.batching.adapters.megatron_schedule import balanced_scheduler
 class DpBalancedScheduler:
     """The attributes of Megatron-core's class of this name that a schedule reads."""
 
-    def __init__(self, cap: int, cp_size: int, dp_size: int, group: int | None) -> None:
+    def __init__(
+        self, cap: int, cp_size: int, dp_size: int, group: int | None, max_num_seqs: int | None = None
+    ) -> None:
         self.max_seqlen_per_dp_cp_rank = cap
         self.cp_size = cp_size
         self.dp_size = dp_size
         self.microbatch_group_size_per_vp_stage = group
+        self.max_num_seqs = max_num_seqs
 
 
 @pytest.mark.parametrize("cp", [1, 2])
@@ -38,3 +41,10 @@ def test_micro_batches_keep_the_contract(cp: int, group: int | None) -> None:
     assert sorted(seen) == sorted(ids)
     work = [[sum(COST.times([by_id[one] for one in part])) for part in ranks] for ranks in groups]
     assert sum(map(max, work)) < 1.1 * COST.times(lengths).sum() / 4
+
+
+def test_a_micro_batch_has_at_most_the_number_of_sequences() -> None:
+    scheduler: Any = balanced_scheduler(DpBalancedScheduler, COST)(500, 1, 4, None, max_num_seqs=3)
+    groups = scheduler.get_groups_and_subsamples(list(enumerate(long_tail(150, longest=500).tolist())))
+    assert sorted(one for ranks in groups for part in ranks for one in part) == list(range(150))
+    assert max(len(part) for ranks in groups for part in ranks) == 3

@@ -90,3 +90,8 @@ def test_the_safety_margin_lowers_the_cap() -> None:
 def test_schedules_of_slime_alone_are_refused(changed: dict[str, Any]) -> None:
     with refused("argument_invalid", next(iter(changed))):
         scheduled([5, 6], **changed)
+
+
+def test_fewer_rollouts_than_a_step_has_are_refused() -> None:
+    with refused("argument_invalid", "global_batch_size is 3", "2 rollouts"):
+        scheduled([5, 6, 7], [0, 0, 1], per_step=3)

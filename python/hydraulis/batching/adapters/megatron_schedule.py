@@ -34,6 +34,8 @@ def balanced_scheduler(base: type[Any], cost: object) -> type[Any]:
                 cap_tokens=self.max_seqlen_per_dp_cp_rank * self.cp_size,
                 cost=cost,
                 multiple_of=self.microbatch_group_size_per_vp_stage or 1,
+                # Older branches have no limit.
+                most_samples=getattr(self, "max_num_seqs", None),
             )
             ids = [[[sample_id_seqlens[item][0] for item in part] for part in rank] for rank in plan]
             slots = zip(*ids, strict=True)

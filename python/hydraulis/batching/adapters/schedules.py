@@ -13,7 +13,13 @@ from hydraulis.batching.step_planner import StepItems, StepPlanner
 
 
 def plan_schedule(
-    lengths: Sequence[int], *, ranks: int, cap_tokens: int, cost: object, multiple_of: int = 1
+    lengths: Sequence[int],
+    *,
+    ranks: int,
+    cap_tokens: int,
+    cost: object,
+    multiple_of: int = 1,
+    most_samples: int | None = None,
 ) -> list[list[list[int]]]:
     """Plan one step with the same number of micro-batches for every rank and none without a sample.
 
@@ -23,6 +29,7 @@ def plan_schedule(
         cap_tokens: Most tokens of a micro-batch; a longer sample is alone in one.
         cost: Time of a sample, as `SequenceCost.of` takes it.
         multiple_of: Divisor of the number of micro-batches.
+        most_samples: Most samples of a micro-batch; None for no limit.
 
     Returns:
         Samples of each micro-batch of each rank.
@@ -32,10 +39,18 @@ def plan_schedule(
     """
     tokens = np.asarray(lengths, dtype=np.int64)
     price = SequenceCost.of(cost)
-    planner = StepPlanner(ranks=ranks, cap_tokens=cap_tokens, cost=price, multiple_of=multiple_of)
+    planner = StepPlanner(
+        ranks=ranks,
+        cap_tokens=cap_tokens,
+        cost=price,
+        multiple_of=multiple_of,
+        cap_extra_tokens=most_samples,
+    )
     # A sample of as many tokens as the cap has no neighbour.
     times = price.times(tokens) if tokens.max() > cap_tokens else None
-    plan = planner.plan(StepItems(np.arange(len(tokens)), np.minimum(tokens, cap_tokens), times))
+    # Each sample is one extra token, so their cap limits the number of samples.
+    ones = None if most_samples is None else np.ones_like(tokens)
+    plan = planner.plan(StepItems(np.arange(len(tokens)), np.minimum(tokens, cap_tokens), times, ones))
     return [[part.tolist() for part in rank] for rank in plan.micro_batches]
 
 

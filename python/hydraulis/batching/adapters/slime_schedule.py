@@ -7,12 +7,19 @@ before slime's own modules import the function. It schedules dynamic batches (`-
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from hydraulis.batching.adapters.schedules import plan_schedule
 from hydraulis.errors import InvalidInputError
 
 Schedule = tuple[list[list[int]], list[list[list[int]]], list[int], list[int]]
+
+# Arguments of slime and the only value of each that this schedule supports.
+_PLAIN: Final = {
+    "use_dynamic_batch_size": True,
+    "global_batch_tokens": None,
+    "multimodal_aware_packing": "off",
+}
 
 
 def make_dp_schedule(cost: object) -> Callable[..., Schedule]:
@@ -32,43 +39,44 @@ def make_dp_schedule(cost: object) -> Callable[..., Schedule]:
         **others: Any,
     ) -> Schedule:
         _check(args, others)
-        ranks, vpp = train_parallel_config["dp_size"], train_parallel_config["vpp_size"]
-        multiple = train_parallel_config["microbatch_group_size_per_vp_stage"] if vpp > 1 else 1
+        config = train_parallel_config
+        multiple = config["microbatch_group_size_per_vp_stage"] if config["vpp_size"] > 1 else 1
         margin = getattr(args, "packing_safety_margin", 1.0)
-        cap = max(1, int(args.max_tokens_per_gpu * train_parallel_config["cp_size"] * margin))
-        rollouts: dict[int, list[int]] = {}
-        for sample, rollout in enumerate(rollout_indices):
-            rollouts.setdefault(rollout, []).append(sample)
-        members = list(rollouts.values())
-        partitions: list[list[int]] = [[] for _ in range(ranks)]
-        micro_batches: list[list[list[int]]] = [[] for _ in range(ranks)]
-        counts, sizes = [], []
-        for step in range(len(members) // global_batch_size):
-            chosen = members[step * global_batch_size : (step + 1) * global_batch_size]
-            samples = [sample for one in chosen for sample in one]
+        cap = max(1, int(args.max_tokens_per_gpu * config["cp_size"] * margin))
+        partitions: list[list[int]] = [[] for _ in range(config["dp_size"])]
+        micro_batches: list[list[list[int]]] = [[] for _ in partitions]
+        counts = []
+        for samples in _steps(rollout_indices, global_batch_size):
             lengths = [total_lengths[sample] for sample in samples]
+            ranks = len(partitions)
             plan = plan_schedule(lengths, ranks=ranks, cap_tokens=cap, cost=cost, multiple_of=multiple)
             counts.append(len(plan[0]))
-            sizes.append(global_batch_size)
-            for rank, own in enumerate(plan):
-                for part in own:
-                    start = len(partitions[rank])
-                    partitions[rank] += [samples[item] for item in part]
-                    micro_batches[rank].append(list(range(start, start + len(part))))
-        return partitions, micro_batches, counts, sizes
+            for own, places, parts in zip(partitions, micro_batches, plan, strict=True):
+                for part in parts:
+                    places.append(list(range(len(own), len(own) + len(part))))
+                    own += [samples[item] for item in part]
+        return partitions, micro_batches, counts, [global_batch_size] * len(counts)
 
     return build_dp_schedule
 
 
+def _steps(rollout_indices: Sequence[int], size: int) -> list[list[int]]:
+    """Return the samples of each step; slime drops the rollouts after the last full one."""
+    rollouts: dict[int, list[int]] = {}
+    for sample, rollout in enumerate(rollout_indices):
+        rollouts.setdefault(rollout, []).append(sample)
+    if len(rollouts) < size:
+        message = f"global_batch_size is {size}, and there are {len(rollouts)} rollouts; lower it to these"
+        raise InvalidInputError(message, code="argument_invalid")
+    members = list(rollouts.values())
+    starts = range(0, len(members) - size + 1, size)
+    return [[sample for one in members[start : start + size] for sample in one] for start in starts]
+
+
 def _check(args: Any, others: Mapping[str, Any]) -> None:
     """Refuse what only slime's own schedule does."""
-    unsupported = {
-        "use_dynamic_batch_size = False": not args.use_dynamic_batch_size,
-        "global_batch_tokens": getattr(args, "global_batch_tokens", None) is not None,
-        "multimodal_aware_packing": getattr(args, "multimodal_aware_packing", "off") != "off",
-    }
-    unsupported |= {name: name != "sample_is_multimodal" for name in others}
-    asked = [name for name, is_asked in unsupported.items() if is_asked]
+    asked = [name for name in others if name != "sample_is_multimodal"]
+    asked += [name for name, plain in _PLAIN.items() if getattr(args, name, plain) != plain]
     if asked:
         message = f"{asked[0]} is scheduled by slime's own build_dp_schedule alone; use that, or leave it out"
         raise InvalidInputError(message, code="argument_invalid")
