@@ -19,6 +19,11 @@ packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("pu
 own=$("$peers/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 # addsitedir follows the links to editable packages there, of which this one is.
 echo "import site; site.addsitedir('$packages')" >"$own/main-environment.pth"
-"$peers/bin/python" -m pip --disable-pip-version-check install --requirement "$requirements"
-[ -z "$alone" ] || "$peers/bin/python" -m pip --disable-pip-version-check install --no-deps --requirement "$alone"
+install() {
+    "$peers/bin/python" -m pip --disable-pip-version-check install "$@" && return
+    echo "the frameworks of $requirements are not installed: the package index cannot be reached or lacks one of them" >&2
+    exit 1
+}
+install --requirement "$requirements"
+[ -z "$alone" ] || install --no-deps --requirement "$alone"
 touch "$peers/installed"

@@ -91,6 +91,9 @@ def test_the_slowest_rank_is_nearer_to_the_mean_than_before(script: str, most: f
 def test_verl_s_micro_batches_are_as_even_as_by_karmarkar_karp() -> None:
     before, after = ratios("verl_micro_batches.py")
     assert after < before + 1e-4
+    equal = re.findall(r"([\d.]+) of the mean for .* equal numbers", output("verl_micro_batches.py"))
+    before, after = map(float, equal)
+    assert after < 1.001 < before
 
 
 def test_megatron_s_data_is_packed_under_the_cap() -> None:
