@@ -2,12 +2,14 @@
 
     python benches/recovery.py --ranks 4 8 --repeats 3
 
-`hydraulis train --ranks N --max-restarts K` trains a small model on the CPU. One rank is killed at a time,
-and the launcher's output is read with the time of each line. With `checkpoint.memory_folder` the run
-continues from the copy of the last step; without it, from a checkpoint of every 20 steps.
+`hydraulis train --ranks N --max-restarts K` trains a small model on the CPU, and one rank is killed at a
+time. Every rank writes down the times at which the parts of a recovery end; a part ends when the last rank
+has ended it. With `checkpoint.memory_folder` the run continues from the copy of the last step; without it,
+from a checkpoint of every 20 steps. Linux only.
 """
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -17,11 +19,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
+
+from hydraulis.cli.ranks import local_ranks
+from hydraulis.cli.ranks.forked_rank import be_a_rank
+from hydraulis.cli.start import command
 
 CONFIG = """
 [model]
@@ -56,14 +62,21 @@ directory = "{folder}/run"
 """
 # Steps between two checkpoints.
 EVERY = 20
-# By part: the text in the line that ends it.
+# The mark that ends each part, in order. A line of the launcher ends the second one.
+PROCESS, NOTICED, ENDED = "process", "noticed", "ended"
 PARTS = {
-    "loss noticed, all ranks ended": "starting the ranks again",
-    "interpreters, torch, joining, data": "resuming after step",
-    "model and state": "writing into",
-    "first step": "step ",
+    "all survivors notice": NOTICED,
+    "they agree and end": ENDED,
+    "new processes": PROCESS,
+    "groups": "joined",
+    "data, copies found": "opened",
+    "model and state": "built",
+    "plan": "planned",
+    "first step": "stepped",
 }
+AGAIN = "starting the ranks again"
 STEP = re.compile(r"step (\d+)/")
+LAUNCH = "--launch"
 
 
 class Line(NamedTuple):
@@ -71,6 +84,15 @@ class Line(NamedTuple):
 
     time: float
     text: str
+
+
+class Mark(NamedTuple):
+    """The time at which a rank reached a place."""
+
+    name: str
+    rank: int
+    pid: int
+    time: float
 
 
 class Loss(NamedTuple):
@@ -100,15 +122,60 @@ def main() -> None:
             columns = zip(*(one.parts for one in losses), strict=True)
             medians = [statistics.median(column) for column in columns]
             total = statistics.median(sum(one.parts) for one in losses)
-            shown = " | ".join(f"{seconds:.1f}" for seconds in medians)
+            shown = " | ".join(f"{seconds:.2f}" for seconds in medians)
             repeated = ", ".join(str(one.repeated) for one in losses)
-            say(f"| {ranks} | {source} | {shown} | {total:.1f} | {repeated} |")
+            say(f"| {ranks} | {source} | {shown} | {total:.2f} | {repeated} |")
 
 
 def say(line: str) -> None:
     """Print a line at once."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
+
+
+def launch(marks: Path, words: Sequence[str]) -> None:
+    """Run `hydraulis WORDS` with ranks that write down marks."""
+    local_ranks.be_a_rank = partial(be_a_marked_rank, marks)
+    sys.argv = ["hydraulis", *words]
+    command()
+
+
+def be_a_marked_rank(marks: Path, words: Sequence[str], environment: Mapping[str, str], *rest: Any) -> None:
+    """Run a rank that writes down marks, in a process that has loaded torch."""
+    from hydraulis.runtime import loop
+    from hydraulis.runtime.batch import Batch
+    from hydraulis.runtime.ranks import distributed
+    from hydraulis.runtime.ranks.liveness.heartbeat import Heartbeat
+    from hydraulis.train import run
+
+    rank = int(environment["RANK"])
+
+    def mark(name: str) -> None:
+        with marks.open("a") as file:
+            file.write(json.dumps(Mark(name, rank, os.getpid(), time.monotonic())) + "\n")
+
+    def marked(owner: Any, function: str, name: str, *, is_before: bool = False) -> None:
+        call = getattr(owner, function)
+
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            if is_before:
+                mark(name)
+            result = call(*arguments, **named)
+            if not is_before:
+                mark(name)
+            return result
+
+        is_bound = isinstance(owner, type) and hasattr(call, "__self__")
+        setattr(owner, function, staticmethod(wrapped) if is_bound else wrapped)
+
+    mark(PROCESS)
+    marked(Heartbeat, "_take_part", NOTICED, is_before=True)
+    marked(distributed, "join", "joined")
+    marked(run.OpenedRun, "open", "opened")
+    marked(run.Trainer, "build", "built")
+    marked(Batch, "plan", "planned")
+    marked(loop, "train_step", "stepped")
+    be_a_rank(words, environment, *rest)
 
 
 def measure(ranks: int, repeats: int, *, from_memory: bool) -> list[Loss]:
@@ -120,13 +187,12 @@ def measure(ranks: int, repeats: int, *, from_memory: bool) -> list[Loss]:
         from_memory: Whether to keep copies of the state in memory.
     """
     with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "run.toml"
+        config, marks = Path(folder) / "run.toml", Path(folder) / "marks"
         config.write_text(CONFIG.format(ranks=ranks, folder=folder, every=EVERY))
-        command = [sys.executable, "-m", "hydraulis", "train", str(config), "--ranks", str(ranks)]
+        words = ["train", str(config), "--ranks", str(ranks), "--max-restarts", str(repeats)]
         memory = ["--set", "checkpoint.memory_folder=/dev/shm"] if from_memory else []
-        restarts = ["--max-restarts", str(repeats)]
         process = subprocess.Popen(
-            [*command, *restarts, *memory],
+            [sys.executable, __file__, LAUNCH, str(marks), *words, *memory],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -136,34 +202,44 @@ def measure(ranks: int, repeats: int, *, from_memory: bool) -> list[Loss]:
         lines: list[Line] = []
         threading.Thread(target=read, args=(process.stdout, lines), daemon=True).start()
         try:
-            return [kill_one(process, lines, number % ranks) for number in range(1, repeats + 1)]
+            return [kill_one(process, lines, marks, number % ranks) for number in range(1, repeats + 1)]
         finally:
             process.terminate()
             process.wait(60)
 
 
-def kill_one(process: "subprocess.Popen[str]", lines: list[Line], rank: int) -> Loss:
+def kill_one(process: "subprocess.Popen[str]", lines: list[Line], marks: Path, rank: int) -> Loss:
     """Kill a rank between two checkpoints, and wait for the end of the next step."""
     first = len(lines)
-    wait(process, lambda: any(step % EVERY == EVERY // 2 for step in steps(lines[first:])))
-    pid = rank_processes(process.pid)[rank]
+    wait(process, lines, lambda: any(step % EVERY == EVERY // 2 for step in steps(lines[first:])))
+    processes = [mark for mark in read_marks(marks) if mark.name == PROCESS]
+    num_ranks = max(mark.rank for mark in processes) + 1
     kill, first = time.monotonic(), len(lines)
-    os.kill(pid, signal.SIGKILL)
-    times = [kill]
-    for text in PARTS.values():
-        wait(process, partial(has, lines, first, text))
-        found = find(lines, first, text)
-        assert found is not None
-        first = found + 1
-        times.append(lines[found].time)
-    before = steps([line for line in lines if line.time < times[1]])
-    (continued,) = steps(lines[first - 1 : first])
-    return Loss([end - start for start, end in pairwise(times)], before[-1] - continued + 1)
+    os.kill(next(mark.pid for mark in reversed(processes) if mark.rank == rank), signal.SIGKILL)
+    wait(process, lines, lambda: find(lines, first, AGAIN) is not None)
+    again = find(lines, first, AGAIN)
+    assert again is not None
+    wait(process, lines, lambda: len(of(marks, "stepped", lines[again].time)) >= num_ranks)
+    wait(process, lines, lambda: len(steps(lines[again:])) > 0)
+    noticed = of(marks, NOTICED, kill)
+    times = [kill, max(mark.time for mark in noticed if mark.time < lines[again].time), lines[again].time]
+    for name in list(PARTS.values())[2:]:
+        # The first mark of each rank after the restart.
+        reached = {mark.rank: mark.time for mark in reversed(of(marks, name, lines[again].time))}
+        times.append(max(times[-1], *reached.values()))
+    repeated = steps(lines[first - 1 : again])[-1:] or [steps(lines[:first])[-1]]
+    return Loss([end - start for start, end in pairwise(times)], repeated[0] - steps(lines[again:])[0] + 1)
 
 
-def has(lines: Sequence[Line], first: int, text: str) -> bool:
-    """Return whether a line from `first` on has a text."""
-    return find(lines, first, text) is not None
+def read_marks(marks: Path) -> list[Mark]:
+    """Read all marks, in the order of their times."""
+    found = (Mark(*json.loads(line)) for line in marks.read_text().splitlines() if line.endswith("]"))
+    return sorted(found, key=lambda mark: mark.time)
+
+
+def of(marks: Path, name: str, start: float) -> list[Mark]:
+    """Return the marks of a name from a time on."""
+    return [mark for mark in read_marks(marks) if mark.name == name and mark.time >= start]
 
 
 def read(stream: IO[str], lines: list[Line]) -> None:
@@ -171,7 +247,7 @@ def read(stream: IO[str], lines: list[Line]) -> None:
     lines.extend(Line(time.monotonic(), text) for text in stream)
 
 
-def wait(process: "subprocess.Popen[str]", is_there: Callable[[], bool]) -> None:
+def wait(process: "subprocess.Popen[str]", lines: Sequence[Line], is_there: Callable[[], bool]) -> None:
     """Wait until a condition holds.
 
     Raises:
@@ -179,7 +255,7 @@ def wait(process: "subprocess.Popen[str]", is_there: Callable[[], bool]) -> None
     """
     while not is_there():
         if process.poll() is not None:
-            message = f"the launcher ended with code {process.returncode}"
+            message = f"the launcher ended with code {process.returncode}: {lines[-1:]}"
             raise RuntimeError(message)
         time.sleep(0.005)
 
@@ -195,11 +271,8 @@ def find(lines: Sequence[Line], first: int, text: str) -> int | None:
     return next((index for index in range(first, len(lines)) if text in lines[index].text), None)
 
 
-def rank_processes(launcher: int) -> list[int]:
-    """Return the processes of the ranks, in the order of their starts."""
-    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
-    return sorted(map(int, children))
-
-
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == [LAUNCH]:
+        launch(Path(sys.argv[2]), sys.argv[3:])
+    else:
+        main()

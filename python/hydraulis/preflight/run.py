@@ -7,6 +7,7 @@ import torch
 from hydraulis._core import Cluster
 from hydraulis.config.run import RunConfig
 from hydraulis.preflight.cluster import ClusterChecks
+from hydraulis.preflight.copies import check_copies
 from hydraulis.preflight.data import DataChecks
 from hydraulis.preflight.finding import Check, Finding, run_check
 from hydraulis.preflight.folders import FolderChecks, check_services
@@ -52,6 +53,7 @@ def preflight(
         ("memory", ranks.memory),
         ("longest", lambda: ranks.longest(data.longest)),
         ("output", lambda: folders.output(data.data)),
+        ("copies", lambda: check_copies(config, cluster)),
         ("services", lambda: check_services(config)),
     )
     refusals: dict[tuple[str | None, str], str] = {}

@@ -29,8 +29,8 @@ from hydraulis.runtime.state.optimizer_shard import HostCopy, OptimizerShard
 
 # Fields of a file's metadata.
 MANIFEST, STEP, DATA = "manifest", "step", "data"
-# Copies of a shard at the same time: a whole one, and the next one.
-_AT_ONCE = 2
+COPIES_AT_ONCE = 2
+"""Copies of a shard in a folder at the same time: a whole one, and the next one."""
 # Questions to each rank (see `Votes`).
 _COPYING, _FAILED = "copying", "copying failed"
 
@@ -88,7 +88,7 @@ class StateKeeper:
         """The most bytes of this rank's files."""
         trained = sum(parts[True].elements * len(parts[True].buffers) for parts in self._parts.values())
         frozen = sum(parts[False].elements for parts in self._parts.values())
-        return _AT_ONCE * self._shard.master.itemsize * trained + self._shard.frozen.itemsize * frozen
+        return COPIES_AT_ONCE * self._shard.master.itemsize * trained + self._shard.frozen.itemsize * frozen
 
     def after(self, step: int) -> None:
         """Complete a copy that all ranks have written, and begin the one after `step` iterations."""

@@ -36,8 +36,7 @@ class TwinExchange:
     @classmethod
     def create(cls, cluster: Cluster, timeout: timedelta) -> "TwinExchange | None":
         """Create the exchange; None on one node, whose loss would take the twins too. Collective."""
-        has_nodes = cluster.gpus > cluster.gpus_per_node and cluster.gpus % cluster.gpus_per_node == 0
-        return cls(cluster, timeout) if has_nodes else None
+        return cls(cluster, timeout) if has_twins(cluster) else None
 
     def exchange(self, own: Mapping[str, Tensor], part: ShardPart) -> Mapping[str, Tensor]:
         """Send this rank's copy, and return the one of `source`. Collective; callable from any thread.
@@ -59,3 +58,8 @@ class TwinExchange:
             assert work is not None, "every rank is in the group"
             work.wait()
         return received
+
+
+def has_twins(cluster: Cluster) -> bool:
+    """Return whether shards have twins: on several nodes, which all have the same number of ranks."""
+    return cluster.gpus > cluster.gpus_per_node
