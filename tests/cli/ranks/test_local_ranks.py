@@ -212,7 +212,7 @@ def test_no_other_socket_gets_the_port_of_the_store() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a parent's end")
 def test_a_rank_ends_with_its_parent() -> None:
     rank = (
-        "import time; from hydraulis.cli.ranks.parent import end_with_parent; end_with_parent()\n"
+        "import time; from hydraulis.cli.ranks.report import end_with_parent; end_with_parent()\n"
         "print('ready', flush=True); time.sleep(20); print('outlives')"
     )
     start = (

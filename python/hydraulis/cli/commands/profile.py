@@ -12,8 +12,7 @@ from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.options import PathEnding, add_config_layers, add_json, add_ranks, overrides_of, written_to
 from hydraulis.cli.ranks.local_ranks import run_local_ranks
-from hydraulis.cli.ranks.parent import end_with_parent
-from hydraulis.cli.ranks.report import is_rank, report_as_rank
+from hydraulis.cli.ranks.report import end_with_parent, is_rank, report_as_rank
 from hydraulis.cli.tables.profile_table import profile_table
 from hydraulis.cli.terminal.fitted import fitted, terminal_width
 from hydraulis.cli.terminal.progress import Progress

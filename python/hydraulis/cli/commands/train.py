@@ -10,8 +10,7 @@ from hydraulis._core import Cluster
 from hydraulis.cli.options import add_json, add_ranks, add_resume, add_run_config, count, with_resume
 from hydraulis.cli.parser import Parser
 from hydraulis.cli.ranks.local_ranks import run_local_ranks
-from hydraulis.cli.ranks.parent import end_with_parent
-from hydraulis.cli.ranks.report import is_rank, report_before_meeting
+from hydraulis.cli.ranks.report import end_with_parent, is_rank, report_before_meeting
 from hydraulis.cli.ranks.training_rank import say_start, train_as_rank
 from hydraulis.config.run import RunConfig, load
 from hydraulis.errors import HydraulisError, InvalidInputError

@@ -16,8 +16,7 @@ import hydraulis.cli.commands.train
 import hydraulis.cli.terminal.display
 import hydraulis.train.run
 from hydraulis.cli.ranks.forked_rank import HELD_BACK, SERVER
-from hydraulis.cli.ranks.parent import signal_at_end_of_parent
-from hydraulis.cli.ranks.report import PARENT
+from hydraulis.cli.ranks.report import PARENT, signal_at_end_of_parent
 
 __all__ = ["hydraulis", "torch"]
 

@@ -1,7 +1,9 @@
-"""Error reports of a process that is one of several ranks."""
+"""Error reports of a process that is one of several ranks, and its end with the process that started it."""
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import time
 from contextlib import suppress
@@ -162,3 +164,28 @@ def end_progress_line() -> None:
     if sys.stderr.isatty():
         is_dumb = os.environ.get("TERM", "dumb") in ("dumb", "unknown")
         sys.stderr.write("\n" if is_dumb else f"{_SHOW_CURSOR}\n")
+
+
+_PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
+
+
+def end_with_parent() -> None:
+    """Have a local rank terminated when its parent is killed, on Linux; in other processes do nothing."""
+    parent = os.environ.get(PARENT)
+    if parent is not None:
+        signal_at_end_of_parent(int(parent), signal.SIGTERM)
+
+
+def signal_at_end_of_parent(parent: int, number: signal.Signals) -> None:
+    """Have this process receive a signal when its parent ends, on Linux; elsewhere do nothing.
+
+    Args:
+        parent: Process id of the parent.
+        number: The signal.
+    """
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
+        # The parent ended before the call.
+        os.kill(os.getpid(), number)
