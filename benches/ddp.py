@@ -1,6 +1,6 @@
 """Hydraulis against plain data parallelism, on the CPU: the same model, batches, kernels and optimizer.
 
-    python benches/ddp.py [--steps N] [--tokens N] [--longest N] [--strategies LIST] [--json FILE]
+    python -m benches.ddp [--steps N] [--tokens N] [--longest N] [--strategies LIST] [--json FILE]
 
 Ranks of one thread train a small decoder on the interpreter's own standard library, step by step in turns:
 one step of Hydraulis, then the same global batch by torch's DistributedDataParallel, each in a model of its
@@ -16,9 +16,7 @@ busiest process, which is what the wall would show with a core for each thread.
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -32,11 +30,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
+from benches.small_run import (
+    LOSS_TOLERANCE,
+    add_options,
+    measured_profile,
+    run_config,
+    start_ranks,
+    training_data,
+)
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from hydraulis import Cluster, CostProfile, Planner, Scheme, Strategy
-from hydraulis.config.layered.table import from_table
 from hydraulis.config.run import RunConfig
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.data.dataset import Dataset
@@ -45,47 +50,16 @@ from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
 from hydraulis.model.parameters import checkpoint_name
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
-from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.ranks.distributed import joined
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.metrics import StepMetrics
 from hydraulis.runtime.state.sharded_optimizer import learning_rate
 from hydraulis.runtime.worker import Worker
-from hydraulis.train.run_data import load_data
 
 # Groups, stages and torch's own firsts: not what a run is made of.
 WARM_UP = 2
 MIB = 1 << 20
-LOSS_TOLERANCE = 1e-3
-
-
-def run_config(arguments: argparse.Namespace) -> RunConfig:
-    """Describe the run: the demo's model."""
-    tables = {
-        "model": {
-            "vocab_size": 256,
-            "hidden_size": arguments.hidden,
-            "intermediate_size": 43 * arguments.hidden // 16,
-            "num_hidden_layers": 4,
-            "num_attention_heads": 8,
-            "num_key_value_heads": 4,
-            "initializer_range": arguments.hidden**-0.5,
-        },
-        "data": {
-            "max_tokens": arguments.longest,
-            "too_long": "truncate",
-            "tokens_per_batch": arguments.tokens,
-        },
-        "train": {"steps": arguments.steps, "device": "cpu"},
-        "optimizer": {"learning_rate": 1e-3},
-        "planner": {
-            "strategies": [text.strip() for text in arguments.strategies.split(";")],
-            "memory_mib": 1024,
-        },
-        "output": {"directory": "nowhere"},
-    }
-    return from_table(RunConfig, tables, "")
 
 
 class WholeModel(nn.Module):
@@ -265,27 +239,18 @@ class Bench:
 
 def measure(arguments: argparse.Namespace) -> None:
     """Be one rank."""
-    config = run_config(arguments)
+    config = run_config(arguments, [text.strip() for text in arguments.strategies.split(";")])
     with joined(timedelta(seconds=120)) as rank:
-        data = load_data(config.data, lambda _: None, lambda: False)
-        assert data is not None
+        data = training_data(config)
         schemes = sorted({scheme for text in config.planner.strategies for scheme in Strategy(text).schemes})
         worker = Worker(config.model, config.optimizer, config.train, schemes=schemes)
-        limits = MeasurementLimits(
-            context=config.planner.context,
-            memory_bytes=config.planner.memory_bytes,
-            longest=config.data.max_tokens,
-            micro_batch_tokens=arguments.cap,
-            seconds=arguments.profile_seconds,
-        )
-        profile = measure_profile(worker, schemes, limits, lambda _: None, lambda: False)
-        assert profile is not None
+        profile = measured_profile(config, worker, arguments.cap, arguments.profile_seconds)
         cluster = Cluster(dist.get_world_size(), dist.get_world_size())
         profile = with_cap(profile, arguments.cap, cluster)
         cap = profile.cap_tokens(Scheme("<1>"), cluster)
         planner = Planner(profile, cluster, strategies=list(config.planner.strategies))
         bench = Bench()
-        bench.run(config, data.train, worker, planner, cap)
+        bench.run(config, data, worker, planner, cap)
         if rank == 0:
             report(bench.summary() | {"cap": cap, "settings": vars(arguments)}, arguments.json)
 
@@ -332,12 +297,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--tokens", type=int, default=8192, help="of a global batch")
     options.add_argument("--longest", type=int, default=2048, help="tokens; longer sequences are cut")
     options.add_argument("--cap", type=int, default=2048, help="tokens of a micro-batch on one rank")
-    options.add_argument("--hidden", type=int, default=128, help="width of the model")
     options.add_argument("--strategies", default="2x<1>;1x<cp2>;1x<tp2>", metavar="LIST")
     options.add_argument("--ranks", type=int, default=2)
-    options.add_argument("--profile-seconds", type=float, default=8.0)
-    options.add_argument("--json", default="", metavar="FILE", help="write all figures there")
-    options.add_argument("--as-rank", action="store_true", help=argparse.SUPPRESS)
+    add_options(options)
     return options
 
 
@@ -349,11 +311,7 @@ def main() -> int:
         return 0
     if arguments.steps <= WARM_UP or arguments.tokens < arguments.ranks * arguments.cap:
         parser().error(f"there must be more than {WARM_UP} steps, and a full micro-batch for each rank")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
-    ranks = [f"--nproc-per-node={arguments.ranks}", __file__, "--as-rank", *sys.argv[1:]]
-    # One thread each: ranks share the cores.
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    return subprocess.run([*launcher, *ranks], env=environment, check=False).returncode
+    return start_ranks("benches.ddp", arguments.ranks)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A rank that computes twice as long, on the CPU: plans with its measured rate against plans for equal ranks.
 
-    python benches/slow_rank.py [--strategy TEXT] [--steps N] [--slow-from N] [--tokens N] [--longest N]
+    python -m benches.slow_rank [--strategy TEXT] [--steps N] [--slow-from N] [--tokens N] [--longest N]
         [--json FILE]
 
 Four ranks of one thread train a small decoder on the interpreter's own standard library. From a step on, one
@@ -15,8 +15,6 @@ rank.
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -25,16 +23,22 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from benches.small_run import (
+    LOSS_TOLERANCE,
+    add_options,
+    measured_profile,
+    run_config,
+    start_ranks,
+    training_data,
+)
 from torch import Tensor
 
 from hydraulis import Cluster, Strategy
 from hydraulis._core import CostProfile, Position
 from hydraulis.config.kinds import ContextKind
-from hydraulis.config.layered.table import from_table
 from hydraulis.config.run import RunConfig
 from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.data.dataset import Dataset
-from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.pipeline.stage import Stage
 from hydraulis.runtime.planning.run_planner import RunPlanner
@@ -42,41 +46,10 @@ from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.distributed import joined
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.worker import Worker
-from hydraulis.train.run_data import load_data
 
-LOSS_TOLERANCE = 1e-3
 BAR = 1.4
 """Least ratio of the two ways' times once the rate is known."""
 SLOW_RANK = 2
-
-
-def run_config(arguments: argparse.Namespace, slow_rank: float) -> RunConfig:
-    """Describe the run: the demo's model on single ranks."""
-    tables = {
-        "model": {
-            "vocab_size": 256,
-            "hidden_size": arguments.hidden,
-            "intermediate_size": 43 * arguments.hidden // 16,
-            "num_hidden_layers": 4,
-            "num_attention_heads": 8,
-            "num_key_value_heads": 4,
-            "initializer_range": arguments.hidden**-0.5,
-        },
-        "data": {
-            "max_tokens": arguments.longest,
-            "too_long": "truncate",
-            "tokens_per_batch": arguments.tokens,
-        },
-        "train": {"steps": arguments.steps, "device": "cpu"},
-        "optimizer": {"learning_rate": 1e-3},
-        "planner": {
-            "strategies": [arguments.strategy],
-            "memory_mib": 1024,
-            "slow_rank": slow_rank,
-        },
-        "output": {"directory": "nowhere"},
-    }
-    return from_table(RunConfig, tables, "")
 
 
 class Doubling:
@@ -207,7 +180,7 @@ def compare(
     ways, doublings, profile = {}, [], None
     with StopRequest() as stop:
         for name, slow_rank in (("equal", 0.0), ("rates", 1.5)):
-            config = run_config(arguments, slow_rank)
+            config = run_config(arguments, [arguments.strategy], slow_rank=slow_rank)
             worker = Worker(config.model, config.optimizer, config.train, schemes=schemes)
             profile = profile or profile_of(worker)
             prepare(worker)
@@ -236,23 +209,13 @@ def compare(
 def measure(arguments: argparse.Namespace) -> None:
     """Be one rank."""
     with joined(timedelta(seconds=120)):
-        config = run_config(arguments, 0.0)
-        data = load_data(config.data, lambda _: None, lambda: False)
-        assert data is not None
-        limits = MeasurementLimits(
-            context=config.planner.context,
-            memory_bytes=config.planner.memory_bytes,
-            longest=config.data.max_tokens,
-            micro_batch_tokens=arguments.longest,
-            seconds=arguments.profile_seconds,
-        )
+        config = run_config(arguments, [arguments.strategy])
+        data = training_data(config)
 
         def profile_of(worker: Worker) -> CostProfile:
-            profile = measure_profile(worker, worker.schemes, limits, lambda _: None, lambda: False)
-            assert profile is not None
-            return profile
+            return measured_profile(config, worker, arguments.longest, arguments.profile_seconds)
 
-        result = compare(arguments, data.train, profile_of)
+        result = compare(arguments, data, profile_of)
         if result is not None:
             report(result, arguments)
 
@@ -287,10 +250,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--slow-from", type=int, default=7, metavar="STEP", help="first step of double work")
     options.add_argument("--tokens", type=int, default=16_384, help="of a global batch")
     options.add_argument("--longest", type=int, default=1024, help="tokens; longer sequences are cut")
-    options.add_argument("--hidden", type=int, default=128, help="width of the model")
-    options.add_argument("--profile-seconds", type=float, default=8.0)
-    options.add_argument("--json", default="", metavar="FILE", help="write all figures there")
-    options.add_argument("--as-rank", action="store_true", help=argparse.SUPPRESS)
+    add_options(options)
     return options
 
 
@@ -300,11 +260,7 @@ def main() -> int:
     if arguments.as_rank:
         measure(arguments)
         return 0
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
-    ranks = ["--nproc-per-node=4", __file__, "--as-rank", *sys.argv[1:]]
-    # One thread each: ranks share the cores.
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    return subprocess.run([*launcher, *ranks], env=environment, check=False).returncode
+    return start_ranks("benches.slow_rank", 4)
 
 
 if __name__ == "__main__":

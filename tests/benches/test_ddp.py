@@ -12,6 +12,8 @@ from benches.ddp_workers import compared
 from benches.loading import load_script
 from ranks import run_ranks
 
+BENCH = load_script("ddp")
+
 
 def test_both_ways_train_the_same_model_on_the_same_tokens(tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
@@ -33,7 +35,7 @@ def test_arrival_order_keeps_the_order_the_cap_and_every_sequence(lengths: list[
     cap = 50
     if sum(lengths) < ranks * cap:
         return
-    by_rank = load_script("ddp").arrival_order(np.array(lengths), cap, ranks)
+    by_rank = BENCH.arrival_order(np.array(lengths), cap, ranks)
     arrived = [
         by_rank[number % ranks][number // ranks] for number in range(sum(len(mine) for mine in by_rank))
     ]
