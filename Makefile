@@ -147,10 +147,10 @@ bench-gpu: set-up ## measure attention, training steps and predictions on one GP
 	$(BIN)/python -m benches.gpu --record
 
 bench-ddp: set-up ## compare with plain data parallelism on two CPU ranks
-	$(BIN)/python benches/ddp.py
+	$(BIN)/python -m benches.ddp
 
 bench-slow-rank: set-up ## compare plans with and without the rate of a slow rank, on four CPU ranks
-	$(BIN)/python benches/slow_rank.py
+	$(BIN)/python -m benches.slow_rank
 
 scale: ## measure how planning time grows from 64 to 16,384 GPUs
 	$(BENCH) plan-scale
