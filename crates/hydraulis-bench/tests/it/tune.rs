@@ -159,6 +159,25 @@ fn sequences_take_groups_of_the_degree_that_they_need() {
     assert_eq!(objectives(&records(&[])), [Some(7.0), Some(11.0), None]);
 }
 
+/// Ten sequences on 8 ranks. Only an exchange of three sequences leads to the optimum, which SCIP proves.
+#[test]
+fn few_sequences_are_assigned_as_a_proof_of_the_optimum_does() {
+    let bandwidth = json!({"1": 1e10, "2": 119.54, "4": 104.07, "8": 96.5});
+    let document = json!({
+        "cost_model": {"models": {}, "bandwidth_gbs": bandwidth}, "homogeneous_bfd_baseline": {"runs": []},
+        "bucketing_and_chunking": {"wiki_batch0_padded128": []},
+        "exact_planner_instances": {"instances": [{
+            "name": "8gpu_a", "N": 8, "cap_tokens_per_device": 10_447, "degrees": [1, 2, 4, 8],
+            "lengths": [16_384, 8_192, 8_192, 4_096, 4_096, 2_048, 2_048, 1_024, 1_024, 512],
+            "coeff": {"alpha1": 5.128e-6, "alpha2": 0.183_957_6, "beta1": 629.356_3, "hidden": 4_096.0, "layers": 32.0,
+                "bw_gbs": bandwidth},
+            "result": {"M": 2_131.217_344_045_314},
+        }]},
+    });
+    let gain = solved(&document)[0].gain().unwrap();
+    assert!(gain > -1e-9, "{gain}");
+}
+
 /// The reference's profile with its two searches, and the same with other limits.
 fn whole_searches(cases: &Value) -> Value {
     let profiles: Value = serde_json::from_str(include_str!("../../src/tune/whole_search/test_profile.json")).unwrap();

@@ -6,7 +6,8 @@ use crate::batch::Batch;
 use crate::cancellation::Cancellation;
 use crate::capacity::Capacities;
 use crate::construct::dispatch::{
-    Assignment, Limits, assign_to_placed, can_merge, estimate, longest_first, merge_micro_batches, rebalance, refine,
+    Assignment, Limits, assign_exactly, assign_to_placed, can_assign_exactly, can_merge, estimate, longest_first,
+    merge_micro_batches, rebalance, refine,
 };
 use crate::construct::pack::Packing;
 use crate::cost::ReplicaClass;
@@ -142,18 +143,23 @@ impl<'a> Task<'a> {
         Assignment::of(self.batch, &evaluation.strategy, self.capacities, sequences, self.budget.packing)
     }
 
-    /// Merges micro-batches of the evaluation and returns the shorter evaluation. A budget without refinements merges
-    /// nothing.
+    /// Assigns few sequences exactly, merges micro-batches, and returns the shorter evaluation. A budget without
+    /// refinements changes nothing.
     pub(super) fn merged(&self, evaluation: Evaluation) -> Result<Evaluation> {
         let budget = self.budget.dispatch;
         if self.budget.refinements == 0 || !can_merge(self.batch.len(), budget.merge) {
             return Ok(evaluation);
         }
-        let assignment = self.assignment(&evaluation)?;
-        let merged_assignment =
-            merge_micro_batches(&assignment, self.batch.tokens(), &self.by_length, budget, self.cancellation)?;
-        let Some(merged_assignment) = merged_assignment else { return Ok(evaluation) };
-        let merged = self.packed(&evaluation.strategy, merged_assignment, evaluation.stop)?;
+        let (assignment, tokens) = (self.assignment(&evaluation)?, self.batch.tokens());
+        let exact = if can_assign_exactly(self.batch.len(), budget.exact) {
+            assign_exactly(&assignment, tokens, &self.by_length, budget.exact, self.cancellation)?
+        } else {
+            None
+        };
+        let shorter = exact.as_ref().unwrap_or(&assignment);
+        let merged = merge_micro_batches(shorter, tokens, &self.by_length, budget, self.cancellation)?;
+        let Some(merged) = merged.or(exact) else { return Ok(evaluation) };
+        let merged = self.packed(&evaluation.strategy, merged, evaluation.stop)?;
         Ok(if self.is_shorter(&merged, &evaluation) { merged } else { evaluation })
     }
 

@@ -27,9 +27,9 @@ pub(crate) use model_shape::MOST_PARAMETERS;
 pub use model_shape::{ModelPart, ModelShape, ParameterRow, ShapeFields};
 pub use scheme::Scheme;
 pub use search_budget::{
-    BalanceBudget, BoundBudget, CapacityBudget, DispatchBudget, ExchangeBudget, LocalSearchBudget, MergeBudget,
-    PackingBudget, RefineBudget, RunBudget, SearchBudget, SizingBudget, SlotBalanceBudget, StepBalanceBudget,
-    SurveyBudget,
+    BalanceBudget, BoundBudget, CapacityBudget, DispatchBudget, ExactBudget, ExchangeBudget, LocalSearchBudget,
+    MergeBudget, PackingBudget, RefineBudget, RunBudget, SearchBudget, SizingBudget, SlotBalanceBudget,
+    StepBalanceBudget, SurveyBudget,
 };
 pub(crate) use shard_scheme::shard_scheme;
 pub use strategy::Strategy;

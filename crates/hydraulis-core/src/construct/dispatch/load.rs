@@ -6,7 +6,7 @@ use crate::construct::pack::Packer;
 use crate::units::{Millis, Tokens};
 
 /// Sums over a replica's sequences, and its estimated end.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Load {
     ms: Millis,
     tokens: Tokens,

@@ -1,10 +1,12 @@
 //! Assigns sequences to replicas.
 //!
 //! Each sequence, longest first, goes to the replica that then ends earliest. Moves and swaps away from the slowest
-//! replica follow as long as the packed, simulated time falls. Then micro-batches are merged one by one.
+//! replica follow as long as the packed, simulated time falls. Few sequences are then assigned by branch and bound, and
+//! micro-batches are merged one by one.
 
 mod assigner;
 mod assignment;
+mod exact;
 mod load;
 mod longest_first;
 mod merge;
@@ -13,6 +15,7 @@ mod refine;
 mod share;
 
 pub use assignment::Assignment;
+pub use exact::{assign_exactly, can_assign_exactly};
 pub(crate) use load::Load;
 pub use longest_first::{estimate, longest_first};
 pub use merge::{can_merge, merge_micro_batches};

@@ -13,6 +13,8 @@ pub struct DispatchBudget {
     pub rebalanced_part: u64,
     /// The limits of moves and swaps.
     pub refine: RefineBudget,
+    /// The limits of trying every assignment.
+    pub exact: ExactBudget,
     /// The limits of merging micro-batches.
     pub merge: MergeBudget,
 }
@@ -25,6 +27,15 @@ pub struct RefineBudget {
     /// Other replicas of each scheme evaluated, in ascending order of their end. A replica that ends later may admit
     /// sequences that the others refuse.
     pub partners: usize,
+}
+
+/// The limits of trying every assignment of few sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExactBudget {
+    /// Most sequences of a batch. Of more sequences the budget of nodes reaches only the last ones.
+    pub sequences: usize,
+    /// Partial assignments tried for one strategy.
+    pub nodes: usize,
 }
 
 /// The limits of merging micro-batches of replicas without a pipeline.
@@ -48,6 +59,7 @@ impl DispatchBudget {
         reweighing: 0.125,
         rebalanced_part: 20,
         refine: RefineBudget { tries: 12, partners: 4 },
+        exact: ExactBudget { sequences: 24, nodes: 20_000 },
         merge: MergeBudget { assigned_sequences: 25_000, refinements: 100, pipeline_refinements: 20, free_part: 1_024 },
     };
 }
