@@ -80,6 +80,8 @@ BAD_VALUES = {
     "planner.link": '"fast"',
     "planner.recalibrate": "1.0",
     "planner.slow_rank": "1.0",
+    "planner.lookahead": "0",
+    "planner.max_delay": "0",
     "planner.context": '"both"',
     "planner.profile_seconds": "0",
     "planner.memory_mib": "0",
@@ -185,6 +187,15 @@ def test_infinities_and_nan_are_refused(tmp_path: Path, name: str, value: str) -
         (
             'planner.checkpointing=["full"]',
             ["planner.checkpointing = ['full']", "planner.strategies", "<tp2,full>"],
+        ),
+        ("planner.lookahead=65", ["planner.lookahead = 65 ", "below 65"]),
+        (
+            "planner.lookahead=4\0planner.max_delay=4",
+            ["planner.max_delay = 4 ", "at most 3", "planner.lookahead less 1"],
+        ),
+        (
+            "planner.lookahead=4\0planner.max_strategies=2",
+            ["planner.lookahead = 4 ", "planner.max_strategies = 2"],
         ),
         ('data.sources=[{files=[""]}]', ["data.sources[0].files[0] = ''"]),
         (

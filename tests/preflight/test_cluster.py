@@ -47,6 +47,12 @@ def test_a_search_uses_the_schemes_that_fit(made: Path) -> None:
     assert "96 are admitted" in found["longest"].text
 
 
+def test_steps_planned_together_are_told(made: Path) -> None:
+    assert "together" not in findings(read(made))["strategies"].text
+    text = findings(read(made, "planner.lookahead=8", "planner.max_delay=3"))["strategies"].text
+    assert "; the batches of 8 steps are planned together, and a sequence moves by at most 3 steps" in text
+
+
 def test_a_list_of_strategies_without_work_for_all_ranks_is_a_warning(made: Path) -> None:
     config = read(made, "planner.strategies=1x<tp2>;1x<1>;1x<tp2>+1x<1>")
     found = findings(config)["strategies"]

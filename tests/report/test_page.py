@@ -193,6 +193,19 @@ def test_an_unfinished_run_shows_the_number_of_all_steps(tmp_path: Path, num_ste
     assert f"<dt>steps</dt><dd>{says}</dd>" in page(run, [], summed)
 
 
+def test_the_share_of_sequences_that_a_lookahead_moved_is_shown(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", steps=2)
+    path = tmp_path / "run" / "metrics.jsonl"
+    assert "moved_share" not in numbers(read_run(tmp_path / "run"), [])
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[1]["moved"] = 4
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    run = read_run(tmp_path / "run")
+    summed = numbers(run, [])
+    assert summed["moved_share"] == 4 / sum(line["sequences"] for line in lines)
+    assert "<dt>sequences moved by lookahead</dt>" in page(run, [], summed)
+
+
 def test_balance_compares_static_and_planned_steps(run: Run) -> None:
     before, after = balances(run)
     assert before.name == "2x<tp2> for all steps"

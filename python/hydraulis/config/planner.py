@@ -5,7 +5,13 @@ import re
 from collections.abc import Iterable
 
 from hydraulis._core import LinkRates
-from hydraulis.config.check import check_above, check_at_least, check_not_empty, check_within
+from hydraulis.config.check import (
+    check_above,
+    check_at_least,
+    check_at_most,
+    check_not_empty,
+    check_within,
+)
 from hydraulis.config.kinds import CheckpointingKind, ContextKind, MemoryRule
 from hydraulis.errors import InvalidInputError
 from hydraulis.text.values import did_you_mean
@@ -54,6 +60,8 @@ def parse_link_rates(field: str, text: str) -> LinkRates:
 SEARCH = (SEARCH_NAME,)
 LEAST_SLOW_RANK = 1.1
 """The least slowdown that can be told from noise and from errors of the profile."""
+MOST_LOOKAHEAD = 64
+"""The most steps planned together; planning a group takes time in proportion."""
 MIB = 1 << 20
 """Bytes of a MiB, the unit of memory in configurations and messages."""
 LINK_FROM_PROFILE = "profile"
@@ -87,6 +95,10 @@ class PlannerConfig:
             limits the sum of consecutive ones that a pipeline holds at once, and admits longer sequences.
         link: Rates for the prediction of transfers: `profile` uses the links that the profile measured,
             `NODE[,GPU[,MESSAGE]]` states them in GB/s and microseconds, `none` leaves transfers out.
+        lookahead: Number of consecutive steps whose batches are planned together: sequences move between
+            them where that makes the steps shorter. 1 plans each batch as it comes.
+        max_delay: Most steps by which a sequence may be trained earlier or later than its own batch, below
+            `lookahead`.
         recalibrate: Weight of the newest iteration in the running correction of each scheme's predicted
             times; 0 for no correction, so that plans do not depend on them.
         slow_rank: Computation time of a rank relative to the other ranks, for the same work, from which plans
@@ -103,6 +115,8 @@ class PlannerConfig:
     memory_mib: int | None = None
     memory: MemoryRule = "per_micro_batch"
     link: str = LINK_FROM_PROFILE
+    lookahead: int = 1
+    max_delay: int = 1
     recalibrate: float = 0.0
     slow_rank: float = 1.5
 
@@ -138,11 +152,26 @@ class PlannerConfig:
         check_above("planner.profile_seconds", self.profile_seconds, 0)
         if self.memory_mib is not None:
             check_at_least("planner.memory_mib", self.memory_mib, 1)
+        self._check_lookahead()
         check_within("planner.recalibrate", self.recalibrate, 0, 1)
         if self.slow_rank:
             check_at_least("planner.slow_rank", self.slow_rank, LEAST_SLOW_RANK)
         if self.link not in (LINK_FROM_PROFILE, NO_LINK):
             parse_link_rates("planner.link", self.link)
+
+    def _check_lookahead(self) -> None:
+        check_within("planner.lookahead", self.lookahead, 1, MOST_LOOKAHEAD + 1)
+        check_at_least("planner.max_delay", self.max_delay, 1)
+        if self.lookahead == 1:
+            return
+        most = self.lookahead - 1
+        check_at_most("planner.max_delay", self.max_delay, most, "planner.lookahead less 1")
+        if self.max_strategies is not None:
+            message = (
+                f"planner.lookahead = {self.lookahead} and planner.max_strategies = {self.max_strategies}: a "
+                "lookahead keeps no limit of strategies; leave one of them out, or list the strategies"
+            )
+            raise InvalidInputError(message, code="config_value")
 
     @property
     def memory_bytes(self) -> int:

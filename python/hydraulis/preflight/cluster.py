@@ -71,6 +71,11 @@ class ClusterChecks:
             f"{kind} over {', '.join(map(str, schemes))} on {self.cluster.gpus:,} ranks in nodes of "
             f"{self.cluster.gpus_per_node:,}; a rank is in at most {groups} tensor and context groups"
         )
+        if planner.lookahead > 1:
+            text += (
+                f"; the batches of {planner.lookahead} steps are planned together, and a sequence moves by "
+                f"at most {format_count(planner.max_delay, 'step')}"
+            )
         return with_warnings(text, self._idle_ranks() or self._too_few_sequences(sequences))
 
     def device(self) -> tuple[Status, str]:

@@ -181,10 +181,10 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
     Returns:
         `steps` as the number of recorded steps, `num_steps` as that of the whole run, `tokens`, `first_loss`,
         `last_loss`, the number of `strategies`, and `tokens_per_s`. Where known also `mfu`, `median_error` of
-        planned times, `memory_error` as the median over ranks and steps, `first_evaluation` and
-        `last_evaluation` of the held-out loss, `left_out` as the number of steps that are not `comparable`,
-        `static_ratio` as the planned time of the best static strategy relative to the run's plans, and
-        `ranks_per_device` if ranks shared devices.
+        planned times, `memory_error` as the median over ranks and steps, `moved_share` as the share of
+        sequences that a lookahead moved, `first_evaluation` and `last_evaluation` of the held-out loss,
+        `left_out` as the number of steps that are not `comparable`, `static_ratio` as the planned time of the
+        best static strategy relative to the run's plans, and `ranks_per_device` if ranks shared devices.
     """
     metrics, totals = run.metrics, Totals.of(run.metrics)
     summed: dict[str, float] = {
@@ -200,6 +200,8 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
         summed["median_error"] = totals.median_error
     if totals.memory is not None:
         summed["memory_error"] = totals.memory.median_error
+    if totals.moved:
+        summed["moved_share"] = totals.moved / totals.sequences
     if totals.ranks_per_device > 1:
         summed["ranks_per_device"] = totals.ranks_per_device
     if totals.mfu is not None:
@@ -313,6 +315,8 @@ def _facts(run: Run, summed: dict[str, float]) -> list[tuple[str, str]]:
         facts.append(("prediction, median error", format_percent(summed["median_error"])))
     if "memory_error" in summed:
         facts.append(("memory, median error", format_percent(summed["memory_error"])))
+    if "moved_share" in summed:
+        facts.append(("sequences moved by lookahead", format_percent(summed["moved_share"])))
     if "mfu" in summed:
         facts.insert(4, ("MFU", format_percent(summed["mfu"])))
     if "last_evaluation" in summed:

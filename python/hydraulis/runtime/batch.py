@@ -33,13 +33,23 @@ class Batch:
         """Return the tokens of a sequence, by its id in the batch."""
         return self.data.read(int(self.indices[sequence]))
 
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of each sequence, int64 [n]."""
+        return self.data.lengths[self.indices]
+
+    @property
+    def targets(self) -> npt.NDArray[np.int64]:
+        """Number of targets of each sequence, int64 [n]."""
+        return self.data.target_counts[self.indices]
+
     def plan(self, planner: BatchPlanner) -> PlannedStep:
         """Plan the batch, time that, and check the plan.
 
         Raises:
             HydraulisError: The planner refuses the batch, or the plan breaks a promise (code `plan_broken`).
         """
-        lengths, targets = self.data.lengths[self.indices], self.data.target_counts[self.indices]
+        lengths, targets = self.lengths, self.targets
         start = time.perf_counter()
         plan = planner.plan(lengths, targets)
         plan_ms = 1e3 * (time.perf_counter() - start)

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 from hydraulis._core import Plan
+from hydraulis.data.sampling.batch_group import BatchGroup
 from hydraulis.model.flops import Utilisation
 from hydraulis.runtime.planning.run_planner import BatchPlanner
+from hydraulis.runtime.planning.step_batches import StepBatch
 from hydraulis.runtime.records.measured_times import rank_balance
 from hydraulis.runtime.records.metrics import StepMetrics
 from hydraulis.runtime.step_result import StepResult
@@ -18,12 +20,14 @@ class Iteration:
         plan: Plan of the batch.
         result: Result of the step.
         metrics: Metrics of the iteration.
+        group: Batches that were planned together with this one.
         num_dropped: Sequences without a batch, at the ends of the epochs before the next batch.
     """
 
     plan: Plan
     result: StepResult
     metrics: StepMetrics
+    group: BatchGroup
     num_dropped: int = 0
 
 
@@ -43,7 +47,7 @@ class WallTimes:
 
 
 def step_metrics(
-    step: int,
+    taken: StepBatch,
     plan: Plan,
     result: StepResult,
     times: WallTimes,
@@ -53,7 +57,7 @@ def step_metrics(
     """Compute the metrics of one iteration.
 
     Args:
-        step: Number of the step, from 1.
+        taken: Batch of the step.
         plan: Plan of the batch.
         result: Result of the step.
         times: Wall times of the iteration.
@@ -65,7 +69,7 @@ def step_metrics(
     # Only rank 0 has a planner and the measured peaks.
     has_peaks = any(measured.peak_bytes)
     return StepMetrics(
-        step=step,
+        step=taken.step,
         loss=result.loss,
         gradient_norm=result.update.gradient_norm,
         learning_rate=result.update.learning_rate,
@@ -95,6 +99,7 @@ def step_metrics(
         replica_measured_ms=measured.replica_ms,
         ranks_per_device=utilisation.ranks_per_device,
         rank_rates=tuple(plan.cluster.rates or ()),
+        moved=taken.group.num_moved(taken.step),
     )
 
 

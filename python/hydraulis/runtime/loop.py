@@ -13,11 +13,12 @@ from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.sampling.run_sampler import make_sampler
 from hydraulis.model.flops import Utilisation
-from hydraulis.runtime.batch import Batch, plan_unless_stopped
+from hydraulis.runtime.batch import plan_unless_stopped
 from hydraulis.runtime.iteration import Iteration, WallTimes, planned_bytes, step_metrics
 from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory
 from hydraulis.runtime.planning.plans_ahead import PlannedStep, PlansAhead
 from hydraulis.runtime.planning.run_planner import BatchPlanner, LearningPlanner
+from hydraulis.runtime.planning.step_batches import FIRST_STEP, StepBatches, StepPosition
 from hydraulis.runtime.ranks.shared_devices import ranks_per_device
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.step import train_step
@@ -33,7 +34,7 @@ def iterations(
     worker: Worker,
     planner: BatchPlanner,
     stop: StopRequest,
-    completed: int = 0,
+    position: StepPosition = FIRST_STEP,
 ) -> Iterator[Iteration]:
     """Train, and yield each iteration after its step. Collective: every rank iterates.
 
@@ -41,9 +42,10 @@ def iterations(
     the next plan, another rank's in the all-reduce of the step in which it arrived, or of the following one.
 
     Steps are counted from 1. For the same data, a step's batch depends only on the seed and the step's
-    number. Its plan depends on the batch and the profile; with `planner.max_strategies` also on earlier
-    strategies, and with `planner.recalibrate` and `planner.slow_rank` on the measurements of the steps up to
-    the last but one. While a step runs, rank 0 plans the next one.
+    number; with `planner.lookahead` also on the group's other batches and the profile. Its plan depends on
+    the batch and the profile; with `planner.max_strategies` also on earlier strategies, and with
+    `planner.recalibrate` and `planner.slow_rank` on the measurements of the steps up to the last but one.
+    While a step runs, rank 0 plans the next one.
 
     Args:
         config: Configuration of the run.
@@ -52,7 +54,7 @@ def iterations(
         planner: Planner of the batches; asked on rank 0 only. A `LearningPlanner` learns before each request
             for a plan, while no plan is made.
         stop: Request to stop after the current step.
-        completed: Number of completed steps.
+        position: Position of the run that this one continues.
 
     Yields:
         Each iteration; its measured times and timelines are on rank 0 only.
@@ -66,16 +68,14 @@ def iterations(
         config.model, dist.get_world_size(), config.output.peak_tflops, ranks_per_device(worker.device)
     )
 
-    def draw(step: int) -> Batch:
-        return Batch(data, sampler.batch(step - 1).sequences)
-
     def request(step: int) -> Callable[[], PlannedStep]:
         if isinstance(planner, LearningPlanner):
             planner.learn()
-        return partial(draw(step).plan, planner)
+        return batches.request(step, planner)
 
     worker.votes.ask(_STOP, stop.is_requested)
-    steps, rank = range(completed + 1, config.train.num_steps + 1), dist.get_rank()
+    steps, rank = range(position.completed + 1, config.train.num_steps + 1), dist.get_rank()
+    batches = StepBatches(data, sampler, steps, config.planner, position.group)
     with PlansAhead(request, steps) as plans, frozen_objects():
         if stop.agreed():
             return
@@ -84,15 +84,21 @@ def iterations(
             plan = plan_unless_stopped(partial(plans.take, step), stop.is_requested)
             if plan is None:
                 return
+            taken = batches.take(step)
             with naming_out_of_memory(worker, rank, partial(_planned_bytes, planner, plan, rank)):
-                result = train_step(worker, plan, draw(step).read)
+                result = train_step(worker, plan, taken.batch.read)
             times = WallTimes(
                 wall_ms=1e3 * (time.perf_counter() - start),
                 plan_ms=plans.plan_ms,
                 plan_wait_ms=plans.waited_ms,
             )
-            metrics = step_metrics(step, plan, result, times, planner, utilisation)
-            yield Iteration(plan=plan, result=result, metrics=metrics, num_dropped=sampler.num_dropped(step))
+            yield Iteration(
+                plan=plan,
+                result=result,
+                metrics=step_metrics(taken, plan, result, times, planner, utilisation),
+                group=taken.group,
+                num_dropped=sampler.num_dropped(step),
+            )
             if worker.votes.count(_STOP):
                 return
 

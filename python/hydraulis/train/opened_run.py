@@ -78,6 +78,7 @@ class OpenedRun:
         on_rank_zero(partial(_check_room, config, resumed))
         position = DataPosition(config, data.train)
         _check_resumed(config, resumed, position, observer)
+        position.group = resumed.manifest.data.group if resumed else None
         return cls(config=config, cluster=cluster, data=data, files=files, position=position, resumed=resumed)
 
     @property

@@ -26,6 +26,7 @@ from hydraulis.runtime.memory.device_memory import FRAGMENTED, fragmentation_not
 from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
 from hydraulis.runtime.planning.run_schemes import run_schemes
+from hydraulis.runtime.planning.step_batches import StepPosition
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import device_name, dtype_note
 from hydraulis.runtime.ranks.liveness.check import LOST_RANK, is_lost, lost_rank
@@ -144,6 +145,7 @@ class Trainer:
         self._limit_step()
         for iteration in self._iterations():
             self.completed, dropped = iteration.metrics.step, iteration.num_dropped
+            self.run.position.group = iteration.group
             self.observer.step(iteration.metrics)
             self._warn_fragmented()
             if iteration.result.jump is not None:
@@ -255,7 +257,8 @@ class Trainer:
 
     def _iterations(self) -> Iterator[Iteration]:
         run = self.run
-        steps = iterations(run.config, run.data.train, self.worker, self.planner, self.stop, run.completed)
+        position = StepPosition(run.completed, run.position.group)
+        steps = iterations(run.config, run.data.train, self.worker, self.planner, self.stop, position)
         chosen = run.config.train.profile_steps
         if not chosen:
             return steps

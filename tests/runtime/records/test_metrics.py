@@ -41,6 +41,7 @@ def made_up_metrics(step: int = 0, **changes: float | str | tuple[int | None, ..
         "replica_measured_ms": (110.0, 82.0),
         "ranks_per_device": 1,
         "rank_rates": (),
+        "moved": 0,
     }
     return StepMetrics(step=step, **(values | changes))  # type: ignore[arg-type]
 
@@ -85,6 +86,7 @@ def test_tracked_values_omit_unknown_ones() -> None:
     assert tracked["speed/mfu"] == 0.4
     assert tracked["plan/prediction_error"] == pytest.approx(100 / 110 - 1)
     assert tracked["plan/strategy"] == "1x<tp2>+2x<1>"
+    assert made_up_metrics(moved=3).tracked()["plan/moved"] == 3.0
 
 
 def test_the_prediction_error_covers_the_measured_iterations() -> None:

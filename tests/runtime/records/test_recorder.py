@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hydraulis import Cluster, Plan, Planner
+from hydraulis.data.sampling.batch_group import BatchGroup
 from hydraulis.planner.static import StaticComparison
 from hydraulis.runtime.iteration import Iteration
 from hydraulis.runtime.records.evaluation import Evaluation
@@ -69,6 +70,7 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
         replica_measured_ms=tuple(2 * replica.predicted_ms for replica in plan.replicas),
         ranks_per_device=1,
         rank_rates=tuple(plan.cluster.rates or ()),
+        moved=0,
     )
     timelines = recorder.planner.timeline(plan)
     return Iteration(
@@ -87,6 +89,7 @@ def iteration(recorder: Recorder, step: int) -> Iteration:
             ),
         ),
         metrics=metrics,
+        group=BatchGroup(first_step=metrics.step, last_step=metrics.step),
     )
 
 

@@ -7,6 +7,7 @@ from importlib.metadata import version
 import torch
 
 from hydraulis.config.run import RunConfig, to_dict
+from hydraulis.data.sampling.batch_group import BatchGroup
 from hydraulis.runtime.checkpoint.manifest import Manifest, ParameterRecord, ShardRecord
 from hydraulis.runtime.checkpoint.position import DataPosition
 
@@ -30,9 +31,13 @@ class Description:
         return json.dumps(to_dict(self.config), indent=2) + "\n"
 
     def manifest(
-        self, step: int, shards: tuple[ShardRecord, ...], parameters: tuple[ParameterRecord, ...]
+        self,
+        step: int,
+        shards: tuple[ShardRecord, ...],
+        parameters: tuple[ParameterRecord, ...],
+        group: BatchGroup | None = None,
     ) -> Manifest:
-        """Build the manifest of the checkpoint after `step` completed iterations."""
+        """Build the manifest of the checkpoint after `step` completed iterations, within a group or not."""
         return Manifest(
             version=version("hydraulis"),
             step=step,
@@ -40,7 +45,7 @@ class Description:
             dtype=str(self.dtype).removeprefix("torch."),
             frozen_dtype=self.config.train.dtype,
             model=self.config.model,
-            data=self.position.cursor(step),
+            data=self.position.cursor(step, group),
             shards=shards,
             parameters=parameters,
             moments=self.config.optimizer.moments,

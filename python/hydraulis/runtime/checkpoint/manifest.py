@@ -14,6 +14,7 @@ from typing import Self
 
 from hydraulis.config.layered.table import from_table
 from hydraulis.config.model import ModelConfig
+from hydraulis.data.sampling.batch_group import BatchGroup
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.files import has_own_digest, with_digest
 from hydraulis.text.documents import parse_json
@@ -40,6 +41,8 @@ class DataCursor:
         max_tokens: Maximum tokens of a sequence.
         next_batch: SHA-256 of the next batch's sequence indices, as little-endian 64-bit integers. It detects
             a numpy version whose permutations differ.
+        group: Batches planned together (`planner.lookahead`), of which some steps are done and others are
+            not; None between two groups.
     """
 
     fingerprint: str
@@ -49,6 +52,7 @@ class DataCursor:
     epoch_end: str
     max_tokens: int
     next_batch: str
+    group: BatchGroup | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

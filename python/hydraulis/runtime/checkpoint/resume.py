@@ -21,7 +21,7 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.model.parameters import checkpoint_name
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint
-from hydraulis.runtime.checkpoint.manifest import DataCursor, Manifest, torn
+from hydraulis.runtime.checkpoint.manifest import Manifest, torn
 from hydraulis.runtime.checkpoint.position import DataPosition, batch_settings
 from hydraulis.runtime.checkpoint.reader import (
     CheckpointReader,
@@ -120,8 +120,8 @@ class ResumedRun:
         if self.manifest.step > config.train.num_steps:
             return
         cursor = position.cursor(self.manifest.step)
-        for field in dataclasses.fields(DataCursor):
-            before, now = (getattr(data, field.name) for data in (self.manifest.data, cursor))
+        for name in _DATA_NAMES:
+            before, now = (getattr(data, name) for data in (self.manifest.data, cursor))
             if before != now and before == _NO_BATCH:
                 message = (
                     f"checkpoint {self.checkpoint} ended a run that trained all its data (train.epochs), "
@@ -129,8 +129,8 @@ class ResumedRun:
                 )
                 raise InvalidInputError(message, code="checkpoint_mismatch")
             if before != now:
-                why = self._what_differs(config) if field.name == "fingerprint" else ""
-                raise self._other_data(field.name, now, why)
+                why = self._what_differs(config) if name == "fingerprint" else ""
+                raise self._other_data(name, now, why)
 
     def _other_data(self, name: str, now: object, why: str = "") -> InvalidInputError:
         before = as_toml(getattr(self.manifest.data, name))

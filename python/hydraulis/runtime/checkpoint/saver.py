@@ -12,6 +12,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from hydraulis.config.output import CheckpointConfig
+from hydraulis.data.sampling.batch_group import BatchGroup
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.agreement.step_sum import Votes
 from hydraulis.runtime.checkpoint.best import best_checkpoint
@@ -44,6 +45,7 @@ class _Pending:
 
     step: int
     path: Path
+    group: BatchGroup | None
     written: Future[ShardRecord]
 
 
@@ -54,7 +56,7 @@ class CheckpointSaver:
         folder: Folder of the run's checkpoints, visible to all ranks.
         config: Interval in steps, and number of checkpoints to keep.
         shard: This rank's optimizer shard.
-        description: Builder of the manifests; used only on rank 0.
+        description: Builder of the manifests, which only rank 0 builds.
         votes: Questions of each step: the saver asks whether a rank is still writing.
     """
 
@@ -120,7 +122,8 @@ class CheckpointSaver:
         snapshot = Snapshot(self._shard, self._stream)
         file = path / shard_name(dist.get_rank(), dist.get_world_size())
         self._begun = step
-        self._pending = _Pending(step, path, self._writer.submit(_write_sound, file, snapshot, step))
+        group = self._description.position.group_after(step)
+        self._pending = _Pending(step, path, group, self._writer.submit(_write_sound, file, snapshot, step))
         self._votes.forget(_WRITING)
 
     def _poll(self) -> None:
@@ -140,7 +143,9 @@ class CheckpointSaver:
     def _complete(self, pending: _Pending, shards: tuple[ShardRecord, ...]) -> None:
         # A power failure then takes the records of later steps only.
         RunDirectory(self._folder.path.parent).sync()
-        manifest = self._description.manifest(pending.step, shards, parameter_records(self._shard))
+        manifest = self._description.manifest(
+            pending.step, shards, parameter_records(self._shard), pending.group
+        )
         write_durably(
             pending.path / CHECKPOINT_CONFIG, lambda path: path.write_text(self._description.config_json())
         )

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis._core import Cluster, CostProfile, Link, Plan, Planner, RankMemory, Span
+from hydraulis._core import Cluster, CostProfile, Link, LookaheadPlan, Plan, Planner, RankMemory, Span
 from hydraulis.config.planner import PlannerConfig
 from hydraulis.errors import InfeasibleError
 from hydraulis.planner.profile import resolve_link_rates
@@ -41,6 +41,23 @@ class BatchPlanner(Protocol):
 
     def rank_memory(self, plan: Plan, /) -> list[RankMemory | None]:
         """Predict the peak memory of each rank; None for a rank without work."""
+        ...
+
+
+@runtime_checkable
+class LookaheadPlanner(BatchPlanner, Protocol):
+    """A planner of several batches together."""
+
+    def plan_lookahead(
+        self, batches: Sequence[Counts], targets: Sequence[Counts], /, *, max_delay: int
+    ) -> LookaheadPlan:
+        """Plan batches of these lengths and targets; sequences move by at most `max_delay` batches."""
+        ...
+
+    def check_lookahead(
+        self, plan: LookaheadPlan, batches: Sequence[Counts], targets: Sequence[Counts], /, *, max_delay: int
+    ) -> list[str]:
+        """Return the guarantees that the plan of these batches violates; an empty list for a valid plan."""
         ...
 
 
@@ -156,6 +173,19 @@ class RunPlanner:
     def check(self, plan: Plan, lengths: Lengths, targets: Lengths | None = None) -> list[str]:
         """Return the violations in the last plan; empty for a valid plan."""
         return self._planner.check(plan, lengths, targets)
+
+    def plan_lookahead(
+        self, batches: Sequence[Lengths], targets: Sequence[Lengths], *, max_delay: int
+    ) -> LookaheadPlan:
+        """Plan batches together with the learnt times and rates; see `Planner.plan_lookahead`."""
+        self._correct()
+        return self._planner.plan_lookahead(batches, targets, max_delay=max_delay)
+
+    def check_lookahead(
+        self, plan: LookaheadPlan, batches: Sequence[Lengths], targets: Sequence[Lengths], *, max_delay: int
+    ) -> list[str]:
+        """Return the violations in the last plan of several batches; empty for a valid plan."""
+        return self._planner.check_lookahead(plan, batches, targets, max_delay=max_delay)
 
     def timeline(self, plan: Plan) -> list[list[Span]]:
         """Return the predicted timeline of each replica, with the times that a recent plan was made with."""

@@ -59,6 +59,7 @@ class StepMetrics:
         replica_measured_ms: Measured time of each replica; 0 for a replica without work.
         ranks_per_device: Ranks that share one device. Above 1 the run is a test, and times mean nothing.
         rank_rates: Rate of each rank that the plan counts with; empty if no rank is slow.
+        moved: Sequences that a lookahead moved here from other steps' batches.
     """
 
     step: int
@@ -89,6 +90,7 @@ class StepMetrics:
     replica_measured_ms: tuple[float, ...]
     ranks_per_device: int
     rank_rates: tuple[float, ...]
+    moved: int
 
     @property
     def prediction_error(self) -> float | None:
@@ -144,6 +146,7 @@ class StepMetrics:
             "plan/bubble": self.bubble,
             "plan/imbalance": self.imbalance,
             "plan/strategy": self.strategy,
+            "plan/moved": float(self.moved),
             "plan/slow_ranks": float(sum(rate < 1 for rate in self.rank_rates)),
             "batch/sequences": float(self.sequences),
             "batch/tokens": float(self.tokens),

@@ -20,6 +20,8 @@ class Totals:
         steps: Number of iterations.
         first: Metrics of the first iteration.
         last: Metrics of the last iteration.
+        sequences: Sequences of all batches.
+        moved: Sequences that were trained in another step than that of their own batch.
         tokens: Tokens of all batches, without padding.
         wall_ms: Wall time of all iterations.
         planned_ms: Sum of the planned times.
@@ -35,6 +37,8 @@ class Totals:
     steps: int = 0
     first: StepMetrics | None = None
     last: StepMetrics | None = None
+    sequences: int = 0
+    moved: int = 0
     tokens: int = 0
     wall_ms: float = 0.0
     planned_ms: float = 0.0
@@ -66,6 +70,8 @@ class Totals:
         self.steps += 1
         self.first = self.first or metrics
         self.last = metrics
+        self.sequences += metrics.sequences
+        self.moved += metrics.moved
         self.tokens += metrics.tokens
         self.wall_ms += metrics.wall_ms
         self.planned_ms += metrics.planned_ms

@@ -121,10 +121,11 @@ class StateKeeper:
         frozen = (
             HostCopy(self._shard, own_buffers(self._shard, trained=False), self._stream) if is_first else None
         )
+        position = self._description.position
         metadata = {
             MANIFEST: self._manifest,
             STEP: str(step),
-            DATA: json.dumps(asdict(self._description.position.cursor(step))),
+            DATA: json.dumps(asdict(position.cursor(step, position.group_after(step)))),
         }
 
         def keep() -> None:
