@@ -14,6 +14,8 @@ from hydraulis.model import init
 from hydraulis.model.init import BLOCK, initial_value
 from hydraulis.model.parameters import row_of
 from hydraulis.planner.model_shape import build_model_shape
+from hydraulis.runtime.state import local_shard
+from hydraulis.runtime.state.local_shard import largest_stage
 from hydraulis.runtime.state.parameters import InitialValues, ModelParameters
 from small_model import FAMILIES, build_decoder, slice_rows, small_config
 
@@ -255,3 +257,13 @@ def test_the_values_of_a_seed_stay() -> None:
     drawn = WHOLE["lm_head.weight"] / CONFIG.initializer_range
     picked = [drawn[index].item() for index in (0, 1, BLOCK - 1, BLOCK, 3 * BLOCK + 7)]
     assert picked == pytest.approx([1.321888, -0.076974, -1.595544, 0.013378, 0.945882], abs=2e-6)
+
+
+def test_a_model_is_listed_once_and_its_stages_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model with 16,000 layers takes seconds for each list of its parameters and of a rank's slices."""
+    listed = ModelParameters.from_config(small_config(), ["model.layers.0.*"], [[2, 1]])
+    assert ModelParameters.from_config(small_config(), ("model.layers.0.*",), ((2, 1),)) is listed
+    assert ModelParameters.from_config(small_config(), ["model.layers.1.*"], [[2, 1]]) is not listed
+    size = largest_stage(listed, Scheme("<tp2,pp2>"))
+    monkeypatch.setattr(local_shard, "local_slices", lambda *_: pytest.fail("counted again"))
+    assert largest_stage(listed, Scheme("<tp2,pp2>")) == size

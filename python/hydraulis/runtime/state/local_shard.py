@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, Self
 
 import torch
@@ -69,6 +70,7 @@ class StageSize(NamedTuple):
     trained: int
 
 
+@lru_cache
 def largest_stage(parameters: ModelParameters, scheme: Scheme) -> StageSize:
     """Return the most elements, and the most trained elements, of any rank of a scheme.
 

@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from itertools import accumulate
 from typing import Protocol, Self
 
@@ -20,6 +21,9 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.model.init import draw_elements
 from hydraulis.model.parameters import checkpoint_name, is_adapter, named_rows, row_of
 from hydraulis.planner.model_shape import build_layer_split
+
+# A check of a run asks for its parameters a dozen times, which takes 3 s each for 16,000 layers.
+_MOST_MODELS = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +49,7 @@ class ModelParameters:
     def from_config(
         cls, config: ModelConfig, frozen: Sequence[str] = (), stage_layers: Sequence[Sequence[int]] = ()
     ) -> Self:
-        """List the parameters of a model without allocating any.
+        """List the parameters of a model without allocating any; equal arguments give the same object.
 
         Args:
             config: The model's shape; with adapters, its other parameters are frozen.
@@ -57,6 +61,13 @@ class ModelParameters:
             InvalidInputError: A pattern names no parameter, or the patterns name every trained parameter
                 (code `config_value`).
         """
+        return cls._listed(config, tuple(frozen), tuple(map(tuple, stage_layers)))
+
+    @classmethod
+    @lru_cache(_MOST_MODELS)
+    def _listed(
+        cls, config: ModelConfig, frozen: Sequence[str], stage_layers: Sequence[Sequence[int]]
+    ) -> Self:
         rows = named_rows(config)
         trained_names = {name for name, row in rows.items() if row.trained}
         trained_names -= {name for pattern in frozen for name in _matching(pattern, rows)}
