@@ -89,6 +89,14 @@ def test_a_parquet_file_is_read_in_batches(
     assert open_lengths(tmp_path / "data.parquet", column).tolist() == list(range(1, 8))
 
 
+def test_a_parquet_file_with_a_damaged_name_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.table({"length": [1, 2]}), path)
+    path.write_bytes(path.read_bytes().replace(b"length", b"leng\xe7h"))
+    with refused("data_file_invalid", path):
+        open_lengths(path, "length")
+
+
 def test_a_parquet_file_without_rows_is_refused(tmp_path: Path) -> None:
     pq.write_table(TABLE.slice(0, 0), tmp_path / "data.parquet")
     for column in ("n", "tokens"):

@@ -134,7 +134,10 @@ def _arrow_file(path: Path, column: str | None) -> Lengths:
         return _column((ipc.open_stream(mapped) if is_stream else ipc.open_file(mapped)).read_all(), column)
     except OSError as error:
         raise unreadable_error(path, error) from error
-    except pyarrow.ArrowInvalid as error:
+    except InvalidInputError:
+        raise
+    # A damaged name is no UTF-8, and damaged sizes ask for any amount of memory.
+    except (pyarrow.ArrowException, MemoryError, OverflowError, ValueError) as error:
         message = f"file '{path}' is no {path.suffix[1:]} file ({error}); write it again"
         raise InvalidInputError(message, code="data_file_invalid") from error
 
@@ -166,6 +169,8 @@ def _column(source: Any, column: str) -> Lengths:
         # Applies the selection and the order of a `datasets.Dataset`.
         source = source.select_columns([column]).with_format("arrow")[:]
     values = source.column(column)
+    # Offsets of a damaged column may point beyond its data.
+    values.validate(full=True)
     kind = str(values.type)
     if kind.startswith(("list<", "large_list<", "fixed_size_list<")):
         parts = [np.zeros(0, dtype=np.int64), *map(_list_lengths, values.chunks)]
