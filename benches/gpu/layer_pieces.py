@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.model.float8 import float8_linear
 from hydraulis.model.leaves import PLAIN, Leaves, compiled_leaves
 from hydraulis.model.swiglu import gated_product, product_not_saved
@@ -21,6 +22,7 @@ from hydraulis.parallel.collectives import _sum_in_one_kernel, _sum_in_order
 from hydraulis.parallel.symmetric_memory import BUFFER_BYTES, SymmetricBuffer
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
 from hydraulis.runtime.redistribute.segments import pack
+from hydraulis.runtime.state.update_rule import DecaySpan, UpdateRule
 
 Ways = dict[str, Callable[[], object]]
 TOKENS, HIDDEN, INTERMEDIATE, VOCABULARY = 8192, 4096, 14_336, 128_256
@@ -163,6 +165,21 @@ def packing(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the sig
             packed[size * i : size * (i + 1)].copy_(flat[2 * size * i : 2 * size * i + size])
 
     return {"a copy for each slice": one_by_one, "hydraulis": lambda: pack(flat, segments, packed)}
+
+
+def clipped_update(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
+    """Clip a gradient of 1 GiB, and update as many parameters by AdamW."""
+    elements = 64 if tiny else 1 << 28
+    master, gradient = (torch.zeros(elements, device=device) for _ in range(2))
+    moments = {name: torch.zeros_like(master) for name in OptimizerConfig().moments}
+    spans = [DecaySpan(0, elements, decayed=True)]
+    rule = UpdateRule(master, gradient, moments, spans, OptimizerConfig())
+
+    def scale_first() -> None:
+        gradient.mul_(0.5)
+        rule.step(1e-4)
+
+    return {"scaled, then updated": scale_first, "hydraulis": lambda: rule.step(1e-4, 0.5)}
 
 
 def gradient_norm(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces

@@ -144,5 +144,6 @@ PIECES: list[Piece] = [
     Piece(name="sum of 8 tensor ranks", make=layer_pieces.rank_sum),
     Piece(name="copies of a tensor rank of 8, on one device", make=layer_pieces.rank_copies),
     Piece(name="1,024 slices packed", make=layer_pieces.packing),
+    Piece(name="clipped update of 1 GiB of parameters", make=layer_pieces.clipped_update),
     Piece(name="norms of a gradient of 1 GiB", make=layer_pieces.gradient_norm, moved_bytes=2.0**30),
 ]

@@ -12,6 +12,7 @@ from pytorch_optimizer.optimizer.lion import Lion
 from torch import nn
 from torch.optim import Optimizer, lr_scheduler
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.optimizer_kinds import OPTIMIZERS
@@ -140,6 +141,42 @@ def test_the_default_groups_are_matrices_and_the_other_parameters() -> None:
     assert {"norm.weight", "layers.0.self_attn.q_norm.weight", "layers.1.mlp.up_proj.bias"} <= set(undecayed)
     decayed = sorted({name.split(".")[-2] for name in names if name not in undecayed})
     assert decayed == ["down_proj", "gate_proj", "k_proj", "lm_head", "o_proj", "q_proj", "up_proj", "v_proj"]
+
+
+class Operations(TorchDispatchMode):
+    """Lists the operations on tensors with as many elements as the gradient."""
+
+    def __init__(self, elements: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's own, through super()
+        self.elements = elements
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        sizes = [one.numel() for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        if self.elements in sizes:
+            self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["adamw", "adam", "sgd"])
+def test_the_fused_kernel_clips_as_a_pass_over_the_gradient_does(name: str) -> None:
+    master, gradient = torch.randn(2, 1000)
+    found, expected = master.clone(), nn.Parameter(master.clone())
+    spans = [DecaySpan(0, len(master), decayed=True)]
+    config = OptimizerConfig(name=name, clip_norm=1.0)
+    optimizer = ShardedOptimizer(found, gradient, spans, config, steps=4)
+    library = CLASSES[name]([expected], lr=0.0, weight_decay=config.weight_decay, **config.own_settings())
+    for step in range(4):
+        gradient.copy_(torch.randn(1000))
+        expected.grad = gradient.clone()
+        # Every other step is below the limit.
+        norm = nn.utils.clip_grad_norm_([expected], 1.0).item() if step % 2 == 0 else 0.5
+        library.param_groups[0]["lr"] = learning_rate(config, step, 4)
+        library.step()
+        with Operations(1000) as operations:
+            optimizer.step(norm)
+        assert operations.names == [f"_fused_{name}_"]
+        torch.testing.assert_close(found, expected.detach(), rtol=1e-6, atol=1e-7)
 
 
 class Norms(TorchDispatchMode):

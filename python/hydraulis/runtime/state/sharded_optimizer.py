@@ -86,9 +86,7 @@ class ShardedOptimizer:
             self.resume(self.num_steps + 1)
             return Update(norm, rate)
         limit = self._config.clip_norm
-        if 0 < limit < norm + _CLIP_EPS:
-            self._gradient *= limit / (norm + _CLIP_EPS)
-        self._rule.step(rate)
+        self._rule.step(rate, limit / (norm + _CLIP_EPS) if 0 < limit < norm + _CLIP_EPS else 1.0)
         self.num_steps += 1
         return Update(norm, rate)
 

@@ -74,6 +74,9 @@ class UpdateRule:
         self._optimizer = _optimizer(groups, config)
         largest = max((leaf.nbytes for leaf in leaves), default=0)
         self._temporary_bytes = 0 if is_fused else _TEMPORARIES * largest
+        self._gradient = gradient
+        # Fused kernels take the divisor of gradients as a float32 number on the device.
+        self._divides = is_fused and gradient.dtype == torch.float32
         # Loops read the number of steps on the host.
         device = master.device if is_fused else torch.device("cpu")
         self._counters = [torch.zeros((), device=device) for _ in spans]
@@ -88,11 +91,23 @@ class UpdateRule:
         """The most bytes of temporaries in a step; 0 for a fused kernel."""
         return self._temporary_bytes
 
-    def step(self, learning_rate: float) -> None:
-        """Update the parameters and the state."""
+    def step(self, learning_rate: float, factor: float = 1.0) -> None:
+        """Update the parameters and the state.
+
+        Args:
+            learning_rate: Learning rate of the step.
+            factor: Factor of the gradient, above 0. Fused kernels apply it, without a pass over the gradient.
+        """
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
+        if factor != 1.0 and not self._divides:
+            self._gradient *= factor
+        elif factor != 1.0:
+            divisor = torch.full((), 1.0 / factor, device=self._gradient.device)
+            # Where torch's gradient scaler leaves its scale for the fused kernels.
+            vars(self._optimizer)["grad_scale"] = divisor
         self._optimizer.step()
+        vars(self._optimizer).pop("grad_scale", None)
 
     def resume(self, num_steps: int) -> None:
         """Continue after `num_steps` updates."""
