@@ -40,8 +40,16 @@ def test_the_command_writes_page_and_pictures(
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert main(["report", str(folder), "--png", str(pictures)]) == 0
     assert capsys.readouterr().out == "".join(f"written to {path}\n" for path in document["files"])
+    # A link in the run's folder could lead out of it.
+    outside = tmp_path / "outside"
+    outside.write_text("precious")
+    page.unlink()
+    page.symlink_to(outside)
     assert main(["report", str(folder)]) == 0
     assert capsys.readouterr().out == f"written to {page}\n"
+    assert page.is_file()
+    assert not page.is_symlink()
+    assert outside.read_text() == "precious"
     for name in names:
         assert (pictures / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 

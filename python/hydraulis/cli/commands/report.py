@@ -13,7 +13,7 @@ from hydraulis.files import check_files_writable, check_folder_writable, nearest
 from hydraulis.report.page import report
 from hydraulis.report.run import read_run
 from hydraulis.report.style import require_matplotlib
-from hydraulis.runtime.records.run_directory import REPORT
+from hydraulis.runtime.records.run_directory import REPORT, RunDirectory
 
 _EXAMPLES = """\
 examples:
@@ -54,17 +54,21 @@ def run(arguments: argparse.Namespace) -> int:
     require_matplotlib()
     path = arguments.output or arguments.folder / REPORT
     files = [path]
-    # If RUN is no folder, read_run reports that instead of the page in it.
-    check_files_writable(path if arguments.output or arguments.folder.is_dir() else None)
+    # If RUN is no folder, read_run reports that instead of the page in it. A link of RUN is replaced.
+    is_own = not arguments.output and (path.is_symlink() or not arguments.folder.is_dir())
+    check_files_writable(None if is_own else path)
     if arguments.png:
         _check_folder(arguments.png)
     with Progress() as progress:
         trained = read_run(arguments.folder, progress)
         if arguments.png:
             _create(arguments.png)
-        with write_whole_file(path) as file:
-            page, sections, numbers = report(trained, progress)
-            file.write(page.encode())
+        page, sections, numbers = report(trained, progress)
+        if arguments.output:
+            with write_whole_file(path) as file:
+                file.write(page.encode())
+        else:
+            RunDirectory(arguments.folder).write(REPORT, page)
         for done, section in enumerate(sections if arguments.png else ()):
             progress("writing pictures", done, len(sections))
             files.append(arguments.png / f"{section.name}.png")
