@@ -24,7 +24,8 @@ def test_an_optimizer_of_whole_parameters_is_refused_with_the_reason(name: str) 
 
 def test_a_reason_is_found_in_any_spelling() -> None:
     assert "Muon orthogonalises" in refused(name="Muon")
-    assert "AdamW-8bit compresses" in refused(name="AdamW-8bit")
+    for name in ("AdamW-8bit", "adam8bit", "paged_adamw_8bit", "Lion4Bit", "adamw_fp8"):
+        assert f"{name} compresses its state in blocks" in refused(name=name)
 
 
 def test_a_misspelled_name_is_refused_with_the_nearest_one() -> None:

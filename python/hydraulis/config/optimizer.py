@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any, Literal
 
 from hydraulis.config.check import check_above, check_at_least, check_not_empty, check_within
-from hydraulis.config.optimizer_kinds import MOMENTUM, NOT_ELEMENTWISE, OPTIMIZERS
+from hydraulis.config.optimizer_kinds import MOMENTUM, OPTIMIZERS, why_refused
 from hydraulis.errors import InvalidInputError
 from hydraulis.text.values import as_toml, did_you_mean
 
@@ -123,7 +123,7 @@ def _check_name(name: str) -> None:
     if name in OPTIMIZERS:
         return
     choices = ", ".join(map(repr, OPTIMIZERS))
-    reason = NOT_ELEMENTWISE.get(name.lower().replace("-", "_"))
+    reason = why_refused(name)
     cause = f"{name} {reason}; " if reason else ""
     near = "" if reason else did_you_mean(name, OPTIMIZERS)
     message = f"optimizer.name = {as_toml(name)} must be one of {choices}; {cause}choose one{near}"

@@ -50,8 +50,12 @@ NOT_ELEMENTWISE: Final[Mapping[str, str]] = {
     "prodigy": _GLOBAL,
     "lbfgs": _GLOBAL,
     "nadam": _GLOBAL,
-    "adamw_8bit": _BLOCKS,
-    "adamw8bit": _BLOCKS,
-    "lion_8bit": _BLOCKS,
-    "lion8bit": _BLOCKS,
 }
+_NARROW: Final = ("8bit", "4bit", "fp8")
+
+
+def why_refused(name: str) -> str | None:
+    """Return the reason why an optimizer is refused, after its name; None if the name is unknown."""
+    key = name.lower().replace("-", "_")
+    is_narrow = any(part in key.replace("_", "") for part in _NARROW)
+    return _BLOCKS if is_narrow else NOT_ELEMENTWISE.get(key)
