@@ -1,4 +1,4 @@
-"""The native core: what `hydraulis._core` exports, checked against the built module by stubtest."""
+"""The native core: the exports of `hydraulis._core`, checked against the built module by stubtest."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Final, Literal, final

@@ -1,4 +1,4 @@
-//! The Hydraulis planner: what to do with the next global batch of variable-length sequences.
+//! The Hydraulis planner: a plan for the next global batch of variable-length sequences.
 //!
 //! Memory of a micro-batch grows with its tokens, time with the sum of their squares, and lengths have a long
 //! tail. So each iteration has its own plan. The data's way, and the modules in its order:
@@ -10,10 +10,10 @@
 //! | a profile, a cluster | [`cost::CostModel`]: time, longest admissible length | [`cost`] |
 //! | a strategy | its ranks, the slices of parameters on each, their transfers | [`layout`] |
 //! | micro-batches | instruction lists, simulated timeline | [`pipeline`] |
-//! | transfers, computation | their times, and what of them an iteration waits for | [`timing`] |
+//! | transfers, computation | their times, and the part that an iteration waits for | [`timing`] |
 //! | all of these | [`plan::Plan`], a value | [`plan`] |
-//! | a plan | what is wrong with it | [`check`] |
-//! | costs | what a replica can take by a time | [`capacity`] |
+//! | a plan | the promises that it breaks | [`check`] |
+//! | costs | the work that a replica can do by a time | [`capacity`] |
 //! | batch, costs | a proven lower bound, a [`plan::Bound`] | `bound` |
 //! | batch, strategy | candidates, dispatch, ordered micro-batches | [`construct`] |
 //! | batch, costs | the best plan found | [`search`] |

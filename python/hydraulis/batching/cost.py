@@ -83,7 +83,7 @@ class SequenceCost:
 
     @classmethod
     def of(cls, value: "SequenceCost | CostProfile | tuple[float, float] | object") -> "SequenceCost":
-        """Convert what a sampler takes as cost: a cost, a profile, two numbers, or a model's configuration.
+        """Convert the cost of a sampler: a cost, a profile, two numbers, or a model's configuration.
 
         Raises:
             InvalidInputError: It is none of these (code `argument_invalid` or `model_invalid`).

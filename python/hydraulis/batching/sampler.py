@@ -40,8 +40,8 @@ _CACHES = ("_steps", "_plan", "_length")
 class BalancedBatchSampler:
     """A `batch_sampler` for `torch.utils.data.DataLoader` whose batches are micro-batches of one rank.
 
-    The classes that wrap a loader find what they read: `batch_size` (None, because sizes vary), `drop_last`,
-    `sampler`, `set_epoch`, `state_dict` and `load_state_dict`.
+    The classes that wrap a loader read `batch_size` (None, because sizes vary), `drop_last`, `sampler`,
+    `set_epoch`, `state_dict` and `load_state_dict`.
 
     Attributes:
         lengths: Tokens of each sequence: an array, a memory map, a data set with its `column`, or the path of

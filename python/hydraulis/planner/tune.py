@@ -1,4 +1,4 @@
-"""The best plan for sequences of one length: what a run with a fixed context length trains with."""
+"""The best plan for sequences of one length, for a run with a fixed context length."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -26,7 +26,7 @@ class PrefixForest:
         positions: Position of each token in its sequences, int64 [U].
         parents: Index of the token before it; -1 for the first token of a sequence, int64 [U].
         ends: Index after the last descendant of each token, int64 [U].
-        paths: For each sequence, in the given order, the indices of its tokens, int64.
+        paths: Indices of each sequence's tokens, in the order of the sequences, int64.
 
     >>> forest = make_forest([[1, 2, 3], [1, 2, 4, 5], [7]])
     >>> forest.tokens.tolist(), forest.positions.tolist()
@@ -50,7 +50,7 @@ class PrefixForest:
         """Add values of the sequences' tokens on the forest's tokens, float64 [U].
 
         Args:
-            values: For each sequence, one value for each of its tokens.
+            values: Values of each sequence, one for each of its tokens.
         """
         total = np.zeros(len(self.tokens))
         for path, one in zip(self.paths, values, strict=True):

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What data-parallel ranks hold of the model states.
+/// The part of the model states that each data-parallel rank holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Sharding {
     /// Whole states on each rank.

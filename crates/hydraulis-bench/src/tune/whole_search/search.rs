@@ -52,7 +52,7 @@ impl Plan {
     }
 }
 
-/// What a search may choose.
+/// The choices of a search.
 #[derive(Clone, Debug)]
 pub(super) struct Space {
     pub(super) batches: Vec<u64>,

@@ -63,7 +63,7 @@ pub(super) fn fit_alone(measurements: &[Measurement]) -> Option<CostFit> {
     problem.fitted(measurements, &problem.beginning()?)
 }
 
-/// Fits points with prior knowledge, which replaces what they do not identify.
+/// Fits points with prior knowledge, which replaces the coefficients that they do not identify.
 ///
 /// Errors are assumed to spread by at least `usual`: a few points may agree by chance, and would outweigh the prior
 /// knowledge.

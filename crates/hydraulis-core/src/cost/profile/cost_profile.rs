@@ -1,6 +1,7 @@
 //! The cost profile document: one model on one kind of cluster, with the source of its numbers.
 
 use serde::{Deserialize, Serialize};
+use serde_path_to_error::Track;
 
 use crate::cost::class_cost::MicroBatchCost;
 use crate::cost::profile::document::ProfileDocument;
@@ -16,8 +17,7 @@ pub(crate) const FORMAT: &str = "hydraulis.cost-profile/2";
 ///
 /// `docs/cost-profile.md` describes the JSON form field by field. A profile is checked when it is read:
 /// every number has its range, and the error names the field.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "ProfileDocument")]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CostProfile {
     pub(crate) format: String,
     /// Name of the profile in messages.
@@ -201,14 +201,15 @@ impl CostProfile {
     /// Reads and checks the JSON form.
     pub fn from_json(text: &str) -> Result<CostProfile> {
         let mut document = serde_json::Deserializer::from_str(text);
-        let fields: ProfileDocument = serde_path_to_error::deserialize(&mut document).map_err(|error| {
-            let field = error.path().to_string();
-            ProfileError::Syntax { field, why: error.into_inner().to_string() }
-        })?;
+        let mut track = Track::new();
+        let tracked = serde_path_to_error::Deserializer::new(&mut document, &mut track);
+        let read = ProfileDocument::deserialize(tracked);
+        let profile =
+            read.map_err(|error| ProfileError::Syntax { field: track.path().to_string(), why: error.to_string() })?;
         document
             .end()
             .map_err(|error| ProfileError::Syntax { field: "end of the document".into(), why: error.to_string() })?;
-        CostProfile::try_from(fields)
+        profile.checked()
     }
 
     /// This profile, if every number is in its range.

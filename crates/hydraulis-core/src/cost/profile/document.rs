@@ -1,15 +1,14 @@
 //! A cost profile as its document gives it.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::cost::profile::CostProfile;
 use crate::cost::{Excluded, Hardware, Memory, SchemeProfile, StrategyList};
-use crate::error::{Error, Result};
 use crate::spec::{Dtype, ModelShape};
 
 /// The fields of a [`CostProfile`], none of which is checked yet.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "CostProfile", deny_unknown_fields)]
 pub(crate) struct ProfileDocument {
     format: String,
     name: String,
@@ -29,42 +28,8 @@ pub(crate) struct ProfileDocument {
     strategies: Vec<StrategyList>,
 }
 
-impl TryFrom<ProfileDocument> for CostProfile {
-    type Error = Error;
-
-    fn try_from(document: ProfileDocument) -> Result<CostProfile> {
-        let ProfileDocument {
-            format,
-            name,
-            source,
-            hardware,
-            model,
-            dtype,
-            attention,
-            compiled,
-            float8,
-            symmetric_memory,
-            memory,
-            schemes,
-            excluded,
-            strategies,
-        } = document;
-        CostProfile {
-            format,
-            name,
-            source,
-            hardware,
-            model,
-            dtype,
-            attention,
-            compiled,
-            float8,
-            symmetric_memory,
-            memory,
-            schemes,
-            excluded,
-            strategies,
-        }
-        .checked()
+impl<'de> Deserialize<'de> for CostProfile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<CostProfile, D::Error> {
+        ProfileDocument::deserialize(deserializer)?.checked().map_err(serde::de::Error::custom)
     }
 }
