@@ -48,5 +48,5 @@ def test_arrival_order_keeps_the_order_the_cap_and_every_sequence(lengths: list[
 
 
 def test_a_batch_that_fills_no_micro_batch_for_each_rank_is_refused() -> None:
-    with pytest.raises(AssertionError, match="at least a micro-batch for each rank"):
+    with pytest.raises(AssertionError, match="micro-batch"):
         load_script("ddp").arrival_order(np.array([5, 5]), 50, 2)

@@ -70,5 +70,5 @@ def test_without_a_cut_the_arrays_are_those_of_the_corpus() -> None:
 
 
 def test_too_long_documents_are_refused_on_request() -> None:
-    with refused("sequence_too_long", "2 documents are longer", "= 4, the longest has 7"):
+    with refused("sequence_too_long", "2 documents", "= 4", 7):
         slice_documents(corpus_of([5, 3, 7]), 4, "refuse")

@@ -33,7 +33,7 @@ def test_lengths_and_target_counts() -> None:
 
 @pytest.mark.parametrize("index", [-1, 2])
 def test_refuses_a_document_beyond_the_last(index: int) -> None:
-    with pytest.raises(IndexError, match=f"document {index} must be one of the 2"):
+    with pytest.raises(IndexError, match=rf"{index}\b.*\b2\b"):
         corpus_of(b"a", b"b").read(index)
 
 

@@ -167,7 +167,7 @@ def test_streamed_files_give_the_documents_of_lines(tmp_path: Path) -> None:
 def test_a_broken_row_of_a_streamed_file_is_skipped_or_refused_by_its_place(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("id,text\n0,first\n1,a,b\n2,last\n")
-    with refused("record_malformed", f"file '{path}', line 3 has 3 fields"):
+    with refused("record_malformed", path, "line 3", "3 fields"):
         load(config_of(tmp_path, {"files": [str(path)]}))
     train = load(config_of(tmp_path, {"files": [str(path)]}, broken_records="skip")).train
     assert all_tokens(train) == [list(b"first"), list(b"last")]
@@ -272,7 +272,7 @@ def test_a_source_of_one_document_is_not_divided_and_a_share_without_documents_i
 ) -> None:
     np.save(tmp_path / "one.npy", np.arange(9))
     one = {"files": [str(tmp_path / "one.npy")], "format": "tokens"}
-    with refused("corpus_empty", "data.held_out = 0.5: no held-out document"):
+    with refused("corpus_empty", "data.held_out = 0.5"):
         load(config_of(tmp_path, one, held_out=0.5))
     data = load(config_of(tmp_path, one, {"files": [ids_lines(tmp_path)], "format": "tokens"}, held_out=0.5))
     assert data.held_out is not None
@@ -328,14 +328,14 @@ def test_a_token_of_an_array_beyond_the_vocabulary_is_named_with_its_position(
     array[17, 3] = token
     np.save(files[1], array)
     wrong = load(config_of(tmp_path, {"files": files, "format": "tokens"})).train
-    with refused("token_out_of_range", "document 17 of file 1 of data.sources[0]", f"token {token},"):
+    with refused("token_out_of_range", "document 17", "file 1", "data.sources[0]", f"token {token},"):
         wrong.check_vocabulary(2)
 
 
 def test_an_index_outside_the_sequences_is_refused(tmp_path: Path) -> None:
     train = load(config_of(tmp_path, {"files": [ids_lines(tmp_path)], "format": "tokens"})).train
     for index in (-1, 2):
-        with pytest.raises(IndexError, match=f"sequence {index} must be one of the 2"):
+        with pytest.raises(IndexError, match=rf"{index}\b.*\b2\b"):
             train.read(index)
 
 

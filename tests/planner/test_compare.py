@@ -134,7 +134,7 @@ def test_transfers_are_planned_and_simulated() -> None:
 
 def test_an_impossible_comparison_is_refused() -> None:
     long = ComparisonSetup(profile=PROFILE, cluster=CLUSTER, batches=[np.array([401])])
-    with refused("sequence_too_long", "no homogeneous strategy on 8 GPUs admits 401 tokens"):
+    with refused("sequence_too_long", "8 GPUs", "401 tokens"):
         compare(long, ["static"])
     with refused("strategy_invalid"):
         compare(SETTING, ["fastest"])

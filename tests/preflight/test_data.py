@@ -209,5 +209,5 @@ def test_where_no_index_can_be_made_the_data_are_refused(made: Path) -> None:
     # Even root cannot create a folder there.
     finding = findings(read(made, "data.index_directory='/proc/index'"))["data"]
     assert (finding.status, finding.code) == ("refused", "index_damaged")
-    assert finding.text.startswith("index '/proc/index' cannot be written")
-    assert finding.text.endswith("): set data.index_directory to another folder")
+    assert "'/proc/index'" in finding.text
+    assert "data.index_directory" in finding.text

@@ -33,4 +33,4 @@ def test_adapters_need_a_base_model_and_are_counted_apart(made: Path) -> None:
     assert found.text.endswith("; adapters initialised from train.seed = 0")
     found = findings(read(made, *adapters, "checkpoint.weights="))["model"]
     assert (found.status, found.code) == ("refused", "config_value")
-    assert "lora.rank = 2 adapts a trained model, and checkpoint.weights is empty" in found.text
+    assert "lora.rank = 2" in found.text

@@ -28,7 +28,9 @@ def test_a_value_far_above_the_median_is_a_jump() -> None:
     both = steady.find(11, 7.0, 11.0)
     assert both is not None
     assert "the loss jumped to 7," in both
-    assert " and the gradient norm jumped to 11, above 10 times the median 1 of the 10 steps before" in both
+    assert [
+        part for part in ("gradient norm", "11", "10 times", "median 1", "10 steps") if part not in both
+    ] == []
 
 
 def test_too_few_steps_have_no_jump() -> None:

@@ -51,7 +51,7 @@ def test_other_shapes_and_types_are_refused(values: Any) -> None:
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
 def test_values_out_of_range_are_named(value: float) -> None:
-    with refused("lengths_invalid", "work of sequence 2", str(value)):
+    with refused("lengths_invalid", "sequence 2", str(value)):
         make_values(4, [0, 1, value, 3], None, None, None)
 
 

@@ -42,7 +42,7 @@ def test_as_json_values_and_origins_have_the_same_names(capsys: pytest.CaptureFi
 
 def test_a_refused_configuration_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", DEMO, "--set", "train.stepz=3"]) == 2
-    assert "did you mean 'steps'" in capsys.readouterr().err
+    assert "'steps'" in capsys.readouterr().err
 
 
 def test_a_refusal_with_json_is_a_document_too(capsys: pytest.CaptureFixture[str]) -> None:

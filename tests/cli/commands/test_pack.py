@@ -86,10 +86,9 @@ def test_the_longest_sequence_that_does_not_fit_is_named(
     lengths: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(options(lengths, "--window", "500")) == 2
-    assert (
-        "3 of 5 sequences are longer than a window of 500 tokens; the longest is sequence 4, of 1,000: "
-        in capsys.readouterr().err
-    )
+    error = capsys.readouterr().err
+    assert "[sequence_too_long]" in error
+    assert [part for part in ("3 of 5", "500 tokens", "sequence 4", "1,000") if part not in error] == []
 
 
 def test_an_interrupt_leaves_the_earlier_file_unchanged(
@@ -127,7 +126,7 @@ def test_a_window_is_a_number_of_tokens(
 ) -> None:
     assert main(options(lengths, f"--window={window}")) == EXIT_REFUSED
     error = capsys.readouterr().err
-    assert error.startswith(f"hydraulis: error [option_invalid]: --window: '{window}' must be a whole number")
+    assert error.startswith(f"hydraulis: error [option_invalid]: --window: '{window}' ")
 
 
 def test_writes_an_index_that_a_sampler_takes(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:

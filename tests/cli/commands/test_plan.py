@@ -294,7 +294,7 @@ def test_output_without_room_is_refused_in_one_line(lengths: Path, more: list[st
             timeout=120,
         )
     assert done.returncode == EXIT_REFUSED
-    assert done.stderr.startswith("hydraulis: error [file_unwritable]: standard output cannot be written: ")
+    assert done.stderr.startswith("hydraulis: error [file_unwritable]: ")
     assert done.stderr.count("\n") == 1
 
 

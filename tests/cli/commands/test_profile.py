@@ -185,6 +185,5 @@ def test_a_missing_run_is_not_refined(tmp_path: Path, capsys: pytest.CaptureFixt
     output = tmp_path / "p.json"
     assert main(["profile", "--refine", str(tmp_path / "run"), "--output", str(output)]) == EXIT_REFUSED
     said = capsys.readouterr().err
-    assert f"[run_unreadable]: '{tmp_path / 'run'}' was not written by a run" in said
-    assert f"there is no folder {tmp_path / 'run'}; name the folder of a run" in said
+    assert f"[run_unreadable]: '{tmp_path / 'run'}'" in said
     assert not output.exists()

@@ -90,7 +90,10 @@ def test_an_unwritable_file_is_refused_before_the_work(
 
 def test_a_page_is_html(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path), "--output", "page.pdf"]) == 2
-    assert "error [option_invalid]: --output: 'page.pdf' must end with .html: " in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert [
+        part for part in ("[option_invalid]", "--output", "'page.pdf'", ".html") if part not in error
+    ] == []
 
 
 def test_a_dangling_link_is_no_folder_for_pictures(
@@ -100,7 +103,9 @@ def test_a_dangling_link_is_no_folder_for_pictures(
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "nowhere")
     assert main(["report", str(folder), "--png", str(link)]) == 2
-    assert f"folder '{link}' cannot be created: " in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "[file_unwritable]" in error
+    assert f"'{link}'" in error
 
 
 def test_a_page_that_cannot_be_written_is_refused_before_the_work(
@@ -108,7 +113,9 @@ def test_a_page_that_cannot_be_written_is_refused_before_the_work(
 ) -> None:
     monkeypatch.delattr("hydraulis.cli.commands.report.read_run")
     assert main(["report", "/proc/self"]) == 2
-    assert "file '/proc/self/report.html' cannot be written" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "[file_unwritable]" in error
+    assert "'/proc/self/report.html'" in error
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -270,7 +270,7 @@ def test_a_refusal_is_reported_once_even_if_rank_zero_is_the_slowest(tmp_path: P
     code, out, err = finish(start([config, "--set", "train.stepss=9"], PYTHONPATH=path))
     assert code != 0
     assert (out + err).count("hydraulis.train: error [config_unknown_key]: ") == 1
-    assert "did you mean 'steps'" in err
+    assert "'steps'" in err
     *_, root_cause = err.partition("Root Cause")
     assert "traceback : refused [config_unknown_key]: key 'stepss' in section [train] is" in root_cause
     assert_no_traceback_of_ours(err)

@@ -39,7 +39,7 @@ def test_a_model_may_come_from_a_config_json_and_further_keys_change_it(tmp_path
 
 
 def test_a_config_json_of_another_type_or_of_an_unsupported_model_is_refused(tmp_path: Path) -> None:
-    with refused("config_value", "model.hf_config = 3 must be the path"):
+    with refused("config_value", "model.hf_config = 3"):
         load(write(tmp_path, MINIMAL.replace("[model]", "[model]\nhf_config = 3")))
     path = write_model(tmp_path, model_type="gemma")
     with refused("model_unsupported"):
@@ -129,7 +129,7 @@ def test_a_later_layer_may_name_other_parameters(tmp_path: Path) -> None:
     assert load(path, [f"model.path={tmp_path}"]).checkpoint.weights == str(tmp_path)
 
     path.write_text(text + WEIGHTS)
-    with refused("config_value", "weights = 'before' both describe"):
+    with refused("config_value", "weights = 'before'"):
         load(path)
 
 

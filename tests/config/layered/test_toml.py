@@ -33,7 +33,7 @@ def test_a_written_value_is_read_back_equal(value: object) -> None:
 
 
 def test_values_without_a_form_in_toml_are_refused() -> None:
-    with pytest.raises(TypeError, match="has no form in TOML"):
+    with pytest.raises(TypeError, match="TOML"):
         toml_value(object())
     assert toml_value({"given": 1, "absent": None}) == "{ given = 1 }"
 

@@ -84,7 +84,7 @@ def test_the_scan_for_further_records_has_a_time_limit(
     with refused("record_malformed", path, "3 broken records", *listed):
         ensure_index(job_of(tmp_path), tmp_path / "index", 1)
     monkeypatch.setattr(broken_records, "SCAN_S", 0.0)
-    with refused("record_malformed", path, listed[0], "up to line 22", "0 s", SKIP):
+    with refused("record_malformed", path, listed[0], "line 22", "0 s", SKIP):
         ensure_index(job_of(tmp_path), tmp_path / "index", 1)
 
 
@@ -112,7 +112,7 @@ def test_a_field_that_is_wrong_everywhere_is_reported_once_without_advice_to_ski
     with pytest.raises(InvalidInputError) as refusal:
         ensure_index(job_of(tmp_path, paths=(path,)), tmp_path / "index", processes)
     message = str(refusal.value)
-    assert "no readable record, 120 are broken" in message
+    assert "120" in message
     assert "line 1" in message
     assert message.count("line ") == message.count("'text'") == 1
     assert SKIP not in message
@@ -121,7 +121,7 @@ def test_a_field_that_is_wrong_everywhere_is_reported_once_without_advice_to_ski
 def test_records_with_the_same_cause_are_reported_together(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "x.jsonl", [{"text": "a"}, *[{"txt": "a"}] * 3, {"text": 3}])
     listed = ["4 broken records", "line 2 has no field 'text', its fields are txt (also line 3, line 4)"]
-    with refused("record_malformed", *listed, "line 5: field 'text' has 3", SKIP):
+    with refused("record_malformed", *listed, "line 5", "'text'", 3, SKIP):
         ensure_index(job_of(tmp_path, paths=(path,)), tmp_path / "index", 1)
 
 
@@ -218,7 +218,7 @@ def test_an_index_without_the_broken_records_is_refused_where_they_count(tmp_pat
 def test_files_of_broken_records_alone_are_refused(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "x.jsonl", [{"txt": "a"}] * 120)
     job = job_of(tmp_path, paths=(path,), broken_records="skip")
-    with refused("corpus_empty", path, "120 broken records", "line 1 has no field 'text'"):
+    with refused("corpus_empty", path, 120, "line 1", "'text'"):
         ensure_index(job, tmp_path / "index", 1)
     first = ["the first 100 records", path, "line 1 has no field 'text'"]
     with refused("record_malformed", *first):

@@ -264,7 +264,7 @@ def test_a_process_that_dies_ends_the_build(tmp_path: Path, monkeypatch: pytest.
     write_documents(tmp_path)
     # A program that ends at once.
     monkeypatch.setattr("hydraulis.data.index.worker.sys.executable", "/bin/false")
-    with refused("index_process_failed", "ended with code 1"):
+    with refused("index_process_failed", "code 1"):
         ensure_index(job_of(tmp_path), tmp_path / "index", 2)
 
 
@@ -293,7 +293,7 @@ def test_a_changed_number_of_a_document_is_refused(tmp_path: Path, name: str) ->
     write_documents(tmp_path)
     folder = ensure_index(job_of(tmp_path), tmp_path / "index", 1)
     flip(folder / name, -20)
-    with refused("index_damaged", folder / name, "does not match its digest"):
+    with refused("index_damaged", folder / name, "digest"):
         open_index(folder)
 
 
@@ -311,7 +311,7 @@ def test_a_changed_token_is_refused_when_its_document_is_read(tmp_path: Path, na
     whole = corpus.read(0)
     flip(folder / name, place)
     corpus = open_index(folder)
-    with refused("index_damaged", "document 0", folder / "tokens.bin", "does not match its digest"):
+    with refused("index_damaged", "document 0", folder / "tokens.bin", "digest"):
         corpus.read(0)
     assert len(corpus.read(1)) == len(whole)
 
@@ -339,7 +339,7 @@ def test_a_file_that_is_shortened_under_way_ends_with_a_message(tmp_path: Path, 
     corpus = open_index(folder)
     size = (folder / name).stat().st_size
     os.truncate(folder / name, 10)
-    with refused("data_file_invalid", folder / name, f"had {size:,} bytes when it was opened and has 10"):
+    with refused("data_file_invalid", folder / name, f"{size:,} bytes", 10):
         corpus.read(150)
 
 
@@ -371,7 +371,7 @@ def test_a_damaged_extent_is_refused(tmp_path: Path, name: str, damage: str) -> 
         content = DAMAGED[damage]
     (folder / "index.json").unlink()
     (folder / name).write_bytes(content)
-    with refused("index_damaged", folder / name, "remove its folder"):
+    with refused("index_damaged", folder / name):
         ensure_index(job_of(tmp_path), tmp_path / "index", 1)
 
 
@@ -382,7 +382,7 @@ def test_a_journal_of_more_data_than_the_files_have_is_refused(tmp_path: Path) -
     (folder / "index.json").rename(folder / "journal.json")
     size = (folder / "tokens.bin").stat().st_size
     os.truncate(folder / "tokens.bin", size - 7)
-    with refused("index_damaged", folder / "tokens.bin", f"has {size - 7} bytes and must have {size}"):
+    with refused("index_damaged", folder / "tokens.bin", size - 7, size):
         ensure_index(job_of(tmp_path), tmp_path / "index", 1)
 
 
@@ -401,6 +401,6 @@ def test_no_link_leads_a_write_out_of_the_folder(tmp_path: Path, name: str) -> N
     folder = index_folder(job_of(tmp_path), tmp_path / "index")
     folder.mkdir(parents=True)
     (folder / name).symlink_to(outside)
-    with refused("index_damaged", folder, "is a symbolic link"):
+    with refused("index_damaged", folder, "symbolic link"):
         ensure_index(job_of(tmp_path), tmp_path / "index", 1)
     assert outside.read_text() == "precious"

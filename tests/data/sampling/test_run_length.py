@@ -67,13 +67,11 @@ def test_a_run_ends_at_the_first_limit(steps: int | None, wanted: int) -> None:
 def test_epochs_that_would_be_shuffled_for_minutes_are_refused_at_once() -> None:
     # A batch of many epochs: few steps, and each epoch is shuffled to count them.
     whole = config(None, 5_000_000, tokens_per_batch=100_000)
-    with refused(
-        "argument_invalid", "epochs = 5,000,000 of 10 sequences", "the limit is 39,920", "steps alone"
-    ):
+    with refused("argument_invalid", "epochs = 5,000,000", "10 sequences", "39,920"):
         run_length(whole, Ten())
     assert run_length(config(None, 1_000, tokens_per_batch=100_000), Ten()) is not None
 
 
 def test_epochs_without_end_are_refused_at_once() -> None:
-    with refused("argument_invalid", "epochs = 1,000,000,000 are about 2,500,000,000 steps"):
+    with refused("argument_invalid", "epochs = 1,000,000,000", "2,500,000,000 steps"):
         run_length(config(None, 10**9), Ten())

@@ -92,7 +92,7 @@ def test_a_damaged_index_is_refused(tmp_path: Path, place: int, value: bytes, sa
 def test_inconsistent_files_are_refused(tmp_path: Path) -> None:
     path = write_megatron(tmp_path)
     path.with_suffix(".bin").write_bytes(b"\x00" * 18)
-    with refused("data_file_invalid", "the .bin has 18 bytes, the .idx says 20"):
+    with refused("data_file_invalid", ".bin", 18, ".idx", 20):
         open_megatron(path)
     path.with_suffix(".bin").unlink()
     with refused("data_file_invalid", "x.bin"):
@@ -144,7 +144,7 @@ def test_a_file_that_is_shortened_under_way_ends_with_a_message(tmp_path: Path, 
         corpus = open_numpy_tokens(path)
     assert len(corpus.read(1))
     os.truncate(path, 3)
-    with refused("data_file_invalid", path, "when it was opened and has 3"):
+    with refused("data_file_invalid", path, 3):
         corpus.read(1)
 
 

@@ -104,7 +104,7 @@ def test_an_invalid_template_is_refused(source: str, part: str) -> None:
 )
 def test_content_without_a_text_is_named(second: dict[str, Any], cause: str, value: str) -> None:
     conversation = [*messages(("user", "x")), {"role": "assistant", **second}]
-    with refused("chat_template_invalid", cause, "content of message 1", f"is {value};"):
+    with refused("chat_template_invalid", cause, "message 1", f"is {value};"):
         ChatTemplate(CHATML, {}).render(conversation)
 
 

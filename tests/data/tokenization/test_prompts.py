@@ -36,7 +36,7 @@ def test_prompts_are_tokenized_like_texts_without_the_final_token(tmp_path: Path
 
 
 def test_prompts_that_no_sequence_can_have_are_refused(tmp_path: Path) -> None:
-    with refused("config_value", "samples.prompts[0] has 7 tokens, 71 with samples.tokens = 64"):
+    with refused("config_value", "samples.prompts[0]", "7 tokens", 71, "samples.tokens = 64"):
         encode_prompts(configured(tmp_path, "data.max_tokens=70"))
     with refused("config_value", "data.tokenizer"):
         encode_prompts(configured(tmp_path, source("tokens")))

@@ -125,7 +125,7 @@ def test_the_refusal_names_the_files_to_remove_and_the_remaining_ones(tmp_path: 
     for step in ("00000020", "99999999", "100000000"):
         (cut.parent / f"step-{step}" / "manifest.json").touch()
         newest = cut.parent / f"step-{step}"
-        assert says(cut / "manifest.json").endswith(f"(rm -r '{cut}'): {newest} is then the newest")
+        assert says(cut / "manifest.json").partition(f"rm -r '{cut}'")[2].count(str(newest)) == 1
 
 
 def test_a_list_is_no_manifest() -> None:
@@ -146,10 +146,10 @@ def test_a_changed_manifest_is_refused() -> None:
     assert Manifest.from_json(json.dumps(json.loads(text), indent=2), "here") == MANIFEST
     for before, after in (('"seed": 3', '"seed": 4'), ("[0, 0, 7]", "[1, 0, 7]"), ('"12"', '"13"')):
         assert text.count(before) == 1
-        with refused("checkpoint_damaged", "here", "does not match its digest"):
+        with refused("checkpoint_damaged", "here", "digest"):
             Manifest.from_json(text.replace(before, after), "here")
 
 
 def test_an_endlessly_nested_manifest_is_torn() -> None:
-    with refused("checkpoint_damaged", "here", "it is no JSON"):
+    with refused("checkpoint_damaged", "here", "JSON"):
         Manifest.from_json('{"a":' * 100_000, "here")

@@ -74,7 +74,7 @@ def test_one_checkpoint_is_written_at_a_time_and_the_oldest_are_removed(written:
 def test_a_rank_that_cannot_write_ends_all_and_the_last_checkpoint_stays(written: list[Written]) -> None:
     assert written[0].failure == written[1].failure
     assert written[0].failure.startswith("file_unwritable: ")
-    assert "state-00001-of-00002.safetensors cannot be written: no space left" in written[0].failure
+    assert "state-00001-of-00002.safetensors" in written[0].failure
     for rank in written:
         assert rank.after_failure == rank.at_the_end
 

@@ -52,7 +52,7 @@ def test_a_lock_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "lock").symlink_to(outside)
     check_unlocked(tmp_path / "run")
-    with refused("file_unwritable", tmp_path / "run" / "lock", "is a symbolic link"):
+    with refused("file_unwritable", tmp_path / "run" / "lock", "symbolic link"):
         RunLock(tmp_path / "run")
     assert outside.read_text() == "precious"
 
