@@ -106,6 +106,12 @@ impl OptimizerShards {
         buckets.flat_map(rails).max().unwrap_or_default()
     }
 
+    /// Most elements that one rank owns, of any of these buckets.
+    pub fn largest_piece(&self, buckets: Range<usize>) -> u64 {
+        let pieces = |bucket| (0..self.ranks).map(move |rank| length(&self.piece(bucket, rank)));
+        buckets.flat_map(pieces).max().unwrap_or_default()
+    }
+
     fn bound(&self, bucket: usize, place: u64) -> u64 {
         self.buckets[bucket].bound(place, self.ranks)
     }

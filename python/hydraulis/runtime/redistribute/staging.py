@@ -94,25 +94,11 @@ class StagingSizes:
                 incoming[bucket] += math.ceil(parameter.units / narrowest) * (size // parameter.units)
         relayed = 0
         if cluster.gpus_per_node < cluster.gpus:
-            relayed_trained, relayed_frozen = layout.largest_relays(parameters.table)
-            nodes = -(-cluster.gpus // cluster.gpus_per_node)
-            owned = _largest_piece(parameters, layout, cluster, trained=trained)
-            relayed = max(relayed_trained if trained else relayed_frozen, nodes * owned)
+            relays, pieces = layout.largest_relays(parameters.table), layout.largest_pieces(parameters.table)
+            nodes, place = -(-cluster.gpus // cluster.gpus_per_node), 0 if trained else 1
+            relayed = max(relays[place], nodes * pieces[place])
         return cls(
             bucket=max(whole.values(), default=0),
             contributions=max(incoming.values(), default=0),
             relayed=relayed,
         )
-
-
-def _largest_piece(
-    parameters: ModelParameters, layout: OptimizerShards, cluster: Cluster, *, trained: bool
-) -> int:
-    """Return the most elements of one trained or frozen bucket that a rank owns."""
-    entries, owned = parameters.table.parameters, Counter[tuple[int, int]]()
-    for rank in range(cluster.gpus):
-        for piece in layout.slices(parameters.table, rank):
-            parameter = entries[piece.parameter]
-            if parameter.trained == trained:
-                owned[rank, parameter.layer_groups[0]] += piece.end - piece.start
-    return max(owned.values(), default=0)
