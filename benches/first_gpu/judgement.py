@@ -85,7 +85,8 @@ def by_tests(pattern: str = "") -> Callable[[Outcome], tuple[Judgement, str]]:
         ended = outcome.status in ("passed", "failed")
         if passed and ended:
             return "holds", f"{len(passed)} tests pass"
-        return "not settled", f"{len(passed)} tests pass; {outcome.note}"
+        skipped = list(results.values()).count("SKIPPED")
+        return "not settled", f"{len(passed)} tests pass, {skipped} are skipped; {outcome.note}"
 
     return judge
 
@@ -97,7 +98,7 @@ def by_figures(
 
     def judged(outcome: Outcome) -> tuple[Judgement, str]:
         if not outcome.figures:
-            return "not settled", f"no figures; {outcome.note}"
+            return "not settled", f"no figures; {outcome.last_words}"
         holds, evidence = judge(outcome.figures)
         return ("holds" if holds else "fails"), evidence
 

@@ -91,7 +91,7 @@ _TIME_ERROR, _MEMORY_EXCESS = 0.1, 0.25
 def _exchange(outcome: Outcome) -> tuple[Judgement, str]:
     """Judge the values of the exchange; without any, NCCL has refused it."""
     if not outcome.figures and outcome.status in ("failed", "crashed"):
-        return "fails", f"{outcome.note}: {' '.join(outcome.output.splitlines()[-1:])}"
+        return "fails", outcome.last_words
     return by_figures(_exchanges)(outcome)
 
 

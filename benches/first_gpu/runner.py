@@ -54,6 +54,12 @@ class Outcome:
     output: str = ""
     figures: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def last_words(self) -> str:
+        """The end of the part, with the last line that it printed."""
+        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
+        return ": ".join([self.note, *lines[-1:]])
+
 
 def run_part(part: Part, folder: Path, left_s: float) -> Outcome:
     """Run a part, and end all its processes when it ends or its time is over.

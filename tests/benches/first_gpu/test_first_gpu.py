@@ -108,6 +108,7 @@ def test_each_claim_has_the_verdict_of_its_part(settled: tuple[Path, dict[str, A
     assert "limit of 2 s" in evidence["It hangs"]
     assert "KeyError" in evidence["Lost"]
     assert "test_of_four" in evidence["4 ranks"]
+    assert "0 tests pass, 1 are skipped" in evidence["8 ranks"]
 
 
 def test_a_part_beyond_its_limit_leaves_no_process(settled: tuple[Path, dict[str, Any], str]) -> None:
@@ -247,7 +248,7 @@ def test_figures_are_judged_by_their_numbers(modules: Any) -> None:
 def test_an_exchange_that_nccl_refuses_refutes_its_claim(modules: Any) -> None:
     (claim,) = (one for one in modules.plan.CLAIMS if one.part == "nccl")
     for status, judgement in (("failed", "fails"), ("crashed", "fails"), ("timed out", "not settled")):
-        output = "a traceback\nncclInvalidUsage: Duplicate GPU detected"
+        output = "a traceback\nncclInvalidUsage: Duplicate GPU detected\n\n"
         outcome = modules.runner.Outcome(part="nccl", status=status, seconds=1.0, note="", output=output)
         (verdict,) = modules.judgement.verdicts([claim], {"nccl": outcome})
         assert verdict.judgement == judgement

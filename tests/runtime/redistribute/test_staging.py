@@ -1,5 +1,7 @@
 """Largest sizes of the staging; test_redistribution.py shows that they suffice."""
 
+from collections import Counter
+
 import pytest
 
 from hydraulis import Cluster, Scheme
@@ -31,6 +33,21 @@ def test_received_bytes_are_at_most_the_local_shard_of_the_narrowest_scheme(
     # The last norm lies beside the head; tensor ranks hold it alike.
     expected = BUCKET // share + norms * CONFIG.hidden_size
     assert sizes(schemes, 8) == StagingSizes(BUCKET + CONFIG.hidden_size, expected, 0)
+
+
+@pytest.mark.parametrize("schemes", [["<1>"], ["<tp2>"], ["<tp2>", "<pp2>"]])
+@pytest.mark.parametrize("node", [1, 2, 4, 8])
+def test_the_largest_piece_is_found_without_a_look_at_each_rank(schemes: list[str], node: int) -> None:
+    parameters = ModelParameters.from_config(CONFIG, frozen=("model.layers.0.*",))
+    table = parameters.table
+    layout = OptimizerShards(table, Cluster(8, node), [Scheme(text) for text in schemes])
+    owned = Counter[tuple[bool, int, int]]()
+    for rank in range(8):
+        for piece in layout.slices(table, rank):
+            entry = table.parameters[piece.parameter]
+            owned[entry.trained, entry.layer_groups[0], rank] += piece.end - piece.start
+    largest = [max(size for key, size in owned.items() if key[0] == trained) for trained in (True, False)]
+    assert list(layout.largest_pieces(table)) == largest
 
 
 def test_nodes_relay_the_elements_of_a_rail() -> None:
