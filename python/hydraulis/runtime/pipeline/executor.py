@@ -3,7 +3,6 @@
 Legend: t tokens of this rank, H hidden.
 """
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,8 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis._core import Backward, Forward, SendReceive
-from hydraulis.data.collate import PackedMicroBatch
-from hydraulis.runtime.pipeline.rank_work import RankWork
+from hydraulis.runtime.pipeline.rank_work import MicroBatches, RankWork
 from hydraulis.runtime.pipeline.receive_block import ReceiveBlock, SeparateTensors, received_tensors
 from hydraulis.runtime.pipeline.stage import Stage
 from hydraulis.runtime.pipeline.timers import StepTimers
@@ -54,14 +52,15 @@ def run_pipeline(
     if work.stage is None:
         transfers.finish_parameter_gather()
         return []
-    micro_batches = work.collate()
-    received = received_tensors(work.stage, work.instructions, micro_batches)
+    micro_batches = MicroBatches(work)
+    received = received_tensors(work.stage, work.instructions, micro_batches.layouts)
     run = _Run(work.stage, micro_batches, work.denominator, saved, received)
     for index, instruction in enumerate(work.instructions):
         match instruction:
             case Forward(micro_batch):
                 with timers.computing():
                     run.forward(micro_batch)
+                micro_batches.read_next()
             case Backward(micro_batch):
                 if not run.has_gone_back:
                     transfers.finish_parameter_gather()
@@ -80,7 +79,7 @@ class _Run:
     def __init__(
         self,
         stage: Stage,
-        micro_batches: Sequence[PackedMicroBatch | None],
+        micro_batches: MicroBatches,
         denominator: int,
         saved: "SavedActivations | None",
         received: ReceiveBlock | SeparateTensors,
@@ -100,7 +99,7 @@ class _Run:
         self._unsent: list[tuple[int, dist.Work, Tensor]] = []
 
     def forward(self, micro_batch: int) -> None:
-        packed = self._micro_batches[micro_batch]
+        packed = self._micro_batches.take(micro_batch)
         if packed is None:
             return
         input_tH = self._input.get(micro_batch)
@@ -112,7 +111,7 @@ class _Run:
 
     def backward(self, micro_batch: int) -> None:
         self.has_gone_back = True
-        if self._micro_batches[micro_batch] is None:
+        if self._is_empty(micro_batch):
             return
         output = self._output.pop(micro_batch)
         gradient = self._output_gradient.pop(micro_batch, None)
@@ -170,12 +169,15 @@ class _Run:
         self._unsent = [one for one in self._unsent if one[0] != peer]
 
     def _unless_empty(self, micro_batch: int | None) -> int | None:
-        return None if micro_batch is None or self._micro_batches[micro_batch] is None else micro_batch
+        return None if micro_batch is None or self._is_empty(micro_batch) else micro_batch
+
+    def _is_empty(self, micro_batch: int) -> bool:
+        return self._micro_batches.layouts[micro_batch] is None
 
     def _receive_buffer(self, micro_batch: int, *, is_gradient: bool) -> Tensor:
-        packed = self._micro_batches[micro_batch]
-        assert packed is not None, "an empty micro-batch is not sent"
-        return self._received.tensor(micro_batch, self._stage.hidden_shape(packed), is_gradient=is_gradient)
+        layout = self._micro_batches.layouts[micro_batch]
+        assert layout is not None, "an empty micro-batch is not sent"
+        return self._received.tensor(micro_batch, self._stage.hidden_shape(layout), is_gradient=is_gradient)
 
     def _store(self, micro_batch: int, received_tH: Tensor, *, towards_next: bool) -> None:
         if towards_next:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hydraulis._core import Forward, SendReceive
 from hydraulis.parallel.next_token import TokenChoice
-from hydraulis.runtime.pipeline.rank_work import RankWork
+from hydraulis.runtime.pipeline.rank_work import MicroBatches, RankWork
 from hydraulis.runtime.pipeline.receive_block import Instruction, received_tensors
 
 
@@ -31,15 +31,15 @@ def run_forward(work: RankWork, choice: TokenChoice | None = None) -> list[Tenso
     """
     if work.stage is None:
         return []
-    stage, micro_batches = work.stage, work.collate()
-    received = received_tensors(stage, _receiving_inputs(work.instructions), micro_batches)
+    stage, micro_batches = work.stage, MicroBatches(work)
+    received = received_tensors(stage, _receiving_inputs(work.instructions), micro_batches.layouts)
     losses = []
     inputs: dict[int, Tensor] = {}
     outputs: dict[int, Tensor] = {}
     sent: tuple[dist.Work, Tensor] | None = None
     for instruction in work.instructions:
         match instruction:
-            case Forward(micro_batch) if (packed := micro_batches[micro_batch]) is not None:
+            case Forward(micro_batch) if (packed := micro_batches.take(micro_batch)) is not None:
                 input_tH = inputs.pop(micro_batch, None)
                 with torch.no_grad():
                     output = (
@@ -47,14 +47,15 @@ def run_forward(work: RankWork, choice: TokenChoice | None = None) -> list[Tenso
                         if choice is not None and stage.is_last
                         else stage.forward(input_tH, packed, work.denominator)
                     )
+                micro_batches.read_next()
                 if stage.is_last:
                     losses.append(output)
                 else:
                     outputs[micro_batch] = output
             case SendReceive(peer, next=False, receive=int(arriving)) if (
-                packed := micro_batches[arriving]
+                layout := micro_batches.layouts[arriving]
             ) is not None:
-                input_tH = received.tensor(arriving, stage.hidden_shape(packed), is_gradient=False)
+                input_tH = received.tensor(arriving, stage.hidden_shape(layout), is_gradient=False)
                 _receive(input_tH, peer)
                 inputs[arriving] = input_tH
             case SendReceive(peer, next=True, send=int(leaving)) if leaving in outputs:

@@ -34,6 +34,10 @@ class PlannedSequences:
         self.error: HydraulisError | None = None
         self.digests: dict[int, int] = {}
 
+    def length(self, sequence: int) -> int:
+        """Return the planned tokens of a sequence, which a call returns in any case."""
+        return int(self._lengths[sequence])
+
     def __call__(self, sequence: int) -> SequenceTokens:
         """Read a sequence; return zeros if reading fails or the sequence does not match the plan.
 

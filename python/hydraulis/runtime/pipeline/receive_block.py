@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hydraulis._core import Backward, Forward, SendReceive
-from hydraulis.data.collate import PackedMicroBatch
+from hydraulis.data.collate import MicroBatchLayout
 from hydraulis.runtime.pipeline.stage import Stage
 
 # Places start at multiples of this number of elements, 256 bytes or more, as those of torch's allocator.
@@ -78,7 +78,7 @@ class SeparateTensors:
 
 
 def received_tensors(
-    stage: Stage, instructions: Sequence[Instruction], micro_batches: Sequence[PackedMicroBatch | None]
+    stage: Stage, instructions: Sequence[Instruction], micro_batches: Sequence[MicroBatchLayout | None]
 ) -> ReceiveBlock | SeparateTensors:
     """Return the memory of all tensors that a list receives.
 

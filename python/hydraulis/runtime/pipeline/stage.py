@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hydraulis._core import LocalSlice, Position, local_slices
 from hydraulis.config.kinds import AttentionKind, ContextKind
-from hydraulis.data.collate import PackedMicroBatch, collate
+from hydraulis.data.collate import MicroBatchLayout, PackedMicroBatch, lay_out
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import Decoder
@@ -108,8 +108,12 @@ class Stage:
 
     def collate(self, sequences: Sequence[SequenceTokens]) -> PackedMicroBatch:
         """Pack sequences into a micro-batch padded for the scheme; return this rank's part on its device."""
-        return collate(
-            sequences,
+        return self.lay_out(list(map(len, sequences))).fill(sequences)
+
+    def lay_out(self, lengths: Sequence[int]) -> MicroBatchLayout:
+        """Lay out a micro-batch of sequences of these lengths, as `collate` packs it, to be filled later."""
+        return lay_out(
+            lengths,
             multiple=self.padding_multiple,
             shared=self._context,
             device=self.device,
@@ -154,9 +158,9 @@ class Stage:
         hidden_tH: Tensor = self.module(x, micro_batch.sequences)
         return hidden_tH
 
-    def hidden_shape(self, micro_batch: PackedMicroBatch) -> tuple[int, int]:
+    def hidden_shape(self, micro_batch: PackedMicroBatch | MicroBatchLayout) -> tuple[int, int]:
         """Return the shape [t, H] of a micro-batch's input and output of this stage."""
-        return len(micro_batch.token_t) // self._tp, self.hidden_size
+        return micro_batch.num_own_tokens // self._tp, self.hidden_size
 
 
 def _use_kernels(module: Decoder, kinds: StageKinds) -> None:
