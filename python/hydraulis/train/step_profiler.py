@@ -1,5 +1,6 @@
 """Records the operations of chosen steps by torch's profiler, in a file for each step and rank."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -30,6 +31,9 @@ def profiled_steps(
     Raises:
         HydraulisError: A file cannot be written (code `file_unwritable`).
     """
+    if not torch.cuda.is_available():
+        # Kineto writes its search for a GPU to stderr as an error; it reads this at the first recorded step.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     number = first
     while True:
         try:
