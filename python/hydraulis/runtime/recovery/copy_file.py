@@ -1,7 +1,8 @@
-"""One file of copies: the tensors of a shard, and the metadata from which any file describes the state.
+"""One file of a copy: the tensors of a shard, and metadata that describes the state of all ranks.
 
-The metadata has a digest, so that a damaged file counts as lost. BLAKE2b of all bytes would take longer than
-their copy; the digest is that of one sum for each 4 KiB, which changes with any changed word.
+The metadata has a digest, so that a damaged file counts as lost. The digest is that of one 32-bit sum for
+each 1,024 words, which any single changed word changes: the sums of 50 million float32 take 10 ms on one
+busy core, BLAKE2b of all their bytes 700 ms.
 """
 
 import json
