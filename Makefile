@@ -57,9 +57,9 @@ export TORCHINDUCTOR_CACHE_DIR := $(CURDIR)/target/torchinductor
 help: ## list the commands
 	@echo "Usage: make COMMAND [PYTHON=python3.x] [TORCH_INDEX=URL]"
 	@echo "The first two are all that a new checkout needs:"
-	@awk -F ':.*## ' '/^(demo|test):.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^(demo|test):.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "The others:"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / && !/^(demo|test):/ {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / && !/^(demo|test):/ {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: set-up ## train a small model on 4 local CPU ranks (CONFIG=file.toml, RUN=folder, PROFILE=file.json)
 	@# So that a signal to this process reaches the command, which ends the ranks.
