@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from helpers import at_least
+from helpers import at_least, lacks
 from hydraulis import Cluster, Plan
 from hydraulis.config.run import load
 from hydraulis.data.sources.stdlib import StandardLibrary
@@ -139,10 +139,9 @@ def test_check_reads_the_folder_and_the_profile_of_the_resumed_run(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
-    assert looks()["output"] == (
-        "refused",
-        f"{stopped} cannot be written: Permission denied; change its permissions, or start without resuming",
-    )
+    status, text = looks()["output"]
+    assert status == "refused"
+    assert lacks(text, stopped, "Permission denied") == []
 
 
 def test_check_opens_no_model_where_the_run_begins_from_a_checkpoint(runs: Runs, tmp_path: Path) -> None:
@@ -272,7 +271,7 @@ def test_damaged_records_do_not_stop_a_run(runs: Runs, tmp_path: Path) -> None:
     (CheckpointFolder.of_run(run).step(STOPPED) / "config.json").write_text("[]")
     ended, _ = run_ranks(2, run_commands, [command(runs.folder / "run.toml", resume=str(run))])
     assert ended[0].code == 0, ended[0].err
-    assert f"metrics.jsonl lacks 2 steps of the {STOPPED} before: their records were lost" in ended[0].out
+    assert f"metrics.jsonl lacks 2 steps of the {STOPPED} " in ended[0].out
     assert [line["step"] for line in lines(run, "metrics.jsonl")] == [1, 2, 5, 6, 7]
     whole = [line["loss"] for line in lines(runs.whole, "metrics.jsonl")]
     assert [line["loss"] for line in lines(run, "metrics.jsonl")] == [*whole[:2], *whole[STOPPED:]]
