@@ -5,6 +5,7 @@ from pathlib import Path
 
 from data.sampling.test_run_length import config
 from devices import one_rank
+from helpers import lacks
 from hydraulis.runtime.planning.rank_rates import RateChange
 from hydraulis.train.notes import rate_messages, report_model
 from train.events import RecordedEvents
@@ -14,9 +15,10 @@ HOSTS = ["node-a"] * 8 + ["node-b"] * 12
 
 def test_a_rank_is_named_with_its_host_and_its_time() -> None:
     (slow,) = rate_messages(12, [RateChange(3, 2.1)], HOSTS)
-    assert slow.startswith("step 12: rank 3 on node-a computes 2.1 times as long")
+    assert lacks(slow, "step 12", "rank 3", "node-a", "2.1 times") == []
     (recovered,) = rate_messages(40, [RateChange(9, 1.0)], HOSTS)
-    assert recovered == "step 40: rank 9 on node-b computes at full rate again"
+    assert lacks(recovered, "step 40", "rank 9", "node-b") == []
+    assert " times" not in recovered
 
 
 def test_the_ranks_of_a_host_are_one_message() -> None:
@@ -25,8 +27,8 @@ def test_the_ranks_of_a_host_are_one_message() -> None:
         RateChange(2, 1.0),
     ]
     many, recovered = rate_messages(7, changes, HOSTS)
-    assert "ranks 8, 9, 10, 11, 12, 13, 14, 15 and 4 more on node-b compute up to 3.4 times" in many
-    assert recovered.startswith("step 7: ranks 1, 2 on node-a compute at full rate again")
+    assert lacks(many, "8, 9, 10, 11, 12, 13, 14, 15 and 4 more", "node-b", "3.4 times") == []
+    assert lacks(recovered, "step 7", "ranks 1, 2", "node-a") == []
     assert list(rate_messages(7, [], HOSTS)) == []
 
 
