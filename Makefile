@@ -37,7 +37,10 @@ CASE ?=
 # A text file of lengths whose workloads `make bench` adds; empty for none.
 LENGTHS ?=
 PLANNERS := hydraulis,search,paper,static-balanced,static-first-fit,static-sorted,buckets,flexible-groups,longest-first,karmarkar-karp
-BENCH := cargo run --release --locked --quiet -p hydraulis-bench --bin
+BENCH := target/release
+RUN_BENCH := cargo run --release --locked --quiet -p hydraulis-bench --bin
+# A comma within an argument of `if`.
+COMMA := ,
 ON := --profile llama-32b-a800 --gpus 64
 DRAWN := $(ON) --lengths lognormal:6.2,1.2,32768 --tokens-per-batch 200000 --seed 0
 OWN := $(ON) --lengths $(LENGTHS) --longest 32768
@@ -129,19 +132,22 @@ format: set-up ## write Rust and Python in their one format
 	$(BIN)/ruff check --quiet --fix
 	$(BIN)/ruff format --quiet
 
-bench: set-up ## what benches/record has of the planner (LENGTHS=file adds workloads of its lengths), and of benches/
-	$(BENCH) plan-bench -- $(DRAWN) --planner $(PLANNERS)
-	$(BENCH) plan-bench -- $(DRAWN) --planner search,hydraulis,paper --link 200
-	$(if $(LENGTHS),$(BENCH) plan-bench -- $(OWN) --tokens-per-batch 200000 --planner $(PLANNERS))
-	$(if $(LENGTHS),$(BENCH) plan-bench -- $(OWN) --tokens-per-batch 500000 --planner search,hydraulis,paper)
-	$(BENCH) strategy-bench -- exhaustive $(if $(LENGTHS),--lengths $(LENGTHS))
-	$(BENCH) strategy-bench -- propose $(DRAWN)
-	$(if $(LENGTHS),$(BENCH) strategy-bench -- propose $(OWN) --tokens-per-batch 200000)
-	$(BENCH) strategy-bench -- lookahead $(DRAWN) --count 48 --lookaheads 8 --max-delay 0,3
-	$(BIN)/python benches/balancing.py
-	$(BIN)/python benches/packing.py
-	$(BIN)/python benches/indexing.py
-	$(BIN)/python benches/scale.py --sequences-per-rank 1
+bench: set-up ## measure the planner and benches/, and write one record with the machine's load (LENGTHS=file adds its workloads)
+	cargo build --release --locked --quiet -p hydraulis-bench
+	$(BIN)/python -m benches.figures --record benches/record \
+	  "$(BENCH)/plan-bench $(DRAWN) --planner $(PLANNERS)" \
+	  "$(BENCH)/plan-bench $(DRAWN) --planner search,hydraulis,paper --link 200" \
+	  $(if $(LENGTHS),"$(BENCH)/plan-bench $(OWN) --tokens-per-batch 200000 --planner $(PLANNERS)") \
+	  $(if $(LENGTHS),"$(BENCH)/plan-bench $(OWN) --tokens-per-batch 500000 --planner search$(COMMA)hydraulis$(COMMA)paper") \
+	  "$(BENCH)/strategy-bench exhaustive $(if $(LENGTHS),--lengths $(LENGTHS))" \
+	  "$(BENCH)/strategy-bench propose $(DRAWN)" \
+	  $(if $(LENGTHS),"$(BENCH)/strategy-bench propose $(OWN) --tokens-per-batch 200000") \
+	  "$(BENCH)/strategy-bench lookahead $(DRAWN) --count 48 --lookaheads 8 --max-delay 0,3" \
+	  $(if $(LENGTHS),"$(BENCH)/strategy-bench lookahead $(OWN) --tokens-per-batch 200000 --count 48 --lookaheads 8 --max-delay 0$(COMMA)3") \
+	  "$(BIN)/python benches/balancing.py" \
+	  "$(BIN)/python benches/packing.py" \
+	  "$(BIN)/python benches/indexing.py" \
+	  "$(BIN)/python benches/scale.py --sequences-per-rank 1"
 
 bench-gpu: set-up ## measure attention, training steps and predictions on one GPU, and write the record
 	$(BIN)/python -m benches.gpu --record
@@ -153,10 +159,10 @@ bench-slow-rank: set-up ## compare plans with and without the rate of a slow ran
 	$(BIN)/python -m benches.slow_rank
 
 scale: ## measure how planning time grows from 64 to 16,384 GPUs
-	$(BENCH) plan-scale
+	$(RUN_BENCH) plan-scale
 
 simulate-rate: ## measure how many instructions a second are simulated
-	$(BENCH) simulate-rate
+	$(RUN_BENCH) simulate-rate
 
 fuzz: ## look for inputs that break a promise (SECONDS=60 a target, TARGETS='planner documents')
 	RUSTFLAGS='$(COVERAGE)' cargo build --locked --quiet --profile fuzz --target $(HOST) --target-dir target/fuzz \
