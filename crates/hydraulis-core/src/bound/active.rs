@@ -46,10 +46,10 @@ fn solve_part(dual: &DualProgram, capacities: &[ReplicaCapacity], slots: Slots) 
     dual.active.iter().zip(&found.used).for_each(|(&class, own)| used[class] = *own);
     let prices = dual.with_least_values(&found.prices, capacities);
     let per_rank = |class: usize| prices[class].of_replica(&capacities[class]) / dual.classes[class].ranks();
-    let most = found.per_rank * (1.0 + BETTER);
+    let above = |class: usize| per_rank(class) - found.per_rank[dual.classes[class].level] * (1.0 + BETTER);
     let others = (0..dual.classes.len()).filter(|class| dual.active.binary_search(class).is_err());
     let mut dearer: Vec<(f64, usize)> =
-        others.map(|class| (per_rank(class), class)).filter(|(value, _)| *value > most).collect();
+        others.map(|class| (above(class), class)).filter(|(above, _)| *above > 0.0).collect();
     dearer.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
     dearer.truncate(dual.budget.joining_classes);
     (Solution { prices, used, per_rank: found.per_rank }, dearer.into_iter().map(|(_, class)| class).collect())
@@ -93,9 +93,9 @@ fn least_value(class: &ClassLimits, by_end: &ReplicaCapacity, lengths: &[(f64, f
 }
 
 impl<'a> DualProgram<'a> {
-    /// Whether programs have a part of the classes: there are many, and all ranks are alike.
+    /// Whether programs have a part of the classes: there are many.
     fn is_divided(&self) -> bool {
-        self.classes.len() > self.budget.whole_classes && self.ranks.len() == 1
+        self.classes.len() > self.budget.whole_classes
     }
 
     /// The program over the active classes.
@@ -145,16 +145,18 @@ impl<'a> DualProgram<'a> {
         None
     }
 
-    /// Makes active: classes with limits of their own, and if nothing is active yet those that serve some length in the
-    /// least time of their ranks. The longest sequence is always served, if a class admits it.
+    /// Makes active: classes with limits of their own, and if nothing is active yet those of each level that serve some
+    /// length in the least time of their ranks. The longest sequence is always served, if a class admits it.
     fn activate(&mut self, capacities: &[ReplicaCapacity]) {
         let longest = self.batch.longest();
         let lengths = if self.active.is_empty() { self.batch.sample(self.budget.sampled_lengths) } else { Vec::new() };
         let mut active = self.active.clone();
         active.extend((0..self.classes.len()).filter(|&class| self.has_limits(class)));
-        active.extend(lengths.iter().filter_map(|&length| self.least_rank_time(length, capacities)));
+        for level in 0..self.ranks.len() {
+            active.extend(lengths.iter().filter_map(|&length| self.least_rank_time(length, level, capacities)));
+        }
         if !active.iter().any(|&class| capacities[class].limit >= longest) {
-            active.extend(self.least_rank_time(longest, capacities));
+            active.extend((0..self.ranks.len()).filter_map(|level| self.least_rank_time(longest, level, capacities)));
         }
         active.sort_unstable();
         active.dedup();
@@ -163,13 +165,13 @@ impl<'a> DualProgram<'a> {
 
     fn has_limits(&self, class: usize) -> bool {
         let limits = &self.classes[class];
-        let most_by_ranks = f64::from(self.ranks[0]) / limits.ranks();
+        let most_by_ranks = f64::from(self.ranks[limits.level]) / limits.ranks();
         let counts = (limits.least_micro_batches, limits.most_micro_batches);
         limits.least > 0 || count(limits.most) + 1.0 <= most_by_ranks || counts != (0, usize::MAX)
     }
 
-    /// The class on which sequences of this length take the least share of all replicas' ranks.
-    fn least_rank_time(&self, length: f64, capacities: &[ReplicaCapacity]) -> Option<usize> {
+    /// The class of this level on which sequences of this length take the least share of all replicas' ranks.
+    fn least_rank_time(&self, length: f64, level: usize, capacities: &[ReplicaCapacity]) -> Option<usize> {
         let share = |class: usize| {
             let (limits, cost) = (&self.classes[class], self.classes[class].capacity.cost());
             let work = (cost.quadratic_ms_per_token2() * length + cost.linear_ms_per_token()) * length;
@@ -177,7 +179,8 @@ impl<'a> DualProgram<'a> {
             let least = capacities[class].levels.iter().map(part).fold(f64::INFINITY, f64::min);
             limits.ranks() * least
         };
-        let admitting = (0..self.classes.len()).filter(|&class| capacities[class].limit >= length);
+        let of_level = (0..self.classes.len()).filter(|&class| self.classes[class].level == level);
+        let admitting = of_level.filter(|&class| capacities[class].limit >= length);
         admitting.min_by(|&one, &other| share(one).total_cmp(&share(other)))
     }
 }
@@ -194,8 +197,11 @@ mod tests {
 
     /// The capacities of a profile with many schemes.
     fn rich() -> Capacities {
+        rich_on(Cluster::new(16, 8).unwrap())
+    }
+
+    fn rich_on(cluster: Cluster) -> Capacities {
         let model = preset("llama-7b-a800").unwrap().model.unwrap();
-        let cluster = Cluster::new(16, 8).unwrap();
         let kinds = [CheckpointingKind::None, CheckpointingKind::Full];
         let efficiency = Efficiency::shipped().unwrap();
         let profile = CostProfile::analytic(&model, &cluster, &device("H100").unwrap(), &kinds, &efficiency).unwrap();
@@ -223,6 +229,26 @@ mod tests {
             assert!((part / all - 1.0).abs() < 3e-3, "{part} {all}");
             assert!(active > 0 && active < classes.len() / 2, "{active} of {}", classes.len());
         }
+    }
+
+    #[test]
+    fn a_part_of_the_classes_proves_as_much_as_all_on_ranks_of_three_speeds() {
+        let rates = [1.0; 8].into_iter().chain([0.6; 4]).chain([0.3; 4]).collect();
+        let capacities = rich_on(Cluster::new(16, 8).unwrap().with_rates(rates).unwrap());
+        let relaxed = capacities.relaxed().iter();
+        let classes: Vec<AnyClass> =
+            relaxed.map(|class| AnyClass { capacity: &class.capacity, level: class.level }).collect();
+        let batch = Batch::new(&(0..400).map(|i| 60_000 / (3 + i)).collect::<Vec<i64>>(), None).unwrap();
+        let proven = |budget: BoundBudget| {
+            let bounder = Bounder::new(&batch, budget);
+            let branches = bounder.of_any(&classes, capacities.level_ranks()).unwrap();
+            (branches.least().0, branches.active())
+        };
+        // All classes at once take more pivots than a search has.
+        let (all, _) = proven(BoundBudget { whole_classes: usize::MAX, pivots: 100_000, ..BoundBudget::ONLINE });
+        let (part, active) = proven(BoundBudget::ONLINE);
+        assert!((part / all - 1.0).abs() < 3e-3, "{part} {all}");
+        assert!(active > 0 && active < classes.len() / 2, "{active} of {}", classes.len());
     }
 
     #[test]

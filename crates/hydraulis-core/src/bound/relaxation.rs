@@ -50,8 +50,8 @@ pub(super) struct Solution {
     pub(super) prices: Vec<ClassPrices>,
     /// Replicas and micro-batches of each class in use, fractions included.
     pub(super) used: Vec<(f64, f64)>,
-    /// The dual price of a rank of the slowest level.
-    pub(super) per_rank: f64,
+    /// The dual price of a rank of each level: it counts at its level and at every slower one.
+    pub(super) per_rank: Vec<f64>,
 }
 
 impl<'a> Relaxation<'a> {
@@ -80,8 +80,7 @@ impl<'a> Relaxation<'a> {
                 break;
             }
         }
-        let per_rank = self.rows.gpus.map_or(0.0, |row| self.program.prices()[row].max(0.0));
-        Solution { prices: self.prices(), used: self.used(), per_rank }
+        Solution { prices: self.prices(), used: self.used(), per_rank: self.per_rank() }
     }
 
     fn prices(&self) -> Vec<ClassPrices> {
@@ -94,6 +93,17 @@ impl<'a> Relaxation<'a> {
             slot: price(self.rows.slots[index]),
         };
         self.units.iter().enumerate().map(index).collect()
+    }
+
+    fn per_rank(&self) -> Vec<f64> {
+        let Some(first) = self.rows.gpus else { return vec![0.0; self.dual.ranks.len()] };
+        let rows = &self.program.prices()[first..first + self.dual.ranks.len()];
+        let mut sum = 0.0;
+        let up_to = |price: &f64| {
+            sum += price.max(0.0);
+            sum
+        };
+        rows.iter().map(up_to).collect()
     }
 
     fn used(&self) -> Vec<(f64, f64)> {
