@@ -25,6 +25,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import numpy as np
+
 from hydraulis.cli.ranks import local_ranks
 from hydraulis.cli.ranks.forked_rank import be_a_rank
 from hydraulis.cli.start import command
@@ -39,8 +41,13 @@ num_attention_heads = 8
 num_key_value_heads = 4
 
 [data]
-max_tokens = 400
+max_tokens = 256
 tokens_per_batch = 2048
+index_directory = "{folder}/index"
+
+[[data.sources]]
+files = ["{folder}/tokens.npy"]
+format = "tokens"
 
 [train]
 steps = 100000
@@ -189,6 +196,7 @@ def measure(ranks: int, repeats: int, *, from_memory: bool) -> list[Loss]:
     with tempfile.TemporaryDirectory() as folder:
         config, marks = Path(folder) / "run.toml", Path(folder) / "marks"
         config.write_text(CONFIG.format(ranks=ranks, folder=folder, every=EVERY))
+        np.save(Path(folder) / "tokens.npy", np.random.default_rng(1).integers(0, 1024, (20_000, 256), "u2"))
         words = ["train", str(config), "--ranks", str(ranks), "--max-restarts", str(repeats)]
         memory = ["--set", "checkpoint.memory_folder=/dev/shm"] if from_memory else []
         process = subprocess.Popen(

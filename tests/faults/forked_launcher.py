@@ -67,10 +67,10 @@ def launch(
     starts: list[float] = []
     fork = local_ranks._fork
 
-    def start(rank: int, *rest: Any) -> Any:
+    def start(life: int, rank: int, *rest: Any) -> Any:
         if rank == 0:
             starts.append(time.monotonic())
-        return fork(rank, *rest)
+        return fork(life, rank, *rest)
 
     # The launcher writes the output of a failed rank as bytes.
     err = io.TextIOWrapper(io.BytesIO(), write_through=True)

@@ -45,7 +45,7 @@ STEP, STRIKE = "step", "strike"
 BEFORE_STEPS = ("start", "joining", "recovery")
 
 
-Kind = Literal["SIGKILL", "SIGSTOP", "full disk", "error", "delay", "other setting"]
+Kind = Literal["SIGKILL", "SIGSTOP", "SIGSTOP of the store", "full disk", "error", "delay", "other setting"]
 # Seconds of a delay: longer than the silence after which a rank is lost.
 DELAY_S = 5.0
 
@@ -132,9 +132,21 @@ def strike(fault: Fault, events: Path) -> None:
     if fault.kind == "delay":
         time.sleep(DELAY_S)
         return
+    if fault.kind == "SIGSTOP of the store":
+        os.kill(store_process(), signal.SIGSTOP)
+        return
     os.kill(os.getpid(), signal.SIGSTOP if fault.kind == "SIGSTOP" else signal.SIGKILL)
     # Another thread of the process may take the signal first.
     time.sleep(0.1)
+
+
+def store_process() -> int:
+    """Return the process that serves the store of this rank."""
+    for comm in Path("/proc").glob("[0-9]*/comm"):
+        status = comm.with_name("stat").read_text().rpartition(")")[2].split()
+        if comm.read_text() == "hydraulis-store\n" and int(status[1]) == os.getppid():
+            return int(comm.parent.name)
+    raise AssertionError
 
 
 class Event(NamedTuple):

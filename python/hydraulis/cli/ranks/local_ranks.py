@@ -9,20 +9,23 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import IO, Protocol
 
 from hydraulis.cli.exit import LOST_RANK, report
 from hydraulis.cli.ranks.failure import EndedRank, report_failure
 from hydraulis.cli.ranks.forked_rank import ForkedRank, InheritedFile, be_a_rank, can_fork
 from hydraulis.cli.ranks.report import ERROR_FILE, PARENT
+from hydraulis.cli.ranks.store_process import LOOPBACK, serve_store
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime.ranks.torchrun import RESTART_COUNT, RUN_FILE
+from hydraulis.runtime.ranks.torchrun import AGENT_STORE, RESTART_COUNT, RUN_FILE
 
 # Time that other ranks get after the first failure: rank 0 may report a shared refusal later than others.
 GRACE_S = 5.0
 POLL_S = 0.1
 _PROGRAM = "hydraulis"
-_LOOPBACK = "127.0.0.1"
+# Environment variable with the number of the open file that keeps the store alive.
+_STORE_LIFE = "HYDRAULIS_STORE_LIFE"
 
 
 def run_local_ranks(
@@ -48,11 +51,11 @@ def run_local_ranks(
         KeyboardInterrupt: A signal ended the ranks before they could handle it, or a second interrupt.
     """
     with _requests() as requests, tempfile.TemporaryFile() as run_file:
-        start: _Starter = _fork if can_fork(lambda: bool(requests)) else _start
+        forks = can_fork(lambda: bool(requests))
         for restart in range(max_restarts):
             try:
                 environment = _environment(restart, run_file)
-                return _run_once(num_ranks, arguments, grace_s, requests, start, environment)
+                return _run_once(num_ranks, arguments, grace_s, requests, environment, forks=forks)
             except HydraulisError as error:
                 if error.code != LOST_RANK or requests:
                     raise
@@ -61,7 +64,7 @@ def run_local_ranks(
                 sys.stderr.write(f"{_PROGRAM}: {again}\n")
                 sys.stderr.flush()
         environment = _environment(max_restarts, run_file)
-        return _run_once(num_ranks, arguments, grace_s, requests, start, environment)
+        return _run_once(num_ranks, arguments, grace_s, requests, environment, forks=forks)
 
 
 def _run_once(
@@ -69,8 +72,9 @@ def _run_once(
     arguments: Sequence[str],
     grace_s: float,
     requests: Sequence[int],
-    start: "_Starter",
     environment: Mapping[str, str],
+    *,
+    forks: bool,
 ) -> int:
     """Start the ranks and wait for their end, as `run_local_ranks` does without a restart."""
     with ExitStack() as stack:
@@ -80,6 +84,10 @@ def _run_once(
         outputs = [None, *(stack.enter_context(tempfile.TemporaryFile()) for _ in range(1, num_ranks))]
         errors = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(num_ranks)]
         ranks: list[_RankProcess] = []
+        start: _Starter = _start
+        if forks:
+            start = partial(_fork, stack.enter_context(_served_store(port)))
+            environment = {**environment, AGENT_STORE: "True"}
         try:
             for rank, files in enumerate(zip(outputs, errors, strict=True)):
                 ranks.append(start(rank, arguments, environment, files))
@@ -105,7 +113,7 @@ def _environment(restart: int, run_file: IO[bytes]) -> Mapping[str, str]:
         PARENT: str(os.getpid()),
         RUN_FILE: str(run_file.fileno()),
         RESTART_COUNT: str(restart),
-        "MASTER_ADDR": _LOOPBACK,
+        "MASTER_ADDR": LOOPBACK,
         # Ranks share the cores: further threads would only wait for one another.
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": loopback,
@@ -129,10 +137,30 @@ _Files = tuple[IO[bytes] | None, IO[bytes]]
 _Starter = Callable[[int, Sequence[str], Mapping[str, str], _Files], _RankProcess]
 
 
-def _fork(rank: int, arguments: Sequence[str], environment: Mapping[str, str], files: _Files) -> _RankProcess:
-    """Fork a rank from the server that has loaded torch."""
+@contextmanager
+def _served_store(port: int) -> Iterator[int]:
+    """Serve the store of the ranks in a process of its own; yield the number of a file for all ranks.
+
+    The store ends when no process has the file open, so it outlives the ranks also if this process is killed.
+    """
+    reader, writer = os.pipe()
+    store = ForkedRank(serve_store, port, InheritedFile(reader))
+    os.close(reader)
+    try:
+        yield writer
+    finally:
+        os.close(writer)
+        store.kill()
+        store.wait()
+
+
+def _fork(
+    life: int, rank: int, arguments: Sequence[str], environment: Mapping[str, str], files: _Files
+) -> _RankProcess:
+    """Fork a rank from the server that has loaded torch; it keeps the file `life` open."""
     output, error = files
     inherited = {
+        _STORE_LIFE: InheritedFile(life),
         ERROR_FILE: InheritedFile(error.fileno()),
         RUN_FILE: InheritedFile(int(environment[RUN_FILE])),
     }
@@ -223,6 +251,6 @@ def _reserved_port() -> Iterator[int]:
     """
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind((_LOOPBACK, 0))
+        holder.bind((LOOPBACK, 0))
         port: int = holder.getsockname()[1]
         yield port

@@ -21,6 +21,7 @@ from hydraulis.runtime.ranks.liveness.check import LivenessCheck, is_lost, lost_
 from hydraulis.runtime.ranks.liveness.heartbeat import Heartbeat, set_current
 from hydraulis.runtime.ranks.meeting import Meeting
 from hydraulis.runtime.ranks.stop import StopRequest
+from hydraulis.runtime.ranks.torchrun import AGENT_STORE
 
 T = TypeVar("T")
 
@@ -99,9 +100,9 @@ def _within(timeout: timedelta, stop: StopRequest | None, function: Callable[[],
 
 
 def _open_store(rank: int, world_size: int, timeout: timedelta) -> Store:
-    """Connect to torchrun's store; where it has none for its ranks, rank 0 serves one."""
+    """Connect to the launcher's store; where it has none for its ranks, rank 0 serves one."""
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    serves = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    serves = rank == 0 and os.environ.get(AGENT_STORE) != "True"
     # Ranks are waited for by the meeting, which names the missing ones.
     return TCPStore(
         *address, world_size, serves, timeout=timeout, wait_for_workers=False, multi_tenant=serves

@@ -6,6 +6,8 @@ from hydraulis.errors import InvalidInputError
 
 # Number of restarts after a failure.
 RESTART_COUNT = "TORCHELASTIC_RESTART_COUNT"
+# Whether another process than rank 0 serves the store.
+AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 # Number of the open file in which ranks of `hydraulis train` leave the run's folder for those of a restart.
 RUN_FILE = "HYDRAULIS_RUN_FILE"
 _SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
