@@ -142,7 +142,7 @@ def say(line: str) -> None:
 
 def launch(marks: Path, words: Sequence[str]) -> None:
     """Run `hydraulis WORDS` with ranks that write down marks."""
-    local_ranks.be_a_rank = partial(be_a_marked_rank, marks)
+    setattr(local_ranks, "be_a_rank", partial(be_a_marked_rank, marks))  # noqa: B010
     sys.argv = ["hydraulis", *words]
     command()
 
@@ -153,7 +153,8 @@ def be_a_marked_rank(marks: Path, words: Sequence[str], environment: Mapping[str
     from hydraulis.runtime.batch import Batch
     from hydraulis.runtime.ranks import distributed
     from hydraulis.runtime.ranks.liveness.heartbeat import Heartbeat
-    from hydraulis.train import run
+    from hydraulis.train.opened_run import OpenedRun
+    from hydraulis.train.trainer import Trainer
 
     rank = int(environment["RANK"])
 
@@ -178,8 +179,8 @@ def be_a_marked_rank(marks: Path, words: Sequence[str], environment: Mapping[str
     mark(PROCESS)
     marked(Heartbeat, "_take_part", NOTICED, is_before=True)
     marked(distributed, "join", "joined")
-    marked(run.OpenedRun, "open", "opened")
-    marked(run.Trainer, "build", "built")
+    marked(OpenedRun, "open", "opened")
+    marked(Trainer, "build", "built")
     marked(Batch, "plan", "planned")
     marked(loop, "train_step", "stepped")
     be_a_rank(words, environment, *rest)

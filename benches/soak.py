@@ -101,7 +101,7 @@ def main() -> None:
 
 def launch(samples: Path, words: Sequence[str]) -> None:
     """Run `hydraulis WORDS` with ranks that write samples, and plan every step by the next strategy."""
-    local_ranks.be_a_rank = partial(be_a_sampled_rank, samples)
+    setattr(local_ranks, "be_a_rank", partial(be_a_sampled_rank, samples))  # noqa: B010
     sys.argv = ["hydraulis", *words]
     command()
 
@@ -113,15 +113,15 @@ def be_a_sampled_rank(
     from hydraulis.runtime import loop
     from hydraulis.runtime.planning.run_planner import RunPlanner
 
-    train_step, planners = loop.train_step, []
+    train_step, planners = getattr(loop, "train_step"), list[Planner]()  # noqa: B009
 
     def sampled(worker: Any, *others: Any) -> Any:
         result = train_step(worker, *others)
         groups = len(dist.distributed_c10d._world.pg_map)
         step = worker.optimizer_shard.optimizer.num_steps
-        found = sample(os.getpid(), int(environment["RANK"]), step, groups)
+        own = sample(os.getpid(), int(environment["RANK"]), step, groups)
         with samples.open("a") as file:
-            file.write(json.dumps(found) + "\n")
+            file.write(json.dumps(own) + "\n")
         return result
 
     def plan(self: Any, lengths: Any, targets: Any = None) -> Any:
@@ -135,7 +135,8 @@ def be_a_sampled_rank(
         self._made_by.append((made, planners[-1]))
         return made
 
-    loop.train_step, RunPlanner.plan = sampled, plan  # type: ignore[method-assign]
+    setattr(loop, "train_step", sampled)  # noqa: B010
+    setattr(RunPlanner, "plan", plan)  # noqa: B010
     be_a_rank(words, environment, *rest)
 
 
@@ -168,12 +169,12 @@ def train(folder: Path, steps: int, losses: int) -> None:
     try:
         for number in range(1, losses + 1):
             at = number * steps // (losses + 1)
-            while (found := last(samples)) is None or found.step < at:
+            while (newest := last(samples)) is None or newest.step < at:
                 if process.poll() is not None:
                     message = f"the launcher ended with code {process.returncode}"
                     raise RuntimeError(message)
                 time.sleep(0.1)
-            above.append([sample(pid) for pid in (process.pid, server_of(found.pid))])
+            above.append([sample(pid) for pid in (process.pid, server_of(newest.pid))])
             victims = {one.rank: one.pid for one in read(samples)}
             os.kill(victims[number % RANKS], signal.SIGKILL)
         code = process.wait()

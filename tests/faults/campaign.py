@@ -5,6 +5,7 @@ state in memory; a run that ends by another error is resumed. Its losses and gra
 of an undisturbed run to the bit, and no file in memory may be left.
 """
 
+import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -207,7 +208,8 @@ def losses(ended: Ended) -> list[str]:
 
 def is_named(report: str, faults: Sequence[Fault]) -> bool:
     """Return whether a report names every rank with a fault."""
-    return all(f"rank {fault.rank}" in report or f" {fault.rank}," in report for fault in faults)
+    named = {int(rank) for listed in re.findall(r"ranks? ([0-9, ]+)", report) for rank in listed.split(",")}
+    return {fault.rank for fault in faults} <= named
 
 
 def train_undisturbed(folder: Path) -> Path:

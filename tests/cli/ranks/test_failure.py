@@ -46,6 +46,14 @@ def rank(code: int, passed: dict[str, str] | None = None, output: str | None = N
             "",
         ),
         ([rank(3), rank(-signal.SIGKILL, None, "")], [0], "lost_rank", "no other one reports it; start", ""),
+        # Two ranks of three end by the same signal.
+        (
+            [rank(3, LOST), rank(-signal.SIGKILL, None, ""), rank(-signal.SIGKILL, None, "")],
+            [2, 0, 1],
+            "lost_rank",
+            "SIGKILL ended ranks 1, 2: go on with --resume run",
+            "",
+        ),
         # Half of an error: its rank was killed meanwhile.
         (
             [EndedRank(-signal.SIGKILL, None, io.BytesIO(b'{"code":'))],

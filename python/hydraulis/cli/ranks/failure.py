@@ -81,7 +81,8 @@ def report_failure(ranks: Sequence[EndedRank], failed: Sequence[int], *, is_stop
     _print(ranks[first].output)
     if ranks[first].code < 0:
         unnamed = next((ranks[rank].error(named=False) for rank in errors), None)
-        raise _ended_by_signal(first, -ranks[first].code, unnamed)
+        together = sorted(rank for rank in failed if ranks[rank].code == ranks[first].code)
+        raise _ended_by_signal(together, -ranks[first].code, unnamed)
     if errors:
         # It names the newest checkpoint.
         report(_PROGRAM, next(iter(errors.values())))
@@ -92,10 +93,11 @@ def _is_unexplained(rank: EndedRank) -> bool:
     return rank.code not in (EXIT_INTERRUPTED, EXIT_LOST_RANK) and rank.error() is None
 
 
-def _ended_by_signal(rank: int, number: int, lost: HydraulisError | None) -> HydraulisError:
+def _ended_by_signal(ranks: Sequence[int], number: int, lost: HydraulisError | None) -> HydraulisError:
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     then = lost or "SIGKILL is also the signal of the kernel when memory runs out; start again"
-    return HydraulisError(f"{name} ended rank {rank}: {then}", code="lost_rank")
+    listed = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+    return HydraulisError(f"{name} ended {listed}: {then}", code="lost_rank")
 
 
 def _print(output: IO[bytes] | None) -> None:
