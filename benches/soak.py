@@ -199,10 +199,15 @@ def report(samples: Sequence[Sample], above: Sequence[Sequence[Sample]]) -> None
     if not lives:
         say(f"no process has trained {2 * FIRST_STEPS} steps")
         return
-    say("| resource | at the end | median slope | most | launcher, from restart to restart | server |")
-    say("|---|---|---|---|---|---|")
+    columns = "resource", "at the end", "median", "most", "second half, median", "most"
+    say(f"| {' | '.join(columns)} | launcher, from restart to restart | server |")
+    say("|---" * 8 + "|")
     for name, unit in UNITS.items():
-        slopes = [slope([(one.step, getattr(one, name)) for one in life]) * 1000 for life in lives]
+        halves = [life[len(life) // 2 :] for life in lives]
+        both = [
+            [slope([(one.step, getattr(one, name)) for one in part]) * 1000 for part in parts]
+            for parts in (lives, halves)
+        ]
         ends = statistics.median(getattr(life[-1], name) for life in lives)
         grown = [
             f"{slope([(number, getattr(row[place], name)) for number, row in enumerate(above)]):+.2f}"
@@ -210,8 +215,8 @@ def report(samples: Sequence[Sample], above: Sequence[Sequence[Sample]]) -> None
         ]
         if name == "groups":
             grown = ["-", "-"]
-        figures = f"{ends:.1f} | {statistics.median(slopes):+.2f} | {max(slopes):+.2f}"
-        say(f"| {unit} | {figures} | {' | '.join(grown)} |")
+        figures = [f"{statistics.median(slopes):+.2f} | {max(slopes):+.2f}" for slopes in both]
+        say(f"| {unit} | {ends:.1f} | {' | '.join([*figures, *grown])} |")
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:

@@ -80,7 +80,7 @@ CASES: Mapping[str, Case] = {
     ),
     "SIGKILL of two ranks at once": lost(
         [*kill("forward", 0, 3), *kill("forward", 3, 3)],
-        [*kill("optimizer", 1, 5), *kill("backward", 2, 5)],
+        [*kill("optimizer", 1, 5), *kill("optimizer", 2, 5)],
     ),
     "SIGKILL of all ranks at once": lost([fault for rank in range(RANKS) for fault in kill("sum", rank, 4)]),
     "SIGSTOP of a rank": lost([Fault("forward", 2, 3, "SIGSTOP")]),
