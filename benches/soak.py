@@ -159,7 +159,7 @@ def train(folder: Path, steps: int, losses: int) -> None:
         CONFIG.format(folder=folder, memory=folder / "memory", steps=steps, every=max(1, steps // 4))
     )
     samples.touch()
-    words = ["train", str(config), "--ranks", str(RANKS), "--max-restarts", str(losses)]
+    words = ["train", str(config), "--ranks", str(RANKS), "--max-restarts", str(max(1, losses))]
     process = subprocess.Popen(
         [sys.executable, __file__, LAUNCH, str(samples), *words],
         stdout=subprocess.DEVNULL,
@@ -183,10 +183,9 @@ def train(folder: Path, steps: int, losses: int) -> None:
         process.wait(60)
     found = read(samples)
     left = sorted(path.name for path in (folder / "memory").iterdir())
-    say(
-        f"exit code {code}; last step {found[-1].step}; {len({one.pid for one in found})} processes of ranks;"
-    )
-    say(f"files left in the memory folder: {left}; growth per 1,000 steps within a process (median, most):\n")
+    num_processes = len({one.pid for one in found})
+    say(f"exit code {code}; last step {found[-1].step}; {num_processes} processes of ranks")
+    say(f"files left in the memory folder: {left}; slopes per 1,000 steps within a process:\n")
     report(found, above)
 
 
