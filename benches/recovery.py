@@ -220,7 +220,11 @@ def measure(ranks: int, repeats: int, *, from_memory: bool) -> list[Loss]:
 def kill_one(process: "subprocess.Popen[str]", lines: list[Line], marks: Path, rank: int) -> Loss:
     """Kill a rank between two checkpoints, and wait for the end of the next step."""
     first = len(lines)
-    wait(process, lines, lambda: any(step % EVERY == EVERY // 2 for step in steps(lines[first:])))
+    wait(
+        process,
+        lines,
+        lambda: any(step > EVERY and step % EVERY == EVERY // 2 for step in steps(lines[first:])),
+    )
     processes = [mark for mark in read_marks(marks) if mark.name == PROCESS]
     num_ranks = max(mark.rank for mark in processes) + 1
     kill, first = time.monotonic(), len(lines)

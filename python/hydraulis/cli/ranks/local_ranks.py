@@ -16,7 +16,7 @@ from hydraulis.cli.exit import LOST_RANK, report
 from hydraulis.cli.ranks.failure import EndedRank, report_failure
 from hydraulis.cli.ranks.forked_rank import ForkedRank, InheritedFile, be_a_rank, can_fork
 from hydraulis.cli.ranks.report import ERROR_FILE, PARENT
-from hydraulis.cli.ranks.store_process import LOOPBACK, serve_store
+from hydraulis.cli.ranks.store_process import LOOPBACK, served_store
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks.torchrun import AGENT_STORE, RESTART_COUNT, RUN_FILE
 
@@ -86,7 +86,7 @@ def _run_once(
         ranks: list[_RankProcess] = []
         start: _Starter = _start
         if forks:
-            start = partial(_fork, stack.enter_context(_served_store(port)))
+            start = partial(_fork, stack.enter_context(served_store(port)))
             environment = {**environment, AGENT_STORE: "True"}
         try:
             for rank, files in enumerate(zip(outputs, errors, strict=True)):
@@ -135,23 +135,6 @@ class _RankProcess(Protocol):
 _Files = tuple[IO[bytes] | None, IO[bytes]]
 """The files for a rank's standard error, None for that of this process, and for its error."""
 _Starter = Callable[[int, Sequence[str], Mapping[str, str], _Files], _RankProcess]
-
-
-@contextmanager
-def _served_store(port: int) -> Iterator[int]:
-    """Serve the store of the ranks in a process of its own; yield the number of a file for all ranks.
-
-    The store ends when no process has the file open, so it outlives the ranks also if this process is killed.
-    """
-    reader, writer = os.pipe()
-    store = ForkedRank(serve_store, port, InheritedFile(reader))
-    os.close(reader)
-    try:
-        yield writer
-    finally:
-        os.close(writer)
-        store.kill()
-        store.wait()
 
 
 def _fork(

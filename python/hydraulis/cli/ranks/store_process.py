@@ -5,10 +5,30 @@ agree on who is left.
 """
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from hydraulis.cli.ranks.forked_rank import ForkedRank, InheritedFile
+
 LOOPBACK = "127.0.0.1"
+
+
+@contextmanager
+def served_store(port: int) -> Iterator[int]:
+    """Serve the store of the ranks in a process of its own; yield the number of a file for all ranks.
+
+    The store ends when no process has the file open, so it outlives the ranks also if this process is killed.
+    """
+    reader, writer = os.pipe()
+    store = ForkedRank(serve_store, port, InheritedFile(reader))
+    os.close(reader)
+    try:
+        yield writer
+    finally:
+        os.close(writer)
+        store.kill()
+        store.wait()
 
 
 def serve_store(port: int, ranks: int) -> None:
