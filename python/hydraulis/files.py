@@ -10,6 +10,7 @@ import hashlib
 import json
 import mmap
 import os
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -76,6 +77,18 @@ def _open_unlinked(path: str, flags: int) -> int:
         if error.errno != errno.ELOOP:
             raise
         raise OSError(errno.ELOOP, f"{os.fspath(path)} is a symbolic link") from error
+
+
+def read_regular(path: Path) -> bytes:
+    """Read a file of a folder that the package owns; a pipe in its place does not block.
+
+    Raises:
+        OSError: The file cannot be read, or is no regular file.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        return file.read()
 
 
 def lock_file(file: BinaryIO, kind: int) -> None:

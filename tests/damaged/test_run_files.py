@@ -5,6 +5,7 @@ The file is either refused with a code, or read; where a digest covers it, its c
 
 import dataclasses
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -15,8 +16,11 @@ import torch
 
 from damaged.damage import CASES, TIMEOUT_S, Damaged, accepted, damaged_bytes, damaged_json, pick
 from damaged.damaged_workers import read_losses, train, use_damaged_runs
-from data.index.small_index import write_documents
+from data.index.small_index import job_of, write_documents
+from helpers import at_least
 from hydraulis.config.hugging_face.write import to_hugging_face
+from hydraulis.data.index.builder import ensure_index
+from hydraulis.data.index.files import open_index
 from hydraulis.files import file_digest, with_digest
 from hydraulis.profile.refine import refine
 from hydraulis.report.imbalance import balances
@@ -24,9 +28,11 @@ from hydraulis.report.page import numbers
 from hydraulis.report.run import read_run
 from hydraulis.runtime.checkpoint.manifest import MANIFEST, ShardRecord
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest, verify_shards
+from hydraulis.runtime.hugging_face.adapters import base_folder
 from hydraulis.runtime.records.run_directory import RunDirectory
 from hydraulis.runtime.recovery.copy_file import is_whole, write_copy
 from hydraulis.runtime.recovery.memory_folder import CopyName
+from hydraulis.runtime.recovery.run_start import named_starts
 from hydraulis.runtime.state.parameters import ModelParameters
 from profiles import made_up_profile
 from ranks import run_ranks
@@ -227,3 +233,42 @@ def test_a_damaged_run_is_resumed_to_the_bit_or_refused(tmp_path: Path) -> None:
         assert "Traceback" not in outcome.text, outcome
         assert outcome.losses in ([], expected), outcome
     assert any(outcome.losses for outcome in outcomes)
+
+
+def test_a_pipe_in_place_of_a_file_blocks_nothing(tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    step = tmp_path / "step-00000001"
+    step.mkdir()
+    (step / MANIFEST).write_text(test_reader.write(step, [10, 20]).to_json())
+    (step / "config.json").touch()
+    (tmp_path / "data").mkdir()
+    write_documents(tmp_path / "data")
+    index = ensure_index(job_of(tmp_path / "data"), tmp_path / "index", 1)
+    name = CopyName(3, 0, 1, 0)
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / str(name)).touch()
+    (tmp_path / "start").mkdir()
+    (tmp_path / "start" / "memory").touch()
+
+    def read(folder: Path) -> object:
+        match folder.name:
+            case "run":
+                accepted(lambda: refine(folder))
+                return read_run(folder)
+            case "memory":
+                return is_whole(folder / str(name), name)
+            case "start":
+                return named_starts(folder)
+            case step.name:
+                base_folder(folder)
+                found = read_manifest(folder)
+                return verify_shards(folder, found, range(found.world_size))
+        return open_index(folder)
+
+    for folder in (tmp_path / "run", step, index, tmp_path / "memory", tmp_path / "start"):
+        for path in at_least(1, folder.iterdir()):
+            aside = path.rename(tmp_path / "aside")
+            os.mkfifo(path)
+            accepted(lambda: read(folder))  # noqa: B023
+            path.unlink()
+            aside.rename(path)

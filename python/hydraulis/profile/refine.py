@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hydraulis._core import CostProfile, Plan, Scheme
 from hydraulis.errors import InvalidInputError
-from hydraulis.files import unreadable_error
+from hydraulis.files import read_regular, unreadable_error
 from hydraulis.planner.profile import load_profile
 from hydraulis.planner.profile_document import with_times
 from hydraulis.profile.fit import TimedMicroBatch, fit_times
@@ -142,7 +142,7 @@ def _timed(plan: Plan, line: str, place: str) -> tuple[Plan, MicroBatchTimes]:
 def _lines(path: Path) -> list[str]:
     """Return the complete lines; a running training may be writing the last one."""
     try:
-        return path.read_text(encoding="utf-8").split("\n")[:-1]
+        return read_regular(path).decode().split("\n")[:-1]
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable_error(path, error) from error
 

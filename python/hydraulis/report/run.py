@@ -12,7 +12,7 @@ import numpy.typing as npt
 from hydraulis._core import CostProfile, Plan, Span
 from hydraulis.data.analysis import Analysis
 from hydraulis.errors import HydraulisError, InvalidInputError
-from hydraulis.files import unreadable_error
+from hydraulis.files import read_regular, unreadable_error
 from hydraulis.progress import ignore_progress
 from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.records.metrics import StepMetrics, shared_devices_note
@@ -235,7 +235,7 @@ def _num_steps(config: Any) -> int:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise unreadable_error(path, error) from error
 

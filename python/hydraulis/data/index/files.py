@@ -34,6 +34,7 @@ from hydraulis.files import (
     has_own_digest,
     new_digest,
     open_unlinked,
+    read_regular,
     replace_file,
     with_digest,
 )
@@ -273,7 +274,7 @@ def _damaged(path: Path, have: int, size: int) -> HydraulisError:
 
 def _read_extent(path: Path) -> Extent | None:
     try:
-        return _parsed(path.read_text(encoding="utf-8"))
+        return _parsed(read_regular(path).decode())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from hydraulis.errors import HydraulisError
-from hydraulis.files import file_digest
+from hydraulis.files import file_digest, read_regular
 from hydraulis.runtime.checkpoint.folder import step_of
 from hydraulis.runtime.checkpoint.manifest import MANIFEST, Manifest, ShardRecord, torn
 from hydraulis.runtime.checkpoint.shard import tensor_name
@@ -40,7 +40,7 @@ def read_manifest(checkpoint: Path) -> Manifest:
     """
     path = checkpoint / MANIFEST
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise torn(str(path), str(error)) from error
     manifest = Manifest.from_json(text, str(path))

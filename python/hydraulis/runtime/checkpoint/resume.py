@@ -18,6 +18,7 @@ from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import RunConfig, to_dict
 from hydraulis.data.sources.data_files import DataFile, describe_difference
 from hydraulis.errors import InvalidInputError
+from hydraulis.files import read_regular
 from hydraulis.model.parameters import checkpoint_name
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint
@@ -143,7 +144,7 @@ class ResumedRun:
     def _files(self, now: Sequence[DataFile]) -> Sequence[DataFile]:
         """Read the list of the run's data files; return `now` if it is unreadable, since `check` follows."""
         try:
-            known = parse_json((self.run / CORPUS).read_text(encoding="utf-8"))["files"]
+            known = parse_json(read_regular(self.run / CORPUS).decode())["files"]
             return from_table(_DataFiles, {"files": known}, "corpus").files
         except (OSError, ValueError, KeyError, TypeError):
             return now
@@ -151,9 +152,7 @@ class ResumedRun:
     def _what_differs(self, config: RunConfig) -> str:
         """Describe the keys of the section `data` that differ from the checkpoint's configuration."""
         try:
-            before = dict(
-                parse_json((self.checkpoint / CHECKPOINT_CONFIG).read_text(encoding="utf-8"))["data"]
-            )
+            before = dict(parse_json(read_regular(self.checkpoint / CHECKPOINT_CONFIG).decode())["data"])
         except (OSError, ValueError, KeyError, TypeError):
             # The file is for human readers, who may have removed it.
             return ""

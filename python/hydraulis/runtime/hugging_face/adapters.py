@@ -6,6 +6,7 @@ from pathlib import Path
 from torch import Tensor
 
 from hydraulis.config.lora import Adapters
+from hydraulis.files import read_regular
 from hydraulis.model.parameters import adapter_of
 from hydraulis.runtime.checkpoint.reader import CheckpointReader
 from hydraulis.runtime.checkpoint.saver import CHECKPOINT_CONFIG
@@ -67,7 +68,7 @@ def write_adapters(
 def base_folder(checkpoint: Path) -> str | None:
     """Return the folder of the model that a checkpoint's run started from; None if it is unknown."""
     try:
-        config = parse_json((checkpoint / CHECKPOINT_CONFIG).read_text(encoding="utf-8"))
+        config = parse_json(read_regular(checkpoint / CHECKPOINT_CONFIG).decode())
         folder = config["checkpoint"]["weights"]
     except (OSError, ValueError, KeyError, TypeError):
         # The file is for human readers, who may have removed it.

@@ -202,7 +202,7 @@ def require_run(path: Path) -> None:
     Raises:
         InvalidInputError: The path is no folder of a run (code `run_unreadable`).
     """
-    if not (path / PROFILE).exists():
+    if not (path / PROFILE).is_file():
         raise not_a_run(path, f"it has no {PROFILE}" if path.is_dir() else why_no_folder(path))
 
 

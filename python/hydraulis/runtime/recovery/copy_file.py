@@ -44,6 +44,8 @@ def write_copy(
 
 def is_whole(path: Path, name: CopyName) -> bool:
     """Return whether a file has the content that was written; reads it whole."""
+    if not path.is_file():
+        return False
     try:
         with safe_open(path, framework="pt") as file:
             metadata = dict(file.metadata() or {})

@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hydraulis.errors import InvalidInputError
-from hydraulis.files import replace_file
+from hydraulis.files import read_regular, replace_file
 from hydraulis.runtime.ranks.liveness.check import ENDED, Process
 from hydraulis.runtime.records.run_directory import writing
+from hydraulis.text.documents import parse_json
 
 _SETTING = "checkpoint.memory_folder"
 _OWNER = "owner.json"
@@ -133,7 +134,7 @@ class MemoryFolder:
 def _is_abandoned(path: Path) -> bool:
     """Return whether no launcher continues from a folder any more, as far as this node knows."""
     try:
-        owner = Process(**json.loads((path / _OWNER).read_text(encoding="utf-8")))
+        owner = Process(**parse_json(read_regular(path / _OWNER).decode()))
     except (OSError, ValueError, TypeError):
         return False
     return owner == Process.launcher() or owner.state() == ENDED

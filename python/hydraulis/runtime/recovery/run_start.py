@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from hydraulis.files import read_regular
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.every_rank import on_every_rank
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
@@ -83,7 +84,7 @@ class RunStart:
 def named_starts(run: Path) -> list[str]:
     """Return the starts whose copies continue a run, newest first."""
     with suppress(OSError, UnicodeDecodeError):
-        names = (run / MEMORY).read_text(encoding="utf-8").split()
+        names = read_regular(run / MEMORY).decode().split()
         return [name for name in names if _NAME.fullmatch(name)]
     return []
 
