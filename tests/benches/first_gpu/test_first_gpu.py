@@ -249,7 +249,9 @@ def test_an_exchange_that_nccl_refuses_refutes_its_claim(modules: Any) -> None:
     (claim,) = (one for one in modules.plan.CLAIMS if one.part == "nccl")
     for status, judgement in (("failed", "fails"), ("crashed", "fails"), ("timed out", "not settled")):
         output = "a traceback\nncclInvalidUsage: Duplicate GPU detected\n\n"
-        outcome = modules.runner.Outcome(part="nccl", status=status, seconds=1.0, note="", output=output)
+        outcome = modules.runner.Outcome(
+            part="nccl", status=status, seconds=1.0, note="its end", output=output
+        )
         (verdict,) = modules.judgement.verdicts([claim], {"nccl": outcome})
         assert verdict.judgement == judgement
-        assert ("Duplicate GPU" in verdict.evidence) is (judgement == "fails")
+        assert "its end: ncclInvalidUsage: Duplicate GPU" in verdict.evidence
