@@ -8,12 +8,13 @@ from datetime import timedelta
 
 import pytest
 import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from devices import alone_under_torchrun
 from helpers import refused
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks.distributed import joined
-from hydraulis.runtime.ranks.joining import LivenessSettings
+from hydraulis.runtime.ranks.joining import LivenessSettings, _start_heartbeat
 from hydraulis.runtime.ranks.liveness import heartbeat
 from hydraulis.runtime.ranks.liveness.check import LivenessCheck
 from hydraulis.runtime.ranks.stop import StopRequest
@@ -71,3 +72,16 @@ def test_a_signal_ends_a_rank_that_joins(number: int, raised: type[BaseException
     if isinstance(caught.value, HydraulisError):
         assert caught.value.code == "lost_rank"
         assert "terminated while the ranks joined" in str(caught.value)
+
+
+@pytest.mark.parametrize(("silence_s", "limit_s"), [(60.0, 30.0), (3.0, 5.0)])
+def test_a_late_answer_of_the_store_ends_no_signs_of_life(
+    silence_s: float, limit_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    alone_under_torchrun(monkeypatch)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(served.port))
+    beating = _start_heartbeat("attempt", 0, 1, LivenessSettings(silence_s=silence_s))
+    assert beating._check._store.timeout == timedelta(seconds=limit_s)
+    beating.leave()

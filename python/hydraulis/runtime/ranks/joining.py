@@ -26,7 +26,8 @@ from hydraulis.runtime.ranks.torchrun import AGENT_STORE
 T = TypeVar("T")
 
 _NODE_KEY = "ranks_per_node"
-# Most time of a request to the store by the liveness thread.
+# Least limit of a request to the store by the liveness thread. A later answer ends the thread, and the rank's
+# signs of life with it: a store on busy cores gets half of the silence after which a rank is lost.
 _STORE_S = 5.0
 
 
@@ -112,7 +113,8 @@ def _open_store(rank: int, world_size: int, timeout: timedelta) -> Store:
 def _start_heartbeat(attempt: str, rank: int, world_size: int, settings: LivenessSettings) -> Heartbeat:
     # A connection of its own: requests of one connection wait for each other.
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = PrefixStore(f"{attempt}/liveness", TCPStore(*address, timeout=timedelta(seconds=_STORE_S)))
+    limit = timedelta(seconds=max(_STORE_S, settings.silence_s / 2))
+    store = PrefixStore(f"{attempt}/liveness", TCPStore(*address, timeout=limit))
     of_node = int(os.environ["LOCAL_WORLD_SIZE"])
     first = rank - int(os.environ.get("LOCAL_RANK", rank % of_node))
     check = LivenessCheck(store, rank, world_size, range(first, first + of_node))
