@@ -54,7 +54,11 @@ def options(config: Path, *more: str) -> list[str]:
     return ["profile", str(config), "--output", str(config.with_name("p.json")), *more]
 
 
-def test_ranks_measure_a_profile_that_plans(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_ranks_measure_a_profile_that_plans(
+    config: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The tests' fork server does not write into the captured output.
+    monkeypatch.setattr("hydraulis.cli.ranks.local_ranks.can_fork", lambda _is_stopped: False)
     # Like a run that searches among these.
     searched = ["--schemes", "<1>; <pp2>"]
     measured = options(config, "--ranks", "2", "--seconds", "60", "--precision", "9", *searched)
