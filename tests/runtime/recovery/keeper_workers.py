@@ -16,6 +16,7 @@ from hydraulis._core import OptimizerShards
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.data.open import make_datasets
+from hydraulis.data.sampling.batch_group import BatchGroup
 from hydraulis.planner.profile_document import with_schemes
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.position import DataPosition
@@ -35,6 +36,9 @@ from profiles import made_up_profile
 from runtime.gathered import gather
 from runtime.tiny import made_up_corpus, run_config, train_config
 from runtime.worker_workers import CAPS, SEED, Batch, _step
+
+# The steps of a test are within one group.
+GROUP = BatchGroup(first_step=1, last_step=9, moves=((2, 0, 4),))
 
 
 class Setting(NamedTuple):
@@ -65,7 +69,9 @@ def make_keeper(worker: Worker, run: Path, base: Path, messages: list[str]) -> S
     data = make_datasets(config.data, [[made_up_corpus(256)]]).train
     settings = train_config(dtype=worker.local_shard.parameter.dtype)
     config = dataclasses.replace(config, train=settings)
-    description = Description(config, DataPosition(config, data), worker.optimizer_shard.master.dtype)
+    position = DataPosition(config, data)
+    position.group = GROUP
+    description = Description(config, position, worker.optimizer_shard.master.dtype)
     twins = TwinExchange.create(worker.cluster, timedelta(seconds=60))
     start = RunStart.begin(run, base, None)
     return StateKeeper(start, worker.optimizer_shard, description, twins, worker.votes, messages.append)
@@ -165,11 +171,12 @@ def are_equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 class Whole(NamedTuple):
-    """The state of all ranks: parameters and moments by name, on rank 0 alone; losses of later steps."""
+    """The state of all ranks: parameters and moments by name, on rank 0 alone; the group of the step."""
 
     state: dict[str, dict[str, Tensor] | None]
     messages: list[str]
     step: int | None
+    group: BatchGroup | None = None
 
 
 def keep_and_end(run: Path, base: Path, setting: Setting, steps: Sequence[tuple[str, Batch]]) -> Whole:
@@ -214,7 +221,8 @@ def recover(run: Path, base: Path, setting: Setting, node: int | None = None) ->
     with kept.values(parameters, layout) as values:
         worker = setting.worker(values)
         restore_moments(values, worker.optimizer_shard)
-    return whole(worker.optimizer_shard, messages, kept.manifest.step)
+    recovered = whole(worker.optimizer_shard, messages, kept.manifest.step)
+    return recovered._replace(group=kept.manifest.data.group)
 
 
 def _see_own_node_only(size: int) -> None:

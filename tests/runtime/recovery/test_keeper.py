@@ -13,6 +13,7 @@ from hydraulis.config.optimizer import OptimizerConfig
 from ranks import run_ranks
 from runtime.one_process import OPTIMIZER, batches, model_config
 from runtime.recovery.keeper_workers import (
+    GROUP,
     Setting,
     Whole,
     fail_to_write,
@@ -101,7 +102,9 @@ def test_any_number_of_ranks_takes_the_state_from_memory(
     places: tuple[Path, Path], kept: Whole, ranks: int
 ) -> None:
     setting = SETTINGS["bfloat16, some frozen"]._replace(schemes=("1x<1>",))
-    assert_same(run_ranks(ranks, recover, *places, setting)[0], kept)
+    recovered = run_ranks(ranks, recover, *places, setting)[0]
+    assert_same(recovered, kept)
+    assert recovered.group == GROUP
 
 
 def test_a_parameter_may_be_frozen_in_between(places: tuple[Path, Path], kept: Whole) -> None:
