@@ -300,9 +300,9 @@ impl OptimizerShards {
     }
 
     /// Most elements of one bucket that a rank owns, of a trained bucket and of a frozen one.
-    fn largest_pieces(&self, py: Python<'_>, table: &ParameterTable) -> (u64, u64) {
+    fn largest_pieces(&self, py: Python<'_>, table: &ParameterTable) -> PyResult<(u64, u64)> {
         let (trained, all) = (table.0.layer_groups(), table.0.buckets());
-        py.detach(|| (self.0.largest_piece(0..trained), self.0.largest_piece(trained..all)))
+        detached(py, || Ok((self.0.largest_piece(0..trained), self.0.largest_piece(trained..all))))
     }
 
     /// Ranks of the node of `rank`, in ascending order.
