@@ -1,5 +1,6 @@
 """What every test runs under."""
 
+import contextlib
 import gc
 import inspect
 import os
@@ -14,6 +15,13 @@ from torch import library
 torch.set_num_threads(1)
 # Torch reads it at the first matrix product on CUDA, of whichever test, and a later one may be deterministic.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+# The environment of make peers is without hypothesis.
+with contextlib.suppress(ImportError):
+    from hypothesis import settings
+
+    # No test asserts a time: a busy machine takes longer than the usual 200 ms for an example.
+    settings.register_profile("no times")
+    settings.load_profile("no times")
 
 
 def pytest_collection_finish() -> None:

@@ -13,7 +13,7 @@ from helpers import refused
 from hydraulis import balance
 from hydraulis.batching import BalancedBatchSampler, SequenceCost
 
-slow = settings(deadline=None, max_examples=60)
+slow = settings(max_examples=60)
 
 
 @slow

@@ -77,7 +77,7 @@ def test_the_plan_is_that_of_balance_with_every_option(
         assert max(int(extra[part].sum()) for rank in places(plan) for part in rank) <= 300
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     lengths=st.lists(st.integers(1, CAP), min_size=24, max_size=120),
     barrier=st.sampled_from(BARRIERS),

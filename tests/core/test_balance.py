@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import refused
@@ -25,7 +25,6 @@ def balanced(lengths: object, barrier: str = "micro_batch", **changed: object) -
 
 
 @pytest.mark.parametrize("barrier", BARRIERS)
-@settings(deadline=None)
 @given(lengths=st.lists(st.integers(1, 1000), min_size=1, max_size=80), replicas=st.integers(1, 9))
 def test_arrays_and_lists_give_the_same_balance(barrier: str, lengths: list[int], replicas: int) -> None:
     result = balanced(lengths, barrier, replicas=replicas, options=BalanceOptions(allow_empty=True))

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -122,7 +122,6 @@ def test_slow_links_favour_strategies_that_move_less() -> None:
     assert any("transfers_differ" in broken for broken in LISTED.check_lookahead(slow, came))
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.lists(st.integers(1, SMALL.longest_admitted), min_size=1, max_size=20), min_size=1, max_size=4

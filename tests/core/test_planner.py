@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import refused
@@ -300,7 +300,6 @@ def batches(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     return lengths, targets
 
 
-@settings(deadline=None)
 @given(batches())
 def test_every_plan_keeps_its_promises(batch: tuple[list[int], list[int]]) -> None:
     lengths, targets = batch

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import refused
@@ -19,7 +19,6 @@ def rows(windows: Windows) -> list[list[int]]:
     return [row.tolist() for row in np.split(windows.sequences, windows.window_offsets[1:-1])]
 
 
-@settings(deadline=None)
 @given(lengths=st.lists(st.integers(1, 100), min_size=1, max_size=200))
 def test_every_sequence_stands_in_one_window(lengths: list[int]) -> None:
     windows = pack_windows(lengths, window_tokens=100)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import ROOT
@@ -58,7 +58,6 @@ def test_most_batches_have_a_sequence_for_each_replica() -> None:
     assert compute_batch_imbalance([few, many, many], 64).replicas == 30
 
 
-@settings(deadline=None)
 @given(LENGTHS, st.booleans())
 def test_an_analysis_comes_back_from_json(lengths: list[int], drawn: bool) -> None:  # noqa: FBT001
     whole = np.array(lengths)

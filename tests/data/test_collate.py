@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import refused
@@ -13,7 +13,6 @@ DOCUMENTS = st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=8)
 MULTIPLES = st.integers(1, 16)
 
 # The first call imports parts of torch, and a loaded machine is no failure.
-no_deadline = settings(deadline=None)
 
 
 def arrays_of(documents: list[bytes]) -> list[np.ndarray]:
@@ -53,7 +52,6 @@ def test_a_ranks_share_has_its_own_tokens_and_the_counts_of_the_whole() -> None:
     assert (packed.num_tokens, packed.num_targets) == (8, 3)
 
 
-@no_deadline
 @given(DOCUMENTS, MULTIPLES)
 def test_tokens_come_back(documents: list[bytes], multiple: int) -> None:
     packed = collate(arrays_of(documents), multiple=multiple)
@@ -62,7 +60,6 @@ def test_tokens_come_back(documents: list[bytes], multiple: int) -> None:
         assert packed.token_t[start : start + len(document)].tolist() == list(document)
 
 
-@no_deadline
 @given(DOCUMENTS, MULTIPLES)
 def test_targets_are_the_next_tokens_of_the_same_document(documents: list[bytes], multiple: int) -> None:
     packed = collate(arrays_of(documents), multiple=multiple)
@@ -74,7 +71,6 @@ def test_targets_are_the_next_tokens_of_the_same_document(documents: list[bytes]
     assert packed.num_targets == sum(map(len, documents)) - len(documents)
 
 
-@no_deadline
 @given(DOCUMENTS, MULTIPLES)
 def test_padding_fills_the_next_multiple_and_is_never_a_target(documents: list[bytes], multiple: int) -> None:
     packed = collate(arrays_of(documents), multiple=multiple)
@@ -86,7 +82,6 @@ def test_padding_fills_the_next_multiple_and_is_never_a_target(documents: list[b
     assert packed.target_t[num_tokens:].tolist() == [IGNORE_INDEX] * num_padding
 
 
-@no_deadline
 @given(DOCUMENTS, MULTIPLES)
 def test_each_document_and_the_padding_is_a_segment(documents: list[bytes], multiple: int) -> None:
     packed = collate(arrays_of(documents), multiple=multiple)

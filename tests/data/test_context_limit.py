@@ -1,7 +1,7 @@
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import refused
@@ -27,7 +27,6 @@ def pieces(corpus: Corpus, cut: SequenceSlices) -> list[list[int]]:
     ]
 
 
-@settings(deadline=None)
 @given(
     LENGTHS,
     st.integers(2, 12),

@@ -55,7 +55,7 @@ def test_a_group_that_was_not_created_is_refused() -> None:
 DEGREES = (1, 2, 3, 4, 6, 8, 16)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.lists(

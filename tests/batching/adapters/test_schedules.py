@@ -8,7 +8,7 @@ from helpers import refused
 from hydraulis.batching.adapters.schedules import partition, plan_schedule
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     lengths=st.lists(st.integers(1, 1500), min_size=40, max_size=120),
     ranks=st.integers(1, 4),

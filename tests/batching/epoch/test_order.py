@@ -1,18 +1,16 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hydraulis.batching.epoch.order import EpochOrder
 
 
-@settings(deadline=None)
 @given(n=st.integers(1, 5000), seed=st.integers(0, 2**80), epoch=st.integers(0, 10**6))
 def test_an_epoch_has_every_sequence_once(n: int, seed: int, epoch: int) -> None:
     assert sorted(EpochOrder(n, seed, epoch)(0, n).tolist()) == list(range(n))
 
 
-@settings(deadline=None)
 @given(n=st.integers(1, 3000), data=st.data())
 def test_a_range_equals_the_same_part_of_the_whole_order(n: int, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, n))

@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from batching.drawn import COST, sampler
@@ -78,7 +78,6 @@ def test_steps_are_balanced_by_the_work_of_the_trees() -> None:
     assert targets == sum(len(sequence) - 1 for sequence in sequences)
 
 
-@settings(deadline=None)
 @given(lengths=st.lists(st.integers(1, 50), min_size=1, max_size=40), seed=st.integers(0, 9))
 def test_groups_without_a_prefix_are_their_sequences(lengths: list[int], seed: int) -> None:
     labels = np.random.default_rng(seed).integers(0, 9, len(lengths))

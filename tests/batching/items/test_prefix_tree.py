@@ -1,5 +1,5 @@
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import refused
@@ -9,7 +9,6 @@ from hydraulis.batching import make_forest
 SEQUENCES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=8), min_size=1, max_size=12)
 
 
-@settings(deadline=None)
 @given(sequences=SEQUENCES)
 def test_each_prefix_is_stored_once(sequences: list[list[int]]) -> None:
     forest = make_forest(sequences)
@@ -24,7 +23,6 @@ def test_each_prefix_is_stored_once(sequences: list[list[int]]) -> None:
     )
 
 
-@settings(deadline=None)
 @given(sequences=SEQUENCES)
 def test_a_token_sees_its_ancestors_and_itself(sequences: list[list[int]]) -> None:
     forest = make_forest(sequences)

@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from config.run_file import MINIMAL, write
@@ -26,7 +26,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(VALUES)
 def test_a_written_value_is_read_back_equal(value: object) -> None:
     assert tomllib.loads(f"value = {toml_value(value)}")["value"] == value

@@ -11,7 +11,7 @@ import pyarrow
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import refused
@@ -160,7 +160,6 @@ def test_the_message_format_is_advised_only_for_files_of_conversations(tmp_path:
     assert "--format chat" not in str(refusal.value)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.one_of(st.integers(0, 99).map(lambda n: json.dumps({"n": n})), st.sampled_from(["", "  "]))),
     st.integers(1, 30),

@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hydraulis.data.sampling.epoch_order import Mixture, Shuffle
@@ -21,7 +21,6 @@ def test_a_shuffle_equals_numpys_permutation() -> None:
     assert Shuffle(50, 7)(3).tolist() == np.random.default_rng([7, 3]).permutation(50).tolist()
 
 
-@settings(deadline=None)
 @given(SOURCES, st.integers(0, 99), st.data())
 def test_no_sequence_of_a_source_comes_twice_more_often_than_another(
     sources: list[list[int]], seed: int, data: st.DataObject

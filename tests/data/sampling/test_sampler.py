@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import refused
@@ -15,7 +15,6 @@ SEEDS = st.integers(0, 2**32)
 STEPS = 10
 
 # A loaded machine is no failure.
-no_deadline = settings(deadline=None)
 
 
 def sampler_of(lengths: list[int], budget: int, seed: int) -> BatchSampler:
@@ -31,7 +30,6 @@ def stream_of(sampler: BatchSampler, num_documents: int) -> list[int]:
     raise AssertionError
 
 
-@no_deadline
 @given(LENGTHS, BUDGETS, SEEDS)
 def test_every_document_comes_once_per_epoch(lengths: list[int], budget: int, seed: int) -> None:
     num_documents = len(lengths)
@@ -41,7 +39,6 @@ def test_every_document_comes_once_per_epoch(lengths: list[int], budget: int, se
         assert sorted(documents) == list(range(num_documents))
 
 
-@no_deadline
 @given(LENGTHS, BUDGETS, SEEDS)
 def test_a_batch_ends_with_the_document_that_reaches_the_budget(
     lengths: list[int], budget: int, seed: int
@@ -53,7 +50,6 @@ def test_a_batch_ends_with_the_document_that_reaches_the_budget(
         assert sum(tokens[:-1]) < budget
 
 
-@no_deadline
 @given(LENGTHS, BUDGETS, SEEDS, st.lists(st.integers(0, STEPS), min_size=1, max_size=10))
 def test_any_order_gives_the_batches_of_the_sequential_order(
     lengths: list[int], budget: int, seed: int, steps: list[int]
@@ -67,7 +63,6 @@ def test_any_order_gives_the_batches_of_the_sequential_order(
         assert batch.sequences.tolist() == expected[step]
 
 
-@no_deadline
 @given(LENGTHS, BUDGETS, SEEDS)
 def test_the_epoch_is_that_of_the_first_document(lengths: list[int], budget: int, seed: int) -> None:
     sampler = sampler_of(lengths, budget, seed)
@@ -153,7 +148,6 @@ def test_refuses_a_negative_step() -> None:
         sampler_of([1], 1, 0).batch(-1)
 
 
-@no_deadline
 @given(LENGTHS, BUDGETS, SEEDS)
 def test_an_end_that_does_not_fill_a_batch_is_dropped_and_counted(
     lengths: list[int], budget: int, seed: int
@@ -189,7 +183,6 @@ def test_epochs_give_a_number_of_steps() -> None:
     assert BatchSampler(sizes, 4, 0, epoch_end="drop").num_steps(2) == 4
 
 
-@settings(deadline=None)
 @given(LENGTHS, BUDGETS, st.integers(1, 3), st.sampled_from(["continue", "drop"]))
 def test_a_sampler_ends_after_the_given_epochs(
     lengths: list[int], budget: int, epochs: int, epoch_end: Any

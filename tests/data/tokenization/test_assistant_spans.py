@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from data.tokenization.reasoning_templates import CALLS_WITHOUT_CONTENT, DROPS_EARLIER_REASONING, ENDS_ONCE
@@ -108,7 +108,6 @@ MARKED = (
 )
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([user, assistant]), TEXTS), min_size=1, max_size=5))
 def test_both_ways_agree_with_the_marked_template(turns: list[Any]) -> None:
     """Both ways find the assistant's parts of a text that the marked template renders alike."""

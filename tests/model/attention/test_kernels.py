@@ -38,7 +38,7 @@ def test_causal_self_attention_equals_the_reference(
 
 
 @any_kernel
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(lengths=st.lists(st.integers(0, 40), min_size=1, max_size=6))
 def test_causal_self_attention_of_any_lengths_equals_the_reference(
     kernel: AttentionKernel, lengths: list[int]
@@ -47,7 +47,7 @@ def test_causal_self_attention_of_any_lengths_equals_the_reference(
 
 
 @any_kernel
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(lengths=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=6))
 def test_whole_blocks_of_keys_equal_the_reference(
     kernel: AttentionKernel, lengths: list[tuple[int, int]]

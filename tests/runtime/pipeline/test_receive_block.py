@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hydraulis._core import Backward, Forward, SendReceive
@@ -15,7 +15,6 @@ from runtime.pipeline.executor_workers import gradients_in_places, losses_in_pla
 from runtime.tiny import plan_for
 
 
-@settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 60), min_size=1, max_size=12),
     stages=st.sampled_from([2, 3]),
