@@ -83,5 +83,6 @@ def test_a_late_answer_of_the_store_ends_no_signs_of_life(
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", str(served.port))
     beating = _start_heartbeat("attempt", 0, 1, LivenessSettings(silence_s=silence_s))
-    assert beating._check._store.timeout == timedelta(seconds=limit_s)
+    # torch's types do not state this property.
+    assert getattr(beating._check._store, "timeout") == timedelta(seconds=limit_s)  # noqa: B009
     beating.leave()
