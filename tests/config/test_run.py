@@ -76,6 +76,7 @@ BAD_VALUES = {
     "planner.strategies": "[]",
     "planner.schemes": '[""]',
     "planner.checkpointing": '["some"]',
+    "planner.layer_plans": "-1",
     "planner.max_strategies": "0",
     "planner.link": '"fast"',
     "planner.recalibrate": "1.0",
@@ -197,6 +198,11 @@ def test_infinities_and_nan_are_refused(tmp_path: Path, name: str, value: str) -
             "planner.lookahead=4\0planner.max_strategies=2",
             ["planner.lookahead = 4 ", "planner.max_strategies = 2"],
         ),
+        (
+            "planner.layer_plans=2",
+            ["planner.layer_plans = 2", 'planner.strategies = ["search"]', "<tp2,full:"],
+        ),
+        ('planner.strategies=["search"]\0planner.layer_plans=32', ["planner.layer_plans = 32 ", "below 32"]),
         ('data.sources=[{files=[""]}]', ["data.sources[0].files[0] = ''"]),
         (
             'data.sources=[{files=["a"], fields=["b", "c"]}]',

@@ -92,6 +92,7 @@ VALUES = [
     table(2),
     table(2).parameters[0],
     Scheme("<tp4,cp2,pp2,selective>"),
+    Scheme("<tp4,selective,full:12/40>"),
     Strategy("1x<tp16>+2x<tp4,pp2,full>"),
     LINKED,
     LISTED,

@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from helpers import refused
+from hydraulis import Scheme
 from hydraulis.config.kinds import CheckpointingKind
 from hydraulis.model.sequences import PackedSequences, Sequences
 from hydraulis.parallel.checkpointing import apply_checkpointing
@@ -63,12 +65,12 @@ class Mixing:
 
 
 def gradients(
-    kind: CheckpointingKind, sequences: Sequences | None = None, **changes: Any
+    kind: str, sequences: Sequences | None = None, **changes: Any
 ) -> tuple[dict[str, Tensor], Counter[str]]:
     """Run forward and backward; return the parameters' gradients and the operations of backward."""
     config = small_config(**changes)
     model = build_decoder(config)
-    apply_checkpointing(model, kind)
+    apply_checkpointing(model, Scheme("<1>").under(kind))
     token_T, _ = random_tokens(config, LENGTHS, padded=False)
     output_TH = model(token_T, sequences or PackedSequences.from_lengths(LENGTHS, "cpu"))
     weight_TH = torch.linspace(-1, 1, output_TH.numel(), dtype=output_TH.dtype).view_as(output_TH)
@@ -87,6 +89,26 @@ def test_gradients_do_not_change_by_a_bit(kind: CheckpointingKind, family: str) 
     assert len(found) > 20
     for name, gradient in expected.items():
         assert torch.equal(found[name], gradient), name
+
+
+def test_each_layer_has_its_own_kind() -> None:
+    scheme = Scheme("<1>").under("selective,full:1/3")
+    assert (str(scheme), scheme.checkpointing) == ("<1,selective,full:1/3>", "selective,full:1/3")
+    assert [scheme.checkpointing_of(layer) for layer in range(3)] == ["selective", "selective", "full"]
+    expected, _ = gradients("none")
+    found, of_plan = gradients("selective,full:1/3")
+    assert all(torch.equal(found[name], gradient) for name, gradient in expected.items())
+    (_, of_selective), (_, of_full) = (gradients(kind) for kind in ("selective", "full"))
+    # One of the three layers computes its products again.
+    assert (
+        3 * (of_plan["products"] - of_selective["products"]) == of_full["products"] - of_selective["products"]
+    )
+
+
+@pytest.mark.parametrize("text", ["some", "full:3", "full:4/3", "full,selective:1/3", ""])
+def test_other_checkpointing_is_refused(text: str) -> None:
+    with refused("argument_invalid", f"'{text}'"):
+        Scheme("<1>").under(text)
 
 
 def test_products_inside_attention_are_not_counted_as_the_layers() -> None:
@@ -127,7 +149,7 @@ def test_saved_results_are_freed_after_backward_or_with_the_output(
 ) -> None:
     config = small_config()
     model = build_decoder(config)
-    apply_checkpointing(model, kind)
+    apply_checkpointing(model, Scheme("<1>").under(kind))
     shares = Shares()
     output_TH = model(random_tokens(config, LENGTHS, padded=False)[0], shares)
     assert len(shares.storages) == 4 * config.num_hidden_layers

@@ -5,7 +5,8 @@ import pytest
 
 from core.links import link
 from helpers import refused
-from hydraulis import Cluster, Link, Network, Planner, Strategy
+from hydraulis import Cluster, Link, Network, Planner, Scheme, Strategy
+from hydraulis.planner import load_profile
 from hydraulis.planner.compare import PARTS, ComparisonSetup, best_static, compare, least_time
 from hydraulis.planner.profile_document import fitted_times
 from hydraulis.planner.strategies import homogeneous_strategies
@@ -40,6 +41,22 @@ def test_the_best_static_strategy_is_the_fastest_that_admits_the_longest_sequenc
         for strategy in ("4x<tp2>", "2x<tp4>", "2x<tp3>")
     }
     assert best_static(short) == min(totals, key=lambda name: totals[name])
+
+
+def test_searches_under_one_kind_or_all_have_no_layer_plans() -> None:
+    batches = [np.array([20_000] * 4 + [4_000] * 20)]
+    profile = load_profile("analytic:llama-7b-a800:A100-40GB,none,full").with_layer_plans(2)
+    setting = ComparisonSetup(profile=profile, cluster=CLUSTER, batches=batches)
+    names = ["full", "uniform", "search"]
+    full, uniform, search = compare(setting, names)
+    assert [one.name for one in (full, uniform, search)] == names
+    kinds = [{Scheme(text).checkpointing for text in one.stage_memory} for one in (full, uniform, search)]
+    assert kinds[0] == {"full"}
+    assert kinds[1] <= {"none", "full"}
+    assert any(":" in kind for kind in kinds[2])
+    assert search.mean_ms < uniform.mean_ms <= full.mean_ms
+    with refused("profile_invalid", "'selective'"):
+        compare(setting, ["selective"])
 
 
 def test_each_planner_under_test_runs_every_batch() -> None:

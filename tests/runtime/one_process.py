@@ -78,8 +78,8 @@ def batches(count: int, vocab_size: int, size: int = 14) -> list[Batch]:
     return [[rng.integers(vocab_size, size=n).astype(np.uint8) for n in batch] for batch in lengths]
 
 
-def checkpointed(strategy: str, kinds: Sequence[CheckpointingKind]) -> str:
-    """Give the strategy with replicas of these kinds, in turn."""
+def checkpointed(strategy: str, kinds: Sequence[str]) -> str:
+    """Give the strategy with replicas of these kinds or layer plans, in turn."""
     schemes = zip(Strategy(strategy).schemes, itertools.cycle(kinds), strict=False)
     return "+".join(f"1x{scheme.under(kind)}" for scheme, kind in schemes)
 

@@ -116,9 +116,15 @@ def train(
     settings = train_config(steps=len(steps), seed=SEED, dtype=dtype, stage_layers=stage_layers)
     worker = Worker(config, optimizer, settings, schemes=sorted(schemes))
     assert worker.parameters.table.split.stated == sorted(map(list, stage_layers), key=len)
-    profile = with_schemes(made_up_profile(CAPS | CAPS_OF_THIRDS, context), worker.schemes)
+    profile = with_schemes(made_up_profile(caps_of(worker), context), worker.schemes)
     records = [_step(worker, searched.get(text, profile), text, batch, memory) for text, batch in steps]
     return records if dist.get_rank() == 0 else None
+
+
+def caps_of(worker: Worker) -> dict[str, int]:
+    """Return the caps of all known schemes, and of the worker's layer plans of the same degrees."""
+    caps = CAPS | CAPS_OF_THIRDS
+    return caps | {str(scheme): caps[str(scheme.under("none"))] for scheme in worker.schemes}
 
 
 def train_all(runs: Sequence[tuple[Any, ...]]) -> list[list[Step] | None]:

@@ -202,15 +202,34 @@ impl Scheme {
         self.0.pp()
     }
 
-    /// Checkpointing, the recomputation of each layer in the backward pass: `none`, `selective` or `full`.
+    /// Checkpointing, the recomputation of the layers in the backward pass: `none`, `selective`, `full`, or a layer plan
+    /// such as `full:12/40` or `selective,full:12/40`.
     #[getter]
-    fn checkpointing(&self) -> &'static str {
-        self.0.checkpointing().name()
+    fn checkpointing(&self) -> String {
+        self.0.layer_plan().to_string()
     }
 
-    /// Returns the same degrees with another kind of checkpointing.
+    /// Checkpointing of one layer of the model, counted from 0: `none`, `selective` or `full`.
+    fn checkpointing_of(&self, layer: u16) -> &'static str {
+        self.0.layer_plan().of_layer(layer.into()).name()
+    }
+
+    /// Number of layers of the model that the scheme's layer plan is for; None if all layers have one kind of
+    /// checkpointing.
+    #[getter]
+    fn planned_layers(&self) -> Option<u16> {
+        self.0.layer_plan().layers()
+    }
+
+    /// Returns the same degrees with other checkpointing: a kind for every layer, or a layer plan.
     fn under(&self, py: Python<'_>, checkpointing: Text<'_>) -> PyResult<Scheme> {
-        Ok(Scheme(self.0.under(checkpointing_kind(py, &checkpointing)?)))
+        let parts: Vec<&str> = checkpointing.split(',').map(str::trim).collect();
+        let layers = spec::LayerPlan::parse(&parts).map_err(|why| {
+            let message =
+                format!("checkpointing is '{}': {why}; give none, selective, full or full:12/40", &*checkpointing);
+            invalid(py, &message, &codes::ARGUMENT_INVALID)
+        })?;
+        Ok(Scheme(self.0.with_layers(layers)))
     }
 
     /// Number of ranks of a replica.

@@ -15,7 +15,7 @@ from hydraulis.config.layered.layers import PRESETS
 from hydraulis.config.planner import LINK_FROM_PROFILE, check_strategy_names
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner.nodes import describe_nodes, mixed_cluster, parse_nodes
-from hydraulis.planner.profile import resolve_link_rates
+from hydraulis.planner.profile import load_profile, resolve_link_rates
 
 BATCH_OPTION = "--tokens-per-batch"
 _NODES = "--nodes"
@@ -156,6 +156,23 @@ def add_memory(parser: argparse.ArgumentParser) -> None:
         help="memory limit: per_micro_batch, the same for each micro-batch; in_flight, for all micro-batches "
         "in flight, which admits longer sequences (default: per_micro_batch)",
     )
+
+
+def add_layer_plans(parser: argparse.ArgumentParser) -> None:
+    """Declare `--layer-plans`; see `profile_of`."""
+    parser.add_argument(
+        "--layer-plans",
+        type=count,
+        metavar="N",
+        help="add schemes with N numbers of checkpointed layers between each two successive kinds of the "
+        "profile, such as <tp2,full:12/40> (default: none)",
+    )
+
+
+def profile_of(arguments: argparse.Namespace) -> CostProfile:
+    """Load the profile of `--profile`, with the layer plans of `--layer-plans`."""
+    profile = load_profile(arguments.profile)
+    return profile if arguments.layer_plans is None else profile.with_layer_plans(arguments.layer_plans)
 
 
 def add_link(parser: argparse.ArgumentParser) -> None:

@@ -22,6 +22,8 @@ CheckpointingKind: TypeAlias = Literal["none", "selective", "full"]
 - `none`: nothing is recomputed; all activations are saved.
 - `selective`: everything is recomputed except attention and matrix products, whose results are saved.
 - `full`: everything is recomputed from the saved input of the layer.
+
+A scheme has one kind for all layers, or two kinds in stated numbers of layers (`<tp2,full:12/40>`).
 """
 
 ContextKind: TypeAlias = Literal["ulysses", "ring"]

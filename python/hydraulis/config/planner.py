@@ -17,6 +17,8 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.text.values import did_you_mean
 
 SEARCH_NAME = "search"
+# More schemes only make a search longer.
+_MOST_LAYER_PLANS = 32
 
 
 def check_strategy_names(names: Iterable[str]) -> None:
@@ -81,6 +83,9 @@ class PlannerConfig:
             backward recomputes nothing (`none`), everything except attention and matrix products
             (`selective`), or everything (`full`). Schemes in `schemes` and `strategies` name their own kind:
             `<tp2,full>`.
+        layer_plans: Number of layer plans that a search has between each two successive kinds of
+            checkpointing of the same degrees: schemes such as `<tp2,full:12/40>`, whose times and memory
+            follow from both kinds; 0 for none.
         max_strategies: Maximum number of distinct strategies of the run, because each needs its own process
             groups; absent for no limit. Evaluation may use as many again.
         context: Context parallelism of a measured profile: `ulysses` exchanges tokens for heads, `ring`
@@ -108,6 +113,7 @@ class PlannerConfig:
     strategies: tuple[str, ...]
     schemes: tuple[str, ...] = ()
     checkpointing: tuple[CheckpointingKind, ...] = ("none",)
+    layer_plans: int = 0
     max_strategies: int | None = None
     context: ContextKind = "ulysses"
     profile: str = ""
@@ -147,6 +153,7 @@ class PlannerConfig:
                 '<tp2,full>, and set planner.checkpointing = ["none"]'
             )
             raise InvalidInputError(message, code="config_value")
+        self._check_layer_plans()
         if self.max_strategies is not None:
             check_at_least("planner.max_strategies", self.max_strategies, 1)
         check_above("planner.profile_seconds", self.profile_seconds, 0)
@@ -170,6 +177,16 @@ class PlannerConfig:
             message = (
                 f"planner.lookahead = {self.lookahead} and planner.max_strategies = {self.max_strategies}: a "
                 "lookahead keeps no limit of strategies; leave one of them out, or list the strategies"
+            )
+            raise InvalidInputError(message, code="config_value")
+
+    def _check_layer_plans(self) -> None:
+        check_within("planner.layer_plans", self.layer_plans, 0, _MOST_LAYER_PLANS)
+        if self.layer_plans and not self.is_search:
+            message = (
+                f"planner.layer_plans = {self.layer_plans} adds schemes to a search, but planner.strategies "
+                "is a list; write layer plans there, such as <tp2,full:12/40>, or set planner.strategies = "
+                '["search"]'
             )
             raise InvalidInputError(message, code="config_value")
 

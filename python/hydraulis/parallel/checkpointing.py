@@ -5,6 +5,8 @@
   products. It recomputes norms, rotations and activations, which are cheap and take about two fifths of the
   bytes. Attention runs once, so a ring passes its keys and values once.
 
+A scheme has one kind for all layers, or two kinds whose layers alternate (`Scheme.checkpointing_of`).
+
 Both kinds repeat the collectives of tensor parallelism. All ranks of a group recompute the same layers in the
 order of backward, so their collectives match. Recomputation runs the same operations in the same order, so
 gradients are bit-identical.
@@ -27,7 +29,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from hydraulis.config.kinds import CheckpointingKind
+from hydraulis._core import Scheme
+from hydraulis.config.model import ModelConfig
+from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.rope import RotaryTable
 from hydraulis.model.sequences import Sequences
@@ -45,14 +49,29 @@ _PRODUCTS = (
 _checkpointed: Callable[..., Tensor] = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
 
 
-def apply_checkpointing(model: Decoder, kind: CheckpointingKind) -> None:
-    """Checkpoint every layer of a decoder or of a pipeline stage.
+def check_layer_plan(config: ModelConfig, scheme: Scheme) -> None:
+    """Refuse a scheme whose layer plan is for another number of layers.
+
+    Raises:
+        InvalidInputError: The plan does not suit the model (code `scheme_model_mismatch`).
+    """
+    if scheme.planned_layers not in (None, config.num_hidden_layers):
+        message = (
+            f"scheme {scheme} plans {scheme.planned_layers} layers, but the model has "
+            f"{config.num_hidden_layers}; write the model's number after the stroke"
+        )
+        raise InvalidInputError(message, code="scheme_model_mismatch")
+
+
+def apply_checkpointing(model: Decoder, scheme: Scheme) -> None:
+    """Checkpoint the layers of a decoder or of a pipeline stage, each as the scheme plans it.
 
     Args:
         model: Decoder whose layers have all their other hooks already; recomputation runs these hooks again.
-        kind: Kind of checkpointing of every layer.
+        scheme: Scheme with the kind of each layer, by its index in the whole model.
     """
-    for layer in model.layers.values():
+    for index, layer in model.layers.items():
+        kind = scheme.checkpointing_of(int(index))
         if kind == "full":
             layer.forward = partial(_checkpointed, layer.forward)
         elif kind == "selective":

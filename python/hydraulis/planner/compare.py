@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,19 +17,21 @@ from hydraulis._core import (
     Plan,
     Planner,
     RankMemory,
+    Scheme,
     Simulation,
 )
-from hydraulis.config.kinds import MemoryRule
-from hydraulis.errors import InfeasibleError
-from hydraulis.planner.profile_document import fitted_times
+from hydraulis.config.kinds import CheckpointingKind, MemoryRule
+from hydraulis.errors import InfeasibleError, InvalidInputError
+from hydraulis.planner.profile_document import fitted_times, with_schemes
 from hydraulis.planner.static import StaticComparison
 from hydraulis.planner.strategies import homogeneous_strategies
 from hydraulis.progress import ProgressCallback, ignore_progress
 
 Batch = npt.NDArray[np.int64]
 PARTS = ("compute", "slower_rank", "bubble", "slower_replica", "unused", "transfers")
+_KINDS: tuple[CheckpointingKind, ...] = get_args(CheckpointingKind)
 # Names of planners; any other name is a strategy.
-PLANNERS = ("static", "list", "search")
+PLANNERS = ("static", "list", "search", "uniform", *_KINDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,12 +193,13 @@ def compare(
     Args:
         setting: Inputs of the planners and conditions of the simulation.
         names: Names of planners: `list`, `search`, `static` (the best homogeneous strategy for all batches
-            together), or a strategy, which is kept for all batches.
+            together), `uniform` (a search without layer plans), `none`, `selective`, `full` (a search with
+            that checkpointing in every layer), or a strategy, which is kept for all batches.
         progress: Callback, called before each batch.
 
     Raises:
         InvalidInputError: A strategy is invalid or does not fit (see `Planner`); a rank or a factor is out of
-            range (code `argument_invalid`).
+            range (code `argument_invalid`); the profile has no scheme for a search (`profile_invalid`).
         InfeasibleError: The planner's strategies do not admit a sequence of a batch, or no homogeneous
             strategy admits the longest sequence (code `sequence_too_long`).
     """
@@ -244,10 +247,12 @@ def with_batch_number(
 def _planner(name: str, setting: ComparisonSetup, progress: ProgressCallback) -> tuple[Planner, str]:
     """Make the planner of a name, with its full name: `static` includes its strategy."""
     strategies: Sequence[str] | Literal["search"] | None
-    full_name = name
+    full_name, profile = name, setting.profile
     match name:
         case "search":
             strategies = "search"
+        case "uniform" | "none" | "selective" | "full":
+            strategies, profile = "search", _with_uniform_plans(profile, name)
         case "list":
             strategies = setting.listed
         case "static":
@@ -256,9 +261,29 @@ def _planner(name: str, setting: ComparisonSetup, progress: ProgressCallback) ->
         case _:
             strategies = [name]
     planner = Planner(
-        setting.profile, setting.cluster, strategies=strategies, memory=setting.memory, link=setting.link
+        profile, setting.cluster, strategies=strategies, memory=setting.memory, link=setting.link
     )
     return planner, full_name
+
+
+def _with_uniform_plans(profile: CostProfile, name: str) -> CostProfile:
+    """Return the profile with the schemes whose layers all have one kind of checkpointing.
+
+    Args:
+        profile: Cost profile.
+        name: The kind, or `uniform` for every kind.
+
+    Raises:
+        InvalidInputError: The profile has none (code `profile_invalid`).
+    """
+    schemes = [Scheme(text) for text in profile.schemes]
+    kept = [
+        scheme for scheme in schemes if scheme.checkpointing in (_KINDS if name == "uniform" else (name,))
+    ]
+    if not kept:
+        message = f"profile '{profile.name}' has no scheme with checkpointing '{name}': leave {name} out"
+        raise InvalidInputError(message, code="profile_invalid")
+    return with_schemes(profile, kept)
 
 
 def best_static(setting: ComparisonSetup, progress: ProgressCallback = ignore_progress) -> str:

@@ -1,7 +1,7 @@
 """Times and counts the bytes of one scheme: this rank's stage of a replica, computing without its peers."""
 
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis._core import Cluster, Position, Scheme, Strategy
-from hydraulis.config.kinds import ContextKind
+from hydraulis.config.kinds import CheckpointingKind, ContextKind
 from hydraulis.data.collate import PackedMicroBatch
 from hydraulis.errors import InvalidInputError
 from hydraulis.profile.activations import activation_bytes, allocated_bytes
@@ -55,17 +55,15 @@ class SchemeBench:
         worker.ensure_groups([placed.get(rank) for rank in range(worker.cluster.gpus)])
         self.position = placed.get(dist.get_rank())
         self._redistribution = worker.redistribution
-        self._stage = self._uncheckpointed = None
+        self._stage = self._recomputed = self._uncheckpointed = None
         self._timers = step_timers(worker.device)
         if self.position is not None:
             self._stage = worker.stage(self.position, context)
-            plain = Position(
-                scheme.under("none"),
-                stage=self.position.stage,
-                context_rank=self.position.context_rank,
-                tensor_rank=self.position.tensor_rank,
+            layers = map(int, self._stage.module.layers)
+            most = max(map(scheme.checkpointing_of, layers), key=get_args(CheckpointingKind).index)
+            self._recomputed, self._uncheckpointed = (
+                worker.stage(_under(self.position, kind), context) for kind in (most, "none")
             )
-            self._uncheckpointed = worker.stage(plain, context)
 
     def initialize_parameters(self) -> None:
         """Set the stage's parameters like at the start of training: norms 1, biases 0, matrices small.
@@ -96,21 +94,25 @@ class SchemeBench:
     def _peak_bytes(self, in_flight: int, lengths: list[int]) -> float:
         """Count the saved bytes of `in_flight` micro-batches and the recomputed bytes of one layer.
 
-        The recomputed bytes are those of a layer without checkpointing, less its saved bytes. On CUDA the
-        allocator knows the peak of the last micro-batch, with all tensors that a computation needs while it
-        runs.
+        The recomputed bytes are those of a layer without checkpointing, less its saved bytes under the kind
+        that recomputes most of the stage's kinds. On CUDA the allocator knows the peak of the last
+        micro-batch, with all tensors that a computation needs while it runs.
         """
         assert self._stage is not None
+        assert self._recomputed is not None
         assert self._uncheckpointed is not None
         if self._stage.device.type == "cuda":
             micro_batch = self._micro_batch(lengths)
             saved, peak = allocated_bytes(self._stage, self._input(micro_batch), micro_batch)
             return (in_flight - 1) * saved + peak
         saved = self._micro_batch_bytes(self._stage, lengths)
-        if self._uncheckpointed is self._stage:
+        if self._uncheckpointed is self._recomputed:
             return in_flight * saved
         whole = self._micro_batch_bytes(self._uncheckpointed, lengths)
-        return in_flight * saved + (whole - saved) / len(self._stage.module.layers)
+        least = (
+            saved if self._recomputed is self._stage else self._micro_batch_bytes(self._recomputed, lengths)
+        )
+        return in_flight * saved + (whole - least) / len(self._stage.module.layers)
 
     def _micro_batch_bytes(self, stage: Stage, lengths: list[int]) -> int:
         micro_batch = self._micro_batch(lengths)
@@ -143,6 +145,16 @@ class SchemeBench:
             return None
         shape = self._stage.hidden_shape(micro_batch)
         return torch.randn(shape, dtype=self._stage.dtype, device=self._stage.device).requires_grad_()
+
+
+def _under(position: Position, kind: CheckpointingKind) -> Position:
+    """Return the same position under one kind of checkpointing in every layer."""
+    return Position(
+        position.scheme.under(kind),
+        stage=position.stage,
+        context_rank=position.context_rank,
+        tensor_rank=position.tensor_rank,
+    )
 
 
 def place_replicas(scheme: Scheme, cluster: Cluster) -> list[list[int]]:

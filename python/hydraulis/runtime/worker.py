@@ -19,6 +19,7 @@ from hydraulis.model.attention.varlen import choose_kernel
 from hydraulis.model.float8 import require_float8
 from hydraulis.model.leaves import require_compiler
 from hydraulis.model.tensors import wide_dtype
+from hydraulis.parallel.checkpointing import check_layer_plan
 from hydraulis.parallel.communicators import (
     Channels,
     check_kernels_in_flight,
@@ -295,7 +296,9 @@ class Worker:
             raise InvalidInputError(message, code="plan_mismatch")
         for replica in plan.replicas:
             check_context_degree(self.parameters.config, replica.scheme, replica.context)
-            if replica.scheme not in self.schemes:
+            check_layer_plan(self.parameters.config, replica.scheme)
+            # The local shard and the process groups do not depend on checkpointing.
+            if replica.scheme.under("none") not in {scheme.under("none") for scheme in self.schemes}:
                 # Its stages may be larger than the local shard, or may not divide the model.
                 known = ", ".join(map(str, self.schemes))
                 message = (

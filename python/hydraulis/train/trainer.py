@@ -106,7 +106,8 @@ class Trainer:
         if whole is None:
             return None
         observer.status("creating the run directory")
-        profile = with_schemes(whole, schemes)
+        whole = whole.with_layer_plans(config.planner.layer_plans)
+        profile = with_schemes(whole, schemes).with_layer_plans(config.planner.layer_plans)
         link = run_link(config.planner, profile, run.cluster, worker.local_shard)
         planner = RunPlanner(
             config.planner, profile, run.cluster, link, includes_waits=worker.device.type == "cuda"

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sysconfig
 from collections.abc import Sequence
@@ -44,6 +45,18 @@ def test_prints_the_plan_as_json(lengths: Path, capsys: pytest.CaptureFixture[st
     assert text.count("\n") == 1
     assert json.loads(text)["profile"] == "llama-32b-a800"
     assert Plan.from_json(text).lengths.tolist() == [31000, 12000, 900, 900, 450, 80]
+
+
+def test_layer_plans_are_planned_and_explained(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lengths.write_text("20000\n" * 4 + "4000\n" * 20, encoding="utf-8")
+    profile = "analytic:llama-7b-a800:A100-40GB,none,full"
+    more = ("--profile", profile, "--layer-plans", "2", "--strategies", "search")
+    assert main(options(lengths, *more, gpus=8)) == 0
+    text = capsys.readouterr().out
+    found = re.search(r"<([^>]*)full:([0-9]+)/32>: everything in ([0-9]+) of 32 layers", text)
+    assert found is not None, text
+    assert found[2] == found[3]
+    assert "its fullest micro-batch has" in text
 
 
 def test_strategies_are_separated_by_semicolons(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,6 +90,7 @@ def test_without_a_profile_a_search_uses_powers_of_two_with_room() -> None:
     [
         (["1x<tp8>"], {}, "strategy_unplaceable"),
         (["1x<tp3>"], {}, "scheme_model_mismatch"),
+        (["1x<tp2,full:1/7>"], {}, "scheme_model_mismatch"),
         (["search"], {"schemes": ["<tp8>"]}, "strategy_unplaceable"),
         (["search"], {"schemes": ["<tp4>"]}, "scheme_unknown"),
         (["search"], {"schemes": ["tp4"]}, "strategy_invalid"),

@@ -16,7 +16,7 @@ from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
 from runtime.gathered import gather
 from runtime.tiny import train_config
-from runtime.worker_workers import CAPS, SEED, Batch, Step, _step
+from runtime.worker_workers import SEED, Batch, Step, _step, caps_of
 from small_model import small_config
 
 
@@ -75,7 +75,7 @@ def train_frozen(
     before = _frozen(worker)
     records, sent = [], []
     for strategy, batch in steps:
-        records.append(_step(worker, made_up_profile(CAPS, "ring"), strategy, batch))
+        records.append(_step(worker, made_up_profile(caps_of(worker), "ring"), strategy, batch))
         sent.append(len(timed))
     after = _frozen(worker)
     elements = (

@@ -37,7 +37,11 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any], Any]] = {
         {"tie_word_embeddings": True},
         "full",
     ),
-    "all but attention": (("*mlp*", "*norm*", "lm_head.weight"), {"attention_bias": True}, "selective"),
+    "all but attention": (
+        ("*mlp*", "*norm*", "lm_head.weight"),
+        {"attention_bias": True},
+        "selective,full:1/4",
+    ),
 }
 
 

@@ -26,12 +26,21 @@ fn dominates(one: &ClassCost, other: &ClassCost) -> bool {
     let (width, place) = (one.scheme().stage_group_ranks(), other.scheme().stage_group_ranks());
     let fits = one.scheme().pp() == other.scheme().pp() && place.is_multiple_of(width);
     let mut stages = one.stage_multipliers().iter().zip(other.stage_multipliers());
-    let is_like = one.stage_multipliers().len() == other.stage_multipliers().len()
-        && stages.all(|(one, other)| one <= other)
-        && one.forward_share().total_cmp(&other.forward_share()).is_eq();
-    let is_fast = one.quadratic_ms_per_token2() <= other.quadratic_ms_per_token2()
-        && one.linear_ms_per_token() <= other.linear_ms_per_token()
-        && one.fixed_ms() <= other.fixed_ms();
+    let is_like =
+        one.stage_multipliers().len() == other.stage_multipliers().len() && stages.all(|(one, other)| one <= other);
+    let is_no_slower = |share: fn(f64) -> f64| {
+        let (own, others) = (share(one.forward_share()), share(other.forward_share()));
+        own * one.quadratic_ms_per_token2() <= others * other.quadratic_ms_per_token2()
+            && own * one.linear_ms_per_token() <= others * other.linear_ms_per_token()
+            && own * one.fixed_ms().0 <= others * other.fixed_ms().0
+    };
+    // In a pipeline forward and backward of a stage are apart.
+    let has_equal_shares = one.forward_share().total_cmp(&other.forward_share()).is_eq();
+    let is_fast = if one.scheme().pp() == 1 || has_equal_shares {
+        is_no_slower(|_| 1.0)
+    } else {
+        is_no_slower(|forward| forward) && is_no_slower(|forward| 1.0 - forward)
+    };
     let (limit, least) = (one.in_flight_limit(), other.in_flight_limit());
     let admits = one.cap() >= other.cap()
         && one.longest() >= other.longest()

@@ -23,12 +23,23 @@ pub(super) struct Recomputation {
 }
 
 impl Recomputation {
-    /// The work of layers that follow the plan.
+    /// The work of layers that follow the plan, on average.
     pub(super) fn of(layers: LayerPlan) -> Recomputation {
+        let ([usual, other], share) = (layers.kinds().map(Recomputation::of_kind), layers.share());
+        let mean = |part: fn(&Recomputation) -> f64| part(&usual) + share * (part(&other) - part(&usual));
+        Recomputation {
+            matrices: mean(|one| one.matrices),
+            attention: mean(|one| one.attention),
+            exchanges: mean(|one| one.exchanges),
+            elementwise: mean(|one| one.elementwise),
+        }
+    }
+
+    fn of_kind(kind: CheckpointingKind) -> Recomputation {
         let again = |[forward, whole]: [f64; 2]| (whole + forward) / whole;
         let none = Recomputation { matrices: 1.0, attention: 1.0, exchanges: 1.0, elementwise: 1.0 };
         let selective = Recomputation { exchanges: again(ALIKE), elementwise: again(ALIKE), ..none };
-        match layers.kind() {
+        match kind {
             CheckpointingKind::None => none,
             CheckpointingKind::Selective => selective,
             CheckpointingKind::Full => {

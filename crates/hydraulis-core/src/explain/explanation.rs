@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::error::Grouped;
+use crate::explain::recomputed::recomputed;
 use crate::explain::wrapped::wrapped;
 use crate::plan::Stop;
 use crate::plan::{BoundKind, Candidate, Outcome, Plan, ReplicaPlan, Scope};
@@ -26,7 +27,9 @@ const COST_OF_ERROR: [(f64, f64); 4] = [(0.0, 0.0), (0.03, 0.016), (0.05, 0.0265
 
 /// A readable explanation of `plan` in plain text of at most 110 columns. A longer name stays whole.
 pub fn explain(plan: &Plan) -> String {
-    let sections = [headline(plan), why_this_strategy(plan), replicas(plan), what_bounds_it(plan)];
+    let mut sections = vec![headline(plan), why_this_strategy(plan), replicas(plan)];
+    sections.extend(recomputed(plan));
+    sections.push(what_bounds_it(plan));
     wrapped(&sections.join("\n\n")) + "\n"
 }
 

@@ -1,13 +1,14 @@
 //! The activations that a rank computes again for the backward instead of saving them.
 //!
-//! A scheme has one kind for all layers of a replica. `none` saves all activations. `full` saves each layer's input.
+//! A scheme has one kind for all layers of a replica, or two kinds in stated numbers of layers
+//! ([`LayerPlan`](crate::spec::LayerPlan)). `none` saves all activations. `full` saves each layer's input.
 //! `selective` also saves attention and the results of matrix products. Times, the forward's share and token caps
 //! depend on the kind, so a profile treats the same degrees under another kind as another scheme. Gradients do not
 //! depend on the kind.
 
 use std::fmt;
 
-/// The kind of checkpointing of every decoder layer of a replica.
+/// The kind of checkpointing of a decoder layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CheckpointingKind {
     /// A layer saves everything that the backward pass needs.
@@ -42,35 +43,6 @@ impl CheckpointingKind {
 impl fmt::Display for CheckpointingKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-/// The memory plan of each layer's activations, for every stage of a replica.
-///
-/// Every plan today is uniform: all layers of all stages have one kind of checkpointing. Costs and memory use the plan
-/// instead of the kind's name, so that a plan with several kinds would change only this type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LayerPlan {
-    uniform: CheckpointingKind,
-}
-
-impl LayerPlan {
-    /// The plan that saves all activations for backward.
-    pub const KEEP: LayerPlan = LayerPlan::uniform(CheckpointingKind::None);
-
-    /// The plan with one kind of checkpointing in every layer.
-    pub const fn uniform(kind: CheckpointingKind) -> LayerPlan {
-        LayerPlan { uniform: kind }
-    }
-
-    /// The kind of checkpointing of every layer.
-    pub fn kind(self) -> CheckpointingKind {
-        self.uniform
-    }
-
-    /// Whether no layer computes activations a second time.
-    pub fn keeps_activations(self) -> bool {
-        self == LayerPlan::KEEP
     }
 }
 

@@ -11,7 +11,7 @@ use crate::spec::{Axis, CheckpointingKind, Degrees, LayerPlan};
 /// The degrees `<tp, cp, pp>` of one replica, which runs on tp x cp x pp ranks, and the checkpointing of its layers.
 ///
 /// The text `<tp4,pp2>` leaves out degrees of 1; `<1>` has only degrees of 1. With checkpointing the text is
-/// `<tp4,full>` or `<1,selective>`. The ranks of a stage are consecutive. Tensor ranks are innermost, so that each
+/// `<tp4,full>` or `<1,selective>`, and `<tp4,full:12/40>` if 12 of the model's 40 layers have it. The ranks of a stage are consecutive. Tensor ranks are innermost, so that each
 /// tensor group is consecutive, and context ranks are around them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -45,15 +45,16 @@ impl Scheme {
         self.layers
     }
 
-    /// The same degrees under another kind of checkpointing.
+    /// The same degrees with one kind of checkpointing in every layer.
     #[must_use]
     pub fn under(self, checkpointing: CheckpointingKind) -> Scheme {
-        Scheme { layers: LayerPlan::uniform(checkpointing), ..self }
+        self.with_layers(LayerPlan::uniform(checkpointing))
     }
 
-    /// The kind of checkpointing of the scheme's layers.
-    pub fn checkpointing(self) -> CheckpointingKind {
-        self.layers.kind()
+    /// The same degrees with another memory plan of the layers.
+    #[must_use]
+    pub fn with_layers(self, layers: LayerPlan) -> Scheme {
+        Scheme { layers, ..self }
     }
 
     /// Tensor-parallel degree.
@@ -122,7 +123,7 @@ impl fmt::Display for Scheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "<{}", self.degrees)?;
         if !self.layers.keeps_activations() {
-            write!(f, ",{}", self.layers.kind())?;
+            write!(f, ",{}", self.layers)?;
         }
         f.write_str(">")
     }
@@ -135,13 +136,11 @@ impl FromStr for Scheme {
         let wrong = |why: &str| Error::from(StrategyError::SchemeSyntax { text: text.into(), why: why.into() });
         let inner = text.trim().strip_prefix('<').and_then(|rest| rest.strip_suffix('>'));
         let inner = inner.ok_or_else(|| wrong("it is not written between < and >"))?;
-        let mut parts: Vec<&str> = inner.split(',').map(str::trim).collect();
-        let kind = parts.last().and_then(|&last| CheckpointingKind::named(last));
-        if kind.is_some() {
-            parts.pop();
-        }
-        let degrees = Degrees::parse(&parts).map_err(|why| wrong(&why))?;
-        Ok(Scheme::from_parts(degrees, kind.map_or(LayerPlan::KEEP, LayerPlan::uniform)))
+        let parts: Vec<&str> = inner.split(',').map(str::trim).collect();
+        let is_of_layers = |part: &&str| part.contains(':') || CheckpointingKind::named(part).is_some();
+        let (degrees, layers) = parts.split_at(parts.iter().position(is_of_layers).unwrap_or(parts.len()));
+        let degrees = Degrees::parse(degrees).map_err(|why| wrong(&why))?;
+        Ok(Scheme::from_parts(degrees, LayerPlan::parse(layers).map_err(|why| wrong(&why))?))
     }
 }
 
@@ -168,6 +167,10 @@ mod tests {
         for text in plain.into_iter().chain(["<1,full>", "<1,selective>", "<tp4,full>", "<tp2,cp3,pp4,selective>"]) {
             assert_eq!(text.parse::<Scheme>().unwrap().to_string(), text);
         }
+        for text in ["<1,full:1/2>", "<tp4,full:12/40>", "<tp2,pp4,selective:7/60>", "<cp2,selective,full:39/40>"] {
+            assert_eq!(text.parse::<Scheme>().unwrap().to_string(), text);
+        }
+        assert_eq!("<tp2, none, full:3/8>".parse::<Scheme>().unwrap().to_string(), "<tp2,full:3/8>");
         assert_eq!("<pp2, cp3,tp4>".parse::<Scheme>().unwrap().to_string(), "<tp4,cp3,pp2>");
         assert_eq!("<pp2, none>".parse::<Scheme>().unwrap().to_string(), "<pp2>");
     }
@@ -177,7 +180,7 @@ mod tests {
         let [plain, full]: [Scheme; 2] = ["<tp2>", "<tp2,full>"].map(|text| text.parse().unwrap());
         assert_ne!(plain, full);
         assert_eq!(plain.under(CheckpointingKind::Full), full);
-        assert_eq!((full.checkpointing(), full.ranks()), (CheckpointingKind::Full, plain.ranks()));
+        assert_eq!((full.layer_plan().kind(), full.ranks()), (Some(CheckpointingKind::Full), plain.ranks()));
     }
 
     #[test]
@@ -190,6 +193,21 @@ mod tests {
     fn another_text_is_refused_by_name() {
         let degrees = ["", "tp4", "<>", "<tp0>", "<cp0>", "<tp4,tp2>", "<dp2>", "<tp>", "<tp70000>", "<2>", "<1,tp2>"];
         for text in degrees.into_iter().chain(["<full>", "<full,tp2>", "<tp2,full,full>", "<tp2,some>", "<tp2,Full>"]) {
+            assert_eq!(text.parse::<Scheme>().unwrap_err().code(), "strategy_invalid", "{text}");
+        }
+        for text in [
+            "<tp2,full:0/40>",
+            "<tp2,full:40/40>",
+            "<tp2,none:3/40>",
+            "<tp2,full,selective:3/40>",
+            "<tp2,full,full:3/40>",
+            "<tp2,full:3>",
+            "<tp2,full:-1/8>",
+            "<tp2,some:3/8>",
+            "<tp2,full:3/8,full>",
+            "<tp2,none,selective:3/8,full:2/8>",
+            "<tp2,full:3/70000>",
+        ] {
             assert_eq!(text.parse::<Scheme>().unwrap_err().code(), "strategy_invalid", "{text}");
         }
     }

@@ -66,6 +66,19 @@ impl CostProfile {
         })
     }
 
+    /// Returns the profile with layer plans between the kinds of checkpointing that it has of the same degrees.
+    ///
+    /// Args:
+    ///     between: Number of layer plans between each two successive kinds, from 0.
+    ///
+    /// Raises:
+    ///     InvalidInputError: A scheme has more stages than the model has layers (code `too_many_stages`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+    fn with_layer_plans(&self, py: Python<'_>, between: u16) -> PyResult<CostProfile> {
+        let profile = self.0.clone();
+        detached(py, move || profile.with_layer_plans(between)).map(CostProfile)
+    }
+
     /// Names of the devices that `analytic` knows.
     #[staticmethod]
     fn devices() -> Vec<&'static str> {

@@ -10,6 +10,7 @@ from hydraulis.cli.options import (
     add_cluster,
     add_figure,
     add_json,
+    add_layer_plans,
     add_lengths,
     add_link,
     add_memory,
@@ -17,13 +18,14 @@ from hydraulis.cli.options import (
     cluster_of,
     link_rates_of,
     node_lines,
+    profile_of,
     strategies_of,
     written_to,
 )
 from hydraulis.cli.terminal.fitted import fitted, terminal_width
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.files import check_files_writable, write_whole_file
-from hydraulis.planner import load_profile, read_lengths
+from hydraulis.planner import read_lengths
 from hydraulis.report.style import require_matplotlib
 from hydraulis.report.timeline import timeline_figure
 from hydraulis.runtime.records.trace import PLANNED, chrome_trace
@@ -42,6 +44,8 @@ examples:
       --link 200,200,10 --figure plan.png
   hydraulis plan --profile analytic:llama-32b-a800:A100-80GB --nodes "2xA100-80GB;1xH100;4xH20" \\
       --lengths examples/lengths.txt --strategies search
+  hydraulis plan --profile analytic:llama-13b-a800:A100-80GB,none,selective,full --layer-plans 3 \\
+      --gpus 64 --lengths examples/lengths.txt --strategies search
   hydraulis plan --profile my-profile.json --gpus 16 --lengths lengths.npy --json > plan.json
   hydraulis plan --profile llama-32b-a800 --gpus 64 --lengths records.jsonl --field num_tokens \\
       --strategies "1x<tp16>+12x<tp4>;8x<tp4,pp2>"
@@ -61,6 +65,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     add_cluster(parser, nodes=True)
     add_lengths(parser)
+    add_layer_plans(parser)
     add_link(parser)
     add_strategies(parser)
     add_memory(parser)
@@ -87,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         # Checked before the work.
         require_matplotlib()
     check_files_writable(arguments.trace, arguments.figure)
-    profile = load_profile(arguments.profile)
+    profile = profile_of(arguments)
     cluster = cluster_of(arguments, profile)
     rates = link_rates_of(arguments, profile, cluster)
     planner = Planner(

@@ -12,6 +12,7 @@ from hydraulis.cli.options import (
     add_cluster,
     add_figure,
     add_json,
+    add_layer_plans,
     add_lengths,
     add_link,
     add_memory,
@@ -20,6 +21,7 @@ from hydraulis.cli.options import (
     json_line,
     link_rates_of,
     node_lines,
+    profile_of,
     strategies_of,
     written_to,
 )
@@ -28,7 +30,7 @@ from hydraulis.cli.terminal.fitted import fitted, terminal_width
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import check_files_writable
-from hydraulis.planner import load_profile, read_lengths
+from hydraulis.planner import read_lengths
 from hydraulis.planner.compare import PARTS, PLANNERS, ComparisonSetup, PlannerUnderTest, compare
 from hydraulis.planner.profile import resolve_link_rates, resolve_network
 from hydraulis.report.comparison import comparison_figure
@@ -44,14 +46,17 @@ examples:
       --figure comparison.png
   hydraulis simulate --profile llama-32b-a800 --gpus 64 --lengths examples/lengths.txt \\
       --tokens-per-batch 200000 --link 200,200,10 --slow-link 100 --messages --json
+  hydraulis simulate --profile analytic:llama-13b-a800:A100-80GB,none,selective,full --layer-plans 3 \\
+      --gpus 64 --lengths examples/lengths.txt --tokens-per-batch 200000 --compare "full;uniform;search"
 
 Each planner plans each batch, and the plans' instruction lists are simulated. Planners do not know of slow
 ranks, slow links and messages. `static` keeps the homogeneous strategy that is best for all batches together,
 with plans by the same planner; `list` chooses a strategy for each batch from --strategies or the profile's
-list; `search` searches for one. With links, all times include transfers of parameters and gradients:
-`transfers` is the exposed part, `overlapped` the share that computation overlaps. The optimizer is not
-included. `memory` is the fullest rank's share of its limit over all iterations; --json also has it by scheme
-and stage.
+list; `search` searches for one. `uniform` searches without layer plans; `none`, `selective` and `full`
+search with that checkpointing in every layer. With links, all times include transfers of parameters and
+gradients: `transfers` is the exposed part, `overlapped` the share that computation overlaps. The optimizer
+is not included. `memory` is the fullest rank's share of its limit over all iterations; --json also has it by
+scheme and stage.
 """
 _MEMORY_FIELDS = ("reserved_bytes", "optimizer_bytes", "resident_bytes", "activation_bytes", "total_bytes")
 
@@ -71,8 +76,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--compare",
         default="static;list;search",
         metavar="LIST",
-        help="planners separated by ';': static, list, search, or a strategy for all batches "
-        "(default: static;list;search)",
+        help="planners separated by ';': static, list, search, uniform, none, selective, full, or a strategy "
+        "for all batches (default: static;list;search)",
     )
     add_strategies(parser)
     add_memory(parser)
@@ -84,6 +89,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="RANK=FACTOR",
         help="a rank, and its time relative to other ranks; may be repeated",
     )
+    add_layer_plans(parser)
     add_link(parser)
     parser.add_argument(
         "--slow-link",
@@ -168,7 +174,7 @@ def _setting(arguments: argparse.Namespace, progress: Progress) -> ComparisonSet
         InvalidInputError: Link rates are malformed (code `config_value`), required and missing
             (`option_invalid`), or need the shape of a model that the profile lacks (`profile_invalid`).
     """
-    profile = load_profile(arguments.profile)
+    profile = profile_of(arguments)
     cluster = cluster_of(arguments, profile)
     listed = strategies_of(arguments.strategies)
     planned = link_rates_of(arguments, profile, cluster)

@@ -95,7 +95,7 @@ class Stage:
         self.trained = _bind(self.module, local_shard, slices)
         apply_tensor_parallel(self.module, group, position.tensor_slice, scheme.tp, buffer)
         _use_kernels(self.module, kinds)
-        apply_checkpointing(self.module, scheme.checkpointing)
+        apply_checkpointing(self.module, scheme)
 
     def layer_groups(self) -> Iterator[tuple[int, nn.Module]]:
         """Yield each layer group's number and first module, in the order of forward."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from hydraulis._core import Cluster, CostProfile, Scheme, Strategy
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
+from hydraulis.parallel.checkpointing import check_layer_plan
 from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.planner.strategies import named_strategies
@@ -61,6 +62,7 @@ def _named(
 def _checked(scheme: Scheme, config: RunConfig, cluster: Cluster, profile: CostProfile | None) -> Scheme:
     Strategy(f"1x{scheme}").place(cluster)
     check_tensor_degree(config.model, scheme.tp)
+    check_layer_plan(config.model, scheme)
     context = config.planner.context if scheme.cp > 1 else None
     if profile is not None:
         profile.micro_batch_ms(scheme, [1])

@@ -138,20 +138,22 @@ fn overflow(model: &ModelShape, device: &Device, cluster: &Cluster, resident: [u
 /// each of its own layers, and in a backward the recomputed activations of one layer of one of them. Context ranks
 /// share the tokens.
 pub(super) fn activation_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> Result<PerStage<f64>> {
-    let tp = count(scheme.tp());
-    let layer = layer_bytes(model, scheme, device);
-    let again = layer_bytes(model, scheme.under(CheckpointingKind::None), device) - layer;
+    let (tp, plan, split) = (count(scheme.tp()), scheme.layer_plan(), LayerSplit::of(model));
+    let layer = |kind: CheckpointingKind| layer_bytes(model, scheme.tp(), kind, device);
     let hidden = count(model.fields().hidden_size);
     // Two activations of the last norm, and the loss's gradient for all tokens of the group.
     let head = hidden * (tp * count(device.dtype.bytes()) + 2.0 * count(device.dtype.wide_bytes()));
     // Its backward begins from the output that a stage has sent.
     let output = hidden * count(device.dtype.bytes());
-    let of_stage = |(stage, layers): (u16, u64)| {
-        let in_flight = scheme.in_flight(stage);
+    let of_stage = |stage: u16| {
+        let (layers, in_flight) = (split.stage(scheme, stage)?, scheme.in_flight(stage));
         let others = if in_flight == 1 { head } else { f64::from(in_flight) * output };
-        (count(u64::from(in_flight) * layers) * layer + again + others) / count(scheme.stage_group_ranks())
+        let kinds = layers.map(|layer| plan.of_layer(layer));
+        let saved: f64 = kinds.clone().map(layer).sum();
+        let again = kinds.max().map_or(0.0, |most| layer(CheckpointingKind::None) - layer(most));
+        Ok((f64::from(in_flight) * saved + again + others) / count(scheme.stage_group_ranks()))
     };
-    Ok(PerStage::each(stage_layers(model, scheme)?.into_iter().map(of_stage).collect()))
+    (0..scheme.pp()).map(of_stage).collect::<Result<_>>().map(PerStage::each)
 }
 
 /// The number of each stage, and its number of layers.
@@ -164,24 +166,24 @@ fn stage_layers(model: &ModelShape, scheme: Scheme) -> Result<Vec<(u16, u64)>> {
     (0..scheme.pp()).map(of_stage).collect()
 }
 
-/// Bytes per token that the tensor ranks of one layer together save for backward, as `tests/profile/test_analytic.py`
-/// counts them.
-fn layer_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> f64 {
+/// Bytes per token that the `tp` tensor ranks of one layer of this kind together save for backward, as
+/// `tests/profile/test_analytic.py` counts them.
+fn layer_bytes(model: &ModelShape, tp: u16, kind: CheckpointingKind, device: &Device) -> f64 {
     let fields = model.fields();
     let (bytes, wide) = (device.dtype.bytes(), device.dtype.wide_bytes());
     let (hidden, heads) = (fields.hidden_size, model.query_width() + model.key_width());
-    count(match scheme.layer_plan().kind() {
+    count(match kind {
         // Norms compute in at least 32 bits and save one number each, attention one for each head. The inputs of both
         // groups of matrices are gathered: each tensor rank saves them for all tokens. Of the MLP, gate and up are saved.
         CheckpointingKind::None => {
-            hidden * (2 * bytes * u64::from(scheme.tp()) + 4 * wide)
+            hidden * (2 * bytes * u64::from(tp) + 4 * wide)
                 + 2 * bytes * fields.intermediate_size
                 + 2 * bytes * heads
                 + wide * fields.num_attention_heads
                 + 2 * wide
         }
         CheckpointingKind::Selective => {
-            bytes * (hidden * (1 + u64::from(scheme.tp())) + 2 * fields.intermediate_size + 3 * heads)
+            bytes * (hidden * (1 + u64::from(tp)) + 2 * fields.intermediate_size + 3 * heads)
                 + wide * fields.num_attention_heads
         }
         CheckpointingKind::Full => bytes * hidden,

@@ -49,24 +49,7 @@ impl CostProfile {
         efficiency: &Efficiency,
     ) -> Result<CostProfile> {
         let gpus_per_node = cluster.gpus_per_node();
-        let entry = |scheme: Scheme| {
-            let [quadratic, linear, fixed] =
-                Work::of(model, scheme, device, gpus_per_node).coefficients(&efficiency.times_peak);
-            Ok(SchemeProfile {
-                scheme,
-                context: (scheme.cp() > 1).then_some(ContextKind::Ulysses),
-                quadratic_ms_per_token2: quadratic,
-                linear_ms_per_token: linear,
-                fixed_ms: fixed,
-                forward_share: Recomputation::of(scheme.layer_plan()).forward_share(work::frozen_share(model)),
-                resident_bytes: memory::resident_bytes(model, scheme, device, cluster)?,
-                stage_optimizer_bytes: memory::stage_optimizer_bytes(model, scheme, device)?,
-                activation_bytes_per_token: memory::activation_bytes(model, scheme, device)?,
-                stage_multipliers: stage_multipliers(model, scheme)?,
-                stage_layers: None,
-                fit: None,
-            })
-        };
+        let entry = |scheme: Scheme| predicted(model, scheme, device, cluster, efficiency);
         let schemes = schemes(model, cluster)?;
         let under = |&kind: &CheckpointingKind| schemes.iter().map(move |scheme| scheme.under(kind));
         let entries = kinds.iter().flat_map(under).map(entry).collect::<Result<_>>()?;
@@ -97,6 +80,32 @@ impl CostProfile {
         }
         .checked()
     }
+}
+
+/// The costs of one scheme.
+fn predicted(
+    model: &ModelShape,
+    scheme: Scheme,
+    device: &Device,
+    cluster: &Cluster,
+    efficiency: &Efficiency,
+) -> Result<SchemeProfile> {
+    let work = Work::of(model, scheme, device, cluster.gpus_per_node());
+    let [quadratic, linear, fixed] = work.coefficients(&efficiency.times_peak);
+    Ok(SchemeProfile {
+        scheme,
+        context: (scheme.cp() > 1).then_some(ContextKind::Ulysses),
+        quadratic_ms_per_token2: quadratic,
+        linear_ms_per_token: linear,
+        fixed_ms: fixed,
+        forward_share: Recomputation::of(scheme.layer_plan()).forward_share(work::frozen_share(model)),
+        resident_bytes: memory::resident_bytes(model, scheme, device, cluster)?,
+        stage_optimizer_bytes: memory::stage_optimizer_bytes(model, scheme, device)?,
+        activation_bytes_per_token: memory::activation_bytes(model, scheme, device)?,
+        stage_multipliers: stage_multipliers(model, scheme)?,
+        stage_layers: None,
+        fit: None,
+    })
 }
 
 /// Tensor degrees that divide the query heads, with pipeline degrees that divide the layers or, without a pipeline,
@@ -135,4 +144,45 @@ fn stage_multipliers(model: &ModelShape, scheme: Scheme) -> Result<Option<Vec<f6
     let costs = LayerSplit::of(model).stage_costs(scheme)?;
     let mean = costs.iter().sum::<f64>() / count(costs.len());
     Ok(Some(costs.into_iter().map(|cost| cost / mean).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The layer plans that a profile derives from its kinds, against the same arithmetic for each plan by itself: of a
+    /// model whose stages are even (pp2, pp4), or not (pp3).
+    #[test]
+    fn derived_layer_plans_are_the_predicted_ones() {
+        let model = preset("llama-13b-a800").unwrap().model.unwrap();
+        let (on, cluster) = (device("H100").unwrap(), Cluster::new(64, 8).unwrap());
+        let efficiency = Efficiency::shipped().unwrap();
+        let mut uniform = CostProfile::analytic(&model, &cluster, &on, &CheckpointingKind::ALL, &efficiency).unwrap();
+        for kind in CheckpointingKind::ALL {
+            let uneven = Scheme::new(2, 1, 3).unwrap().under(kind);
+            uniform.schemes.push(predicted(&model, uneven, &on, &cluster, &efficiency).unwrap());
+        }
+        let mixed = uniform.clone().with_layer_plans(3).unwrap();
+        assert_eq!(mixed.schemes[..uniform.schemes.len()], uniform.schemes);
+        let derived = &mixed.schemes[uniform.schemes.len()..];
+        // Two times three of each of the degrees, where stages have the layers for them.
+        assert!((uniform.schemes.len() / 3 * 5..=uniform.schemes.len() / 3 * 6).contains(&derived.len()));
+        let mut uneven = 0;
+        for entry in derived {
+            let direct = predicted(&model, entry.scheme, &on, &cluster, &efficiency).unwrap();
+            let near = |one: f64, other: f64| (one - other).abs() <= 1e-9 * other.abs();
+            let stages = 0..entry.scheme.stages();
+            assert!(near(entry.linear_ms_per_token, direct.linear_ms_per_token), "{}", entry.scheme);
+            assert!(near(entry.quadratic_ms_per_token2, direct.quadratic_ms_per_token2), "{}", entry.scheme);
+            assert!(near(entry.fixed_ms, direct.fixed_ms), "{}", entry.scheme);
+            for stage in stages.clone() {
+                let bytes = |entry: &SchemeProfile| entry.activation_bytes_per_token.of(stage);
+                assert!(near(bytes(entry), bytes(&direct)), "{}: {} {}", entry.scheme, bytes(entry), bytes(&direct));
+            }
+            assert_eq!(entry.resident_bytes, direct.resident_bytes);
+            uneven += usize::from(entry.stage_multipliers != direct.stage_multipliers);
+        }
+        // Their stages have unequal shares of the second kind.
+        assert!((1..derived.len() / 4).contains(&uneven), "{uneven} of {}", derived.len());
+    }
 }

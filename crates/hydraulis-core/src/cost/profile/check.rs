@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use crate::cost::profile::cost_profile::FORMAT;
 use crate::cost::{CostProfile, FitQuality, MeasuredLink, SchemeProfile};
 use crate::error::{ProfileError, Result};
-use crate::spec::LinkRates;
+use crate::spec::{LinkRates, Scheme};
 
 /// The greatest coefficient: far above any measured one, and small enough that no batch's time overflows.
 const MAX_COEFFICIENT: f64 = 1e6;
@@ -57,6 +57,7 @@ impl CostProfile {
         broken_costs(entry)
             .or_else(|| entry.fit.as_ref().and_then(broken_fit))
             .or_else(|| broken_stages(entry, layers))
+            .or_else(|| broken_layers(entry.scheme, layers))
             .or_else(|| is_again.then(|| Broken::new("scheme", entry.scheme.to_string(), "given once")))
     }
 }
@@ -152,6 +153,13 @@ fn broken_fit(fit: &FitQuality) -> Option<Broken> {
     }
     let is_empty = fit.range.longest_tokens.0 == 0 || fit.range.micro_batch_tokens.0 == 0;
     is_empty.then(|| Broken::new("fit.range", format!("{:?}", fit.range), "at least 1 token each"))
+}
+
+/// A layer plan for another number of layers than the model's, where it is known.
+fn broken_layers(scheme: Scheme, layers: Option<u64>) -> Option<Broken> {
+    let (planned, layers) = (scheme.layer_plan().layers()?, layers?);
+    let limit = || format!("a plan of the model's {layers} layers");
+    (u64::from(planned) != layers).then(|| Broken::new("scheme", scheme.to_string(), limit()))
 }
 
 /// The first invalid stage field of an entry; `layers` is the model's number of layers, where it is known.

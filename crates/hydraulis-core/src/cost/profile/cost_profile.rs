@@ -352,6 +352,7 @@ mod tests {
             ("/schemes/2/fit/held_out_error", "-0.1"),
             ("/schemes/2/fit/range", r#"{"longest_tokens": 0, "micro_batch_tokens": 9}"#),
             ("/schemes/2/context", "\"ring\""),
+            ("/schemes/2/scheme", "\"<tp8,full:3/59>\""),
         ] {
             let (parent, field) = pointer.rsplit_once('/').unwrap();
             let error = mended(|document| {

@@ -1,8 +1,10 @@
-//! The cost profile: a document of measured or predicted costs, its checks, and the shipped profiles.
+//! The cost profile: a document of measured or predicted costs, its checks, the layer plans between its kinds of
+//! checkpointing, and the shipped profiles.
 
 mod check;
 mod cost_profile;
 mod document;
+mod layer_plans;
 mod measured_link;
 mod preset;
 

@@ -118,7 +118,7 @@ fn every_kind_of_checkpointing_has_every_scheme() {
     let of = |kind: CheckpointingKind| -> Vec<Scheme> {
         let schemes = profile.schemes.iter().map(|entry| entry.scheme);
         schemes
-            .filter(|scheme| scheme.checkpointing() == kind)
+            .filter(|scheme| scheme.layer_plan().kind() == Some(kind))
             .map(|scheme| scheme.under(CheckpointingKind::None))
             .collect()
     };

@@ -1,0 +1,267 @@
+//! Schemes between two kinds of checkpointing, from a profile of both.
+//!
+//! A stage with the share `s` of its layers under a second kind takes `(1 - s)` of its time under the first kind and `s`
+//! of its time under the second: embedding, head and messages are the same in both. Its saved bytes are such a mean as
+//! well. The bytes that a backward recomputes are those of one layer of one micro-batch, so they count whole as soon as
+//! the stage has a layer of the kind.
+
+use std::ops::Range;
+
+use crate::cost::profile::{CostProfile, FitQuality, SchemeProfile};
+use crate::cost::{MeasuredRange, PerStage};
+use crate::error::Result;
+use crate::spec::{CheckpointingKind, LayerPlan, LayerSplit};
+use crate::units::{count, whole};
+
+impl CostProfile {
+    /// The same profile, with `between` layer plans between each two successive kinds of checkpointing that it has of the
+    /// same degrees. Their saved bytes fall by about equal factors from the one kind to the other.
+    ///
+    /// Degrees have none if the profile does not name its model, or has no entry without checkpointing, or states the
+    /// bytes of the fullest of several stages alone. In stages of equal length the plans have equal numbers of layers of
+    /// each kind.
+    pub fn with_layer_plans(mut self, between: u16) -> Result<CostProfile> {
+        let Some(split) = self.model.as_ref().map(LayerSplit::of) else { return Ok(self) };
+        let mut added = Vec::new();
+        for keeping in self.schemes.iter().filter(|entry| entry.scheme.layer_plan().keeps_activations()) {
+            let stages = Stages::of(keeping, &split)?;
+            let kinds = CheckpointingKind::ALL.map(|kind| self.scheme(keeping.scheme.under(kind)).ok());
+            let kinds: Vec<&SchemeProfile> = kinds.into_iter().flatten().collect();
+            for pair in kinds.windows(2) {
+                added.extend(Mixture { keeping, usual: pair[0], other: pair[1], stages: &stages }.entries(between));
+            }
+        }
+        added.retain(|entry| self.schemes.iter().all(|known| known.scheme != entry.scheme));
+        self.schemes.extend(added);
+        self.checked()
+    }
+}
+
+/// The layers of each stage of a scheme.
+struct Stages {
+    layers: Vec<Range<u32>>,
+}
+
+impl Stages {
+    /// The stages that the entry states, or else those of the model's split.
+    fn of(entry: &SchemeProfile, split: &LayerSplit) -> Result<Stages> {
+        let lengths = match &entry.stage_layers {
+            Some(lengths) => lengths.clone(),
+            None => split.stage_layers(entry.scheme)?,
+        };
+        let mut start = 0;
+        let layers = lengths.into_iter().map(|length| {
+            let first = start;
+            start += length;
+            first..start
+        });
+        Ok(Stages { layers: layers.collect() })
+    }
+
+    fn total(&self) -> u32 {
+        self.layers.last().map_or(0, |last| last.end)
+    }
+
+    /// The least number of layers that every stage takes an equal part of; one if stages differ in length.
+    fn step(&self) -> u32 {
+        let first = self.layers[0].len();
+        let are_alike = self.layers.iter().all(|layers| layers.len() == first);
+        if are_alike { u32::try_from(self.layers.len()).unwrap_or(1) } else { 1 }
+    }
+}
+
+/// The entries of the same degrees that a mixture lies between.
+struct Mixture<'a> {
+    /// The entry without checkpointing.
+    keeping: &'a SchemeProfile,
+    usual: &'a SchemeProfile,
+    other: &'a SchemeProfile,
+    stages: &'a Stages,
+}
+
+impl Mixture<'_> {
+    /// An entry for each plan between the two kinds, in ascending order of recomputation.
+    fn entries(&self, between: u16) -> Vec<SchemeProfile> {
+        let bytes = |entry: &SchemeProfile| entry.activation_bytes_per_token.of(0);
+        let (more, less) = (bytes(self.usual), bytes(self.other));
+        let figures = [self.keeping, self.usual, self.other].map(|entry| &entry.activation_bytes_per_token);
+        let are_known = self.stages.layers.len() == 1 || figures.iter().all(|figure| figure.is_known());
+        if !are_known || less >= more || self.usual.context != self.other.context {
+            return Vec::new();
+        }
+        let (step, total) = (self.stages.step(), self.stages.total());
+        let number = |place: u16| {
+            let aimed = more * (less / more).powf(f64::from(place) / f64::from(between + 1));
+            let steps = whole((more - aimed) / (more - less) * f64::from(total / step) + 0.5);
+            u32::try_from(steps).unwrap_or(u32::MAX).clamp(1, (total / step).saturating_sub(1).max(1)) * step
+        };
+        let mut numbers: Vec<u32> = (1..=between).map(number).filter(|&number| number < total).collect();
+        numbers.dedup();
+        numbers.into_iter().filter_map(|number| self.entry(number)).collect()
+    }
+
+    /// The entry of the plan with `number` layers of the second kind.
+    fn entry(&self, number: u32) -> Option<SchemeProfile> {
+        let kinds = [self.usual, self.other].map(|entry| entry.scheme.layer_plan().kinds()[0]);
+        let layers = u16::try_from(self.stages.total()).ok()?;
+        let plan = LayerPlan::mixed(kinds, u16::try_from(number).ok()?, layers)?;
+        let mean = |share: f64, part: fn(&SchemeProfile) -> f64| {
+            let (usual, other) = (part(self.usual), part(self.other));
+            usual + share * (other - usual)
+        };
+        let forward = |entry: &SchemeProfile| entry.forward_share * one_token_ms(entry);
+        Some(SchemeProfile {
+            scheme: self.keeping.scheme.with_layers(plan),
+            quadratic_ms_per_token2: mean(plan.share(), |entry| entry.quadratic_ms_per_token2),
+            linear_ms_per_token: mean(plan.share(), |entry| entry.linear_ms_per_token),
+            fixed_ms: mean(plan.share(), |entry| entry.fixed_ms),
+            forward_share: mean(plan.share(), forward) / mean(plan.share(), one_token_ms),
+            activation_bytes_per_token: self.bytes(plan),
+            stage_multipliers: self.multipliers(plan),
+            fit: self.fit(),
+            ..self.usual.clone()
+        })
+    }
+
+    /// The share of each stage's layers under the second kind.
+    fn shares(&self, plan: LayerPlan) -> impl Iterator<Item = f64> {
+        self.stages.layers.iter().map(move |layers| count(plan.number_in(layers.clone())) / count(layers.len()))
+    }
+
+    fn bytes(&self, plan: LayerPlan) -> PerStage<f64> {
+        let of_stage = |(stage, share): (usize, f64)| {
+            let in_flight = f64::from(self.keeping.scheme.in_flight(u16::try_from(stage).unwrap_or(u16::MAX)));
+            let layers = in_flight * count(self.stages.layers[stage].len());
+            let bytes = |entry: &SchemeProfile| entry.activation_bytes_per_token.of(stage);
+            // A kind saves fewer bytes in each of the `layers` in flight, and recomputes as many of one.
+            let again = |entry: &SchemeProfile| (bytes(self.keeping) - bytes(entry)).max(0.0) / (layers - 1.0).max(1.0);
+            let saved = |entry: &SchemeProfile| bytes(entry) - again(entry);
+            let most = if share > 0.0 { again(self.other) } else { again(self.usual) };
+            saved(self.usual) + share * (saved(self.other) - saved(self.usual)) + most
+        };
+        PerStage::each(self.shares(plan).enumerate().map(of_stage).collect())
+    }
+
+    /// Multipliers of stages whose times are the means of their times under the two kinds.
+    fn multipliers(&self, plan: LayerPlan) -> Option<Vec<f64>> {
+        let multipliers = [self.usual, self.other].map(|entry| entry.stage_multipliers.as_ref());
+        let is_even = self.shares(plan).all(|share| share.total_cmp(&plan.share()).is_eq());
+        if multipliers[0] == multipliers[1] && is_even {
+            return multipliers[0].cloned();
+        }
+        let [usual, other] = [self.usual, self.other].map(one_token_ms);
+        let of = |list: Option<&Vec<f64>>, stage: usize| list.map_or(1.0, |list| list[stage]);
+        let of_stage = |(stage, share): (usize, f64)| {
+            let [usual, other] = [usual * of(multipliers[0], stage), other * of(multipliers[1], stage)];
+            usual + share * (other - usual)
+        };
+        let mean = usual + plan.share() * (other - usual);
+        Some(self.shares(plan).enumerate().map(of_stage).map(|ms| ms / mean).collect())
+    }
+
+    /// The quality of the kind with the greater error, in the range of both; none unless both state theirs.
+    fn fit(&self) -> Option<FitQuality> {
+        let (usual, other) = (self.usual.fit?, self.other.fit?);
+        let worse = if other.error() > usual.error() { other } else { usual };
+        let range = MeasuredRange {
+            longest_tokens: usual.range.longest_tokens.min(other.range.longest_tokens),
+            micro_batch_tokens: usual.range.micro_batch_tokens.min(other.range.micro_batch_tokens),
+        };
+        Some(FitQuality { range, ..worse })
+    }
+}
+
+/// The time of a sequence of one token, the weight by which shares and multipliers of two kinds are averaged.
+fn one_token_ms(entry: &SchemeProfile) -> f64 {
+    entry.quadratic_ms_per_token2 + entry.linear_ms_per_token
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::preset;
+    use crate::units::Tokens;
+
+    /// Two kinds of one pipeline, each with its own multipliers; a stage's time and bytes are means of both.
+    fn pair(scheme: &str) -> CostProfile {
+        let mut profile = preset("llama-32b-a800").unwrap();
+        let keeping = profile.schemes.iter().find(|entry| entry.scheme.to_string() == scheme).unwrap().clone();
+        let (stages, of) = (keeping.scheme.stages(), |value: f64| PerStage::each(vec![value; keeping.scheme.stages()]));
+        let keeping = SchemeProfile { activation_bytes_per_token: of(1_000_000.0), ..keeping };
+        let full = SchemeProfile {
+            scheme: keeping.scheme.under(CheckpointingKind::Full),
+            quadratic_ms_per_token2: keeping.quadratic_ms_per_token2 * 1.25,
+            linear_ms_per_token: keeping.linear_ms_per_token * 1.5,
+            fixed_ms: keeping.fixed_ms * 2.0,
+            forward_share: keeping.forward_share / 1.4,
+            activation_bytes_per_token: of(100_000.0),
+            stage_multipliers: (stages == 2).then(|| vec![0.8, 1.2]),
+            ..keeping.clone()
+        };
+        profile.schemes = vec![keeping, full];
+        profile
+    }
+
+    fn entry(profile: &CostProfile, place: usize) -> &SchemeProfile {
+        &profile.schemes[place]
+    }
+
+    #[test]
+    fn bytes_fall_by_equal_factors_and_times_are_means() {
+        let profile = pair("<tp16>").with_layer_plans(3).unwrap();
+        let texts: Vec<String> = profile.schemes[2..].iter().map(|entry| entry.scheme.to_string()).collect();
+        // 1,000,000 bytes become 562,341, then 316,228 and 177,828: of 900,000 saved ones 48.6, 76.0 and 91.4 %.
+        assert_eq!(texts, ["<tp16,full:29/60>", "<tp16,full:46/60>", "<tp16,full:55/60>"]);
+        for place in 2..5 {
+            let (none, full, mixed) = (entry(&profile, 0), entry(&profile, 1), entry(&profile, place));
+            let share = mixed.scheme.layer_plan().share();
+            let ms = |entry: &SchemeProfile| entry.micro_batch_ms([Tokens(3_000), Tokens(90)].into_iter()).0;
+            let expected = (1.0 - share) * ms(none) + share * ms(full);
+            assert!((ms(mixed) / expected - 1.0).abs() < 1e-12);
+            // A layer saves 900,000 / 59 bytes less, and the backward holds that of one layer again.
+            let bytes = 1_000_000.0 - (share * 60.0 - 1.0) * (900_000.0 / 59.0);
+            assert!((mixed.activation_bytes_per_token.of(0) / bytes - 1.0).abs() < 1e-12);
+            assert!(mixed.forward_share < none.forward_share && mixed.forward_share > full.forward_share);
+        }
+    }
+
+    #[test]
+    fn stages_mix_their_own_times() {
+        let profile = pair("<tp8,pp2>").with_layer_plans(1).unwrap();
+        let (none, full, mixed) = (entry(&profile, 0), entry(&profile, 1), entry(&profile, 2));
+        let share = mixed.scheme.layer_plan().share();
+        let ms = |entry: &SchemeProfile, stage: usize| {
+            let multiplier = entry.stage_multipliers.as_ref().map_or(1.0, |list| list[stage]);
+            multiplier * one_token_ms(entry)
+        };
+        for stage in 0..2 {
+            let expected = (1.0 - share) * ms(none, stage) + share * ms(full, stage);
+            assert!((ms(mixed, stage) / expected - 1.0).abs() < 1e-12, "{stage}");
+        }
+    }
+
+    #[test]
+    fn degrees_without_the_figures_have_none() {
+        let shipped = preset("llama-32b-a800").unwrap();
+        assert_eq!(shipped.clone().with_layer_plans(4).unwrap(), shipped);
+        assert_eq!(pair("<tp16>").with_layer_plans(0).unwrap(), pair("<tp16>"));
+        for change in [
+            (|profile| profile.model = None) as fn(&mut CostProfile),
+            |profile| profile.schemes[1].activation_bytes_per_token = PerStage::Fullest(2_000_000.0),
+            |profile| drop(profile.schemes.remove(0)),
+        ] {
+            let mut profile = pair("<tp16>");
+            change(&mut profile);
+            assert_eq!(profile.clone().with_layer_plans(4).unwrap(), profile);
+        }
+        let mut fullest = pair("<tp8,pp2>");
+        fullest.schemes[1].activation_bytes_per_token = PerStage::Fullest(100_000.0);
+        assert_eq!(fullest.clone().with_layer_plans(4).unwrap(), fullest);
+    }
+
+    #[test]
+    fn a_plan_that_the_profile_has_stays_as_measured() {
+        let once = pair("<tp16>").with_layer_plans(2).unwrap();
+        assert_eq!(once.clone().with_layer_plans(2).unwrap(), once);
+    }
+}

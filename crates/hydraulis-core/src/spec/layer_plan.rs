@@ -1,0 +1,152 @@
+//! The layers of a replica that compute activations a second time.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::spec::CheckpointingKind;
+
+/// The checkpointing of each layer of a model: one kind, or two kinds in stated numbers of layers.
+///
+/// The text `full:12/40` is said of a model of 40 layers, of which 12 have `full` checkpointing and the others none;
+/// `selective,full:12/40` leaves `selective` to the others. The second kind recomputes more than the first.
+///
+/// The layers of the second kind are spread evenly over the model: layer `i` of `n` is one of these `k` layers if `i k /
+/// n` and `(i + 1) k / n`, rounded down, differ. Stages of equal length therefore differ by at most one such layer, and
+/// by none if the number of stages divides `k`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LayerPlan {
+    usual: CheckpointingKind,
+    /// The second kind; equal to the first in a uniform plan.
+    other: CheckpointingKind,
+    /// Number of layers of the second kind; 0 in a uniform plan.
+    number: u16,
+    /// Number of layers of the model; 1 in a uniform plan, which suits every model.
+    layers: u16,
+}
+
+impl LayerPlan {
+    /// The plan that saves all activations for backward.
+    pub const KEEP: LayerPlan = LayerPlan::uniform(CheckpointingKind::None);
+
+    /// The plan with one kind of checkpointing in every layer.
+    pub const fn uniform(kind: CheckpointingKind) -> LayerPlan {
+        LayerPlan { usual: kind, other: kind, number: 0, layers: 1 }
+    }
+
+    /// The plan with `number` of the model's `layers` layers under the second kind and the others under the first; none
+    /// unless both kinds have a layer and the second recomputes more.
+    pub fn mixed(kinds: [CheckpointingKind; 2], number: u16, layers: u16) -> Option<LayerPlan> {
+        let [usual, other] = kinds;
+        (usual < other && 0 < number && number < layers).then_some(LayerPlan { usual, other, number, layers })
+    }
+
+    /// The kind of every layer; none if the layers have two kinds.
+    pub fn kind(self) -> Option<CheckpointingKind> {
+        (self.usual == self.other).then_some(self.usual)
+    }
+
+    /// The first and the second kind, which are equal in a uniform plan.
+    pub fn kinds(self) -> [CheckpointingKind; 2] {
+        [self.usual, self.other]
+    }
+
+    /// The share of the model's layers under the second kind.
+    pub fn share(self) -> f64 {
+        f64::from(self.number) / f64::from(self.layers)
+    }
+
+    /// Number of layers of the model; none for a uniform plan, which suits every model.
+    pub fn layers(self) -> Option<u16> {
+        self.kind().is_none().then_some(self.layers)
+    }
+
+    /// The kind of one of the model's layers.
+    pub fn of_layer(self, layer: u32) -> CheckpointingKind {
+        if self.number_in(layer..layer + 1) == 0 { self.usual } else { self.other }
+    }
+
+    /// Number of layers of the second kind among these layers of the model.
+    pub fn number_in(self, layers: Range<u32>) -> u32 {
+        let (number, of) = (u64::from(self.number), u64::from(self.layers));
+        let before = |layer: u32| u64::from(layer) * number / of;
+        u32::try_from(before(layers.end) - before(layers.start)).expect("no more than the layers")
+    }
+
+    /// Whether no layer computes activations a second time.
+    pub fn keeps_activations(self) -> bool {
+        self == LayerPlan::KEEP
+    }
+
+    /// The plan with this text, in the parts between its commas; without a part all activations are saved. The error
+    /// gives the cause of a refusal.
+    pub fn parse(parts: &[&str]) -> Result<LayerPlan, String> {
+        let (usual, mixed) = match *parts {
+            [] => return Ok(LayerPlan::KEEP),
+            [only] => match CheckpointingKind::named(only) {
+                Some(kind) => return Ok(LayerPlan::uniform(kind)),
+                None => (CheckpointingKind::None, only),
+            },
+            [usual, mixed] => match CheckpointingKind::named(usual) {
+                Some(kind) => (kind, mixed),
+                None => return Err(format!("'{usual}' is no kind of checkpointing")),
+            },
+            _ => return Err("it has more than two kinds of checkpointing".into()),
+        };
+        let numbers = mixed.split_once(':').and_then(|(name, numbers)| {
+            let (number, layers) = numbers.split_once('/')?;
+            Some((CheckpointingKind::named(name)?, number.parse().ok()?, layers.parse().ok()?))
+        });
+        let Some((other, number, layers)) = numbers else {
+            return Err(format!("'{mixed}' is no kind of checkpointing with its layers, such as full:12/40"));
+        };
+        LayerPlan::mixed([usual, other], number, layers).ok_or_else(|| {
+            format!("'{mixed}' must give {usual} to some layers and to others a kind that recomputes more")
+        })
+    }
+}
+
+impl fmt::Display for LayerPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.kind().is_some() {
+            return write!(f, "{}", self.usual);
+        }
+        if self.usual != CheckpointingKind::None {
+            write!(f, "{},", self.usual)?;
+        }
+        write!(f, "{}:{}/{}", self.other, self.number, self.layers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn layers_of_the_second_kind_are_spread() {
+        let plan = LayerPlan::parse(&["selective", "full:3/8"]).unwrap();
+        let kinds: Vec<&str> = (0..8).map(|layer| plan.of_layer(layer).name()).collect();
+        let (s, f) = ("selective", "full");
+        assert_eq!(kinds, [s, s, f, s, s, f, s, f]);
+        assert_eq!((plan.share(), plan.kind(), plan.layers()), (0.375, None, Some(8)));
+        let uniform = LayerPlan::uniform(CheckpointingKind::Full);
+        assert_eq!((uniform.of_layer(7), uniform.number_in(0..9)), (CheckpointingKind::Full, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn equal_stages_differ_by_at_most_one_layer(stages in 1..9_u32, each in 1..20_u32, number in 1..160_u16) {
+            let layers = stages * each;
+            let kinds = [CheckpointingKind::None, CheckpointingKind::Full];
+            let plan = LayerPlan::mixed(kinds, number, u16::try_from(layers).unwrap());
+            prop_assume!(plan.is_some());
+            let plan = plan.unwrap();
+            let of: Vec<u32> = (0..stages).map(|stage| plan.number_in(stage * each..(stage + 1) * each)).collect();
+            let apart = of.iter().max().unwrap() - of.iter().min().unwrap();
+            prop_assert!(apart <= u32::from(!u32::from(number).is_multiple_of(stages)), "{of:?}");
+            prop_assert_eq!(of.iter().sum::<u32>(), u32::from(number));
+            let each_layer = (0..layers).filter(|&layer| plan.of_layer(layer) == CheckpointingKind::Full);
+            prop_assert_eq!(each_layer.count(), usize::from(number));
+        }
+    }
+}
