@@ -5,6 +5,7 @@ Balancing needs ratios alone, so the unit may be milliseconds, floating-point op
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -93,8 +94,14 @@ class SequenceCost:
                 return value
             case CostProfile():
                 return cls.of_profile(value)
-            case (int() | float() as linear, int() | float() as quadratic):
-                return cls(linear, quadratic)
+            case (Real() as linear, Real() as quadratic):
+                return cls(float(linear), float(quadratic))
+            case None | str() | Real() | tuple() | list():
+                message = (
+                    f"cost is {value!r}: give (linear, quadratic), a SequenceCost, a cost profile or the "
+                    "configuration of a model"
+                )
+                raise InvalidInputError(message, code="argument_invalid")
             case _:
                 return cls.of_model(value)
 

@@ -1,12 +1,55 @@
 """Checks of the options of a sampler, before anything is computed."""
 
-from typing import Any
+import operator
+from typing import Any, Final
+
+import numpy as np
 
 from hydraulis.errors import InvalidInputError
 
+# Options in whole numbers, with the least value of each; None for no least value.
+_WHOLE: Final = {
+    "ranks": 1,
+    "cap_tokens": 1,
+    "rank": 0,
+    "sequences_per_step": 1,
+    "tokens_per_step": 1,
+    "micro_batches": 1,
+    "least_micro_batches": 0,
+    "multiple_of": 1,
+    "cap_extra_tokens": 0,
+    "pad_sequence_to": 1,
+    "pad_to": 1,
+    "seed": None,
+}
+_OPTIONAL: Final = ("rank", "sequences_per_step", "tokens_per_step", "micro_batches", "cap_extra_tokens")
+_SWITCHES: Final = ("equal_sequences", "shuffle", "drop_last", "allow_empty")
+
+
+def to_whole(name: str, value: Any, least: int | None = None) -> int:
+    """Convert a whole number of any type, such as NumPy's, to an int.
+
+    Args:
+        name: Name of the option.
+        value: Value of the option.
+        least: Least value; None for none.
+
+    Raises:
+        InvalidInputError: The value is no whole number, or below the least one (code `argument_invalid`).
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        message = f"{name} is {value!r}: it must be a whole number (an int); correct it"
+        raise InvalidInputError(message, code="argument_invalid") from None
+    if least is not None and number < least:
+        message = f"{name} is {number}: it must be at least {least}; correct it"
+        raise InvalidInputError(message, code="argument_invalid")
+    return number
+
 
 def check_options(sampler: Any) -> None:
-    """Check the options of a sampler.
+    """Check the options of a sampler, and convert numbers and switches to Python's types.
 
     Args:
         sampler: `BalancedBatchSampler` with its attributes set.
@@ -14,16 +57,12 @@ def check_options(sampler: Any) -> None:
     Raises:
         InvalidInputError: An option is outside its range or contradicts another (code `argument_invalid`).
     """
+    _convert(sampler)
     sizes = (sampler.sequences_per_step, sampler.tokens_per_step)
     if None not in sizes or (sizes == (None, None) and sampler.micro_batches is None):
         message = "the size of a step is needed: give sequences_per_step, tokens_per_step or micro_batches"
         raise InvalidInputError(message, code="argument_invalid")
-    for name in ("sequences_per_step", "tokens_per_step", "pad_sequence_to", "pad_to"):
-        value = getattr(sampler, name)
-        if value is not None and value < 1:
-            message = f"{name} is {value}: it must be at least 1; correct it"
-            raise InvalidInputError(message, code="argument_invalid")
-    if sampler.rank is not None and not 0 <= sampler.rank < sampler.ranks:
+    if sampler.rank is not None and sampler.rank >= sampler.ranks:
         message = f"rank is {sampler.rank}: it must be from 0 to {sampler.ranks - 1}, below ranks; correct it"
         raise InvalidInputError(message, code="argument_invalid")
     if sampler.rank is None and sampler.barrier == "step" and sampler.micro_batches is None:
@@ -41,6 +80,25 @@ def check_options(sampler: Any) -> None:
     if sampler.too_long not in ("refuse", "drop", "truncate"):
         message = f"too_long is '{sampler.too_long}': give 'refuse', 'drop' or 'truncate'"
         raise InvalidInputError(message, code="argument_invalid")
+
+
+def _convert(sampler: Any) -> None:
+    for name, least in _WHOLE.items():
+        value = getattr(sampler, name)
+        if value is not None or name not in _OPTIONAL:
+            setattr(sampler, name, to_whole(name, value, least))
+    for name in _SWITCHES:
+        value = getattr(sampler, name)
+        if not isinstance(value, bool | np.bool_):
+            message = f"{name} is {value!r}: it must be True or False; correct it"
+            raise InvalidInputError(message, code="argument_invalid")
+        setattr(sampler, name, bool(value))
+    if sampler.speeds is not None:
+        try:
+            sampler.speeds = tuple(float(speed) for speed in sampler.speeds)
+        except (TypeError, ValueError):
+            message = f"speeds is {sampler.speeds!r}: it must have one number for each rank; correct it"
+            raise InvalidInputError(message, code="argument_invalid") from None
 
 
 def check_targets(targets: Any, num_sequences: int) -> None:

@@ -24,7 +24,7 @@ from hydraulis.batching.items.groups import Groups, make_groups
 from hydraulis.batching.items.lengths import open_lengths
 from hydraulis.batching.items.pool import TooLong, make_pool
 from hydraulis.batching.items.values import make_values
-from hydraulis.batching.options import check_options, check_targets
+from hydraulis.batching.options import check_options, check_targets, to_whole
 from hydraulis.batching.report import BalanceReport, report_steps
 from hydraulis.batching.step_planner import BalancedStep, Barrier, StepPlan, StepPlanner
 from hydraulis.errors import InfeasibleError, InvalidInputError
@@ -144,7 +144,7 @@ class BalancedBatchSampler:
             least_micro_batches=self.least_micro_batches,
             multiple_of=self.multiple_of,
             equal_sequences=self.equal_sequences,
-            speeds=None if self.speeds is None else tuple(map(float, self.speeds)),
+            speeds=None if self.speeds is None else tuple(self.speeds),
             cap_extra_tokens=self.cap_extra_tokens,
             allow_empty=self.allow_empty,
         )
@@ -154,7 +154,7 @@ class BalancedBatchSampler:
         values = make_values(len(lengths), self.work, self.extra_tokens, self.cap_extra_tokens, groups)
         cap = self._planner.cap_tokens
         self._pool = make_pool(items, cap, self.too_long, self.pad_sequence_to, groups, values)
-        self._targets = None if self.targets is None else open_lengths(self.targets)
+        self._targets = None if self.targets is None else open_lengths(self.targets, name="targets")
         check_targets(self._targets, len(lengths))
         self._shares = self._share()
         self._make_caches()
@@ -204,11 +204,9 @@ class BalancedBatchSampler:
         """Choose the epoch of the next iteration, which starts at its first step if it is another epoch.
 
         Raises:
-            InvalidInputError: The epoch is negative (code `argument_invalid`).
+            InvalidInputError: The epoch is no whole number of at least 0 (code `argument_invalid`).
         """
-        if epoch < 0:
-            message = f"epoch is {epoch}: it must be at least 0; count epochs from 0"
-            raise InvalidInputError(message, code="argument_invalid")
+        epoch = to_whole("epoch", epoch, least=0)
         if epoch != self._epoch:
             self._epoch, self._position, self._is_loaded = epoch, Position(0, 0), False
 
@@ -314,8 +312,20 @@ class BalancedBatchSampler:
             InvalidInputError: The state has other sequences, another seed or other steps (code
                 `checkpoint_mismatch`).
         """
-        self._epoch, self._position = restore(state, self._identity())
-        self._is_loaded = True
+        epoch, position = restore(state, self._identity())
+        self._check_position(epoch, position)
+        self._epoch, self._position, self._is_loaded = epoch, position, True
+
+    def _check_position(self, epoch: int, position: Position) -> None:
+        count, batches = len(self._steps(epoch)), 1
+        if position.batch and position.step < count:
+            batches = len(self._own(self._plan(epoch, position.step)[1]))
+        if position.step + bool(position.batch) > count or position.batch >= batches:
+            message = (
+                f"the state is at step {position.step}, batch {position.batch}; epoch {epoch} has {count} "
+                f"steps, this one of {batches} batches; give another state"
+            )
+            raise InvalidInputError(message, code="checkpoint_mismatch")
 
     def _identity(self) -> dict[str, Any]:
         return identify(self, self._planner.cost, self._pool)
@@ -372,8 +382,10 @@ class BalancedBatchSampler:
     def _make_groups(self) -> Groups | None:
         if self.groups is None:
             return None
-        prefixes = None if self.prefix_tokens is None else open_lengths(self.prefix_tokens)
-        return make_groups(self._lengths, open_lengths(self.groups), prefixes)
+        prefixes = self.prefix_tokens
+        if prefixes is not None:
+            prefixes = open_lengths(prefixes, name="prefix_tokens")
+        return make_groups(self._lengths, open_lengths(self.groups, name="groups"), prefixes)
 
     def _share(self) -> StepsBySequences | TokenShares | FilledSteps:
         if self.sequences_per_step is not None:

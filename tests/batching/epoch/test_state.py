@@ -65,5 +65,5 @@ def test_a_state_of_another_kind_is_refused() -> None:
     one = sampler(long_tail(60), rank=0)
     with refused("checkpoint_mismatch", "'batch'"):
         one.load_state_dict({"epoch": 1, "step": 0})
-    with refused("checkpoint_mismatch", "below 0"):
+    with refused("checkpoint_mismatch", "step -1"):
         one.load_state_dict(one.state_at(0) | {"step": -1})

@@ -104,7 +104,7 @@ def test_a_parquet_file_without_rows_is_refused(tmp_path: Path) -> None:
             open_lengths(tmp_path / "data.parquet", column)
 
 
-@pytest.mark.parametrize("source", [[], [1.5], [[1, 2]], ["a"]])
+@pytest.mark.parametrize("source", [[], [1.5], [[1, 2]], [[1, 2], [3]], ["a"]])
 def test_other_lengths_are_refused(source: Any) -> None:
     with refused("lengths_invalid", "lengths"):
         open_lengths(source)
@@ -128,3 +128,8 @@ def test_a_length_outside_its_range_is_named(wrong: int) -> None:
     lengths[2**20 + 3] = wrong
     with refused("lengths_invalid", f"sequence {2**20 + 3} has length {wrong}"):
         summarize(lengths)
+
+
+def test_a_length_beyond_signed_numbers_is_named() -> None:
+    with refused("lengths_invalid", f"sequence 1 has length {2**63 + 5}"):
+        summarize(np.array([4, 2**63 + 5], dtype=np.uint64))

@@ -33,6 +33,7 @@ _OPTIONS = (
     "pad_to",
     "allow_empty",
 )
+_PLACE = ("epoch", "step", "batch")
 _PLAN = (*_OPTIONS, "is_global", "cost", "speeds", "values")
 
 
@@ -70,7 +71,7 @@ def identify(sampler: Any, cost: SequenceCost, pool: SequencePool) -> dict[str, 
         **{name: getattr(sampler, name) for name in _OPTIONS},
         "is_global": sampler.rank is None,
         "cost": [cost.linear, cost.quadratic, cost.fixed],
-        "speeds": None if sampler.speeds is None else [float(speed) for speed in sampler.speeds],
+        "speeds": None if sampler.speeds is None else list(sampler.speeds),
         "values": pool.values.checksum,
     }
 
@@ -90,11 +91,16 @@ def restore(state: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[int, Posi
         InvalidInputError: A fact differs that the position depends on, or the position does not exist (code
             `checkpoint_mismatch`).
     """
-    missing = [name for name in ("epoch", "step", "batch", *own) if name not in state]
+    known = state if isinstance(state, Mapping) else {}
+    missing = [name for name in (*_PLACE, *own) if name not in known]
     if missing:
         message = (
             f"the state has no '{missing[0]}', so it is no state of this sampler; give one of state_dict()"
         )
+        raise InvalidInputError(message, code="checkpoint_mismatch")
+    if not all(isinstance(state[name], int) and state[name] >= 0 for name in _PLACE):
+        place = ", ".join(f"{name} {state[name]!r}" for name in _PLACE)
+        message = f"the state is at {place}: each is a whole number of at least 0; give another state"
         raise InvalidInputError(message, code="checkpoint_mismatch")
     position = Position(state["step"], state["batch"])
     inside = position.batch > 0
@@ -105,7 +111,4 @@ def restore(state: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[int, Posi
                 f"the state has {name} = {state[name]}, and the sampler {own[name]}; set it back, {remedy}"
             )
             raise InvalidInputError(message, code="checkpoint_mismatch")
-    if min(*position, state["epoch"]) < 0:
-        message = f"the state is at {position} of epoch {state['epoch']}, below 0; give another state"
-        raise InvalidInputError(message, code="checkpoint_mismatch")
     return state["epoch"], position

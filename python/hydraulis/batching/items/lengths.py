@@ -49,7 +49,7 @@ class LengthSummary:
     checksum: int
 
 
-def open_lengths(source: object, column: str | None = None) -> Lengths:
+def open_lengths(source: object, column: str | None = None, *, name: str = "lengths") -> Lengths:
     """Take lengths from an array, a data set's column or a file, without a copy where that is possible.
 
     Args:
@@ -58,6 +58,7 @@ def open_lengths(source: object, column: str | None = None) -> Lengths:
             `.index` of `hydraulis pack`. Read are `.parquet`, `.arrow`, `.jsonl` and text.
         column: Column or field of a data set, `.parquet`, `.arrow` or `.jsonl`, with lengths or with lists of
             tokens; None for other sources.
+        name: Name of the values in a message.
 
     Raises:
         InvalidInputError: The source is no list of lengths (code `lengths_invalid`), or its file is refused
@@ -68,14 +69,21 @@ def open_lengths(source: object, column: str | None = None) -> Lengths:
         return _open_file(Path(source), column)
     if column is not None:
         return _column(source, column)
-    lengths = np.asarray(source)
+    try:
+        lengths = np.asarray(source)
+    except ValueError as error:
+        raise _refusal(name, "rows of unequal length") from error
     if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not lengths.size:
-        message = (
-            f"lengths have shape {lengths.shape} and dtype {lengths.dtype}: give one dimension of whole "
-            "numbers with at least 1 element, or name the column of a data set"
-        )
-        raise InvalidInputError(message, code="lengths_invalid")
+        raise _refusal(name, f"shape {lengths.shape} and dtype {lengths.dtype}")
     return lengths
+
+
+def _refusal(name: str, given: str) -> InvalidInputError:
+    message = (
+        f"{name} have {given}: give one dimension of whole numbers with at least 1 element, or name the "
+        "column of a data set"
+    )
+    return InvalidInputError(message, code="lengths_invalid")
 
 
 def summarize(lengths: Lengths) -> LengthSummary:
@@ -86,14 +94,15 @@ def summarize(lengths: Lengths) -> LengthSummary:
     """
     tokens = checksum = longest = longest_tokens = 0
     for start in range(0, len(lengths), _BLOCK):
-        block = np.ascontiguousarray(lengths[start : start + _BLOCK], dtype=np.int64)
-        wrong = np.flatnonzero((block < 1) | (block > LONGEST_SEQUENCE))
+        given = lengths[start : start + _BLOCK]
+        wrong = np.flatnonzero((given < 1) | (given > LONGEST_SEQUENCE))
         if wrong.size:
             message = (
-                f"sequence {start + wrong[0]} has length {block[wrong[0]]}: it must be between 1 and "
+                f"sequence {start + wrong[0]} has length {given[wrong[0]]}: it must be between 1 and "
                 f"{LONGEST_SEQUENCE:,}; correct it or leave it out"
             )
             raise InvalidInputError(message, code="lengths_invalid")
+        block = np.ascontiguousarray(given, dtype=np.int64)
         tokens += int(block.sum())
         checksum = zlib.crc32(block.data, checksum)
         place = int(block.argmax())

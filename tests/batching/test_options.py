@@ -1,0 +1,100 @@
+"""Options and states of wrong types: refused by name, or converted to plain numbers."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from batching.drawn import long_tail, sampler
+from helpers import refused
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"cap_tokens": "1000"},
+        {"cap_tokens": 1000.0},
+        {"ranks": 2.5},
+        {"rank": "0"},
+        {"rank": 0.0},
+        {"sequences_per_step": 8.0},
+        {"tokens_per_step": "2000"},
+        {"micro_batches": 2.0},
+        {"seed": None},
+        {"seed": 1.5},
+        {"pad_to": None},
+        {"shuffle": "no"},
+        {"drop_last": 1},
+        {"allow_empty": None},
+        {"equal_sequences": "yes"},
+        {"speeds": "ab"},
+        {"speeds": 2},
+        {"cost": "fast"},
+        {"cost": None},
+        {"cost": (1, 2, 3)},
+        {"cost": ("1", "2")},
+    ],
+)
+def test_a_wrong_type_is_refused_by_name(changed: dict[str, Any]) -> None:
+    (name,) = changed
+    with refused("argument_invalid", f"{name} is"):
+        sampler(long_tail(60), **changed)
+
+
+@pytest.mark.parametrize("ranks", [0, -1])
+def test_no_ranks_are_refused_before_a_rank_is(ranks: int) -> None:
+    with refused("argument_invalid", f"ranks is {ranks}"):
+        sampler(long_tail(60), ranks=ranks, rank=0)
+
+
+def test_numbers_of_numpy_are_plain_in_the_state() -> None:
+    numbers = {"cap_tokens": 900, "ranks": 2, "rank": 1, "sequences_per_step": 8, "seed": 3, "pad_to": 2}
+    plain = sampler(long_tail(60, longest=500), **numbers)
+    one = sampler(
+        long_tail(60, longest=500),
+        **{name: np.int64(value) for name, value in numbers.items()},
+        cost=(np.float32(24_576), np.int64(1)),
+        shuffle=np.True_,
+    )
+    epoch: Any = np.int64(2)
+    one.set_epoch(epoch)
+    plain.set_epoch(2)
+    assert json.loads(json.dumps(one.state_dict())) == plain.state_dict()
+    assert list(one) == list(plain)
+
+
+@pytest.mark.parametrize("epoch", [1.5, "1", None])
+def test_an_epoch_is_a_whole_number(epoch: Any) -> None:
+    with refused("argument_invalid", f"epoch is {epoch!r}"):
+        sampler(long_tail(60)).set_epoch(epoch)
+
+
+@pytest.mark.parametrize("state", [None, "1", {"step": "1"}, {"batch": 0.5}, {"epoch": None}])
+def test_a_state_of_wrong_types_is_refused(state: Any) -> None:
+    one = sampler(long_tail(60), rank=0)
+    with refused("checkpoint_mismatch"):
+        one.load_state_dict(one.state_at(1) | state if isinstance(state, dict) else state)
+
+
+def test_a_position_behind_the_epoch_or_the_step_is_refused() -> None:
+    one = sampler(long_tail(60), rank=0)
+    count = one.num_steps
+    own = len(one.step(1).own)
+    with refused("checkpoint_mismatch", f"step {count + 1}", f"{count} steps"):
+        one.load_state_dict(one.state_at(count + 1))
+    with refused("checkpoint_mismatch", f"batch {own}", f"{own} batches"):
+        one.load_state_dict(one.state_at(1, batch=own))
+    with refused("checkpoint_mismatch", f"step {count}", f"{count} steps"):
+        one.load_state_dict(one.state_at(count, batch=1))
+    one.load_state_dict(one.state_at(count))
+    assert list(one) == []
+    one.load_state_dict(one.state_at(1, batch=own - 1))
+    assert len(next(iter(one))) > 0
+
+
+@pytest.mark.parametrize("name", ["groups", "targets", "prefix_tokens"])
+def test_columns_are_named(name: str) -> None:
+    values = {"groups": np.arange(60), name: np.full(60, 0.5)}
+    with refused("lengths_invalid", f"{name} have shape"):
+        sampler(long_tail(60), **values)
