@@ -66,8 +66,9 @@ ADVERSARIES = {
     "no-cache": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
     "sanitizer": {"TORCH_CUDA_SANITIZER": "1"},
 }
-# Relative distances of losses, of gradients and of parameters.
-TOLERANCES = {torch.float64: (1e-10, 1e-10, 1e-10), torch.bfloat16: (1e-2, 0.1, 1e-2)}
+# Relative distances of losses, of the loss after the last update, of gradients and of parameters. After it one
+# rank alone in bfloat16 is 0.85 % off.
+TOLERANCES = {torch.float64: (1e-10, 1e-10, 1e-10, 1e-10), torch.bfloat16: (1e-2, 1.5e-2, 0.1, 1e-2)}
 on_cpu_and_cuda = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=on_cuda)])
 
 
@@ -80,9 +81,9 @@ def alone() -> Trained:
 
 
 def assert_equals(trained: Trained, alone: Trained, dtype: torch.dtype) -> None:
-    of_losses, of_gradients, of_parameters = TOLERANCES[dtype]
+    of_losses, of_evaluated, of_gradients, of_parameters = TOLERANCES[dtype]
     assert trained.losses == pytest.approx(alone.losses, rel=of_losses)
-    assert trained.evaluated == pytest.approx(alone.evaluated, rel=of_losses)
+    assert trained.evaluated == pytest.approx(alone.evaluated, rel=of_evaluated)
     steps = list(zip(trained.gradients, alone.gradients, strict=True))
     # AdamW amplifies rounding, so in bfloat16 only the first gradients are of the same parameters.
     for values, expected in steps if dtype == torch.float64 else steps[:1]:

@@ -26,7 +26,7 @@ STRATEGIES = ("1x<1>",)
 
 def iteration(step: int) -> Any:
     return SimpleNamespace(
-        metrics=SimpleNamespace(step=step), num_dropped=0, result=SimpleNamespace(jump=None)
+        metrics=SimpleNamespace(step=step), num_dropped=0, result=SimpleNamespace(jump=None), group=None
     )
 
 
@@ -48,6 +48,7 @@ def fake_trainer(device: str, counts: list[int], monkeypatch: pytest.MonkeyPatch
     config = SimpleNamespace(train=train, checkpoint=SimpleNamespace(timeout_s=None))
     none: Any = None
     run: Any = SimpleNamespace(config=config, data=SimpleNamespace(train=None), completed=0)
+    run.position = SimpleNamespace(group=None)
     saver: Any = SimpleNamespace(after=lambda _: None)
     names = ("planner", "evaluator", "text_sampler", "recorder", "keeper", "stop", "hosts")
     parts = dict.fromkeys(names, none)

@@ -34,6 +34,7 @@ from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.records.recorder import Recorder
 from hydraulis.runtime.records.run_directory import RunDirectory
 from hydraulis.train import trainer
+from hydraulis.train.step_profiler import profiled_steps
 from runtime.collective_counts import counted_collectives
 from runtime.tiny import made_up_corpus
 
@@ -188,3 +189,12 @@ def join_existing_group(
 def load_made_up(_progress: object = None) -> Corpus:
     """Stand in for the standard library, which takes seconds to read."""
     return made_up_corpus(256, longest=400)
+
+
+def errors_of_a_record(folder: Path) -> str:
+    """Record a step by torch's profiler, and return all that its library writes to standard error."""
+    place = folder / "errors"
+    with place.open("w") as file:
+        os.dup2(file.fileno(), 2)
+    list(profiled_steps(iter([torch.ones(3).cos()]), 1, (1,), RunDirectory(folder), rank=0))
+    return place.read_text()

@@ -10,6 +10,7 @@ import numpy as np
 
 from hydraulis.batching.cost import SequenceCost
 from hydraulis.batching.step_planner import StepItems, StepPlanner
+from hydraulis.errors import InvalidInputError
 
 
 def plan_schedule(
@@ -52,6 +53,27 @@ def plan_schedule(
     ones = None if most_samples is None else np.ones_like(tokens)
     plan = planner.plan(StepItems(np.arange(len(tokens)), np.minimum(tokens, cap_tokens), times, ones))
     return [[part.tolist() for part in rank] for rank in plan.micro_batches]
+
+
+def whole_steps(rollout_indices: Sequence[int], size: int) -> list[list[int]]:
+    """Return the samples of each step of `size` rollouts, without the rollouts after the last full step.
+
+    Args:
+        rollout_indices: Rollout of each sample.
+        size: Rollouts of a step.
+
+    Raises:
+        InvalidInputError: There are fewer rollouts than one step has (code `argument_invalid`).
+    """
+    rollouts: dict[int, list[int]] = {}
+    for sample, rollout in enumerate(rollout_indices):
+        rollouts.setdefault(rollout, []).append(sample)
+    if len(rollouts) < size:
+        message = f"global_batch_size is {size}, and there are {len(rollouts)} rollouts; lower it to these"
+        raise InvalidInputError(message, code="argument_invalid")
+    members = list(rollouts.values())
+    starts = range(0, len(members) - size + 1, size)
+    return [[sample for one in members[start : start + size] for sample in one] for start in starts]
 
 
 def partition(weights: Sequence[float], parts: int, *, equal_size: bool) -> list[list[int]]:

@@ -7,19 +7,15 @@ before slime's own modules import the function. It schedules dynamic batches (`-
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from hydraulis.batching.adapters.schedules import plan_schedule
+from hydraulis.batching.adapters.schedules import plan_schedule, whole_steps
 from hydraulis.errors import InvalidInputError
 
 Schedule = tuple[list[list[int]], list[list[list[int]]], list[int], list[int]]
 
 # Arguments of slime and the only value of each that this schedule supports.
-_PLAIN: Final = {
-    "use_dynamic_batch_size": True,
-    "global_batch_tokens": None,
-    "multimodal_aware_packing": "off",
-}
+_PLAIN = {"use_dynamic_batch_size": True, "global_batch_tokens": None, "multimodal_aware_packing": "off"}
 
 
 def make_dp_schedule(cost: object) -> Callable[..., Schedule]:
@@ -39,17 +35,15 @@ def make_dp_schedule(cost: object) -> Callable[..., Schedule]:
         **others: Any,
     ) -> Schedule:
         _check(args, others)
-        config = train_parallel_config
+        config, margin = train_parallel_config, getattr(args, "packing_safety_margin", 1.0)
         multiple = config["microbatch_group_size_per_vp_stage"] if config["vpp_size"] > 1 else 1
-        margin = getattr(args, "packing_safety_margin", 1.0)
         cap = max(1, int(args.max_tokens_per_gpu * config["cp_size"] * margin))
         partitions: list[list[int]] = [[] for _ in range(config["dp_size"])]
         micro_batches: list[list[list[int]]] = [[] for _ in partitions]
         counts = []
-        for samples in _steps(rollout_indices, global_batch_size):
-            lengths = [total_lengths[sample] for sample in samples]
-            ranks = len(partitions)
-            plan = plan_schedule(lengths, ranks=ranks, cap_tokens=cap, cost=cost, multiple_of=multiple)
+        settings: Any = {"ranks": len(partitions), "cap_tokens": cap, "cost": cost, "multiple_of": multiple}
+        for samples in whole_steps(rollout_indices, global_batch_size):
+            plan = plan_schedule([total_lengths[sample] for sample in samples], **settings)
             counts.append(len(plan[0]))
             for own, places, parts in zip(partitions, micro_batches, plan, strict=True):
                 for part in parts:
@@ -58,19 +52,6 @@ def make_dp_schedule(cost: object) -> Callable[..., Schedule]:
         return partitions, micro_batches, counts, [global_batch_size] * len(counts)
 
     return build_dp_schedule
-
-
-def _steps(rollout_indices: Sequence[int], size: int) -> list[list[int]]:
-    """Return the samples of each step; slime drops the rollouts after the last full one."""
-    rollouts: dict[int, list[int]] = {}
-    for sample, rollout in enumerate(rollout_indices):
-        rollouts.setdefault(rollout, []).append(sample)
-    if len(rollouts) < size:
-        message = f"global_batch_size is {size}, and there are {len(rollouts)} rollouts; lower it to these"
-        raise InvalidInputError(message, code="argument_invalid")
-    members = list(rollouts.values())
-    starts = range(0, len(members) - size + 1, size)
-    return [[sample for one in members[start : start + size] for sample in one] for start in starts]
 
 
 def _check(args: Any, others: Mapping[str, Any]) -> None:
