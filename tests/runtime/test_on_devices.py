@@ -66,8 +66,8 @@ ADVERSARIES = {
     "no-cache": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
     "sanitizer": {"TORCH_CUDA_SANITIZER": "1"},
 }
-# Relative distances of losses, of the loss after the last update, of gradients and of parameters. After it one
-# rank alone in bfloat16 is 0.85 % off.
+# Relative distances of losses, of the loss after the last update, of gradients and of parameters. One rank
+# alone in bfloat16 is 0.85 % off after that update.
 TOLERANCES = {torch.float64: (1e-10, 1e-10, 1e-10, 1e-10), torch.bfloat16: (1e-2, 1.5e-2, 0.1, 1e-2)}
 on_cpu_and_cuda = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=on_cuda)])
 

@@ -187,9 +187,8 @@ def check_searched_run(directory: Path) -> None:
     recorded = sorted(path.name for path in (directory / "profiler").iterdir())
     assert recorded == [f"step-00000002-rank-0000{rank}.json" for rank in range(2)]
     profile = load_profile(directory / "profile.json")
-    uniform, mixed = [], []
-    for text in profile.schemes:
-        (mixed if ":" in text else uniform).append(text)
+    mixed = [text for text in profile.schemes if ":" in text]
+    uniform = [text for text in profile.schemes if ":" not in text]
     assert set(uniform) == {
         f"<{degrees}{kind}>" for degrees in ("1", "tp2", "cp2", "pp2") for kind in ("", ",full")
     }
