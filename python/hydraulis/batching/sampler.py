@@ -18,7 +18,7 @@ from hydraulis._core import pack_windows
 from hydraulis.batching.cost import SequenceCost
 from hydraulis.batching.epoch.filled_steps import FilledSteps
 from hydraulis.batching.epoch.order import EpochOrder, Indices
-from hydraulis.batching.epoch.state import Position, identify, restore
+from hydraulis.batching.epoch.state import Position, check_exists, identify, restore
 from hydraulis.batching.epoch.steps import Steps, StepsBySequences, TokenShares, share_tokens
 from hydraulis.batching.items.groups import Groups, make_groups
 from hydraulis.batching.items.lengths import open_lengths
@@ -313,19 +313,11 @@ class BalancedBatchSampler:
                 `checkpoint_mismatch`).
         """
         epoch, position = restore(state, self._identity())
-        self._check_position(epoch, position)
-        self._epoch, self._position, self._is_loaded = epoch, position, True
-
-    def _check_position(self, epoch: int, position: Position) -> None:
         count, batches = len(self._steps(epoch)), 1
         if position.batch and position.step < count:
             batches = len(self._own(self._plan(epoch, position.step)[1]))
-        if position.step + bool(position.batch) > count or position.batch >= batches:
-            message = (
-                f"the state is at step {position.step}, batch {position.batch}; epoch {epoch} has {count} "
-                f"steps, this one of {batches} batches; give another state"
-            )
-            raise InvalidInputError(message, code="checkpoint_mismatch")
+        check_exists(position, epoch, count, batches)
+        self._epoch, self._position, self._is_loaded = epoch, position, True
 
     def _identity(self) -> dict[str, Any]:
         return identify(self, self._planner.cost, self._pool)

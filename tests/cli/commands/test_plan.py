@@ -134,7 +134,7 @@ def test_an_unwritable_file_is_refused_before_the_work(
     option: str,
     name: str,
 ) -> None:
-    monkeypatch.delattr("hydraulis.cli.commands.plan.load_profile")
+    monkeypatch.delattr("hydraulis.cli.options.load_profile")
     assert main(options(lengths, option, str(tmp_path / "missing" / name))) == 2
     assert "[file_unwritable]" in capsys.readouterr().err
 
@@ -253,7 +253,7 @@ def test_an_interrupt_has_its_own_exit_code(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli_plan, "load_profile", interrupted)
+    monkeypatch.setattr("hydraulis.cli.options.load_profile", interrupted)
     assert main(options(lengths)) == EXIT_INTERRUPTED == 130
     assert capsys.readouterr() == ("", "hydraulis: interrupted\n")
 

@@ -17,6 +17,7 @@ from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.main import main
 from hydraulis.data.sampling.sampler import BatchSampler
 from hydraulis.planner import read_lengths
+from hydraulis.planner.compare import PLANNERS
 
 
 @pytest.fixture(scope="module")
@@ -294,14 +295,14 @@ def test_an_unknown_planner_is_refused_with_the_known_ones(
 ) -> None:
     assert main(options(lengths, "--compare", "nope")) == 2
     error = capsys.readouterr().err
-    assert "--compare = 'nope' must be static, list, search or strategies, separated by ';'" in error
+    assert f"--compare = 'nope' must be {', '.join(PLANNERS)} or strategies" in error
     assert "1x<tp16>+12x<tp4,pp2>" in error
 
 
 def test_a_figure_that_cannot_be_written_is_refused_before_the_work(
     lengths: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("hydraulis.cli.commands.simulate.load_profile")
+    monkeypatch.delattr("hydraulis.cli.options.load_profile")
     assert main(options(lengths, "--figure", "missing/c.png")) == 2
     assert capsys.readouterr().err.startswith("hydraulis: error [file_unwritable]: file 'missing/c.png' ")
 

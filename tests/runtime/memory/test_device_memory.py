@@ -166,7 +166,7 @@ def test_activations_are_the_allocators_peak_over_forward_and_backward(
     assert allocated_bytes(stage, given, batch) == (4 * MIB, 24 * MIB)  # type: ignore[arg-type]
     assert cuda.allocated == before
     bench = SchemeBench.__new__(SchemeBench)
-    bench._stage = bench._uncheckpointed = stage  # type: ignore[assignment]
+    bench._stage = bench._recomputed = bench._uncheckpointed = stage  # type: ignore[assignment]
     monkeypatch.setattr(SchemeBench, "_micro_batch", lambda *_: batch)
     monkeypatch.setattr(SchemeBench, "_input", lambda *_: given)
     # Two earlier micro-batches in flight have saved theirs.

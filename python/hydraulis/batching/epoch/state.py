@@ -112,3 +112,24 @@ def restore(state: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[int, Posi
             )
             raise InvalidInputError(message, code="checkpoint_mismatch")
     return state["epoch"], position
+
+
+def check_exists(position: Position, epoch: int, num_steps: int, num_batches: int) -> None:
+    """Check that an epoch has a position.
+
+    Args:
+        position: Position of a saved state.
+        epoch: Number of the epoch.
+        num_steps: Number of steps of the epoch.
+        num_batches: Number of batches of the position's step; 1 at the start of a step.
+
+    Raises:
+        InvalidInputError: The step or the batch is past the last (code `checkpoint_mismatch`).
+    """
+    is_inside = position.batch > 0
+    if position.step + is_inside > num_steps or position.batch >= num_batches:
+        message = (
+            f"the state is at step {position.step}, batch {position.batch}; epoch {epoch} has {num_steps} "
+            f"steps, this one of {num_batches} batches; give another state"
+        )
+        raise InvalidInputError(message, code="checkpoint_mismatch")
