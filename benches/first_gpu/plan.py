@@ -61,6 +61,7 @@ PARTS = (
     Part(name="profile", command=(*_BENCH, "profile"), limit_s=200),
     Part(name="attention", command=(*_BENCH, "attention"), limit_s=100),
     Part(name="rows", command=(*_BENCH, "rows"), limit_s=120),
+    Part(name="collectives", command=(*_BENCH, "collectives"), limit_s=120),
     Part(
         name="suite",
         command=(*_PYTEST, *_SUITE),
@@ -86,6 +87,7 @@ _ADVERSARIES = {
 _SHAPES = {"step-1b": "1.1 billion parameters", "step-8b": "layers of 8 billion parameters"}
 # Most relative errors of the profile's predictions.
 _TIME_ERROR, _MEMORY_EXCESS = 0.1, 0.25
+_NUM_COLLECTIVES = 5
 
 
 def _exchange(outcome: Outcome) -> tuple[Judgement, str]:
@@ -139,6 +141,14 @@ def _flash(figures: dict[str, Any]) -> tuple[bool, str]:
     winners = {name: min(kernels, key=kernels.__getitem__) for name, kernels in best.items()}
     said = "; ".join(f"{name}: {kernel}, {best[name][kernel]:.2f} ms" for name, kernel in winners.items())
     return bool(winners) and all("plain" not in kernel for kernel in winners.values()), said
+
+
+def _collectives(figures: dict[str, Any]) -> tuple[bool, str]:
+    rows = figures["collectives"]
+    refused = [f"{row['piece']}, {row['way']}: {row['refusal']}" for row in rows if row["refusal"]]
+    said = (f"{row['piece']}, {row['way']}: {row['ms']:.2f} ms" for row in rows)
+    # The ways of two collectives, two of them through symmetric memory.
+    return not refused and len(rows) == _NUM_COLLECTIVES, "; ".join(refused or said)
 
 
 def _no_invalid_access(outcome: Outcome) -> tuple[Judgement, str]:
@@ -206,6 +216,11 @@ CLAIMS = (
     ),
     Claim(
         text="A flash kernel is the fastest on every micro-batch", part="attention", judge=by_figures(_flash)
+    ),
+    Claim(
+        text="Tensor ranks exchange by NCCL's own collectives and through symmetric memory",
+        part="collectives",
+        judge=by_figures(_collectives),
     ),
     Claim(text="The core of the distributed suite passes over NCCL", part="suite", judge=by_tests()),
     Claim(text="No kernel of a step accesses invalid memory", part="memcheck", judge=_no_invalid_access),

@@ -1,4 +1,4 @@
-"""Attention kernels, training steps, predictions and pieces of work on one device.
+"""Attention kernels, training steps, predictions and pieces of work on a device.
 
     python -m benches.gpu [--only PART ...] [--device cuda|cpu] [--tiny] [--json FILE] [--record FOLDER]
 
@@ -6,7 +6,8 @@ attention: every kernel that takes the heads, on packed micro-batches of as many
 lengths, of long-tailed ones, and in a single one. step-1b, step-8b: a decoder in bfloat16 on micro-batches of
 long-tailed lengths, with the optimizer's step, by Hydraulis, by transformers and in torchtitan's form; MFU
 counts attention by the sum of squared lengths. profile: `hydraulis profile` and a training run, planned and
-measured. rows: pieces of work in several ways.
+measured. rows: pieces of work in several ways. collectives: those of a tensor group, between this machine's
+devices, or two ranks on the one device.
 
 A part that fails is noted, and the others are measured. `--tiny` shrinks all of it, to see that it runs.
 """
@@ -15,7 +16,6 @@ import argparse
 import dataclasses
 import os
 import shlex
-import socket
 import sys
 import traceback
 from collections.abc import Callable
@@ -25,12 +25,13 @@ from typing import Any
 import torch
 from benches.gpu import record
 from benches.gpu.attention import AttentionSetting, measure_attention
+from benches.gpu.collectives import measure_collectives
 from benches.gpu.machine import describe
 from benches.gpu.prediction import PredictionSetting, measure_prediction, memory_for_plans
 from benches.gpu.rows import measure_pieces
 from benches.gpu.shapes import BILLION, EIGHT_BILLION, TINY
 from benches.gpu.training_step import StepSetting, measure_steps
-from benches.gpu.workload import Clock, long_tail, peak_tflops
+from benches.gpu.workload import Clock, described_rank, long_tail, peak_tflops
 
 from hydraulis.config.model import ModelConfig
 from hydraulis.runtime.ranks.device import choose_device
@@ -97,6 +98,11 @@ class Measurement:
         rows = measure_pieces(self._device, self._clock, tiny=self._tiny)
         return {"rows": list(map(dataclasses.asdict, rows))}
 
+    def collectives(self) -> dict[str, Any]:
+        """Time the collectives of a tensor group."""
+        rows = measure_collectives(self._device, self._clock, tiny=self._tiny)
+        return {"collectives": list(map(dataclasses.asdict, rows))}
+
     def parts(self) -> dict[str, Callable[[], dict[str, Any]]]:
         """Return the parts by name."""
         return {
@@ -105,16 +111,8 @@ class Measurement:
             "step-8b": lambda: self.steps(EIGHT_BILLION),
             "profile": self.prediction,
             "rows": self.rows,
+            "collectives": self.collectives,
         }
-
-
-def alone() -> None:
-    """Describe a group of this process alone, as torchrun does."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    described = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
-    os.environ.update(described | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
 
 
 def main() -> int:
@@ -136,7 +134,7 @@ def main() -> int:
     # Asked as a rank asks, which starts CUDA as training does.
     if arguments.device == "cuda" and choose_device("auto").type != "cuda":
         parser.error("there is no CUDA device; --device cpu --tiny shows that the script runs")
-    alone()
+    os.environ.update(described_rank(0, 1))
     device = torch.device("cuda", 0) if arguments.device == "cuda" else torch.device("cpu")
     parts = Measurement(arguments, device).parts()
     unknown = sorted(set(arguments.only) - set(parts))

@@ -5,14 +5,18 @@ ways to do the work. The sizes are those of Llama 3 8B with 8,192 tokens.
 """
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from hydraulis.config.optimizer import OptimizerConfig
+from hydraulis.data.collate import PackedMicroBatch, lay_out
 from hydraulis.model.float8 import float8_linear
 from hydraulis.model.leaves import PLAIN, Leaves, compiled_leaves
 from hydraulis.model.swiglu import gated_product, product_not_saved
@@ -21,6 +25,7 @@ from hydraulis.parallel import vocabulary
 from hydraulis.parallel.collectives import _sum_in_one_kernel, _sum_in_order
 from hydraulis.parallel.symmetric_memory import BUFFER_BYTES, SymmetricBuffer
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
+from hydraulis.runtime.pipeline.rank_work import MicroBatches
 from hydraulis.runtime.redistribute.segments import pack
 from hydraulis.runtime.state.update_rule import DecaySpan, UpdateRule
 
@@ -180,6 +185,57 @@ def clipped_update(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - 
         rule.step(1e-4)
 
     return {"scaled, then updated": scale_first, "hydraulis": lambda: rule.step(1e-4, 0.5)}
+
+
+def reading(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
+    """Read and run 8 micro-batches, whose computation is as many products as 4 layers of Llama 3 8B have."""
+    count, tokens, width = (3, 16, 8) if tiny else (8, TOKENS, HIDDEN)
+    products = 4 if tiny else 50
+    x_TH, weight_HH = _drawn(tokens, width, device=device), _drawn(width, width, device=device)
+    lengths = [tokens - tokens // 4, tokens // 4]
+    read = [np.arange(length) for length in lengths] * count
+    stage = SimpleNamespace(lay_out=lambda given: lay_out(given, multiple=1, device=device))
+    work: Any = SimpleNamespace(
+        stage=stage,
+        sequences=_Sequences(read),
+        micro_batches=[[2 * index, 2 * index + 1] for index in range(count)],
+    )
+
+    def forward(batch: PackedMicroBatch | None) -> None:
+        assert batch is not None
+        x_TH.add_(batch.token_t[:, None])
+        for _ in range(products):
+            x_TH @ weight_HH
+
+    def all_first() -> None:
+        micro_batches = MicroBatches(work)
+        batches = [micro_batches.take(0)]
+        for index in range(1, count):
+            micro_batches.read_next()
+            batches.append(micro_batches.take(index))
+        for batch in batches:
+            forward(batch)
+
+    def one_ahead() -> None:
+        micro_batches = MicroBatches(work)
+        for index in range(count):
+            forward(micro_batches.take(index))
+            micro_batches.read_next()
+
+    return {"all before the first forward": all_first, "hydraulis, one ahead": one_ahead}
+
+
+class _Sequences:
+    """Sequences in memory, as `PlannedSequences` gives them."""
+
+    def __init__(self, tokens: list[npt.NDArray[np.int64]]) -> None:
+        self._tokens = tokens
+
+    def length(self, sequence: int) -> int:
+        return len(self._tokens[sequence])
+
+    def __call__(self, sequence: int) -> npt.NDArray[np.int64]:
+        return self._tokens[sequence]
 
 
 def gradient_norm(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces

@@ -59,12 +59,14 @@ _PREDICTION: tuple[_Column, ...] = (
     ("tokens/s", _number("tokens_per_s", "{:,.0f}")),
     ("profile s", _number("profile_s")),
 )
+_COLUMNS = {"attention": _ATTENTION, "profile": _PREDICTION, "rows": _PIECES, "collectives": _PIECES}
 _TITLES = {
     "attention": "Attention kernels",
     "step-1b": "A step of 1.1 billion parameters",
     "step-8b": "A step of 4 layers of Llama 3 8B",
     "profile": "Predicted by a profile of this device, and measured",
     "rows": "Pieces of work",
+    "collectives": "Collectives of a tensor group",
 }
 
 
@@ -74,7 +76,7 @@ def tables(figures: Figures) -> Iterable[tuple[str, list[list[str]]]]:
         found = figures.get(part)
         if found is None:
             continue
-        columns = {"attention": _ATTENTION, "profile": _PREDICTION, "rows": _PIECES}.get(part, _STEPS)
+        columns = _COLUMNS.get(part, _STEPS)
         rows = [found["profile"]] if part == "profile" else found["steps" if columns is _STEPS else part]
         yield title, [[name for name, _ in columns], *([value(row) for _, value in columns] for row in rows)]
 

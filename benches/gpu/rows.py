@@ -61,16 +61,19 @@ def measure_pieces(device: torch.device, clock: Clock, *, tiny: bool) -> list[Pi
     """Time every way of every piece; one that fails is a row too."""
     rows: list[PieceRow] = []
     for piece in PIECES:
-        try:
-            ways = piece.make(device, tiny)
-        except Exception as error:
-            rows.append(PieceRow(piece=piece.name, way="its inputs", refusal=_said(error)))
-            continue
-        rows += [_measure(piece, way, work, clock, tiny=tiny) for way, work in ways.items()]
+        rows += measure_piece(piece, device, clock, tiny=tiny)
         if device.type == "cuda":
-            del ways
             torch.cuda.empty_cache()
     return rows
+
+
+def measure_piece(piece: Piece, device: torch.device, clock: Clock, *, tiny: bool) -> list[PieceRow]:
+    """Time every way of a piece; one that fails is a row too."""
+    try:
+        ways = piece.make(device, tiny)
+    except Exception as error:
+        return [PieceRow(piece=piece.name, way="its inputs", refusal=_said(error))]
+    return [_measure(piece, way, work, clock, tiny=tiny) for way, work in ways.items()]
 
 
 def _measure(piece: Piece, way: str, work: Callable[[], object], clock: Clock, *, tiny: bool) -> PieceRow:
@@ -96,8 +99,12 @@ _WIDTH, _COPIED = 8192, 1 << 30
 
 def _product(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
     width = 64 if tiny else _WIDTH
-    left, right = (torch.randn(width, width, dtype=torch.bfloat16, device=device) for _ in range(2))
-    return {"torch": lambda: left @ right}
+    left, right = (torch.randn(width, width, device=device) for _ in range(2))
+    narrow_left, narrow_right = left.bfloat16(), right.bfloat16()
+    return {
+        "float32": lambda: left @ right,
+        "bfloat16, the default on CUDA": lambda: narrow_left @ narrow_right,
+    }
 
 
 def _copy(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
@@ -126,7 +133,7 @@ def _head_loss(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the 
 
 
 PIECES: list[Piece] = [
-    Piece(name="bfloat16 product, 8,192 wide", make=_product, flops=2.0 * _WIDTH**3),
+    Piece(name="product, 8,192 wide", make=_product, flops=2.0 * _WIDTH**3),
     Piece(name="copy of 1 GiB", make=_copy, moved_bytes=2.0 * _COPIED),
     Piece(name="head loss, Llama 3's vocabulary", make=_head_loss, flops=6.0 * 8192 * 4096 * 128_256),
     Piece(
@@ -145,5 +152,6 @@ PIECES: list[Piece] = [
     Piece(name="copies of a tensor rank of 8, on one device", make=layer_pieces.rank_copies),
     Piece(name="1,024 slices packed", make=layer_pieces.packing),
     Piece(name="clipped update of 1 GiB of parameters", make=layer_pieces.clipped_update),
+    Piece(name="8 micro-batches read and run", make=layer_pieces.reading),
     Piece(name="norms of a gradient of 1 GiB", make=layer_pieces.gradient_norm, moved_bytes=2.0**30),
 ]

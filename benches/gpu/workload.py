@@ -1,5 +1,6 @@
 """What both measurements run on: long-tail lengths, a device's clock, and its peak."""
 
+import socket
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -73,3 +74,15 @@ def peak_tflops(device: torch.device) -> float | None:
         return None
     name = torch.cuda.get_device_name(device)
     return next((peak for part, peak in PEAK_TFLOPS.items() if part in name), None)
+
+
+def described_rank(rank: int, ranks: int) -> dict[str, str]:
+    """Return torchrun's variables of a rank among the processes of this machine, with a free port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    counted = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+    return {name: str(value) for name, value in counted.items()} | {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }

@@ -2,9 +2,12 @@
 
 import importlib
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -75,7 +78,10 @@ def test_the_record_names_the_machine_and_has_every_part(figures: dict[str, Any]
     machine = figures["machine"]
     assert {"date", "commit", "python", "torch", "load", "device"} <= machine.keys()
     assert figures["page_name"].startswith(machine["date"][:10])
-    titles = ("Attention kernels", "A step of 1.1", "A step of 4 layers", "Predicted by", "Pieces of work")
+    titles = (
+        *("Attention kernels", "A step of 1.1", "A step of 4 layers", "Predicted by", "Pieces of work"),
+        "Collectives of a tensor group",
+    )
     for part in (*titles, machine["torch"], machine["device"], "benches.gpu --device cpu --tiny"):
         assert part in figures["page"]
     assert figures["failed"] == {}
@@ -118,6 +124,50 @@ def test_every_piece_is_timed_in_each_of_its_ways(figures: dict[str, Any]) -> No
     assert [row["way"] for row in rows if row["refusal"] is not None or row["ms"] <= 0] == []
 
 
+def test_collectives_are_timed_between_two_ranks(figures: dict[str, Any]) -> None:
+    found = {(row["piece"], row["way"]): row for row in figures["collectives"]}
+    # Only CUDA devices have symmetric memory.
+    assert list(found) == [
+        ("reduce-scatter of 2 ranks", "exchanged, then summed by one kernel"),
+        ("reduce-scatter of 2 ranks", "hydraulis, the backend's own"),
+        ("all-gather of 2 ranks", "the backend's own"),
+    ]
+    assert [row["refusal"] for row in found.values()] == [None] * 3
+    assert all(row["ms"] > 0 for row in found.values())
+
+
+def test_ranks_that_end_leave_the_rows_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+    module, workload = (
+        importlib.import_module(f"benches.gpu.{name}") for name in ("collectives", "workload")
+    )
+    monkeypatch.setattr(module, "_run_rank", end_after_a_row)
+    clock = workload.Clock(torch.device("cpu"), 1)
+    row, failed = module.measure_collectives(clock.device, clock, tiny=True)
+    assert (row.piece, row.refusal) == ("first", None)
+    assert "exit code 3" in failed.refusal
+
+
+def end_after_a_row(rank: int, setting: Any, _port: str) -> None:
+    if rank == 0:
+        Path(setting.path).write_text(json.dumps({"piece": "first", "way": "a way", "ms": 1.0}) + "\n")
+        os._exit(3)
+    # The other rank waits for it, and is ended.
+    signal.pause()
+
+
+def test_ranks_that_hang_are_killed_after_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+    module = importlib.import_module("benches.gpu.collectives")
+    monkeypatch.setattr(module, "_LIMIT_S", 0.0)
+    context = Mock()
+    context.join.return_value = False
+    context.processes = [Mock(), Mock()]
+    assert "more than 0 s" in module._wait(context)
+    for process in context.processes:
+        process.kill.assert_called_once_with()
+
+
 def test_a_part_or_a_way_that_fails_is_noted_and_the_others_are_measured(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -144,7 +194,7 @@ def test_a_part_or_a_way_that_fails_is_noted_and_the_others_are_measured(
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["failed"].keys() == {"attention"}
     assert [row["refusal"] is None for row in found["steps"]] == [True, False, True]
-    assert [row["refusal"] is None for row in found["rows"]] == [False, False, True]
+    assert [row["refusal"] is None for row in found["rows"]] == [False, False, True, True]
     (page,) = tmp_path.glob("*.md")
     assert "- attention: RuntimeError: out of memory" in page.read_text()
 

@@ -243,6 +243,10 @@ def test_figures_are_judged_by_their_numbers(modules: Any) -> None:
     plain = kernel | {"kernel": "plain attention", "both_ms": 2.0}
     assert judged("attention", {"attention": [kernel, plain]}) == ["holds"]
     assert judged("attention", {"attention": [kernel | {"both_ms": 3.0}, plain]}) == ["fails"]
+    way = {"piece": "reduce-scatter of 2 ranks", "way": "a way", "ms": 1.0, "refusal": None}
+    assert judged("collectives", {"collectives": [way] * 5}) == ["holds"]
+    assert judged("collectives", {"collectives": [way] * 4 + [way | {"refusal": "it hangs"}]}) == ["fails"]
+    assert judged("collectives", {"collectives": [way] * 3}) == ["fails"]
 
 
 def test_an_exchange_that_nccl_refuses_refutes_its_claim(modules: Any) -> None:

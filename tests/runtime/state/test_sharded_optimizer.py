@@ -213,8 +213,9 @@ def test_an_update_has_at_most_the_counted_temporaries(name: str) -> None:
     spans = [DecaySpan(0, elements - 9, decayed=True), DecaySpan(elements - 9, elements, decayed=False)]
     optimizer = ShardedOptimizer(master, gradient, spans, OptimizerConfig(name=name, clip_norm=0), 9)
     optimizer.step(1.0)
+    # Torch 2.11 warns that events would not be kept without `acc_events`.
     with torch.profiler.profile(
-        profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]
+        profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True
     ) as seen:
         optimizer.step(1.0)
     held = peak = 0
