@@ -216,13 +216,18 @@ def test_operations_equal_those_that_torch_counts(monkeypatch: pytest.MonkeyPatc
     )
     with settings._transformers(torch.float32, setting) as step, FlopCounterMode(display=False) as counted:
         step()
-    # Torch counts no attention on the CPU.
+    # Torch counts whole squares of attention, from version 2.15 on also on the CPU.
+    products = sum(
+        flops
+        for operator, flops in counted.get_flop_counts()["Global"].items()
+        if "attention" not in str(operator)
+    )
     attention = (
         3
         * model.num_hidden_layers
         * workload.attention_flops(lengths, model.num_attention_heads, model.head_dim)
     )
-    assert training_flops(model, 19, setting.squares) - attention == counted.get_total_flops()
+    assert training_flops(model, 19, setting.squares) - attention == products
 
 
 def test_in_half_precision_all_ways_begin_with_the_same_loss(monkeypatch: pytest.MonkeyPatch) -> None:
