@@ -35,9 +35,11 @@ for epoch in range(2):
             loss = model(**batch, num_items_in_batch=step.targets).loss
             (loss * ranks).backward()
             total += loss.detach()
-        optimizer.step()
-        optimizer.zero_grad()
         dist.all_reduce(total)
         if rank == 0:
             print(f"epoch {epoch}, step {step.index}, loss {total:.3f}")
+        optimizer.step()
+        optimizer.zero_grad()
+# While ranks wait here, gloo's threads release the last sum; later they would abort the interpreter's shutdown.
+dist.barrier()
 dist.destroy_process_group()
