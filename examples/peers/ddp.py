@@ -40,6 +40,6 @@ for epoch in range(2):
             print(f"epoch {epoch}, step {step.index}, loss {total:.3f}")
         optimizer.step()
         optimizer.zero_grad()
-# While ranks wait here, gloo's threads release the last sum; later they would abort the interpreter's shutdown.
+# Meanwhile gloo's threads release the last sum: later they would abort the interpreter's shutdown.
 dist.barrier()
 dist.destroy_process_group()
