@@ -9,7 +9,11 @@ from typing import Any
 
 from helpers import ROOT
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+_FINISHED = str(Path(__file__).with_name("finished.py"))
+TORCHRUN = [
+    *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+    _FINISHED,
+]
 
 
 def output(*command: str) -> str:
