@@ -12,6 +12,8 @@
 //!   the step stays 2 % above the bound, it also evaluates the strategies of a list.
 //! - **Dispatch** assigns twice, the second time with the excess of packing over the estimates, then moves and swaps.
 //!   Without a pipeline it then assigns again with one micro-batch less, as long as the time falls.
+//! - **Layer plans** multiply the schemes. A search with them that ends far from its bound also searches without them
+//!   (`uniform.rs`).
 //! - **Large batches**, beyond local search: long sequences keep the replica of the sizing, and the shortest are assigned
 //!   again by the excess of packing.
 
@@ -25,6 +27,7 @@ mod survey;
 mod task;
 mod times;
 mod transfers;
+mod uniform;
 mod values;
 mod with_strategy;
 

@@ -124,12 +124,20 @@ impl Planner {
     }
 
     /// The same planner; a search has those of the usable schemes that `chosen` keeps.
-    fn with_pool(mut self, chosen: impl Fn(&[Scheme], &CostModel) -> Vec<Scheme>) -> Planner {
+    pub(super) fn with_pool(mut self, chosen: impl Fn(&[Scheme], &CostModel) -> Vec<Scheme>) -> Planner {
         let kept = chosen(&usable_schemes(self.cost()), self.cost());
         if let Choice::Any { pool, .. } = &mut self.choice {
             *pool = kept;
         }
         self
+    }
+
+    /// The schemes of a search; none for a list.
+    pub(super) fn pool(&self) -> Option<&[Scheme]> {
+        match &self.choice {
+            Choice::List(_) => None,
+            Choice::Any { pool, .. } => Some(pool),
+        }
     }
 
     /// The link by which transfers count; none if they do not count.
@@ -189,7 +197,8 @@ impl Planner {
         }
     }
 
-    fn plan_by_rule(&self, batch: &Batch, cancellation: Cancellation) -> Result<Plan> {
+    /// The plan by this planner's memory rule, from all strategies of its choice.
+    pub(super) fn plan_of_choice(&self, batch: &Batch, cancellation: Cancellation) -> Result<Plan> {
         let task = self.task(batch, cancellation);
         let Considerations { mut evaluations, candidates, bound, scope } = match &self.choice {
             Choice::List(list) => self.consider_list(&task, list)?,

@@ -5,7 +5,7 @@ use hydraulis_core::cost::{CostProfile, Efficiency, device, preset};
 use hydraulis_core::explain::explain;
 use hydraulis_core::plan::{Outcome, Plan, Scope};
 use hydraulis_core::search::Planner;
-use hydraulis_core::spec::{CheckpointingKind, Cluster};
+use hydraulis_core::spec::{CheckpointingKind, Cluster, SearchBudget};
 use proptest::prelude::*;
 
 use crate::cost::presets::batch_of_tokens;
@@ -104,6 +104,31 @@ fn the_search_includes_the_strategies_of_the_default_list() {
     let listed = Planner::new(profile.clone(), cluster.clone(), None).unwrap().plan(&batch).unwrap();
     let found = Planner::search(profile, cluster).unwrap().plan(&batch).unwrap();
     assert!(found.iteration_ms <= listed.iteration_ms, "{} against {}", found.strategy, listed.strategy);
+}
+
+/// With a budget for one strategy, a search among three times as many schemes stops at plans up to 14 % longer.
+#[test]
+fn layer_plans_make_no_plan_longer() {
+    let model = preset("llama-32b-a800").unwrap().model.unwrap();
+    let (cluster, device) = (Cluster::new(16, 8).unwrap(), device("A100-80GB").unwrap());
+    let efficiency = Efficiency::shipped().unwrap();
+    let uniform = CostProfile::analytic(&model, &cluster, &device, &CheckpointingKind::ALL, &efficiency).unwrap();
+    let mixed = uniform.clone().with_layer_plans(3).unwrap();
+    let budget = SearchBudget { candidates: 1, ..SearchBudget::ONLINE };
+    let planner = |profile| Planner::search(profile, cluster.clone()).unwrap().with_budget(budget);
+    let (without, with) = (planner(uniform), planner(mixed));
+    for seed in 0..4 {
+        let batch = batch_of_tokens(seed, 60_000);
+        let [uniform, mixed] = [&without, &with].map(|planner| planner.plan(&batch).unwrap());
+        assert_eq!(with.check(&mixed, &batch), []);
+        let near = mixed.lower_bound.ms * (1.0 / (1.0 - budget.local_search.far));
+        assert!(
+            mixed.iteration_ms <= uniform.iteration_ms.max(near),
+            "{} against {}",
+            mixed.strategy,
+            uniform.strategy
+        );
+    }
 }
 
 /// On 4,096 GPUs the planner plans one strategy for this many sequences: with long sequences placed first and short

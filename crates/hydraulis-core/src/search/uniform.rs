@@ -1,0 +1,40 @@
+//! Searches without layer plans, where a search with them ends far from its bound.
+//!
+//! Layer plans multiply the schemes, and a search over more schemes gets less far within the same budget. A search over
+//! the schemes with one kind of checkpointing then often ends at a shorter plan.
+
+use crate::batch::Batch;
+use crate::cancellation::Cancellation;
+use crate::construct::undominated;
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+use crate::search::Planner;
+use crate::spec::Scheme;
+
+impl Planner {
+    /// The plan by this planner's memory rule: the shorter of two, if a search with layer plans ends far from its bound.
+    /// The bound is the one over all schemes.
+    pub(super) fn plan_by_rule(&self, batch: &Batch, cancellation: Cancellation) -> Result<Plan> {
+        let plan = self.plan_of_choice(batch, cancellation)?;
+        let is_far = plan.lower_bound.ms < plan.step_ms() * (1.0 - self.budget().local_search.far);
+        let Some(uniform) = self.without_layer_plans().filter(|_| is_far) else { return Ok(plan) };
+        match uniform.plan_of_choice(batch, cancellation) {
+            Ok(without) => Ok(plan.or_shorter(without)),
+            Err(Error::SequenceTooLong { .. }) => Ok(plan),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A search over the schemes with one kind of checkpointing; none for a list, or without other schemes.
+    fn without_layer_plans(&self) -> Option<Planner> {
+        let is_uniform = |scheme: &Scheme| scheme.layer_plan().kind().is_some();
+        if self.pool()?.iter().all(is_uniform) {
+            return None;
+        }
+        let is_linked = self.link().is_some();
+        Some(self.clone().with_pool(|usable, cost| {
+            let uniform: Vec<Scheme> = usable.iter().copied().filter(is_uniform).collect();
+            if is_linked { uniform } else { undominated(&uniform, cost) }
+        }))
+    }
+}
