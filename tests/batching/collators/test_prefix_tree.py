@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
-from torch.nn.attention.flex_attention import create_mask
+from torch.nn.attention.flex_attention import create_block_mask, create_mask, flex_attention
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from batching.collators.attention import VOCABULARY, attend
@@ -100,6 +100,22 @@ def test_flex_attention_takes_the_same_mask() -> None:
     ends = PrefixTreeCollator(pad_to=16)(SAMPLES)["ends"]
     mask = create_mask(tree_mask_mod(ends), 1, 1, 16, 16, device="cpu")
     assert torch.equal(mask, tree_mask(ends))
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@torch.no_grad()
+def test_flex_attention_over_a_tree_is_that_over_the_copies() -> None:
+    batch = PrefixTreeCollator(pad_to=16)(SAMPLES)
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 1, 2, 16, 8, dtype=torch.float64)
+    block_mask = create_block_mask(
+        tree_mask_mod(batch["ends"]), None, None, 16, 16, device="cpu", BLOCK_SIZE=4
+    )
+    tree: torch.Tensor = flex_attention(query, key, value, block_mask=block_mask)
+    for path in batch["paths"]:
+        copy = (query[:, :, path], key[:, :, path], value[:, :, path])
+        alone = F.scaled_dot_product_attention(copy[0], copy[1], copy[2], is_causal=True)
+        torch.testing.assert_close(tree[:, :, path], alone, rtol=1e-10, atol=1e-12)
 
 
 def test_an_empty_list_is_padding_that_counts_nothing() -> None:
