@@ -105,6 +105,7 @@ WITHOUT_BAD_VALUE = {
     "train.compile",
     "train.deterministic",
     "train.float8",
+    "train.float8_messages",
     "train.symmetric_memory",
     # The core refuses it, by its own name and with its own code; test_train.py has a test of that.
     "train.stage_layers",
@@ -280,6 +281,7 @@ def test_the_effective_configuration_comes_back_from_json(tmp_path: Path) -> Non
         "dtype": "float32",
         "compile": False,
         "float8": False,
+        "float8_messages": False,
         "symmetric_memory": False,
         "stage_layers": [],
         "frozen": [],

@@ -154,6 +154,8 @@ def test_predicted_resident_memory_equals_the_runtimes(made: Path) -> None:
 def test_the_kernels_of_the_layers_are_named_and_checked(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = findings(read(made))["kernels"]
     assert (usual.status, "compiled" in usual.text, "float32" in usual.text) == ("ok", False, True)
+    messages = findings(read(made, "train.float8_messages=true"))["kernels"]
+    assert (messages.status, "messages between stages in float8" in messages.text) == ("ok", True)
     monkeypatch.setattr("hydraulis.model.leaves._missing", lambda _: "")
     compiled = findings(read(made, "train.compile=true", "train.device=cpu"))["kernels"]
     assert (compiled.status, "operations compiled" in compiled.text) == ("ok", True)

@@ -37,6 +37,9 @@ class TrainConfig:
         float8: Whether the linear maps of the layers multiply in float8 (e4m3, a scale for each row), on
             CUDA devices of capability 8.9 or later; needs `dtype` `bfloat16`. The CPU emulates it. The
             weights' gradients, the head and maps with a dimension that is no multiple of 16 keep `dtype`.
+        float8_messages: Whether hidden states and their gradients travel between pipeline stages in float8
+            (e4m3, a scale for each token): half the bytes of bfloat16, with a rounding that no single stage
+            has.
         symmetric_memory: Whether tensor ranks of a node exchange through memory that their CUDA devices
             share, by copies instead of NCCL's kernels. Each rank then has a buffer of 64 MiB for each tensor
             degree that divides a node.
@@ -76,6 +79,7 @@ class TrainConfig:
     dtype: Literal["auto", "bfloat16", "float32", "float64"] = "auto"
     compile: bool = False
     float8: bool = False
+    float8_messages: bool = False
     symmetric_memory: bool = False
     stage_layers: tuple[tuple[int, ...], ...] = ()
     frozen: tuple[str, ...] = ()

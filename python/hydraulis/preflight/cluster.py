@@ -112,6 +112,8 @@ class ClusterChecks:
         elementwise = "compiled" if train.compile else "by torch's kernels"
         products = "float8" if train.float8 else train.dtype
         text = f"elementwise operations {elementwise}, linear maps of the layers in {products}"
+        if train.float8_messages:
+            text += ", messages between stages in float8"
         if train.symmetric_memory:
             text += ", tensor ranks exchange through symmetric memory"
         if not (train.compile or train.float8 or train.symmetric_memory):

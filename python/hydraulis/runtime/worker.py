@@ -222,7 +222,8 @@ class Worker:
         """
         key = (position, context)
         if key not in self._stages:
-            kinds = StageKinds(context, self.train.attention, self.train.compile, self.train.float8)
+            train = self.train
+            kinds = StageKinds(context, train.attention, train.compile, train.float8, train.float8_messages)
             stage = Stage(position, kinds, dist.get_rank(), self.groups, self.local_shard)
             warm_up(stage)
             self.redistribution.register_hooks(stage)

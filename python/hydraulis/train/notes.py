@@ -62,5 +62,6 @@ def describe_kernels(worker: Worker) -> str:
     """Name the kernels of a worker that its settings choose."""
     compiled = ["compiled elementwise operations"] if worker.train.compile else []
     float8 = ["linear maps in float8"] if worker.train.float8 else []
+    messages = ["messages between stages in float8"] if worker.train.float8_messages else []
     copies = ["tensor ranks exchange through symmetric memory"] if worker.train.symmetric_memory else []
-    return ", ".join([f"attention kernel {worker.kernel.name}", *compiled, *float8, *copies])
+    return ", ".join([f"attention kernel {worker.kernel.name}", *compiled, *float8, *messages, *copies])

@@ -11,6 +11,7 @@ from helpers import refused
 from hydraulis import Scheme
 from hydraulis.model.leaves import PLAIN, _missing, compiled_leaves
 from hydraulis.profile.measure import _conditions, _workload
+from hydraulis.runtime.pipeline.messages import Float8Messages
 from hydraulis.runtime.worker import Worker
 from hydraulis.train.notes import describe_kernels
 from runtime.pipeline.executor_workers import forward_backward, tokens_of
@@ -67,10 +68,12 @@ def test_a_worker_gives_its_kernels_to_stages_profile_and_message(
     monkeypatch.setattr("hydraulis.runtime.worker.require_symmetric_memory", lambda *_: None)
     with one_rank("cpu"):
         # A group of one rank has no tensor ranks.
-        worker = worker_with(torch.bfloat16, compile=compiles, float8=float8, symmetric_memory=compiles)
+        float8_kinds = {"float8": float8, "float8_messages": float8}
+        worker = worker_with(torch.bfloat16, compile=compiles, symmetric_memory=compiles, **float8_kinds)
         position = plan_for(1, f"1x{SCHEME}", LENGTHS).position(0)
         assert position is not None
-        module = worker.stage(position, None).module
+        stage = worker.stage(position, None)
+        module = stage.module
         conditions = _conditions(_workload(worker, "ring"))
     leaves = compiled_leaves() if compiles else PLAIN
     layer: Any = module.layers["0"]
@@ -80,7 +83,10 @@ def test_a_worker_gives_its_kernels_to_stages_profile_and_message(
     assert (conditions.compiled, conditions.float8) == (compiles, float8)
     assert conditions.symmetric_memory is compiles
     text = describe_kernels(worker)
-    assert ("compiled" in text, "float8" in text, "symmetric memory" in text) == (compiles, float8, compiles)
+    named = ("compiled" in text, "symmetric memory" in text, "maps in float8" in text)
+    assert named == (compiles, compiles, float8)
+    assert ("messages between stages in float8" in text) is float8
+    assert isinstance(stage.messages, Float8Messages) is float8
 
 
 def test_a_cpu_shares_no_memory() -> None:

@@ -91,11 +91,12 @@ class _Run:
         self._denominator = denominator
         self._saved = saved
         self._received = received
+        self._messages = stage.messages
         self._input: dict[int, Tensor] = {}
         self._output: dict[int, Tensor | None] = {}
         self._output_gradient: dict[int, Tensor] = {}
         self._input_gradient: dict[int, Tensor] = {}
-        # A send completes when its peer has received: its tensor must live until then.
+        # A send completes when its peer has received: its message must live until then.
         self._unsent: list[tuple[int, dist.Work, Tensor]] = []
 
     def forward(self, micro_batch: int) -> None:
@@ -133,20 +134,23 @@ class _Run:
         operations = []
         if receive is not None:
             received_tH = self._receive_buffer(receive, is_gradient=towards_next)
-            operations.append(dist.P2POp(dist.irecv, received_tH, peer))
+            arriving = self._messages.room(received_tH)
+            operations.append(dist.P2POp(dist.irecv, arriving, peer))
         if send is not None:
             sent_tH = self._take_output(send) if towards_next else self._input_gradient.pop(send)
-            operations.append(dist.P2POp(dist.isend, sent_tH, peer))
+            leaving = self._messages.pack(sent_tH)
+            operations.append(dist.P2POp(dist.isend, leaving, peer))
         # gloo returns one work for each operation, NCCL a single one for all.
         works = dist.batch_isend_irecv(operations)
         if receive is not None:
             works[0].wait()
+            self._messages.unpack(arriving, received_tH)
             self._store(receive, received_tH, towards_next=towards_next)
             # The peer received all earlier sends before it sent this. Without their release the outputs of
             # all micro-batches would stay here.
             self._release(peer)
         if send is not None:
-            self._unsent.append((peer, works[-1], sent_tH))
+            self._unsent.append((peer, works[-1], leaving))
 
     def _take_output(self, micro_batch: int) -> Tensor:
         """Return a micro-batch's output for the next stage; keep it if a backward will start from it."""

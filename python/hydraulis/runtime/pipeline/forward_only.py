@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hydraulis._core import Forward, SendReceive
 from hydraulis.parallel.next_token import TokenChoice
+from hydraulis.runtime.pipeline.messages import Messages
 from hydraulis.runtime.pipeline.rank_work import MicroBatches, RankWork
 from hydraulis.runtime.pipeline.receive_block import Instruction, received_tensors
 
@@ -56,12 +57,12 @@ def run_forward(work: RankWork, choice: TokenChoice | None = None) -> list[Tenso
                 layout := micro_batches.layouts[arriving]
             ) is not None:
                 input_tH = received.tensor(arriving, stage.hidden_shape(layout), is_gradient=False)
-                _receive(input_tH, peer)
+                _receive(input_tH, peer, stage.messages)
                 inputs[arriving] = input_tH
             case SendReceive(peer, next=True, send=int(leaving)) if leaving in outputs:
                 # One at a time: a send completes when the peer has received.
                 _wait(sent)
-                sent = _send(outputs.pop(leaving), peer)
+                sent = _send(stage.messages.pack(outputs.pop(leaving)), peer)
     _wait(sent)
     return losses
 
@@ -75,12 +76,14 @@ def _receiving_inputs(instructions: Iterable[Instruction]) -> list[Instruction]:
     ]
 
 
-def _receive(input_tH: Tensor, peer: int) -> None:
-    dist.batch_isend_irecv([dist.P2POp(dist.irecv, input_tH, peer)])[0].wait()
+def _receive(input_tH: Tensor, peer: int, messages: Messages) -> None:
+    message = messages.room(input_tH)
+    dist.batch_isend_irecv([dist.P2POp(dist.irecv, message, peer)])[0].wait()
+    messages.unpack(message, input_tH)
 
 
-def _send(sent_tH: Tensor, peer: int) -> tuple[dist.Work, Tensor]:
-    return dist.batch_isend_irecv([dist.P2POp(dist.isend, sent_tH, peer)])[0], sent_tH
+def _send(message: Tensor, peer: int) -> tuple[dist.Work, Tensor]:
+    return dist.batch_isend_irecv([dist.P2POp(dist.isend, message, peer)])[0], message
 
 
 def _wait(sent: tuple[dist.Work, Tensor] | None) -> None:

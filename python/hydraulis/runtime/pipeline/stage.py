@@ -15,7 +15,7 @@ from hydraulis.data.collate import MicroBatchLayout, PackedMicroBatch, lay_out
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import Decoder
-from hydraulis.model.leaves import PLAIN, compiled_leaves
+from hydraulis.model.leaves import PLAIN, Leaves, compiled_leaves
 from hydraulis.model.parameters import master_parameter_name
 from hydraulis.parallel.checkpointing import apply_checkpointing
 from hydraulis.parallel.context.context_parallel import ContextParallel
@@ -23,6 +23,7 @@ from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.next_token import TokenChoice, best_tokens
 from hydraulis.parallel.tensor import apply_tensor_parallel, split_range
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
+from hydraulis.runtime.pipeline.messages import Float8Messages, Messages, PlainMessages
 from hydraulis.runtime.state.local_shard import LocalShard
 
 
@@ -35,12 +36,14 @@ class StageKinds:
         attention: Kind of the attention kernel.
         compiles: Whether the elementwise operations of the layers are compiled.
         float8: Whether the linear maps of the layers multiply in float8.
+        float8_messages: Whether messages between stages are in float8.
     """
 
     context: ContextKind | None
     attention: AttentionKind = "auto"
     compiles: bool = False
     float8: bool = False
+    float8_messages: bool = False
 
 
 class Stage:
@@ -52,6 +55,7 @@ class Stage:
         module: The stage's part of the decoder.
         padding_multiple: Divisor of the number of tokens of a micro-batch.
         trained: The stage's trained parameters, by their index in the core's table.
+        messages: Form of the messages to and from the neighbouring stages.
 
     Args:
         position: Position of this rank in a replica.
@@ -94,7 +98,11 @@ class Stage:
         cut_stage(self.module, layers, first=self.is_first, last=self.is_last)
         self.trained = _bind(self.module, local_shard, slices)
         apply_tensor_parallel(self.module, group, position.tensor_slice, scheme.tp, buffer)
-        _use_kernels(self.module, kinds)
+        leaves = compiled_leaves() if kinds.compiles else PLAIN
+        _use_kernels(self.module, leaves, kinds)
+        self.messages: Messages = (
+            Float8Messages(leaves.quantize) if kinds.float8_messages else PlainMessages()
+        )
         apply_checkpointing(self.module, scheme)
 
     def layer_groups(self) -> Iterator[tuple[int, nn.Module]]:
@@ -163,8 +171,7 @@ class Stage:
         return micro_batch.num_own_tokens // self._tp, self.hidden_size
 
 
-def _use_kernels(module: Decoder, kinds: StageKinds) -> None:
-    leaves = compiled_leaves() if kinds.compiles else PLAIN
+def _use_kernels(module: Decoder, leaves: Leaves, kinds: StageKinds) -> None:
     module.use_leaves(leaves)
     if kinds.float8:
         module.use_float8(leaves.quantize)

@@ -1,0 +1,89 @@
+"""Messages between stages in float8: their bytes, their numbers, and a step with them."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from hydraulis.model.float8 import quantize
+from hydraulis.runtime.pipeline.messages import Float8Messages
+from ranks import run_ranks
+from runtime.pipeline.messages_workers import MessageRun, run_with
+from small_model import small_config
+
+LENGTHS = [32, 31, 29, 27, 25, 24]
+STRATEGIES = {"1x<pp3>": 3, "1x<tp2,pp2>": 4}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(5, 7), (1, 16), (0, 8)])
+def test_a_message_brings_each_token_rounded_by_its_scale(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    generator = torch.Generator().manual_seed(3)
+    x_tH = torch.randn(shape, generator=generator).mul(torch.logspace(-6, 6, shape[0])[:, None]).to(dtype)
+    messages = Float8Messages(quantize)
+    received_tH = torch.full_like(x_tH, torch.nan)
+    message, room = messages.pack(x_tH), messages.room(received_tH)
+    assert message.dtype == room.dtype == torch.uint8
+    assert message.shape == room.shape == (shape[0] * (shape[1] + 4),)
+    messages.unpack(room.copy_(message), received_tH)
+    assert torch.equal(received_tH, quantize(x_tH).widened(dtype))
+    # Half of the last of three bits, of the largest element's power of two.
+    if x_tH.numel():
+        error_t1 = (received_tH - x_tH).abs().amax(1, keepdim=True)
+        assert (error_t1 <= x_tH.abs().amax(1, keepdim=True) / 16).all()
+
+
+def test_a_token_that_is_not_finite_reaches_the_receiver_as_no_number() -> None:
+    messages, x_tH = Float8Messages(quantize), torch.ones(3, 4)
+    x_tH[1, 2] = torch.inf
+    received_tH = torch.empty_like(x_tH)
+    messages.unpack(messages.pack(x_tH), received_tH)
+    assert received_tH.isfinite().all(dim=1).tolist() == [True, False, True]
+    assert not received_tH[1].isfinite().any()
+
+
+@pytest.fixture(scope="module", params=STRATEGIES)
+def runs(request: pytest.FixtureRequest) -> tuple[list[MessageRun], list[MessageRun]]:
+    """The runs of all ranks with plain messages, and with messages in float8."""
+    ranks = STRATEGIES[request.param]
+    plain, rounded = (
+        run_ranks(ranks, partial(run_with, float8_messages=is_float8), request.param, LENGTHS)
+        for is_float8 in (False, True)
+    )
+    return plain, rounded
+
+
+def test_messages_in_float8_have_a_byte_for_each_element_and_four_for_each_token(
+    runs: tuple[list[MessageRun], list[MessageRun]],
+) -> None:
+    hidden = small_config().hidden_size
+    for plain, rounded in zip(*runs, strict=True):
+        assert {dtype for dtype, _ in plain.sent} == {torch.bfloat16}
+        assert {dtype for dtype, _ in rounded.sent} == {torch.uint8}
+        expected = [elements // hidden * (hidden + 4) for _, elements in plain.sent]
+        assert [elements for _, elements in rounded.sent] == expected
+    assert sum(len(rank.sent) for rank in runs[0]) > len(LENGTHS)
+
+
+def test_the_rounding_is_warmed_up_where_a_stage_sends_forward(
+    runs: tuple[list[MessageRun], list[MessageRun]],
+) -> None:
+    plain, rounded = runs
+    assert not any(rank.warmed_up for rank in plain)
+    assert [rank.warmed_up for rank in rounded] == {3: [1, 1, 0], 4: [1, 1, 0, 0]}[len(rounded)]
+
+
+def test_a_step_with_messages_in_float8_has_a_loss_and_gradients_near_those_without(
+    runs: tuple[list[MessageRun], list[MessageRun]],
+) -> None:
+    plain, rounded = runs
+    for before, after in zip(plain, rounded, strict=True):
+        assert after.loss == pytest.approx(before.loss, rel=0.01)
+        assert 0.001 < (after.gradient - before.gradient).norm() / before.gradient.norm() < 0.2
+    assert sum(rank.loss for rank in plain) != sum(rank.loss for rank in rounded)
+
+
+def test_an_evaluation_has_the_loss_of_training(runs: tuple[list[MessageRun], list[MessageRun]]) -> None:
+    for run in runs:
+        for rank in run:
+            assert rank.evaluated == pytest.approx(rank.loss, rel=1e-6)
