@@ -231,10 +231,12 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "abbreviated.",
     ),
     "out_of_device_memory": ErrorCode(
-        "A rank's device has no memory left for a tensor of a step. The message gives the planned memory, "
-        "the memory of tensors, of the allocator, and of context and communicators.",
-        "Lower `planner.memory_mib` by the number in the message and measure the cost profile again, so that "
-        "plans leave room, or lower `train.exchange_channels` and `train.stage_channels`.",
+        "A rank's device has no memory left for a tensor of a step, of a measurement, or of the rank's "
+        "parameters and optimizer state. The message gives the planned memory, the memory of tensors, of the "
+        "allocator, and of context and communicators.",
+        "In a step, lower `planner.memory_mib` by the number in the message and measure the cost profile "
+        "again, so that plans leave room, or lower `train.exchange_channels` and `train.stage_channels`. "
+        "Parameters and optimizer state need more ranks, or schemes with more tensor ranks or stages only.",
     ),
     "plan_broken": ErrorCode(
         "The checker found that a plan breaks its promises. This is a defect of the planner; the input is "

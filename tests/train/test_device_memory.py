@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from devices import one_rank
+from hydraulis import Scheme
 from hydraulis.config.planner import MIB
 from hydraulis.errors import HydraulisError
-from hydraulis.runtime import loop
+from hydraulis.profile import run_profile
+from hydraulis.runtime import build, loop
 from hydraulis.runtime.agreement.step_sum import Votes
 from hydraulis.runtime.memory import out_of_memory
 from hydraulis.runtime.memory.device_memory import FRAGMENTED, DeviceMemory
@@ -88,7 +90,7 @@ def test_without_fragmentation_and_on_the_cpu_nothing_is_said(
     assert messages(fake_trainer(device, counts, monkeypatch)) == ["step 1", "step 2"]
 
 
-def full(*_: object) -> Any:
+def full(*_: object, **__: object) -> Any:
     message = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0"
     raise torch.OutOfMemoryError(message)
 
@@ -129,3 +131,25 @@ def test_an_evaluation_without_memory_is_named_without_a_plan(monkeypatch: pytes
         messages(one)
     assert caught.value.code == "out_of_device_memory"
     assert "were planned" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_worker_without_memory_is_named_before_there_is_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "Worker", full)
+    with one_rank("cpu"), pytest.raises(HydraulisError) as caught:
+        build.build_worker(run_config(2, STRATEGIES), [Scheme("<1>")], None)
+    assert caught.value.code == "out_of_device_memory"
+    assert "2,048 MiB for parameters" in str(caught.value)
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_measurement_without_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_profile, "measure_profile", full)
+    config = run_config(2, STRATEGIES)
+    limits = run_profile.measurement_limits(config)
+    with one_rank("cpu"):
+        worker = make(config)
+        with pytest.raises(HydraulisError) as caught:
+            run_profile.measured_profile(worker, worker.schemes, limits, lambda _: None, lambda: False)
+    assert caught.value.code == "out_of_device_memory"
+    assert "planner.memory_mib by at least 2,048" in str(caught.value)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import torch
+import torch.distributed as dist
 
 from hydraulis._core import CostProfile, Scheme, Strategy
 from hydraulis.config.planner import MIB
@@ -19,6 +20,7 @@ from hydraulis.planner.profile_document import stated_optimizer_bytes, with_link
 from hydraulis.profile.links import measure_links
 from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.runtime.checkpoint.resume import ResumedRun
+from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory
 from hydraulis.runtime.ranks.device import choose_device, device_name
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.records.run_directory import PROFILE
@@ -96,9 +98,14 @@ def measured_profile(
     is_stopped: Callable[[], bool],
     check: Callable[[CostProfile], None] = lambda _: None,
 ) -> CostProfile | None:
-    """Measure the costs of each scheme and the links; None if stopped. See `measure_profile`."""
-    profile = measure_profile(worker, schemes, limits, progress, is_stopped, check)
-    return None if profile is None else with_links(profile, measure_links(worker.groups, worker.device))
+    """Measure the costs of each scheme and the links; None if stopped. See `measure_profile`.
+
+    Raises:
+        HydraulisError: The device has no memory left (code `out_of_device_memory`); on this rank alone.
+    """
+    with naming_out_of_memory(worker, dist.get_rank()):
+        profile = measure_profile(worker, schemes, limits, progress, is_stopped, check)
+        return None if profile is None else with_links(profile, measure_links(worker.groups, worker.device))
 
 
 def _configured_profile(config: RunConfig) -> CostProfile:

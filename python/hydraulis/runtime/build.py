@@ -12,6 +12,8 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.checkpoint.resume import ResumedRun, restore_moments
 from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
+from hydraulis.runtime.memory.out_of_memory import naming_full_device
+from hydraulis.runtime.ranks.device import choose_device
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.every_rank import on_every_rank
 from hydraulis.runtime.ranks.rank_zero import on_rank_zero
@@ -29,7 +31,8 @@ def build_worker(config: RunConfig, schemes: Sequence[Scheme], resumed: ResumedR
 
     Raises:
         HydraulisError: A scheme does not fit the model, or the source of the parameters is incomplete; on
-            every rank.
+            every rank. The device does not hold the rank's parameters and optimizer shard (code
+            `out_of_device_memory`); on this rank alone.
     """
     if resumed is None:
         return _start(config, schemes)
@@ -76,4 +79,5 @@ def _with_adapters(weights: HuggingFaceWeights, config: RunConfig) -> ParameterV
 
 
 def _build(config: RunConfig, schemes: Sequence[Scheme], values: ParameterValues | None) -> Worker:
-    return Worker(config.model, config.optimizer, config.train, schemes=schemes, values=values)
+    with naming_full_device(choose_device(config.train.device), dist.get_rank()):
+        return Worker(config.model, config.optimizer, config.train, schemes=schemes, values=values)

@@ -310,8 +310,7 @@ def _measured(
     observer.message(announcement(len(schemes), config.planner.profile_seconds))
     observer.status(WARMING_UP)
     limits = measurement_limits(config)
-    with naming_out_of_memory(worker, dist.get_rank()):
-        profile = measured_profile(worker, schemes, limits, observer.measuring, stop.agreed, check)
+    profile = measured_profile(worker, schemes, limits, observer.measuring, stop.agreed, check)
     if profile is None:
         observer.message("stopped before the first step; nothing was written")
     return profile

@@ -28,7 +28,7 @@ from hydraulis.runtime.memory.device_memory import (
     is_fragmented,
     with_device_memory,
 )
-from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory, requested_bytes
+from hydraulis.runtime.memory.out_of_memory import naming_full_device, naming_out_of_memory, requested_bytes
 
 CUDA = torch.device("cuda", 0)
 
@@ -222,9 +222,30 @@ def test_the_memory_to_give_up_is_that_which_the_device_lacks(cuda: FakeCuda) ->
     assert "by at least 7,120 and" in out_of_memory("Tried to allocate 5.00 GiB.")
 
 
+@pytest.mark.usefixtures("cuda")
+def test_a_device_that_is_full_before_the_first_plan_needs_more_ranks_or_narrower_schemes() -> None:
+    message = "Tried to allocate 9.50 GiB."
+    with pytest.raises(HydraulisError) as caught, naming_full_device(CUDA, 3):
+        raise torch.OutOfMemoryError(message)
+    assert caught.value.code == "out_of_device_memory"
+    assert not caught.value.is_everywhere
+    for part in (
+        "rank 3 ran out",
+        "asked for 9,728 MiB for parameters",
+        "hold 66,000 MiB",
+        "70,000 MiB of 80,000 MiB",
+        "take 3,000 MiB",
+        "planner.strategies",
+    ):
+        assert part in str(caught.value)
+    # No number of tokens would fit.
+    assert "memory_mib" not in str(caught.value)
+
+
 def test_other_errors_stay_as_they_are() -> None:
-    with pytest.raises(MemoryError), naming_out_of_memory(worker_of("<1>"), 0):
-        raise MemoryError
+    for naming in (naming_out_of_memory(worker_of("<1>"), 0), naming_full_device(CUDA, 0)):
+        with pytest.raises(MemoryError), naming:
+            raise MemoryError
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,7 @@ def _measure(
     from hydraulis.profile.run_profile import measured_profile, measurement_limits
     from hydraulis.runtime.agreement.comparison import check_same
     from hydraulis.runtime.agreement.run_facts import REMEDY, run_facts
+    from hydraulis.runtime.memory.out_of_memory import naming_full_device
     from hydraulis.runtime.ranks.distributed import joined, ranks_per_node
     from hydraulis.runtime.ranks.rank_zero import on_rank_zero
     from hydraulis.runtime.worker import Worker
@@ -193,7 +194,8 @@ def _measure(
         schemes = _schemes(config, cluster, arguments.schemes)
         # A worker needs a number of steps, which train.epochs would take from the data; none is trained.
         train = dataclasses.replace(config.train, steps=config.train.steps or 1)
-        worker = Worker(config.model, config.optimizer, train, schemes=schemes)
+        with naming_full_device(device, rank):
+            worker = Worker(config.model, config.optimizer, train, schemes=schemes)
         file = arguments.output.with_name(arguments.output.name + ".measurements.jsonl")
         limits = dataclasses.replace(
             measurement_limits(config),

@@ -45,6 +45,25 @@ def naming_out_of_memory(
         raise HydraulisError(message, code="out_of_device_memory") from error
 
 
+@contextmanager
+def naming_full_device(device: torch.device, rank: int) -> Iterator[None]:
+    """Raise torch's error of the device's allocator while a worker is built as an error of this package.
+
+    Args:
+        device: Device of this rank.
+        rank: Number of this rank.
+
+    Raises:
+        HydraulisError: The device has no memory left (code `out_of_device_memory`).
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        memory, requested = DeviceMemory.read(device), requested_bytes(str(error))
+        message = describe_full_device(f"rank {rank}", memory, requested)
+        raise HydraulisError(message, code="out_of_device_memory") from error
+
+
 def describe_out_of_memory(
     name: str,
     memory: DeviceMemory,
@@ -69,11 +88,33 @@ def describe_out_of_memory(
     plan = "" if planned is None else f"{_mib(planned)} were planned; "
     return (
         f"{name} ran out of device memory when it asked for {_mib(requested)}: {plan}tensors hold "
-        f"{_mib(memory.allocated)}, of which {_mib(resident)} resident; the allocator has reserved "
-        f"{_mib(memory.reserved)} of {_mib(memory.total)}; context and communicators take "
-        f"{_mib(memory.outside)}, of which {_mib(communicators)} planned for communicators. Lower "
-        f"planner.memory_mib by at least {-(-lacking // MIB):,} and measure the cost "
-        "profile again, or lower train.exchange_channels and train.stage_channels"
+        f"{_mib(memory.allocated)}, of which {_mib(resident)} resident; {_outside_tensors(memory)}, of which "
+        f"{_mib(communicators)} planned for communicators. Lower planner.memory_mib by at least "
+        f"{-(-lacking // MIB):,} and measure the cost profile again, or lower train.exchange_channels and "
+        "train.stage_channels"
+    )
+
+
+def describe_full_device(name: str, memory: DeviceMemory, requested: int) -> str:
+    """Return the message of a rank whose device does not hold its parameters and optimizer shard.
+
+    Args:
+        name: Name of the rank.
+        memory: Memory of its device, after the failed request.
+        requested: Bytes of the failed request.
+    """
+    return (
+        f"{name} ran out of device memory when it asked for {_mib(requested)} for parameters, gradients and "
+        f"optimizer state: tensors hold {_mib(memory.allocated)}; {_outside_tensors(memory)}. No plan needs "
+        "less: train on more ranks, or name only schemes with more tensor ranks or stages in "
+        "planner.strategies or planner.schemes"
+    )
+
+
+def _outside_tensors(memory: DeviceMemory) -> str:
+    return (
+        f"the allocator has reserved {_mib(memory.reserved)} of {_mib(memory.total)}; context and "
+        f"communicators take {_mib(memory.outside)}"
     )
 
 
