@@ -84,6 +84,15 @@ _ADVERSARIES = {
     "lazy-kernels": "kernels are loaded at their first launch",
     "no-cache": "each allocation waits for the device",
 }
+# Claims about one rank by the names of their tests; a package that is not installed settles nothing.
+_OF_ONE_RANK = {
+    "attention/.*flash-attn-3": "FlashAttention-3 equals the reference (package flash-attn-3)",
+    "attention/.*flash-attn-4": "FlashAttention-4 equals the reference (package flash-attn-4)",
+    "compiled_step.*cuda": "Compiled operations of layers give the plain gradients (`train.compile`)",
+    "step_in_float8.*cuda": "A step in float8 gives gradients near those in bfloat16 (`train.float8`)",
+    "request_beyond": "A request beyond the device's memory is one named error",
+    "loss_ends_the_wait": "The loss of a rank ends the wait for a device that still works",
+}
 _SHAPES = {"step-1b": "1.1 billion parameters", "step-8b": "layers of 8 billion parameters"}
 # Most relative errors of the profile's predictions.
 _TIME_ERROR, _MEMORY_EXCESS = 0.1, 0.25
@@ -192,6 +201,7 @@ CLAIMS = (
         judge=by_tests("test_the_host|test_a_host"),
     ),
     Claim(text="One rank on the device computes as the CPU does", part="one-rank", judge=by_tests()),
+    *(Claim(text=said, part="one-rank", judge=by_tests(pattern)) for pattern, said in _OF_ONE_RANK.items()),
     *(
         Claim(
             text=f"A step of {shape} is at least as fast as {said}",

@@ -197,7 +197,7 @@ def test_each_claim_has_a_part_and_the_limits_leave_time_for_each(modules: Any) 
 
 def test_each_claim_about_tests_names_some(modules: Any) -> None:
     """Collect the tests of the parts, and let them pass: each claim about them then holds."""
-    for name in ("ranks", "adversaries"):
+    for name in ("ranks", "adversaries", "one-rank"):
         (own,) = (one for one in modules.plan.PARTS if one.name == name)
         ended = subprocess.run(
             [*own.command, "--collect-only", "-q", "-q"],

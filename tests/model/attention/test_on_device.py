@@ -36,7 +36,9 @@ MASKS = [
 
 @pytest.mark.parametrize(("queries", "keys", "causal"), MASKS)
 @pytest.mark.parametrize("num_heads", [(4, 4), (6, 2), (4, 1)])
-@pytest.mark.parametrize(("kernel", "dtype", "tolerance"), KERNELS)
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "tolerance"), KERNELS, ids=[f"{one.name}-{dtype}" for one, dtype, _ in KERNELS]
+)
 def test_a_kernel_equals_the_reference_on_the_device(
     kernel: AttentionKernel,
     dtype: torch.dtype,

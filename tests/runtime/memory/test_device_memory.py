@@ -284,6 +284,18 @@ def test_other_ranks_need_a_stated_memory(device: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_request_beyond_the_device_is_the_named_error() -> None:
+    request = 2 * DeviceMemory.read(CUDA).total
+    with pytest.raises(HydraulisError) as caught, naming_full_device(CUDA, 0):
+        torch.empty(request, dtype=torch.uint8, device=CUDA)
+    assert caught.value.code == "out_of_device_memory"
+    assert isinstance(caught.value.__cause__, torch.OutOfMemoryError)
+    # The allocator states the size in GiB with two decimals.
+    assert requested_bytes(str(caught.value.__cause__)) == pytest.approx(request, rel=1e-2)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_device_has_a_context_outside_the_allocator() -> None:
     tensor = torch.empty(64 * MIB, dtype=torch.uint8, device=CUDA)
     memory = DeviceMemory.read(CUDA)

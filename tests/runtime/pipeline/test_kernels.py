@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from devices import one_rank
+from devices import on_each_device, one_rank
 from helpers import refused
 from hydraulis import Scheme
 from hydraulis.model.leaves import PLAIN, _missing, compiled_leaves
@@ -29,15 +29,15 @@ pytestmark = [
 ]
 
 
-def worker_with(dtype: torch.dtype, **kernels: bool) -> Worker:
-    settings = train_config(dtype=dtype, seed=SEED, **kernels)
+def worker_with(dtype: torch.dtype, device: str = "cpu", **kernels: bool) -> Worker:
+    settings = train_config(dtype=dtype, seed=SEED, device=device, **kernels)
     return Worker(MODEL, OPTIMIZER, settings, schemes=[Scheme(SCHEME)])
 
 
-def gradient(dtype: torch.dtype, **kernels: bool) -> Tensor:
+def gradient(device: str, dtype: torch.dtype, **kernels: bool) -> Tensor:
     """Return the gradients of a step, before their reduction."""
-    with one_rank("cpu"):
-        worker = worker_with(dtype, **kernels)
+    with one_rank(device):
+        worker = worker_with(dtype, device, **kernels)
         plan = plan_for(1, f"1x{SCHEME}", LENGTHS)
         forward_backward(worker, plan, lambda sequence: tokens_of(sequence, LENGTHS, 256))
         found = worker.local_shard.gradient.clone()
@@ -45,16 +45,18 @@ def gradient(dtype: torch.dtype, **kernels: bool) -> Tensor:
     return found
 
 
+@on_each_device
 @pytest.mark.skipif(bool(_missing(CPU)), reason="needs a C++ compiler")
-def test_a_compiled_step_has_the_gradients_of_the_plain_one() -> None:
-    found, plain = (gradient(torch.float64, compile=one) for one in (True, False))
+def test_a_compiled_step_has_the_gradients_of_the_plain_one(device: str) -> None:
+    found, plain = (gradient(device, torch.float64, compile=one) for one in (True, False))
     assert plain.any()
     assert not torch.equal(found, plain)
     torch.testing.assert_close(found, plain, rtol=1e-9, atol=1e-12)
 
 
-def test_a_step_in_float8_has_gradients_near_those_in_bfloat16() -> None:
-    found, plain = (gradient(torch.bfloat16, float8=one) for one in (True, False))
+@on_each_device
+def test_a_step_in_float8_has_gradients_near_those_in_bfloat16(device: str) -> None:
+    found, plain = (gradient(device, torch.bfloat16, float8=one) for one in (True, False))
     assert 0.01 < (found - plain).norm() / plain.norm() < 0.2
 
 
