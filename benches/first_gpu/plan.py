@@ -91,6 +91,7 @@ _OF_ONE_RANK = {
     "compiled_step.*cuda": "Compiled operations of layers give the plain gradients (`train.compile`)",
     "step_in_float8.*cuda": "A step in float8 gives gradients near those in bfloat16 (`train.float8`)",
     "request_beyond": "A request beyond the device's memory is one named error",
+    "one_fails_alone.*cuda": "A rank that fails alone ends the others over NCCL, with the recorder's dumps",
     "loss_ends_the_wait": "The loss of a rank ends the wait for a device that still works",
 }
 _SHAPES = {"step-1b": "1.1 billion parameters", "step-8b": "layers of 8 billion parameters"}

@@ -29,7 +29,7 @@ pytestmark = [
 ]
 
 
-def worker_with(dtype: torch.dtype, device: str = "cpu", **kernels: bool) -> Worker:
+def worker_with(dtype: torch.dtype, device: str, **kernels: bool) -> Worker:
     settings = train_config(dtype=dtype, seed=SEED, device=device, **kernels)
     return Worker(MODEL, OPTIMIZER, settings, schemes=[Scheme(SCHEME)])
 
@@ -71,7 +71,9 @@ def test_a_worker_gives_its_kernels_to_stages_profile_and_message(
     with one_rank("cpu"):
         # A group of one rank has no tensor ranks.
         float8_kinds = {"float8": float8, "float8_messages": float8}
-        worker = worker_with(torch.bfloat16, compile=compiles, symmetric_memory=compiles, **float8_kinds)
+        worker = worker_with(
+            torch.bfloat16, "cpu", compile=compiles, symmetric_memory=compiles, **float8_kinds
+        )
         position = plan_for(1, f"1x{SCHEME}", LENGTHS).position(0)
         assert position is not None
         stage = worker.stage(position, None)
@@ -93,10 +95,10 @@ def test_a_worker_gives_its_kernels_to_stages_profile_and_message(
 
 def test_a_cpu_shares_no_memory() -> None:
     with one_rank("cpu"), refused("device_missing", "train.symmetric_memory = true", "the CPU"):
-        worker_with(torch.float64, symmetric_memory=True)
+        worker_with(torch.float64, "cpu", symmetric_memory=True)
 
 
 def test_a_worker_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hydraulis.model.leaves._missing", lambda _: "a compiler")
     with one_rank("cpu"), refused("extra_missing", "train.compile = true"):
-        worker_with(torch.float64, compile=True)
+        worker_with(torch.float64, "cpu", compile=True)

@@ -11,13 +11,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from devices import alone_under_torchrun
+from devices import alone_under_torchrun, on_each_device
 from helpers import refused
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks import flight_recorder
 from hydraulis.runtime.ranks.distributed import joined
 from hydraulis.runtime.ranks.host_wait import wait_until
 from hydraulis.runtime.ranks.liveness import heartbeat
+from hydraulis.runtime.ranks.shared_devices import SHARE_VARIABLE
 
 # Rank 1 fails once it is told to.
 OTHER = """
@@ -29,6 +30,34 @@ with joined(timedelta(seconds=60)):
     print("joined", flush=True)
     input()
     raise HydraulisError("too much", code="config_value")
+"""
+
+# Rank 1 fails alone, while rank 0 waits for it in a sum on the device.
+RANK = """
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.ranks.device import choose_device
+from hydraulis.runtime.ranks.distributed import joined
+from hydraulis.runtime.ranks.flight_recorder import keep_dumps_in
+from hydraulis.runtime.ranks.host_wait import wait_for_device
+
+device = choose_device(sys.argv[1])
+try:
+    with joined(timedelta(seconds=60), device) as rank:
+        keep_dumps_in(Path(sys.argv[2]))
+        for step in range(2):
+            if rank == step == 1:
+                raise HydraulisError("too much", code="config_value")
+            dist.all_reduce(torch.ones(1, device=device))
+            wait_for_device(device)
+except HydraulisError as error:
+    print(error.code, error, flush=True)
 """
 
 Wait = Callable[[], object]
@@ -100,6 +129,35 @@ def test_a_rank_that_fails_tells_the_others_why(other: subprocess.Popen[str]) ->
 
     with refused("lost_rank", "rank 1", "config_value", "too much"):
         lose()
+
+
+@on_each_device
+def test_two_ranks_end_when_one_fails_alone_and_leave_their_collectives(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone_under_torchrun(monkeypatch)
+    described = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", SHARE_VARIABLE: "1"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, device, str(tmp_path)],
+            env=os.environ | described | {"RANK": rank, "LOCAL_RANK": rank},
+            text=True,
+            stdout=subprocess.PIPE,
+        )
+        for rank in "01"
+    ]
+    try:
+        waiting, failing = (rank.communicate(timeout=120)[0] for rank in ranks)
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert waiting.startswith("lost_rank")
+    # Gloo notices the closed connection before the heartbeat has the other rank's failure.
+    assert device == "cpu" or ("rank 1" in waiting and "too much" in waiting)
+    assert failing.startswith("config_value too much")
+    dumps = sorted(tmp_path.glob("flight_recorder/*"))
+    assert [dump.name for dump in dumps] == [f"nccl_trace_rank_{rank}" for rank in "01" if device == "cuda"]
+    assert all(dump.stat().st_size > 0 for dump in dumps)
 
 
 def test_the_flight_recorders_dumps_are_in_the_folder_of_the_run(
