@@ -2,7 +2,7 @@
 
 import pytest
 
-from hydraulis import Cluster, InfeasibleError, Planner
+from hydraulis import Cluster, InfeasibleError, Planner, Scheme
 from hydraulis._core import uniform_plans
 from hydraulis.config.kinds import MemoryRule
 from hydraulis.planner import load_profile
@@ -39,6 +39,22 @@ def test_predicted_times_are_those_of_the_planner() -> None:
 def test_a_larger_batch_has_no_fewer_tokens_per_second_where_replicas_divide_it() -> None:
     rates = [tuned.tokens_per_s for tuned in tune(PROFILE, CLUSTER, 4_000, [64, 128, 256])]
     assert rates == sorted(rates)
+
+
+def test_layers_of_two_kinds_are_as_many_as_memory_asks_for() -> None:
+    cluster = Cluster(gpus=8, gpus_per_node=8)
+    profile = load_profile("analytic:llama-7b-a800:A100-40GB,none,selective,full")
+    (tuned,) = tune(profile, cluster, 32_768, [16])
+    fewest = uniform_plans(profile, cluster, 32_768, 16)[0][2]
+    assert tuned.plan.iteration_ms < 0.99 * fewest
+    (scheme,) = {replica.scheme for replica in tuned.plan.replicas}
+    assert scheme.planned_layers == 32
+    # No number of layers between any two kinds is faster.
+    dense = profile.with_layer_plans(500)
+    best = uniform_plans(dense, cluster, 32_768, 16)[0]
+    assert tuned.plan.iteration_ms <= best[2] * (1 + 1e-9)
+    numbers = [Scheme(name) for name in dense.schemes if name.startswith("<tp4,cp2,selective,full:")]
+    assert len(numbers) == 31
 
 
 def test_a_length_that_no_scheme_admits_is_refused() -> None:

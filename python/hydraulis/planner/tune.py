@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hydraulis._core import Cluster, CostProfile, Link, Plan, Planner, uniform_plans
+from hydraulis._core import Cluster, CostProfile, Link, Plan, Planner, Strategy, uniform_plans
 from hydraulis.config.kinds import MemoryRule
+from hydraulis.planner.profile_document import with_schemes
 
 # Strategies of each batch that are planned with their transfers, the fastest before transfers.
 _PLANNED = 3
+# Layer plans between two kinds of checkpointing, so many that every number of layers is among them: saved
+# bytes fall by equal factors from one to the next, by less than a layer's part at this number.
+_LAYER_PLANS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,11 +22,13 @@ class TunedPlan:
         sequences: Number of sequences of the global batch.
         length: Tokens of each sequence.
         plan: The plan, whose replicas all have one scheme.
+        stage_layers: Layers of each stage; None where the profile does not state them.
     """
 
     sequences: int
     length: int
     plan: Plan
+    stage_layers: list[int] | None
 
     @property
     def tokens_per_s(self) -> float:
@@ -41,8 +47,9 @@ def tune(
 ) -> list[TunedPlan]:
     """Find degrees, checkpointing, replicas and micro-batches for each global batch.
 
-    Every scheme of the profile that admits the length is tried with each number of micro-batches. With a link
-    the fastest schemes are planned again with their transfers.
+    Every scheme of the profile that admits the length is tried with each number of micro-batches, and with
+    each number of layers between two kinds of checkpointing that the profile has. With a link the fastest
+    schemes are planned again with their transfers.
 
     Args:
         profile: Cost profile.
@@ -59,11 +66,20 @@ def tune(
         InfeasibleError: No scheme admits the length (code `sequence_too_long` or `scheme_too_large`).
     """
     tuned = []
+    mixed = profile.with_layer_plans(_LAYER_PLANS)
     for sequences in batches:
-        fastest = [name for name, _, _ in uniform_plans(profile, cluster, length, sequences, memory=memory)]
-        # Without any, the planner names the scheme that lacks least.
-        strategies = fastest[:_PLANNED] or None
-        planner = Planner(profile, cluster, strategies=strategies, memory=memory, link=link)
+        fastest = [name for name, _, _ in uniform_plans(mixed, cluster, length, sequences, memory=memory)]
+        strategies = [Strategy(name) for name in fastest[:_PLANNED]]
+        schemes = {scheme for strategy in strategies for scheme in strategy.schemes}
+        planner = Planner(
+            # Without any, the planner names the scheme that lacks least.
+            with_schemes(mixed, schemes) if strategies else profile,
+            cluster,
+            strategies=[str(strategy) for strategy in strategies] or None,
+            memory=memory,
+            link=link,
+        )
         plan = planner.plan([length] * sequences)
-        tuned.append(TunedPlan(sequences=sequences, length=length, plan=plan))
+        layers = mixed.stage_layers(plan.replicas[0].scheme)
+        tuned.append(TunedPlan(sequences=sequences, length=length, plan=plan, stage_layers=layers))
     return tuned

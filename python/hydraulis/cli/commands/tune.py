@@ -33,7 +33,8 @@ examples:
       --memory-gib 60 --link 200,200,10 --json
 
 All replicas of the plan have the same scheme. An analytic profile without kinds has all kinds of
-checkpointing here. Of several batches the one with the most tokens per second is the best.
+checkpointing here, and any two kinds may share the layers, as in <tp4,full:12/40>. Of several batches the
+one with the most tokens per second is the best.
 """
 _GIB = 1 << 30
 
@@ -86,10 +87,10 @@ def run(arguments: argparse.Namespace) -> int:
         )
     best = max(plans, key=lambda plan: plan.tokens_per_s)
     if arguments.json:
-        documents = [_document(plan, profile) for plan in plans]
+        documents = [_document(plan) for plan in plans]
         sys.stdout.write(json_line({"plans": documents, "best": plans.index(best)}))
     else:
-        sys.stdout.write(fitted(_explain(plans, best, profile), terminal_width()))
+        sys.stdout.write(fitted(_explain(plans, best), terminal_width()))
     return 0
 
 
@@ -112,21 +113,21 @@ def _micro_batches(tuned: TunedPlan) -> list[int]:
     return sorted(max(replicas, key=sum), reverse=True)
 
 
-def _document(tuned: TunedPlan, profile: CostProfile) -> dict[str, object]:
+def _document(tuned: TunedPlan) -> dict[str, object]:
     plan = tuned.plan
     return {
         "global_batch": tuned.sequences,
         "length": tuned.length,
         "strategy": plan.strategy,
         "micro_batches": _micro_batches(tuned),
-        "stage_layers": profile.stage_layers(plan.replicas[0].scheme),
+        "stage_layers": tuned.stage_layers,
         "step_ms": plan.step_ms,
         "tokens_per_s": tuned.tokens_per_s,
         "extrapolation": None if plan.extrapolation is None else str(plan.extrapolation),
     }
 
 
-def _explain(plans: Sequence[TunedPlan], best: TunedPlan, profile: CostProfile) -> str:
+def _explain(plans: Sequence[TunedPlan], best: TunedPlan) -> str:
     lines = [
         f"{'sequences':>9}{'step ms':>13}{'tokens/s':>13}  strategy, sequences of a replica's micro-batches",
         *(_line(tuned) for tuned in plans),
@@ -134,9 +135,8 @@ def _explain(plans: Sequence[TunedPlan], best: TunedPlan, profile: CostProfile) 
         f"best: {format_count(best.sequences, 'sequence')} in {best.plan.step_ms:,.1f} ms, "
         f"{best.tokens_per_s:,.0f} tokens per second",
     ]
-    layers = profile.stage_layers(best.plan.replicas[0].scheme)
-    if layers is not None:
-        lines.append(f"layers of the stages: {', '.join(map(str, layers))}")
+    if best.stage_layers is not None:
+        lines.append(f"layers of the stages: {', '.join(map(str, best.stage_layers))}")
     if best.plan.extrapolation is not None:
         lines.append(str(best.plan.extrapolation))
     return "\n".join([*lines, *_settings(best), ""])
