@@ -1,9 +1,12 @@
 """What context parallelism gives a shipped table, and at most other uses of a replica's ranks after it.
 
     python benches/context_degrees.py --lengths FILE|lognormal:MEAN,DEVIATION [--tokens N] [--longest N]
+    python benches/context_degrees.py --errors
 
-No table has measured context degrees. `with_context` derives a scheme `<tp,cp>` from the table's `<tp>`, by
-the ratios of the two in the analytic profile of the same model and device. The rows are for 64 GPUs:
+No table has measured context degrees, so a table has those of `CostProfile.with_context_degrees`. `--errors`
+tests that derivation where it can be tested: it derives each `<tp>` of the shipped tables from half as many
+tensor ranks in the same way, and prints the errors of times over the lengths 512, 1,024 and so on up to the
+cap. The other rows are for 64 GPUs:
 
 - `table`: a search over the schemes of the table, left out if a sequence is too long for them;
 - `context`: a search with the derived schemes as well;
@@ -19,6 +22,7 @@ regrouping of ranks from micro-batch to micro-batch gains more.
 import argparse
 import contextlib
 import json
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,34 +37,41 @@ from hydraulis.planner import load_profile, read_lengths
 
 Batch = npt.NDArray[np.int64]
 CLUSTER = Cluster(gpus=64, gpus_per_node=8)
-SCALED = (
-    "quadratic_ms_per_token2",
-    "linear_ms_per_token",
-    "fixed_ms",
-    "resident_bytes",
-    "activation_bytes_per_token",
-)
+LENGTHS = [512 << doublings for doublings in range(7)]
+POWERS = {"quadratic_ms_per_token2": 2, "linear_ms_per_token": 1, "fixed_ms": 0}
 
 
-def with_context(table: CostProfile) -> CostProfile:
-    """Add the context degrees of the analytic profile to a table, by their ratios to the degree of 1."""
+def tensor_errors(table: CostProfile) -> dict[str, float]:
+    """Return derived over measured time, less 1, of tensor degrees from half of them."""
     assert table.model is not None
-    predicted = CostProfile.analytic(table.model, CLUSTER, table.device)
-    analytic = {entry["scheme"]: entry for entry in json.loads(predicted.to_json())["schemes"]}
-    document = json.loads(table.to_json())
-    measured = {entry["scheme"]: entry for entry in document["schemes"]}
-    for text, entry in analytic.items():
+    measured, analytic = (
+        {entry["scheme"]: entry for entry in json.loads(profile.to_json())["schemes"]}
+        for profile in (table, CostProfile.analytic(table.model, CLUSTER, table.device))
+    )
+    found = {}
+    for text in set(table.schemes) & {"<tp4>", "<tp8>", "<tp16>"}:
         scheme = Scheme(text)
-        base = _text(scheme.tp, 1)
-        if scheme.cp == 1 or base not in measured or base not in analytic:
+        base = _text(scheme.tp // 2, 1)
+        if base not in measured:
             continue
-        own = dict(entry)
-        for field in SCALED:
-            scaled = measured[base][field] * entry[field] / analytic[base][field]
-            own[field] = int(scaled) if field == "resident_bytes" else scaled
-        own["forward_share"] = measured[base]["forward_share"]
-        document["schemes"].append(own)
-    return _read(document, f"{table.name}-context", "; context degrees derived, not measured")
+        for tokens in [tokens for tokens in LENGTHS if tokens <= table.cap_tokens(scheme, CLUSTER)]:
+            derived = sum(
+                measured[base][field] * analytic[text][field] / analytic[base][field] * tokens**power
+                for field, power in POWERS.items()
+            )
+            found[f"{table.name} {text} at {tokens:,}"] = derived / table.micro_batch_ms(scheme, [tokens]) - 1
+    return found
+
+
+def error_report() -> str:
+    """Return the errors of derived tensor degrees over all shipped tables."""
+    tables = [tensor_errors(CostProfile.preset(name)) for name in CostProfile.presets()]
+    found = {place: abs(error) for table in tables for place, error in table.items()}
+    sizes, worst = sorted(found.values()), max(found, key=lambda place: found[place])
+    return (
+        f"{len(sizes)} times: median {statistics.median(sizes):.1%}, p90 {sizes[len(sizes) * 9 // 10]:.1%}, "
+        f"worst {found[worst]:.1%} ({worst})\n"
+    )
 
 
 def without_bubbles(profile: CostProfile) -> CostProfile:
@@ -128,7 +139,7 @@ def search_ms(profile: CostProfile, batches: Sequence[Batch]) -> float:
 
 def compare(table: CostProfile, batches: Sequence[Batch]) -> dict[str, float]:
     """Return the mean time of each way, in ms; without `table` where its caps are too small."""
-    context = with_context(table)
+    context = table.with_context_degrees()
     found = {}
     with contextlib.suppress(InfeasibleError):
         found["table"] = search_ms(table, batches)
@@ -164,13 +175,21 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument(
-        "--lengths", required=True, help="a file with one length per line, or `lognormal:MEAN,DEVIATION`"
+        "--errors", action="store_true", help="print the errors of derived tensor degrees alone"
+    )
+    options.add_argument(
+        "--lengths",
+        default="lognormal:6.2,1.2",
+        help="a file with one length per line, or `lognormal:MEAN,DEVIATION`",
     )
     options.add_argument("--profile", default="llama-32b-a800", help="a shipped table")
     options.add_argument("--tokens", type=int, default=200_000, help="of a batch")
     options.add_argument("--longest", type=int, default=32_768, help="tokens; longer sequences are cut")
     options.add_argument("--batches", type=int, default=8)
     arguments = options.parse_args()
+    if arguments.errors:
+        sys.stdout.write(error_report())
+        return 0
     batches = drawn(arguments.lengths, arguments.tokens, arguments.batches, arguments.longest)
     sys.stdout.write(report(compare(load_profile(arguments.profile), batches)))
     return 0

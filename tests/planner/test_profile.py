@@ -8,6 +8,7 @@ from helpers import ROOT, at_least, refused
 from hydraulis import Cluster, CostProfile, InvalidInputError, Link, LinkRates, Network, Planner, Scheme
 from hydraulis._core import Efficiency
 from hydraulis.planner import load_profile
+from hydraulis.planner.models import MODELS
 from hydraulis.planner.profile import resolve_link_rates, resolve_network
 from profiles import made_up_profile
 
@@ -138,6 +139,48 @@ def test_an_analytic_profile_is_made_of_a_model_and_a_device(tmp_path: Path) -> 
     assert load_profile("analytic:llama-7b-a800:cpu").dtype == "float32"
     kinds = load_profile("analytic:llama-7b-a800:H100,none,full").schemes
     assert kinds == by_preset.schemes + [str(Scheme(text).under("full")) for text in by_preset.schemes]
+
+
+# Parameters by the model cards, in billions: those of all tables, the embedding and the head.
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [("llama-3-8b", 8.03), ("llama-3-70b", 70.55), ("qwen3-8b", 8.19), ("qwen3-32b", 32.76)],
+)
+@pytest.mark.parametrize("device", ["H100", "H200"])
+def test_a_published_model_is_predicted_by_its_name(name: str, billions: float, device: str) -> None:
+    predicted = load_profile(f"analytic:{name}:{device}")
+    assert predicted.name.startswith(f"analytic-{name}-{device}")
+    assert predicted.model is not None
+    assert round(predicted.model.parameters / 1e9, 2) == billions
+    assert any(Scheme(text).cp > 1 for text in predicted.schemes)
+
+
+def test_every_published_model_is_tested() -> None:
+    assert list(MODELS) == ["llama-3-8b", "llama-3-70b", "qwen3-8b", "qwen3-32b"]
+
+
+def test_context_degrees_are_derived_on_request(tmp_path: Path) -> None:
+    table = CostProfile.preset("llama-32b-a800")
+    derived = load_profile("llama-32b-a800,cp")
+    assert derived == table.with_context_degrees()
+    assert derived.name == "llama-32b-a800,cp"
+    assert derived.schemes[: len(table.schemes)] == table.schemes
+    added = derived.schemes[len(table.schemes) :]
+    assert all(Scheme(text).cp > 1 for text in at_least(8, added))
+    assert derived.context(Scheme("<tp8,cp2>")) == "ulysses"
+    # A replica that is twice as wide holds about twice the tokens, in more than half of the time.
+    cluster = Cluster(64, 8)
+    caps = [derived.cap_tokens(Scheme(text), cluster) for text in ("<tp8>", "<tp8,cp2>")]
+    assert caps[1] == pytest.approx(2 * caps[0], rel=0.02)
+    times = [derived.micro_batch_ms(Scheme(text), [8_000]) for text in ("<tp8>", "<tp8,cp2>")]
+    assert times[0] / 2 < times[1] < 0.75 * times[0]
+    path = tmp_path / "mine.json"
+    path.write_text(table.to_json(), encoding="utf-8")
+    assert load_profile(f"{path},cp") == derived
+    with refused("profile_unknown", "'llama-32b-a80'", "did you mean 'llama-32b-a800'?"):
+        load_profile("llama-32b-a80,cp")
+    with refused("profile_invalid", "does not name its model"):
+        profile().with_context_degrees()
 
 
 def test_an_analytic_profile_ignores_the_sliding_window(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hydraulis.config.kinds import MemoryRule
 from hydraulis.config.layered.layers import PRESETS
 from hydraulis.config.planner import LINK_FROM_PROFILE, check_strategy_names
 from hydraulis.errors import InvalidInputError
+from hydraulis.planner.models import MODELS
 from hydraulis.planner.nodes import describe_nodes, mixed_cluster, parse_nodes
 from hydraulis.planner.profile import load_profile, resolve_link_rates
 
@@ -28,9 +29,10 @@ def add_cluster(parser: argparse.ArgumentParser, *, required: bool = True, nodes
         "--profile",
         required=required,
         metavar="NAME|FILE",
-        help=f"a preset ({', '.join(CostProfile.presets())}), a cost profile's JSON file, or "
-        "analytic:MODEL:DEVICE[,KIND...] for one computed from a model's config.json and a device's data "
-        "sheet, each KIND a kind of activation checkpointing",
+        help=f"a preset ({', '.join(CostProfile.presets())}), a cost profile's JSON file, each with ,cp "
+        "for derived context degrees, or analytic:MODEL:DEVICE[,KIND...] for one computed from a model's "
+        f"shape ({', '.join(MODELS)}, a preset or a config.json) and a device's data sheet, each KIND a kind "
+        "of activation checkpointing",
     )
     add_gpus(parser, "as in the profile", required=required and not nodes)
     if nodes:

@@ -8,11 +8,14 @@ from hydraulis.config.planner import LINK_FROM_PROFILE, NO_LINK, parse_link_rate
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import unreadable_error
 from hydraulis.planner.model_shape import build_model_shape
+from hydraulis.planner.models import MODELS
 from hydraulis.planner.profile_document import with_name
 from hydraulis.text.values import did_you_mean
 
 ANALYTIC = "analytic:"
 """Prefix of the names of predicted profiles."""
+CONTEXT_DEGREES = ",cp"
+"""Suffix of a measured profile that asks for derived context degrees."""
 # An analytic profile has the schemes that fit such a cluster.
 _CLUSTER = Cluster(gpus=256, gpus_per_node=8)
 
@@ -23,10 +26,11 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
     A preset's name has precedence over a file; write `./name` for the file.
 
     Args:
-        name_or_path: One of `CostProfile.presets()`, a path, or `analytic:MODEL:DEVICE[,KIND...]`. MODEL is
-            the path of a Hugging Face `config.json`, the path of its folder, or the name of a preset with
-            the model. DEVICE is one of `CostProfile.devices()`. Each KIND is a kind of activation
-            checkpointing for the schemes, by default `none`.
+        name_or_path: One of `CostProfile.presets()` or a path, each with `,cp` for derived schemes of context
+            degrees (`CostProfile.with_context_degrees`), or `analytic:MODEL:DEVICE[,KIND...]`. MODEL is
+            the path of a Hugging Face `config.json`, the path of its folder, the name of a preset with the
+            model, or one of `hydraulis.planner.models.MODELS`. DEVICE is one of `CostProfile.devices()`. Each
+            KIND is a kind of activation checkpointing for the schemes, by default `none`.
 
     Returns:
         The profile, checked.
@@ -39,6 +43,10 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
 
     >>> load_profile("llama-32b-a800").gpus_per_node
     8
+    >>> load_profile("llama-32b-a800,cp").schemes[-1]
+    '<tp16,cp4>'
+    >>> load_profile("analytic:qwen3-32b:H200").name
+    'analytic-qwen3-32b-H200-141GB'
     >>> load_profile("analytic:llama-32b-a800:H100").name
     'analytic-llama-32b-a800-H100-80GB'
     >>> load_profile("analytic:llama-7b-a800:H100,none,full").schemes[-1]
@@ -46,6 +54,8 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
     """
     if isinstance(name_or_path, str) and name_or_path.startswith(ANALYTIC):
         return _analytic(name_or_path)
+    if isinstance(name_or_path, str) and name_or_path.endswith(CONTEXT_DEGREES):
+        return load_profile(name_or_path.removesuffix(CONTEXT_DEGREES)).with_context_degrees()
     path = Path(name_or_path)
     if isinstance(name_or_path, str):
         is_name = path.name == name_or_path and not path.suffix and not path.exists()
@@ -101,8 +111,8 @@ def _no_name(text: str, why: str) -> InvalidInputError:
 
 
 def _name_of(name_or_path: str) -> str:
-    """Return a model's name: its preset, the folder of its `config.json`, or the stem of another file."""
-    if name_or_path in CostProfile.presets():
+    """Return a model's name: its own, its preset, the folder of its `config.json`, or the stem of a file."""
+    if name_or_path in CostProfile.presets() or name_or_path in MODELS:
         return name_or_path
     path = _config_of(name_or_path).absolute()
     return path.parent.name if path.name == MODEL_CONFIG else path.stem
@@ -119,6 +129,8 @@ def _model(name_or_path: str) -> ModelShape:
         shape = CostProfile.preset(name_or_path).model
         assert shape is not None  # the core's tests check that every preset has one
         return shape
+    if name_or_path in MODELS:
+        return build_model_shape(from_hugging_face(MODELS[name_or_path]))
     model = from_hugging_face(_config_of(name_or_path))
     if model.sliding_window is not None:
         message = (

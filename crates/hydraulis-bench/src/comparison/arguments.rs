@@ -25,7 +25,7 @@ const MAX_TOKENS: u64 = 10_000_000_000;
 #[derive(Debug, Parser)]
 #[command(version, group = ArgGroup::new("workload").required(true).args(["batches", "lengths"]))]
 pub(crate) struct Arguments {
-    /// Cost profile: a preset's name, or the path of a JSON file
+    /// Cost profile: a preset's name, or the path of a JSON file; ,cp after it adds derived context degrees
     #[arg(long, value_name = "NAME|FILE")]
     profile: String,
     /// GPUs of the cluster

@@ -29,8 +29,12 @@ pub fn read_lengths(path: &Path) -> Result<Vec<i64>> {
     lengths.collect()
 }
 
-/// Loads the preset with this name, or the profile in the JSON file at this path.
+/// Loads the preset with this name, or the profile in the JSON file at this path; `,cp` after either adds derived context
+/// degrees.
 pub fn read_profile(name_or_path: &str) -> Result<CostProfile> {
+    if let Some(table) = name_or_path.strip_suffix(",cp") {
+        return Ok(read_profile(table)?.with_context_degrees()?);
+    }
     let path = Path::new(name_or_path);
     let is_path = name_or_path.contains(['/', '\\']) || path.extension().is_some();
     Ok(if is_path { CostProfile::from_json(&read_text(path)?) } else { preset(name_or_path) }?)
@@ -76,6 +80,14 @@ mod tests {
 
     fn lengths(batches: &[Batch]) -> Vec<Vec<u64>> {
         batches.iter().map(|batch| batch.tokens().iter().map(|tokens| tokens.0).collect()).collect()
+    }
+
+    #[test]
+    fn context_degrees_are_derived_on_request() {
+        let table = read_profile("llama-7b-a800").unwrap();
+        let derived = read_profile("llama-7b-a800,cp").unwrap();
+        assert!(derived == table.clone().with_context_degrees().unwrap() && derived != table);
+        assert_eq!(read_profile("llama-1t,cp").unwrap_err().code(), "profile_unknown");
     }
 
     #[test]

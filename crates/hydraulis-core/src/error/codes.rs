@@ -142,7 +142,7 @@ pub const PROFILE_UNKNOWN: ErrorCode = ErrorCode {
     meaning: "A name is neither a preset cost profile nor a file, names no device with a data sheet, or is an analytic \
               profile without its model or device.",
     remedy: "Use a name of the list in the message, the path of a profile, or `analytic:MODEL:DEVICE[,KIND...]`, where MODEL \
-             is a `config.json` of Hugging Face or a preset and KIND is `none`, `selective` or `full`. For another device, \
+             is a published model, a preset or a `config.json` of Hugging Face and KIND is `none`, `selective` or `full`. For another device, \
              measure a profile with `hydraulis profile`.",
 };
 

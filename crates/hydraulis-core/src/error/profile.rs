@@ -50,8 +50,8 @@ pub enum ProfileError {
         /// Schemes of the profile.
         known: String,
     },
-    /// A profile does not name its model, so efficiencies cannot be learnt from it.
-    #[error("cost profile '{profile}' does not name its model: add its 'model', or learn from another profile")]
+    /// A profile does not name its model, so no figure of another profile can be derived from it.
+    #[error("cost profile '{profile}' does not name its model: add its 'model', or take another profile")]
     ModelUnknown {
         /// Name of the profile.
         profile: String,

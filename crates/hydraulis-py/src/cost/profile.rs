@@ -79,6 +79,17 @@ impl CostProfile {
         detached(py, move || profile.with_layer_plans(between)).map(CostProfile)
     }
 
+    /// Returns the profile with schemes of context degrees, derived from its schemes without them by the ratios of an
+    /// analytic profile of its model and device. Its name ends in `,cp`, and its source says which schemes are derived.
+    ///
+    /// Raises:
+    ///     InvalidInputError: The profile does not name its model (code `profile_invalid`), or its device is none of
+    ///         `devices` (`profile_unknown`).
+    fn with_context_degrees(&self, py: Python<'_>) -> PyResult<CostProfile> {
+        let profile = self.0.clone();
+        detached(py, move || profile.with_context_degrees()).map(CostProfile)
+    }
+
     /// Names of the devices that `analytic` knows.
     #[staticmethod]
     fn devices() -> Vec<&'static str> {

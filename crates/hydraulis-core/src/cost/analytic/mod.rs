@@ -4,6 +4,7 @@
 //! It serves to plan before a cluster is available, and to compare devices. A measured profile is better:
 //! `docs/cost-model.md` gives the error of predicting each shipped table from the others.
 
+mod context_degrees;
 mod device;
 mod efficiency;
 mod memory;
