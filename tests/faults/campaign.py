@@ -37,11 +37,13 @@ class Case(NamedTuple):
         chain: Faults of each start.
         code: Code of the error that ends the run; empty if the run reaches its last step.
         restarts: Number of restarts.
+        ranks_per_node: Number of ranks of each pretended node.
     """
 
     chain: Chain
     code: str | int = 0
     restarts: int = 0
+    ranks_per_node: int = RANKS
 
 
 def lost(*chain: Sequence[Fault]) -> Case:
@@ -83,12 +85,22 @@ CASES: Mapping[str, Case] = {
         [*kill("optimizer", 1, 5), *kill("optimizer", 2, 5)],
     ),
     "SIGKILL of all ranks at once": lost([fault for rank in range(RANKS) for fault in kill("sum", rank, 4)]),
+    "loss of a node of two, with its memory": Case(
+        [
+            [Fault("forward", rank, 4, "SIGKILL with the node's memory") for rank in (2, 3)],
+            [Fault("optimizer", rank, 6, "SIGKILL with the node's memory") for rank in (0, 1)],
+        ],
+        restarts=2,
+        ranks_per_node=2,
+    ),
     "SIGSTOP of a rank": lost([Fault("forward", 2, 3, "SIGSTOP")]),
     "SIGSTOP of rank 0": lost([Fault("backward", 0, 3, "SIGSTOP")]),
     "SIGSTOP of the store's process": Case([[Fault("backward", 0, 3, "SIGSTOP of the store")]]),
     "full disk at a copy": Case([[Fault("copy", 1, 3, "full disk")]]),
     "full disk at a checkpoint": Case([[Fault("save", 1, 4, "full disk")]], code="file_unwritable"),
     "another configuration on a rank": Case([[Fault("start", 3, 0, "other setting")]], code="ranks_differ"),
+    "other data on a rank": Case([[Fault("start", 3, 0, "other data")]], code="ranks_differ"),
+    "another plan on a rank": Case([[Fault("planner", 1, 3, "other plan")]], code="ranks_differ"),
     "planner fails": Case([[Fault("planner", 0, 3, "error")]], code="rank_zero_failed"),
     "planner stalls for 5 s": Case([[Fault("planner", 0, 3, "delay")]]),
     "a rank pauses for 5 s": Case([[Fault("forward", 2, 3, "delay")]]),
@@ -150,7 +162,7 @@ def run_case(folder: Path, case: Case, undisturbed: Path) -> Row:
         case: The faults, and the expected end.
         undisturbed: Folder of a run without faults.
     """
-    ended = launch(folder, RANKS, arguments(folder), case.chain)
+    ended = launch(folder, RANKS, arguments(folder), case.chain, ranks_per_node=case.ranks_per_node)
     return Row(
         faults=len(case.chain),
         lost=repeated_steps(ended),
@@ -212,9 +224,9 @@ def is_named(report: str, faults: Sequence[Fault]) -> bool:
     return {fault.rank for fault in faults} <= named
 
 
-def train_undisturbed(folder: Path) -> Path:
+def train_undisturbed(folder: Path, ranks_per_node: int = RANKS) -> Path:
     """Train without a fault, and return the run's folder."""
-    ended = launch(folder, RANKS, arguments(folder))
+    ended = launch(folder, RANKS, arguments(folder), ranks_per_node=ranks_per_node)
     assert ended.code == 0, (ended.err, ended.out)
     return folder / "run"
 
@@ -226,15 +238,18 @@ def main(names: Sequence[str]) -> int:
     say("|---" * len(columns) + "|")
     num_wrong = 0
     with tempfile.TemporaryDirectory() as place:
-        first = Path(place) / "undisturbed"
-        first.mkdir()
-        undisturbed = train_undisturbed(first)
+        # Sums of other nodes are added in another order.
+        undisturbed: dict[int, Path] = {}
         for number, (name, case) in enumerate(CASES.items()):
             if names and name not in names:
                 continue
+            if case.ranks_per_node not in undisturbed:
+                first = Path(place) / f"undisturbed-{case.ranks_per_node}"
+                first.mkdir()
+                undisturbed[case.ranks_per_node] = train_undisturbed(first, case.ranks_per_node)
             folder = Path(place) / str(number)
             folder.mkdir()
-            row = run_case(folder, case, undisturbed)
+            row = run_case(folder, case, undisturbed[case.ranks_per_node])
             num_wrong += bool(row.wrong)
             end = case.code or "reaches its last step"
             times = " | ".join(_range(times) for times in (row.end_s, row.next_s))

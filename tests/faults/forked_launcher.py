@@ -54,6 +54,7 @@ def launch(
     faults: Sequence[Sequence[Fault]] = (),
     *,
     grace_s: float = 10.0,
+    ranks_per_node: int | None = None,
 ) -> Ended:
     """Train, with faults in each start, and as many restarts as there are starts with faults.
 
@@ -63,9 +64,15 @@ def launch(
         arguments: Command line of `hydraulis`.
         faults: Faults by start.
         grace_s: Seconds that the ranks get after the first failure.
+        ranks_per_node: Number of ranks of each pretended node; all of them by default.
     """
     starts: list[float] = []
-    fork = local_ranks._fork
+    fork, of_rank = local_ranks._fork, local_ranks._of_rank
+
+    def of_node(rank: int, environment: Mapping[str, str]) -> Mapping[str, str]:
+        size = ranks_per_node or num_ranks
+        own = {"LOCAL_RANK": str(rank % size), "LOCAL_WORLD_SIZE": str(size)}
+        return {**of_rank(rank, environment), **own}
 
     def start(life: int, rank: int, *rest: Any) -> Any:
         if rank == 0:
@@ -78,6 +85,7 @@ def launch(
         patch.setattr(forked_rank, "_context", _context)
         patch.setattr(local_ranks, "can_fork", lambda _is_stopped: True)
         patch.setattr(local_ranks, "_fork", start)
+        patch.setattr(local_ranks, "_of_rank", of_node)
         patch.setattr(local_ranks, "be_a_rank", partial(_be_a_rank, folder, faults))
         code: int | str
         try:
@@ -101,8 +109,8 @@ def _be_a_rank(
     rank, number = int(environment["RANK"]), int(environment[RESTART_COUNT])
     sys.stdout = sys.stderr = (folder / f"start-{number}-rank-{rank}.txt").open("w", buffering=1)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    setattr(StandardLibrary, "load", load_made_up)  # noqa: B010
     own = [fault for fault in faults[number] if fault.rank == rank] if number < len(faults) else []
+    setattr(StandardLibrary, "load", load_made_up)  # noqa: B010
     install(own, folder / EVENTS)
     other = [word for fault in own if fault.kind == "other setting" for word in ("--set", OTHER_SETTING)]
     be_a_rank([*words, *other], environment, *rest)

@@ -10,8 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch.distributed as dist
 
+from hydraulis import Plan
+from hydraulis.data.dataset import Dataset
+from hydraulis.data.tokens import SequenceTokens
 from hydraulis.runtime import build, loop
 from hydraulis.runtime.batch import Batch
 from hydraulis.runtime.checkpoint import saver
@@ -45,7 +49,20 @@ STEP, STRIKE = "step", "strike"
 BEFORE_STEPS = ("start", "joining", "recovery")
 
 
-Kind = Literal["SIGKILL", "SIGSTOP", "SIGSTOP of the store", "full disk", "error", "delay", "other setting"]
+Kind = Literal[
+    "SIGKILL",
+    "SIGKILL with the node's memory",
+    "SIGSTOP",
+    "SIGSTOP of the store",
+    "full disk",
+    "error",
+    "delay",
+    "other setting",
+    "other data",
+    "other plan",
+]
+# Kinds that the rank's start carries out, wherever their place is.
+OF_THE_START = ("other setting", "other data", "other plan")
 # Seconds of a delay: longer than the silence after which a rank is lost.
 DELAY_S = 5.0
 
@@ -58,7 +75,9 @@ class Fault:
         place: Name of the place.
         rank: Number of the rank.
         step: Step of the fault, or of the state that is copied or saved; 0 before the first step.
-        kind: Kind of the fault; `other setting` is in the rank's command line, wherever its place is.
+        kind: Kind of the fault. `other setting` is in the rank's command line, `other data` in what it reads,
+            and `other plan` in the plan that it receives, wherever their place is. `SIGKILL with the node's
+            memory` removes the copies that the rank wrote, as the loss of its node does.
         is_after: Whether the fault comes after the function of the place, not before it.
     """
 
@@ -81,6 +100,9 @@ def install(faults: Sequence[Fault], events: Path) -> None:
 
     def counted(worker: Worker, *rest: Any) -> Any:
         step[0] = worker.optimizer_shard.optimizer.num_steps + 1
+        if any(fault.kind == "other plan" and fault.step == step[0] for fault in faults):
+            record(events, STRIKE, step[0])
+            rest = (other_plan(rest[0]), *rest[1:])
         result = train_step(worker, *rest)
         if dist.get_rank() == 0:
             record(events, STEP, step[0])
@@ -96,9 +118,25 @@ def install(faults: Sequence[Fault], events: Path) -> None:
             keeper._pending.call.ended.wait()
 
     setattr(StateKeeper, "after", waiting)  # noqa: B010
+    if any(fault.kind == "other data" for fault in faults):
+        _read_other_data()
     for fault in faults:
-        if fault.kind != "other setting":
+        if fault.kind not in OF_THE_START:
             _install(fault, step, events)
+
+
+def _read_other_data() -> None:
+    """Change the last token of every sequence that this rank reads."""
+    read = Dataset.read
+
+    def other(data: Dataset, index: int) -> SequenceTokens:
+        tokens = read(data, index)
+        assert isinstance(tokens, np.ndarray)
+        changed = tokens.copy()
+        changed[-1] ^= 1
+        return changed
+
+    setattr(Dataset, "read", other)  # noqa: B010
 
 
 def _install(fault: Fault, step: list[int], events: Path) -> None:
@@ -135,9 +173,22 @@ def strike(fault: Fault, events: Path) -> None:
     if fault.kind == "SIGSTOP of the store":
         os.kill(store_process(), signal.SIGSTOP)
         return
+    if fault.kind == "SIGKILL with the node's memory":
+        for copy in (events.parent / "memory").glob(f"*/*.by-{fault.rank:05d}.*"):
+            copy.unlink()
     os.kill(os.getpid(), signal.SIGSTOP if fault.kind == "SIGSTOP" else signal.SIGKILL)
     # Another thread of the process may take the signal first.
     time.sleep(0.1)
+
+
+def other_plan(plan: Plan) -> Plan:
+    """Return the plan with the sequences of each micro-batch in reverse: messages keep their sizes."""
+    document = json.loads(plan.to_json())
+    for replica in document["replicas"]:
+        replica["micro_batches"] = [ids[::-1] for ids in replica["micro_batches"]]
+    other = Plan.from_json(json.dumps(document))
+    assert other != plan
+    return other
 
 
 def store_process() -> int:
