@@ -28,7 +28,9 @@ def made_up_profile(caps: Mapping[str, int], context: str = "ulysses") -> CostPr
             "forward_share": 1 / 3,
             "resident_bytes": memory - round(cap * bytes_per_token),
             "activation_bytes_per_token": bytes_per_token,
-        } | ({"context": context} if "cp" in text else {})
+            **({"context": context} if "cp" in text else {}),
+            **({"stage_layers": Scheme(text).split} if Scheme(text).split else {}),
+        }
 
     document = {
         "format": "hydraulis.cost-profile/2",

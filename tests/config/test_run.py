@@ -77,6 +77,7 @@ BAD_VALUES = {
     "planner.schemes": '[""]',
     "planner.checkpointing": '["some"]',
     "planner.layer_plans": "-1",
+    "planner.layer_splits": "-1",
     "planner.max_strategies": "0",
     "planner.link": '"fast"',
     "planner.recalibrate": "1.0",

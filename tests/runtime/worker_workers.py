@@ -122,9 +122,12 @@ def train(
 
 
 def caps_of(worker: Worker) -> dict[str, int]:
-    """Return the caps of all known schemes, and of the worker's layer plans of the same degrees."""
+    """Return the caps of all known schemes, and of the worker's other schemes of the same degrees."""
     caps = CAPS | CAPS_OF_THIRDS
-    return caps | {str(scheme): caps[str(scheme.under("none"))] for scheme in worker.schemes}
+    degrees = {
+        str(scheme): str(Scheme(f"<tp{scheme.tp},cp{scheme.cp},pp{scheme.pp}>")) for scheme in worker.schemes
+    }
+    return caps | {text: caps[usual] for text, usual in degrees.items()}
 
 
 def train_all(runs: Sequence[tuple[Any, ...]]) -> list[list[Step] | None]:

@@ -1,10 +1,13 @@
 """The collectives of a step, slow ranks, and checkpoints after a failure."""
 
+import json
 import socket
 from pathlib import Path
 
 import pytest
 
+from hydraulis.config.run import load
+from hydraulis.planner.model_shape import build_model_shape
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from profiles import made_up_profile
 from ranks import run_ranks
@@ -68,6 +71,29 @@ def test_a_failure_of_one_rank_waits_for_no_other(failed: tuple[Path, list[list[
     assert second.code == 2
     assert (folder / "run-3/checkpoints/step-00000001").is_dir()
     assert CheckpointFolder.of_run(folder / "run-3").complete() == []
+
+
+def test_a_slow_stage_gets_fewer_layers_from_the_plans_that_know_its_rank(tmp_path: Path) -> None:
+    arguments = command_line(
+        tmp_path, 'planner.strategies=["1x<pp2>"]', "planner.layer_splits=2", "model.num_hidden_layers=8"
+    )
+    config = load(Path(arguments[0]), ["model.num_hidden_layers=8"])
+    document = json.loads((tmp_path / "PROFILE").read_text())
+    document["model"] = json.loads(build_model_shape(config.model).to_json())
+    # Twice the memory, so that stages of two layers more fit.
+    document["hardware"]["memory_bytes"] *= 2
+    (tmp_path / "PROFILE").write_text(json.dumps(document))
+    off = [word.replace("layer_splits=2", "layer_splits=0") for word in arguments]
+    off += ["--set", f'output.directory="{tmp_path}/off"']
+    (ended, without), _ = run_ranks(2, run_with_slow_rank, [[*arguments, "--set", "train.steps=6"], off])
+    assert (ended.code, without.code) == (0, 0), ended.err + without.err
+    plans = read_lines(tmp_path / "run" / "plans.jsonl")
+    assert [plan["strategy"] for plan in plans] == ["1x<pp2>"] * 3 + ["1x<pp2,split:7-1>"] * 3
+    # Stages of other lengths compute the same losses.
+    losses = [
+        [line["loss"] for line in read_lines(tmp_path / run / "metrics.jsonl")] for run in ("run", "off")
+    ]
+    assert losses[0][:4] == pytest.approx(losses[1], rel=1e-5)
 
 
 def test_a_slow_rank_is_named_once_and_planned_for_also_by_a_resumed_run(tmp_path: Path) -> None:

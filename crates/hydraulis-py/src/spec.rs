@@ -152,6 +152,21 @@ impl LayerSplit {
         self.0.stage_layers(scheme.0).map_err(|error| raise(py, &error))
     }
 
+    /// Returns the scheme with each split of its layers that gives fewer to stages on slow ranks; see
+    /// `CostProfile.with_layer_splits`.
+    ///
+    /// Args:
+    ///     scheme: Scheme without a split of its own; for others the list is empty.
+    ///     number: Number of splits for each place of slow stages, from 0.
+    ///
+    /// Raises:
+    ///     InvalidInputError: The scheme has more stages than the model has layers (code `scheme_model_mismatch`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+    fn splits_for_slow_stages(&self, py: Python<'_>, scheme: &Scheme, number: u16) -> PyResult<Vec<Scheme>> {
+        let schemes = self.0.splits_for_slow_stages(scheme.0, number.into());
+        schemes.map(|list| list.into_iter().map(Scheme).collect()).map_err(|error| raise(py, &error))
+    }
+
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((u32,), Bound<'py, PyDict>)> {
         let named = PyDict::new(py);
         named.set_item("head_layers", self.0.head_layers())?;
@@ -168,7 +183,8 @@ fn counted(number: &Bound<'_, PyAny>, refused: impl FnOnce() -> Error) -> PyResu
 /// The parallel degrees of one replica, <tp, cp, pp>, and the checkpointing of its layers.
 ///
 /// Args:
-///     text: Scheme as text: `<1>`, `<tp4>`, `<tp4,cp2,pp2>`, or with checkpointing `<1,full>` or `<tp4,selective>`.
+///     text: Scheme as text: `<1>`, `<tp4>`, `<tp4,cp2,pp2>`, or with checkpointing `<1,full>` or `<tp4,selective>`,
+///         or with the layers of each stage `<pp2,split:3-9>`.
 ///
 /// Raises:
 ///     InvalidInputError: The text is no scheme (code `scheme_syntax`).
@@ -219,6 +235,12 @@ impl Scheme {
     #[getter]
     fn planned_layers(&self) -> Option<u16> {
         self.0.layer_plan().layers()
+    }
+
+    /// Layers of each stage where the scheme states them, as `<pp2,split:3-9>` does; empty where their cost decides.
+    #[getter]
+    fn split(&self) -> Vec<u32> {
+        self.0.split().layers()
     }
 
     /// Returns the same degrees with other checkpointing: a kind for every layer, or a layer plan.

@@ -171,10 +171,23 @@ def add_layer_plans(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_layer_splits(parser: argparse.ArgumentParser) -> None:
+    """Declare `--layer-splits`; see `profile_of`."""
+    parser.add_argument(
+        "--layer-splits",
+        type=count,
+        metavar="N",
+        help="add schemes with fewer layers in stages on slow ranks, such as <pp2,split:3-9>, N for each "
+        "place of such stages; candidates where ranks differ (default: none)",
+    )
+
+
 def profile_of(arguments: argparse.Namespace) -> CostProfile:
-    """Load the profile of `--profile`, with the layer plans of `--layer-plans`."""
+    """Load the profile of `--profile`, with the schemes of `--layer-plans` and `--layer-splits`."""
     profile = load_profile(arguments.profile)
-    return profile if arguments.layer_plans is None else profile.with_layer_plans(arguments.layer_plans)
+    if arguments.layer_plans is not None:
+        profile = profile.with_layer_plans(arguments.layer_plans)
+    return profile if arguments.layer_splits is None else profile.with_layer_splits(arguments.layer_splits)
 
 
 def add_link(parser: argparse.ArgumentParser) -> None:

@@ -19,6 +19,7 @@ from hydraulis.text.values import did_you_mean
 SEARCH_NAME = "search"
 # More schemes only make a search longer.
 _MOST_LAYER_PLANS = 32
+_MOST_LAYER_SPLITS = 32
 
 
 def check_strategy_names(names: Iterable[str]) -> None:
@@ -86,6 +87,8 @@ class PlannerConfig:
         layer_plans: Number of layer plans that a search has between each two successive kinds of
             checkpointing of the same degrees: schemes such as `<tp2,full:12/40>`, whose times and memory
             follow from both kinds; 0 for none.
+        layer_splits: Number of splits of the layers for each place of stages on slow ranks in a pipeline:
+            schemes such as `<pp2,split:3-9>`, candidates once a rank is slow; 0 for none.
         max_strategies: Maximum number of distinct strategies of the run, because each needs its own process
             groups; absent for no limit. Evaluation may use as many again.
         context: Context parallelism of a measured profile: `ulysses` exchanges tokens for heads, `ring`
@@ -114,6 +117,7 @@ class PlannerConfig:
     schemes: tuple[str, ...] = ()
     checkpointing: tuple[CheckpointingKind, ...] = ("none",)
     layer_plans: int = 0
+    layer_splits: int = 0
     max_strategies: int | None = None
     context: ContextKind = "ulysses"
     profile: str = ""
@@ -154,6 +158,7 @@ class PlannerConfig:
             )
             raise InvalidInputError(message, code="config_value")
         self._check_layer_plans()
+        self._check_layer_splits()
         if self.max_strategies is not None:
             check_at_least("planner.max_strategies", self.max_strategies, 1)
         check_above("planner.profile_seconds", self.profile_seconds, 0)
@@ -187,6 +192,15 @@ class PlannerConfig:
                 f"planner.layer_plans = {self.layer_plans} adds schemes to a search, but planner.strategies "
                 "is a list; write layer plans there, such as <tp2,full:12/40>, or set planner.strategies = "
                 '["search"]'
+            )
+            raise InvalidInputError(message, code="config_value")
+
+    def _check_layer_splits(self) -> None:
+        check_within("planner.layer_splits", self.layer_splits, 0, _MOST_LAYER_SPLITS)
+        if self.layer_splits and not self.slow_rank:
+            message = (
+                f"planner.layer_splits = {self.layer_splits} gives fewer layers to slow ranks, but "
+                "planner.slow_rank = 0 looks for none; leave one of them out"
             )
             raise InvalidInputError(message, code="config_value")
 

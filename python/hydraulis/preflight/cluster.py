@@ -18,7 +18,7 @@ from hydraulis.profile.run_profile import chosen_profile, memory_note
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.memory.resident import resident_memory
 from hydraulis.runtime.planning.run_planner import RunPlanner
-from hydraulis.runtime.planning.run_schemes import run_schemes
+from hydraulis.runtime.planning.run_schemes import run_schemes, with_layer_splits
 from hydraulis.runtime.ranks.device import dtype_note
 from hydraulis.runtime.ranks.shared_devices import SHARE_VARIABLE, sharing_requested
 from hydraulis.text.values import format_count
@@ -60,8 +60,8 @@ class ClusterChecks:
         if planner.memory_mib is None and self.profile is None and planner.is_search and not planner.schemes:
             return "later", f"a search over schemes that fit the memory of a rank: {_NO_MEMORY}"
         schemes = run_schemes(self.config, self.cluster, self.profile)
-        resident_memory(self.config, schemes, self.cluster)
-        self._schemes = schemes
+        self._schemes = with_layer_splits(self.config, schemes)
+        resident_memory(self.config, self._schemes, self.cluster)
         planner = self.config.planner
         degrees = [(scheme.tp, scheme.cp) for scheme in schemes]
         groups = most_groups_of_rank(degrees, self.cluster.gpus, self.cluster.gpus_per_node)
@@ -208,7 +208,10 @@ class ClusterChecks:
         if self.profile is None or not self._schemes:
             return "later", f"{sequence}; the longest admitted follows from profile and strategies"
         profile = with_schemes(self.profile, self._schemes)
-        caps = [f"{scheme} {profile.cap_tokens(scheme, self.cluster):,}" for scheme in self._schemes]
+        caps = [
+            f"{scheme} {profile.cap_tokens(scheme, self.cluster):,}"
+            for scheme in map(Scheme, profile.schemes)
+        ]
         planner = RunPlanner(self.config.planner, profile, self.cluster)
         admitted = planner.longest_admitted
         limit = (

@@ -11,6 +11,7 @@ from typing import Self
 import torch.distributed as dist
 
 from hydraulis._core import CostProfile, Scheme
+from hydraulis.config.planner import PlannerConfig
 from hydraulis.errors import HydraulisError
 from hydraulis.planner.profile_document import with_schemes
 from hydraulis.profile.measure import WARMING_UP, announcement
@@ -25,7 +26,7 @@ from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.memory.device_memory import FRAGMENTED, fragmentation_note, is_fragmented
 from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
-from hydraulis.runtime.planning.run_schemes import run_schemes
+from hydraulis.runtime.planning.run_schemes import run_schemes, with_layer_splits
 from hydraulis.runtime.planning.step_batches import StepPosition
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import device_name, dtype_note
@@ -97,7 +98,7 @@ class Trainer:
         schemes = run_schemes(config, run.cluster, saved)
         report_model(config, observer)
         observer.status("building the model")
-        worker = build_worker(config, schemes, run.resumed)
+        worker = build_worker(config, with_layer_splits(config, schemes), run.resumed)
         observer.message(f"computing on {device_name(worker.device)}, {describe_kernels(worker)}")
         note = dtype_note(worker.local_shard.parameter.dtype) if worker.device.type == "cuda" else ""
         if note:
@@ -106,8 +107,8 @@ class Trainer:
         if whole is None:
             return None
         observer.status("creating the run directory")
-        whole = whole.with_layer_plans(config.planner.layer_plans)
-        profile = with_schemes(whole, schemes).with_layer_plans(config.planner.layer_plans)
+        whole = _with_derived(whole, config.planner)
+        profile = _with_derived(with_schemes(whole, schemes), config.planner)
         link = run_link(config.planner, profile, run.cluster, worker.local_shard)
         planner = RunPlanner(
             config.planner, profile, run.cluster, link, includes_waits=worker.device.type == "cuda"
@@ -295,6 +296,11 @@ class Trainer:
             for line in samples.describe():
                 self.observer.message(line)
             on_rank_zero(partial(self.recorder.sampled, samples))
+
+
+def _with_derived(profile: CostProfile, planner: PlannerConfig) -> CostProfile:
+    """Add the layer plans and the splits of layers of a run's plans to the measured schemes."""
+    return profile.with_layer_plans(planner.layer_plans).with_layer_splits(planner.layer_splits)
 
 
 def _measured(

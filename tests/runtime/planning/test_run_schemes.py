@@ -12,7 +12,8 @@ from hydraulis.config.layered.layers import PRESETS
 from hydraulis.config.layered.table import from_table
 from hydraulis.config.run import RunConfig, load
 from hydraulis.planner.profile_document import with_schemes
-from hydraulis.runtime.planning.run_schemes import run_schemes
+from hydraulis.runtime.memory.resident import resident_memory
+from hydraulis.runtime.planning.run_schemes import run_schemes, with_layer_splits
 from profiles import made_up_profile
 
 PROFILE = made_up_profile(
@@ -48,6 +49,20 @@ def test_a_list_uses_those_of_its_strategies() -> None:
     listed = config(["1x<tp2>+2x<1>", "4x<1>"])
     assert run_schemes(listed, CLUSTER, None) == schemes("<1>", "<tp2>")
     assert run_schemes(listed, CLUSTER, PROFILE) == schemes("<1>", "<tp2>")
+
+
+def test_ranks_hold_memory_for_the_longest_stage_of_all_splits() -> None:
+    listed = config(["2x<pp2>"], layer_splits=1)
+    usual = run_schemes(listed, CLUSTER, None)
+    split = with_layer_splits(listed, usual)
+    assert split == schemes("<pp2>", "<pp2,split:1-2>")
+    assert with_layer_splits(config(["2x<pp2>"]), usual) == usual
+    sizes = [resident_memory(listed, chosen, CLUSTER) for chosen in (usual, split)]
+    assert sizes[0].local <= sizes[1].local
+    # No owner holds its elements under every split: all ranks own equal shares.
+    assert sizes[0].optimizer >= sizes[1].optimizer
+    with refused("scheme_model_mismatch", "<pp2,split:1-3> splits 4 layers and the model has 3"):
+        run_schemes(config(["2x<pp2,split:1-3>"]), CLUSTER, None)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6, 8, 12])

@@ -1,5 +1,6 @@
 //! The strategies to choose from when the caller names none.
 
+use crate::construct::layer_splits::{is_for_slow_stages, with_layer_splits};
 use crate::cost::{ClassCost, CostModel};
 use crate::error::{Error, Result, StrategyError};
 use crate::layout::place;
@@ -9,15 +10,18 @@ use crate::spec::{Cluster, Scheme, Strategy};
 pub fn candidates(cost: &CostModel) -> Vec<Strategy> {
     let gpus = cost.cluster().gpus();
     match cost.profile().strategies.iter().find(|list| list.gpus == gpus) {
-        Some(list) => list.strategies.clone(),
+        Some(list) => with_layer_splits(list.strategies.clone(), cost),
         None => mixes(cost),
     }
 }
 
-/// The schemes that fit the cluster and leave memory for at least one token.
+/// The schemes that fit the cluster and leave memory for at least one token. Where all ranks are alike, splits for slow
+/// stages are none of them.
 pub fn usable_schemes(cost: &CostModel) -> Vec<Scheme> {
     let roomy = cost.best().iter().filter(|scheme| scheme.cap().0 > 0).map(ClassCost::scheme);
-    roomy.filter(|&scheme| place_alone(scheme, cost).is_ok()).collect()
+    let alike = cost.cluster().is_uniform();
+    let candidates = roomy.filter(|&scheme| !alike || !is_for_slow_stages(scheme, cost));
+    candidates.filter(|&scheme| place_alone(scheme, cost).is_ok()).collect()
 }
 
 /// The distinct strategies; refused if one does not fit the cluster or memory.
@@ -65,7 +69,8 @@ fn place_alone(scheme: Scheme, cost: &CostModel) -> Result<()> {
 /// The single replica serves the long tail; with equal schemes the mix is homogeneous. On a cluster with slow ranks each
 /// pair also makes a mix that leaves the slowest ranks out, and one that leaves all but the fastest out.
 pub fn mixes(cost: &CostModel) -> Vec<Strategy> {
-    let schemes = usable_schemes(cost);
+    let mut schemes = usable_schemes(cost);
+    schemes.retain(|&scheme| !is_for_slow_stages(scheme, cost));
     let pairs = schemes.iter().flat_map(|&wide| schemes.iter().map(move |&narrow| (wide, narrow)));
     let sizes = sizes_without_slow_ranks(cost.cluster());
     let mixes = pairs.flat_map(|(wide, narrow)| {
@@ -74,7 +79,7 @@ pub fn mixes(cost: &CostModel) -> Vec<Strategy> {
     let mut strategies: Vec<Strategy> = mixes.collect();
     strategies.sort();
     strategies.dedup();
-    strategies
+    with_layer_splits(strategies, cost)
 }
 
 /// Numbers of ranks that a strategy may use: all, all but the slowest, and the fastest alone.

@@ -47,7 +47,9 @@ impl Error {
             Error::PlanSyntax { .. } => &codes::PLAN_INVALID,
             Error::OtherCluster { .. } | Error::DurationsMismatch { .. } => &codes::PLAN_MISMATCH,
             Error::SchemeTooLarge { .. } | Error::SchemesTooLarge { .. } => &codes::SCHEME_TOO_LARGE,
-            Error::LayerSplit { .. } | Error::TooManyStages { .. } => &codes::SCHEME_MODEL_MISMATCH,
+            Error::LayerSplit { .. } | Error::TooManyStages { .. } | Error::OtherSplit { .. } => {
+                &codes::SCHEME_MODEL_MISMATCH
+            }
             Error::Balance(error) => error.error_code(),
             Error::Window(error) => error.error_code(),
             Error::Layout(error) => error.error_code(),

@@ -378,6 +378,18 @@ pub enum Error {
         /// Layers of the model.
         layers: u32,
     },
+    /// A scheme splits another number of layers than the model has.
+    #[error(
+        "scheme {scheme} splits {given} layers and the model has {layers}: give each stage its part of the {layers}"
+    )]
+    OtherSplit {
+        /// The scheme.
+        scheme: Scheme,
+        /// Layers of its stages together.
+        given: u32,
+        /// Layers of the model.
+        layers: u32,
+    },
 }
 
 impl Error {

@@ -7,7 +7,9 @@ use crate::bound::{AnyClass, Bounder, ProofLimit};
 use crate::cancellation::{Cancellation, NEVER_CANCELLED};
 use crate::capacity::Capacities;
 use crate::check::{Violation, check};
-use crate::construct::{candidates, mixes, nothing_fits, undominated, usable_schemes, usable_strategies};
+use crate::construct::{
+    candidates, mixes, nothing_fits, undominated, usable_schemes, usable_strategies, with_layer_splits,
+};
 use crate::cost::{ClassCost, CostModel, CostProfile};
 use crate::error::{Error, Result, StrategyError};
 use crate::layout::place;
@@ -54,7 +56,9 @@ struct Considerations {
 impl Planner {
     /// A planner over `strategies`, or over the profile's own list.
     ///
-    /// Every strategy must fit the cluster and use schemes that the profile contains and memory admits.
+    /// Every strategy must fit the cluster and use schemes that the profile contains and memory admits. On ranks of
+    /// different speed or memory, the list has strategies too whose slow stages have fewer layers, where the profile has
+    /// such splits.
     pub fn new(profile: CostProfile, cluster: Cluster, strategies: Option<Vec<Strategy>>) -> Result<Planner> {
         let cost = CostModel::new(profile, cluster);
         let given = match strategies {
@@ -62,7 +66,7 @@ impl Planner {
             Some(list) => list,
             None => candidates(&cost),
         };
-        let list = usable_strategies(given, &cost)?;
+        let list = with_layer_splits(usable_strategies(given, &cost)?, &cost);
         Ok(Planner {
             capacities: Capacities::new(cost, SearchBudget::ONLINE.capacity),
             by_cap: None,

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::spec::{ModelShape, Scheme};
+use crate::spec::{ModelShape, Scheme, StageSplit};
 use crate::units::{count, whole};
 
 /// The number of layers, the cost of the head, which the last stage computes too, and the stated layers of each stage.
@@ -73,14 +73,17 @@ impl LayerSplit {
 
     /// The layers of a stage, counted from 0.
     ///
-    /// A stated list for this number of stages takes precedence. Otherwise the last stage has the number of layers that
+    /// The scheme's own split takes precedence, then a stated list for this number of stages. Otherwise the last stage has the number of layers that
     /// minimizes the time of the slowest stage, and the other stages split the rest evenly. If the rest does not divide
     /// evenly, later stages have one more layer, because earlier stages hold more micro-batches under 1F1B. A scheme
-    /// with more stages than layers is refused with `too_many_stages`.
+    /// with more stages than layers is refused with `too_many_stages`, and one that splits another number of layers too.
     pub fn stage(&self, scheme: Scheme, stage: u16) -> Result<Range<u32>> {
         let stages = u32::from(scheme.pp());
         if stages > self.layers {
             return Err(Error::TooManyStages { scheme, stages: scheme.pp(), layers: self.layers });
+        }
+        if !scheme.split().is_by_cost() {
+            return self.stage_of_scheme(scheme, usize::from(stage));
         }
         if let Ok(list) = self.stated.binary_search_by_key(&usize::from(scheme.pp()), Vec::len) {
             let list = &self.stated[list];
@@ -93,6 +96,65 @@ impl LayerSplit {
         }
         let bound = |stage: u32| rest * stage / (stages - 1);
         Ok(bound(stage)..bound(stage + 1))
+    }
+
+    /// The layers of a stage of a scheme with a split of its own.
+    fn stage_of_scheme(&self, scheme: Scheme, stage: usize) -> Result<Range<u32>> {
+        let list = scheme.split().layers();
+        let given: u32 = list.iter().sum();
+        if given != self.layers {
+            return Err(Error::OtherSplit { scheme, given, layers: self.layers });
+        }
+        let start = list[..stage].iter().sum();
+        Ok(start..start + list[stage])
+    }
+
+    /// The scheme with splits that give fewer layers to stages on slow ranks: to one stage, to the first ones or to the
+    /// last ones. For each of these places there are at most `number` splits, between the usual number of layers and a
+    /// quarter of it; the other stages share the rest so that the slowest of them is as short as it can be. Empty for a scheme without
+    /// stages or with a split of its own.
+    pub fn splits_for_slow_stages(&self, scheme: Scheme, number: u32) -> Result<Vec<Scheme>> {
+        let usual = self.stage_layers(scheme)?;
+        if usual.len() < 2 || !scheme.split().is_by_cost() {
+            return Ok(Vec::new());
+        }
+        let (stages, mut schemes) = (usual.len(), Vec::new());
+        let single = (0..stages).map(|stage| stage..stage + 1);
+        let first = (2..stages).map(|end| 0..end);
+        let last = (1..stages - 1).map(|start| start..stages);
+        for slow in single.chain(first).chain(last) {
+            for step in 1..=number {
+                let list = self.with_slow(&usual, &slow, f64::from(step) * 0.75 / f64::from(number));
+                let split = StageSplit::of_layers(&list).and_then(|split| scheme.with_split(split));
+                schemes.extend(split.filter(|_| list != usual));
+            }
+        }
+        schemes.sort_unstable();
+        schemes.dedup();
+        Ok(schemes)
+    }
+
+    /// The layers of each stage if the `slow` ones give this share of theirs to the others.
+    fn with_slow(&self, usual: &[u32], slow: &Range<usize>, share: f64) -> Vec<u32> {
+        let kept = |layers: u32| {
+            let given = u32::try_from(whole(f64::from(layers) * share + 0.5)).unwrap_or(u32::MAX);
+            layers.saturating_sub(given).max(1)
+        };
+        let layers = usual.iter().enumerate();
+        let mut list: Vec<u32> =
+            layers.map(|(stage, &own)| if slow.contains(&stage) { kept(own) } else { own }).collect();
+        let freed = usual.iter().sum::<u32>() - list.iter().sum::<u32>();
+        for _ in 0..freed {
+            let head = |stage: usize| if stage + 1 == usual.len() { self.head_layers } else { 0.0 };
+            // The stage's time with the layer, relative to its usual time.
+            let time =
+                |stage: usize| (f64::from(list[stage] + 1) + head(stage)) / (f64::from(usual[stage]) + head(stage));
+            // Earlier stages hold more micro-batches under 1F1B, so the last of equal stages takes the layer.
+            let others = (0..usual.len()).filter(|stage| !slow.contains(stage)).rev();
+            let shortest = others.min_by(|&one, &other| time(one).total_cmp(&time(other)));
+            list[shortest.expect("some stage is not slow")] += 1;
+        }
+        list
     }
 
     /// Number of layers of the last stage.
@@ -210,6 +272,36 @@ mod tests {
             assert_eq!(error.code(), "scheme_model_mismatch");
             assert!(message.contains(place) && message.contains(why), "{message}");
         }
+    }
+
+    #[test]
+    fn slow_stages_give_layers_to_the_others() {
+        let of = |layers, head, scheme: &str, number| {
+            let split = LayerSplit::new(layers, head).unwrap();
+            let schemes = split.splits_for_slow_stages(scheme.parse().unwrap(), number).unwrap();
+            schemes.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(of(4, 0.0, "<pp2>", 1), ["<pp2,split:1-3>", "<pp2,split:3-1>"]);
+        assert_eq!(of(16, 0.0, "<tp2,pp2,full>", 2).len(), 4);
+        let three = of(12, 0.0, "<pp3>", 1);
+        assert_eq!(
+            three,
+            ["<pp3,split:1-1-10>", "<pp3,split:1-5-6>", "<pp3,split:5-1-6>", "<pp3,split:5-6-1>", "<pp3,split:10-1-1>"]
+        );
+        // The last of two stages computes a head of three layers.
+        assert_eq!(of(13, 3.0, "<pp2>", 1), ["<pp2,split:2-11>", "<pp2,split:12-1>"]);
+        assert!(of(8, 0.0, "<tp2>", 3).is_empty() && of(8, 0.0, "<pp2,split:3-5>", 3).is_empty());
+        assert!(of(2, 0.0, "<pp2>", 3).is_empty());
+    }
+
+    #[test]
+    fn a_schemes_own_split_precedes_stated_lists() {
+        let split = LayerSplit::even(7).with_stated(vec![vec![3, 4]]).unwrap();
+        let layers = |scheme: &str| split.stage_layers(scheme.parse().unwrap());
+        assert_eq!((layers("<pp2>").unwrap(), layers("<pp2,split:6-1>").unwrap()), (vec![3, 4], vec![6, 1]));
+        let error = layers("<pp2,split:6-2>").unwrap_err();
+        assert_eq!(error.code(), "scheme_model_mismatch");
+        assert!(error.to_string().contains("splits 8 layers and the model has 7"), "{error}");
     }
 
     proptest! {

@@ -13,6 +13,7 @@ mod model_shape;
 mod scheme;
 mod search_budget;
 mod shard_scheme;
+mod stage_split;
 mod strategy;
 
 pub use checkpointing_kind::CheckpointingKind;
@@ -34,4 +35,5 @@ pub use search_budget::{
     StepBalanceBudget, SurveyBudget,
 };
 pub(crate) use shard_scheme::shard_scheme;
+pub use stage_split::StageSplit;
 pub use strategy::Strategy;

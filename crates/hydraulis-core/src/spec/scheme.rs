@@ -1,4 +1,4 @@
-//! The degrees and the layer plan of one replica.
+//! The degrees, the layer plan and the stages of one replica.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,18 +6,20 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, StrategyError};
-use crate::spec::{Axis, CheckpointingKind, Degrees, LayerPlan};
+use crate::spec::{Axis, CheckpointingKind, Degrees, LayerPlan, StageSplit};
 
 /// The degrees `<tp, cp, pp>` of one replica, which runs on tp x cp x pp ranks, and the checkpointing of its layers.
 ///
 /// The text `<tp4,pp2>` leaves out degrees of 1; `<1>` has only degrees of 1. With checkpointing the text is
-/// `<tp4,full>` or `<1,selective>`, and `<tp4,full:12/40>` if 12 of the model's 40 layers have it. The ranks of a stage are consecutive. Tensor ranks are innermost, so that each
+/// `<tp4,full>` or `<1,selective>`, and `<tp4,full:12/40>` if 12 of the model's 40 layers have it. `<pp2,split:3-9>`
+/// states the layers of each stage. The ranks of a stage are consecutive. Tensor ranks are innermost, so that each
 /// tensor group is consecutive, and context ranks are around them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Scheme {
     degrees: Degrees,
     layers: LayerPlan,
+    split: StageSplit,
 }
 
 impl Scheme {
@@ -30,9 +32,20 @@ impl Scheme {
         Ok(Scheme::from_parts(degrees, LayerPlan::KEEP))
     }
 
-    /// A scheme with these degrees and this memory plan of its layers.
+    /// A scheme with these degrees and this memory plan of its layers, split over stages by cost.
     pub fn from_parts(degrees: Degrees, layers: LayerPlan) -> Scheme {
-        Scheme { degrees, layers }
+        Scheme { degrees, layers, split: StageSplit::BY_COST }
+    }
+
+    /// The layers of each stage where the scheme states them.
+    pub fn split(self) -> StageSplit {
+        self.split
+    }
+
+    /// The same degrees and layer plan with another split; none if it is one of another number of stages.
+    pub fn with_split(self, split: StageSplit) -> Option<Scheme> {
+        let is_for_stages = split.is_by_cost() || split.layers().len() == self.stages();
+        is_for_stages.then_some(Scheme { split, ..self })
     }
 
     /// The degree of each axis.
@@ -122,6 +135,9 @@ impl Scheme {
 impl fmt::Display for Scheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "<{}", self.degrees)?;
+        if !self.split.is_by_cost() {
+            write!(f, ",{}", self.split)?;
+        }
         if !self.layers.keeps_activations() {
             write!(f, ",{}", self.layers)?;
         }
@@ -140,7 +156,13 @@ impl FromStr for Scheme {
         let is_of_layers = |part: &&str| part.contains(':') || CheckpointingKind::named(part).is_some();
         let (degrees, layers) = parts.split_at(parts.iter().position(is_of_layers).unwrap_or(parts.len()));
         let degrees = Degrees::parse(degrees).map_err(|why| wrong(&why))?;
-        Ok(Scheme::from_parts(degrees, LayerPlan::parse(layers).map_err(|why| wrong(&why))?))
+        let (split, layers) =
+            match layers.split_first().and_then(|(first, rest)| Some((StageSplit::parse(first)?, rest))) {
+                Some((split, rest)) => (split.map_err(|why| wrong(&why))?, rest),
+                None => (StageSplit::BY_COST, layers),
+            };
+        let scheme = Scheme::from_parts(degrees, LayerPlan::parse(layers).map_err(|why| wrong(&why))?);
+        scheme.with_split(split).ok_or_else(|| wrong("its split is one of another number of stages"))
     }
 }
 
@@ -168,6 +190,9 @@ mod tests {
             assert_eq!(text.parse::<Scheme>().unwrap().to_string(), text);
         }
         for text in ["<1,full:1/2>", "<tp4,full:12/40>", "<tp2,pp4,selective:7/60>", "<cp2,selective,full:39/40>"] {
+            assert_eq!(text.parse::<Scheme>().unwrap().to_string(), text);
+        }
+        for text in ["<pp2,split:3-9>", "<tp2,pp3,split:1-2-255,full:12/40>", "<pp2,split:1-3,selective,full:1/4>"] {
             assert_eq!(text.parse::<Scheme>().unwrap().to_string(), text);
         }
         assert_eq!("<tp2, none, full:3/8>".parse::<Scheme>().unwrap().to_string(), "<tp2,full:3/8>");
@@ -207,6 +232,10 @@ mod tests {
             "<tp2,full:3/8,full>",
             "<tp2,none,selective:3/8,full:2/8>",
             "<tp2,full:3/70000>",
+            "<pp2,split:3-3-3>",
+            "<tp2,split:3-3>",
+            "<pp2,full,split:3-3>",
+            "<pp2,split:3-3,split:3-3>",
         ] {
             assert_eq!(text.parse::<Scheme>().unwrap_err().code(), "strategy_invalid", "{text}");
         }

@@ -22,11 +22,11 @@ pub(crate) fn shard_scheme(schemes: &[Scheme], cluster: &Cluster) -> Option<Sche
     (are_aligned && u64::from(cluster.gpus()).is_multiple_of(scheme.ranks())).then_some(scheme)
 }
 
-/// The common degrees of all schemes, if they are equal.
+/// The common degrees and stages of all schemes, if they are equal.
 fn only(schemes: &[Scheme]) -> Option<Scheme> {
-    let first = schemes.first()?.degrees();
-    let is_alike = schemes.iter().all(|scheme| scheme.degrees() == first);
-    is_alike.then_some(Scheme::from_parts(first, LayerPlan::KEEP))
+    let first = schemes.first()?.with_layers(LayerPlan::KEEP);
+    let is_alike = schemes.iter().all(|scheme| scheme.with_layers(LayerPlan::KEEP) == first);
+    is_alike.then_some(first)
 }
 
 /// The scheme with the widest tensor degree, if all schemes have one stage and a rank's slice under it is a part of the

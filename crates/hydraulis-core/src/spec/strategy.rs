@@ -15,8 +15,8 @@ const MAX_REPLICAS: usize = 1 << 20;
 
 /// A multiset of replicas, each with its own scheme, written `1x<tp16>+12x<tp4,pp2>`.
 ///
-/// The replicas have one canonical order: widest stages first, longer pipelines before shorter ones, and less
-/// checkpointing before more. With this order, equal multisets are equal values, and placing replicas in order keeps
+/// The replicas have one canonical order: widest stages first, longer pipelines before shorter ones, less
+/// checkpointing before more, and layers split by cost before stated splits. With this order, equal multisets are equal values, and placing replicas in order keeps
 /// their stage groups aligned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -33,7 +33,12 @@ impl Strategy {
             return Err(StrategyError::Syntax { text: String::new(), why }.into());
         }
         schemes.sort_by_key(|scheme| {
-            Reverse((scheme.stage_group_ranks(), scheme.pp(), scheme.tp(), Reverse(scheme.layer_plan())))
+            Reverse((
+                scheme.stage_group_ranks(),
+                scheme.pp(),
+                scheme.tp(),
+                Reverse((scheme.layer_plan(), scheme.split())),
+            ))
         });
         Ok(Strategy { schemes })
     }

@@ -90,6 +90,19 @@ impl CostProfile {
         detached(py, move || profile.with_context_degrees()).map(CostProfile)
     }
 
+    /// Returns the profile with splits of the layers for stages on slow ranks, which are candidates where ranks differ.
+    ///
+    /// Args:
+    ///     number: Number of splits for each place of slow stages in a pipeline, from 0.
+    ///
+    /// Raises:
+    ///     InvalidInputError: A scheme has more stages than the model has layers (code `scheme_model_mismatch`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+    fn with_layer_splits(&self, py: Python<'_>, number: u16) -> PyResult<CostProfile> {
+        let profile = self.0.clone();
+        detached(py, move || profile.with_layer_splits(number.into())).map(CostProfile)
+    }
+
     /// Names of the devices that `analytic` knows.
     #[staticmethod]
     fn devices() -> Vec<&'static str> {

@@ -11,6 +11,7 @@ from hydraulis.cli.options import (
     add_figure,
     add_json,
     add_layer_plans,
+    add_layer_splits,
     add_lengths,
     add_link,
     add_memory,
@@ -66,6 +67,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     add_cluster(parser, nodes=True)
     add_lengths(parser)
     add_layer_plans(parser)
+    add_layer_splits(parser)
     add_link(parser)
     add_strategies(parser)
     add_memory(parser)

@@ -13,6 +13,7 @@ from hydraulis.cli.options import (
     add_figure,
     add_json,
     add_layer_plans,
+    add_layer_splits,
     add_lengths,
     add_link,
     add_memory,
@@ -90,6 +91,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="a rank, and its time relative to other ranks; may be repeated",
     )
     add_layer_plans(parser)
+    add_layer_splits(parser)
     add_link(parser)
     parser.add_argument(
         "--slow-link",

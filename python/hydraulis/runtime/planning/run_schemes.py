@@ -1,6 +1,6 @@
 """Determines the schemes that a run's replicas may use."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hydraulis._core import Cluster, CostProfile, Scheme, Strategy
 from hydraulis.config.run import RunConfig
@@ -8,6 +8,7 @@ from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.parallel.checkpointing import check_layer_plan
 from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.parallel.tensor import check_tensor_degree
+from hydraulis.planner.model_shape import build_layer_split
 from hydraulis.planner.strategies import named_strategies
 from hydraulis.runtime.memory.resident import resident_memory
 
@@ -48,6 +49,20 @@ def run_schemes(
     return sorted(schemes)
 
 
+def with_layer_splits(config: RunConfig, schemes: Sequence[Scheme]) -> list[Scheme]:
+    """Add the splits of their layers that plans may choose once a rank is slow, sorted.
+
+    The ranks hold memory for the largest stage of any of them, and owners do not depend on the split.
+
+    Raises:
+        InvalidInputError: A scheme has more stages than the model has layers (code `scheme_model_mismatch`).
+    """
+    split = build_layer_split(config.model, config.train.stage_layers)
+    number = config.planner.layer_splits
+    splits = (other for scheme in schemes for other in split.splits_for_slow_stages(scheme, number))
+    return sorted({*schemes, *splits})
+
+
 def _named(
     scheme: Scheme, where: str, config: RunConfig, cluster: Cluster, profile: CostProfile | None
 ) -> Scheme:
@@ -63,6 +78,8 @@ def _checked(scheme: Scheme, config: RunConfig, cluster: Cluster, profile: CostP
     Strategy(f"1x{scheme}").place(cluster)
     check_tensor_degree(config.model, scheme.tp)
     check_layer_plan(config.model, scheme)
+    if scheme.split:
+        build_layer_split(config.model).stage_layers(scheme)
     context = config.planner.context if scheme.cp > 1 else None
     if profile is not None:
         profile.micro_batch_ms(scheme, [1])

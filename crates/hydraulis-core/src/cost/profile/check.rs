@@ -171,6 +171,11 @@ fn broken_stages(entry: &SchemeProfile, layers: Option<u64>) -> Option<Broken> {
         let limit = format!("one number from {:e} to {:e} for each stage", MULTIPLIERS.start(), MULTIPLIERS.end());
         return Some(Broken::new("stage_multipliers", format!("{multipliers:?}"), limit));
     }
+    let split = entry.scheme.split().layers();
+    if !split.is_empty() && entry.stage_layers.as_ref() != Some(&split) {
+        let limit = "the layers that the scheme states";
+        return Some(Broken::new("stage_layers", format!("{:?}", entry.stage_layers), limit));
+    }
     let of_stages = entry.stage_layers.as_ref()?;
     let refused = |limit| Some(Broken::new("stage_layers", format!("{of_stages:?}"), limit));
     if of_stages.len() != stages || of_stages.contains(&0) {

@@ -5,6 +5,7 @@ mod check;
 mod cost_profile;
 mod document;
 mod layer_plans;
+mod layer_splits;
 mod measured_link;
 mod preset;
 

@@ -3,6 +3,7 @@
 mod bound;
 mod found;
 mod hostile;
+mod layer_splits;
 mod limited;
 pub(crate) mod linked;
 mod planner;

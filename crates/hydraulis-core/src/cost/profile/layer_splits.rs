@@ -1,0 +1,69 @@
+//! Schemes whose slow stages have fewer layers, from the entry of the split that was measured.
+//!
+//! A stage takes time in proportion to its layers, and the last one for its head too, which counts as the model's
+//! [`LayerSplit`] says. Its memory is that of the entry, times its number of layers over the entry's where it has more:
+//! embedding, head and fixed bytes then count too often, never too seldom.
+
+use crate::cost::PerStage;
+use crate::cost::profile::{CostProfile, SchemeProfile};
+use crate::error::Result;
+use crate::spec::{LayerSplit, Scheme};
+use crate::units::{count, whole};
+
+impl CostProfile {
+    /// The same profile, with splits of the layers for stages on slow ranks: `number` for each place of such stages, as
+    /// [`LayerSplit::splits_for_slow_stages`] has them.
+    ///
+    /// Without its model a profile has none. The schemes are candidates on clusters whose ranks differ only.
+    pub fn with_layer_splits(mut self, number: u32) -> Result<CostProfile> {
+        let Some(split) = self.model.as_ref().map(LayerSplit::of) else { return Ok(self) };
+        let mut added = Vec::new();
+        for entry in self.schemes.iter().filter(|entry| entry.scheme.split().is_by_cost()) {
+            let usual = match &entry.stage_layers {
+                Some(layers) => layers.clone(),
+                None => split.stage_layers(entry.scheme)?,
+            };
+            // A stated list of this number of stages is the usual split of the run.
+            let stated = if entry.scheme.pp() > 1 { vec![usual.clone()] } else { Vec::new() };
+            for scheme in split.clone().with_stated(stated)?.splits_for_slow_stages(entry.scheme, number)? {
+                added.push(split_entry(entry, scheme, &usual, split.head_layers()));
+            }
+        }
+        added.retain(|entry| self.schemes.iter().all(|known| known.scheme != entry.scheme));
+        self.schemes.extend(added);
+        self.checked()
+    }
+}
+
+/// The entry of a scheme that splits the layers otherwise than the `usual` stages of `entry`.
+fn split_entry(entry: &SchemeProfile, scheme: Scheme, usual: &[u32], head_layers: f64) -> SchemeProfile {
+    let layers = scheme.split().layers();
+    let pairs: Vec<(f64, f64)> =
+        layers.iter().copied().zip(usual.iter().copied()).map(|(own, usual)| (count(own), count(usual))).collect();
+    let more: Vec<f64> = pairs.iter().map(|(own, usual)| (own / usual).max(1.0)).collect();
+    let most = more.iter().copied().fold(1.0, f64::max);
+    let head = |stage: usize| if stage + 1 == usual.len() { head_layers } else { 0.0 };
+    let multiplier = |(stage, (own, usual)): (usize, &(f64, f64))| {
+        let measured = entry.stage_multipliers.as_ref().map_or(1.0, |list| list[stage]);
+        measured * (own + head(stage)) / (usual + head(stage))
+    };
+    let bytes = |figure: &PerStage<u64>| match figure {
+        PerStage::Fullest(bytes) => PerStage::Fullest(whole((count(*bytes) * most).ceil())),
+        PerStage::Each(list) => {
+            PerStage::Each(list.iter().zip(&more).map(|(&bytes, more)| whole((count(bytes) * more).ceil())).collect())
+        }
+    };
+    let per_token = match &entry.activation_bytes_per_token {
+        PerStage::Fullest(bytes) => PerStage::Fullest(bytes * most),
+        PerStage::Each(list) => PerStage::Each(list.iter().zip(&more).map(|(bytes, more)| bytes * more).collect()),
+    };
+    SchemeProfile {
+        scheme,
+        resident_bytes: bytes(&entry.resident_bytes),
+        stage_optimizer_bytes: None,
+        activation_bytes_per_token: per_token,
+        stage_multipliers: Some(pairs.iter().enumerate().map(multiplier).collect()),
+        stage_layers: Some(layers),
+        ..entry.clone()
+    }
+}
