@@ -43,3 +43,17 @@ def test_no_way_is_longer_than_1f1b_or_shorter_than_no_waits(bench: ModuleType) 
         even, most = found[f"{way}, even"], found[f"{way}, found"]
         assert even <= most <= found["1F1B"]
         assert even >= 0.98 * found["no waits"]
+
+
+def test_a_plan_as_packed_gains_the_part_of_its_pipelines(bench: ModuleType) -> None:
+    profile = CostProfile.preset("llama-32b-a800")
+    batch = np.array([4000, 2500, 900, 400, 400, 200] * 16)
+
+    def share(strategy: str) -> float:
+        plan = Planner(profile, bench.CLUSTER, strategies=[strategy]).plan(batch)
+        return float(bench.split_as_packed(plan, profile) / plan.iteration_ms)
+
+    assert share("16x<tp4>") == pytest.approx(1.0)
+    # More stages wait longer; pipelines of a fourth of the ranks shorten at most that part.
+    assert 0.7 < share("4x<tp4,pp4>") < share("8x<tp4,pp2>") < 1.0
+    assert 0.75 < share("12x<tp4>+2x<tp4,pp2>") < 1.0
