@@ -4,6 +4,10 @@
 //! `max_j y_j l_j` for a micro-batch, and the step the greatest `m_i max_j y_ij l_ij` of the pipelines. Each pipeline has
 //! at least as many micro-batches as stages, and stage `j` of `S` has room for `(k[-(S - j)] l + embedding) tp / k + extra`
 //! megabytes. Ranks may stay idle.
+//!
+//! Each set of groups is first shared greedily: each group, the fastest first, goes to the pipeline of least speed, and
+//! slower ones stay idle one after another. Then all sharings are tried in order, until a stated number of them is spent:
+//! settings of few different rates end before, and their plans are the best of the sets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -53,6 +57,15 @@ struct Inputs {
     suspended_devices_sr: BTreeMap<String, f64>,
 }
 
+/// Sharings of groups that a search tries; Malleus's own settings need at most a third.
+const MOST_SHARINGS: u64 = 300_000;
+
+/// Most ways to share the groups of one kind that are listed.
+const MOST_WAYS: u64 = 20_000;
+
+/// Most micro-batches of a step, which are shared out one by one.
+const MOST_MICRO_BATCHES: u64 = 1_000_000;
+
 /// The kind of a group: its time of a layer, and its tensor-parallel degree.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Kind {
@@ -82,6 +95,8 @@ type Groups = Vec<(u64, usize)>;
 struct Search<'a> {
     inputs: &'a Inputs,
     best: Option<Best>,
+    /// Sharings that may still be tried.
+    left: u64,
     tried: BTreeSet<Groups>,
 }
 
@@ -96,10 +111,15 @@ struct Best {
 impl<'a> Search<'a> {
     fn run(inputs: &'a Inputs) -> Solved {
         let nodes = nodes(inputs)?;
-        let mut search = Search { inputs, best: None, tried: BTreeSet::new() };
+        let mut search = Search { inputs, best: None, left: MOST_SHARINGS, tried: BTreeSet::new() };
         let options: Vec<Vec<Groups>> = nodes.iter().map(|rates| search.splits(rates)).collect();
-        for groups in search.by_promise(&options) {
-            if search.best.as_ref().is_some_and(|best| search.floor(&groups) >= best.objective) {
+        let sets = search.by_promise(&options);
+        for groups in &sets {
+            search.placing(groups).place_greedily();
+        }
+        search.left = MOST_SHARINGS;
+        for groups in sets {
+            if search.left == 0 || search.best.as_ref().is_some_and(|best| search.floor(&groups) >= best.objective) {
                 break;
             }
             search.place(&groups);
@@ -163,12 +183,21 @@ impl<'a> Search<'a> {
         sets
     }
 
-    /// At most this many sets, those of the greatest speed.
+    /// The sets of the greatest speed, and the fastest ones of each number of groups: fewer groups hold more layers.
     fn most_promising(&self, sets: BTreeSet<Groups>) -> BTreeSet<Groups> {
-        const MOST: usize = 2_000;
+        const MOST: usize = 500;
+        const MOST_OF_A_NUMBER: usize = 8;
         let mut sets: Vec<Groups> = sets.into_iter().collect();
         sets.sort_by(|one, other| self.floor(one).total_cmp(&self.floor(other)).then(one.cmp(other)));
-        sets.truncate(MOST);
+        let later = sets.split_off(sets.len().min(MOST));
+        let mut kept: BTreeMap<usize, usize> = BTreeMap::new();
+        for set in later {
+            let of_number = kept.entry(set.len()).or_default();
+            *of_number += 1;
+            if *of_number <= MOST_OF_A_NUMBER {
+                sets.push(set);
+            }
+        }
         sets.into_iter().collect()
     }
 
@@ -182,11 +211,18 @@ impl<'a> Search<'a> {
         float(self.inputs.layers) * float(self.inputs.mbn)
     }
 
-    /// Places groups on pipelines, or leaves them idle, and keeps the best plan.
+    /// Places groups on pipelines in every way, or leaves them idle, and keeps the best plan.
     fn place(&mut self, groups: &Groups) {
         if !self.tried.insert(groups.clone()) {
             return;
         }
+        let mut placing = self.placing(groups);
+        let empty = placing.empty();
+        placing.place(0, &empty);
+    }
+
+    /// The placing of these groups, by kind.
+    fn placing(&mut self, groups: &Groups) -> Placing<'a, '_> {
         let mut kinds: Vec<(Kind, usize)> = Vec::new();
         for &(time, ranks) in groups.iter().rev() {
             let kind = Kind { time: f64::from_bits(time), ranks };
@@ -195,9 +231,7 @@ impl<'a> Search<'a> {
                 _ => kinds.push((kind, 1)),
             }
         }
-        let mut placing = Placing { search: self, kinds, times: BTreeMap::new(), compositions: BTreeMap::new() };
-        let empty = vec![vec![0; placing.kinds.len()]; placing.search.inputs.dp];
-        placing.place(0, &empty);
+        Placing { search: self, kinds, times: BTreeMap::new(), compositions: BTreeMap::new() }
     }
 
     /// Layers of the stages of a pipeline of these groups, slowest first.
@@ -228,19 +262,56 @@ struct Placing<'a, 'b> {
 }
 
 impl Placing<'_, '_> {
+    /// Pipelines without a group.
+    fn empty(&self) -> Vec<Vec<usize>> {
+        vec![vec![0; self.kinds.len()]; self.search.inputs.dp]
+    }
+
+    /// Judges plans that give each group, the fastest first, to the pipeline of least speed: of all groups, and without
+    /// the slowest ones.
+    fn place_greedily(&mut self) {
+        let empty = self.empty();
+        let mut fastest_first: Vec<usize> = Vec::new();
+        for (kind, &(_, number)) in self.kinds.iter().enumerate().rev() {
+            fastest_first.extend(std::iter::repeat_n(kind, number));
+        }
+        fastest_first.sort_by(|&one, &other| self.kinds[one].0.time.total_cmp(&self.kinds[other].0.time));
+        while fastest_first.len() >= empty.len() && self.search.left > 0 {
+            let mut pipelines = empty.clone();
+            for &kind in &fastest_first {
+                let speed = |counts: &Vec<usize>| self.speed(counts);
+                let slowest = pipelines.iter_mut().min_by(|one, other| speed(one).total_cmp(&speed(other)));
+                slowest.expect("a plan has a pipeline")[kind] += 1;
+            }
+            self.judge(&pipelines);
+            self.search.left -= 1;
+            fastest_first.pop();
+        }
+    }
+
     /// Tries every number of groups of `kind` and later kinds on each pipeline, as long as the best plan may be beaten.
     fn place(&mut self, kind: usize, pipelines: &[Vec<usize>]) {
         let Some(&(_, number)) = self.kinds.get(kind) else { return self.judge(pipelines) };
         for used in (0..=number).rev() {
+            if self.search.left == 0 {
+                return;
+            }
             let later = self.kinds[kind + 1..].iter().map(|(kind, number)| float(*number as u64) / kind.time);
             let placed = pipelines.iter().map(|counts| self.speed(counts)).sum::<f64>();
             let speed = placed + float(used as u64) / self.kinds[kind].0.time + later.sum::<f64>();
             if !self.may_beat(self.search.work() / speed) {
                 break;
             }
+            if ways(used, pipelines.len()) > MOST_WAYS {
+                continue;
+            }
             let all = self.compositions.entry(used).or_insert_with(|| Rc::new(compositions(used, pipelines.len())));
             for shares in Rc::clone(all).iter() {
                 // Pipelines are interchangeable: only those in descending order are tried.
+                if self.search.left == 0 {
+                    return;
+                }
+                self.search.left -= 1;
                 let order = |place: usize| (&pipelines[place][..kind], shares[place]);
                 if (1..pipelines.len()).all(|place| order(place - 1) >= order(place)) {
                     let mut next = pipelines.to_vec();
@@ -317,6 +388,15 @@ fn nodes(inputs: &Inputs) -> std::result::Result<Vec<Vec<f64>>, String> {
     if nodes.is_empty() || inputs.dp == 0 || inputs.tp == 0 || inputs.layers == 0 {
         return Err("argument_invalid".to_owned());
     }
+    if inputs.mbn > MOST_MICRO_BATCHES {
+        return Err("too_many_micro_batches".to_owned());
+    }
+    if nodes.iter().map(Vec::len).sum::<usize>() < inputs.dp {
+        return Err("too_few_devices".to_owned());
+    }
+    if inputs.mbn < inputs.dp as u64 {
+        return Err("too_few_micro_batches".to_owned());
+    }
     Ok(nodes)
 }
 
@@ -326,6 +406,12 @@ fn with(groups: &Groups, kind: Kind) -> Groups {
     longer.push(kind.key());
     longer.sort_unstable();
     longer
+}
+
+/// Number of ways to write `total` as an ordered sum of `parts` numbers, as far as it is below a great bound.
+fn ways(total: usize, parts: usize) -> u64 {
+    let factors = (1..parts as u64).map(|place| (total as u64 + place, place));
+    factors.fold(1, |ways, (more, less)| ways.saturating_mul(more) / less)
 }
 
 /// All ways to write `total` as an ordered sum of `parts` numbers.

@@ -87,6 +87,38 @@ fn a_slow_rank_gets_less_or_stays_idle() {
     assert!(record.gain().unwrap() > 0.0);
 }
 
+/// Half of 64 ranks have a rate of their own: so many kinds of groups have more sharings than any search can try.
+#[test]
+fn many_different_rates_have_a_plan_too() {
+    let rate = |rank: u32| if rank.is_multiple_of(2) { 1.0 } else { 1.2 + 0.05 * f64::from(rank) };
+    let rates: serde_json::Map<String, Value> = (0..64).map(|rank| (rank.to_string(), json!(rate(rank)))).collect();
+    let mut document = slow_ranks(&Value::Object(rates), 1e3);
+    document["runs"][0]["inputs"]["layers"] = json!(16);
+    document["runs"][0]["inputs"]["mbn"] = json!(64);
+    document["runs"][0]["inputs"]["dp"] = json!(8);
+    // The 32 ranks of rate 1 alone: 8 pipelines of 2 stages of 8 layers, with 8 micro-batches each.
+    assert!(solved(&document)[0].objective.unwrap() <= 64.0);
+}
+
+#[test]
+fn settings_without_a_plan_are_named() {
+    let even: serde_json::Map<String, Value> = (0..8).map(|rank| (rank.to_string(), json!(1))).collect();
+    let error = |field: &str, value: u64| {
+        let mut document = slow_ranks(&Value::Object(even.clone()), 1e3);
+        document["runs"][0]["inputs"][field] = json!(value);
+        solved(&document).remove(0).error
+    };
+    for (field, value, code) in [
+        ("dp", 9, "too_few_devices"),
+        ("dp", 0, "argument_invalid"),
+        ("mbn", 1, "too_few_micro_batches"),
+        ("mbn", 1_000_000_000_000, "too_many_micro_batches"),
+        ("layers", 1_000_000_000_000, "memory_too_small"),
+    ] {
+        assert_eq!(error(field, value).as_deref(), Some(code), "{field} = {value}");
+    }
+}
+
 #[test]
 fn a_document_of_no_kind_is_refused() {
     let refused = instances("x.json", "{\"a\": 1}", &[]).unwrap_err();
