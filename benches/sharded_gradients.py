@@ -1,149 +1,84 @@
-"""What gradients without a whole buffer would give, by analytic profiles, and the time of their transfers.
+"""What sharded gradients give, by analytic profiles: steps and longest sequences against whole gradients.
 
     python benches/sharded_gradients.py --lengths FILE [--model MODEL] [--device DEVICE] [--link GB_PER_S]
 
-`whole` is a search under the profile. `sharded` is one over its schemes without stages, less the gradient
-buffer, of which two buckets stay; gradients leave for their owners after each micro-batch.
-
-All ranks exchange buckets in one order: in rounds, one for each micro-batch of the replica that has most,
-from the last bucket to the first. A replica's micro-batches take part in the last rounds, and a rank that has
-none in a round contributes nothing. A backward waits for the memory of the bucket before the last.
+Both are searches with a link, each under the profile for its kind of gradients. Their steps are those of the
+planner, which counts the transfers of every round.
 """
 
 import argparse
-import json
-import math
 import sys
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from hydraulis import Cluster, CostProfile, Plan, Planner, Scheme
+from hydraulis import Cluster, CostProfile, Plan, Planner
 from hydraulis._core import Link, LinkRates
 from hydraulis.errors import InfeasibleError
 from hydraulis.planner import load_profile, read_lengths
 
-BUFFERED = 2
-"""Buckets of gradients that a rank holds where they leave after each micro-batch."""
-GRADIENT, PARAMETER = 4, 2
 PER_NODE = 8
-MESSAGE_MS = 0.01
-GPU_GIGABYTES_PER_S = 200.0
-FORWARD = 1 / 3
 
 
-def buckets(profile: CostProfile) -> list[int]:
-    """Return the elements of each layer group: the embedding, each layer, and the head."""
-    model = json.loads(profile.to_json())["model"]
-    sizes = {"embedding": 0, "layer": 0, "head": 0}
-    for parameter in model["parameters"]:
-        sizes[parameter["parts"][0]] += parameter["rows"] * parameter["row_elements"]
-    return [sizes["embedding"], *[sizes["layer"]] * model["num_hidden_layers"], sizes["head"]]
+class Planned(NamedTuple):
+    """A batch planned under one kind of gradients.
 
-
-def sharded(profile: CostProfile) -> CostProfile:
-    """Return the profile's schemes without stages, with two buckets in place of the gradient buffer."""
-    document: dict[str, Any] = json.loads(profile.to_json())
-    sizes = buckets(profile)
-    document["schemes"] = [one for one in document["schemes"] if Scheme(one["scheme"]).pp == 1]
-    for entry in document["schemes"]:
-        saved = max(0, sum(sizes) - BUFFERED * max(sizes))
-        entry["resident_bytes"] -= GRADIENT * saved // Scheme(entry["scheme"]).tp
-    return CostProfile.from_json(json.dumps(document))
-
-
-def transfer_ms(elements: int, bytes_each: int, cluster: Cluster, narrowest: int, rate: float) -> float:
-    """Return the time of a bucket one way, as in docs/cost-model.md: every node holds all of it."""
-    ranks, nodes = cluster.gpus, -(-cluster.gpus // PER_NODE)
-    node = elements * (nodes - 1) / nodes / rate
-    rank = elements / narrowest * (ranks - 1) / ranks / GPU_GIGABYTES_PER_S
-    return (min(ranks, PER_NODE) + nodes - 2) * MESSAGE_MS + bytes_each * max(node, rank) / 1e6
-
-
-def step(
-    replicas: Sequence[Sequence[float]],
-    gathers: Sequence[float],
-    reductions: Sequence[float],
-    *,
-    is_sharded: bool,
-) -> float:
-    """Return the time of a step in ms, from updated parameters at their owners to all gradients there.
-
-    Args:
-        replicas: Times of each replica's micro-batches in ms, forward and backward.
-        gathers: Time to gather each bucket's parameters.
-        reductions: Time to reduce each bucket's gradients once.
-        is_sharded: Whether gradients leave after each micro-batch, through two buckets, or once.
+    Attributes:
+        plan: The plan; None if no strategy admits the batch.
+        longest: Tokens of the longest sequence that a strategy admits.
     """
-    count = len(reductions)
-    arrived = list(accumulate(gathers))
-    clocks = [
-        max(arrived[k] + FORWARD * times[0] * (count - k) / count for k in range(count)) for times in replicas
-    ]
-    rounds = max(map(len, replicas))
-    done = 0.0
-    for number in range(rounds):
-        working = [i for i, times in enumerate(replicas) if number >= rounds - len(times)]
-        of_round = {i: replicas[i][number - rounds + len(replicas[i])] for i in working}
-        for i in working:
-            if number > rounds - len(replicas[i]):
-                clocks[i] += FORWARD * of_round[i]
-        leaves = is_sharded or number == rounds - 1
-        recent = [done] * BUFFERED
-        for bucket in reversed(range(count)):
-            for i in working:
-                free = recent[-BUFFERED] if is_sharded else -math.inf
-                clocks[i] = max(clocks[i], free) + (1 - FORWARD) * of_round[i] / count
-            if leaves:
-                done = max(done, *(clocks[i] for i in working)) + reductions[bucket]
-                recent.append(done)
-    return max(done, *clocks)
 
+    plan: Plan | None
+    longest: int
 
-def step_of(
-    plan: Plan, profile: CostProfile, lengths: npt.NDArray[np.int64], rate: float, *, is_sharded: bool
-) -> float:
-    """Return the time of a plan's step in ms."""
-    narrowest = min(replica.scheme.tp for replica in plan.replicas)
-    sizes = buckets(profile)
-    gathers, reductions = (
-        [transfer_ms(size, width, plan.cluster, narrowest, rate) for size in sizes]
-        for width in (PARAMETER, GRADIENT)
-    )
-    times = [
-        [
-            profile.micro_batch_ms(replica.scheme, lengths[ids].tolist())
-            for ids in replica.micro_batches
-            if ids
-        ]
-        for replica in plan.replicas
-    ]
-    return step([one for one in times if one], gathers, reductions, is_sharded=is_sharded)
-
-
-def compare(
-    profile: CostProfile, batch: npt.NDArray[np.int64], cluster: Cluster, rate: float
-) -> Iterator[str]:
-    """Yield a line for each way to hold gradients."""
-    for name, used in (("whole", profile), ("sharded", sharded(profile))):
-        link = Link.of_profile(used, LinkRates(gigabytes_per_s=rate))
-        planner = Planner(used, cluster, strategies="search", link=link)
-        try:
-            plan = planner.plan(batch)
-        except InfeasibleError as error:
-            yield f"{name:8} {error}"
-            continue
-        is_sharded = name == "sharded"
-        step_ms = step_of(plan, used, batch, rate, is_sharded=True) if is_sharded else plan.step_ms
-        most = max(len(replica.micro_batches) for replica in plan.replicas)
-        yield (
-            f"{name:8} iteration {plan.iteration_ms:8.1f} ms, step {step_ms:8.1f} ms, at most {most} "
-            f"micro-batches, longest admitted {planner.longest_admitted:,} tokens, {plan.strategy}"
+    def __str__(self) -> str:
+        if self.plan is None:
+            return f"no plan, longest admitted {self.longest:,} tokens"
+        most = max(len(replica.micro_batches) for replica in self.plan.replicas)
+        return (
+            f"iteration {self.plan.iteration_ms:8.1f} ms, step {self.plan.step_ms:8.1f} ms, at most {most} "
+            f"micro-batches, longest admitted {self.longest:,} tokens, {self.plan.strategy}"
         )
+
+
+def by_kind(profile: CostProfile) -> dict[str, CostProfile]:
+    """Return the profile for each kind of gradients."""
+    return {"whole": profile, "sharded": profile.with_sharded_gradients()}
+
+
+def planned(profile: CostProfile, batch: npt.NDArray[np.int64], cluster: Cluster, rate: float) -> Planned:
+    """Search a plan of a batch, with links of this rate of a node in 1e9 bytes per second."""
+    link = Link.of_profile(profile, LinkRates(gigabytes_per_s=rate))
+    planner = Planner(profile, cluster, strategies="search", link=link)
+    try:
+        return Planned(planner.plan(batch), planner.longest_admitted)
+    except InfeasibleError:
+        return Planned(None, planner.longest_admitted)
+
+
+def summary(results: dict[str, list[Planned]]) -> Iterator[str]:
+    """Yield the mean iteration and step of each kind over the batches that both plan, and the change."""
+    pairs = [
+        (whole.plan, sharded.plan)
+        for whole, sharded in zip(results["whole"], results["sharded"], strict=True)
+        if whole.plan is not None and sharded.plan is not None
+    ]
+    if not pairs:
+        return
+    for place, name in enumerate(results):
+        plans = [pair[place] for pair in pairs]
+        iteration, step = (
+            float(np.mean([getattr(plan, field) for plan in plans])) for field in ("iteration_ms", "step_ms")
+        )
+        yield f"{name:8} mean iteration {iteration:8.1f} ms, step {step:8.1f} ms"
+    whole_ms, sharded_ms, best_ms = (
+        float(np.mean(steps))
+        for steps in zip(*((a.step_ms, b.step_ms, min(a.step_ms, b.step_ms)) for a, b in pairs), strict=True)
+    )
+    yield f"change {sharded_ms / whole_ms - 1:+.1%}, shorter of both {best_ms / whole_ms - 1:+.1%}"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -162,15 +97,19 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Compare both ways on each batch."""
+    """Compare both kinds on each batch."""
     arguments = parser().parse_args()
-    profile = load_profile(f"analytic:{arguments.model}:{arguments.device}")
+    profiles = by_kind(load_profile(f"analytic:{arguments.model}:{arguments.device}"))
     cluster = Cluster(gpus=arguments.gpus, gpus_per_node=PER_NODE)
     lengths = read_lengths(arguments.lengths)
     starts = np.unique(np.cumsum(lengths) // arguments.tokens, return_index=True)[1]
+    results: dict[str, list[Planned]] = {name: [] for name in profiles}
     for batch in np.split(lengths, starts[1:])[: arguments.batches]:
-        for line in compare(profile, batch, cluster, arguments.link):
-            sys.stdout.write(line + "\n")
+        for name, profile in profiles.items():
+            results[name].append(planned(profile, batch, cluster, arguments.link))
+            sys.stdout.write(f"{name:8} {results[name][-1]}\n")
+    for line in summary(results):
+        sys.stdout.write(line + "\n")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The steps of sharded gradients: with a whole buffer the planner's, with two buckets rounds that wait."""
+"""Sharded gradients in the planner: rounds cost their transfers, and more tokens fit."""
 
 import json
 from types import ModuleType
@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from benches.loading import load_script
-from hydraulis import Cluster, Planner, Scheme
+from hydraulis import Cluster, CostProfile, Planner, Scheme
 from hydraulis._core import Link, LinkRates
 from hydraulis.planner import load_profile
 
 PROFILE = "analytic:llama-7b-a800:A100-80GB"
-FREE = [0.0] * 4
+CLUSTER = Cluster(32, 8)
 
 
 @pytest.fixture(scope="module")
@@ -20,44 +20,47 @@ def bench() -> ModuleType:
     return load_script("sharded_gradients")
 
 
-@pytest.mark.parametrize(
-    ("strategy", "rate"),
-    [("16x<tp2>", 20.0), ("4x<tp8>", 20.0), ("2x<tp8>+8x<tp2>", 20.0), ("32x<1>", 10_000.0)],
-)
-def test_gradients_that_leave_once_take_the_planned_step(
-    bench: ModuleType, strategy: str, rate: float
-) -> None:
-    profile, lengths = load_profile(PROFILE), np.array([4000, 2000, 1000, 500] * 40)
-    link = Link.of_profile(profile, LinkRates(gigabytes_per_s=rate))
-    plan = Planner(profile, Cluster(32, 8), strategies=[strategy], link=link).plan(lengths)
-    assert plan.step_ms > 1.001 * plan.iteration_ms
-    ours = bench.step_of(plan, profile, lengths, rate, is_sharded=False)
-    assert ours - plan.iteration_ms == pytest.approx(plan.step_ms - plan.iteration_ms, rel=0.05)
+@pytest.fixture(scope="module")
+def profiles(bench: ModuleType) -> dict[str, CostProfile]:
+    found: dict[str, CostProfile] = bench.by_kind(load_profile(PROFILE))
+    return found
 
 
-def test_a_single_round_without_transfers_takes_the_computation(bench: ModuleType) -> None:
-    assert bench.step([[6.0]], FREE, FREE, is_sharded=True) == pytest.approx(6.0)
+def moved_bytes(profile: CostProfile, lengths: list[int]) -> tuple[int, int]:
+    """Return the most micro-batches of a replica, and the bytes that cross between nodes."""
+    link = Link.of_profile(profile, LinkRates(gigabytes_per_s=20.0))
+    plan = Planner(profile, CLUSTER, strategies=["16x<tp2>"], link=link).plan(np.array(lengths))
+    assert plan.moved_bytes is not None
+    return max(len(replica.micro_batches) for replica in plan.replicas), plan.moved_bytes
 
 
-def test_every_round_waits_for_the_link(bench: ModuleType) -> None:
-    # Three rounds of four buckets of 5 ms, the first of which leaves once a quarter of a backward has run.
-    assert bench.step([[6.0] * 3], FREE, [5.0] * 4, is_sharded=True) >= 2 + 1 + 3 * 4 * 5
-    assert bench.step([[6.0] * 3], FREE, [5.0] * 4, is_sharded=False) == pytest.approx(2 * 6 + 2 + 1 + 4 * 5)
+def test_only_further_micro_batches_move_more_bytes(profiles: dict[str, CostProfile]) -> None:
+    few, many = [2000] * 16, [14_000] * 32
+    (one, whole), (still_one, sharded) = (moved_bytes(profiles[kind], few) for kind in ("whole", "sharded"))
+    assert (one, still_one) == (1, 1)
+    assert whole == sharded
+    (_, whole), (rounds, sharded) = (moved_bytes(profiles[kind], many) for kind in ("whole", "sharded"))
+    # Of 6 bytes of an element 2 are those of the parameter, which is gathered once.
+    assert rounds == 2
+    assert sharded == whole // 6 * 10
 
 
-def test_a_replica_waits_in_a_round_for_the_slowest(bench: ModuleType) -> None:
-    # The second replica's backwards end with those of the first, whose second micro-batch is short.
-    uneven = bench.step([[12.0, 3.0], [3.0, 12.0]], FREE, FREE, is_sharded=True)
-    assert uneven > 15.0 + 3.0
-    assert bench.step([[12.0, 3.0], [3.0, 12.0]], FREE, FREE, is_sharded=False) == pytest.approx(15.0)
+def test_gradients_of_two_buckets_stay(profiles: dict[str, CostProfile]) -> None:
+    document = json.loads(profiles["whole"].to_json())
+    matrices = [row for row in document["model"]["parameters"] if row["parts"] == ["layer"]]
+    layer = sum(row["rows"] * row["row_elements"] for row in matrices)
+    (entry,) = (one for one in document["schemes"] if one["scheme"] == "<1>")
+    caps = [profiles[kind].cap_tokens(Scheme("<1>"), CLUSTER) for kind in ("whole", "sharded")]
+    # Without 30 of 32 layers, and without embedding and head, which are smaller than a layer.
+    saved = 4 * (30 * layer + 2 * 32_000 * 4096)
+    assert caps[1] - caps[0] == pytest.approx(saved / entry["activation_bytes_per_token"], abs=256)
 
 
-def test_gradients_of_two_buckets_stay(bench: ModuleType) -> None:
-    profile = load_profile(PROFILE)
-    sizes = bench.buckets(profile)
-    saved = 4 * (sum(sizes) - 2 * max(sizes))
-    cluster = Cluster(64, 8)
-    entry = json.loads(profile.to_json())["schemes"][0]
-    caps = [one.cap_tokens(Scheme("<1>"), cluster) for one in (profile, bench.sharded(profile))]
-    more = caps[1] - caps[0]
-    assert more == pytest.approx(saved / entry["activation_bytes_per_token"], abs=128)
+def test_the_script_compares_both_kinds(bench: ModuleType, profiles: dict[str, CostProfile]) -> None:
+    batch = np.array([4000, 2000, 1000, 500] * 20)
+    results = {kind: [bench.planned(profile, batch, CLUSTER, 50.0)] for kind, profile in profiles.items()}
+    (whole,), (sharded,) = results.values()
+    assert whole.longest < sharded.longest
+    *means, change = bench.summary(results)
+    assert len(means) == 2
+    assert f"{sharded.plan.step_ms / whole.plan.step_ms - 1:+.1%}" in change

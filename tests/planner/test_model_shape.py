@@ -149,6 +149,21 @@ def test_a_profile_of_another_split_is_refused(
         check_profile(config_with(tmp_path, stated), profile_under(measured))
 
 
+def test_a_profile_of_other_gradients_is_refused(tmp_path: Path) -> None:
+    config_with(tmp_path, "[]")
+    document = json.loads(profile_under(None).to_json())
+    document["schemes"] = [one for one in document["schemes"] if "pp" not in one["scheme"]]
+    profile, sharded = (
+        CostProfile.from_json(json.dumps(document | {"gradients": kind})) for kind in ("whole", "sharded")
+    )
+    assert (profile.gradients, sharded.gradients) == ("whole", "sharded")
+    for here, right, wrong in (("whole", profile, sharded), ("sharded", sharded, profile)):
+        config = load(tmp_path / "run.toml", [f"train.gradients={here}"])
+        check_profile(config, right)
+        with refused("profile_mismatch", f"gradients {wrong.gradients}", f"the run has {here}"):
+            check_profile(config, wrong)
+
+
 @pytest.mark.parametrize(
     ("name", "setting"),
     [("compiled", "compile"), ("float8", "float8"), ("symmetric_memory", "symmetric_memory")],

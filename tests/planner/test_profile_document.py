@@ -53,6 +53,7 @@ def workload() -> Workload:
         compiled=False,
         float8=True,
         symmetric_memory=True,
+        gradients="whole",
         device="a CPU",
         clock="CPU time",
         gpus_per_node=2,

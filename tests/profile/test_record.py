@@ -19,6 +19,7 @@ CONDITIONS = Conditions(
     compiled=False,
     float8=False,
     symmetric_memory=False,
+    gradients="whole",
     device="a CPU",
     clock="CPU time",
     ranks=2,

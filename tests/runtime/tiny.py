@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from hydraulis import Cluster, Plan, Planner, Strategy
-from hydraulis.config.kinds import MemoryRule
+from hydraulis.config.kinds import GradientKind, MemoryRule
 from hydraulis.config.layered.table import from_table
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
@@ -54,9 +54,10 @@ def make_worker(
     config: ModelConfig | None = None,
     dtype: torch.dtype = torch.float64,
     seed: int = SEED,
+    gradients: GradientKind = "whole",
 ) -> Worker:
     schemes = {scheme for strategy in strategies for scheme in Strategy(strategy).schemes}
-    settings = train_config(seed=seed, dtype=dtype)
+    settings = train_config(seed=seed, dtype=dtype, gradients=gradients)
     return Worker(config or small_config(), OPTIMIZER, settings, schemes=sorted(schemes))
 
 

@@ -1,5 +1,6 @@
 """Workers of the tests of the worker: training steps, compared with one process."""
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, get_args
@@ -9,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from hydraulis import Cluster, CostProfile, Link, Plan, Planner, Scheme, Strategy
-from hydraulis.config.kinds import CheckpointingKind, ContextKind, MemoryRule
+from hydraulis.config.kinds import CheckpointingKind, ContextKind, GradientKind, MemoryRule
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.train import TrainConfig
@@ -75,6 +76,7 @@ class Step(NamedTuple):
         least_bytes: Bytes that had to be sent, by the slices of all ranks.
         most_tokens: Most tokens of a micro-batch of a pipeline, in caps.
         num_empty: Number of micro-batches without sequences.
+        micro_batches: Number of micro-batches of each replica.
     """
 
     strategy: str
@@ -86,6 +88,7 @@ class Step(NamedTuple):
     least_bytes: tuple[int, int] = (0, 0)
     most_tokens: float = 0.0
     num_empty: int = 0
+    micro_batches: tuple[int, ...] = ()
 
 
 def train(
@@ -97,6 +100,8 @@ def train(
     stage_layers: tuple[tuple[int, ...], ...] = (),
     profiles: Mapping[str, str] | None = None,
     memory: MemoryRule = "per_micro_batch",
+    gradients: GradientKind = "whole",
+    frozen: tuple[str, ...] = (),
 ) -> list[Step] | None:
     """Run each batch under its strategy; rank 0 returns the steps.
 
@@ -109,16 +114,32 @@ def train(
         stage_layers: Layers of each stage, where they are stated.
         profiles: Cost profiles as JSON, by name, of schemes among `CAPS`.
         memory: Memory rule of all plans.
+        gradients: Kind of the gradients that ranks hold.
+        frozen: Patterns of parameters that are not trained.
     """
     searched = {name: CostProfile.from_json(text) for name, text in (profiles or {}).items()}
     listed = {scheme for text, _ in steps if text not in searched for scheme in Strategy(text).schemes}
     schemes = listed.union(Scheme(text) for profile in searched.values() for text in profile.schemes)
-    settings = train_config(steps=len(steps), seed=SEED, dtype=dtype, stage_layers=stage_layers)
+    settings = train_config(
+        steps=len(steps),
+        seed=SEED,
+        dtype=dtype,
+        stage_layers=stage_layers,
+        gradients=gradients,
+        frozen=frozen,
+    )
     worker = Worker(config, optimizer, settings, schemes=sorted(schemes))
     assert worker.parameters.table.split.stated == sorted(map(list, stage_layers), key=len)
-    profile = with_schemes(made_up_profile(caps_of(worker), context), worker.schemes)
+    profile = with_gradients(
+        with_schemes(made_up_profile(caps_of(worker), context), worker.schemes), gradients
+    )
     records = [_step(worker, searched.get(text, profile), text, batch, memory) for text, batch in steps]
     return records if dist.get_rank() == 0 else None
+
+
+def with_gradients(profile: CostProfile, gradients: GradientKind) -> CostProfile:
+    """State the kind of gradients in a profile of schemes that admit it."""
+    return CostProfile.from_json(json.dumps(json.loads(profile.to_json()) | {"gradients": gradients}))
 
 
 def caps_of(worker: Worker) -> dict[str, int]:
@@ -230,6 +251,7 @@ def _step(
         (least_inside, least_crossing),
         max(lengths[sequences].sum() / replica.cap_tokens for replica, sequences in packed),
         num_empty,
+        tuple(len(replica.micro_batches) for replica in plan.replicas),
     )
 
 

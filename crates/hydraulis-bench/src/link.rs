@@ -50,7 +50,8 @@ pub fn of_phases(phases: &[Plan], cost: &CostModel, link: &timing::Link) -> Resu
     }
     let mut all = Transfers::default();
     for (positions, alike) in layouts {
-        let times = link.transfer_times(&positions, cost.cluster(), &cost.profile().every_scheme())?;
+        // Phases run one after another in one layout: their gradients leave once, after the last of them.
+        let times = link.transfer_times(&positions, None, cost.cluster(), &cost.profile().every_scheme())?;
         all.alone_ms += times.total();
         all.transfer_ms += match alike[..] {
             [only] => timeline(only, &times, cost, link)?.end - only.iteration_ms,

@@ -76,6 +76,17 @@ impl Plan {
         &self.core
     }
 
+    /// The positions of the ranks of some replicas alone.
+    pub(crate) fn positions_of(&self, replicas: &[bool]) -> Vec<Option<layout::Position>> {
+        let mut positions = vec![None; self.core_positions().len()];
+        for (replica, _) in self.core.replicas.iter().zip(replicas).filter(|&(_, &is_meant)| is_meant) {
+            for &rank in &replica.ranks {
+                positions[rank as usize] = self.core_positions()[rank as usize];
+            }
+        }
+        positions
+    }
+
     pub(crate) fn core_positions(&self) -> &[Option<layout::Position>] {
         &self.positions
     }

@@ -39,6 +39,13 @@ DeviceKind: TypeAlias = Literal["auto", "cpu", "cuda"]
 `cuda` gives each rank of a node its own device; `auto` is `cuda` if available, else `cpu`.
 """
 
+GradientKind: TypeAlias = Literal["whole", "sharded"]
+"""Gradients that a rank holds until their owners have them.
+
+- `whole`: those of its whole stage, which leave once, during the last backward.
+- `sharded`: those of two layer groups, which leave after each micro-batch; schemes have no pipeline stages.
+"""
+
 MemoryRule: TypeAlias = Literal["per_micro_batch", "in_flight"]
 """Memory limit on the micro-batches of a pipeline.
 

@@ -16,6 +16,8 @@ ANALYTIC = "analytic:"
 """Prefix of the names of predicted profiles."""
 CONTEXT_DEGREES = ",cp"
 """Suffix of a measured profile that asks for derived context degrees."""
+SHARDED = ",sharded"
+"""Suffix of a profile that asks for sharded gradients."""
 # An analytic profile has the schemes that fit such a cluster.
 _CLUSTER = Cluster(gpus=256, gpus_per_node=8)
 
@@ -30,7 +32,8 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
             degrees (`CostProfile.with_context_degrees`), or `analytic:MODEL:DEVICE[,KIND...]`. MODEL is
             the path of a Hugging Face `config.json`, the path of its folder, the name of a preset with the
             model, or one of `hydraulis.planner.models.MODELS`. DEVICE is one of `CostProfile.devices()`. Each
-            KIND is a kind of activation checkpointing for the schemes, by default `none`.
+            KIND is a kind of activation checkpointing for the schemes, by default `none`. Each of these with
+            `,sharded` is for sharded gradients (`CostProfile.with_sharded_gradients`).
 
     Returns:
         The profile, checked.
@@ -45,6 +48,8 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
     8
     >>> load_profile("llama-32b-a800,cp").schemes[-1]
     '<tp16,cp4>'
+    >>> load_profile("llama-32b-a800,sharded").gradients
+    'sharded'
     >>> load_profile("analytic:qwen3-32b:H200").name
     'analytic-qwen3-32b-H200-141GB'
     >>> load_profile("analytic:llama-32b-a800:H100").name
@@ -52,6 +57,8 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
     >>> load_profile("analytic:llama-7b-a800:H100,none,full").schemes[-1]
     '<tp16,cp2,full>'
     """
+    if isinstance(name_or_path, str) and name_or_path.endswith(SHARDED):
+        return load_profile(name_or_path.removesuffix(SHARDED)).with_sharded_gradients()
     if isinstance(name_or_path, str) and name_or_path.startswith(ANALYTIC):
         return _analytic(name_or_path)
     if isinstance(name_or_path, str) and name_or_path.endswith(CONTEXT_DEGREES):

@@ -45,6 +45,7 @@ from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.every_rank import on_every_rank
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroups
 from hydraulis.runtime.redistribute.redistribution import Redistribution
+from hydraulis.runtime.state.gradient_places import check_gradients
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard, ShardPlacement
 from hydraulis.runtime.state.parameters import InitialValues, ModelParameters, ParameterValues
@@ -115,7 +116,10 @@ class Worker:
         self.groups = self._make_groups(timeout)
         if train.symmetric_memory:
             self.groups.share_memory((scheme.tp for scheme in schemes), self.cluster)
-        self.local_shard = LocalShard.allocate(self.parameters, schemes, dtype, self.device)
+        check_gradients(train.gradients, self.schemes)
+        self.local_shard = LocalShard.allocate(
+            self.parameters, self.schemes, dtype, self.device, train.gradients
+        )
         source = values or InitialValues(self.parameters, train.seed, wide_dtype(dtype))
         placement = ShardPlacement(self.device, self.cluster, schemes)
         # Reading may fail on a single rank.

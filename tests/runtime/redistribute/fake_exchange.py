@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hydraulis.runtime.state.gradient_places import GradientPlaces
+
 
 class FakeWork:
     """Ends when the test says so, or when it is waited for."""
@@ -108,6 +110,8 @@ def shards(owned: int, local: int, dtype: torch.dtype = torch.float32) -> tuple[
     )
     wide = torch.promote_types(dtype, torch.float32)
     local_shard = SimpleNamespace(
-        parameter=torch.zeros(local, dtype=dtype), gradient=torch.full((local,), 7.0, dtype=wide)
+        parameter=torch.zeros(local, dtype=dtype),
+        gradient=torch.full((local,), 7.0, dtype=wide),
+        places=GradientPlaces(local),
     )
     return optimizer_shard, local_shard

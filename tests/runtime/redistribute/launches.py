@@ -8,10 +8,13 @@ launches of real steps.
 
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from hydraulis import Plan
 from hydraulis._core import Backward, BucketTransfer, Forward, LayerSplit, Position, SendReceive
+from hydraulis.config.kinds import GradientKind
+from hydraulis.runtime.redistribute.gradient_rounds import first_round
 from hydraulis.runtime.redistribute.launch_order import bucket_stages, startable_from
 from hydraulis.runtime.redistribute.summed_exchanges import NUM_STAGING
 
@@ -49,6 +52,7 @@ class Step(NamedTuple):
         ranks_per_node: Ranks of a node.
         loads: Buckets that are gathered together, in order.
         transfers: Of each rank, its exchanges of each bucket; None where all ranks of a group exchange.
+        gradients: Kind of the gradients that ranks hold.
     """
 
     plan: Plan
@@ -57,6 +61,7 @@ class Step(NamedTuple):
     ranks_per_node: int
     loads: Sequence[range]
     transfers: Sequence[Sequence[BucketTransfer]] | None = None
+    gradients: GradientKind = "whole"
 
 
 def safe_order(
@@ -68,7 +73,10 @@ def safe_order(
 
 def launches(step: Step, order: Order = safe_order) -> list[list[Launch]]:
     """List the launches of every rank, with reductions started in this order."""
-    return [_Rank(step, rank).launches(order) for rank in range(step.plan.cluster.gpus)]
+    ranks = [_Rank(step, rank) for rank in range(step.plan.cluster.gpus)]
+    return [
+        rank.launches(order) if step.gradients == "whole" else rank.launches_in_rounds() for rank in ranks
+    ]
 
 
 class _Rank:
@@ -124,6 +132,27 @@ class _Rank:
         reduction.finish()
         return self._launches
 
+    def launches_in_rounds(self) -> list[Launch]:
+        """Launch the computations of a rank without stages, with each bucket behind its backward."""
+        gathered = self._gather()
+        replicas = zip(self._step.plan.replicas, self._step.has_sequences, strict=True)
+        own = next((has_any for replica, has_any in replicas if self._rank in replica.ranks), [])
+        batches = [batch for batch, has_any in enumerate(own) if has_any]
+        most = max(map(sum, self._step.has_sequences))
+        rounds = _Rounds(self, self._step.loads[-1].stop, most, len(batches))
+        for batch in batches:
+            for bucket in gathered:
+                self._wait("compute", gathered[bucket])
+                self._compute("forward", batch, bucket)
+            rounds.start_from(0)
+            for bucket in reversed(gathered):
+                # The last operation of a layer group's backward is the accumulation.
+                self._compute("backward", batch, bucket, before=partial(rounds.claim, bucket))
+                rounds.accumulated(bucket)
+            rounds.end_round()
+        rounds.finish()
+        return self._launches
+
     def exchange(self, kind: str, bucket: int, *, parameters: bool = False) -> int:
         """Launch an exchange of the rank's node or rail behind the side stream, and return its index."""
         number, peers = self._num_exchanges[kind], self._peers[kind]
@@ -145,6 +174,10 @@ class _Rank:
     def wait_beside(self, stream: str = "compute") -> None:
         """Let the side stream wait for another stream."""
         self._wait("side", *self._after.get(stream, ()))
+
+    def wait_for_side(self) -> None:
+        """Let computation wait for the side stream."""
+        self._wait("compute", *self._after.get("side", ()))
 
     def wait_for(self, index: int) -> None:
         """Let the side stream wait for a launch."""
@@ -170,7 +203,7 @@ class _Rank:
                 gathered[bucket] = previous[-1]
         return gathered
 
-    def _compute(self, what: str, batch: int, bucket: int) -> None:
+    def _compute(self, what: str, batch: int, bucket: int, before: Callable[[], None] = lambda: None) -> None:
         """Compute a layer group, after a collective of the stage group if it has several ranks."""
         assert self._position is not None
         position: Position = self._position
@@ -185,6 +218,7 @@ class _Rank:
                     meets = (kind, min(ranks), tuple(ranks), what, batch, bucket)
                     name = (kind, what, batch, bucket)
                     self._wait("compute", self._launch(name, kind, meets, peers, "compute"))
+        before()
         self._launch((what, batch, bucket), "compute")
 
     def _message(self, peer: int, send: int | None, receive: int | None, *, is_next: bool) -> None:
@@ -249,3 +283,35 @@ class _Reduction:
         self._rank.wait_for(index)
         if self._rank.has_nodes:
             self._at_owner.append(self._rank.exchange("between", bucket))
+
+
+class _Rounds(_Reduction):
+    """The reductions of a rank in rounds: the order of `GradientRounds` on a side stream."""
+
+    def __init__(self, rank: _Rank, num_buckets: int, rounds: int, micro_batches: int) -> None:
+        super().__init__(rank, rounds * num_buckets)
+        self._size = num_buckets
+        self._here = (rounds - first_round(rounds, micro_batches)) * num_buckets
+        self.pending.update(range(self._here))
+        self._users: dict[int, int] = {}
+        self._num_incomplete = rounds * num_buckets
+
+    def claim(self, bucket: int) -> None:
+        if bucket % 2 in self._users:
+            last = self._users[bucket % 2]
+            assert self._num_unstarted <= last, "buckets leave in order"
+            while self._num_incomplete > last:
+                self._complete_in_node()
+            self._rank.wait_for_side()
+        self._users[bucket % 2] = self._here - self._size + bucket
+
+    def accumulated(self, bucket: int) -> None:
+        self.pending.discard(self._here - self._size + bucket)
+        self.start_from(0)
+
+    def end_round(self) -> None:
+        self._here -= self._size
+
+    def _complete_in_node(self) -> None:
+        super()._complete_in_node()
+        self._num_incomplete -= 1

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hydraulis.config.kinds import GradientKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.runtime.pipeline import executor
 from hydraulis.runtime.ranks.device import CPU
@@ -146,14 +147,16 @@ def _rendezvous(original: Callable[..., Any]) -> Callable[..., Any]:
     return exchange
 
 
-def recorded(config: ModelConfig, strategies: Sequence[str], lengths: Sequence[int]) -> list[Recorded]:
+def recorded(
+    config: ModelConfig, strategies: Sequence[str], lengths: Sequence[int], gradients: GradientKind = "whole"
+) -> list[Recorded]:
     """Train one step under each strategy, and again from the start with synchronous communication."""
     tokens = [torch.arange(length).numpy() % config.vocab_size for length in lengths]
     targets = [length - 1 for length in lengths]
     plans = [planner_for(dist.get_world_size(), [one]).plan(lengths, targets) for one in strategies]
-    worker = make_worker(strategies, config=config)
+    worker = make_worker(strategies, config=config, gradients=gradients)
     usual = [train_step(worker, plan, tokens.__getitem__).loss for plan in plans]
-    worker = make_worker(strategies, config=config)
+    worker = make_worker(strategies, config=config, gradients=gradients)
     recorder, steps = Recorder(worker), []
     with recorder.patched():
         for plan, usual_loss in zip(plans, usual, strict=True):

@@ -65,6 +65,7 @@ def test_buckets_start_after_the_messages_that_precede_them(
         stage=stage,
         position=SimpleNamespace(scheme=scheme, stage=0),
         instructions=plan.instructions(0),
+        micro_batches=[[0], [1], [2]],
         num_micro_batches=3,
         last_micro_batch=2,
     )

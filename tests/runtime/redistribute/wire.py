@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hydraulis import Plan
-from hydraulis._core import Position, local_slices
+from hydraulis._core import Position, Replica, local_slices
 from hydraulis.runtime.worker import Worker
 
 
@@ -82,24 +82,40 @@ def least_bytes(worker: Worker, plan: Plan, ranks_per_node: int, *, with_frozen:
     own = dist.get_rank()
     node = range(own // ranks_per_node * ranks_per_node, (own // ranks_per_node + 1) * ranks_per_node)
     table = worker.parameters.table
-    held = {rank: _held(worker, plan.position(rank)) for rank in node}
-    by_node = {
-        parameter: np.any([of_rank[parameter] for of_rank in held.values()], axis=0)
-        for parameter in held[own]
-    }
-    parameter_bytes = worker.local_shard.parameter.element_size()
-    both_ways = parameter_bytes + worker.local_shard.gradient.element_size()
-    frozen_bytes = parameter_bytes if with_frozen else 0
     inside = crossing = 0
-    for rank in range(dist.get_world_size()):
-        partner = node[rank % ranks_per_node]
-        for owned in worker.optimizer_shard.layout.slices(table, rank):
-            element_bytes = both_ways if table.parameters[owned.parameter].trained else frozen_bytes
-            if partner != own:
-                inside += element_bytes * int(held[own][owned.parameter][owned.start : owned.end].sum())
-            elif rank != own:
-                crossing += element_bytes * int(by_node[owned.parameter][owned.start : owned.end].sum())
+    for replicas, trained_bytes, frozen_bytes in _journeys(worker, plan, with_frozen=with_frozen):
+        working = {rank for replica in replicas for rank in replica.ranks}
+        held = {rank: _held(worker, plan.position(rank) if rank in working else None) for rank in node}
+        by_node = {
+            parameter: np.any([of_rank[parameter] for of_rank in held.values()], axis=0)
+            for parameter in held[own]
+        }
+        for rank in range(dist.get_world_size()):
+            partner = node[rank % ranks_per_node]
+            for owned in worker.optimizer_shard.layout.slices(table, rank):
+                element_bytes = trained_bytes if table.parameters[owned.parameter].trained else frozen_bytes
+                if partner != own:
+                    inside += element_bytes * int(held[own][owned.parameter][owned.start : owned.end].sum())
+                elif rank != own:
+                    crossing += element_bytes * int(by_node[owned.parameter][owned.start : owned.end].sum())
     return LeastBytes(inside, crossing)
+
+
+def _journeys(worker: Worker, plan: Plan, *, with_frozen: bool) -> Iterator[tuple[list[Replica], int, int]]:
+    """Yield the replicas that take part in each journey, and the bytes of a trained and a frozen element.
+
+    Whole gradients travel once, as parameters do. Sharded ones travel once for each micro-batch.
+    """
+    parameter_bytes = worker.local_shard.parameter.element_size()
+    gradient_bytes = worker.local_shard.gradient.element_size()
+    frozen_bytes = parameter_bytes if with_frozen else 0
+    if worker.train.gradients == "whole":
+        yield plan.replicas, parameter_bytes + gradient_bytes, frozen_bytes
+        return
+    yield plan.replicas, parameter_bytes, frozen_bytes
+    most = max(len(replica.micro_batches) for replica in plan.replicas)
+    for left in range(most, 0, -1):
+        yield [one for one in plan.replicas if len(one.micro_batches) >= left], gradient_bytes, 0
 
 
 def _held(worker: Worker, position: Position | None) -> dict[int, NDArray[np.bool_]]:

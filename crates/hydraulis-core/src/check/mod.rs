@@ -5,6 +5,7 @@
 
 mod plan;
 mod replica_times;
+mod rounds;
 mod transfers;
 
 pub use plan::{Violation, check};

@@ -6,32 +6,42 @@
 
 use crate::batch::Batch;
 use crate::check::replica_times::ReplicaTimes;
+use crate::check::rounds::derived_rounds;
 use crate::cost::CostModel;
 use crate::error::Result;
 use crate::layout::Position;
 use crate::plan::{Plan, PlannedTransfers, ReplicaPlan};
-use crate::spec::{LayerSplit, Scheme};
+use crate::spec::{GradientKind, LayerSplit, Scheme};
 use crate::timing::{Link, TransferTimes};
 use crate::units::{Millis, count};
 
 /// The transfers of `plan`, for its own packings and iteration time.
 pub(super) fn derived_transfers(plan: &Plan, batch: &Batch, cost: &CostModel, link: &Link) -> Result<PlannedTransfers> {
-    let times = link.transfer_times(&positions(plan)?, cost.cluster(), &cost.profile().every_scheme())?;
+    if cost.profile().gradients == GradientKind::Sharded {
+        return derived_rounds(plan, batch, cost, link);
+    }
+    let schemes = cost.profile().every_scheme();
+    let times = link.transfer_times(&positions(plan)?, None, cost.cluster(), &schemes)?;
     let mut ready = vec![0.0_f64; times.parameters.len()];
     for replica in plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty()) {
         raise_ready(replica, batch, cost, link.split(), &times, &mut ready)?;
     }
     let shards = (0..ready.len()).rev().fold(0.0_f64, |end, bucket| end.max(ready[bucket]) + times.gradients[bucket].0);
-    let step_ms = Millis(shards.max(plan.iteration_ms.0));
-    Ok(PlannedTransfers {
+    Ok(planned(plan, shards, &times))
+}
+
+/// The transfers of a step whose gradients are at their owners at `end`.
+pub(super) fn planned(plan: &Plan, end: f64, times: &TransferTimes) -> PlannedTransfers {
+    let step_ms = Millis(end.max(plan.iteration_ms.0));
+    PlannedTransfers {
         step_ms,
         transfer_ms: step_ms - plan.iteration_ms,
         alone_ms: times.total(),
         moved_bytes: times.moved_bytes,
-    })
+    }
 }
 
-fn positions(plan: &Plan) -> Result<Vec<Option<Position>>> {
+pub(super) fn positions(plan: &Plan) -> Result<Vec<Option<Position>>> {
     let mut positions = vec![None; plan.cluster.gpus() as usize];
     for replica in plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty()) {
         let scheme = replica.scheme;

@@ -114,6 +114,17 @@ impl Plan {
         positions_of(at_work.map(|replica| (replica.scheme, replica.ranks.as_slice())), &self.cluster)
     }
 
+    /// The number of micro-batches of every rank of the cluster; 0 for ranks without work.
+    pub fn micro_batches_of_ranks(&self) -> Vec<usize> {
+        let mut counts = vec![0; self.cluster.gpus() as usize];
+        for replica in &self.replicas {
+            for &rank in &replica.ranks {
+                counts[rank as usize] = replica.micro_batches.len();
+            }
+        }
+        counts
+    }
+
     /// The greatest possible relative excess of the step over the shortest over the scope's strategies: `step / bound -
     /// 1`.
     ///

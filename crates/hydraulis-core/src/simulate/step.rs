@@ -2,7 +2,7 @@
 
 use crate::cost::CostModel;
 use crate::error::Result;
-use crate::pipeline::{Timeline, simulate_delayed};
+use crate::pipeline::{Compute, MakespanBuffers, Span, Timeline, simulate_delayed};
 use crate::plan::Plan;
 use crate::simulate::workload::ReplicaWorkload;
 use crate::timing::{Link, StepTimeline};
@@ -15,8 +15,10 @@ pub struct StepRun {
     pub timelines: Vec<Timeline>,
     /// Transfer span of each bucket's parameters from their owners, in the order of the model's layer groups.
     pub parameters: Vec<TransferSpan>,
-    /// Transfer span of each bucket's gradients to their owners.
+    /// Transfer span of each bucket's gradients to their owners, of the last one under sharded gradients.
     pub gradients: Vec<TransferSpan>,
+    /// The same in each earlier round; none if gradients leave once.
+    pub earlier_gradients: Vec<Vec<TransferSpan>>,
     /// Time at which the owners have all gradients and every replica has ended.
     pub end: Millis,
     /// Part of the step beyond the iteration: exposed transfers.
@@ -43,33 +45,58 @@ impl StepRun {
         workloads: &[ReplicaWorkload<'_>],
         iteration: Millis,
     ) -> Result<StepRun> {
-        let times = link.transfer_times(&plan.positions(), &plan.cluster, &cost.profile().every_scheme())?;
+        let schemes = cost.profile().every_scheme();
+        let counts = (!cost.profile().gradients.is_whole()).then(|| plan.micro_batches_of_ranks());
+        let times = link.transfer_times(&plan.positions(), counts.as_deref(), &plan.cluster, &schemes)?;
         let at_work: Vec<_> =
             workloads.iter().enumerate().filter(|(_, workload)| !workload.tokens.is_empty()).collect();
         let mut timelines = vec![Timeline::default(); workloads.len()];
         let work = at_work.iter().map(|(_, workload)| workload.work());
-        let step = StepTimeline::of_runs(link.split(), &times, work, |place, first_ends| {
-            let (index, workload) = at_work[place];
-            timelines[index] = simulate_delayed(&workload.times, &workload.travel, first_ends);
-            stage_ends(&timelines[index], workload.times.len())
-        });
+        let step = if counts.is_some() {
+            let step = StepTimeline::new(link.split(), &times, work, &mut MakespanBuffers::default());
+            for ((index, _), ends) in at_work.iter().zip(&step.computations) {
+                timelines[*index] = of_computations(ends);
+            }
+            step
+        } else {
+            StepTimeline::of_runs(link.split(), &times, work, |place, first_ends| {
+                let (index, workload) = at_work[place];
+                timelines[index] = simulate_delayed(&workload.times, &workload.travel, first_ends);
+                stage_ends(&timelines[index], workload.times.len())
+            })
+        };
+        let earlier = times.earlier_rounds.iter().flatten();
         let starts = [Millis::ZERO].iter().chain(&step.arrivals);
         // Sums of the same times in another order may be shorter by a rounding error.
         let end = step.end.max(iteration);
         Ok(StepRun {
             timelines,
             parameters: starts.zip(&step.arrivals).map(|(&start, &end)| TransferSpan { start, end }).collect(),
-            gradients: step
-                .departures
-                .iter()
-                .zip(&times.gradients)
-                .map(|(&start, &ms)| TransferSpan { start, end: start + ms })
-                .collect(),
+            gradients: spans(&step.departures, &times.gradients),
+            earlier_gradients: step.earlier_departures.iter().zip(earlier).map(|(at, ms)| spans(at, ms)).collect(),
             end,
             transfer: end - iteration,
             alone: times.total(),
         })
     }
+}
+
+/// The transfer span of each bucket, by its start and its time.
+fn spans(departures: &[Millis], times: &[Millis]) -> Vec<TransferSpan> {
+    departures.iter().zip(times).map(|(&start, &ms)| TransferSpan { start, end: start + ms }).collect()
+}
+
+/// The timeline of a replica without stages, by the end of each micro-batch's forward and backward.
+fn of_computations(ends: &[[Millis; 2]]) -> Timeline {
+    let mut timeline = Timeline::default();
+    let mut start = Millis::ZERO;
+    for (micro_batch, &[forward, backward]) in ends.iter().enumerate() {
+        for (compute, end) in [(Compute::Forward(micro_batch), forward), (Compute::Backward(micro_batch), backward)] {
+            timeline.spans.push(Span { stage: 0, compute, start, end });
+            start = end;
+        }
+    }
+    timeline
 }
 
 /// End of the last computation of each stage.

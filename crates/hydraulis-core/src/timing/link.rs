@@ -17,7 +17,9 @@ use crate::cost::CostProfile;
 use crate::error::{LinkError, Result};
 use crate::layout::{OptimizerShards, ParameterTable, Position, bucket_volumes, length, stage_layer_groups};
 use crate::spec::{Cluster, LayerSplit, LinkRates, Scheme};
+use crate::timing::rounds::contributing;
 use crate::timing::{Traffic, TransferTimes};
+use crate::units::Millis;
 
 /// Bytes of float64.
 const MOST_ELEMENT_BYTES: u32 = 8;
@@ -79,7 +81,7 @@ impl Link {
     }
 
     /// The transfer times of an iteration in which each rank of the cluster has its position, which is of one of the
-    /// owner layout's schemes.
+    /// owner layout's schemes. Under sharded gradients `micro_batches` has the number of each rank's micro-batches.
     ///
     /// Refused if the positions are not those of all ranks, or of a pipeline with more stages than the model has layers
     /// for. A caller with many iterations of one run builds the owner layout once, as a
@@ -87,17 +89,42 @@ impl Link {
     pub fn transfer_times(
         &self,
         positions: &[Option<Position>],
+        micro_batches: Option<&[usize]>,
         cluster: &Cluster,
         schemes: &[Scheme],
     ) -> Result<TransferTimes> {
-        self.times_from(&OptimizerShards::new(&self.table, cluster, schemes)?, positions)
+        self.times_from(&OptimizerShards::new(&self.table, cluster, schemes)?, positions, micro_batches)
     }
 
     /// The same for an existing owner layout.
-    pub(super) fn times_from(&self, shards: &OptimizerShards, positions: &[Option<Position>]) -> Result<TransferTimes> {
-        let volumes = bucket_volumes(&self.table, shards, positions)?;
+    fn times_from(
+        &self,
+        shards: &OptimizerShards,
+        positions: &[Option<Position>],
+        micro_batches: Option<&[usize]>,
+    ) -> Result<TransferTimes> {
         let messages = (length(&shards.node_of(0)) - 1) + (shards.nodes() - 1);
-        TransferTimes::new(&volumes, self.traffic, messages)
+        let of = |positions: &[Option<Position>], traffic: Traffic| {
+            TransferTimes::new(&bucket_volumes(&self.table, shards, positions)?, traffic, messages)
+        };
+        let mut times = of(positions, self.traffic)?;
+        let Some(micro_batches) = micro_batches else { return Ok(times) };
+        let rounds = micro_batches.iter().copied().max().unwrap_or_default();
+        let mut earlier: Vec<Vec<Millis>> = Vec::new();
+        let mut last: Option<(Vec<Option<Position>>, TransferTimes)> = None;
+        for round in 0..rounds.saturating_sub(1) {
+            let positions = contributing(positions, micro_batches, round, rounds);
+            let known = last.take().filter(|(known, _)| *known == positions);
+            let of_round = match known {
+                Some((_, of_round)) => of_round,
+                None => of(&positions, Traffic { parameter_bytes: 0, ..self.traffic })?,
+            };
+            times.moved_bytes = times.moved_bytes.saturating_add(of_round.moved_bytes);
+            earlier.push(of_round.gradients.clone());
+            last = Some((positions, of_round));
+        }
+        times.earlier_rounds = Some(earlier);
+        Ok(times)
     }
 }
 
@@ -122,8 +149,12 @@ impl RunLink {
     }
 
     /// The transfer times of an iteration in which each rank has its position; see [`Link::transfer_times`].
-    pub fn transfer_times(&self, positions: &[Option<Position>]) -> Result<TransferTimes> {
-        self.link.times_from(&self.shards, positions)
+    pub fn transfer_times(
+        &self,
+        positions: &[Option<Position>],
+        micro_batches: Option<&[usize]>,
+    ) -> Result<TransferTimes> {
+        self.link.times_from(&self.shards, positions, micro_batches)
     }
 }
 
@@ -131,7 +162,6 @@ impl RunLink {
 mod tests {
     use super::*;
     use crate::layout::{Parameter, strategy_positions};
-    use crate::units::Millis;
 
     const SLOW_RATES: LinkRates = LinkRates { gigabytes_per_s: 1.0, gpu_gigabytes_per_s: 1e3, message_us: 0.0 };
     const SLOW_NODES: Traffic = Traffic { rates: SLOW_RATES, parameter_bytes: 2, gradient_bytes: 4 };
@@ -156,7 +186,7 @@ mod tests {
     fn times(strategy: &str, traffic: Traffic) -> TransferTimes {
         let cluster = Cluster::new(4, 2).unwrap();
         let positions = strategy_positions(&strategy.parse().unwrap(), &cluster).unwrap();
-        link(traffic).unwrap().transfer_times(&positions, &cluster, &[]).unwrap()
+        link(traffic).unwrap().transfer_times(&positions, None, &cluster, &[]).unwrap()
     }
 
     fn is_close(times: &[Millis], expected: [f64; 4]) -> bool {
@@ -202,7 +232,7 @@ mod tests {
         let cluster = Cluster::new(1, 8).unwrap();
         let positions = strategy_positions(&"1x<1>".parse().unwrap(), &cluster).unwrap();
         let traffic = at(LinkRates { message_us: 3.0, ..SLOW_RATES });
-        let times = link(traffic).unwrap().transfer_times(&positions, &cluster, &[]).unwrap();
+        let times = link(traffic).unwrap().transfer_times(&positions, None, &cluster, &[]).unwrap();
         assert_eq!((times.total(), times.moved_bytes), (Millis::ZERO, 0));
     }
 
@@ -223,7 +253,7 @@ mod tests {
             assert_eq!(link(traffic).unwrap_err().code(), "argument_invalid");
         }
         let cluster = Cluster::new(4, 2).unwrap();
-        let short = link(SLOW_NODES).unwrap().transfer_times(&[None; 2], &cluster, &[]).unwrap_err();
+        let short = link(SLOW_NODES).unwrap().transfer_times(&[None; 2], None, &cluster, &[]).unwrap_err();
         assert_eq!(short.code(), "plan_mismatch");
     }
 }

@@ -9,11 +9,14 @@
 //!
 //! Parameters of several layer groups need nothing more: they arrive with the first of these groups, and the last
 //! backward runs that group last.
+//!
+//! Under sharded gradients, buckets leave after each micro-batch (`timing/rounds.rs`).
 
 use crate::layout::stage_layer_groups;
 use crate::pipeline::{MakespanBuffers, delayed_ends};
 use crate::spec::{LayerSplit, Scheme};
 use crate::timing::TransferTimes;
+use crate::timing::rounds::{RoundWork, run_rounds};
 use crate::units::{Millis, count};
 
 /// The computation of a replica with work.
@@ -34,8 +37,13 @@ pub struct ReplicaWork<'a> {
 pub struct StepTimeline {
     /// Arrival of each bucket's parameters.
     pub arrivals: Vec<Millis>,
-    /// Start of each bucket's gradient transfer.
+    /// Start of each bucket's gradient transfer, of the last one under sharded gradients.
     pub departures: Vec<Millis>,
+    /// Start of each bucket's gradient transfer in each earlier round; none if gradients leave once.
+    pub earlier_departures: Vec<Vec<Millis>>,
+    /// End of the forward and of the backward of each replica's micro-batches under sharded gradients, where a backward
+    /// may wait for a gradient buffer; none if gradients leave once.
+    pub computations: Vec<Vec<[Millis; 2]>>,
     /// End of the last backward of each replica.
     pub ends: Vec<Millis>,
     /// End of the last backward of all replicas.
@@ -57,6 +65,9 @@ impl StepTimeline {
         buffers: &mut MakespanBuffers,
     ) -> StepTimeline {
         let replicas: Vec<ReplicaWork> = replicas.into_iter().collect();
+        if let Some(earlier) = &transfers.earlier_rounds {
+            return StepTimeline::in_rounds(split, transfers, earlier, &replicas);
+        }
         let delayed = |place: usize, first_ends: &[Millis]| {
             let ReplicaWork { times, stage_multipliers, forward_share, .. } = replicas[place];
             delayed_ends(times, stage_multipliers, forward_share, first_ends, buffers)
@@ -64,7 +75,39 @@ impl StepTimeline {
         StepTimeline::of_runs(split, transfers, replicas.iter().copied(), delayed)
     }
 
-    /// As [`StepTimeline::new`], for replicas whose pipelines `run` simulates.
+    /// The timeline of replicas without stages whose gradients leave after each micro-batch.
+    fn in_rounds(
+        split: &LayerSplit,
+        transfers: &TransferTimes,
+        earlier: &[Vec<Millis>],
+        replicas: &[ReplicaWork],
+    ) -> StepTimeline {
+        let arrivals = arrivals(transfers);
+        let work = replicas.iter().map(|work| {
+            let multiplier = work.stage_multipliers.first().copied().unwrap_or(1.0);
+            let share = |share: f64| work.times.iter().map(|&ms| ms * (multiplier * share)).collect();
+            let first_end = first_ends(split, &arrivals, *work).into_iter().max().unwrap_or_default();
+            RoundWork { forward: share(work.forward_share), backward: share(1.0 - work.forward_share), first_end }
+        });
+        let work: Vec<RoundWork> = work.collect();
+        let mut gradients = earlier.to_vec();
+        gradients.push(transfers.gradients.clone());
+        let mut run = run_rounds(&work, &gradients);
+        let last = |ends: &Vec<[Millis; 2]>| ends.last().map_or(Millis::ZERO, |&[_, backward]| backward);
+        let ends: Vec<Millis> = run.ends.iter().map(last).collect();
+        let computed = ends.iter().copied().max().unwrap_or_default();
+        StepTimeline {
+            arrivals,
+            departures: run.departures.pop().unwrap_or_default(),
+            earlier_departures: run.departures,
+            computations: run.ends,
+            ends,
+            computed,
+            end: run.end.max(computed),
+        }
+    }
+
+    /// As [`StepTimeline::new`], for replicas whose gradients leave once and whose pipelines `run` simulates.
     ///
     /// `run` receives the index of a replica and the earliest end of the first forward of each of its stages; it
     /// returns the end of the last backward of each stage.
@@ -78,11 +121,7 @@ impl StepTimeline {
         replicas: impl IntoIterator<Item = ReplicaWork<'a>>,
         mut run: impl FnMut(usize, &[Millis]) -> Vec<Millis>,
     ) -> StepTimeline {
-        let travel = transfers.parameters.iter().scan(Millis::ZERO, |end, &ms| {
-            *end += ms;
-            Some(*end)
-        });
-        let arrivals: Vec<Millis> = travel.collect();
+        let arrivals = arrivals(transfers);
         let mut ready = vec![Millis::ZERO; arrivals.len()];
         let mut ends = Vec::new();
         for (place, work) in replicas.into_iter().enumerate() {
@@ -97,8 +136,18 @@ impl StepTimeline {
             *departure = end.max(*departure);
             end = *departure + ms;
         }
-        StepTimeline { arrivals, departures, ends, computed, end: end.max(computed) }
+        let (earlier_departures, computations) = (Vec::new(), Vec::new());
+        StepTimeline { arrivals, departures, earlier_departures, computations, ends, computed, end: end.max(computed) }
     }
+}
+
+/// Arrival of each bucket's parameters: one after another.
+fn arrivals(transfers: &TransferTimes) -> Vec<Millis> {
+    let travel = transfers.parameters.iter().scan(Millis::ZERO, |end, &ms| {
+        *end += ms;
+        Some(*end)
+    });
+    travel.collect()
 }
 
 /// Earliest end of the first forward of each stage, because it waits for parameters.

@@ -30,6 +30,9 @@ pub struct TransferTimes {
     pub parameters: Vec<Millis>,
     /// Time of each bucket's gradients, to their owners.
     pub gradients: Vec<Millis>,
+    /// Time of each bucket's gradients in each round before the last, under sharded gradients; none of a run whose
+    /// gradients leave once.
+    pub earlier_rounds: Option<Vec<Vec<Millis>>>,
     /// Bytes that cross between nodes, both ways.
     pub moved_bytes: u64,
 }
@@ -59,12 +62,14 @@ impl TransferTimes {
         Ok(TransferTimes {
             parameters: all(traffic.parameter_bytes),
             gradients: all(traffic.gradient_bytes),
+            earlier_rounds: None,
             moved_bytes,
         })
     }
 
     /// Sum of all times: the wait of an iteration without overlap.
     pub fn total(&self) -> Millis {
-        self.parameters.iter().chain(&self.gradients).copied().sum()
+        let earlier = self.earlier_rounds.iter().flatten().flatten();
+        self.parameters.iter().chain(&self.gradients).chain(earlier).copied().sum()
     }
 }

@@ -103,6 +103,16 @@ impl CostProfile {
         detached(py, move || profile.with_layer_splits(number.into())).map(CostProfile)
     }
 
+    /// Returns the profile for sharded gradients: its schemes without stages, with two buckets of gradients on a rank.
+    ///
+    /// Raises:
+    ///     InvalidInputError: The profile does not state its model (code `profile_invalid`), or every scheme of it has
+    ///         stages (`profile_invalid`).
+    fn with_sharded_gradients(&self, py: Python<'_>) -> PyResult<CostProfile> {
+        let profile = self.0.clone();
+        detached(py, move || profile.with_sharded_gradients()).map(CostProfile)
+    }
+
     /// Names of the devices that `analytic` knows.
     #[staticmethod]
     fn devices() -> Vec<&'static str> {
@@ -178,6 +188,12 @@ impl CostProfile {
     #[getter]
     fn symmetric_memory(&self) -> Option<bool> {
         self.0.symmetric_memory
+    }
+
+    /// Kind of gradients: `whole`, which leave once, or `sharded`, which leave after each micro-batch.
+    #[getter]
+    fn gradients(&self) -> &'static str {
+        self.0.gradients.name()
     }
 
     /// Schemes with coefficients.

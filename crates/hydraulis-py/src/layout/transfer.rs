@@ -84,15 +84,22 @@ impl BucketTransfer {
 }
 
 /// Transfers of `rank` in every bucket under a plan.
+///
+/// Args:
+///     contributing: Whether the ranks of each replica hold parameters and gradients; None for all.
 #[pyfunction]
+#[pyo3(signature = (table, shards, plan, rank, contributing = None))]
 pub(crate) fn transfer(
     py: Python<'_>,
     table: &ParameterTable,
     shards: &OptimizerShards,
     plan: &Plan,
     rank: u32,
+    contributing: Option<Vec<bool>>,
 ) -> PyResult<Vec<BucketTransfer>> {
-    let buckets = detached(py, || layout::transfer(&table.0, &shards.0, plan.core_positions(), rank))?;
+    let positions = contributing.map(|contributing| plan.positions_of(&contributing));
+    let positions = positions.as_deref().unwrap_or_else(|| plan.core_positions());
+    let buckets = detached(py, || layout::transfer(&table.0, &shards.0, positions, rank))?;
     buckets.into_iter().map(|bucket| BucketTransfer::new(py, bucket)).collect()
 }
 

@@ -24,7 +24,8 @@ pub(crate) struct Simulation {
     transfer_ms: f64,
     /// Overlapped transfer time, in ms; 0 without a link.
     overlapped_ms: f64,
-    /// Transfer spans of each layer group's parameters and gradients; empty without a link.
+    /// Transfer spans of each layer group's parameters and of its gradients, which under sharded gradients travel once in
+    /// each round; empty without a link.
     transfer_spans: Vec<TransferSpan>,
     /// End of each replica without transfers, in ms, in the strategy's order.
     replica_ms: Vec<f64>,
@@ -235,7 +236,8 @@ fn transfer_spans(step: &simulate::StepRun) -> Vec<TransferSpan> {
         end_ms: transfer_span.end.0,
     };
     let out = step.parameters.iter().enumerate().map(|one| transfer_span(PARAMETERS, one));
-    out.chain(step.gradients.iter().enumerate().map(|one| transfer_span(GRADIENTS, one))).collect()
+    let back = step.earlier_gradients.iter().chain([&step.gradients]);
+    out.chain(back.flat_map(|round| round.iter().enumerate().map(|one| transfer_span(GRADIENTS, one)))).collect()
 }
 
 #[pymethods]

@@ -8,7 +8,8 @@ import torch
 from hydraulis._core import Cluster, OptimizerShards, Scheme
 from hydraulis.config.run import RunConfig
 from hydraulis.model.tensors import wide_dtype
-from hydraulis.runtime.state.local_shard import largest_stage
+from hydraulis.runtime.state.gradient_places import gradient_places
+from hydraulis.runtime.state.local_shard import StageSize, largest_stage
 from hydraulis.runtime.state.optimizer_shard import ElementCount, optimizer_bytes
 from hydraulis.runtime.state.parameters import ModelParameters
 
@@ -50,12 +51,16 @@ def resident_memory(config: RunConfig, schemes: Sequence[Scheme], cluster: Clust
     layout = OptimizerShards(parameters.table, cluster, schemes)
     shards = [ElementCount(*layout.shard_elements(parameters.table, rank)) for rank in range(cluster.gpus)]
     sizes = {scheme: largest_stage(parameters, scheme) for scheme in schemes}
-    elements = max(size.elements for size in sizes.values())
-    trained = max(size.trained for size in sizes.values())
+
+    def gradients(of: Sequence[Scheme], trained: int) -> int:
+        return gradient_places(parameters, of, config.train.gradients, trained).elements * wide
+
+    def local(scheme: Scheme) -> int:
+        return sizes[scheme].elements * narrow.itemsize + gradients([scheme], sizes[scheme].trained)
+
+    largest = StageSize(*(max(column) for column in zip(*sizes.values(), strict=True)))
     return ResidentMemory(
         optimizer=max(optimizer_bytes(shard, narrow, len(config.optimizer.moments)) for shard in shards),
-        local=elements * narrow.itemsize + trained * wide,
-        scheme=max(
-            sizes, key=lambda scheme: sizes[scheme].elements * narrow.itemsize + sizes[scheme].trained * wide
-        ),
+        local=largest.elements * narrow.itemsize + gradients(schemes, largest.trained),
+        scheme=max(sizes, key=local),
     )

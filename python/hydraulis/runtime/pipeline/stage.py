@@ -188,7 +188,8 @@ def _bind(module: Decoder, local_shard: LocalShard, slices: list[LocalSlice]) ->
     Both ends of tied embeddings share one parameter.
     """
     parameters = local_shard.parameters
-    bound = {piece.parameter: _view(local_shard, piece) for piece in slices}
+    places = local_shard.places.of_slices(parameters, slices)
+    bound = {piece.parameter: _view(local_shard, piece, places.get(piece.parameter)) for piece in slices}
     by_name = {parameters.names[index]: parameter for index, parameter in bound.items()}
     for name, _ in list(module.named_parameters(remove_duplicate=False)):
         owner, _, leaf = name.rpartition(".")
@@ -196,16 +197,21 @@ def _bind(module: Decoder, local_shard: LocalShard, slices: list[LocalSlice]) ->
     return {index: parameter for index, parameter in bound.items() if parameters.trained[index]}
 
 
-def _view(local_shard: LocalShard, piece: LocalSlice) -> nn.Parameter:
-    """Make a parameter over the local shard; the gradient of a trained one is a view too."""
+def _view(local_shard: LocalShard, piece: LocalSlice, place: int | None) -> nn.Parameter:
+    """Make a parameter over the local shard; the gradient of a trained one is a view too.
+
+    Args:
+        local_shard: The local shard.
+        piece: The parameter's slice.
+        place: First element of its gradient in the gradient buffer; None if it is frozen.
+    """
     parameters, name = local_shard.parameters, local_shard.parameters.names[piece.parameter]
     elements = slice(piece.offset, piece.offset + piece.elements)
-    trained = parameters.trained[piece.parameter]
     values = parameters.view(local_shard.parameter[elements], name)
-    parameter = nn.Parameter(values, requires_grad=trained)
-    if trained:
+    parameter = nn.Parameter(values, requires_grad=place is not None)
+    if place is not None:
         parameter.grad_dtype = local_shard.gradient.dtype
-        parameter.grad = parameters.view(local_shard.gradient[elements], name)
+        parameter.grad = parameters.view(local_shard.gradient[place : place + piece.elements], name)
     return parameter
 
 

@@ -11,6 +11,7 @@ from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.planner.model_shape import build_layer_split
 from hydraulis.planner.strategies import named_strategies
 from hydraulis.runtime.memory.resident import resident_memory
+from hydraulis.runtime.state.gradient_places import check_gradients
 
 # Maximum share of a rank's memory that a scheme's resident bytes may take, to be worth measuring.
 _HELD_SHARE = 0.8
@@ -80,6 +81,7 @@ def _checked(scheme: Scheme, config: RunConfig, cluster: Cluster, profile: CostP
     check_layer_plan(config.model, scheme)
     if scheme.split:
         build_layer_split(config.model).stage_layers(scheme)
+    check_gradients(config.train.gradients, [scheme])
     context = config.planner.context if scheme.cp > 1 else None
     if profile is not None:
         profile.micro_batch_ms(scheme, [1])
@@ -109,6 +111,8 @@ def _all_schemes(config: RunConfig, cluster: Cluster) -> Iterator[Scheme]:
         degrees += [Scheme(f"<tp{tp},cp{cp}>") for cp in _powers(node // tp) if cp > 1]
         for scheme in degrees:
             fits = scheme.pp <= config.model.num_hidden_layers
+            if scheme.pp > 1 and config.train.gradients == "sharded":
+                continue
             if fits and resident_memory(config, [scheme], cluster).bytes <= room:
                 yield from (scheme.under(kind) for kind in config.planner.checkpointing)
 

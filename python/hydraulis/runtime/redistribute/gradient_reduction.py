@@ -9,6 +9,7 @@ from hydraulis._core import BucketTransfer
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroups
 from hydraulis.runtime.redistribute.staging import Staging, StagingSizes
 from hydraulis.runtime.redistribute.summed_exchanges import NUM_STAGING, SummedExchanges
+from hydraulis.runtime.state.gradient_places import PlacedTransfer
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard
 
@@ -44,8 +45,8 @@ class GradientReduction:
         self._between = SummedExchanges(groups.between, self._sums) if groups.between else None
         # Sums of the node's contributions: of the buckets inside the node, and of those between nodes.
         self._relays = deque(Staging(self._sums[:0]) for _ in range(2 * NUM_STAGING))
-        self._in_node: deque[BucketTransfer] = deque()
-        self._buckets: Sequence[BucketTransfer] = ()
+        self._in_node: deque[BucketTransfer | PlacedTransfer] = deque()
+        self._buckets: Sequence[BucketTransfer | PlacedTransfer] = ()
         # For each bucket, the number of accumulations that are still to come.
         self._pending: dict[int, int] = {}
         self._num_unstarted = 0
@@ -74,7 +75,9 @@ class GradientReduction:
         assert not self._in_node, "gradients are in flight"
         return self._inside.next_staging
 
-    def expect(self, buckets: Sequence[BucketTransfer], accumulations: Mapping[int, int]) -> None:
+    def expect(
+        self, buckets: Sequence[BucketTransfer | PlacedTransfer], accumulations: Mapping[int, int]
+    ) -> None:
         """Zero the sums and expect the gradients of an iteration; no bucket may start yet.
 
         Args:

@@ -9,11 +9,12 @@ position changes, and have no gradients.
 A stage's computation waits only for its own layer groups. Two kinds of hooks see to that, and both are
 registered here (`register_hooks`): a forward pre-hook on the first module of each layer group waits for the
 group's parameters, and a hook on each trained parameter counts its gradient accumulations, so that the last
-backward through a layer group starts its gradient reduction.
+backward through a layer group starts its gradient reduction. Under sharded gradients each backward does
+(`gradient_rounds.py`), and a third hook waits before a layer group's gradients until their buffer is free.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from operator import attrgetter
@@ -28,11 +29,16 @@ from hydraulis.runtime.pipeline.timers import StepTimers
 from hydraulis.runtime.placement import ByPlacement, Placement, placement_of
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroups
 from hydraulis.runtime.redistribute.gradient_reduction import GradientReduction
+from hydraulis.runtime.redistribute.gradient_rounds import GradientRounds, first_round
 from hydraulis.runtime.redistribute.launch_order import bucket_stages, startable_from
 from hydraulis.runtime.redistribute.parameter_gather import GatheredBucket, ParameterGather
 from hydraulis.runtime.redistribute.staging import StagingSizes
+from hydraulis.runtime.state.gradient_places import PlacedTransfer
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard
+
+# Rounds of the last placements whose transfers are kept.
+_MOST_ROUNDS = 16
 
 
 class Redistribution:
@@ -54,16 +60,24 @@ class Redistribution:
     ) -> None:
         self._parameters = optimizer_shard.parameters
         self._layout = optimizer_shard.layout
-        self._reduction = GradientReduction(groups, optimizer_shard, local_shard)
+        self._places = local_shard.places
+        # Under sharded gradients, the reduction with its rounds.
+        self._rounds = (
+            GradientRounds(groups, optimizer_shard, local_shard) if self._places.starts is not None else None
+        )
+        self._reduction = self._rounds or GradientReduction(groups, optimizer_shard, local_shard)
         self._gather = ParameterGather(
             groups, optimizer_shard, local_shard, lambda: self._reduction.free_staging
         )
         self._transfers = ByPlacement[list[BucketTransfer]]()
+        self._placed = ByPlacement[list[BucketTransfer | PlacedTransfer]](_MOST_ROUNDS)
         self._has_side_stream = groups.has_side_stream
         self._timers = timers
         # By instruction: the lowest bucket that may start after it.
         self._startable_from: list[int] = []
         self._last_backward = -1
+        # Instructions that are backwards of micro-batches with sequences.
+        self._backwards: set[int] = set()
         # Placement for which the frozen parameters were gathered.
         self._frozen_placement: Placement | None = None
 
@@ -91,6 +105,22 @@ class Redistribution:
             module.register_forward_pre_hook(partial(self._before_forward, layer_group))
         for layer_group, parameter in self._trained_parameters(stage):
             parameter.register_post_accumulate_grad_hook(partial(self._after_accumulation, layer_group))
+        if self._rounds is not None:
+            self._register_claims(stage)
+
+    def _register_claims(self, stage: Stage) -> None:
+        """Let a backward free a layer group's buffer before it computes the first of the group's gradients.
+
+        Products may add to a weight's gradient directly, so a layer claims its buffer at the gradient of its
+        output. The head's weight is used by the loss, and claims it at its own gradient.
+        """
+        claims = {number: partial(self._before_accumulation, number) for number, _ in stage.layer_groups()}
+        for number, module in stage.layer_groups():
+            if module is not stage.module.norm:
+                module.register_forward_hook(partial(_at_gradient, claims[number]))
+        for number, parameter in self._trained_parameters(stage):
+            if number == self._parameters.num_layer_groups - 1:
+                parameter.register_hook(claims[number])
 
     def start_parameter_gather(self, plan: Plan, work: RankWork | None = None) -> None:
         """Start gathering all parameters, and expect the gradients of the micro-batches. Collective.
@@ -104,10 +134,17 @@ class Redistribution:
         if work is not None and work.stage is not None and work.position is not None:
             self._expect_launches(work, work.position)
             groups = Counter(number for number, _ in self._trained_parameters(work.stage))
-            accumulations = {number: count * work.num_micro_batches for number, count in groups.items()}
+            each = 1 if self._rounds else work.num_micro_batches
+            accumulations = {number: count * each for number, count in groups.items()}
         with self._timers.transferring():
             self._gather.start(buckets)
-            self._reduction.expect([bucket.transfer for bucket in buckets if bucket.trained], accumulations)
+            trained = [bucket.transfer for bucket in buckets if bucket.trained]
+            if self._rounds is None:
+                self._reduction.expect(trained, accumulations)
+            else:
+                rounds = self._transfers_of_rounds(plan, trained)
+                number = 0 if work is None else work.num_micro_batches
+                self._rounds.expect_rounds(rounds, accumulations, first_round(len(rounds), number))
 
     def gather_parameters(self, plan: Plan) -> None:
         """Gather all parameters, and expect no gradients. Collective."""
@@ -127,9 +164,15 @@ class Redistribution:
         """
         if not self._startable_from:
             return
+        if self._rounds is not None and instruction == 0:
+            # The rounds before this rank's first one use the staging in which parameters are permuted.
+            self.finish_parameter_gather()
         with self._reducing():
             self._reduction.start_from(self._startable_from[instruction])
-            if instruction == self._last_backward:
+            if self._rounds is not None:
+                if instruction in self._backwards:
+                    self._rounds.end_round()
+            elif instruction == self._last_backward:
                 self._reduction.end_accumulation()
 
     def finish_gradient_reduction(self) -> None:
@@ -155,6 +198,34 @@ class Redistribution:
         frozen = [GatheredBucket(number, False, one) for number, one in enumerate(transfers[count:])]
         return sorted([*trained, *frozen], key=attrgetter("layer_group"))
 
+    def _transfers_of_rounds(
+        self, plan: Plan, whole: Sequence[BucketTransfer]
+    ) -> list[list[BucketTransfer | PlacedTransfer]]:
+        """List the exchanges of each trained bucket in each round; in the last one all replicas contribute.
+
+        Args:
+            plan: The iteration's plan.
+            whole: The transfers in which all replicas take part.
+        """
+        counts = [sum(map(bool, replica.micro_batches)) for replica in plan.replicas]
+        num_rounds = max(counts)
+        placement = placement_of(plan)
+        rounds = []
+        for number in range(num_rounds):
+            is_used = [first_round(num_rounds, count) <= number for count in counts]
+            made = partial(self._placed_transfers, plan, whole, is_used)
+            rounds.append(self._placed.get(placement._replace(is_used=is_used), made))
+        return rounds
+
+    def _placed_transfers(
+        self, plan: Plan, whole: Sequence[BucketTransfer], is_used: Sequence[bool]
+    ) -> list[BucketTransfer | PlacedTransfer]:
+        transfers = whole
+        if is_used != placement_of(plan).is_used:
+            table, rank = self._parameters.table, dist.get_rank()
+            transfers = transfer(table, self._layout, plan, rank, is_used)[: len(whole)]
+        return [self._places.of_transfer(number, one) for number, one in enumerate(transfers)]
+
     def _trained_parameters(self, stage: Stage) -> Iterator[tuple[int, nn.Parameter]]:
         """Yield each trained parameter of a stage with the number of its bucket, which is a layer group."""
         table = self._parameters.table.parameters
@@ -169,11 +240,17 @@ class Redistribution:
         backwards = [index for index, one in enumerate(work.instructions) if isinstance(one, Backward)]
         # Backwards are in the order of micro-batches.
         self._last_backward = backwards[last]
+        self._backwards = {backwards[index] for index, one in enumerate(work.micro_batches) if one}
 
     def _before_forward(self, layer_group: int, _module: nn.Module, _args: object) -> None:
         if self._gather.is_awaited(layer_group):
             with self._timers.transferring():
                 self._gather.wait_for(layer_group)
+
+    def _before_accumulation(self, layer_group: int, _gradient: object) -> None:
+        assert self._rounds is not None
+        with self._reducing():
+            self._rounds.claim(layer_group)
 
     def _after_accumulation(self, layer_group: int, _parameter: object) -> None:
         with self._reducing():
@@ -182,3 +259,11 @@ class Redistribution:
     def _reducing(self) -> AbstractContextManager[None]:
         """Time the reductions that hold up this thread; on a side stream none does."""
         return nullcontext() if self._has_side_stream else self._timers.transferring()
+
+
+def _at_gradient(
+    call: Callable[[object], None], _module: nn.Module, _arguments: object, output: Tensor
+) -> None:
+    """Call a function before the backward of a module that has returned this output."""
+    if output.requires_grad:
+        output.register_hook(call)

@@ -9,13 +9,14 @@ from hydraulis._core import Exchange
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroup, StartedExchange
 from hydraulis.runtime.redistribute.segments import add_packed, are_in_order, put_in_order, region
 from hydraulis.runtime.redistribute.staging import Staging
+from hydraulis.runtime.state.gradient_places import PlacedExchange
 
 # One bucket is added up while the next one is in flight.
 NUM_STAGING = 2
 
 
 class _Flight(NamedTuple):
-    exchange: Exchange
+    exchange: Exchange | PlacedExchange
     incoming: Tensor
     started: StartedExchange
     target: Tensor
@@ -64,7 +65,7 @@ class SummedExchanges:
         """Whether the oldest exchange in flight has arrived."""
         return self._in_flight[0].started.is_completed()
 
-    def start(self, exchange: Exchange, source: Tensor, target: Tensor) -> None:
+    def start(self, exchange: Exchange | PlacedExchange, source: Tensor, target: Tensor) -> None:
         """Start an exchange.
 
         Args:

@@ -1,6 +1,6 @@
 """The local shard: flat parameter and gradient buffers behind every stage that a rank may run."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, Self
@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from hydraulis._core import Position, Scheme, local_slices
+from hydraulis.config.kinds import GradientKind
 from hydraulis.model.rope import rotary_frequencies
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.ranks.device import CPU
+from hydraulis.runtime.state.gradient_places import GradientPlaces, gradient_places
 from hydraulis.runtime.state.parameters import ModelParameters
 
 
@@ -20,26 +22,30 @@ class LocalShard:
     """Parameters and gradients of the rank's stage in the current iteration.
 
     The buffers are allocated once for the largest stage of the run, so a change of strategy allocates
-    nothing. Trained parameters come first, so a trained parameter and its gradient have the same offset.
+    nothing. Trained parameters come first, so whole gradients have the offsets of their parameters.
 
     Attributes:
         parameters: The model's parameters.
         parameter: Flat parameters, trained and frozen ones, in the model's dtype.
-        gradient: Flat gradients of the trained parameters, in at least float32, because bfloat16 would lose
-            small terms of long sums. Each `param.grad` of a stage is a view of it.
+        gradient: Flat gradients of the trained parameters, or of two layer groups of them, in at least
+            float32, because bfloat16 would lose small terms of long sums. Each `param.grad` of a stage is a
+            view of it.
+        places: Places of the gradients in that buffer.
     """
 
     parameters: ModelParameters
     parameter: Tensor
     gradient: Tensor
+    places: GradientPlaces
 
     @classmethod
     def allocate(
         cls,
         parameters: ModelParameters,
-        schemes: Iterable[Scheme],
+        schemes: Sequence[Scheme],
         dtype: torch.dtype,
         device: torch.device = CPU,
+        gradients: GradientKind = "whole",
     ) -> Self:
         """Allocate the buffers for the largest stage of these schemes, and the rotary frequencies.
 
@@ -49,12 +55,14 @@ class LocalShard:
         """
         sizes = [largest_stage(parameters, scheme) for scheme in schemes]
         elements, trained = (max(column) for column in zip(*sizes, strict=True))
+        places = gradient_places(parameters, schemes, gradients, trained)
         # Kept from now on, so that no stage allocates them.
         rotary_frequencies(parameters.config, wide_dtype(dtype), device)
         return cls(
             parameters,
             torch.zeros(elements, dtype=dtype, device=device),
-            torch.zeros(trained, dtype=wide_dtype(dtype), device=device),
+            torch.zeros(places.elements, dtype=wide_dtype(dtype), device=device),
+            places,
         )
 
 

@@ -58,7 +58,14 @@ impl CostProfile {
             .or_else(|| entry.fit.as_ref().and_then(broken_fit))
             .or_else(|| broken_stages(entry, layers))
             .or_else(|| broken_layers(entry.scheme, layers))
+            .or_else(|| self.broken_kind(entry.scheme))
             .or_else(|| is_again.then(|| Broken::new("scheme", entry.scheme.to_string(), "given once")))
+    }
+
+    /// A scheme with stages, where gradients leave after each micro-batch.
+    fn broken_kind(&self, scheme: Scheme) -> Option<Broken> {
+        let limit = "a scheme without stages where gradients is 'sharded'";
+        (scheme.pp() > 1 && !self.gradients.is_whole()).then(|| Broken::new("scheme", scheme.to_string(), limit))
     }
 }
 

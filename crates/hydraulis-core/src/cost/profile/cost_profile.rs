@@ -7,7 +7,7 @@ use crate::cost::class_cost::MicroBatchCost;
 use crate::cost::profile::document::ProfileDocument;
 use crate::cost::{CostFit, MeasuredLink, MeasuredRange, PerStage};
 use crate::error::{ProfileError, Result};
-use crate::spec::{ContextKind, Dtype, ModelShape, Scheme, Strategy};
+use crate::spec::{ContextKind, Dtype, GradientKind, ModelShape, Scheme, Strategy};
 use crate::units::{Millis, Tokens};
 
 /// The value of a profile's `format` field.
@@ -46,6 +46,9 @@ pub struct CostProfile {
     /// unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub symmetric_memory: Option<bool>,
+    /// How ranks hold gradients, which the resident bytes and the transfers follow; training refuses another choice.
+    #[serde(skip_serializing_if = "GradientKind::is_whole")]
+    pub gradients: GradientKind,
     /// Memory figures that do not depend on the scheme.
     pub memory: Memory,
     /// The measured schemes.
@@ -230,6 +233,7 @@ impl CostProfile {
             compiled: None,
             float8: None,
             symmetric_memory: None,
+            gradients: GradientKind::Whole,
             memory: Memory { reserved_bytes: 0, optimizer_bytes: 0, token_multiple: 1 },
             schemes: Vec::new(),
             excluded: Vec::new(),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::cost::profile::CostProfile;
 use crate::cost::{Excluded, Hardware, Memory, SchemeProfile, StrategyList};
-use crate::spec::{Dtype, ModelShape};
+use crate::spec::{Dtype, GradientKind, ModelShape};
 
 /// The fields of a [`CostProfile`], none of which is checked yet.
 #[derive(Deserialize)]
@@ -20,6 +20,8 @@ pub(crate) struct ProfileDocument {
     compiled: Option<bool>,
     float8: Option<bool>,
     symmetric_memory: Option<bool>,
+    #[serde(default)]
+    gradients: GradientKind,
     memory: Memory,
     schemes: Vec<SchemeProfile>,
     #[serde(default)]

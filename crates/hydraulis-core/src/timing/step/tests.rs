@@ -9,7 +9,8 @@ fn millis(times: &[f64]) -> Vec<Millis> {
 }
 
 fn transfers(parameters: &[f64], gradients: &[f64]) -> TransferTimes {
-    TransferTimes { parameters: millis(parameters), gradients: millis(gradients), moved_bytes: 0 }
+    let (parameters, gradients) = (millis(parameters), millis(gradients));
+    TransferTimes { parameters, gradients, ..TransferTimes::default() }
 }
 
 /// Replicas: scheme, times, multipliers. A third of a time is forward.

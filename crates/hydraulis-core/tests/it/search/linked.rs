@@ -9,6 +9,7 @@ use hydraulis_core::explain::explain;
 use hydraulis_core::layout::{Parameter, ParameterTable};
 use hydraulis_core::plan::{Candidate, Outcome, Plan, PlannedTransfers};
 use hydraulis_core::search::Planner;
+use hydraulis_core::simulate::{Conditions, simulate_iteration};
 use hydraulis_core::spec::{self, Cluster, LayerSplit, LinkRates};
 use hydraulis_core::timing::{Link, Traffic};
 use proptest::prelude::*;
@@ -92,6 +93,34 @@ proptest! {
         prop_assert!((plan.gap() - gap).abs() < 1e-12, "{} and {gap}", plan.gap());
         prop_assert_eq!(&planner.plan(&batch).unwrap(), &plan);
         prop_assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
+    }
+
+    /// The checker and the simulator derive the rounds by themselves.
+    #[test]
+    fn plans_in_rounds_keep_their_promises(case in any_case(), table in table(), seed in 0_i64..1_000) {
+        let mut profile = case.profile.clone();
+        profile.schemes.retain(|entry| entry.scheme.pp() == 1);
+        prop_assume!(!profile.schemes.is_empty());
+        profile.gradients = spec::GradientKind::Sharded;
+        let planner = Planner::search(profile, case.cluster.clone());
+        prop_assume!(planner.is_ok());
+        let planner = planner.unwrap().with_link(slow_link(table.clone())).unwrap();
+        let longest = i64::try_from(planner.longest_admitted().0.min(4_000)).unwrap();
+        let lengths: Vec<i64> = (0..40).map(|number| 1 + (seed * 7_919 + number * 104_729) % longest).collect();
+        let batch = Batch::new(&lengths, None).unwrap();
+        let plan = planner.plan(&batch).unwrap();
+        let violations = planner.check(&plan, &batch);
+        prop_assert!(violations.is_empty(), "{violations:?}");
+        let conditions = Conditions { link: Some(slow_link(table.clone())), ..Conditions::default() };
+        let iteration = simulate_iteration(&plan, planner.cost(), &conditions).unwrap();
+        let (planned, step) = (plan.transfers.unwrap(), iteration.step.unwrap());
+        prop_assert!(step.end.is_close(planned.step_ms), "{:?} {planned:?}", step.end);
+        prop_assert!(step.alone.is_close(planned.alone_ms));
+        let rounds = plan.micro_batches_of_ranks().into_iter().max().unwrap();
+        prop_assert_eq!(step.earlier_gradients.len(), rounds - 1);
+        for (timeline, replica) in step.timelines.iter().zip(&plan.replicas) {
+            prop_assert_eq!(timeline.spans.len(), 2 * replica.micro_batches.len());
+        }
     }
 
     /// The best step of each strategy by itself, and its bytes: none is shorter, and none equal with fewer bytes.

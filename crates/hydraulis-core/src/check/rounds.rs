@@ -1,0 +1,90 @@
+//! The checker's own computation of an iteration whose gradients leave after each micro-batch.
+//!
+//! The exchanges of all rounds follow each other. Each begins when the exchange before has ended and the last replica of
+//! the round has finished the bucket's layer group, which it begins no earlier than the end of the exchange that used
+//! the same gradient buffer last.
+
+use std::collections::BTreeMap;
+
+use crate::batch::Batch;
+use crate::check::replica_times::ReplicaTimes;
+use crate::check::transfers::{planned, positions};
+use crate::cost::CostModel;
+use crate::error::Result;
+use crate::plan::{Plan, PlannedTransfers, ReplicaPlan};
+use crate::timing::Link;
+use crate::units::count;
+
+/// The transfers of `plan`, for its own packings and iteration time.
+pub(super) fn derived_rounds(plan: &Plan, batch: &Batch, cost: &CostModel, link: &Link) -> Result<PlannedTransfers> {
+    let mut counts = vec![0; plan.cluster.gpus() as usize];
+    for replica in &plan.replicas {
+        for &rank in &replica.ranks {
+            if let Some(count) = counts.get_mut(rank as usize) {
+                *count = replica.micro_batches.len();
+            }
+        }
+    }
+    let schemes = cost.profile().every_scheme();
+    let times = link.transfer_times(&positions(plan)?, Some(&counts), cost.cluster(), &schemes)?;
+    let mut rounds = times.earlier_rounds.clone().unwrap_or_default();
+    rounds.push(times.gradients.clone());
+    let parameters: Vec<f64> = times.parameters.iter().map(|ms| ms.0).collect();
+    let at_work = plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty());
+    let mut replicas: Vec<Computing> =
+        at_work.map(|replica| Computing::of(replica, batch, cost, &parameters)).collect::<Result<_>>()?;
+    let mut end = 0.0_f64;
+    for (round, gradients) in rounds.iter().enumerate() {
+        let left = rounds.len() - round;
+        for (bucket, ms) in gradients.iter().enumerate().rev() {
+            let mut start = end;
+            for replica in replicas.iter_mut().filter(|replica| replica.pairs.len() >= left) {
+                start = start.max(replica.finish(left, bucket, gradients.len()));
+            }
+            end = start + ms.0;
+            for replica in replicas.iter_mut().filter(|replica| replica.pairs.len() >= left) {
+                replica.sent.insert(bucket % 2, end);
+            }
+        }
+    }
+    let computed = replicas.iter().map(|replica| replica.clock).fold(0.0, f64::max);
+    Ok(planned(plan, end.max(computed), &times))
+}
+
+/// A replica in the course of its micro-batches.
+struct Computing {
+    /// Forward and backward of each micro-batch in ms.
+    pairs: Vec<[f64; 2]>,
+    /// End of the first forward.
+    first: f64,
+    clock: f64,
+    /// End of the last exchange from each of the two gradient buffers.
+    sent: BTreeMap<usize, f64>,
+}
+
+impl Computing {
+    fn of(replica: &ReplicaPlan, batch: &Batch, cost: &CostModel, parameters: &[f64]) -> Result<Computing> {
+        let times = ReplicaTimes::of(replica, batch, cost)?;
+        let multiplier = times.stages[0];
+        let pair = |ms: &f64| [times.forward_share, 1.0 - times.forward_share].map(|share| ms * multiplier * share);
+        let pairs: Vec<[f64; 2]> = times.micro_batches.iter().map(pair).collect();
+        let (mut first, mut arrival) = (0.0_f64, 0.0);
+        for ms in parameters {
+            arrival += ms;
+            first = first.max(arrival) + pairs[0][0] / count(parameters.len());
+        }
+        Ok(Computing { pairs, first, clock: 0.0, sent: BTreeMap::new() })
+    }
+
+    /// End of a bucket's layer group in the micro-batch before which `left` ones are left, with itself.
+    fn finish(&mut self, left: usize, bucket: usize, buckets: usize) -> f64 {
+        let number = self.pairs.len() - left;
+        let [forward, backward] = self.pairs[number];
+        if bucket + 1 == buckets {
+            self.clock = if number == 0 { self.first } else { self.clock + forward };
+        }
+        let free = self.sent.get(&(bucket % 2)).copied().unwrap_or_default();
+        self.clock = self.clock.max(free) + backward / count(buckets);
+        self.clock
+    }
+}

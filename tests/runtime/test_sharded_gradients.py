@@ -1,0 +1,120 @@
+"""Sharded gradients: any strategy without stages equals one process, through two buckets of gradients."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from hydraulis import Strategy
+from hydraulis.config.lora import TARGETS, Adapters
+from hydraulis.config.model import ModelConfig
+from hydraulis.runtime.state.gradient_places import gradient_places
+from hydraulis.runtime.state.parameters import ModelParameters
+from ranks import run_ranks
+from runtime.adapters_workers import train_adapters
+from runtime.one_process import OPTIMIZER, assert_equal, model_config, one_process
+from runtime.sharded_gradients_workers import memory_by_kind, trained_by_kind
+from runtime.test_adapters import by_peft
+from runtime.worker_workers import Batch, Step, train
+from small_model import small_config
+
+STRATEGIES = (
+    "8x<1>",
+    "1x<tp4>+1x<tp2>+2x<1>",
+    "1x<tp2,cp2>+1x<cp2>+2x<1>",
+    "2x<tp4>",
+    "1x<cp4>+4x<1>",
+    "1x<tp4>+1x<1>",
+    "4x<tp2>",
+    "1x<tp4,cp2>",
+)
+SIZES = (3, 40, 48, 30, 60, 45, 9, 20)
+
+
+def steps_of(config: ModelConfig, count: int = len(SIZES)) -> list[tuple[str, Batch]]:
+    """Return batches of which many replicas need several micro-batches; the first leaves replicas idle."""
+    rng = np.random.default_rng(5)
+    lengths = [np.clip(rng.lognormal(2.4, 1.0, size), 2, 64).astype(int) for size in SIZES[:count]]
+    drawn = [[rng.integers(config.vocab_size, size=n).astype(np.uint8) for n in one] for one in lengths]
+    return list(zip(STRATEGIES[:count], drawn, strict=True))
+
+
+def trained(
+    config: ModelConfig, steps: Sequence[tuple[str, Batch]], node: int, frozen: tuple[str, ...] = ()
+) -> list[Step]:
+    settings = ("ulysses", (), None, "per_micro_batch", "sharded", frozen)
+    by_rank = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, *settings, ranks_per_node=node)
+    result: list[Step] = by_rank[0]
+    return result
+
+
+# Embeddings tied or not, ranks of a node, and layers: an even number of them puts embedding and head into
+# different parts of the buffer.
+@pytest.mark.parametrize(("tied", "node", "layers"), [(False, 8, 4), (True, 4, 3), (True, 2, 4)])
+@pytest.mark.devices
+def test_every_strategy_equals_one_process_in_float64(*, tied: bool, node: int, layers: int) -> None:
+    config = model_config(tie_word_embeddings=tied, num_hidden_layers=layers)
+    steps = steps_of(config)
+    result = trained(config, steps, node)
+    assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
+    counts = [step.micro_batches for step in result]
+    assert max(map(max, counts)) >= 3
+    # Replicas with unequal numbers of micro-batches, and ranks without work.
+    assert sum(len(set(one)) > 1 for one in counts) >= 3
+    assert any(step.idle_ranks for step in result)
+
+
+@pytest.mark.parametrize("frozen", [("model.layers.[12].*", "lm_head.weight"), ("*mlp*", "*norm*")])
+def test_the_other_parameters_are_trained_as_in_one_process(frozen: tuple[str, ...]) -> None:
+    config = model_config()
+    steps = steps_of(config, 4)
+    parameters = ModelParameters.from_config(config, frozen)
+    names = [name for name in parameters.names if parameters.is_trained(name)]
+    expected = one_process(config, torch.float64, steps, names)
+    assert_equal(trained(config, steps, 4, frozen), expected, 1e-10, 1e-10)
+
+
+def test_adapters_are_trained_as_in_one_process() -> None:
+    config = model_config(adapters=Adapters(rank=3, alpha=5.0, targets=TARGETS))
+    steps = steps_of(config, 4)
+    result, elements = run_ranks(8, train_adapters, config, OPTIMIZER, steps, "ring", "sharded")[0]
+    assert_equal(result, by_peft(config, steps), 1e-10, 1e-10)
+    # Two of four layers.
+    assert elements == ModelParameters.from_config(config).num_elements(trained=True) // 2
+
+
+def test_sharded_gradients_are_those_of_whole_ones_and_the_same_in_every_run() -> None:
+    config = model_config(num_hidden_layers=3)
+    # The norm of all gradients clips them.
+    clipping = replace(OPTIMIZER, clip_norm=0.1)
+    whole, sharded, again = run_ranks(8, trained_by_kind, config, clipping, steps_of(config))[0]
+    for one, other, third in zip(whole, sharded, again, strict=True):
+        assert other.loss == pytest.approx(one.loss, rel=1e-12)
+        for name, value in one.parameters.items():
+            torch.testing.assert_close(other.parameters[name], value, rtol=1e-9, atol=1e-12)
+            assert torch.equal(other.parameters[name], third.parameters[name])
+        # One micro-batch on each replica: the same bytes travel. Otherwise gradients travel more often.
+        is_single = set(one.micro_batches) <= {0, 1}
+        assert (sum(other.sent_bytes) == sum(one.sent_bytes)) == is_single
+        assert sum(other.sent_bytes) >= sum(one.sent_bytes)
+    assert any(set(one.micro_batches) <= {0, 1} for one in whole)
+
+
+def test_predicted_memory_is_near_the_memory_of_every_rank() -> None:
+    layers = 8
+    strategies = ("3x<1>", "1x<tp2>", "1x<cp2>")
+    whole, sharded = run_ranks(3, memory_by_kind, strategies, layers, timeout_seconds=120.0)[0]
+    parameters = ModelParameters.from_config(small_config(vocab_size=256, num_hidden_layers=layers))
+    # Every rank's buffers have the size of those of <1>: a layer's parameters take a third of a vocabulary's.
+    (scheme,) = Strategy("1x<1>").schemes
+    trained = parameters.num_elements(trained=True)
+    saved = 4 * (trained - gradient_places(parameters, [scheme], "sharded", trained).elements)
+    assert saved > 4 * trained / 2
+    assert set(sharded) == set(strategies)
+    for strategy, pairs in sharded.items():
+        assert pairs
+        for (planned, held), (_, held_whole) in zip(pairs, whole[strategy], strict=True):
+            assert planned == pytest.approx(held, rel=0.05), strategy
+            assert held_whole - held == saved
