@@ -1,6 +1,7 @@
 """Which schemes a run may use."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,27 @@ def test_a_list_uses_those_of_its_strategies() -> None:
     listed = config(["1x<tp2>+2x<1>", "4x<1>"])
     assert run_schemes(listed, CLUSTER, None) == schemes("<1>", "<tp2>")
     assert run_schemes(listed, CLUSTER, PROFILE) == schemes("<1>", "<tp2>")
+
+
+def test_sharded_gradients_need_schemes_without_stages() -> None:
+    def sharded(strategies: Sequence[str]) -> RunConfig:
+        whole = config(strategies)
+        return replace(whole, train=replace(whole.train, gradients="sharded"))
+
+    with refused("scheme_model_mismatch", "planner.strategies", "<pp2>", "train.gradients = 'sharded'"):
+        run_schemes(sharded(["2x<pp2>"]), CLUSTER, None)
+    searched = run_schemes(sharded(["search"]), CLUSTER, None)
+    assert {scheme.pp for scheme in searched} == {1}
+    assert {scheme.pp for scheme in run_schemes(config(["search"]), CLUSTER, None)} > {1}
+    (one,) = schemes("<1>")
+    held = [resident_memory(made(["4x<1>"]), [one], CLUSTER).local for made in (config, sharded)]
+    # Two of three layers stay, and take more than embedding and head with its norm.
+    assert held[0] - held[1] == 4 * (layer_elements() + 2 * 256 * 64 + 64)
+
+
+def layer_elements() -> int:
+    """Return the parameters of a layer of `config`: matrices of 64 hidden units, and two norms."""
+    return 64 * (64 + 2 * 32 + 64 + 3 * 128) + 2 * 64
 
 
 def test_ranks_hold_memory_for_the_longest_stage_of_all_splits() -> None:
