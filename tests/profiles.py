@@ -29,6 +29,7 @@ def made_up_profile(caps: Mapping[str, int], context: str = "ulysses") -> CostPr
             "resident_bytes": memory - round(cap * bytes_per_token),
             "activation_bytes_per_token": bytes_per_token,
             **({"context": context} if "cp" in text else {}),
+            **({"host_bytes_per_token": 0.0} if "offload" in text else {}),
             **({"stage_layers": Scheme(text).split} if Scheme(text).split else {}),
         }
 

@@ -88,6 +88,7 @@ BAD_VALUES = {
     "planner.context": '"both"',
     "planner.profile_seconds": "0",
     "planner.memory_mib": "0",
+    "planner.host_memory_mib": "0",
     "planner.memory": '"all"',
     "output.directory": '""',
     "output.peak_tflops": "0",

@@ -28,6 +28,7 @@ class MadeUpStage:
     """The part of a stage that `activation_bytes` uses, with the test's computation."""
 
     padding_multiple = 1
+    copies = None
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module

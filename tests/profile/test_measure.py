@@ -118,9 +118,11 @@ def test_the_kind_of_context_parallelism_is_recorded(reports: list[Report]) -> N
 def test_each_kind_of_checkpointing_is_measured(
     reports: list[Report], entries: dict[str, dict[str, Any]]
 ) -> None:
-    none, selective, full = reports[0].kept
+    none, selective, full, offload = reports[0].kept
     assert reports[1].kept == reports[0].kept
     assert none > selective > full > 0
+    # Two of three layers are on the device.
+    assert none * 0.6 < offload < none * 0.8
     plain, recomputed = (entries[text]["activation_bytes_per_token"] for text in ("<1>", "<1,full>"))
     # Backward recomputes one layer completely; the saved bytes are a third of that.
     assert plain / small_config().num_hidden_layers < recomputed < 0.6 * plain
@@ -128,7 +130,7 @@ def test_each_kind_of_checkpointing_is_measured(
 
 def test_no_forward_is_counted_twice() -> None:
     # Two sizes; with checkpointing, the same stage without checkpointing as well.
-    assert run_ranks(1, forwards_counted) == [{"none": 2, "selective": 4, "full": 4}]
+    assert run_ranks(1, forwards_counted) == [{"none": 2, "selective": 4, "full": 4, "offload": 2}]
 
 
 @pytest.mark.parametrize(
@@ -158,6 +160,14 @@ def test_predicted_memory_is_near_if_both_ends_of_a_pipeline_share_parameters(re
     pairs = reports[0].tied_memory["1x<pp2>"]
     assert len(pairs) == 2
     assert [planned for planned, _ in pairs] == pytest.approx([held for _, held in pairs], rel=0.05)
+
+
+def test_predicted_memory_is_near_where_layers_offload(reports: list[Report]) -> None:
+    for strategy, pairs in reports[0].offloaded_memory.items():
+        assert [planned for planned, _ in pairs] == pytest.approx([held for _, held in pairs], rel=0.05), (
+            strategy
+        )
+    assert [len(pairs) for pairs in reports[0].offloaded_memory.values()] == [3, 2, 2, 2, 3]
 
 
 def test_on_several_nodes_ranks_use_hardly_more_than_predicted(reports: list[Report]) -> None:

@@ -38,6 +38,13 @@ MEMORY = 4 << 20
 CONTEXTS: tuple[ContextKind, ...] = ("ulysses", "ring")
 PLANNED = ("3x<1>", "1x<tp2>", "1x<pp2>", "1x<pp3>", "1x<cp2>")
 TIED = ("1x<pp2>",)
+OFFLOADED = (
+    "3x<1,offload>",
+    "1x<tp2,offload:3/6>",
+    "1x<pp2,offload>",
+    "1x<pp2,offload:4/6>",
+    "1x<pp3,offload>",
+)
 ON_NODES = ("3x<1>", "1x<tp2>")
 LENGTHS = (150, 120, 120, 90, 40, 40, 40, 7)
 
@@ -73,6 +80,7 @@ class Report(NamedTuple):
     memory: dict[str, list[tuple[int, int]]]
     tied_memory: dict[str, list[tuple[int, int]]]
     nodes_memory: dict[str, list[tuple[int, int]]]
+    offloaded_memory: dict[str, list[tuple[int, int]]]
     long: LongMicroBatches
 
 
@@ -125,6 +133,7 @@ def measure(file: Path) -> Report:
         planned_and_measured_memory(worker, profile, PLANNED),
         memory_of_plans(TIED, tie_word_embeddings=True),
         memory_on_nodes(ON_NODES),
+        memory_of_plans(OFFLOADED, num_hidden_layers=6),
         long_micro_batches("<pp2>"),
     )
 

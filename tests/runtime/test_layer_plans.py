@@ -1,4 +1,7 @@
-"""Layer plans: gradients of drawn ones equal one process, and saved bytes are as derived from two kinds."""
+"""Layer plans: gradients of drawn ones equal one process, and saved bytes are as derived from two kinds.
+
+With HYDRAULIS_SOAK many more are drawn.
+"""
 
 import numpy as np
 import pytest
@@ -39,7 +42,7 @@ RUNS: dict[str, tuple[ModelConfig, tuple[str, ...], ContextKind]] = {
 def steps_of(run: str) -> list[tuple[str, Batch]]:
     """Draw a layer plan of two kinds for each replica of each strategy."""
     config, strategies, _ = RUNS[run]
-    kinds = ("selective", "full", "selective,full")
+    kinds = ("selective", "full", "selective,full", "offload", "selective,offload", "full,offload")
     plans = [f"{kind}:{number}/{LAYERS}" for kind in kinds for number in range(1, LAYERS)]
     rng = np.random.default_rng(list(RUNS).index(run))
     drawn = [checkpointed(strategy, rng.permutation(plans).tolist()) for strategy in strategies]
@@ -66,6 +69,7 @@ def test_drawn_layer_plans_equal_one_process_in_float64(results: dict[str, list[
 def test_at_least_forty_layer_plans_are_drawn() -> None:
     schemes = {scheme for run in RUNS for text, _ in steps_of(run) for scheme in Strategy(text).schemes}
     assert len(schemes) >= 40
+    assert sum("offload" in scheme.checkpointing for scheme in schemes) >= 15
     assert all(scheme.planned_layers == LAYERS for scheme in schemes)
     assert {scheme.pp > 1 for scheme in schemes} == {scheme.cp > 1 for scheme in schemes} == {True, False}
 
@@ -80,7 +84,14 @@ def test_saved_bytes_are_those_that_a_profile_derives_from_two_kinds(saved: list
     compared = 0
     for of_rank in saved:
         for one in of_rank:
-            assert one.counted == pytest.approx(one.derived, rel=0.01), one
+            if "offload" in one.scheme:
+                # A later stage's received input counts in each of its first two layers.
+                assert 0.999 * one.counted <= one.derived <= 1.06 * one.counted, one
+            else:
+                assert one.counted == pytest.approx(one.derived, rel=0.01), one
+            assert one.counted_on_host == pytest.approx(one.derived_on_host, rel=0.05), one
             compared += 1
-    # Three layer plans between each two kinds, on each rank that some replica has.
-    assert compared == 6 * sum(4 - 4 % Scheme(text).ranks for text in PIPELINES)
+    # Three layer plans between each two kinds, on each rank that some replica has; and up to three between
+    # each kind and offload, where it takes less memory.
+    places = sum(4 - 4 % Scheme(text).ranks for text in PIPELINES)
+    assert 6 * places + 40 <= compared <= 15 * places

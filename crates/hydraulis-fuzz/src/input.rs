@@ -133,7 +133,7 @@ fn profile(u: &mut Unstructured, gpus: u32) -> Result<Value> {
 fn scheme(u: &mut Unstructured) -> Result<Value> {
     let (tp, pp): (u16, u16) = (*u.choose(&[1, 2, 3, 4, 8, 16])?, u.int_in_range(1..=4)?);
     let cp: u16 = *u.choose(&[1, 1, 2, 3])?;
-    let checkpointing = *u.choose(&["none", "none", "selective", "full"])?;
+    let checkpointing = *u.choose(&["none", "none", "selective", "full", "offload"])?;
     let cap: u64 = match u.int_in_range(0..=3)? {
         0 => u.int_in_range(0..=20)?,
         1 => u.int_in_range(1..=4_000)?,

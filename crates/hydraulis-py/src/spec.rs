@@ -218,14 +218,14 @@ impl Scheme {
         self.0.pp()
     }
 
-    /// Checkpointing, the recomputation of the layers in the backward pass: `none`, `selective`, `full`, or a layer plan
-    /// such as `full:12/40` or `selective,full:12/40`.
+    /// Checkpointing, the recomputation of the layers in the backward pass: `none`, `selective`, `full`; its
+    /// copies to host memory, `offload`; or a layer plan such as `full:12/40` or `selective,full:12/40`.
     #[getter]
     fn checkpointing(&self) -> String {
         self.0.layer_plan().to_string()
     }
 
-    /// Checkpointing of one layer of the model, counted from 0: `none`, `selective` or `full`.
+    /// Checkpointing of one layer of the model, counted from 0: `none`, `selective`, `full` or `offload`.
     fn checkpointing_of(&self, layer: u16) -> &'static str {
         self.0.layer_plan().of_layer(layer.into()).name()
     }
@@ -247,8 +247,10 @@ impl Scheme {
     fn under(&self, py: Python<'_>, checkpointing: Text<'_>) -> PyResult<Scheme> {
         let parts: Vec<&str> = checkpointing.split(',').map(str::trim).collect();
         let layers = spec::LayerPlan::parse(&parts).map_err(|why| {
-            let message =
-                format!("checkpointing is '{}': {why}; give none, selective, full or full:12/40", &*checkpointing);
+            let message = format!(
+                "checkpointing is '{}': {why}; give none, selective, full, offload or full:12/40",
+                &*checkpointing
+            );
             invalid(py, &message, &codes::ARGUMENT_INVALID)
         })?;
         Ok(Scheme(self.0.with_layers(layers)))
@@ -294,7 +296,8 @@ impl GivenStrategy {
 /// The kind of checkpointing with this name.
 pub(crate) fn checkpointing_kind(py: Python<'_>, text: &str) -> PyResult<spec::CheckpointingKind> {
     spec::CheckpointingKind::named(text).ok_or_else(|| {
-        let message = format!("checkpointing is '{text}', it must be 'none', 'selective' or 'full'; give one of them");
+        let message =
+            format!("checkpointing is '{text}', it must be 'none', 'selective', 'full' or 'offload'; give one of them");
         invalid(py, &message, &codes::ARGUMENT_INVALID)
     })
 }

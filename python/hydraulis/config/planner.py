@@ -82,11 +82,11 @@ class PlannerConfig:
             measured, empty for degrees that are powers of two, under each kind of `checkpointing`.
         checkpointing: Kinds of activation checkpointing that a search measures if `schemes` is empty:
             backward recomputes nothing (`none`), everything except attention and matrix products
-            (`selective`), or everything (`full`). Schemes in `schemes` and `strategies` name their own kind:
-            `<tp2,full>`.
+            (`selective`), or everything (`full`), or copies everything back from host memory (`offload`).
+            Schemes in `schemes` and `strategies` name their own kind: `<tp2,full>`.
         layer_plans: Number of layer plans that a search has between each two successive kinds of
-            checkpointing of the same degrees: schemes such as `<tp2,full:12/40>`, whose times and memory
-            follow from both kinds; 0 for none.
+            checkpointing of the same degrees, and between each of them and `offload`: schemes such as
+            `<tp2,full:12/40>`, whose times and memory follow from both kinds; 0 for none.
         layer_splits: Number of splits of the layers for each place of stages on slow ranks in a pipeline:
             schemes such as `<pp2,split:3-9>`, candidates once a rank is slow; 0 for none.
         max_strategies: Maximum number of distinct strategies of the run, because each needs its own process
@@ -99,6 +99,8 @@ class PlannerConfig:
             pass. If the times fit no cost formula, it repeats this time, at most twice.
         memory_mib: Memory of one rank in MiB for a measured profile; a saved profile has its own. Absent for
             that of the device with `train.device = "cuda"`; other ranks need it.
+        host_memory_mib: Host memory in MiB that a rank may use for activations of layers that offload, for a
+            measured profile. Absent for four fifths of the node's, divided by its ranks.
         memory: Memory rule of micro-batches. `per_micro_batch` limits the tokens of each one; `in_flight`
             limits the sum of consecutive ones that a pipeline holds at once, and admits longer sequences.
         link: Rates for the prediction of transfers: `profile` uses the links that the profile measured,
@@ -123,6 +125,7 @@ class PlannerConfig:
     profile: str = ""
     profile_seconds: float = 20.0
     memory_mib: int | None = None
+    host_memory_mib: int | None = None
     memory: MemoryRule = "per_micro_batch"
     link: str = LINK_FROM_PROFILE
     lookahead: int = 1
@@ -162,14 +165,18 @@ class PlannerConfig:
         if self.max_strategies is not None:
             check_at_least("planner.max_strategies", self.max_strategies, 1)
         check_above("planner.profile_seconds", self.profile_seconds, 0)
-        if self.memory_mib is not None:
-            check_at_least("planner.memory_mib", self.memory_mib, 1)
+        self._check_memory()
         self._check_lookahead()
         check_within("planner.recalibrate", self.recalibrate, 0, 1)
         if self.slow_rank:
             check_at_least("planner.slow_rank", self.slow_rank, LEAST_SLOW_RANK)
         if self.link not in (LINK_FROM_PROFILE, NO_LINK):
             parse_link_rates("planner.link", self.link)
+
+    def _check_memory(self) -> None:
+        for field, mib in (("memory_mib", self.memory_mib), ("host_memory_mib", self.host_memory_mib)):
+            if mib is not None:
+                check_at_least(f"planner.{field}", mib, 1)
 
     def _check_lookahead(self) -> None:
         check_within("planner.lookahead", self.lookahead, 1, MOST_LOOKAHEAD + 1)
@@ -209,6 +216,11 @@ class PlannerConfig:
         """Memory of one rank in bytes; `with_device_memory` sets one that is absent."""
         assert self.memory_mib is not None, "with_device_memory sets memory_mib first"
         return self.memory_mib * MIB
+
+    @property
+    def host_memory_bytes(self) -> int | None:
+        """Host memory of one rank for activations in bytes; None for its part of the node's."""
+        return None if self.host_memory_mib is None else self.host_memory_mib * MIB
 
     @property
     def is_search(self) -> bool:

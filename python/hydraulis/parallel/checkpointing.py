@@ -1,15 +1,16 @@
-"""Activation checkpointing of a decoder's layers: backward runs their forward again.
+"""Activation checkpointing of a decoder's layers: backward runs their forward again, or gets copies back.
 
 - *full* saves a layer's input.
 - *selective* saves attention as well (its heads, its output, its log-sum-exp) and the results of matrix
   products. It recomputes norms, rotations and activations, which are cheap and take about two fifths of the
   bytes. Attention runs once, so a ring passes its keys and values once.
+- *offload* saves everything in host memory (`parallel/offload.py`) and recomputes nothing.
 
 A scheme has one kind for all layers, or two kinds whose layers alternate (`Scheme.checkpointing_of`).
 
-Both kinds repeat the collectives of tensor parallelism. All ranks of a group recompute the same layers in the
-order of backward, so their collectives match. Recomputation runs the same operations in the same order, so
-gradients are bit-identical.
+The first two kinds repeat the collectives of tensor parallelism. All ranks of a group recompute the same
+layers in the order of backward, so their collectives match. Recomputation runs the same operations in the
+same order, so gradients are bit-identical.
 
 torch's contexts for selective checkpointing match the operations of forward and recomputation by counting
 them. Recomputation omits attention, which would shift that count, so this module has two modes of its own.
@@ -36,6 +37,7 @@ from hydraulis.model.decoder import Decoder
 from hydraulis.model.rope import RotaryTable
 from hydraulis.model.sequences import Sequences
 from hydraulis.model.tensors import storage_address
+from hydraulis.parallel.offload import HostCopies, OffloadedLayers
 
 _Forward = Callable[[Tensor, Sequences, RotaryTable], Tensor]
 
@@ -63,19 +65,31 @@ def check_layer_plan(config: ModelConfig, scheme: Scheme) -> None:
         raise InvalidInputError(message, code="scheme_model_mismatch")
 
 
-def apply_checkpointing(model: Decoder, scheme: Scheme) -> None:
+def apply_checkpointing(model: Decoder, scheme: Scheme, copies: HostCopies | None = None) -> None:
     """Checkpoint the layers of a decoder or of a pipeline stage, each as the scheme plans it.
 
     Args:
         model: Decoder whose layers have all their other hooks already; recomputation runs these hooks again.
         scheme: Scheme with the kind of each layer, by its index in the whole model.
+        copies: Copies of the rank in host memory; None for those of this model alone, made at once.
     """
+    offloading = [index for index in model.layers if scheme.checkpointing_of(int(index)) == "offload"]
+    if offloading:
+        _offload(model, offloading, copies or HostCopies(next(model.parameters()).device))
     for index, layer in model.layers.items():
         kind = scheme.checkpointing_of(int(index))
         if kind == "full":
             layer.forward = partial(_checkpointed, layer.forward)
         elif kind == "selective":
             layer.forward = partial(_selective_forward, layer.forward)
+
+
+def _offload(model: Decoder, indices: list[str], copies: HostCopies) -> None:
+    stage = OffloadedLayers(copies, len(indices), ends_here=model.norm is not None)
+    for place, index in enumerate(indices):
+        layer = model.layers[index]
+        parameters = frozenset(map(storage_address, layer.parameters()))
+        layer.forward = stage.wrap(layer.forward, place, parameters)
 
 
 def _selective_forward(forward: _Forward, x_tH: Tensor, sequences: Sequences, rotary: RotaryTable) -> Tensor:

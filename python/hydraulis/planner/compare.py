@@ -31,7 +31,7 @@ Batch = npt.NDArray[np.int64]
 PARTS = ("compute", "slower_rank", "bubble", "slower_replica", "unused", "transfers")
 _KINDS: tuple[CheckpointingKind, ...] = get_args(CheckpointingKind)
 # Names of planners; any other name is a strategy.
-PLANNERS = ("static", "list", "search", "uniform", *_KINDS)
+PLANNERS = ("static", "list", "search", "uniform", "recompute", *_KINDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,8 +251,8 @@ def _planner(name: str, setting: ComparisonSetup, progress: ProgressCallback) ->
     match name:
         case "search":
             strategies = "search"
-        case "uniform" | "none" | "selective" | "full":
-            strategies, profile = "search", _with_uniform_plans(profile, name)
+        case "uniform" | "recompute" | "none" | "selective" | "full" | "offload":
+            strategies, profile = "search", _with_plans(profile, name)
         case "list":
             strategies = setting.listed
         case "static":
@@ -266,20 +266,25 @@ def _planner(name: str, setting: ComparisonSetup, progress: ProgressCallback) ->
     return planner, full_name
 
 
-def _with_uniform_plans(profile: CostProfile, name: str) -> CostProfile:
-    """Return the profile with the schemes whose layers all have one kind of checkpointing.
+def _with_plans(profile: CostProfile, name: str) -> CostProfile:
+    """Return the profile with the schemes of one kind of checkpointing in all layers, or without copies.
 
     Args:
         profile: Cost profile.
-        name: The kind, or `uniform` for every kind.
+        name: The kind, `uniform` for every kind but `offload`, or `recompute` for all layer plans without
+            `offload`.
 
     Raises:
         InvalidInputError: The profile has none (code `profile_invalid`).
     """
-    schemes = [Scheme(text) for text in profile.schemes]
-    kept = [
-        scheme for scheme in schemes if scheme.checkpointing in (_KINDS if name == "uniform" else (name,))
-    ]
+    uniform = [kind for kind in _KINDS if kind != "offload"] if name == "uniform" else [name]
+
+    def is_kept(scheme: Scheme) -> bool:
+        if name == "recompute":
+            return "offload" not in scheme.checkpointing
+        return scheme.checkpointing in uniform
+
+    kept = [scheme for scheme in map(Scheme, profile.schemes) if is_kept(scheme)]
     if not kept:
         message = f"profile '{profile.name}' has no scheme with checkpointing '{name}': leave {name} out"
         raise InvalidInputError(message, code="profile_invalid")

@@ -28,11 +28,13 @@ class SchemeMemory:
         resident_bytes: Parameters, gradients and fixed backward memory of a rank, by stage.
         activation_bytes_per_token: Bytes saved for backward at a rank's peak, per token, by stage.
         stage_optimizer_bytes: Optimizer state of the stage's parameters, of all ranks together, by stage.
+        host_bytes_per_token: Bytes of host memory of a rank, per token, by stage; None if no layer offloads.
     """
 
     resident_bytes: Sequence[int]
     activation_bytes_per_token: Sequence[float]
     stage_optimizer_bytes: Sequence[int]
+    host_bytes_per_token: Sequence[float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +116,16 @@ class ModelMemory:
         reserved_bytes: Transfer buffers of a rank; on CUDA also context, communicators, workspaces and
             fragmentation.
         optimizer_bytes: Master parameters, their gradients and moments, of the whole model.
+        host_memory_bytes: Host memory of a rank for activations; None if no scheme offloads.
+        host_gigabytes_per_s: Rate of a rank's copies to host memory and at the same time back, each way; None
+            if no scheme offloads, and on the CPU, where copies are a part of computation.
     """
 
     memory_bytes: int
     reserved_bytes: int
     optimizer_bytes: int
+    host_memory_bytes: int | None = None
+    host_gigabytes_per_s: float | None = None
 
 
 class LinkMeasurement(NamedTuple):
@@ -195,7 +202,8 @@ def measured_document(
             "device": workload.device,
             "gpus_per_node": workload.gpus_per_node,
             "memory_bytes": model.memory_bytes,
-        },
+        }
+        | _host_fields(model),
         "model": shape,
         "dtype": workload.dtype,
         "attention": workload.attention,
@@ -300,14 +308,26 @@ def _edited(profile: CostProfile, edit: Callable[[dict[str, Any]], None]) -> Cos
     return CostProfile.from_json(json.dumps(document))
 
 
+def _host_fields(model: ModelMemory) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "host_memory_bytes": model.host_memory_bytes,
+        "host_gigabytes_per_s": model.host_gigabytes_per_s,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def _memory_fields(memory: SchemeMemory) -> dict[str, object]:
     """Return the memory fields of a scheme's entry: numbers for a single stage, lists for several."""
+    host: dict[str, object] = {}
+    if memory.host_bytes_per_token is not None:
+        figures = list(memory.host_bytes_per_token)
+        host["host_bytes_per_token"] = figures if len(figures) > 1 else figures[0]
     if len(memory.resident_bytes) == 1:
-        return {
+        return host | {
             "resident_bytes": memory.resident_bytes[0],
             "activation_bytes_per_token": memory.activation_bytes_per_token[0],
         }
-    return {
+    return host | {
         "resident_bytes": list(memory.resident_bytes),
         "activation_bytes_per_token": list(memory.activation_bytes_per_token),
         "stage_optimizer_bytes": list(memory.stage_optimizer_bytes),

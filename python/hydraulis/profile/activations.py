@@ -23,10 +23,10 @@ def activation_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedM
 
     These are the tensors that autograd saves, and every other tensor of the forward that still exists
     afterwards, such as the inputs of recomputation. The output counts if a backward starts from it. Each
-    storage counts once, and parameters do not count.
+    storage counts once, and neither parameters nor tensors of layers that offload count.
     """
     # Imported here, because it relies on parts of torch without a stability promise.
-    from hydraulis.runtime.memory.saved_activations import Storages, storage_key
+    from hydraulis.runtime.memory.saved_activations import Storages, copied_storages, storage_key
 
     # The references keep every saved tensor alive until it is counted.
     saved: dict[StorageWeakRef, Tensor] = {}
@@ -52,10 +52,14 @@ def activation_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedM
     counted.pop(storage_key(output), None)
     for tensor in ([output] if output.requires_grad else []) + [*saved.values()]:
         counted[storage_key(tensor)] = tensor.untyped_storage().nbytes()
-    parameters = {storage_key(parameter) for parameter in stage.module.parameters()}
+    if stage.copies is not None and input_tH is not None:
+        # It stays on the device if the first layer offloads, unseen by these hooks.
+        counted[storage_key(input_tH)] = input_tH.untyped_storage().nbytes()
+    left_out = {storage_key(parameter) for parameter in stage.module.parameters()}
+    left_out |= copied_storages(stage.copies)
     # The graph has the hook, which has these tensors, which have the graph.
     saved.clear()
-    return sum(nbytes for key, nbytes in counted.items() if key not in parameters)
+    return sum(nbytes for key, nbytes in counted.items() if key not in left_out)
 
 
 def allocated_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedMicroBatch) -> tuple[int, int]:
@@ -70,6 +74,9 @@ def allocated_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedMi
     before = torch.cuda.memory_allocated(device) - (0 if input_tH is None else input_tH.nbytes)
     output = stage.forward(input_tH, micro_batch, max(1, micro_batch.num_targets))
     saved = torch.cuda.memory_allocated(device) - before
+    if stage.copies is not None:
+        # The newest layer that offloads leaves the device with the next one.
+        saved -= sum(tensor.nbytes for tensor in stage.copies.on_device())
     # A first stage with only frozen parameters has no backward.
     if output.requires_grad:
         torch.autograd.backward(output, None if stage.is_last else torch.ones_like(output))

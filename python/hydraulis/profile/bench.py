@@ -1,5 +1,6 @@
 """Times and counts the bytes of one scheme: this rank's stage of a replica, computing without its peers."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple, get_args
 
@@ -25,10 +26,12 @@ class SavedBytes(NamedTuple):
     Attributes:
         per_token: Bytes per token of a micro-batch.
         constant: Bytes that do not depend on the tokens.
+        host_per_token: Bytes of host memory per token.
     """
 
     per_token: float
     constant: float
+    host_per_token: float = 0.0
 
 
 class SchemeBench:
@@ -56,11 +59,14 @@ class SchemeBench:
         self.position = placed.get(dist.get_rank())
         self._redistribution = worker.redistribution
         self._stage = self._recomputed = self._uncheckpointed = None
+        self._offloading = 0
         self._timers = step_timers(worker.device)
         if self.position is not None:
             self._stage = worker.stage(self.position, context)
             layers = map(int, self._stage.module.layers)
-            most = max(map(scheme.checkpointing_of, layers), key=get_args(CheckpointingKind).index)
+            kinds = [scheme.checkpointing_of(layer) for layer in layers]
+            self._offloading = kinds.count("offload")
+            most = _most_recomputing(kinds)
             self._recomputed, self._uncheckpointed = (
                 worker.stage(_under(self.position, kind), context) for kind in (most, "none")
             )
@@ -84,15 +90,18 @@ class SchemeBench:
         """Count this rank's saved bytes at its peak, from micro-batches of `tokens` and `2 tokens`."""
         if self._stage is None or self.position is None:
             return SavedBytes(0.0, 0.0)
-        bytes_few, bytes_many = (
-            self._peak_bytes(self.position.in_flight, [count]) for count in (tokens, 2 * tokens)
-        )
+        bytes_few, host_few = self._peak_bytes(self.position.in_flight, [tokens])
+        bytes_many, host_many = self._peak_bytes(self.position.in_flight, [2 * tokens])
         few, many = (self._micro_batch([count]).num_tokens for count in (tokens, 2 * tokens))
         per_token = (bytes_many - bytes_few) / (many - few)
-        return SavedBytes(per_token, bytes_few - few * per_token)
+        host_per_token = (host_many - host_few) / (many - few)
+        return SavedBytes(per_token, bytes_few - few * per_token, host_per_token)
 
-    def _peak_bytes(self, in_flight: int, lengths: list[int]) -> float:
-        """Count the saved bytes of `in_flight` micro-batches and the recomputed bytes of one layer.
+    def _peak_bytes(self, in_flight: int, lengths: list[int]) -> tuple[float, float]:
+        """Count the bytes of `in_flight` micro-batches on the device, and those in host memory.
+
+        On the device are the saved bytes of all layers that do not offload, those of the two layers that do
+        and are there at once, and the recomputed bytes of one layer.
 
         The recomputed bytes are those of a layer without checkpointing, less its saved bytes under the kind
         that recomputes most of the stage's kinds. On CUDA the allocator knows the peak of the last
@@ -101,18 +110,29 @@ class SchemeBench:
         assert self._stage is not None
         assert self._recomputed is not None
         assert self._uncheckpointed is not None
+        copies = self._stage.copies
         if self._stage.device.type == "cuda":
             micro_batch = self._micro_batch(lengths)
+            if copies is not None:
+                copies.reset()
             saved, peak = allocated_bytes(self._stage, self._input(micro_batch), micro_batch)
-            return (in_flight - 1) * saved + peak
+            host = 0 if copies is None else copies.most_host_bytes
+            return (in_flight - 1) * saved + peak, in_flight * host
+        if copies is not None:
+            copies.reset()
         saved = self._micro_batch_bytes(self._stage, lengths)
+        passing, host = (0, 0) if copies is None else (copies.most_device_bytes, copies.most_host_bytes)
+        if in_flight > 1 and self._offloading == 1:
+            # Two micro-batches have such a layer on the device.
+            passing *= 2
         if self._uncheckpointed is self._recomputed:
-            return in_flight * saved
+            return in_flight * saved + passing, in_flight * host
         whole = self._micro_batch_bytes(self._uncheckpointed, lengths)
         least = (
             saved if self._recomputed is self._stage else self._micro_batch_bytes(self._recomputed, lengths)
         )
-        return in_flight * saved + (whole - least) / len(self._stage.module.layers)
+        recomputed = (whole - least) / len(self._stage.module.layers)
+        return in_flight * saved + recomputed + passing, in_flight * host
 
     def _micro_batch_bytes(self, stage: Stage, lengths: list[int]) -> int:
         micro_batch = self._micro_batch(lengths)
@@ -145,6 +165,13 @@ class SchemeBench:
             return None
         shape = self._stage.hidden_shape(micro_batch)
         return torch.randn(shape, dtype=self._stage.dtype, device=self._stage.device).requires_grad_()
+
+
+def _most_recomputing(kinds: Sequence[CheckpointingKind]) -> CheckpointingKind:
+    """Return the kind of a stage's layers that recomputes most; layers that offload recompute nothing."""
+    return max(
+        ("none" if kind == "offload" else kind for kind in kinds), key=get_args(CheckpointingKind).index
+    )
 
 
 def _under(position: Position, kind: CheckpointingKind) -> Position:

@@ -10,7 +10,7 @@ of the device.
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from hydraulis.planner.profile_document import (
 )
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.profile.fit import fit_observations
+from hydraulis.profile.host_memory import host_memory
 from hydraulis.profile.memory import model_memory, sample_tokens, scheme_memory
 from hydraulis.profile.observations import Observation, Timing
 from hydraulis.profile.progress import MeasurementProgress, Progress
@@ -68,6 +69,7 @@ class MeasurementLimits:
         precision: Sufficient relative standard error of each micro-batch's median time; a scheme with this
             precision is left out of further passes.
         file: File of observations on rank 0, from which the measurement continues; None without a file.
+        host_memory_bytes: Host memory of a rank for layers that offload; None for its part of the node's.
     """
 
     context: ContextKind
@@ -78,6 +80,7 @@ class MeasurementLimits:
     memory: MemoryRule = "per_micro_batch"
     precision: float = 0.01
     file: Path | None = None
+    host_memory_bytes: int | None = None
 
 
 def announcement(num_schemes: int, seconds: float) -> str:
@@ -159,7 +162,7 @@ def _measured_memory(
             tokens = sample_tokens(first.cap_tokens(bench.scheme, worker.cluster), most)
             memory[bench.scheme] = scheme_memory(worker, bench, tokens)
         model = model_memory(worker, limits.memory_bytes)
-    return model, memory
+    return replace(model, **host_memory(worker, limits.host_memory_bytes)), memory
 
 
 def _untimed(model: ModelMemory, memory: Mapping[Scheme, SchemeMemory], workload: Workload) -> CostProfile:

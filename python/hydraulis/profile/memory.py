@@ -84,6 +84,9 @@ def scheme_memory(worker: Worker, bench: SchemeBench, tokens: int = MEMORY_TOKEN
     return SchemeMemory(
         resident_bytes=[buffers + math.ceil(stage.constant) for stage in by_stage],
         activation_bytes_per_token=[stage.per_token for stage in by_stage],
+        host_bytes_per_token=(
+            [stage.host_per_token for stage in by_stage] if "offload" in bench.scheme.checkpointing else None
+        ),
         stage_optimizer_bytes=[
             _optimizer_bytes(worker, ElementCount(*counts)) for counts in zip(trained, frozen, strict=True)
         ],

@@ -83,6 +83,7 @@ def measurement_limits(config: RunConfig) -> MeasurementLimits:
     return MeasurementLimits(
         context=config.planner.context,
         memory_bytes=config.planner.memory_bytes,
+        host_memory_bytes=config.planner.host_memory_bytes,
         memory=config.planner.memory,
         longest=config.data.max_tokens,
         micro_batch_tokens=config.data.batch_tokens,

@@ -28,6 +28,7 @@ from hydraulis.parallel.communicators import (
 )
 from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.parallel.groups import ProcessGroups, aligned_groups, connect_world
+from hydraulis.parallel.offload import HostCopies
 from hydraulis.parallel.symmetric_memory import require_symmetric_memory
 from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.runtime.agreement.step_digest import digest_step, weighted_digest
@@ -43,6 +44,7 @@ from hydraulis.runtime.placement import ByPlacement, placement_of
 from hydraulis.runtime.ranks.device import choose_device, tensor_backend_of
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.every_rank import on_every_rank
+from hydraulis.runtime.ranks.streams import SideStream
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroups
 from hydraulis.runtime.redistribute.redistribution import Redistribution
 from hydraulis.runtime.state.gradient_places import check_gradients
@@ -67,6 +69,7 @@ class Worker:
         redistribution: Parameter gathers and gradient reductions between the two shards.
         channels: Channels of the NCCL communicators.
         groups: Process groups of the stages.
+        copies: Activations of this rank in host memory; None if no scheme offloads.
         timers: Timers of the current step.
         memory: Memory measurement of the current step.
         jumps: Detector of jumps of the loss and of the gradient norm.
@@ -126,6 +129,7 @@ class Worker:
         self.optimizer_shard = on_every_rank(
             lambda: OptimizerShard(self.parameters, optimizer, dtype, source, train.num_steps, placement)
         )
+        self.copies = _host_copies(self.schemes, self.device)
         self.timers = step_timers(self.device)
         self.memory = IterationMemory(self.device)
         self.jumps = JumpDetector(train)
@@ -226,9 +230,10 @@ class Worker:
         """
         key = (position, context)
         if key not in self._stages:
+            self.copies = self.copies or _host_copies([position.scheme], self.device)
             train = self.train
             kinds = StageKinds(context, train.attention, train.compile, train.float8, train.float8_messages)
-            stage = Stage(position, kinds, dist.get_rank(), self.groups, self.local_shard)
+            stage = Stage(position, kinds, dist.get_rank(), self.groups, self.local_shard, self.copies)
             warm_up(stage)
             self.redistribution.register_hooks(stage)
             self._stages[key] = stage
@@ -238,7 +243,7 @@ class Worker:
         """Reset the timers, which evaluations used too, and start measuring memory."""
         self.timers.read()
         rank = dist.get_rank()
-        self.memory.start(self.persistent, plan.position(rank), tokens_in_flight(plan, rank))
+        self.memory.start(self.persistent, plan.position(rank), tokens_in_flight(plan, rank), self.copies)
 
     def sum_step(self, plan: Plan, work: RankWork, loss: Tensor) -> StepSum:
         """Add up the step's numbers over all ranks, and count the votes. Collective.
@@ -311,3 +316,10 @@ class Worker:
                     "with the schemes of the run only"
                 )
                 raise InvalidInputError(message, code="plan_mismatch")
+
+
+def _host_copies(schemes: Sequence[Scheme], device: torch.device) -> HostCopies | None:
+    """Create the rank's copies in host memory, with their streams, if a layer of any scheme offloads."""
+    if not any("offload" in scheme.checkpointing for scheme in schemes):
+        return None
+    return HostCopies(device, SideStream(device), SideStream(device))

@@ -132,6 +132,7 @@ class FakeStage:
 
     device, is_first, is_last = CUDA, False, True
     module = SimpleNamespace(layers=[None])
+    copies = None
 
     def __init__(self, cuda: FakeCuda) -> None:
         self.cuda = cuda
@@ -170,7 +171,7 @@ def test_activations_are_the_allocators_peak_over_forward_and_backward(
     monkeypatch.setattr(SchemeBench, "_micro_batch", lambda *_: batch)
     monkeypatch.setattr(SchemeBench, "_input", lambda *_: given)
     # Two earlier micro-batches in flight have saved theirs.
-    assert bench._peak_bytes(3, [1]) == (2 * 4 + 24) * MIB
+    assert bench._peak_bytes(3, [1]) == ((2 * 4 + 24) * MIB, 0)
 
 
 def test_more_than_a_twentieth_without_a_tensor_is_fragmentation(cuda: FakeCuda) -> None:

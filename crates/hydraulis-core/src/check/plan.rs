@@ -153,7 +153,7 @@ fn in_flight_micro_batches(replica: &ReplicaPlan, cap: Tokens, cost: &CostModel)
     let least = |ranks: &[u32]| ranks.iter().map(|&rank| cost.cluster().memory_of(rank).unwrap_or(usual)).min();
     // One byte for rounding: no plan uses the room that this admits beyond the planner's own in-flight limits.
     let fits = |(memory, ranks): (&RankMemory, &[u32])| memory.total() <= count(least(ranks).unwrap_or(usual)) + 1.0;
-    let memory = cost.rank_memory(scheme, &together);
+    let memory = cost.rank_memory(scheme, &together, None);
     let have_room = memory.is_ok_and(|memory| memory.iter().zip(stage_ranks(replica)).all(fits));
     let are_kept = scheme.layer_plan().keeps_activations();
     if cost.memory() == MemoryRule::InFlight && are_kept && are_known && have_room { stages } else { 1 }

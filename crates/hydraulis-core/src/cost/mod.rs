@@ -11,6 +11,7 @@
 mod analytic;
 mod class_cost;
 mod fit;
+mod host_copies;
 mod memory;
 mod model;
 mod per_stage;

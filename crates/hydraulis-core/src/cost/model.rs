@@ -85,15 +85,23 @@ impl CostModel {
     /// The memory of a rank of each stage while the stages hold `tokens` tokens of micro-batches.
     ///
     /// If the profile has the fullest stage's figures alone, the other stages count as equally full for the same
-    /// tokens.
-    pub fn rank_memory(&self, scheme: Scheme, tokens: &[Tokens]) -> Result<Vec<RankMemory>> {
+    /// tokens. `largest` are the tokens of the replica's largest micro-batch; absent for equal ones, as many as a stage
+    /// holds at once.
+    pub fn rank_memory(&self, scheme: Scheme, tokens: &[Tokens], largest: Option<Tokens>) -> Result<Vec<RankMemory>> {
         let entry = self.profile.scheme(scheme)?;
         let stages = self.profile.stage_memory(entry, &self.cluster);
-        Ok(stages.zip(tokens).map(|(stage, &tokens)| stage.holding(tokens)).collect())
+        Ok(stages.zip(tokens).map(|(stage, &tokens)| stage.holding(tokens, largest)).collect())
     }
 
     fn too_large(&self, entry: &SchemeProfile, class: &ReplicaClass) -> Error {
         let fullest = self.profile.fullest_stage(entry, &self.cluster, &class.stages);
+        if let (true, Some(available)) = (fullest.is_host_full, self.profile.hardware.host_memory_bytes) {
+            return Error::HostMemoryTooSmall {
+                scheme: entry.scheme,
+                multiple: self.profile.memory.token_multiple,
+                available,
+            };
+        }
         Error::SchemeTooLarge {
             scheme: entry.scheme,
             gpus: self.cluster.gpus(),
@@ -196,7 +204,7 @@ mod tests {
         let first = with(&mut profile, [22_881_075_200, 42_881_075_200], [2e6, 0.5e6]);
         assert_eq!(first.scheme(scheme).unwrap().cap(), Tokens(19_968));
         let resident = [Tokens(30_000), Tokens(20_000)];
-        let memory = first.rank_memory(scheme, &resident).unwrap();
+        let memory = first.rank_memory(scheme, &resident, None).unwrap();
         let (reserved, optimizer) = (15_980_298_240.0, 405_601_517_568.0 / 64.0);
         let expected = [(22_881_075_200.0, 3e10), (42_881_075_200.0, 1e10)];
         assert_eq!(
@@ -237,7 +245,7 @@ mod tests {
         }
         let optimizer = |profile: &CostProfile, gpus: u32| {
             let model = CostModel::new(profile.clone(), Cluster::new(gpus, 8).unwrap());
-            let memory = model.rank_memory(scheme, &[Tokens(1), Tokens(1)]).unwrap();
+            let memory = model.rank_memory(scheme, &[Tokens(1), Tokens(1)], None).unwrap();
             memory.iter().map(|one| one.optimizer * f64::from(gpus) / count(all)).collect::<Vec<_>>()
         };
         assert_eq!(optimizer(&profile, 64), [1.0, 1.0]);

@@ -46,7 +46,9 @@ impl Error {
             Error::DeviceUnknown { .. } => &codes::PROFILE_UNKNOWN,
             Error::PlanSyntax { .. } => &codes::PLAN_INVALID,
             Error::OtherCluster { .. } | Error::DurationsMismatch { .. } => &codes::PLAN_MISMATCH,
-            Error::SchemeTooLarge { .. } | Error::SchemesTooLarge { .. } => &codes::SCHEME_TOO_LARGE,
+            Error::SchemeTooLarge { .. } | Error::SchemesTooLarge { .. } | Error::HostMemoryTooSmall { .. } => {
+                &codes::SCHEME_TOO_LARGE
+            }
             Error::LayerSplit { .. } | Error::TooManyStages { .. } | Error::OtherSplit { .. } => {
                 &codes::SCHEME_MODEL_MISMATCH
             }
@@ -68,6 +70,7 @@ impl Error {
             | Error::SequenceAboveCap { .. }
             | Error::SchemeTooLarge { .. }
             | Error::SchemesTooLarge { .. }
+            | Error::HostMemoryTooSmall { .. }
             | Error::ContextTooLong { .. }
             | Error::Balance(
                 BalanceError::ExtraAboveCap { .. }

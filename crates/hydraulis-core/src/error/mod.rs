@@ -331,6 +331,19 @@ pub enum Error {
         /// Bytes of a GPU.
         available: u64,
     },
+    /// A scheme's activations find no room in host memory.
+    #[error(
+        "scheme {scheme} copies activations to host memory, and a rank's {} MiB of it hold fewer than {multiple} tokens, the smallest micro-batch: raise planner.host_memory_mib where the nodes have more, leave offload out of planner.checkpointing, or use a wider scheme",
+        Grouped(.available / MIB)
+    )]
+    HostMemoryTooSmall {
+        /// The scheme.
+        scheme: Scheme,
+        /// Divisor of every token cap, in tokens.
+        multiple: u64,
+        /// Bytes of host memory of a rank.
+        available: u64,
+    },
     /// A slowdown names no rank of the cluster, or has an invalid factor.
     #[error(
         "rank {rank} has slowdown {factor}: ranks are 0 to {}, and factors are finite and above 0; correct the rank or the factor",

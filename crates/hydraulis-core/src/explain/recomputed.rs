@@ -1,4 +1,4 @@
-//! The part of a plan that its replicas compute again, and the micro-batches that need it.
+//! The part of a plan that its replicas compute again or copy to host memory, and the micro-batches that need it.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use crate::plan::{Plan, ReplicaPlan};
 use crate::spec::{CheckpointingKind, LayerPlan, Scheme};
 use crate::units::Tokens;
 
-/// For each scheme with recomputation: its layers that compute activations again, the tokens of its fullest
-/// micro-batch, and the most that this leaves room for. None if no replica recomputes.
+/// For each scheme with recomputation or copies: its layers that do so, the tokens of its fullest micro-batch, and the
+/// most that this leaves room for. None if every replica saves all activations on its devices.
 pub(super) fn recomputed(plan: &Plan) -> Option<String> {
     let mut fullest: BTreeMap<Scheme, (Tokens, Tokens)> = BTreeMap::new();
     for replica in plan.replicas.iter().filter(|replica| !replica.scheme.layer_plan().keeps_activations()) {
@@ -27,7 +27,12 @@ pub(super) fn recomputed(plan: &Plan) -> Option<String> {
         )
     };
     let lines: Vec<String> = fullest.iter().map(line).collect();
-    Some(format!("Computed again in backward, so that longer micro-batches fit into memory:\n{}", lines.join("\n")))
+    let copied = fullest.keys().any(|scheme| scheme.layer_plan().offloads());
+    let also = if copied { ", or copied to host memory in forward" } else { "" };
+    Some(format!(
+        "Computed again in backward{also}, so that longer micro-batches fit into memory:\n{}",
+        lines.join("\n")
+    ))
 }
 
 fn fullest_micro_batch(replica: &ReplicaPlan, plan: &Plan) -> Tokens {
@@ -35,21 +40,23 @@ fn fullest_micro_batch(replica: &ReplicaPlan, plan: &Plan) -> Tokens {
     replica.micro_batches.iter().map(tokens).max().unwrap_or_default()
 }
 
-/// The layers of each kind that recomputes.
+/// The layers of each kind that recomputes or copies.
 fn layers(plan: LayerPlan) -> String {
     let [usual, other] = plan.kinds();
     let Some(layers) = plan.layers() else { return format!("{} in every layer", content(usual)) };
     let number = plan.number_in(0..layers.into());
     let others = format!("{} in {number} of {layers} layers", content(other));
-    if usual == CheckpointingKind::None { others } else { format!("{others}, {} in the rest", content(usual)) }
+    let again = if plan.offloads() { " computed again" } else { "" };
+    if usual == CheckpointingKind::None { others } else { format!("{others}, {}{again} in the rest", content(usual)) }
 }
 
-/// The activations that a kind computes again.
+/// The activations that a kind computes again, or copies.
 fn content(kind: CheckpointingKind) -> &'static str {
     match kind {
         CheckpointingKind::None => "nothing",
         CheckpointingKind::Selective => "all but attention and matrix products",
         CheckpointingKind::Full => "everything",
+        CheckpointingKind::Offload => "everything copied to host memory",
     }
 }
 
@@ -65,6 +72,11 @@ mod tests {
         assert_eq!(
             of(&["selective", "full:3/8"]),
             "everything in 3 of 8 layers, all but attention and matrix products in the rest"
+        );
+        assert_eq!(of(&["offload:12/40"]), "everything copied to host memory in 12 of 40 layers");
+        assert_eq!(
+            of(&["full", "offload:3/8"]),
+            "everything copied to host memory in 3 of 8 layers, everything computed again in the rest"
         );
     }
 }

@@ -92,7 +92,7 @@ fn run(workload: &ReplicaWorkload<'_>, cost: &CostModel) -> Result<ReplicaRun> {
     let saved: Vec<Vec<SavedTokens>> = (0..workload.times.len()).map(of_stage).collect();
     let most = |saved: &Vec<SavedTokens>| saved.iter().map(|step| step.tokens).max().unwrap_or_default();
     let peaks: Vec<Tokens> = saved.iter().map(most).collect();
-    let memory = cost.rank_memory(workload.replica.scheme, &peaks)?;
+    let memory = cost.rank_memory(workload.replica.scheme, &peaks, workload.tokens.iter().copied().max())?;
     let by_stage = saved.into_iter().zip(peaks).zip(memory).enumerate();
     let stages = by_stage
         .map(|(stage, ((saved, peak), memory))| {

@@ -1,10 +1,10 @@
-//! The activations that a rank computes again for the backward instead of saving them.
+//! The activations that a rank computes again for the backward, or copies to host memory, instead of saving them.
 //!
 //! A scheme has one kind for all layers of a replica, or two kinds in stated numbers of layers
 //! ([`LayerPlan`](crate::spec::LayerPlan)). `none` saves all activations. `full` saves each layer's input.
-//! `selective` also saves attention and the results of matrix products. Times, the forward's share and token caps
-//! depend on the kind, so a profile treats the same degrees under another kind as another scheme. Gradients do not
-//! depend on the kind.
+//! `selective` also saves attention and the results of matrix products. `offload` saves what `none` saves, in host memory:
+//! the device holds the activations of two layers at once. Times, the forward's share and token caps depend on the kind,
+//! so a profile treats the same degrees under another kind as another scheme. Gradients do not depend on the kind.
 
 use std::fmt;
 
@@ -18,11 +18,17 @@ pub enum CheckpointingKind {
     Selective,
     /// A layer saves only its input. Its forward pass runs again in the backward pass.
     Full,
+    /// A layer copies everything that the backward pass needs to host memory, and back before its backward pass.
+    Offload,
 }
 
 impl CheckpointingKind {
-    /// All kinds in ascending order of recomputation.
-    pub const ALL: [CheckpointingKind; 3] =
+    /// All kinds: those that save on the device, then the one that saves in host memory.
+    pub const ALL: [CheckpointingKind; 4] =
+        [CheckpointingKind::None, CheckpointingKind::Selective, CheckpointingKind::Full, CheckpointingKind::Offload];
+
+    /// The kinds that save on the device, in ascending order of recomputation.
+    pub const ON_DEVICE: [CheckpointingKind; 3] =
         [CheckpointingKind::None, CheckpointingKind::Selective, CheckpointingKind::Full];
 
     /// The kind with this name.
@@ -36,6 +42,7 @@ impl CheckpointingKind {
             CheckpointingKind::None => "none",
             CheckpointingKind::Selective => "selective",
             CheckpointingKind::Full => "full",
+            CheckpointingKind::Offload => "offload",
         }
     }
 }

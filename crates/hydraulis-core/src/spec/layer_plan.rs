@@ -1,4 +1,4 @@
-//! The layers of a replica that compute activations a second time.
+//! The layers of a replica that compute activations a second time, or save them in host memory.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,7 +8,8 @@ use crate::spec::CheckpointingKind;
 /// The checkpointing of each layer of a model: one kind, or two kinds in stated numbers of layers.
 ///
 /// The text `full:12/40` is said of a model of 40 layers, of which 12 have `full` checkpointing and the others none;
-/// `selective,full:12/40` leaves `selective` to the others. The second kind recomputes more than the first.
+/// `selective,full:12/40` leaves `selective` to the others. The second kind recomputes more than the first, or is
+/// `offload`.
 ///
 /// The layers of the second kind are spread evenly over the model: layer `i` of `n` is one of these `k` layers if `i k /
 /// n` and `(i + 1) k / n`, rounded down, differ. Stages of equal length therefore differ by at most one such layer, and
@@ -34,7 +35,7 @@ impl LayerPlan {
     }
 
     /// The plan with `number` of the model's `layers` layers under the second kind and the others under the first; none
-    /// unless both kinds have a layer and the second recomputes more.
+    /// unless both kinds have a layer and the second comes later in the order of kinds.
     pub fn mixed(kinds: [CheckpointingKind; 2], number: u16, layers: u16) -> Option<LayerPlan> {
         let [usual, other] = kinds;
         (usual < other && 0 < number && number < layers).then_some(LayerPlan { usual, other, number, layers })
@@ -72,7 +73,12 @@ impl LayerPlan {
         u32::try_from(before(layers.end) - before(layers.start)).expect("no more than the layers")
     }
 
-    /// Whether no layer computes activations a second time.
+    /// Whether a layer saves its activations in host memory.
+    pub fn offloads(self) -> bool {
+        self.other == CheckpointingKind::Offload
+    }
+
+    /// Whether every layer saves all its activations on the device.
     pub fn keeps_activations(self) -> bool {
         self == LayerPlan::KEEP
     }
@@ -100,7 +106,7 @@ impl LayerPlan {
             return Err(format!("'{mixed}' is no kind of checkpointing with its layers, such as full:12/40"));
         };
         LayerPlan::mixed([usual, other], number, layers).ok_or_else(|| {
-            format!("'{mixed}' must give {usual} to some layers and to others a kind that recomputes more")
+            format!("'{mixed}' must give {usual} to some layers and to others a kind that recomputes more, or offload")
         })
     }
 }

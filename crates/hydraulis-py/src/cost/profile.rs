@@ -37,14 +37,17 @@ impl CostProfile {
     ///     model: Shape of the model.
     ///     cluster: Cluster that bounds the schemes.
     ///     device: Name of a device, one of `devices`.
-    ///     checkpointing: Kinds of checkpointing for each scheme: `none`, `selective`, `full`; default `none` alone.
+    ///     checkpointing: Kinds of checkpointing for each scheme: `none`, `selective`, `full`, `offload`; default `none` alone.
     ///     efficiency: Shares of peak performance that the device reaches; default those learnt from the shipped profiles.
+    ///     host_gigabytes_per_s: Rate of copies to host memory, each way, above 0; default that of the device.
+    ///     host_memory_bytes: Host memory of a rank; default that of the device.
     ///
     /// Raises:
     ///     InvalidInputError: A name is unknown (code `device_unknown`, `config_value`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[staticmethod]
-    #[pyo3(signature = (model, cluster, device, *, checkpointing = None, efficiency = None))]
+    #[pyo3(signature = (model, cluster, device, *, checkpointing = None, efficiency = None, host_gigabytes_per_s = None, host_memory_bytes = None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn analytic(
         py: Python<'_>,
         model: &ModelShape,
@@ -52,6 +55,8 @@ impl CostProfile {
         device: Text<'_>,
         checkpointing: Option<Vec<String>>,
         efficiency: Option<&Efficiency>,
+        host_gigabytes_per_s: Option<f64>,
+        host_memory_bytes: Option<u64>,
     ) -> PyResult<CostProfile> {
         let kinds: Vec<CheckpointingKind> = match checkpointing {
             Some(names) => names.iter().map(|name| checkpointing_kind(py, name)).collect::<PyResult<_>>()?,
@@ -60,7 +65,12 @@ impl CostProfile {
         let (model, cluster) = (model.0.clone(), &cluster.0);
         let efficiency = efficiency.map(|given| given.0);
         detached(py, || {
-            let device = cost::device(&device)?;
+            let known = cost::device(&device)?;
+            let device = cost::Device {
+                host_gb_per_s: host_gigabytes_per_s.unwrap_or(known.host_gb_per_s),
+                host_memory_bytes: host_memory_bytes.unwrap_or(known.host_memory_bytes),
+                ..known
+            };
             let efficiency = efficiency.map_or_else(cost::Efficiency::shipped, Ok)?;
             cost::CostProfile::analytic(&model, cluster, &device, &kinds, &efficiency).map(CostProfile)
         })
@@ -140,6 +150,18 @@ impl CostProfile {
     #[getter]
     fn memory_bytes(&self) -> u64 {
         self.0.hardware.memory_bytes
+    }
+
+    /// Host memory that a rank may use for activations, in bytes; None for no limit.
+    #[getter]
+    fn host_memory_bytes(&self) -> Option<u64> {
+        self.0.hardware.host_memory_bytes
+    }
+
+    /// Rate of a rank's copies to host memory and at the same time back, in GB/s each way; None if unknown.
+    #[getter]
+    fn host_gigabytes_per_s(&self) -> Option<f64> {
+        self.0.hardware.host_gigabytes_per_s
     }
 
     /// GPUs per node of the measured cluster.

@@ -53,11 +53,11 @@ examples:
 Each planner plans each batch, and the plans' instruction lists are simulated. Planners do not know of slow
 ranks, slow links and messages. `static` keeps the homogeneous strategy that is best for all batches together,
 with plans by the same planner; `list` chooses a strategy for each batch from --strategies or the profile's
-list; `search` searches for one. `uniform` searches without layer plans; `none`, `selective` and `full`
-search with that checkpointing in every layer. With links, all times include transfers of parameters and
-gradients: `transfers` is the exposed part, `overlapped` the share that computation overlaps. The optimizer
-is not included. `memory` is the fullest rank's share of its limit over all iterations; --json also has it by
-scheme and stage.
+list; `search` searches for one. `uniform` searches without layer plans and offload, `recompute` without
+offload; `none`, `selective`, `full` and `offload` search with that checkpointing in every layer. With
+links, all times include transfers of parameters and gradients: `transfers` is the exposed part,
+`overlapped` the share that computation overlaps. The optimizer is not included. `memory` is the fullest
+rank's share of its limit over all iterations; --json also has it by scheme and stage.
 """
 _MEMORY_FIELDS = ("reserved_bytes", "optimizer_bytes", "resident_bytes", "activation_bytes", "total_bytes")
 
@@ -77,7 +77,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--compare",
         default="static;list;search",
         metavar="LIST",
-        help="planners separated by ';': static, list, search, uniform, none, selective, full, or a strategy "
+        help="planners separated by ';': static, list, search, uniform, recompute, none, selective, full, "
+        "offload, or a strategy "
         "for all batches (default: static;list;search)",
     )
     add_strategies(parser)

@@ -95,9 +95,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _with_every_kind(profile: str) -> str:
-    """Return an analytic profile's name with all kinds of checkpointing, unless it names some."""
+    """Return an analytic profile's name with all kinds of recomputation, unless it names some."""
     is_plain = profile.startswith("analytic:") and "," not in profile.rpartition(":")[2]
-    return ",".join([profile, *get_args(CheckpointingKind)]) if is_plain else profile
+    kinds = [kind for kind in get_args(CheckpointingKind) if kind != "offload"]
+    return ",".join([profile, *kinds]) if is_plain else profile
 
 
 def _with_memory(cluster: Cluster, profile: CostProfile, gib: int | None) -> Cluster:

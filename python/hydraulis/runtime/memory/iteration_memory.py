@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from hydraulis._core import Backward, Forward, Plan, Position
+from hydraulis.parallel.offload import HostCopies
 
 if TYPE_CHECKING:
     from hydraulis.runtime.memory.saved_activations import SavedActivations
@@ -33,7 +34,11 @@ class IterationMemory:
         self.saved: SavedActivations | None = None
 
     def start(
-        self, persistent: Iterable[Tensor] = (), position: Position | None = None, tokens: int = 0
+        self,
+        persistent: Iterable[Tensor] = (),
+        position: Position | None = None,
+        tokens: int = 0,
+        copies: HostCopies | None = None,
     ) -> None:
         """Start measuring an iteration.
 
@@ -41,13 +46,16 @@ class IterationMemory:
             persistent: Persistent tensors of the rank.
             position: Position of the rank in the iteration; None without work.
             tokens: Most tokens of the rank's micro-batches in flight.
+            copies: Activations of the rank in host memory; None if no layer offloads.
         """
         self.saved = None
+        if copies is not None:
+            copies.reset()
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
         elif position is not None and tokens > self._counted.get(position, 0):
             self._counted[position] = tokens
-            self.saved = _saved_activations(persistent)
+            self.saved = _saved_activations(persistent, copies)
 
     def most_bytes(self, persistent: Iterable[Tensor]) -> int:
         """Return the most bytes at once since `start`; on the CPU those of the persistent tensors alone.
@@ -63,16 +71,16 @@ class IterationMemory:
         """Return the most bytes with the saved activations; None if those were not counted."""
         if self._device.type == "cuda":
             return self.most_bytes(persistent)
-        return None if self.saved is None else self.most_bytes(persistent) + self.saved.most_bytes
+        return None if self.saved is None else self.most_bytes(persistent) + self.saved.total_bytes
 
 
-def _saved_activations(persistent: Iterable[Tensor]) -> "SavedActivations | None":
+def _saved_activations(persistent: Iterable[Tensor], copies: HostCopies | None) -> "SavedActivations | None":
     """Create the counter; None where torch lacks the undocumented module that it needs."""
     try:
         from hydraulis.runtime.memory.saved_activations import SavedActivations
     except ImportError:
         return None
-    return SavedActivations(persistent)
+    return SavedActivations(persistent, copies)
 
 
 def tokens_in_flight(plan: Plan, rank: int) -> int:

@@ -21,6 +21,7 @@ from hydraulis.parallel.checkpointing import apply_checkpointing
 from hydraulis.parallel.context.context_parallel import ContextParallel
 from hydraulis.parallel.groups import ProcessGroups
 from hydraulis.parallel.next_token import TokenChoice, best_tokens
+from hydraulis.parallel.offload import HostCopies
 from hydraulis.parallel.tensor import apply_tensor_parallel, split_range
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
 from hydraulis.runtime.pipeline.messages import Float8Messages, Messages, PlainMessages
@@ -56,6 +57,7 @@ class Stage:
         padding_multiple: Divisor of the number of tokens of a micro-batch.
         trained: The stage's trained parameters, by their index in the core's table.
         messages: Form of the messages to and from the neighbouring stages.
+        copies: Copies of the rank in host memory; None if no layer of the run offloads.
 
     Args:
         position: Position of this rank in a replica.
@@ -63,6 +65,7 @@ class Stage:
         rank: This process's rank, which with the position decides its tensor and its context group.
         groups: Process groups, among which those two were ensured.
         local_shard: Local shard, large enough for the position.
+        copies: Copies of the rank in host memory; None if no layer of the run offloads.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Stage:
         rank: int,
         groups: ProcessGroups,
         local_shard: LocalShard,
+        copies: HostCopies | None = None,
     ) -> None:
         parameters = local_shard.parameters
         scheme, config = position.scheme, parameters.config
@@ -103,7 +107,8 @@ class Stage:
         self.messages: Messages = (
             Float8Messages(leaves.quantize) if kinds.float8_messages else PlainMessages()
         )
-        apply_checkpointing(self.module, scheme)
+        self.copies = copies
+        apply_checkpointing(self.module, scheme, copies)
 
     def layer_groups(self) -> Iterator[tuple[int, nn.Module]]:
         """Yield each layer group's number and first module, in the order of forward."""

@@ -77,6 +77,9 @@ impl Ratios {
         let ratio = |part: fn(&SchemeProfile) -> f64| part(&to) / part(&from);
         let resident = ratio(|entry| count(entry.resident_bytes.of(0)));
         let activations = ratio(|entry| entry.activation_bytes_per_token.of(0));
+        let host = |entry: &SchemeProfile| entry.host_bytes_per_token.as_ref().map(|host| host.of(0));
+        let hosts = host(base).zip(host(&from)).zip(host(&to));
+        let on_host = hosts.map(|((own, from), to)| if from > 0.0 { own * to / from } else { own });
         Ok(SchemeProfile {
             scheme,
             context: to.context,
@@ -85,6 +88,7 @@ impl Ratios {
             fixed_ms: base.fixed_ms * ratio(|entry| entry.fixed_ms),
             resident_bytes: PerStage::Fullest(whole(count(base.resident_bytes.of(0)) * resident)),
             activation_bytes_per_token: PerStage::Fullest(base.activation_bytes_per_token.of(0) * activations),
+            host_bytes_per_token: on_host.map(PerStage::Fullest),
             fit: None,
             ..base.clone()
         })

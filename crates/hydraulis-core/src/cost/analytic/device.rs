@@ -20,6 +20,12 @@ pub struct Device {
     pub link_gb_per_s: f64,
     /// Rate at which the device sends to other nodes. No data sheet has it: one network port of 200 Gbit/s a device.
     pub network_gb_per_s: f64,
+    /// Rate of copies to host memory and at the same time back, each way, in practice. Devices that share a switch have
+    /// less.
+    pub host_gb_per_s: f64,
+    /// Host memory of a node of the maker's own systems, divided by the node's devices, less a fifth for processes and
+    /// data.
+    pub host_memory_bytes: u64,
 }
 
 const GB: u64 = 1_000_000_000;
@@ -33,7 +39,27 @@ const fn gpu(
     link_gb_per_s: f64,
 ) -> Device {
     let (dtype, network_gb_per_s) = (Dtype::Bfloat16, 25.0);
-    Device { name, dtype, peak_tflops, memory_bytes, memory_gb_per_s, link_gb_per_s, network_gb_per_s }
+    Device {
+        name,
+        dtype,
+        peak_tflops,
+        memory_bytes,
+        memory_gb_per_s,
+        link_gb_per_s,
+        network_gb_per_s,
+        host_gb_per_s: 55.0,
+        host_memory_bytes: of_node(2_048 * GB),
+    }
+}
+
+/// A device's part of the memory of a node of eight, of which a fifth is left to processes and data.
+const fn of_node(bytes: u64) -> u64 {
+    bytes / 8 / 5 * 4
+}
+
+/// A device on PCIe of generation 4.
+const fn on_pcie4(device: Device, node_bytes: u64) -> Device {
+    Device { host_gb_per_s: 25.0, host_memory_bytes: of_node(node_bytes), ..device }
 }
 
 /// The known devices. Sources: NVIDIA's data sheets "A100 Tensor Core GPU" (2021), "A800 Tensor Core GPU" (2022), "H100
@@ -41,10 +67,14 @@ const fn gpu(
 /// board); AMD's "Instinct MI300X" (2023). Their figures with sparsity are halved, those of links in both directions
 /// too. `cpu` is one core of 3 GHz with two 256-bit fused multiply-adds a cycle, a share of 8 GiB, and shared memory as
 /// link.
+///
+/// PCIe has 31.5 GB/s each way with 16 lanes of generation 4 (A100, A800) and 63 of generation 5 (the others); copies reach
+/// about 25 and 55. Nodes of eight are taken to have the memory of NVIDIA's own ("DGX A100", 2020: 1 TB with 40 GB devices and 2 TB
+/// with 80 GB; "DGX H100", 2022: 2 TB).
 pub const DEVICES: [Device; 10] = [
-    gpu("A100-40GB", 312.0, 40 * GIB, 1_555.0, 300.0),
-    gpu("A100-80GB", 312.0, 80 * GIB, 2_039.0, 300.0),
-    gpu("A800-80GB", 312.0, 80 * GIB, 2_039.0, 200.0),
+    on_pcie4(gpu("A100-40GB", 312.0, 40 * GIB, 1_555.0, 300.0), 1_024 * GB),
+    on_pcie4(gpu("A100-80GB", 312.0, 80 * GIB, 2_039.0, 300.0), 2_048 * GB),
+    on_pcie4(gpu("A800-80GB", 312.0, 80 * GIB, 2_039.0, 200.0), 2_048 * GB),
     gpu("H100-80GB", 989.5, 80 * GIB, 3_350.0, 450.0),
     gpu("H800-80GB", 989.5, 80 * GIB, 3_350.0, 200.0),
     gpu("H20-96GB", 148.0, 96 * GB, 4_000.0, 450.0),
@@ -59,6 +89,8 @@ pub const DEVICES: [Device; 10] = [
         memory_gb_per_s: 10.0,
         link_gb_per_s: 2.0,
         network_gb_per_s: 1.0,
+        host_gb_per_s: 5.0,
+        host_memory_bytes: 8 * GIB,
     },
 ];
 

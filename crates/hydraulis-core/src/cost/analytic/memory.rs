@@ -135,8 +135,9 @@ fn overflow(model: &ModelShape, device: &Device, cluster: &Cluster, resident: [u
 }
 
 /// Bytes of activations per token of a micro-batch, by stage: stage `j` of `p` holds `p - j` micro-batches at once,
-/// each of its own layers, and in a backward the recomputed activations of one layer of one of them. Context ranks
-/// share the tokens.
+/// each of its own layers, and in a backward the recomputed activations of one layer of one of them. Of the layers that
+/// offload, it holds two: one that computes and one in a copy. The input of a later stage's first
+/// layer stays on the device. Context ranks share the tokens.
 pub(super) fn activation_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> Result<PerStage<f64>> {
     let (tp, plan, split) = (count(scheme.tp()), scheme.layer_plan(), LayerSplit::of(model));
     let layer = |kind: CheckpointingKind| layer_bytes(model, scheme.tp(), kind, device);
@@ -148,12 +149,40 @@ pub(super) fn activation_bytes(model: &ModelShape, scheme: Scheme, device: &Devi
     let of_stage = |stage: u16| {
         let (layers, in_flight) = (split.stage(scheme, stage)?, scheme.in_flight(stage));
         let others = if in_flight == 1 { head } else { f64::from(in_flight) * output };
-        let kinds = layers.map(|layer| plan.of_layer(layer));
+        let received = stage > 0 && plan.of_layer(layers.start) == CheckpointingKind::Offload;
+        let input = if received { f64::from(in_flight) * output } else { 0.0 };
+        let copied = layers.clone().filter(|&layer| plan.of_layer(layer) == CheckpointingKind::Offload).count();
+        let passing = count((copied * usize::from(in_flight)).min(2)) * layer(CheckpointingKind::None) + input;
+        let kinds = layers.map(|layer| plan.of_layer(layer)).filter(|&kind| kind != CheckpointingKind::Offload);
         let saved: f64 = kinds.clone().map(layer).sum();
         let again = kinds.max().map_or(0.0, |most| layer(CheckpointingKind::None) - layer(most));
-        Ok((f64::from(in_flight) * saved + again + others) / count(scheme.stage_group_ranks()))
+        Ok((f64::from(in_flight) * saved + again + passing + others) / count(scheme.stage_group_ranks()))
     };
     (0..scheme.pp()).map(of_stage).collect::<Result<_>>().map(PerStage::each)
+}
+
+/// Bytes of host memory per token of a micro-batch, by stage: those that the layers that are copied would save; none if
+/// no layer offloads.
+pub(super) fn host_bytes(model: &ModelShape, scheme: Scheme, device: &Device) -> Result<Option<PerStage<f64>>> {
+    if !scheme.layer_plan().offloads() {
+        return Ok(None);
+    }
+    let saved = layer_bytes(model, scheme.tp(), CheckpointingKind::None, device) / count(scheme.stage_group_ranks());
+    let of_stage = |(layers, stage): (u32, u16)| f64::from(layers) * f64::from(scheme.in_flight(stage)) * saved;
+    let layers = copied_layers(model, scheme)?;
+    Ok(Some(PerStage::each(layers.into_iter().zip(0..).map(of_stage).collect())))
+}
+
+/// Number of layers of each stage that are copied: those that offload, on the last stage without the last one, whose
+/// backward comes next.
+pub(super) fn copied_layers(model: &ModelShape, scheme: Scheme) -> Result<Vec<u32>> {
+    let (plan, split) = (scheme.layer_plan(), LayerSplit::of(model));
+    let of_stage = |stage| {
+        let layers = split.stage(scheme, stage)?;
+        let offload = layers.filter(|&layer| plan.of_layer(layer) == CheckpointingKind::Offload);
+        Ok(u32::try_from(offload.count()).unwrap_or(u32::MAX).saturating_sub(u32::from(stage + 1 == scheme.pp())))
+    };
+    (0..scheme.pp()).map(of_stage).collect()
 }
 
 /// The number of each stage, and its number of layers.
@@ -175,7 +204,7 @@ fn layer_bytes(model: &ModelShape, tp: u16, kind: CheckpointingKind, device: &De
     count(match kind {
         // Norms compute in at least 32 bits and save one number each, attention one for each head. The inputs of both
         // groups of matrices are gathered: each tensor rank saves them for all tokens. Of the MLP, gate and up are saved.
-        CheckpointingKind::None => {
+        CheckpointingKind::None | CheckpointingKind::Offload => {
             hidden * (2 * bytes * u64::from(tp) + 4 * wide)
                 + 2 * bytes * fields.intermediate_size
                 + 2 * bytes * heads

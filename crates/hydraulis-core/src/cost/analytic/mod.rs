@@ -15,6 +15,7 @@ pub use efficiency::Efficiency;
 
 use work::Work;
 
+use crate::cost::host_copies::HostCopies;
 use crate::cost::profile::{Hardware, Memory, SchemeProfile};
 use crate::cost::recomputation::Recomputation;
 use crate::cost::{CostProfile, PRESETS, preset};
@@ -53,8 +54,8 @@ impl CostProfile {
         let entry = |scheme: Scheme| predicted(model, scheme, device, cluster, efficiency);
         let schemes = schemes(model, cluster)?;
         let under = |&kind: &CheckpointingKind| schemes.iter().map(move |scheme| scheme.under(kind));
-        let entries = kinds.iter().flat_map(under).map(entry).collect::<Result<_>>()?;
-        let fields = model.fields();
+        let entries = kinds.iter().flat_map(under).map(entry).collect::<Result<Vec<_>>>()?;
+        let (fields, offloads) = (model.fields(), kinds.contains(&CheckpointingKind::Offload));
         CostProfile {
             name: format!("analytic-{}", device.name),
             source: format!(
@@ -66,6 +67,8 @@ impl CostProfile {
                 device: device.name.into(),
                 gpus_per_node,
                 memory_bytes: device.memory_bytes,
+                host_memory_bytes: offloads.then_some(device.host_memory_bytes),
+                host_gigabytes_per_s: offloads.then_some(device.host_gb_per_s),
                 links: Vec::new(),
             },
             model: Some(model.clone()),
@@ -93,7 +96,7 @@ fn predicted(
 ) -> Result<SchemeProfile> {
     let work = Work::of(model, scheme, device, cluster.gpus_per_node());
     let [quadratic, linear, fixed] = work.coefficients(&efficiency.times_peak);
-    Ok(SchemeProfile {
+    let entry = SchemeProfile {
         scheme,
         context: (scheme.cp() > 1).then_some(ContextKind::Ulysses),
         quadratic_ms_per_token2: quadratic,
@@ -103,10 +106,17 @@ fn predicted(
         resident_bytes: memory::resident_bytes(model, scheme, device, cluster)?,
         stage_optimizer_bytes: memory::stage_optimizer_bytes(model, scheme, device)?,
         activation_bytes_per_token: memory::activation_bytes(model, scheme, device)?,
+        host_bytes_per_token: memory::host_bytes(model, scheme, device)?,
         stage_multipliers: stage_multipliers(model, scheme)?,
         stage_layers: None,
         fit: None,
-    })
+    };
+    if !scheme.layer_plan().offloads() {
+        return Ok(entry);
+    }
+    let copies = HostCopies::of(&entry, &memory::copied_layers(model, scheme)?, device.host_gb_per_s);
+    let longest = entry.longest_tokens(device.memory_bytes, memory::reserved_bytes(model, device));
+    Ok(copies.beside(entry, longest))
 }
 
 /// Tensor degrees that divide the query heads, with pipeline degrees that divide the layers or, without a pipeline,
@@ -166,20 +176,38 @@ mod tests {
         let mixed = uniform.clone().with_layer_plans(3).unwrap();
         assert_eq!(mixed.schemes[..uniform.schemes.len()], uniform.schemes);
         let derived = &mixed.schemes[uniform.schemes.len()..];
-        // Two times three of each of the degrees, where stages have the layers for them.
-        assert!((uniform.schemes.len() / 3 * 5..=uniform.schemes.len() / 3 * 6).contains(&derived.len()));
+        // Two times three of each of the degrees, and three times three or four with copies, where stages have the
+        // layers for them.
+        let degrees = uniform.schemes.len() / 4;
+        assert!((degrees * 8..=degrees * 18).contains(&derived.len()), "{} of {degrees}", derived.len());
+        let with_copies = derived.iter().filter(|entry| entry.scheme.layer_plan().offloads()).count();
+        assert!(with_copies >= degrees * 3, "{with_copies} of {degrees}");
         let mut uneven = 0;
         for entry in derived {
             let direct = predicted(&model, entry.scheme, &on, &cluster, &efficiency).unwrap();
             let near = |one: f64, other: f64| (one - other).abs() <= 1e-9 * other.abs();
+            // The forward's share, by which copies are covered, is that of matrix products in one of them alone.
+            let [usual, _] = entry.scheme.layer_plan().kinds();
+            let recomputes = entry.scheme.layer_plan().offloads() && usual != CheckpointingKind::None;
+            let alike =
+                |one: f64, other: f64| (one - other).abs() <= if recomputes { 0.05 } else { 1e-9 } * other.abs();
             let stages = 0..entry.scheme.stages();
-            assert!(near(entry.linear_ms_per_token, direct.linear_ms_per_token), "{}", entry.scheme);
-            assert!(near(entry.quadratic_ms_per_token2, direct.quadratic_ms_per_token2), "{}", entry.scheme);
+            assert!(alike(entry.linear_ms_per_token, direct.linear_ms_per_token), "{}", entry.scheme);
+            assert!(alike(entry.quadratic_ms_per_token2, direct.quadratic_ms_per_token2), "{}", entry.scheme);
             assert!(near(entry.fixed_ms, direct.fixed_ms), "{}", entry.scheme);
             for stage in stages.clone() {
                 let bytes = |entry: &SchemeProfile| entry.activation_bytes_per_token.of(stage);
                 assert!(near(bytes(entry), bytes(&direct)), "{}: {} {}", entry.scheme, bytes(entry), bytes(&direct));
             }
+            let host = |entry: &SchemeProfile, stage| entry.host_bytes_per_token.as_ref().map(|host| host.of(stage));
+            assert!(
+                stages.into_iter().all(|stage| match (host(entry, stage), host(&direct, stage)) {
+                    (Some(one), Some(other)) => near(one, other),
+                    (one, other) => one == other,
+                }),
+                "{}",
+                entry.scheme
+            );
             assert_eq!(entry.resident_bytes, direct.resident_bytes);
             uneven += usize::from(entry.stage_multipliers != direct.stage_multipliers);
         }

@@ -5,7 +5,7 @@ use std::ops::Add;
 
 use crate::cost::profile::SchemeProfile;
 use crate::cost::{CostProfile, PerStage, RankPool};
-use crate::spec::{Cluster, shard_scheme};
+use crate::spec::{CheckpointingKind, Cluster, LayerSplit, shard_scheme};
 use crate::units::{Tokens, count, whole};
 
 /// Bytes of a rank, by use.
@@ -35,14 +35,21 @@ pub(crate) struct StageMemory {
     pub(crate) empty: RankMemory,
     /// Bytes per token of a micro-batch, while the rank holds `in_flight` such micro-batches.
     per_token: f64,
+    /// Bytes of host memory for the same tokens; 0 if no layer offloads.
+    host_per_token: f64,
     in_flight: u16,
+    /// The part of `per_token` for layers that offload, of which the device holds those of one micro-batch however many
+    /// are in flight.
+    passing: f64,
 }
 
 impl StageMemory {
-    /// The memory while the rank holds `tokens` tokens, of one micro-batch or of several.
-    pub(crate) fn holding(&self, tokens: Tokens) -> RankMemory {
-        let activations = tokens.as_f64() * self.per_token / f64::from(self.in_flight);
-        RankMemory { activations, ..self.empty }
+    /// The memory while the rank holds `tokens` tokens, of one micro-batch or of several, of which the largest has
+    /// `largest`; absent for equal ones.
+    pub(crate) fn holding(&self, tokens: Tokens, largest: Option<Tokens>) -> RankMemory {
+        let equal = tokens.as_f64() / f64::from(self.in_flight);
+        let passing = self.passing * (largest.map_or(equal, |largest| largest.min(tokens).as_f64()) - equal);
+        RankMemory { activations: equal * self.per_token + passing, ..self.empty }
     }
 
     /// Most tokens of each micro-batch in flight.
@@ -55,8 +62,18 @@ impl StageMemory {
         let free = count(pool.memory_bytes) - self.empty.total();
         // Exactly 1 for the number in flight.
         let share = f64::from(micro_batches) / f64::from(self.in_flight);
-        let tokens = whole(free / (self.per_token * share));
+        let tokens = whole((free / (self.per_token * share)).min(self.host_tokens(profile) / share));
         Tokens(tokens - tokens % profile.memory.token_multiple)
+    }
+}
+
+impl StageMemory {
+    /// Most tokens of each micro-batch in flight whose activations fit into a rank's part of host memory.
+    fn host_tokens(&self, profile: &CostProfile) -> f64 {
+        match profile.hardware.host_memory_bytes {
+            Some(bytes) if self.host_per_token > 0.0 => count(bytes) / self.host_per_token,
+            _ => f64::INFINITY,
+        }
     }
 }
 
@@ -74,12 +91,30 @@ impl CostProfile {
                 activations: 0.0,
             },
             per_token: entry.activation_bytes_per_token.of(stage.into()),
+            passing: self.passing_bytes(entry, stage),
+            host_per_token: entry.host_bytes_per_token.as_ref().map_or(0.0, |host| host.of(stage.into())),
             in_flight: match entry.activation_bytes_per_token {
                 PerStage::Fullest(_) => entry.scheme.pp(),
                 PerStage::Each(_) => entry.scheme.in_flight(stage),
             },
         };
         (0..entry.scheme.pp()).map(of_stage)
+    }
+
+    /// Bytes per token of the layers that offload and are on the device at once, two or a single one; 0 if the profile
+    /// does not state its model.
+    fn passing_bytes(&self, entry: &SchemeProfile, stage: u16) -> f64 {
+        let (Some(host), Some(model)) = (&entry.host_bytes_per_token, &self.model) else { return 0.0 };
+        let (plan, in_flight) = (entry.scheme.layer_plan(), f64::from(entry.scheme.in_flight(stage)));
+        let stated = entry.stage_layers.clone().map(Ok);
+        let Ok(lengths) = stated.unwrap_or_else(|| LayerSplit::of(model).stage_layers(entry.scheme)) else {
+            return 0.0;
+        };
+        let first: u32 = lengths[..usize::from(stage)].iter().sum();
+        let layers = first..first + lengths[usize::from(stage)];
+        let offloading = layers.filter(|&layer| plan.of_layer(layer) == CheckpointingKind::Offload).count();
+        let copied = offloading.saturating_sub(usize::from(stage + 1 == entry.scheme.pp())).max(1);
+        host.of(stage.into()) / (count(copied) * in_flight) * (count(offloading) * in_flight).min(2.0)
     }
 
     /// The optimizer state of a rank of each stage: its share of the stage's state if all owners hold their elements,
@@ -100,6 +135,8 @@ impl CostProfile {
             cap: stage.cap(self, pool),
             empty_bytes: whole(stage.empty.total()),
             memory_bytes: pool.memory_bytes,
+            is_host_full: stage.empty.total() < count(pool.memory_bytes)
+                && stage.host_tokens(self) < count(self.memory.token_multiple),
         });
         let lacks = |stage: &FullestStage| stage.empty_bytes.saturating_sub(stage.memory_bytes);
         let fullest = stages.min_by_key(|stage| (stage.cap, Reverse(lacks(stage)), Reverse(stage.empty_bytes)));
@@ -116,4 +153,6 @@ pub(crate) struct FullestStage {
     pub(crate) empty_bytes: u64,
     /// Memory of its ranks, in bytes.
     pub(crate) memory_bytes: u64,
+    /// Whether host memory alone leaves no room for a micro-batch.
+    pub(crate) is_host_full: bool,
 }

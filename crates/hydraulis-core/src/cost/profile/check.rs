@@ -37,6 +37,12 @@ impl CostProfile {
                 return refuse(field.into(), number.to_string(), "at least 1".into());
             }
         }
+        if let Some(rate) =
+            self.hardware.host_gigabytes_per_s.filter(|rate| !(LinkRates::LEAST..=LinkRates::MOST).contains(rate))
+        {
+            let limit = format!("a number from {:e} to {:e}", LinkRates::LEAST, LinkRates::MOST);
+            return refuse("hardware.host_gigabytes_per_s".into(), rate.to_string(), limit);
+        }
         if self.schemes.is_empty() {
             return refuse("schemes".into(), "[]".into(), "a list of at least one scheme".into());
         }
@@ -148,7 +154,19 @@ fn broken_memory(entry: &SchemeProfile) -> Option<Broken> {
         let limit = "a finite number above 0, or one for each stage";
         return Some(Broken::new("activation_bytes_per_token", format!("{:?}", activations.stated()), limit));
     }
-    None
+    broken_host_memory(entry)
+}
+
+/// Host memory is stated exactly where layers offload.
+fn broken_host_memory(entry: &SchemeProfile) -> Option<Broken> {
+    let limit = "a finite number from 0, or one for each stage, where layers offload, and absent where none does";
+    let Some(host) = &entry.host_bytes_per_token else {
+        let is_missing = entry.scheme.layer_plan().offloads();
+        return is_missing.then(|| Broken::new("host_bytes_per_token", "absent".into(), limit));
+    };
+    let are_sound = host.stated().iter().all(|bytes| bytes.is_finite() && *bytes >= 0.0);
+    let is_sound = are_sound && host.is_for(entry.scheme.stages()) && entry.scheme.layer_plan().offloads();
+    (!is_sound).then(|| Broken::new("host_bytes_per_token", format!("{:?}", host.stated()), limit))
 }
 
 fn broken_fit(fit: &FitQuality) -> Option<Broken> {

@@ -8,7 +8,7 @@ use crate::cost::profile::document::ProfileDocument;
 use crate::cost::{CostFit, MeasuredLink, MeasuredRange, PerStage};
 use crate::error::{ProfileError, Result};
 use crate::spec::{ContextKind, Dtype, GradientKind, ModelShape, Scheme, Strategy};
-use crate::units::{Millis, Tokens};
+use crate::units::{Millis, Tokens, count};
 
 /// The value of a profile's `format` field.
 pub(crate) const FORMAT: &str = "hydraulis.cost-profile/2";
@@ -69,6 +69,13 @@ pub struct Hardware {
     pub gpus_per_node: u32,
     /// Bytes of a device that the process may use.
     pub memory_bytes: u64,
+    /// Bytes of host memory that a rank may use for activations: its part of the node's. None for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_memory_bytes: Option<u64>,
+    /// Rate at which each rank of a node copies to host memory and at the same time back, in 1e9 bytes a second each
+    /// way. None if unknown, or if copies are part of the computation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_gigabytes_per_s: Option<f64>,
     /// Measurements of its links; empty if none was made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<MeasuredLink>,
@@ -114,6 +121,9 @@ pub struct SchemeProfile {
     /// Bytes of a stage's activations per token of a micro-batch: a rank's peak, divided by all tokens of the
     /// micro-batch, including those of its other context ranks.
     pub activation_bytes_per_token: PerStage<f64>,
+    /// Bytes of host memory of a rank of each stage for the same tokens; absent if no layer offloads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_bytes_per_token: Option<PerStage<f64>>,
     /// Time of each stage relative to the coefficients; all 1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage_multipliers: Option<Vec<f64>>,
@@ -129,6 +139,15 @@ impl SchemeProfile {
     /// The time of a micro-batch of these sequences.
     pub fn micro_batch_ms(&self, sequences: impl Iterator<Item = Tokens>) -> Millis {
         self.micro_batch_cost().micro_batch_ms(sequences)
+    }
+
+    /// Tokens that no micro-batch of this scheme exceeds on ranks of this memory, whatever the optimizer shard takes.
+    pub(crate) fn longest_tokens(&self, memory_bytes: u64, reserved_bytes: u64) -> f64 {
+        let of_stage = |stage: usize| {
+            let taken = reserved_bytes.saturating_add(self.resident_bytes.of(stage));
+            count(memory_bytes.saturating_sub(taken)) / self.activation_bytes_per_token.of(stage)
+        };
+        (0..self.scheme.stages()).map(of_stage).fold(f64::INFINITY, f64::min).max(1.0)
     }
 
     pub(crate) fn micro_batch_cost(&self) -> MicroBatchCost {
@@ -226,7 +245,14 @@ impl CostProfile {
             format: FORMAT.into(),
             name: String::new(),
             source: String::new(),
-            hardware: Hardware { device: String::new(), gpus_per_node: 1, memory_bytes: 1, links: Vec::new() },
+            hardware: Hardware {
+                device: String::new(),
+                gpus_per_node: 1,
+                memory_bytes: 1,
+                host_memory_bytes: None,
+                host_gigabytes_per_s: None,
+                links: Vec::new(),
+            },
             model: None,
             dtype: None,
             attention: None,

@@ -4,9 +4,14 @@
 //! of its time under the second: embedding, head and messages are the same in both. Its saved bytes are such a mean as
 //! well. The bytes that a backward recomputes are those of one layer of one micro-batch, so they count whole as soon as
 //! the stage has a layer of the kind.
+//!
+//! Layers of the second kind `offload` compute like those of `none`, and their copies run beside the whole stage
+//! ([`HostCopies`]), where the profile states the rate of the link to host memory. Without a rate the copies are part of
+//! the computation, so that times are means of both kinds. The device holds the activations of two such layers.
 
 use std::ops::Range;
 
+use crate::cost::host_copies::HostCopies;
 use crate::cost::profile::{CostProfile, FitQuality, SchemeProfile};
 use crate::cost::{MeasuredRange, PerStage};
 use crate::error::Result;
@@ -15,7 +20,8 @@ use crate::units::{count, whole};
 
 impl CostProfile {
     /// The same profile, with `between` layer plans between each two successive kinds of checkpointing that it has of the
-    /// same degrees. Their saved bytes fall by about equal factors from the one kind to the other.
+    /// same degrees, and between each of them and `offload`. Their saved bytes fall by about equal factors from the one
+    /// kind to the other.
     ///
     /// Degrees have none if the profile does not name its model, or has no entry without checkpointing, or states the
     /// bytes of the fullest of several stages alone. In stages of equal length the plans have equal numbers of layers of
@@ -25,10 +31,12 @@ impl CostProfile {
         let mut added = Vec::new();
         for keeping in self.schemes.iter().filter(|entry| entry.scheme.layer_plan().keeps_activations()) {
             let stages = Stages::of(keeping, &split)?;
-            let kinds = CheckpointingKind::ALL.map(|kind| self.scheme(keeping.scheme.under(kind)).ok());
-            let kinds: Vec<&SchemeProfile> = kinds.into_iter().flatten().collect();
-            for pair in kinds.windows(2) {
-                added.extend(Mixture { keeping, usual: pair[0], other: pair[1], stages: &stages }.entries(between));
+            let of_kind = |kind: CheckpointingKind| self.scheme(keeping.scheme.under(kind)).ok();
+            let kinds: Vec<&SchemeProfile> = CheckpointingKind::ON_DEVICE.into_iter().filter_map(of_kind).collect();
+            let offload = of_kind(CheckpointingKind::Offload);
+            let with_offload = offload.iter().flat_map(|other| kinds.iter().map(|usual| [*usual, *other]));
+            for [usual, other] in kinds.windows(2).map(|pair| [pair[0], pair[1]]).chain(with_offload) {
+                added.extend(Mixture { profile: &self, keeping, usual, other, stages: &stages }.entries(between));
             }
         }
         added.retain(|entry| self.schemes.iter().all(|known| known.scheme != entry.scheme));
@@ -72,6 +80,7 @@ impl Stages {
 
 /// The entries of the same degrees that a mixture lies between.
 struct Mixture<'a> {
+    profile: &'a CostProfile,
     /// The entry without checkpointing.
     keeping: &'a SchemeProfile,
     usual: &'a SchemeProfile,
@@ -95,9 +104,50 @@ impl Mixture<'_> {
             let steps = whole((more - aimed) / (more - less) * f64::from(total / step) + 0.5);
             u32::try_from(steps).unwrap_or(u32::MAX).clamp(1, (total / step).saturating_sub(1).max(1)) * step
         };
-        let mut numbers: Vec<u32> = (1..=between).map(number).filter(|&number| number < total).collect();
+        let mut numbers: Vec<u32> = (1..=between).map(number).collect();
+        numbers.extend(self.covered().map(|number| number / step * step).filter(|_| between > 0));
+        numbers.retain(|&number| 0 < number && number < total);
+        numbers.sort_unstable();
         numbers.dedup();
         numbers.into_iter().filter_map(|number| self.entry(number)).collect()
+    }
+
+    /// Most layers whose copies the shorter pass of the shortest sequences covers; none without copies of a known rate.
+    fn covered(&self) -> Option<u32> {
+        let copy_ms = self.copies(self.other, LayerPlan::uniform(CheckpointingKind::Offload))?.ms_per_token;
+        let shorter = self.keeping.forward_share.min(1.0 - self.keeping.forward_share);
+        let layers = shorter * self.keeping.linear_ms_per_token / copy_ms * f64::from(self.stages.total());
+        Some(u32::try_from(whole(layers)).unwrap_or(u32::MAX))
+    }
+
+    /// The copies of an entry of this plan beside its computation; none if the profile states no rate, or no layer
+    /// copies.
+    fn copies(&self, entry: &SchemeProfile, plan: LayerPlan) -> Option<HostCopies> {
+        let rate = self.profile.hardware.host_gigabytes_per_s.filter(|_| self.is_offloading())?;
+        let copied: Vec<u32> = (0..self.stages.layers.len()).map(|stage| self.copied(plan, stage)).collect();
+        Some(HostCopies::of(entry, &copied, rate))
+    }
+
+    /// Number of layers of a stage that are copied: the last one of a last stage stays on the device.
+    fn copied(&self, plan: LayerPlan, stage: usize) -> u32 {
+        let stays = u32::from(stage + 1 == self.stages.layers.len());
+        self.offloading(plan, stage).saturating_sub(stays)
+    }
+
+    /// Number of layers of a stage that offload.
+    fn offloading(&self, plan: LayerPlan, stage: usize) -> u32 {
+        let layers = self.stages.layers[stage].clone();
+        if plan.kind().is_some() { layers.end - layers.start } else { plan.number_in(layers) }
+    }
+
+    fn is_offloading(&self) -> bool {
+        self.other.scheme.layer_plan().offloads()
+    }
+
+    /// The entry with the second kind's times of computation.
+    fn computed(&self) -> &SchemeProfile {
+        let is_beside = self.is_offloading() && self.profile.hardware.host_gigabytes_per_s.is_some();
+        if is_beside { self.keeping } else { self.other }
     }
 
     /// The entry of the plan with `number` layers of the second kind.
@@ -106,21 +156,69 @@ impl Mixture<'_> {
         let layers = u16::try_from(self.stages.total()).ok()?;
         let plan = LayerPlan::mixed(kinds, u16::try_from(number).ok()?, layers)?;
         let mean = |share: f64, part: fn(&SchemeProfile) -> f64| {
-            let (usual, other) = (part(self.usual), part(self.other));
+            let (usual, other) = (part(self.usual), part(self.computed()));
             usual + share * (other - usual)
         };
         let forward = |entry: &SchemeProfile| entry.forward_share * one_token_ms(entry);
-        Some(SchemeProfile {
+        let computed = SchemeProfile {
             scheme: self.keeping.scheme.with_layers(plan),
             quadratic_ms_per_token2: mean(plan.share(), |entry| entry.quadratic_ms_per_token2),
             linear_ms_per_token: mean(plan.share(), |entry| entry.linear_ms_per_token),
             fixed_ms: mean(plan.share(), |entry| entry.fixed_ms),
             forward_share: mean(plan.share(), forward) / mean(plan.share(), one_token_ms),
-            activation_bytes_per_token: self.bytes(plan),
+            activation_bytes_per_token: if self.is_offloading() { self.passing_bytes(plan)? } else { self.bytes(plan) },
+            host_bytes_per_token: self.host_bytes(plan),
             stage_multipliers: self.multipliers(plan),
             fit: self.fit(),
             ..self.usual.clone()
+        };
+        Some(match self.copies(&computed, plan) {
+            Some(copies) => {
+                let CostProfile { hardware, memory, .. } = self.profile;
+                let longest = computed.longest_tokens(hardware.memory_bytes, memory.reserved_bytes);
+                copies.beside(computed, longest)
+            }
+            None => computed,
         })
+    }
+
+    /// Bytes in host memory: of each stage those of its copied layers.
+    fn host_bytes(&self, plan: LayerPlan) -> Option<PerStage<f64>> {
+        let of_all = self.other.host_bytes_per_token.as_ref()?;
+        let all = LayerPlan::uniform(CheckpointingKind::Offload);
+        let of_layer = |stage| of_all.of(stage) / f64::from(self.copied(all, stage).max(1));
+        let of_stage = |stage| of_layer(stage) * f64::from(self.copied(plan, stage));
+        Some(PerStage::each((0..self.stages.layers.len()).map(of_stage).collect()))
+    }
+
+    /// Bytes on the device where the second kind offloads: the layers of the first kind, two layers that pass, and the
+    /// input of a later stage whose first layer offloads.
+    fn passing_bytes(&self, plan: LayerPlan) -> Option<PerStage<f64>> {
+        let (host, all) = (self.other.host_bytes_per_token.as_ref()?, LayerPlan::uniform(CheckpointingKind::Offload));
+        let model = self.profile.model.as_ref()?;
+        let scheme = self.keeping.scheme;
+        let hidden = model.fields().hidden_size * self.profile.travelling_dtype().bytes();
+        let of_stage = |(stage, share): (usize, f64)| {
+            let range = &self.stages.layers[stage];
+            let in_flight = f64::from(scheme.in_flight(u16::try_from(stage).unwrap_or(u16::MAX)));
+            let layers = in_flight * count(range.len());
+            let bytes = |entry: &SchemeProfile| entry.activation_bytes_per_token.of(stage);
+            let copied = self.copied(all, stage);
+            if copied == 0 {
+                // The stage's only layer stays on the device whichever of the two it is.
+                return if share > 0.0 { bytes(self.keeping) } else { bytes(self.usual) };
+            }
+            let layer = host.of(stage) / f64::from(copied);
+            // What no layer saves is in each kind's figure.
+            let others = bytes(self.keeping) - layer * count(range.len());
+            let again = (bytes(self.keeping) - bytes(self.usual)).max(0.0) / (layers - 1.0).max(1.0);
+            let saved = (bytes(self.usual) - again - others) * (1.0 - share);
+            let passing = (f64::from(self.offloading(plan, stage)) * in_flight).min(2.0) * layer / in_flight;
+            let is_received = stage > 0 && plan.of_layer(range.start) == CheckpointingKind::Offload;
+            let input = if is_received { in_flight * count(hidden) / count(scheme.stage_group_ranks()) } else { 0.0 };
+            others + saved + passing + input + if share < 1.0 { again } else { 0.0 }
+        };
+        Some(PerStage::each(self.shares(plan).enumerate().map(of_stage).collect()))
     }
 
     /// The share of each stage's layers under the second kind.
@@ -144,12 +242,12 @@ impl Mixture<'_> {
 
     /// Multipliers of stages whose times are the means of their times under the two kinds.
     fn multipliers(&self, plan: LayerPlan) -> Option<Vec<f64>> {
-        let multipliers = [self.usual, self.other].map(|entry| entry.stage_multipliers.as_ref());
+        let multipliers = [self.usual, self.computed()].map(|entry| entry.stage_multipliers.as_ref());
         let is_even = self.shares(plan).all(|share| share.total_cmp(&plan.share()).is_eq());
         if multipliers[0] == multipliers[1] && is_even {
             return multipliers[0].cloned();
         }
-        let [usual, other] = [self.usual, self.other].map(one_token_ms);
+        let [usual, other] = [self.usual, self.computed()].map(one_token_ms);
         let of = |list: Option<&Vec<f64>>, stage: usize| list.map_or(1.0, |list| list[stage]);
         let of_stage = |(stage, share): (usize, f64)| {
             let [usual, other] = [usual * of(multipliers[0], stage), other * of(multipliers[1], stage)];
@@ -161,7 +259,7 @@ impl Mixture<'_> {
 
     /// The quality of the kind with the greater error, in the range of both; none unless both state theirs.
     fn fit(&self) -> Option<FitQuality> {
-        let (usual, other) = (self.usual.fit?, self.other.fit?);
+        let (usual, other) = (self.usual.fit?, self.computed().fit?);
         let worse = if other.error() > usual.error() { other } else { usual };
         let range = MeasuredRange {
             longest_tokens: usual.range.longest_tokens.min(other.range.longest_tokens),

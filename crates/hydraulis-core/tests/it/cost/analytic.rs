@@ -82,7 +82,7 @@ fn a_faster_device_is_faster_and_more_checkpointing_slower_and_smaller() {
     let new = of("H100", CheckpointingKind::None);
     assert!(new.linear_ms_per_token < old.linear_ms_per_token);
     assert!(new.quadratic_ms_per_token2 < old.quadratic_ms_per_token2);
-    let [none, selective, full] = CheckpointingKind::ALL.map(|kind| of("H100", kind));
+    let [none, selective, full] = CheckpointingKind::ON_DEVICE.map(|kind| of("H100", kind));
     assert!(none.linear_ms_per_token <= selective.linear_ms_per_token);
     assert!(selective.linear_ms_per_token < full.linear_ms_per_token);
     for stage in 0..2 {
@@ -122,8 +122,8 @@ fn every_kind_of_checkpointing_has_every_scheme() {
             .map(|scheme| scheme.under(CheckpointingKind::None))
             .collect()
     };
-    let [none, selective, full] = CheckpointingKind::ALL.map(of);
-    assert!(none == selective && selective == full && none.len() * 3 == profile.schemes.len());
+    let [none, selective, full, offload] = CheckpointingKind::ALL.map(of);
+    assert!(none == selective && selective == full && full == offload && none.len() * 4 == profile.schemes.len());
     let share = |text: &str| profile.scheme(text.parse().unwrap()).unwrap().forward_share;
     assert!(share("<tp2,full>") < share("<tp2,selective>"));
 }

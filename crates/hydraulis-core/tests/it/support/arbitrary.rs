@@ -149,6 +149,8 @@ fn power_or_zero(exponents: std::ops::RangeInclusive<i32>) -> impl Strategy<Valu
 
 const MEMORY: u64 = 100_000_000;
 const PER_TOKEN: u64 = 1_000;
+/// Host memory as large as a rank's limits schemes that offload to 25,000 tokens.
+const HOST_PER_TOKEN: u64 = 4_000;
 
 /// The memory of a scheme with the requested cap: by the fullest stage alone, or stage by stage, where a later stage
 /// may be the fullest.
@@ -180,6 +182,9 @@ fn profile(schemes: &[SchemeInput], gpus: u32) -> CostProfile {
             "resident_bytes": longest,
             "activation_bytes_per_token": activations,
         });
+        if input.checkpointing == CheckpointingKind::Offload {
+            entry["host_bytes_per_token"] = json!(HOST_PER_TOKEN);
+        }
         if cp > 1 {
             entry["context"] = json!(if index % 2 == 0 { "ring" } else { "ulysses" });
         }
@@ -194,7 +199,7 @@ fn profile(schemes: &[SchemeInput], gpus: u32) -> CostProfile {
         "format": "hydraulis.cost-profile/2",
         "name": "random",
         "source": "generated",
-        "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": MEMORY},
+        "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": MEMORY, "host_memory_bytes": MEMORY},
         "memory": {"reserved_bytes": 1_000_000, "optimizer_bytes": 64 * gpus, "token_multiple": 1},
         "schemes": entries,
     });

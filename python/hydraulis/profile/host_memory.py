@@ -1,0 +1,85 @@
+"""Host memory for layers that offload: the part of each rank, and the rate of its copies."""
+
+import os
+import statistics
+import time
+from typing import TypedDict
+
+import torch
+import torch.distributed as dist
+
+from hydraulis.runtime.ranks import host
+from hydraulis.runtime.ranks.distributed import ranks_per_node
+from hydraulis.runtime.ranks.streams import SideStream, StreamEvent
+from hydraulis.runtime.worker import Worker
+
+# The rest is left to processes, data and the page cache.
+_SHARE = 0.8
+_COPIED_BYTES = 256 << 20
+_REPETITIONS = 5
+
+
+class HostFigures(TypedDict, total=False):
+    """The host fields of `ModelMemory`."""
+
+    host_memory_bytes: int
+    host_gigabytes_per_s: float
+
+
+def host_memory(worker: Worker, stated_bytes: int | None) -> HostFigures:
+    """Return a rank's host memory and the rate of its copies; nothing if no scheme offloads. Collective.
+
+    On the CPU there is no rate, because a copy is a part of computation.
+
+    Args:
+        worker: Worker of this rank.
+        stated_bytes: Host memory of a rank; None for four fifths of the node's, divided by its ranks.
+    """
+    if worker.copies is None:
+        return {}
+    found = HostFigures(host_memory_bytes=stated_bytes or _least(_own_bytes()))
+    if worker.device.type == "cuda":
+        found["host_gigabytes_per_s"] = copy_rate(worker.device)
+    return found
+
+
+def copy_rate(device: torch.device, nbytes: int = _COPIED_BYTES) -> float:
+    """Measure the rate of copies to host memory and at the same time back, each way, in 1e9 bytes per second.
+
+    All ranks copy at once, because those of a node may share its links. Collective.
+
+    Args:
+        device: Device of this rank.
+        nbytes: Bytes of a copy.
+    """
+    pinned = device.type == "cuda"
+    on_host = [torch.empty(nbytes, dtype=torch.uint8, pin_memory=pinned) for _ in range(2)]
+    on_device = [torch.empty(nbytes, dtype=torch.uint8, device=device) for _ in range(2)]
+    out, back = SideStream(device), SideStream(device)
+    times = []
+    for _ in range(_REPETITIONS + 1):
+        host.barrier()
+        start = time.perf_counter()
+        with out.beside():
+            on_host[0].copy_(on_device[0], non_blocking=True)
+        with back.beside():
+            on_device[1].copy_(on_host[1], non_blocking=True)
+        out.join()
+        back.join()
+        StreamEvent(device).synchronize()
+        times.append(time.perf_counter() - start)
+    # The first repetition touches the memory. The slowest rank of each node keeps the others waiting.
+    slowest = torch.tensor(statistics.median(times[1:]), dtype=torch.float64)
+    host.all_reduce(slowest, dist.ReduceOp.MAX)
+    return nbytes / slowest.item() / 1e9
+
+
+def _own_bytes() -> int:
+    node = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return int(_SHARE * node) // ranks_per_node()
+
+
+def _least(own: int) -> int:
+    least = torch.tensor(own)
+    host.all_reduce(least, dist.ReduceOp.MIN)
+    return int(least)
