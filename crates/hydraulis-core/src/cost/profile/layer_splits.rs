@@ -53,7 +53,7 @@ fn split_entry(entry: &SchemeProfile, scheme: Scheme, usual: &[u32], head_layers
             PerStage::Each(list.iter().zip(&more).map(|(&bytes, more)| whole((count(bytes) * more).ceil())).collect())
         }
     };
-    let per_token = match &entry.activation_bytes_per_token {
+    let per_token = |figure: &PerStage<f64>| match figure {
         PerStage::Fullest(bytes) => PerStage::Fullest(bytes * most),
         PerStage::Each(list) => PerStage::Each(list.iter().zip(&more).map(|(bytes, more)| bytes * more).collect()),
     };
@@ -61,7 +61,8 @@ fn split_entry(entry: &SchemeProfile, scheme: Scheme, usual: &[u32], head_layers
         scheme,
         resident_bytes: bytes(&entry.resident_bytes),
         stage_optimizer_bytes: None,
-        activation_bytes_per_token: per_token,
+        activation_bytes_per_token: per_token(&entry.activation_bytes_per_token),
+        host_bytes_per_token: entry.host_bytes_per_token.as_ref().map(per_token),
         stage_multipliers: Some(pairs.iter().enumerate().map(multiplier).collect()),
         stage_layers: Some(layers),
         ..entry.clone()
