@@ -38,7 +38,10 @@ pub(super) struct Load {
 
 impl BatchSums {
     pub(super) fn new(batch: &Batch) -> BatchSums {
-        let mut all: Vec<f64> = batch.tokens().iter().map(|tokens| tokens.as_f64()).collect();
+        BatchSums::of_lengths(batch.tokens().iter().map(|tokens| tokens.as_f64()).collect())
+    }
+
+    pub(super) fn of_lengths(mut all: Vec<f64>) -> BatchSums {
         all.sort_by(f64::total_cmp);
         let (mut lengths, mut sums) = (Vec::new(), vec![Load::default()]);
         let mut sum = Load::default();

@@ -130,11 +130,17 @@ impl<'a> ClassLimits<'a> {
         let most_work = levels.iter().map(|level| level.work_ms).fold(0.0, f64::max);
         self.add_many(end, counted, &mut levels);
         levels.retain(|level| self.counts.contains(&level.micro_batches));
+        let limit = self.longest_by(end);
+        ReplicaCapacity { levels, limit, large: self.length_of(0.5 * most_work) * (1.0 + 1e-9) }
+    }
+
+    /// The longest sequence that a replica admits and that alone ends by `end`.
+    pub(super) fn longest_by(&self, end: Millis) -> f64 {
+        let cost = self.capacity.cost();
         let through: f64 = cost.stage_multipliers().iter().sum();
         // The margins keep the sequence that sets the longest path, and two that just fit, in spite of rounding.
         let alone = end.0 * (1.0 + 1e-9) / through - cost.fixed_ms().0;
-        let limit = cost.longest().as_f64().min(self.length_of(alone) * (1.0 + 1e-9));
-        ReplicaCapacity { levels, limit, large: self.length_of(0.5 * most_work) * (1.0 + 1e-9) }
+        cost.longest().as_f64().min(self.length_of(alone) * (1.0 + 1e-9))
     }
 
     /// With a large least number of micro-batches, even counts that hold less than smaller counts matter.

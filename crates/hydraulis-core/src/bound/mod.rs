@@ -12,14 +12,15 @@
 //! prices of its own for replicas with few and with many micro-batches. For any prices, a time is impossible if the
 //! sequences cost more than the value of all replicas by that time. The best prices come from a linear program
 //! (`relaxation`), the dual of dividing sequences (Lenstra, Shmoys and Tardos 1990); of many schemes it has a part
-//! (`active`). Branching (`branch`) makes
-//! replicas and micro-batches whole.
+//! (`active`). Branching (`branch`) makes replicas and micro-batches whole. If a plan is still far from its bound, further
+//! programs make the longest sequences whole (`long`).
 
 mod active;
 mod batch_sums;
 mod branch;
 mod climb;
 mod dual_program;
+mod long;
 mod relaxation;
 
 use crate::batch::Batch;
@@ -27,7 +28,10 @@ use crate::bound::batch_sums::BatchSums;
 pub(crate) use crate::bound::batch_sums::Price;
 pub(crate) use crate::bound::branch::{Branches, Node};
 use crate::bound::dual_program::{ClassLimits, DualProgram};
+use crate::bound::long::{LongProgram, LongSequences, latest_impossible};
+use crate::cancellation::Cancellation;
 use crate::capacity::{Capacities, ClassCapacity, RelaxedClass};
+use crate::error::Result;
 use crate::plan::{Bound, BoundKind};
 use crate::spec::{BoundBudget, Strategy};
 use crate::units::{Millis, whole};
@@ -135,6 +139,36 @@ impl<'a> Bounder<'a> {
         });
         let longest_path = self.longest_path(classes.iter().map(|class| class.capacity))?;
         Some(Branches::new(self.dual(limits.collect(), ranks.to_vec()), longest_path.ms, Millis::INFINITY))
+    }
+
+    /// The bound of any strategy over these classes with whole long sequences, from `from`, which is proven, up to
+    /// `until`; `from` for many classes or long sequences, and on ranks of different speed.
+    pub(crate) fn of_long(
+        &self,
+        classes: &[AnyClass],
+        ranks: &[u32],
+        [from, until]: [Millis; 2],
+        cancellation: Cancellation,
+    ) -> Result<Millis> {
+        let is_small = classes.len() <= self.budget.whole_classes && self.batch.len() <= self.budget.long.sequences;
+        let (&[ranks], true) = (ranks, is_small) else { return Ok(from) };
+        let long = LongSequences::new(self.batch, self.budget.long);
+        if !long.are_few {
+            return Ok(from);
+        }
+        let limits = classes.iter().map(|class| {
+            let most = u64::from(ranks) / class.capacity.cost().scheme().ranks();
+            ClassLimits::new(class.capacity, 0, usize::try_from(most).unwrap_or(0))
+        });
+        let mut program = LongProgram {
+            batch: &self.sums,
+            long: &long,
+            classes: limits.collect(),
+            ranks,
+            counted: self.budget.counted_micro_batches,
+            budget: self.budget.long,
+        };
+        latest_impossible(&mut program, from, until, cancellation)
     }
 
     fn dual<'b>(&'b self, classes: Vec<ClassLimits<'b>>, ranks: Vec<u32>) -> DualProgram<'b> {

@@ -83,7 +83,8 @@ impl<'a> Search<'a> {
                     search.restart_from_list(simple.listed, &branches)?;
                 }
                 search.merge_best()?;
-                Some(longest_path.or_work(branches.least().min(search.least_iteration())))
+                let proven = search.prove_long(branches.least())?;
+                Some(longest_path.or_work(proven.min(search.least_iteration())))
             }
             _ => None,
         };
@@ -232,6 +233,16 @@ impl<'a> Search<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The bound with whole long sequences, if the best plan is far from the proven bound.
+    fn prove_long(&self, proven: Millis) -> Result<Millis> {
+        let least = self.least_iteration();
+        if proven >= least * (1.0 - self.task.budget.bound.long.far) {
+            return Ok(proven);
+        }
+        let (until, ranks) = (least * (1.0 - self.budget.near), self.task.capacities.level_ranks());
+        self.bounder.of_long(self.classes, ranks, [proven, until], self.task.cancellation)
     }
 
     /// Restarts local search from the rounded replica counts of the bound's branches, if the plan of one is shorter.

@@ -33,7 +33,7 @@ pub use model_shape::{ModelPart, ModelShape, ParameterRow, ShapeFields};
 pub use scheme::Scheme;
 pub use search_budget::{
     BalanceBudget, BoundBudget, CapacityBudget, DispatchBudget, ExactBudget, ExchangeBudget, LocalSearchBudget,
-    MergeBudget, PackingBudget, RefineBudget, RunBudget, SearchBudget, SizingBudget, SlotBalanceBudget,
+    LongBudget, MergeBudget, PackingBudget, RefineBudget, RunBudget, SearchBudget, SizingBudget, SlotBalanceBudget,
     StepBalanceBudget, SurveyBudget,
 };
 pub(crate) use shard_scheme::shard_scheme;

@@ -40,6 +40,52 @@ pub struct BoundBudget {
     /// Weight of one micro-batch in the choice of a number to make whole, as a share of a replica's weight. On the 32B
     /// profile the fixed cost `c` is 1 to 4 % of an iteration.
     pub micro_batch_weight: f64,
+    /// The programs with whole long sequences.
+    pub long: LongBudget,
+}
+
+/// The limits of programs with whole long sequences.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LongBudget {
+    /// Share of the time. A plan nearer to its bound has no such program.
+    pub far: f64,
+    /// Sequences of a batch. With more of them, few long ones decide nothing.
+    pub sequences: usize,
+    /// Groups of about equal lengths, the longest ones. With 16, programs do not end within their changes of basis.
+    pub groups: usize,
+    /// Share of the longest length. Shorter sequences are not long.
+    pub share: f64,
+    /// Share of a length by which the lengths of a group may be rounded down.
+    pub rounded: f64,
+    /// Patterns visited in the search for one. A longer search ends with an upper bound.
+    pub patterns: usize,
+    /// Sequences of a pattern. With more of them, the rest counts as divided.
+    pub pattern_sequences: usize,
+    /// Changes of basis in one program.
+    pub pivots: usize,
+    /// Times tried.
+    pub probes: usize,
+    /// Share of the time. A narrower interval of times ends the proof.
+    pub close: f64,
+    /// Branches evaluated at each time.
+    pub nodes: usize,
+}
+
+impl LongBudget {
+    /// The limits of both budgets.
+    pub const ONLINE: LongBudget = LongBudget {
+        far: 0.01,
+        sequences: 2_000,
+        groups: 10,
+        share: 0.3,
+        rounded: 2e-3,
+        patterns: 3_000,
+        pattern_sequences: 24,
+        pivots: 800,
+        probes: 6,
+        close: 2e-3,
+        nodes: 4,
+    };
 }
 
 impl BoundBudget {
@@ -62,5 +108,6 @@ impl BoundBudget {
         interval: 0.01,
         counted_micro_batches: 48,
         micro_batch_weight: 0.02,
+        long: LongBudget::ONLINE,
     };
 }

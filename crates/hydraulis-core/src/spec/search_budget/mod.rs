@@ -13,7 +13,7 @@ mod local_search;
 mod survey;
 
 pub use balance::{BalanceBudget, SlotBalanceBudget, StepBalanceBudget};
-pub use bound::BoundBudget;
+pub use bound::{BoundBudget, LongBudget};
 pub use capacity::CapacityBudget;
 pub use dispatch::{DispatchBudget, ExactBudget, MergeBudget, PackingBudget, RefineBudget};
 pub use local_search::{LocalSearchBudget, SizingBudget};

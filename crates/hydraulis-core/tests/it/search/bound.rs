@@ -4,7 +4,7 @@ use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::{CostProfile, preset};
 use hydraulis_core::plan::BoundKind;
 use hydraulis_core::search::Planner;
-use hydraulis_core::spec::{Cluster, MemoryRule};
+use hydraulis_core::spec::{BoundBudget, Cluster, LongBudget, MemoryRule, SearchBudget};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -29,6 +29,19 @@ proptest! {
             "optimum {optimum:?}, plan {:?}",
             plan.iteration_ms
         );
+    }
+
+    /// With one candidate and no refinement, plans are far from the optimum, and so the bound may be above it.
+    #[test]
+    fn no_plan_is_shorter_than_the_bound_with_whole_long_sequences(case in small_case()) {
+        let long = LongBudget { far: 0.0, probes: 24, close: 1e-9, ..LongBudget::ONLINE };
+        let bound = BoundBudget { long, ..BoundBudget::ONLINE };
+        let budget = SearchBudget { refinements: 0, candidates: 1, bound, ..SearchBudget::ONLINE };
+        let batch = case.batch();
+        if let Ok(plan) = case.searching().with_budget(budget).plan(&batch) {
+            let optimum = optimum(&case.planner(), batch.tokens());
+            prop_assert!(plan.lower_bound.ms <= optimum, "bound {:?}, optimum {optimum:?}", plan.lower_bound);
+        }
     }
 
     #[test]
@@ -68,6 +81,26 @@ fn small_plans_and_bounds_are_near_the_optimum() {
     let worst = excess.iter().copied().fold(0.0, f64::max);
     assert!(mean(&excess) < 0.001 && worst < 0.5, "mean {}, worst {worst}", mean(&excess));
     assert!(mean(&bounds) > 0.86, "{}", mean(&bounds));
+}
+
+/// Where few long sequences decide, a bound that divides them is far below every plan: 22, 25 and 24 %.
+#[test]
+fn whole_long_sequences_bound_batches_that_they_decide() {
+    let planner = Planner::search(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()).unwrap();
+    let divided = LongBudget { far: 1.0, ..LongBudget::ONLINE };
+    let budget = SearchBudget { bound: BoundBudget { long: divided, ..BoundBudget::ONLINE }, ..planner.budget() };
+    let dividing = planner.clone().with_budget(budget);
+    let equal = vec![3_000; 67];
+    let pairs = vec![32_255, 32_191, 31_656, 29_450, 27_886, 22_589, 17_535, 11_201, 6_122, 5_679, 4_057, 1_580, 50];
+    let few: Vec<i64> =
+        [29_207, 28_956, 28_226, 28_213, 26_808].into_iter().chain((0..90).map(|i| 300 + 9 * i)).collect();
+    for (lengths, limit, before) in [(equal, 0.03, 0.2), (pairs, 0.002, 0.03), (few, 0.002, 0.02)] {
+        let batch = Batch::new(&lengths, None).unwrap();
+        let (plan, weak) = (planner.plan(&batch).unwrap(), dividing.plan(&batch).unwrap());
+        assert!(plan.gap() < limit, "{} {}", plan.gap(), weak.gap());
+        assert!(weak.gap() > before, "{}", weak.gap());
+        assert_eq!(plan.strategy, weak.strategy);
+    }
 }
 
 /// Without fixed costs and pipelines no time is lost, so the bound must equal the plan.
