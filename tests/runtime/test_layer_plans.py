@@ -1,7 +1,4 @@
-"""Layer plans: gradients of drawn ones equal one process, and saved bytes are as derived from two kinds.
-
-With HYDRAULIS_SOAK many more are drawn.
-"""
+"""Layer plans: gradients of drawn ones equal one process, and saved bytes are as derived from two kinds."""
 
 import numpy as np
 import pytest

@@ -124,7 +124,7 @@ fn profile(u: &mut Unstructured, gpus: u32) -> Result<Value> {
         "format": "hydraulis.cost-profile/2",
         "name": "fuzzed",
         "source": "a fuzzer",
-        "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": MEMORY},
+        "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": MEMORY, "host_memory_bytes": MEMORY},
         "memory": {"reserved_bytes": RESERVED, "optimizer_bytes": gpus, "token_multiple": u.int_in_range(1..=3)?},
         "schemes": schemes,
     }))
@@ -151,6 +151,9 @@ fn scheme(u: &mut Unstructured) -> Result<Value> {
         "resident_bytes": MEMORY - RESERVED - 2 - cap * PER_TOKEN,
         "activation_bytes_per_token": PER_TOKEN,
     });
+    if checkpointing == "offload" {
+        entry["host_bytes_per_token"] = json!(u.int_in_range(0..=2 * PER_TOKEN)?);
+    }
     if cp > 1 {
         entry["context"] = json!(*u.choose(&["ulysses", "ring"])?);
     }

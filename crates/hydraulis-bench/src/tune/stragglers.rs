@@ -12,50 +12,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use hydraulis_core::Millis;
+use hydraulis_core::pipeline::{MakespanBuffers, makespan};
 use hydraulis_core::tuning::{Stage, StageSplit, share};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::layer_choice::whole;
+use super::straggler_settings::{File, Inputs, Run, nodes};
 use super::{Instance, Solved};
-
-/// Ranks of a node in the reference.
-const NODE: usize = 8;
-
-#[derive(Deserialize)]
-struct File {
-    runs: Vec<Run>,
-}
-
-#[derive(Deserialize)]
-struct Run {
-    #[serde(default)]
-    ctx: String,
-    #[serde(default)]
-    setting: String,
-    inputs: Inputs,
-    #[serde(default)]
-    topk_objectives: Vec<f64>,
-}
-
-#[derive(Deserialize)]
-struct Inputs {
-    dp: usize,
-    tp: usize,
-    layers: u64,
-    mbn: u64,
-    hetero_tp_alpha: Vec<f64>,
-    memory_k: Vec<f64>,
-    memory_embedding: f64,
-    memory_extra: f64,
-    memory_bound: f64,
-    memory_safe_gap: f64,
-    #[serde(default)]
-    straggler_threshold: Option<f64>,
-    used_devices_sr: BTreeMap<String, f64>,
-    #[serde(default)]
-    suspended_devices_sr: BTreeMap<String, f64>,
-}
 
 /// Sharings of groups that a search tries; Malleus's own settings need at most a third.
 const MOST_SHARINGS: u64 = 300_000;
@@ -63,8 +28,8 @@ const MOST_SHARINGS: u64 = 300_000;
 /// Most ways to share the groups of one kind that are listed.
 const MOST_WAYS: u64 = 20_000;
 
-/// Most micro-batches of a step, which are shared out one by one.
-const MOST_MICRO_BATCHES: u64 = 1_000_000;
+/// Share of the forward in a micro-batch's time.
+const FORWARD_SHARE: f64 = 1.0 / 3.0;
 
 /// The kind of a group: its time of a layer, and its tensor-parallel degree.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,8 +42,8 @@ pub(super) fn instances(document: &Value) -> serde_json::Result<Vec<Instance>> {
     let file = File::deserialize(document)?;
     let instance = |(place, run): (usize, Run)| {
         let name = if run.ctx.is_empty() { format!("{place}") } else { format!("{} {}", run.ctx, run.setting) };
-        let inputs = Rc::new(run.inputs);
-        Instance::new(name, run.topk_objectives.first().copied(), move || Search::run(&inputs))
+        let reference = run.topk_objectives.first().copied();
+        Instance::new(name, reference, move || Search::run(&run))
     };
     Ok(file.runs.into_iter().enumerate().map(instance).collect())
 }
@@ -108,8 +73,22 @@ struct Best {
     micro_batches: Vec<u64>,
 }
 
+/// Time of a step under 1F1B, by the core's own makespan: that of its slowest pipeline.
+///
+/// The objective leaves out the time in which a pipeline fills and drains, which this one has.
+fn step_1f1b(times: &[Vec<f64>], layers: &[Vec<u64>], micro_batches: &[u64]) -> f64 {
+    let pipelines = times.iter().zip(layers).zip(micro_batches);
+    let ends = pipelines.map(|((times, layers), &number)| {
+        let stages: Vec<f64> = times.iter().zip(layers).map(|(time, &layers)| time * float(layers)).collect();
+        let each = vec![Millis(1.0); usize::try_from(number).expect("at most a million")];
+        makespan(&each, &stages, FORWARD_SHARE, &mut MakespanBuffers::default()).0
+    });
+    ends.fold(0.0, f64::max)
+}
+
 impl<'a> Search<'a> {
-    fn run(inputs: &'a Inputs) -> Solved {
+    fn run(run: &'a Run) -> Solved {
+        let inputs = &run.inputs;
         let nodes = nodes(inputs)?;
         let mut search = Search { inputs, best: None, left: MOST_SHARINGS, tried: BTreeSet::new() };
         let options: Vec<Vec<Groups>> = nodes.iter().map(|rates| search.splits(rates)).collect();
@@ -127,7 +106,18 @@ impl<'a> Search<'a> {
         let best = search.best.ok_or("memory_too_small")?;
         let ranks = |pipeline: &Vec<Kind>| pipeline.iter().map(|kind| (kind.time, kind.ranks)).collect::<Vec<_>>();
         let pipelines: Vec<_> = best.pipelines.iter().map(ranks).collect();
-        Ok((best.objective, json!({"groups": pipelines, "layers": best.layers, "micro_batches": best.micro_batches})))
+        let times: Vec<Vec<f64>> =
+            best.pipelines.iter().map(|pipeline| pipeline.iter().map(|kind| kind.time).collect()).collect();
+        let solution = json!({
+            "groups": pipelines,
+            "layers": best.layers,
+            "micro_batches": best.micro_batches,
+            "step_1f1b": step_1f1b(&times, &best.layers, &best.micro_batches),
+            "reference_step_1f1b": run
+                .reference_plan()
+                .map(|plan| step_1f1b(&plan.times, &plan.layers, &plan.micro_batches)),
+        });
+        Ok((best.objective, solution))
     }
 
     /// Time of a layer on a group of this many ranks with this greatest rate.
@@ -368,36 +358,6 @@ impl Placing<'_, '_> {
         let kinds = self.kinds.iter().zip(counts);
         kinds.flat_map(|(&(kind, _), &count)| std::iter::repeat_n(kind, count)).collect()
     }
-}
-
-/// The rates of each node's ranks, ascending; rates below the threshold count as 1, as in the reference.
-fn nodes(inputs: &Inputs) -> std::result::Result<Vec<Vec<f64>>, String> {
-    let threshold = inputs.straggler_threshold.unwrap_or(1.0);
-    let mut nodes: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-    for (device, &rate) in inputs.used_devices_sr.iter().chain(&inputs.suspended_devices_sr) {
-        let device: usize = device.parse().map_err(|_| "device_invalid".to_owned())?;
-        if !rate.is_finite() || rate <= 0.0 {
-            continue;
-        }
-        nodes.entry(device / NODE).or_default().push(if rate < threshold { 1.0 } else { rate });
-    }
-    let mut nodes: Vec<Vec<f64>> = nodes.into_values().collect();
-    for rates in &mut nodes {
-        rates.sort_unstable_by(f64::total_cmp);
-    }
-    if nodes.is_empty() || inputs.dp == 0 || inputs.tp == 0 || inputs.layers == 0 {
-        return Err("argument_invalid".to_owned());
-    }
-    if inputs.mbn > MOST_MICRO_BATCHES {
-        return Err("too_many_micro_batches".to_owned());
-    }
-    if nodes.iter().map(Vec::len).sum::<usize>() < inputs.dp {
-        return Err("too_few_devices".to_owned());
-    }
-    if inputs.mbn < inputs.dp as u64 {
-        return Err("too_few_micro_batches".to_owned());
-    }
-    Ok(nodes)
 }
 
 /// Groups with one more, in order.

@@ -74,6 +74,15 @@ fn even_ranks_get_even_work() {
     let records = solved(&slow_ranks(&even, 1e3));
     // One pipeline of three stages takes 3 layers a stage at most and 7 or 8 micro-batches, which is no better than 20.
     assert_eq!(objectives(&records), [Some(20.0)]);
+    // Under 1F1B the pipeline also fills and drains: (5 + 1) x 4. The other plan's slower stage takes 5 x 5, and 3 more.
+    let mut compared = slow_ranks(&even, 1e3);
+    compared["runs"][0]["topk_templates"] = json!([[[1.0, 1.0], [1.0, 1.0]]]);
+    compared["runs"][0]["topk_l"] = json!([[[3, 5], [4, 4]]]);
+    compared["runs"][0]["topk_m"] = json!([[5, 5]]);
+    let step = |document: &Value, of: &str| solved(document)[0].solution.as_ref().unwrap()[of].as_f64();
+    assert!((step(&compared, "step_1f1b").unwrap() - 24.0).abs() < 1e-9);
+    assert!((step(&compared, "reference_step_1f1b").unwrap() - 28.0).abs() < 1e-9);
+    assert_eq!(step(&slow_ranks(&even, 1e3), "reference_step_1f1b"), None);
     assert_eq!(objectives(&solved(&slow_ranks(&even, 39.0))), [None], "room for three layers on a stage is too little");
 }
 

@@ -57,7 +57,7 @@ const fn of_node(bytes: u64) -> u64 {
     bytes / 8 / 5 * 4
 }
 
-/// A device on PCIe of generation 4.
+/// A device on `PCIe` of generation 4.
 const fn on_pcie4(device: Device, node_bytes: u64) -> Device {
     Device { host_gb_per_s: 25.0, host_memory_bytes: of_node(node_bytes), ..device }
 }
@@ -68,7 +68,7 @@ const fn on_pcie4(device: Device, node_bytes: u64) -> Device {
 /// too. `cpu` is one core of 3 GHz with two 256-bit fused multiply-adds a cycle, a share of 8 GiB, and shared memory as
 /// link.
 ///
-/// PCIe has 31.5 GB/s each way with 16 lanes of generation 4 (A100, A800) and 63 of generation 5 (the others); copies reach
+/// `PCIe` has 31.5 GB/s each way with 16 lanes of generation 4 (A100, A800) and 63 of generation 5 (the others); copies reach
 /// about 25 and 55. Nodes of eight are taken to have the memory of NVIDIA's own ("DGX A100", 2020: 1 TB with 40 GB devices and 2 TB
 /// with 80 GB; "DGX H100", 2022: 2 TB).
 pub const DEVICES: [Device; 10] = [

@@ -1,0 +1,112 @@
+//! Settings of Malleus's problem as its planner's files state them, with the plans that it found.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Ranks of a node in the reference.
+const NODE: usize = 8;
+
+#[derive(Deserialize)]
+pub(super) struct File {
+    pub(super) runs: Vec<Run>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Run {
+    #[serde(default)]
+    pub(super) ctx: String,
+    #[serde(default)]
+    pub(super) setting: String,
+    pub(super) inputs: Inputs,
+    #[serde(default)]
+    pub(super) topk_objectives: Vec<f64>,
+    /// Times of a layer on each stage of each pipeline, of the plans with these objectives.
+    #[serde(default)]
+    topk_templates: Value,
+    /// Layers of the same stages.
+    #[serde(default)]
+    topk_l: Value,
+    /// Micro-batches of each pipeline.
+    #[serde(default)]
+    topk_m: Value,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Inputs {
+    pub(super) dp: usize,
+    pub(super) tp: usize,
+    pub(super) layers: u64,
+    pub(super) mbn: u64,
+    pub(super) hetero_tp_alpha: Vec<f64>,
+    pub(super) memory_k: Vec<f64>,
+    pub(super) memory_embedding: f64,
+    pub(super) memory_extra: f64,
+    pub(super) memory_bound: f64,
+    pub(super) memory_safe_gap: f64,
+    #[serde(default)]
+    pub(super) straggler_threshold: Option<f64>,
+    pub(super) used_devices_sr: BTreeMap<String, f64>,
+    #[serde(default)]
+    pub(super) suspended_devices_sr: BTreeMap<String, f64>,
+}
+
+/// A plan of the reference.
+pub(super) struct ReferencePlan {
+    /// Time of a layer on each stage of each pipeline.
+    pub(super) times: Vec<Vec<f64>>,
+    /// Layers of the stages.
+    pub(super) layers: Vec<Vec<u64>>,
+    /// Micro-batches of each pipeline.
+    pub(super) micro_batches: Vec<u64>,
+}
+
+impl Run {
+    /// The reference's best plan; none if the file does not state it.
+    pub(super) fn reference_plan(&self) -> Option<ReferencePlan> {
+        Some(ReferencePlan {
+            times: first(&self.topk_templates)?,
+            layers: first(&self.topk_l)?,
+            micro_batches: first(&self.topk_m)?,
+        })
+    }
+}
+
+fn first<T: DeserializeOwned>(plans: &Value) -> Option<T> {
+    serde_json::from_value(plans.get(0)?.clone()).ok()
+}
+
+/// Most micro-batches of a step, which are shared out one by one.
+const MOST_MICRO_BATCHES: u64 = 1_000_000;
+
+/// The rates of each node's ranks, ascending; rates below the threshold count as 1, as in the reference.
+pub(super) fn nodes(inputs: &Inputs) -> std::result::Result<Vec<Vec<f64>>, String> {
+    let threshold = inputs.straggler_threshold.unwrap_or(1.0);
+    let mut nodes: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for (device, &rate) in inputs.used_devices_sr.iter().chain(&inputs.suspended_devices_sr) {
+        let device: usize = device.parse().map_err(|_| "device_invalid".to_owned())?;
+        if !rate.is_finite() || rate <= 0.0 {
+            continue;
+        }
+        nodes.entry(device / NODE).or_default().push(if rate < threshold { 1.0 } else { rate });
+    }
+    let mut nodes: Vec<Vec<f64>> = nodes.into_values().collect();
+    for rates in &mut nodes {
+        rates.sort_unstable_by(f64::total_cmp);
+    }
+    if nodes.is_empty() || inputs.dp == 0 || inputs.tp == 0 || inputs.layers == 0 {
+        return Err("argument_invalid".to_owned());
+    }
+    if inputs.mbn > MOST_MICRO_BATCHES {
+        return Err("too_many_micro_batches".to_owned());
+    }
+    if nodes.iter().map(Vec::len).sum::<usize>() < inputs.dp {
+        return Err("too_few_devices".to_owned());
+    }
+    if inputs.mbn < inputs.dp as u64 {
+        return Err("too_few_micro_batches".to_owned());
+    }
+    Ok(nodes)
+}
