@@ -129,7 +129,7 @@ mod tests {
             let computed = entry(a, b, share);
             let found = HostCopies { ms_per_token: copy, exposed_ms_per_token: 0.0 }.beside(computed.clone(), 30_000.0);
             let work = computed.micro_batch_ms(lengths.iter().copied().map(Tokens)).0 - 3.0;
-            let copies = copy * count(lengths.iter().sum::<u64>() as usize);
+            let copies = copy * count(lengths.iter().sum::<u64>());
             let least = (share * work).max(copies) + ((1.0 - share) * work).max(copies);
             let ms = found.micro_batch_ms(lengths.into_iter().map(Tokens)).0 - 3.0;
             prop_assert!(ms >= least * (1.0 - 1e-9), "{ms} < {least}");

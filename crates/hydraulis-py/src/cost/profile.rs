@@ -95,6 +95,7 @@ impl CostProfile {
     /// Raises:
     ///     InvalidInputError: The profile does not name its model (code `profile_invalid`), or its device is none of
     ///         `devices` (`profile_unknown`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     fn with_context_degrees(&self, py: Python<'_>) -> PyResult<CostProfile> {
         let profile = self.0.clone();
         detached(py, move || profile.with_context_degrees()).map(CostProfile)
@@ -118,6 +119,7 @@ impl CostProfile {
     /// Raises:
     ///     InvalidInputError: The profile does not state its model (code `profile_invalid`), or every scheme of it has
     ///         stages (`profile_invalid`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     fn with_sharded_gradients(&self, py: Python<'_>) -> PyResult<CostProfile> {
         let profile = self.0.clone();
         detached(py, move || profile.with_sharded_gradients()).map(CostProfile)
