@@ -92,7 +92,7 @@ def run_with_slow_rank(commands: Sequence[Sequence[str]]) -> list[Ended]:
         return StepTimes([each_ms] * len(times.computed_ms), times.transferred_ms)
 
     setattr(CpuTimers, "read", made_up)  # noqa: B010
-    setattr(iteration_memory, "_saved_activations", lambda _: None)  # noqa: B010
+    setattr(iteration_memory, "_saved_activations", lambda _, __: None)  # noqa: B010
     return run_commands(commands)
 
 
