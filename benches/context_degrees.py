@@ -74,20 +74,31 @@ def error_report() -> str:
     )
 
 
-def without_bubbles(profile: CostProfile) -> CostProfile:
-    """Add to each pipeline a replica of as many ranks that takes one stage's time for a micro-batch."""
+def without_bubbles(profile: CostProfile, slower: float = 0.0) -> CostProfile:
+    """Add to each pipeline a replica of as many ranks that takes one stage's time for a micro-batch.
+
+    Args:
+        profile: Cost profile.
+        slower: Share by which the added replicas are slower than that.
+    """
     document = json.loads(profile.to_json())
     for entry in list(document["schemes"]):
         scheme = Scheme(entry["scheme"])
-        if scheme.pp == 1:
+        if scheme.pp == 1 or scheme.cp > 1:
             continue
         own = {key: value for key, value in entry.items() if not key.startswith("stage_")}
-        own["scheme"] = _text(scheme.tp, scheme.pp)[:-1] + ",full>"
-        own["context"] = "ring"
+        own["scheme"], own["context"] = stand_in(scheme), "ring"
         for field in ("resident_bytes", "activation_bytes_per_token"):
             own[field] = max(entry[field]) if isinstance(entry[field], list) else entry[field]
+        for field in ("quadratic_ms_per_token2", "linear_ms_per_token"):
+            own[field] *= 1 + slower
         document["schemes"].append(own)
-    return _read(document, f"{profile.name}-full", "; pipelines without bubbles")
+    return _read(document, f"{profile.name}-full-{slower}", "; pipelines without bubbles")
+
+
+def stand_in(scheme: Scheme) -> str:
+    """Return the scheme that stands for a pipeline without bubbles: no other one of a table recomputes."""
+    return _text(scheme.tp, scheme.pp)[:-1] + ",full>"
 
 
 def _text(tp: int, cp: int) -> str:

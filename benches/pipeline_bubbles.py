@@ -1,6 +1,6 @@
 """What split backwards, and sequences in chunks, would take off iterations with pipelines.
 
-    python benches/pipeline_bubbles.py --lengths FILE|lognormal:MEAN,DEVIATION [--profile PROFILE]
+    python -m benches.pipeline_bubbles --lengths FILE|lognormal:MEAN,DEVIATION [--profile PROFILE]
 
 A stage of a pipeline under 1F1B waits while the pipeline fills and drains. Two methods shorten that:
 
@@ -25,24 +25,19 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+from benches.context_degrees import CLUSTER, Batch, drawn, stand_in, without_bubbles
 
-from hydraulis import Cluster, CostProfile, Plan, Planner, Scheme
+from hydraulis import CostProfile, Plan, Planner, Scheme
 from hydraulis.errors import InfeasibleError
-from hydraulis.planner import load_profile, read_lengths
+from hydraulis.planner import load_profile
 
-Batch = npt.NDArray[np.int64]
-CLUSTER = Cluster(gpus=64, gpus_per_node=8)
 # Shares of the time of a micro-batch: its forward, and the weights' gradients among its linear time.
 FORWARD = WEIGHTS = 1 / 3
 SLOWER = (0.0, 0.04, 0.08, 0.15)
 CHUNKS = (512, 1024, 2048, 4096, 8192)
-# Stands in the schemes of a search for a pipeline without waits, since no profile here has other ones of it.
-MARK = "full"
 
 
 class Times(NamedTuple):
@@ -199,24 +194,6 @@ def chunks_ms(pipeline: Pipeline, lengths: Sequence[int]) -> float:
     return min((work + number * pipeline.fixed) * (1 + (pipeline.stages - 1) / number) for number in numbers)
 
 
-def without_waits(profile: CostProfile, slower: float) -> CostProfile:
-    """Add to each pipeline a replica of as many ranks that never waits, and is slower by a share."""
-    document = json.loads(profile.to_json())
-    for entry in list(document["schemes"]):
-        scheme = Scheme(entry["scheme"])
-        if scheme.pp == 1 or scheme.cp > 1:
-            continue
-        own: dict[str, Any] = {key: value for key, value in entry.items() if not key.startswith("stage_")}
-        own["scheme"], own["context"] = _stand_in(scheme), "ring"
-        for field in ("resident_bytes", "activation_bytes_per_token"):
-            own[field] = max(entry[field]) if isinstance(entry[field], list) else entry[field]
-        for field in ("quadratic_ms_per_token2", "linear_ms_per_token"):
-            own[field] *= 1 + slower
-        document["schemes"].append(own)
-    document |= {"name": f"{profile.name}-{slower}", "strategies": []}
-    return CostProfile.from_json(json.dumps(document))
-
-
 def pipelines_of(profile: CostProfile) -> dict[str, Pipeline]:
     """Return the pipelines of a profile by the scheme that stands for each in a search without waits."""
     found = {}
@@ -226,7 +203,7 @@ def pipelines_of(profile: CostProfile) -> dict[str, Pipeline]:
             continue
         # A scheme that leaves no memory for a micro-batch has no pipeline.
         with contextlib.suppress(InfeasibleError):
-            found[_stand_in(scheme)] = Pipeline(
+            found[stand_in(scheme)] = Pipeline(
                 scheme.pp,
                 profile.cap_tokens(scheme, CLUSTER),
                 entry["quadratic_ms_per_token2"],
@@ -234,11 +211,6 @@ def pipelines_of(profile: CostProfile) -> dict[str, Pipeline]:
                 entry["fixed_ms"],
             )
     return found
-
-
-def _stand_in(scheme: Scheme) -> str:
-    tensor = f"tp{scheme.tp}," if scheme.tp > 1 else ""
-    return f"<{tensor}cp{scheme.pp},{MARK}>"
 
 
 def retimed(
@@ -258,7 +230,7 @@ def split_as_packed(plan: Plan, profile: CostProfile) -> float:
     """Return the mean over the ranks of a plan for 1F1B, its micro-batches run with split backwards."""
     pipelines, times = pipelines_of(profile), []
     for replica in plan.replicas:
-        pipeline = pipelines.get(_stand_in(replica.scheme)) if replica.scheme.pp > 1 else None
+        pipeline = pipelines.get(stand_in(replica.scheme)) if replica.scheme.pp > 1 else None
         if pipeline is None:
             times.append(replica.predicted_ms)
             continue
@@ -275,7 +247,7 @@ def split_as_packed(plan: Plan, profile: CostProfile) -> float:
 def compare(profile: CostProfile, batches: Sequence[Batch]) -> dict[str, float]:
     """Return the mean time of each way, in ms."""
     plain = Planner(profile, CLUSTER, strategies="search")
-    free = [Planner(without_waits(profile, slower), CLUSTER, strategies="search") for slower in SLOWER]
+    free = [Planner(without_bubbles(profile, slower), CLUSTER, strategies="search") for slower in SLOWER]
     pipelines = pipelines_of(profile)
     rows = []
     for batch in batches:
@@ -289,19 +261,6 @@ def compare(profile: CostProfile, batches: Sequence[Batch]) -> dict[str, float]:
         row["split, even"] = min(row["split, even"], split_as_packed(planned, profile))
         rows.append(row)
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
-
-
-def drawn(source: str, tokens: int, number: int, longest: int) -> list[Batch]:
-    """Cut lengths of a file, or log-normal ones, into batches of at least `tokens` tokens."""
-    if source.startswith("lognormal:"):
-        mean, deviation = map(float, source.removeprefix("lognormal:").split(","))
-        values = np.random.default_rng(0).lognormal(mean, deviation, number * tokens // 16)
-        lengths = np.maximum(values, 1).astype(np.int64)
-    else:
-        lengths = read_lengths(Path(source))
-    cut = np.minimum(lengths, longest)
-    ends = np.searchsorted(np.cumsum(cut), tokens * np.arange(1, number + 1)) + 1
-    return [batch for batch in np.split(cut[: ends[-1]], ends[:-1]) if len(batch)]
 
 
 def main() -> int:
