@@ -22,7 +22,7 @@ CheckpointingKind: TypeAlias = Literal["none", "selective", "full", "offload"]
 - `none`: nothing is recomputed; all activations are saved.
 - `selective`: everything is recomputed except attention and matrix products, whose results are saved.
 - `full`: everything is recomputed from the saved input of the layer.
-- `offload`: nothing is recomputed; all activations are saved in host memory, beside computation.
+- `offload`: nothing is recomputed; all activations are saved in host memory, during computation.
 
 A scheme has one kind for all layers, or two kinds in stated numbers of layers (`<tp2,full:12/40>`).
 """

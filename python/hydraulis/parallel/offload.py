@@ -5,7 +5,7 @@ these tensors are copied once each, whole, as the device would hold them whole. 
 integers, and an input that came from another stage stay on the device, because they exist there anyway.
 Values, shapes and strides are restored, so gradients are bit-identical.
 
-On CUDA copies run beside computation, each way on a stream of its own, and the host waits for none of them:
+On CUDA copies overlap computation, each way on a stream of its own, and the host waits for none of them:
 
 - Forward: a layer's copies start when its forward is issued. The device's memory is free when the next
   layer that offloads has computed: computation then waits for the copies, if they take longer.

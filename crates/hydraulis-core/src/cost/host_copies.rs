@@ -1,8 +1,8 @@
-//! The time of layers that copy their saved activations to host memory and back, beside computation.
+//! The time of layers that copy their saved activations to host memory and back, during computation.
 //!
 //! A layer of kind `offload` computes like one of kind `none`. Its rank copies the saved activations of a token to host
 //! memory during forward and back during backward, each way in `C` milliseconds: its bytes per token over the link's
-//! rate. While a layer computes, the copies of one other layer run beside it, so each pass of a stage takes the longer
+//! rate. While a layer computes, it overlaps the copies of one other layer, so each pass of a stage takes the longer
 //! of its computation and its copies. Of a sequence of `s` tokens, of `a s^2 + b s` milliseconds with the forward's
 //! share `f`:
 //!
@@ -54,7 +54,7 @@ impl HostCopies {
     }
 
     /// The entry, whose times are those of computation alone, with the time that the copies add.
-    pub(super) fn beside(self, computed: SchemeProfile, longest_tokens: f64) -> SchemeProfile {
+    pub(super) fn added_to(self, computed: SchemeProfile, longest_tokens: f64) -> SchemeProfile {
         let (a, b) = (computed.quadratic_ms_per_token2, computed.linear_ms_per_token);
         let passes = [computed.forward_share, 1.0 - computed.forward_share];
         let per_token = |pass: f64, tokens: f64| (pass * (a * tokens + b)).max(self.ms_per_token);
@@ -90,7 +90,7 @@ mod tests {
     fn covered_copies_add_nothing() {
         let computed = entry(1e-6, 0.03, 1.0 / 3.0);
         let copies = HostCopies { ms_per_token: 0.009, exposed_ms_per_token: 0.0 };
-        assert_eq!(copies.beside(computed.clone(), 30_000.0), computed);
+        assert_eq!(copies.added_to(computed.clone(), 30_000.0), computed);
     }
 
     /// 12 ms per token of forward and 24 of backward against 30 of copies: 60 for short sequences, and at 10,000 tokens
@@ -99,7 +99,7 @@ mod tests {
     fn the_time_is_exact_at_both_ends() {
         let computed = entry(0.006, 36.0, 1.0 / 3.0);
         let copies = HostCopies { ms_per_token: 30.0, exposed_ms_per_token: 0.0 };
-        let found = copies.beside(computed, 10_000.0);
+        let found = copies.added_to(computed, 10_000.0);
         assert!((found.linear_ms_per_token - 60.0).abs() < 1e-12);
         assert!((found.quadratic_ms_per_token2 * 10_000.0 - 36.0).abs() < 1e-9);
         assert!((found.forward_share - 0.5).abs() < 1e-12);
@@ -127,7 +127,7 @@ mod tests {
             lengths in proptest::collection::vec(1..=30_000_u64, 1..6),
         ) {
             let computed = entry(a, b, share);
-            let found = HostCopies { ms_per_token: copy, exposed_ms_per_token: 0.0 }.beside(computed.clone(), 30_000.0);
+            let found = HostCopies { ms_per_token: copy, exposed_ms_per_token: 0.0 }.added_to(computed.clone(), 30_000.0);
             let work = computed.micro_batch_ms(lengths.iter().copied().map(Tokens)).0 - 3.0;
             let copies = copy * count(lengths.iter().sum::<u64>());
             let least = (share * work).max(copies) + ((1.0 - share) * work).max(copies);

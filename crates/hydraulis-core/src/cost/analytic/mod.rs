@@ -116,7 +116,7 @@ fn predicted(
     }
     let copies = HostCopies::of(&entry, &memory::copied_layers(model, scheme)?, device.host_gb_per_s);
     let longest = entry.longest_tokens(device.memory_bytes, memory::reserved_bytes(model, device));
-    Ok(copies.beside(entry, longest))
+    Ok(copies.added_to(entry, longest))
 }
 
 /// Tensor degrees that divide the query heads, with pipeline degrees that divide the layers or, without a pipeline,

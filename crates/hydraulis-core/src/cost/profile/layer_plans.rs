@@ -5,7 +5,7 @@
 //! well. The bytes that a backward recomputes are those of one layer of one micro-batch, so they count whole as soon as
 //! the stage has a layer of the kind.
 //!
-//! Layers of the second kind `offload` compute like those of `none`, and their copies run beside the whole stage
+//! Layers of the second kind `offload` compute like those of `none`, and their copies overlap the whole stage
 //! ([`HostCopies`]), where the profile states the rate of the link to host memory. Without a rate the copies are part of
 //! the computation, so that times are means of both kinds. The device holds the activations of two such layers.
 
@@ -120,7 +120,7 @@ impl Mixture<'_> {
         Some(u32::try_from(whole(layers)).unwrap_or(u32::MAX))
     }
 
-    /// The copies of an entry of this plan beside its computation; none if the profile states no rate, or no layer
+    /// The copies of an entry of this plan that overlap its computation; none if the profile states no rate, or no layer
     /// copies.
     fn copies(&self, entry: &SchemeProfile, plan: LayerPlan) -> Option<HostCopies> {
         let rate = self.profile.hardware.host_gigabytes_per_s.filter(|_| self.is_offloading())?;
@@ -146,8 +146,8 @@ impl Mixture<'_> {
 
     /// The entry with the second kind's times of computation.
     fn computed(&self) -> &SchemeProfile {
-        let is_beside = self.is_offloading() && self.profile.hardware.host_gigabytes_per_s.is_some();
-        if is_beside { self.keeping } else { self.other }
+        let overlaps = self.is_offloading() && self.profile.hardware.host_gigabytes_per_s.is_some();
+        if overlaps { self.keeping } else { self.other }
     }
 
     /// The entry of the plan with `number` layers of the second kind.
@@ -176,7 +176,7 @@ impl Mixture<'_> {
             Some(copies) => {
                 let CostProfile { hardware, memory, .. } = self.profile;
                 let longest = computed.longest_tokens(hardware.memory_bytes, memory.reserved_bytes);
-                copies.beside(computed, longest)
+                copies.added_to(computed, longest)
             }
             None => computed,
         })
