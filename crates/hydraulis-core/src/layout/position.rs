@@ -107,6 +107,18 @@ pub fn positions_of<'a>(
     positions
 }
 
+/// The number of micro-batches of every rank of the cluster, given the ranks and the number of each replica; 0 for ranks
+/// without work.
+pub fn micro_batches_of_ranks<'a>(replicas: impl Iterator<Item = (&'a [u32], usize)>, cluster: &Cluster) -> Vec<usize> {
+    let mut counts = vec![0; cluster.gpus() as usize];
+    for (ranks, number) in replicas {
+        for &rank in ranks {
+            counts[rank as usize] = number;
+        }
+    }
+    counts
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::batch::Batch;
 use crate::cost::Reliability;
 use crate::error::{Error, Result};
-use crate::layout::{Position, positions_of};
+use crate::layout::{Position, micro_batches_of_ranks, positions_of};
 use crate::spec::{Cluster, ContextKind, MemoryRule, Scheme, Strategy};
 use crate::units::{Millis, Tokens};
 
@@ -116,13 +116,9 @@ impl Plan {
 
     /// The number of micro-batches of every rank of the cluster; 0 for ranks without work.
     pub fn micro_batches_of_ranks(&self) -> Vec<usize> {
-        let mut counts = vec![0; self.cluster.gpus() as usize];
-        for replica in &self.replicas {
-            for &rank in &replica.ranks {
-                counts[rank as usize] = replica.micro_batches.len();
-            }
-        }
-        counts
+        let replicas = self.replicas.iter();
+        let counted = replicas.map(|replica| (replica.ranks.as_slice(), replica.micro_batches.len()));
+        micro_batches_of_ranks(counted, &self.cluster)
     }
 
     /// The greatest possible relative excess of the step over the shortest over the scope's strategies: `step / bound -

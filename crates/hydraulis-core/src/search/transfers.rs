@@ -6,10 +6,10 @@ use crate::construct::pack::Packing;
 use crate::cost::ClassCost;
 use crate::error::Result;
 use crate::layout::place;
-use crate::layout::positions_of;
+use crate::layout::{micro_batches_of_ranks, positions_of};
 use crate::pipeline::MakespanBuffers;
 use crate::plan::PlannedTransfers;
-use crate::spec::{Cluster, Strategy};
+use crate::spec::Strategy;
 use crate::timing::{ReplicaWork, RunLink, StepTimeline};
 use crate::units::Millis;
 
@@ -33,7 +33,7 @@ impl PlannedTransfers {
         let standing = at_work.clone().map(|((cost, ranks), _)| (cost.scheme(), ranks.as_slice()));
         let is_sharded = !capacities.cost().profile().gradients.is_whole();
         let counts = at_work.clone().map(|((_, ranks), packing)| (ranks.as_slice(), packing.micro_batches.len()));
-        let counts = is_sharded.then(|| counts_of(counts, cluster));
+        let counts = is_sharded.then(|| micro_batches_of_ranks(counts, cluster));
         let transfers = link.transfer_times(&positions_of(standing, cluster), counts.as_deref())?;
         let times = at_work.clone().map(|((cost, _), packing)| micro_batch_times(cost, packing, batch));
         let times: Vec<Vec<Millis>> = times.collect();
@@ -60,17 +60,6 @@ impl PlannedTransfers {
         };
         Ok((planned, delays))
     }
-}
-
-/// The number of each rank's micro-batches, given the ranks and the number of each replica.
-fn counts_of<'a>(replicas: impl Iterator<Item = (&'a [u32], usize)>, cluster: &Cluster) -> Vec<usize> {
-    let mut counts = vec![0; cluster.gpus() as usize];
-    for (ranks, number) in replicas {
-        for &rank in ranks {
-            counts[rank as usize] = number;
-        }
-    }
-    counts
 }
 
 fn micro_batch_times(cost: &ClassCost, packing: &Packing, batch: &Batch) -> Vec<Millis> {
