@@ -15,7 +15,7 @@ from hydraulis.runtime.state.parameters import ModelParameters
 from ranks import run_ranks
 from runtime.adapters_workers import train_adapters
 from runtime.one_process import OPTIMIZER, assert_equal, model_config, one_process
-from runtime.sharded_gradients_workers import memory_by_kind, trained_by_kind
+from runtime.sharded_gradients_workers import memory_by_kind, persistent_by_kind, trained_by_kind
 from runtime.test_adapters import by_peft
 from runtime.worker_workers import Batch, Step, train
 from small_model import small_config
@@ -117,4 +117,8 @@ def test_predicted_memory_is_near_the_memory_of_every_rank() -> None:
         assert pairs
         for (planned, held), (_, held_whole) in zip(pairs, whole[strategy], strict=True):
             assert planned == pytest.approx(held, rel=0.05), strategy
-            assert held_whole - held == saved
+            # gloo's thread may hold the buffer of a tensor group's all-reduce a moment longer than the call.
+            if "tp" not in strategy:
+                assert held_whole - held == saved
+    for whole_bytes, sharded_bytes in run_ranks(3, persistent_by_kind, strategies, layers):
+        assert whole_bytes - sharded_bytes == saved
