@@ -18,7 +18,7 @@ from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
 from runtime.tiny import train_config
-from runtime.worker_workers import CAPS, SEED, Batch, Step, _step, with_gradients
+from runtime.worker_workers import SEED, Batch, Step, _step, caps_of, with_gradients
 
 
 def value_of(name: str, shape: Sequence[int], config: ModelConfig) -> Tensor:
@@ -51,6 +51,8 @@ def train_adapters(
     settings = train_config(dtype=torch.float64, seed=SEED, gradients=gradients)
     values = Values(ModelParameters.from_config(config))
     worker = Worker(config, optimizer, settings, schemes=sorted(schemes), values=values)
-    profile = with_gradients(with_schemes(made_up_profile(CAPS, context), worker.schemes), gradients)
+    profile = with_gradients(
+        with_schemes(made_up_profile(caps_of(worker), context), worker.schemes), gradients
+    )
     records = [_step(worker, profile, strategy, batch) for strategy, batch in steps]
     return (records, worker.local_shard.gradient.numel()) if dist.get_rank() == 0 else None

@@ -17,6 +17,10 @@ STRATEGIES = (
     "1x<tp2,pp3,split:2-1-2>+1x<pp2,split:1-4,selective,full:2/5>",
     "8x<1>",
     "1x<cp2,pp2,split:3-2>+1x<pp4,split:1-1-2-1>",
+    # Copies to host memory: in every layer, and in stages of which one copies a single layer or none.
+    "2x<pp2,split:4-1,offload:2/5>+2x<pp2,split:1-4,offload>",
+    "1x<tp2,pp3,split:3-1-1,full,offload:3/5>+1x<pp2,split:2-3,offload:1/5>",
+    "1x<cp2,pp2,split:4-1,selective,offload:4/5>+1x<pp4,split:2-1-1-1,offload>",
 )
 
 

@@ -14,7 +14,7 @@ from hydraulis.runtime.state.gradient_places import gradient_places
 from hydraulis.runtime.state.parameters import ModelParameters
 from ranks import run_ranks
 from runtime.adapters_workers import train_adapters
-from runtime.one_process import OPTIMIZER, assert_equal, model_config, one_process
+from runtime.one_process import OPTIMIZER, assert_equal, checkpointed, model_config, one_process
 from runtime.sharded_gradients_workers import memory_by_kind, persistent_by_kind, trained_by_kind
 from runtime.test_adapters import by_peft
 from runtime.worker_workers import Batch, Step, train
@@ -31,14 +31,26 @@ STRATEGIES = (
     "1x<tp4,cp2>",
 )
 SIZES = (3, 40, 48, 30, 60, 45, 9, 20)
+# Layer plans of four layers, which the replicas of a strategy have in turn.
+LAYER_PLANS = (
+    "offload",
+    "selective,full:1/4",
+    "offload:2/4",
+    "full,offload:3/4",
+    "selective,offload:1/4",
+    "full",
+)
 
 
-def steps_of(config: ModelConfig, count: int = len(SIZES)) -> list[tuple[str, Batch]]:
+def steps_of(
+    config: ModelConfig, count: int = len(SIZES), kinds: Sequence[str] = ("none",)
+) -> list[tuple[str, Batch]]:
     """Return batches of which many replicas need several micro-batches; the first leaves replicas idle."""
     rng = np.random.default_rng(5)
     lengths = [np.clip(rng.lognormal(2.4, 1.0, size), 2, 64).astype(int) for size in SIZES[:count]]
     drawn = [[rng.integers(config.vocab_size, size=n).astype(np.uint8) for n in one] for one in lengths]
-    return list(zip(STRATEGIES[:count], drawn, strict=True))
+    strategies = [checkpointed(strategy, kinds) for strategy in STRATEGIES[:count]]
+    return list(zip(strategies, drawn, strict=True))
 
 
 def trained(
@@ -52,11 +64,21 @@ def trained(
 
 # Embeddings tied or not, ranks of a node, and layers: an even number of them puts embedding and head into
 # different parts of the buffer.
-@pytest.mark.parametrize(("tied", "node", "layers"), [(False, 8, 4), (True, 4, 3), (True, 2, 4)])
+@pytest.mark.parametrize(
+    ("tied", "node", "layers", "kinds"),
+    [
+        (False, 8, 4, ("none",)),
+        (True, 4, 3, ("none",)),
+        (True, 2, 4, ("none",)),
+        (True, 4, 4, LAYER_PLANS),
+    ],
+)
 @pytest.mark.devices
-def test_every_strategy_equals_one_process_in_float64(*, tied: bool, node: int, layers: int) -> None:
+def test_every_strategy_equals_one_process_in_float64(
+    *, tied: bool, node: int, layers: int, kinds: Sequence[str]
+) -> None:
     config = model_config(tie_word_embeddings=tied, num_hidden_layers=layers)
-    steps = steps_of(config)
+    steps = steps_of(config, kinds=kinds)
     result = trained(config, steps, node)
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
     counts = [step.micro_batches for step in result]
@@ -76,9 +98,10 @@ def test_the_other_parameters_are_trained_as_in_one_process(frozen: tuple[str, .
     assert_equal(trained(config, steps, 4, frozen), expected, 1e-10, 1e-10)
 
 
-def test_adapters_are_trained_as_in_one_process() -> None:
-    config = model_config(adapters=Adapters(rank=3, alpha=5.0, targets=TARGETS))
-    steps = steps_of(config, 4)
+@pytest.mark.parametrize(("tied", "kinds"), [(False, ("none",)), (True, LAYER_PLANS)])
+def test_adapters_are_trained_as_in_one_process(*, tied: bool, kinds: Sequence[str]) -> None:
+    config = model_config(adapters=Adapters(rank=3, alpha=5.0, targets=TARGETS), tie_word_embeddings=tied)
+    steps = steps_of(config, 4, kinds)
     result, elements = run_ranks(8, train_adapters, config, OPTIMIZER, steps, "ring", "sharded")[0]
     assert_equal(result, by_peft(config, steps), 1e-10, 1e-10)
     # Two of four layers.
