@@ -154,13 +154,13 @@ def test_a_profile_of_other_gradients_is_refused(tmp_path: Path) -> None:
     document = json.loads(profile_under(None).to_json())
     document["schemes"] = [one for one in document["schemes"] if "pp" not in one["scheme"]]
     profile, sharded = (
-        CostProfile.from_json(json.dumps(document | {"gradients": kind})) for kind in ("whole", "sharded")
+        CostProfile.from_json(json.dumps(document | {"sharding": kind})) for kind in ("none", "gradients")
     )
-    assert (profile.gradients, sharded.gradients) == ("whole", "sharded")
-    for here, right, wrong in (("whole", profile, sharded), ("sharded", sharded, profile)):
-        config = load(tmp_path / "run.toml", [f"train.gradients={here}"])
+    assert (profile.sharding, sharded.sharding) == ("none", "gradients")
+    for here, right, wrong in (("none", profile, sharded), ("gradients", sharded, profile)):
+        config = load(tmp_path / "run.toml", [f"train.sharding={here}"])
         check_profile(config, right)
-        with refused("profile_mismatch", f"gradients {wrong.gradients}", f"the run has {here}"):
+        with refused("profile_mismatch", f"sharding {wrong.sharding}", f"the run has {here}"):
             check_profile(config, wrong)
 
 

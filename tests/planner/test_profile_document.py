@@ -53,7 +53,7 @@ def workload() -> Workload:
         compiled=False,
         float8=True,
         symmetric_memory=True,
-        gradients="whole",
+        sharding="none",
         device="a CPU",
         clock="CPU time",
         gpus_per_node=2,

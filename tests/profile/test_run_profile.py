@@ -80,7 +80,7 @@ def resumed_of(folder: Path, config: RunConfig, device: str) -> ResumedRun:
             compiled=config.train.compile,
             float8=config.train.float8,
             symmetric_memory=config.train.symmetric_memory,
-            gradients=config.train.gradients,
+            sharding=config.train.sharding,
             device=device,
             clock="CPU time",
             torch="2.13.0",

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis import Strategy
-from hydraulis.config.kinds import ContextKind, GradientKind
+from hydraulis.config.kinds import ContextKind, ShardingKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.model.init import initial_value
@@ -18,7 +18,7 @@ from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
 from runtime.tiny import train_config
-from runtime.worker_workers import SEED, Batch, Step, _step, caps_of, with_gradients
+from runtime.worker_workers import SEED, Batch, Step, _step, caps_of, with_sharding
 
 
 def value_of(name: str, shape: Sequence[int], config: ModelConfig) -> Tensor:
@@ -44,15 +44,13 @@ def train_adapters(
     optimizer: OptimizerConfig,
     steps: Sequence[tuple[str, Batch]],
     context: ContextKind,
-    gradients: GradientKind = "whole",
+    sharding: ShardingKind = "none",
 ) -> tuple[list[Step], int] | None:
     """Run each batch under its strategy; rank 0 returns the steps and the elements of its gradient buffer."""
     schemes = {scheme for strategy, _ in steps for scheme in Strategy(strategy).schemes}
-    settings = train_config(dtype=torch.float64, seed=SEED, gradients=gradients)
+    settings = train_config(dtype=torch.float64, seed=SEED, sharding=sharding)
     values = Values(ModelParameters.from_config(config))
     worker = Worker(config, optimizer, settings, schemes=sorted(schemes), values=values)
-    profile = with_gradients(
-        with_schemes(made_up_profile(caps_of(worker), context), worker.schemes), gradients
-    )
+    profile = with_sharding(with_schemes(made_up_profile(caps_of(worker), context), worker.schemes), sharding)
     records = [_step(worker, profile, strategy, batch) for strategy, batch in steps]
     return (records, worker.local_shard.gradient.numel()) if dist.get_rank() == 0 else None

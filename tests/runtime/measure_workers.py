@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from hydraulis import Cluster, CostProfile, Planner, Scheme
-from hydraulis.config.kinds import CheckpointingKind, ContextKind, GradientKind
+from hydraulis.config.kinds import CheckpointingKind, ContextKind, ShardingKind
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.planner.profile_document import LinkMeasurement
 from hydraulis.profile import bench as bench_module
@@ -210,16 +210,16 @@ def memory_on_nodes(strategies: Sequence[str]) -> dict[str, list[tuple[int, int]
 
 
 def memory_of_plans(
-    strategies: Sequence[str], ranks_per_node: int = 3, gradients: GradientKind = "whole", **changes: Any
+    strategies: Sequence[str], ranks_per_node: int = 3, sharding: ShardingKind = "none", **changes: Any
 ) -> dict[str, list[tuple[int, int]]]:
     """Measure a profile, and return what `planned_and_measured_memory` returns."""
     config = small_config(vocab_size=256, **changes)
-    worker = make_worker(strategies, config=config, dtype=torch.float32, gradients=gradients)
+    worker = make_worker(strategies, config=config, dtype=torch.float32, sharding=sharding)
     schemes = [Scheme(text.partition("x")[2]) for text in strategies]
     known = limits(MEMORY, 600.0, precision=1e9)
     profile = measure_profile(worker, schemes, known, lambda _: None, lambda: False)
     assert profile is not None
-    assert profile.gradients == gradients
+    assert profile.sharding == sharding
     return planned_and_measured_memory(worker, profile, strategies, ranks_per_node)
 
 

@@ -2,15 +2,19 @@
 
 import pytest
 
+from hydraulis.config.kinds import ShardingKind
 from ranks import run_ranks
 from runtime.text_sampler_workers import PROMPTS, STEP, due_steps, sample, sample_until
 
 STRATEGIES = ("1x<tp2,pp2>", "2x<cp2>", "1x<pp2>+2x<1>", "4x<1>", "1x<tp2>", "1x<tp4>")
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_any_strategy_continues_prompts_as_a_whole_decoder(temperature: float) -> None:
-    by_rank = run_ranks(4, sample, STRATEGIES, temperature)
+@pytest.mark.parametrize(("temperature", "sharding"), [(0.0, "none"), (0.7, "none"), (0.7, "parameters")])
+def test_any_strategy_continues_prompts_as_a_whole_decoder(
+    temperature: float, sharding: ShardingKind
+) -> None:
+    strategies = [one for one in STRATEGIES if sharding == "none" or "pp" not in one]
+    by_rank = run_ranks(4, sample, strategies, temperature, sharding)
     (first, expected), *others = by_rank
     assert len(set("".join(expected))) > 3
     for samples in first:

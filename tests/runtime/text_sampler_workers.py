@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from hydraulis import Strategy
+from hydraulis.config.kinds import ShardingKind
 from hydraulis.config.run import RunConfig
 from hydraulis.config.samples import SamplesConfig
 from hydraulis.model.decoder import Decoder
@@ -31,13 +32,16 @@ def configured(strategies: Sequence[str], temperature: float = 0.0, eos: str = "
     return dataclasses.replace(config, samples=samples, data=dataclasses.replace(config.data, eos_token=eos))
 
 
-def sample(strategies: Sequence[str], temperature: float) -> tuple[list[Samples | None], list[str]]:
+def sample(
+    strategies: Sequence[str], temperature: float, sharding: ShardingKind = "none"
+) -> tuple[list[Samples | None], list[str]]:
     """Sample under each strategy, and by a whole decoder on rank 0."""
     config = configured(strategies, temperature)
     schemes = sorted({scheme for text in strategies for scheme in Strategy(text).schemes})
     # Large initial values: the tokens of a continuation differ.
     model = dataclasses.replace(config.model, initializer_range=0.4)
-    worker = Worker(model, config.optimizer, train_config(dtype=torch.float64, seed=SEED), schemes=schemes)
+    settings = train_config(dtype=torch.float64, seed=SEED, sharding=sharding)
+    worker = Worker(model, config.optimizer, settings, schemes=schemes)
     before = worker.optimizer_shard.master.clone()
     found = [
         TextSampler(config, worker, planner_for(dist.get_world_size(), [text])).after(STEP)

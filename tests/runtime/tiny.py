@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from hydraulis import Cluster, Plan, Planner, Strategy
-from hydraulis.config.kinds import GradientKind, MemoryRule
+from hydraulis.config.kinds import MemoryRule, ShardingKind
 from hydraulis.config.layered.table import from_table
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
@@ -54,10 +54,10 @@ def make_worker(
     config: ModelConfig | None = None,
     dtype: torch.dtype = torch.float64,
     seed: int = SEED,
-    gradients: GradientKind = "whole",
+    sharding: ShardingKind = "none",
 ) -> Worker:
     schemes = {scheme for strategy in strategies for scheme in Strategy(strategy).schemes}
-    settings = train_config(seed=seed, dtype=dtype, gradients=gradients)
+    settings = train_config(seed=seed, dtype=dtype, sharding=sharding)
     return Worker(config or small_config(), OPTIMIZER, settings, schemes=sorted(schemes))
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from hydraulis import Cluster, CostProfile, Link, Plan, Planner, Scheme, Strategy
-from hydraulis.config.kinds import CheckpointingKind, ContextKind, GradientKind, MemoryRule
+from hydraulis.config.kinds import CheckpointingKind, ContextKind, MemoryRule, ShardingKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.train import TrainConfig
@@ -100,7 +100,7 @@ def train(
     stage_layers: tuple[tuple[int, ...], ...] = (),
     profiles: Mapping[str, str] | None = None,
     memory: MemoryRule = "per_micro_batch",
-    gradients: GradientKind = "whole",
+    sharding: ShardingKind = "none",
     frozen: tuple[str, ...] = (),
 ) -> list[Step] | None:
     """Run each batch under its strategy; rank 0 returns the steps.
@@ -114,7 +114,7 @@ def train(
         stage_layers: Layers of each stage, where they are stated.
         profiles: Cost profiles as JSON, by name, of schemes among `CAPS`.
         memory: Memory rule of all plans.
-        gradients: Kind of the gradients that ranks hold.
+        sharding: Tensors that ranks hold in parts.
         frozen: Patterns of parameters that are not trained.
     """
     searched = {name: CostProfile.from_json(text) for name, text in (profiles or {}).items()}
@@ -125,21 +125,19 @@ def train(
         seed=SEED,
         dtype=dtype,
         stage_layers=stage_layers,
-        gradients=gradients,
+        sharding=sharding,
         frozen=frozen,
     )
     worker = Worker(config, optimizer, settings, schemes=sorted(schemes))
     assert worker.parameters.table.split.stated == sorted(map(list, stage_layers), key=len)
-    profile = with_gradients(
-        with_schemes(made_up_profile(caps_of(worker), context), worker.schemes), gradients
-    )
+    profile = with_sharding(with_schemes(made_up_profile(caps_of(worker), context), worker.schemes), sharding)
     records = [_step(worker, searched.get(text, profile), text, batch, memory) for text, batch in steps]
     return records if dist.get_rank() == 0 else None
 
 
-def with_gradients(profile: CostProfile, gradients: GradientKind) -> CostProfile:
-    """State the kind of gradients in a profile of schemes that admit it."""
-    return CostProfile.from_json(json.dumps(json.loads(profile.to_json()) | {"gradients": gradients}))
+def with_sharding(profile: CostProfile, sharding: ShardingKind) -> CostProfile:
+    """State the sharding in a profile of schemes that admit it."""
+    return CostProfile.from_json(json.dumps(json.loads(profile.to_json()) | {"sharding": sharding}))
 
 
 def caps_of(worker: Worker) -> dict[str, int]:
@@ -219,8 +217,9 @@ def _step(
     assert planner.check(plan, lengths, targets) == []
     packed = [(replica, sequences) for replica in plan.replicas for sequences in replica.micro_batches]
     num_empty = sum(not sequences for _, sequences in packed)
-    # Evaluation runs the same lists without their backward half.
-    evaluated = evaluate(worker, plan, batch.__getitem__) if num_empty else None
+    # Evaluation runs the same lists without their backward half, and gathers sharded parameters.
+    is_evaluated = num_empty > 0 or worker.train.sharding == "parameters"
+    evaluated = evaluate(worker, plan, batch.__getitem__) if is_evaluated else None
     sent = Sent(worker, node)
     # Rooms take turns.
     staging = sorted(room.data_ptr() for room in worker.redistribution.staging)

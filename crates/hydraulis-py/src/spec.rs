@@ -302,6 +302,14 @@ pub(crate) fn checkpointing_kind(py: Python<'_>, text: &str) -> PyResult<spec::C
     })
 }
 
+/// The kind of sharding with this name.
+pub(crate) fn sharding_kind(py: Python<'_>, text: &str) -> PyResult<spec::ShardingKind> {
+    spec::ShardingKind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+        let message = format!("kind is '{text}', it must be 'none', 'gradients' or 'parameters'; give one of them");
+        invalid(py, &message, &codes::ARGUMENT_INVALID)
+    })
+}
+
 /// The set of replicas of one iteration, written `1x<tp16>+12x<tp4,pp2>`.
 ///
 /// Args:

@@ -40,11 +40,12 @@ DeviceKind: TypeAlias = Literal["auto", "cpu", "cuda"]
 `cuda` gives each rank of a node its own device; `auto` is `cuda` if available, else `cpu`.
 """
 
-GradientKind: TypeAlias = Literal["whole", "sharded"]
-"""Gradients that a rank holds until their owners have them.
+ShardingKind: TypeAlias = Literal["none", "gradients", "parameters"]
+"""Tensors that a rank holds for two layer groups at a time, by schemes without pipeline stages.
 
-- `whole`: those of its whole stage, which leave once, during the last backward.
-- `sharded`: those of two layer groups, which leave after each micro-batch; schemes have no pipeline stages.
+- `none`: a rank holds parameters and gradients of its whole stage.
+- `gradients`: gradients leave for their owners after each micro-batch.
+- `parameters`: so do gradients, and parameters come from their owners for each forward and each backward.
 """
 
 MemoryRule: TypeAlias = Literal["per_micro_batch", "in_flight"]

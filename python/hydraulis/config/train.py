@@ -4,7 +4,7 @@ import dataclasses
 from typing import Literal
 
 from hydraulis.config.check import check_above, check_at_least, check_not_empty
-from hydraulis.config.kinds import AttentionKind, DeviceKind, GradientKind
+from hydraulis.config.kinds import AttentionKind, DeviceKind, ShardingKind
 from hydraulis.errors import InvalidInputError
 
 # Three years: longer times do not fit into the clocks of all libraries.
@@ -43,9 +43,10 @@ class TrainConfig:
         symmetric_memory: Whether tensor ranks of a node exchange through memory that their CUDA devices
             share, by copies instead of NCCL's kernels. Each rank then has a buffer of 64 MiB for each tensor
             degree that divides a node.
-        gradients: `whole` for ranks that hold the gradients of their whole stage, which leave for their
-            owners once; `sharded` for ranks that hold those of two layer groups, which leave after each
-            micro-batch. Sharded gradients need schemes without pipeline stages.
+        sharding: Tensors that a rank holds for two layer groups at a time, in place of its whole stage:
+            `none`; `gradients`, which then leave for their owners after each micro-batch; or `parameters`
+            with gradients, which then come from their owners for each forward and each backward. Schemes
+            have no pipeline stages under the last two.
         stage_layers: Layers of each pipeline stage, one list for each number of stages whose layers are not
             assigned by cost, such as `[[6, 5, 5], [9, 7]]`.
         frozen: Patterns of parameters that are not trained, by their names in `model.safetensors`, such as
@@ -84,7 +85,7 @@ class TrainConfig:
     float8: bool = False
     float8_messages: bool = False
     symmetric_memory: bool = False
-    gradients: GradientKind = "whole"
+    sharding: ShardingKind = "none"
     stage_layers: tuple[tuple[int, ...], ...] = ()
     frozen: tuple[str, ...] = ()
     evaluate_every: int | None = None

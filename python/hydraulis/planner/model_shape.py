@@ -89,7 +89,7 @@ def find_type_differences(config: RunConfig, profile: CostProfile) -> list[tuple
         ("compile", profile.compiled, train.compile),
         ("float8", profile.float8, train.float8),
         ("symmetric_memory", profile.symmetric_memory, train.symmetric_memory),
-        ("gradients", profile.gradients, train.gradients),
+        ("sharding", profile.sharding, train.sharding),
     ]
     return [(name, _text(old), _text(new)) for name, old, new in stated if old not in (None, new)]
 

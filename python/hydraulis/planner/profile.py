@@ -4,6 +4,7 @@ from pathlib import Path
 
 from hydraulis._core import Cluster, CostProfile, LinkRates, ModelShape, Network
 from hydraulis.config.hugging_face.read import MODEL_CONFIG, from_hugging_face
+from hydraulis.config.kinds import ShardingKind
 from hydraulis.config.planner import LINK_FROM_PROFILE, NO_LINK, parse_link_rates
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import unreadable_error
@@ -16,8 +17,9 @@ ANALYTIC = "analytic:"
 """Prefix of the names of predicted profiles."""
 CONTEXT_DEGREES = ",cp"
 """Suffix of a measured profile that asks for derived context degrees."""
-SHARDED = ",sharded"
-"""Suffix of a profile that asks for sharded gradients."""
+SHARDED = ",sharded-"
+"""Suffix of a profile that asks for sharding, followed by its kind."""
+SHARDINGS: tuple[ShardingKind, ...] = ("gradients", "parameters")
 # An analytic profile has the schemes that fit such a cluster.
 _CLUSTER = Cluster(gpus=256, gpus_per_node=8)
 
@@ -33,7 +35,7 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
             the path of a Hugging Face `config.json`, the path of its folder, the name of a preset with the
             model, or one of `hydraulis.planner.models.MODELS`. DEVICE is one of `CostProfile.devices()`. Each
             KIND is a kind of activation checkpointing for the schemes, by default `none`. Each of these with
-            `,sharded` is for sharded gradients (`CostProfile.with_sharded_gradients`).
+            `,sharded-gradients` or `,sharded-parameters` is for that sharding (`CostProfile.with_sharding`).
 
     Returns:
         The profile, checked.
@@ -48,8 +50,8 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
     8
     >>> load_profile("llama-32b-a800,cp").schemes[-1]
     '<tp16,cp4>'
-    >>> load_profile("llama-32b-a800,sharded").gradients
-    'sharded'
+    >>> load_profile("llama-32b-a800,sharded-gradients").sharding
+    'gradients'
     >>> load_profile("analytic:qwen3-32b:H200").name
     'analytic-qwen3-32b-H200-141GB'
     >>> load_profile("analytic:llama-32b-a800:H100").name
@@ -57,12 +59,19 @@ def load_profile(name_or_path: str | Path) -> CostProfile:
     >>> load_profile("analytic:llama-7b-a800:H100,none,full").schemes[-1]
     '<tp16,cp2,full>'
     """
-    if isinstance(name_or_path, str) and name_or_path.endswith(SHARDED):
-        return load_profile(name_or_path.removesuffix(SHARDED)).with_sharded_gradients()
-    if isinstance(name_or_path, str) and name_or_path.startswith(ANALYTIC):
-        return _analytic(name_or_path)
-    if isinstance(name_or_path, str) and name_or_path.endswith(CONTEXT_DEGREES):
-        return load_profile(name_or_path.removesuffix(CONTEXT_DEGREES)).with_context_degrees()
+    if isinstance(name_or_path, str):
+        for kind in SHARDINGS:
+            if name_or_path.endswith(SHARDED + kind):
+                return load_profile(name_or_path.removesuffix(SHARDED + kind)).with_sharding(kind)
+        if name_or_path.startswith(ANALYTIC):
+            return _analytic(name_or_path)
+        if name_or_path.endswith(CONTEXT_DEGREES):
+            return load_profile(name_or_path.removesuffix(CONTEXT_DEGREES)).with_context_degrees()
+    return _named_or_read(name_or_path)
+
+
+def _named_or_read(name_or_path: str | Path) -> CostProfile:
+    """Load a preset, or a file where no preset has the name."""
     path = Path(name_or_path)
     if isinstance(name_or_path, str):
         is_name = path.name == name_or_path and not path.suffix and not path.exists()

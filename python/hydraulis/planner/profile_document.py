@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
 from hydraulis._core import CostFit, CostProfile, LayerSplit, ModelShape, Scheme
-from hydraulis.config.kinds import ContextKind, GradientKind
+from hydraulis.config.kinds import ContextKind, ShardingKind
 
 # A token cap is a multiple of the ranks that split tokens, so that padding never exceeds it, and of 64, so
 # that it is a round number.
@@ -86,7 +86,7 @@ class Workload:
         compiled: Whether the elementwise operations were compiled.
         float8: Whether the layers' linear maps multiplied in float8.
         symmetric_memory: Whether tensor parallelism exchanged through symmetric memory.
-        gradients: Kind of the gradients that a rank holds.
+        sharding: Tensors that ranks hold in parts.
         device: Name of a rank's device.
         clock: Clock of the times, in words.
         torch: Version of torch.
@@ -101,7 +101,7 @@ class Workload:
     compiled: bool
     float8: bool
     symmetric_memory: bool
-    gradients: GradientKind
+    sharding: ShardingKind
     device: str
     clock: str
     torch: str
@@ -210,7 +210,7 @@ def measured_document(
         "compiled": workload.compiled,
         "float8": workload.float8,
         "symmetric_memory": workload.symmetric_memory,
-        "gradients": workload.gradients,
+        "sharding": workload.sharding,
         "memory": {
             "reserved_bytes": model.reserved_bytes,
             "optimizer_bytes": model.optimizer_bytes,

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from hydraulis._core import Scheme
-from hydraulis.config.kinds import GradientKind
+from hydraulis.config.kinds import ShardingKind
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import unreadable_error
 from hydraulis.profile.observations import Observation, Observations
@@ -30,7 +30,7 @@ class Conditions:
         compiled: Whether the elementwise operations were compiled.
         float8: Whether the layers' linear maps multiplied in float8.
         symmetric_memory: Whether tensor parallelism exchanged through symmetric memory.
-        gradients: Kind of the gradients that a rank holds.
+        sharding: Tensors that ranks hold in parts.
         device: Name of a rank's device.
         clock: Clock of the times, in words.
         ranks: Number of ranks that ran at the same time.
@@ -45,7 +45,7 @@ class Conditions:
     compiled: bool
     float8: bool
     symmetric_memory: bool
-    gradients: GradientKind
+    sharding: ShardingKind
     device: str
     clock: str
     ranks: int

@@ -82,7 +82,8 @@ def evaluate(worker: Worker, plan: Plan, read: Callable[[int], SequenceTokens]) 
     """
     work = worker.prepare(plan, read)
     worker.redistribution.gather_parameters(plan)
-    own = add_up(work, run_forward(work), worker.device)
+    with worker.redistribution.forwards(plan, work.num_micro_batches):
+        own = add_up(work, run_forward(work), worker.device)
     total = sum_step(
         StepTerms(own, square=torch.zeros_like(own), has_failed=work.sequences.error is not None)
     )

@@ -117,7 +117,9 @@ class TextSampler:
         for position in range(self._config.samples.tokens):
             key = f"{self._config.train.seed}/{step}/{position}"
             choice = TokenChoice(self._config.samples.temperature, key)
-            sequences.grow(self._agreed(run_forward(work, choice)))
+            with self._worker.redistribution.forwards(self._plan, work.num_micro_batches):
+                best = run_forward(work, choice)
+            sequences.grow(self._agreed(best))
             if sequences.have_ended(self._prompts.eos):
                 break
         found = sequences.continuations(self._prompts.eos)

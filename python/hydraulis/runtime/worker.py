@@ -47,10 +47,10 @@ from hydraulis.runtime.ranks.every_rank import on_every_rank
 from hydraulis.runtime.ranks.streams import SideStream
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroups
 from hydraulis.runtime.redistribute.redistribution import Redistribution
-from hydraulis.runtime.state.gradient_places import check_gradients
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard, ShardPlacement
 from hydraulis.runtime.state.parameters import InitialValues, ModelParameters, ParameterValues
+from hydraulis.runtime.state.places import check_all_trained, check_stages
 from hydraulis.runtime.step_result import RankReport, StepMeasurement, combine_reports, gather_reports
 
 
@@ -119,9 +119,10 @@ class Worker:
         self.groups = self._make_groups(timeout)
         if train.symmetric_memory:
             self.groups.share_memory((scheme.tp for scheme in schemes), self.cluster)
-        check_gradients(train.gradients, self.schemes)
+        check_stages(train.sharding, self.schemes)
+        check_all_trained(train.sharding, self.parameters)
         self.local_shard = LocalShard.allocate(
-            self.parameters, self.schemes, dtype, self.device, train.gradients
+            self.parameters, self.schemes, dtype, self.device, train.sharding
         )
         source = values or InitialValues(self.parameters, train.seed, wide_dtype(dtype))
         placement = ShardPlacement(self.device, self.cluster, schemes)

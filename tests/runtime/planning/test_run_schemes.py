@@ -55,9 +55,9 @@ def test_a_list_uses_those_of_its_strategies() -> None:
 def test_sharded_gradients_need_schemes_without_stages() -> None:
     def sharded(strategies: Sequence[str]) -> RunConfig:
         whole = config(strategies)
-        return replace(whole, train=replace(whole.train, gradients="sharded"))
+        return replace(whole, train=replace(whole.train, sharding="gradients"))
 
-    with refused("scheme_model_mismatch", "planner.strategies", "<pp2>", "train.gradients = 'sharded'"):
+    with refused("scheme_model_mismatch", "planner.strategies", "<pp2>", "train.sharding = 'gradients'"):
         run_schemes(sharded(["2x<pp2>"]), CLUSTER, None)
     searched = run_schemes(sharded(["search"]), CLUSTER, None)
     assert {scheme.pp for scheme in searched} == {1}

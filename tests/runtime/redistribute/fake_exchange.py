@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hydraulis.runtime.state.gradient_places import GradientPlaces
+from hydraulis.runtime.state.places import Places
 
 
 class FakeWork:
@@ -112,6 +112,7 @@ def shards(owned: int, local: int, dtype: torch.dtype = torch.float32) -> tuple[
     local_shard = SimpleNamespace(
         parameter=torch.zeros(local, dtype=dtype),
         gradient=torch.full((local,), 7.0, dtype=wide),
-        places=GradientPlaces(local),
+        parameter_places=Places(local),
+        gradient_places=Places(local),
     )
     return optimizer_shard, local_shard

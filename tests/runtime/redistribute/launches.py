@@ -12,8 +12,8 @@ from functools import partial
 from typing import NamedTuple
 
 from hydraulis import Plan
-from hydraulis._core import Backward, BucketTransfer, Forward, LayerSplit, Position, SendReceive
-from hydraulis.config.kinds import GradientKind
+from hydraulis._core import Backward, BucketTransfer, Forward, LayerSplit, Position, Scheme, SendReceive
+from hydraulis.config.kinds import ShardingKind
 from hydraulis.runtime.redistribute.gradient_rounds import first_round
 from hydraulis.runtime.redistribute.launch_order import bucket_stages, startable_from
 from hydraulis.runtime.redistribute.summed_exchanges import NUM_STAGING
@@ -52,7 +52,7 @@ class Step(NamedTuple):
         ranks_per_node: Ranks of a node.
         loads: Buckets that are gathered together, in order.
         transfers: Of each rank, its exchanges of each bucket; None where all ranks of a group exchange.
-        gradients: Kind of the gradients that ranks hold.
+        sharding: Tensors that ranks hold in parts.
     """
 
     plan: Plan
@@ -61,7 +61,7 @@ class Step(NamedTuple):
     ranks_per_node: int
     loads: Sequence[range]
     transfers: Sequence[Sequence[BucketTransfer]] | None = None
-    gradients: GradientKind = "whole"
+    sharding: ShardingKind = "none"
 
 
 def safe_order(
@@ -74,9 +74,12 @@ def safe_order(
 def launches(step: Step, order: Order = safe_order) -> list[list[Launch]]:
     """List the launches of every rank, with reductions started in this order."""
     ranks = [_Rank(step, rank) for rank in range(step.plan.cluster.gpus)]
-    return [
-        rank.launches(order) if step.gradients == "whole" else rank.launches_in_rounds() for rank in ranks
-    ]
+    by_kind: dict[ShardingKind, Callable[[_Rank], list[Launch]]] = {
+        "none": lambda rank: rank.launches(order),
+        "gradients": _Rank.launches_in_rounds,
+        "parameters": _Rank.launches_with_gathers,
+    }
+    return [by_kind[step.sharding](rank) for rank in ranks]
 
 
 class _Rank:
@@ -135,10 +138,7 @@ class _Rank:
     def launches_in_rounds(self) -> list[Launch]:
         """Launch the computations of a rank without stages, with each bucket behind its backward."""
         gathered = self._gather()
-        replicas = zip(self._step.plan.replicas, self._step.has_sequences, strict=True)
-        own = next((has_any for replica, has_any in replicas if self._rank in replica.ranks), [])
-        batches = [batch for batch, has_any in enumerate(own) if has_any]
-        most = max(map(sum, self._step.has_sequences))
+        batches, most = self._micro_batches()
         rounds = _Rounds(self, self._step.loads[-1].stop, most, len(batches))
         for batch in batches:
             for bucket in gathered:
@@ -153,7 +153,53 @@ class _Rank:
         rounds.finish()
         return self._launches
 
-    def exchange(self, kind: str, bucket: int, *, parameters: bool = False) -> int:
+    def launches_with_gathers(self) -> list[Launch]:
+        """Launch the computations of a rank without stages, each behind the gather of its layer group."""
+        batches, most = self._micro_batches()
+        last = self._step.split.stage_layers(Scheme("<1>"))[0] + 1
+        rounds = _PacedRounds(self, last + 1, most)
+        for _ in range(first_round(most, len(batches))):
+            for bucket in range(last + 1):
+                self._wait("compute", self._start(bucket))
+            for bucket in reversed(range(last)):
+                self._wait("compute", *self._exchange_before(rounds, bucket, last))
+            rounds.pass_round()
+        for batch in batches:
+            arriving: tuple[int, ...] = (self._start(0),)
+            for bucket in range(last + 1):
+                self._wait("compute", *arriving)
+                arriving = (self._start(bucket + 1),) if bucket < last else ()
+                self._compute("forward", batch, bucket)
+            for bucket in reversed(range(last + 1)):
+                self._wait("compute", *arriving)
+                rounds.claim(bucket)
+                arriving = self._exchange_before(rounds, bucket, last)
+                self._compute("backward", batch, bucket)
+            rounds.pass_round()
+        rounds.finish()
+        return self._launches
+
+    def _micro_batches(self) -> tuple[list[int], int]:
+        """Return this rank's micro-batches with sequences, and the most of any replica."""
+        replicas = zip(self._step.plan.replicas, self._step.has_sequences, strict=True)
+        own = next((has_any for replica, has_any in replicas if self._rank in replica.ranks), [])
+        batches = [batch for batch, has_any in enumerate(own) if has_any]
+        return batches, max(map(sum, self._step.has_sequences))
+
+    def _start(self, bucket: int) -> int:
+        """Launch the gather of a layer group; return the launch that brings it."""
+        self.wait_beside()
+        if self._has_nodes:
+            self.wait_for(self.exchange("between", bucket))
+        return self.exchange("inside", bucket)
+
+    def _exchange_before(self, rounds: "_PacedRounds", bucket: int, last: int) -> tuple[int, ...]:
+        """Launch the exchanges in front of a backward; return the one that brings the next layer group."""
+        if bucket < last:
+            rounds.reduce_through(bucket + 1)
+        return (self._start(bucket - 1),) if 1 < bucket < last else ()
+
+    def exchange(self, kind: str, bucket: int) -> int:
         """Launch an exchange of the rank's node or rail behind the side stream, and return its index."""
         number, peers = self._num_exchanges[kind], self._peers[kind]
         self._num_exchanges[kind] += 1
@@ -165,7 +211,6 @@ class _Rank:
             met = [peer for peer, count in zip(peers, flows, strict=True) if count]
         else:
             met = peers
-        del parameters
         meets = (kind, number, peers[0])
         return self._launch(
             (kind, number), kind, meets, tuple(peer for peer in met if peer != self._rank), "side"
@@ -315,3 +360,23 @@ class _Rounds(_Reduction):
     def _complete_in_node(self) -> None:
         super()._complete_in_node()
         self._num_incomplete -= 1
+
+
+class _PacedRounds(_Rounds):
+    """The reductions of a rank in rounds whose buckets the rank starts one by one."""
+
+    def __init__(self, rank: _Rank, num_buckets: int, rounds: int) -> None:
+        super().__init__(rank, num_buckets, rounds, 0)
+        self._here = rounds * num_buckets
+
+    def reduce_through(self, bucket: int) -> None:
+        """Reduce the buckets down to this one of the current round, as far as the node."""
+        last = self._here - self._size + bucket
+        self.start_from(last)
+        while self._num_incomplete > last:
+            self._complete_in_node()
+
+    def pass_round(self) -> None:
+        """Reduce all of the round."""
+        self.reduce_through(0)
+        self.end_round()

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis.config.kinds import GradientKind
+from hydraulis.config.kinds import ShardingKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.runtime.pipeline import executor
 from hydraulis.runtime.ranks.device import CPU
@@ -103,8 +103,9 @@ class Recorder:
         original(run, peer, send, receive, towards_next=towards_next)
 
     def _forward(self, original: Any, redistribution: Any, layer_group: int, *args: Any) -> None:
-        self._note("forward", layer_group)
+        # The hook launches the gather of the next layer group.
         original(redistribution, layer_group, *args)
+        self._note("forward", layer_group)
 
     def _backward(self, original: Any, redistribution: Any, layer_group: int, *args: Any) -> None:
         self._note("backward", layer_group)
@@ -148,15 +149,15 @@ def _rendezvous(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def recorded(
-    config: ModelConfig, strategies: Sequence[str], lengths: Sequence[int], gradients: GradientKind = "whole"
+    config: ModelConfig, strategies: Sequence[str], lengths: Sequence[int], sharding: ShardingKind = "none"
 ) -> list[Recorded]:
     """Train one step under each strategy, and again from the start with synchronous communication."""
     tokens = [torch.arange(length).numpy() % config.vocab_size for length in lengths]
     targets = [length - 1 for length in lengths]
     plans = [planner_for(dist.get_world_size(), [one]).plan(lengths, targets) for one in strategies]
-    worker = make_worker(strategies, config=config, gradients=gradients)
+    worker = make_worker(strategies, config=config, sharding=sharding)
     usual = [train_step(worker, plan, tokens.__getitem__).loss for plan in plans]
-    worker = make_worker(strategies, config=config, gradients=gradients)
+    worker = make_worker(strategies, config=config, sharding=sharding)
     recorder, steps = Recorder(worker), []
     with recorder.patched():
         for plan, usual_loss in zip(plans, usual, strict=True):

@@ -14,7 +14,7 @@ import pytest
 from helpers import IS_SOAK
 from hydraulis import Cluster, InvalidInputError, Plan, Planner, Scheme, Strategy
 from hydraulis._core import Forward, LayerSplit, OptimizerShards, SendReceive, transfer
-from hydraulis.config.kinds import GradientKind
+from hydraulis.config.kinds import ShardingKind
 from hydraulis.runtime.redistribute.launch_order import bucket_stages
 from hydraulis.runtime.redistribute.parameter_gather import loads
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -142,22 +142,23 @@ def test_no_random_step_deadlocks_if_every_launch_waits_for_the_one_before() -> 
     assert len(strategies) > 50
 
 
-def drawn_rounds(count: int, seed: int) -> Iterator[Step]:
-    """Draw steps of schemes without stages, with sharded gradients."""
+def drawn_rounds(count: int, seed: int, sharding: ShardingKind) -> Iterator[Step]:
+    """Draw steps of schemes without stages, with sharded gradients or parameters."""
     rng = random.Random(seed)
     plans = drawn_plans(rng, [scheme for scheme in CAPS if Scheme(scheme).pp == 1])
     steps = (step for plan, node in plans for step in drawn_steps_of(rng, plan, node))
-    return (step._replace(gradients="sharded") for step in islice(steps, count))
+    return (step._replace(sharding=sharding) for step in islice(steps, count))
 
 
-def test_no_random_step_in_rounds_deadlocks() -> None:
+@pytest.mark.parametrize("sharding", ["gradients", "parameters"])
+def test_no_random_step_in_rounds_deadlocks(sharding: ShardingKind) -> None:
     unequal = 0
-    for step in drawn_rounds(NUM_DRAWN // 8, seed=4):
+    for step in drawn_rounds(NUM_DRAWN // 8, 4, sharding):
         assert replay(launches(step), ONE_BY_ONE) == [], step
         unequal += len({sum(one) for one in step.has_sequences}) > 1
     assert unequal > 50
     for adversary in ADVERSARIES:
-        for step in drawn_rounds(NUM_DRAWN // 200, seed=5):
+        for step in drawn_rounds(NUM_DRAWN // 200, 5, sharding):
             assert replay(launches(step), adversary) == [], step
 
 
@@ -209,23 +210,25 @@ def test_the_bucket_of_a_layer_belongs_to_its_stage() -> None:
 
 
 # Ranks, ranks of a node, and strategies; <tp2> and <pp2> spread the owners of a stage over several ranks.
-RECORDED: list[tuple[int, int, list[str], GradientKind]] = [
-    (2, 2, ["1x<pp2>", "1x<tp2>", "1x<pp2>"], "whole"),
-    (4, 4, ["1x<pp3>+1x<1>", "2x<pp2>", "1x<tp2,pp2>", "1x<pp2>+1x<tp2>", "1x<tp4>"], "whole"),
-    (4, 2, ["1x<tp2,pp2>", "1x<pp3>+1x<1>", "4x<1>"], "whole"),
-    (4, 4, ["1x<tp2>+2x<1>", "1x<cp2>+1x<1>", "4x<1>"], "sharded"),
-    (4, 2, ["4x<1>", "1x<tp2>+2x<1>", "1x<tp2>"], "sharded"),
+RECORDED: list[tuple[int, int, list[str], ShardingKind]] = [
+    (2, 2, ["1x<pp2>", "1x<tp2>", "1x<pp2>"], "none"),
+    (4, 4, ["1x<pp3>+1x<1>", "2x<pp2>", "1x<tp2,pp2>", "1x<pp2>+1x<tp2>", "1x<tp4>"], "none"),
+    (4, 2, ["1x<tp2,pp2>", "1x<pp3>+1x<1>", "4x<1>"], "none"),
+    (4, 4, ["1x<tp2>+2x<1>", "1x<cp2>+1x<1>", "4x<1>"], "gradients"),
+    (4, 2, ["4x<1>", "1x<tp2>+2x<1>", "1x<tp2>"], "gradients"),
+    (4, 4, ["1x<tp2>+2x<1>", "1x<cp2>+1x<1>", "4x<1>"], "parameters"),
+    (4, 2, ["4x<1>", "1x<tp2>+2x<1>", "1x<tp2>"], "parameters"),
 ]
 LENGTHS = [20, 30, 18, 9, 30, 7, 25, 3, 30]
 
 
-@pytest.mark.parametrize(("num_ranks", "node", "strategies", "gradients"), RECORDED)
+@pytest.mark.parametrize(("num_ranks", "node", "strategies", "sharding"), RECORDED)
 def test_steps_with_synchronous_communication_end_and_launch_what_is_derived(
-    num_ranks: int, node: int, strategies: list[str], gradients: GradientKind
+    num_ranks: int, node: int, strategies: list[str], sharding: ShardingKind
 ) -> None:
     config = small_config(num_hidden_layers=4)
     by_rank: list[list[Recorded]] = run_ranks(
-        num_ranks, recorded, config, strategies, LENGTHS, gradients, ranks_per_node=node
+        num_ranks, recorded, config, strategies, LENGTHS, sharding, ranks_per_node=node
     )
     for number, text in enumerate(strategies):
         plan = planner_for(num_ranks, [text]).plan(LENGTHS, [length - 1 for length in LENGTHS])
@@ -234,7 +237,7 @@ def test_steps_with_synchronous_communication_end_and_launch_what_is_derived(
         counts = by_rank[0][number].loads
         ends = [sum(counts[: place + 1]) for place in range(len(counts))]
         gathered = [range(end - count, end) for end, count in zip(ends, counts, strict=True)]
-        derived = launches(Step(plan, split, has_sequences, node, gathered, gradients=gradients))
+        derived = launches(Step(plan, split, has_sequences, node, gathered, sharding=sharding))
         for rank, expected in enumerate(derived):
             step = by_rank[rank][number]
             names = [one.name for one in expected if one.stream not in ("tensor", "context")]

@@ -16,7 +16,8 @@ BUCKETS = [bucket([(0, 1), (1, 1)], [(0, 1), (0, 1)]), bucket([(2, 2)], [(1, 1),
 
 def gather_from(exchange: Any, optimizer_shard: Any, local_shard: Any) -> ParameterGather:
     staging = Staging(local_shard.gradient)
-    return ParameterGather(exchange, optimizer_shard, local_shard, lambda: staging)
+    outgoing = local_shard.gradient.view(local_shard.parameter.dtype)
+    return ParameterGather(exchange, optimizer_shard, local_shard, lambda: staging, outgoing)
 
 
 def trained(buckets: Sequence[Any]) -> list[GatheredBucket]:

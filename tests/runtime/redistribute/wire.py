@@ -83,8 +83,8 @@ def least_bytes(worker: Worker, plan: Plan, ranks_per_node: int, *, with_frozen:
     node = range(own // ranks_per_node * ranks_per_node, (own // ranks_per_node + 1) * ranks_per_node)
     table = worker.parameters.table
     inside = crossing = 0
-    for replicas, trained_bytes, frozen_bytes in _journeys(worker, plan, with_frozen=with_frozen):
-        working = {rank for replica in replicas for rank in replica.ranks}
+    for journey in _journeys(worker, plan, with_frozen=with_frozen):
+        working = {rank for replica in journey.replicas for rank in replica.ranks}
         held = {rank: _held(worker, plan.position(rank) if rank in working else None) for rank in node}
         by_node = {
             parameter: np.any([of_rank[parameter] for of_rank in held.values()], axis=0)
@@ -93,7 +93,10 @@ def least_bytes(worker: Worker, plan: Plan, ranks_per_node: int, *, with_frozen:
         for rank in range(dist.get_world_size()):
             partner = node[rank % ranks_per_node]
             for owned in worker.optimizer_shard.layout.slices(table, rank):
-                element_bytes = trained_bytes if table.parameters[owned.parameter].trained else frozen_bytes
+                parameter = table.parameters[owned.parameter]
+                if parameter.layer_groups[0] not in journey.layer_groups:
+                    continue
+                element_bytes = journey.trained_bytes if parameter.trained else journey.frozen_bytes
                 if partner != own:
                     inside += element_bytes * int(held[own][owned.parameter][owned.start : owned.end].sum())
                 elif rank != own:
@@ -101,21 +104,46 @@ def least_bytes(worker: Worker, plan: Plan, ranks_per_node: int, *, with_frozen:
     return LeastBytes(inside, crossing)
 
 
-def _journeys(worker: Worker, plan: Plan, *, with_frozen: bool) -> Iterator[tuple[list[Replica], int, int]]:
-    """Yield the replicas that take part in each journey, and the bytes of a trained and a frozen element.
+class _Journey(NamedTuple):
+    """A way of elements between their owners and the ranks that hold them.
 
-    Whole gradients travel once, as parameters do. Sharded ones travel once for each micro-batch.
+    Attributes:
+        replicas: Replicas whose ranks take part.
+        trained_bytes: Bytes of a trained element.
+        frozen_bytes: Bytes of a frozen element.
+        layer_groups: Layer groups that travel.
+    """
+
+    replicas: list[Replica]
+    trained_bytes: int
+    frozen_bytes: int
+    layer_groups: range
+
+
+def _journeys(worker: Worker, plan: Plan, *, with_frozen: bool) -> Iterator[_Journey]:
+    """Yield each journey of a step.
+
+    Whole gradients travel once, as parameters do. Sharded ones travel once for each micro-batch. Sharded
+    parameters travel once for each forward, and once for each backward but for the embedding, the last layer
+    and the head.
     """
     parameter_bytes = worker.local_shard.parameter.element_size()
     gradient_bytes = worker.local_shard.gradient.element_size()
     frozen_bytes = parameter_bytes if with_frozen else 0
-    if worker.train.gradients == "whole":
-        yield plan.replicas, parameter_bytes + gradient_bytes, frozen_bytes
+    sharding, count = worker.train.sharding, worker.parameters.num_layer_groups
+    everything = range(count)
+    if sharding == "none":
+        yield _Journey(plan.replicas, parameter_bytes + gradient_bytes, frozen_bytes, everything)
         return
-    yield plan.replicas, parameter_bytes, frozen_bytes
+    if sharding == "gradients":
+        yield _Journey(plan.replicas, parameter_bytes, frozen_bytes, everything)
     most = max(len(replica.micro_batches) for replica in plan.replicas)
     for left in range(most, 0, -1):
-        yield [one for one in plan.replicas if len(one.micro_batches) >= left], gradient_bytes, 0
+        replicas = [one for one in plan.replicas if len(one.micro_batches) >= left]
+        yield _Journey(replicas, gradient_bytes, 0, everything)
+        if sharding == "parameters":
+            yield _Journey(replicas, parameter_bytes, 0, everything)
+            yield _Journey(replicas, parameter_bytes, 0, range(1, count - 2))
 
 
 def _held(worker: Worker, position: Position | None) -> dict[int, NDArray[np.bool_]]:

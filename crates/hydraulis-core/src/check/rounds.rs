@@ -2,7 +2,7 @@
 //!
 //! The exchanges of all rounds follow each other. Each begins when the exchange before has ended and the last replica of
 //! the round has finished the bucket's layer group, which it begins no earlier than the end of the exchange that used
-//! the same gradient buffer last.
+//! the same gradient buffer last. Sharded parameters take part in that order.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use crate::check::transfers::{planned, positions};
 use crate::cost::CostModel;
 use crate::error::Result;
 use crate::plan::{Plan, PlannedTransfers, ReplicaPlan};
-use crate::timing::Link;
-use crate::units::count;
+use crate::timing::{Link, Rounds};
+use crate::units::{Millis, count};
 
 /// The transfers of `plan`, for its own packings and iteration time.
 pub(super) fn derived_rounds(plan: &Plan, batch: &Batch, cost: &CostModel, link: &Link) -> Result<PlannedTransfers> {
@@ -26,13 +26,25 @@ pub(super) fn derived_rounds(plan: &Plan, batch: &Batch, cost: &CostModel, link:
         }
     }
     let schemes = cost.profile().every_scheme();
-    let times = link.transfer_times(&positions(plan)?, Some(&counts), cost.cluster(), &schemes)?;
-    let mut rounds = times.earlier_rounds.clone().unwrap_or_default();
-    rounds.push(times.gradients.clone());
+    let rounds = Rounds::of(cost.profile().sharding, &counts);
+    let times = link.transfer_times(&positions(plan)?, rounds, cost.cluster(), &schemes)?;
+    let mut reductions = times.earlier_rounds.clone().unwrap_or_default();
+    reductions.push(times.gradients.clone());
     let parameters: Vec<f64> = times.parameters.iter().map(|ms| ms.0).collect();
     let at_work = plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty());
     let mut replicas: Vec<Computing> =
         at_work.map(|replica| Computing::of(replica, batch, cost, &parameters)).collect::<Result<_>>()?;
+    let end = if times.gathers.is_empty() {
+        reduced(&mut replicas, &reductions)
+    } else {
+        gathered_and_reduced(&mut replicas, &reductions, &times.gathers)
+    };
+    let computed = replicas.iter().map(|replica| replica.clock).fold(0.0, f64::max);
+    Ok(planned(plan, end.max(computed), &times))
+}
+
+/// End of the last reduction where parameters arrive once.
+fn reduced(replicas: &mut [Computing], rounds: &[Vec<Millis>]) -> f64 {
     let mut end = 0.0_f64;
     for (round, gradients) in rounds.iter().enumerate() {
         let left = rounds.len() - round;
@@ -47,8 +59,53 @@ pub(super) fn derived_rounds(plan: &Plan, batch: &Batch, cost: &CostModel, link:
             }
         }
     }
-    let computed = replicas.iter().map(|replica| replica.clock).fold(0.0, f64::max);
-    Ok(planned(plan, end.max(computed), &times))
+    end
+}
+
+/// End of the last reduction where parameters arrive for each forward and each backward.
+///
+/// A round's computations are one list: the layer groups forward, then back. In front of each, all replicas of the round
+/// meet: they wait for the gather and for the reduction two layer groups ago, and launch the next exchanges.
+fn gathered_and_reduced(replicas: &mut [Computing], reductions: &[Vec<Millis>], gathers: &[Vec<Millis>]) -> f64 {
+    let mut end = 0.0_f64;
+    for (round, (reductions, gathers)) in reductions.iter().zip(gathers).enumerate() {
+        let to_come = replicas.iter().map(|replica| replica.pairs.len()).max().unwrap_or_default() - round;
+        let buckets = gathers.len();
+        let mut at_work: Vec<&mut Computing> =
+            replicas.iter_mut().filter(|replica| replica.pairs.len() >= to_come).collect();
+        let reached = |at_work: &[&mut Computing]| at_work.iter().map(|replica| replica.clock).fold(0.0, f64::max);
+        let mut exchange = |from: f64, ms: Millis| {
+            end = end.max(from) + ms.0;
+            end
+        };
+        let mut arrived = exchange(reached(&at_work), gathers[0]);
+        let mut sent: BTreeMap<usize, f64> = BTreeMap::new();
+        for place in 0..2 * buckets {
+            let is_back = place >= buckets;
+            let bucket = if is_back { 2 * buckets - 1 - place } else { place };
+            let free = if is_back { sent.get(&(bucket + 2)).copied().unwrap_or_default() } else { 0.0 };
+            for replica in &mut at_work {
+                replica.clock = replica.clock.max(arrived).max(free);
+            }
+            let now = reached(&at_work);
+            if is_back {
+                if let Some(&ms) = reductions.get(bucket + 1) {
+                    sent.insert(bucket + 1, exchange(now, ms));
+                }
+                if bucket >= 2 && bucket + 2 <= buckets {
+                    arrived = exchange(now, gathers[bucket - 1]);
+                }
+            } else if let Some(&ms) = gathers.get(bucket + 1) {
+                arrived = exchange(now, ms);
+            }
+            for replica in &mut at_work {
+                let [forward, backward] = replica.pairs[replica.pairs.len() - to_come];
+                replica.clock += if is_back { backward } else { forward } / count(buckets);
+            }
+        }
+        exchange(reached(&at_work), reductions[0]);
+    }
+    end
 }
 
 /// A replica in the course of its micro-batches.

@@ -11,13 +11,13 @@ use crate::cost::CostModel;
 use crate::error::Result;
 use crate::layout::Position;
 use crate::plan::{Plan, PlannedTransfers, ReplicaPlan};
-use crate::spec::{GradientKind, LayerSplit, Scheme};
+use crate::spec::{LayerSplit, Scheme};
 use crate::timing::{Link, TransferTimes};
 use crate::units::{Millis, count};
 
 /// The transfers of `plan`, for its own packings and iteration time.
 pub(super) fn derived_transfers(plan: &Plan, batch: &Batch, cost: &CostModel, link: &Link) -> Result<PlannedTransfers> {
-    if cost.profile().gradients == GradientKind::Sharded {
+    if !cost.profile().sharding.is_none() {
         return derived_rounds(plan, batch, cost, link);
     }
     let schemes = cost.profile().every_scheme();

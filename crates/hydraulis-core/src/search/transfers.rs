@@ -10,7 +10,7 @@ use crate::layout::{micro_batches_of_ranks, positions_of};
 use crate::pipeline::MakespanBuffers;
 use crate::plan::PlannedTransfers;
 use crate::spec::Strategy;
-use crate::timing::{ReplicaWork, RunLink, StepTimeline};
+use crate::timing::{ReplicaWork, Rounds, RunLink, StepTimeline};
 use crate::units::Millis;
 
 impl PlannedTransfers {
@@ -31,10 +31,10 @@ impl PlannedTransfers {
         let replicas = costs.iter().zip(&ranks).zip(packings);
         let at_work = replicas.filter(|(_, packing)| !packing.micro_batches.is_empty());
         let standing = at_work.clone().map(|((cost, ranks), _)| (cost.scheme(), ranks.as_slice()));
-        let is_sharded = !capacities.cost().profile().gradients.is_whole();
         let counts = at_work.clone().map(|((_, ranks), packing)| (ranks.as_slice(), packing.micro_batches.len()));
-        let counts = is_sharded.then(|| micro_batches_of_ranks(counts, cluster));
-        let transfers = link.transfer_times(&positions_of(standing, cluster), counts.as_deref())?;
+        let counts = micro_batches_of_ranks(counts, cluster);
+        let rounds = Rounds::of(capacities.cost().profile().sharding, &counts);
+        let transfers = link.transfer_times(&positions_of(standing, cluster), rounds)?;
         let times = at_work.clone().map(|((cost, _), packing)| micro_batch_times(cost, packing, batch));
         let times: Vec<Vec<Millis>> = times.collect();
         let work = at_work.zip(&times).map(|(((cost, _), _), times)| ReplicaWork {

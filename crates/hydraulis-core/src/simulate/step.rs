@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::pipeline::{Compute, MakespanBuffers, Span, Timeline, simulate_delayed};
 use crate::plan::Plan;
 use crate::simulate::workload::ReplicaWorkload;
-use crate::timing::{Link, StepTimeline};
+use crate::timing::{Link, Rounds, StepTimeline};
 use crate::units::Millis;
 
 /// One step, from new parameters at their owners to all gradients at their owners.
@@ -15,6 +15,8 @@ pub struct StepRun {
     pub timelines: Vec<Timeline>,
     /// Transfer span of each bucket's parameters from their owners, in the order of the model's layer groups.
     pub parameters: Vec<TransferSpan>,
+    /// Bucket and transfer span of each gather of sharded parameters.
+    pub gathers: Vec<(usize, TransferSpan)>,
     /// Transfer span of each bucket's gradients to their owners, of the last one under sharded gradients.
     pub gradients: Vec<TransferSpan>,
     /// The same in each earlier round; none if gradients leave once.
@@ -46,13 +48,14 @@ impl StepRun {
         iteration: Millis,
     ) -> Result<StepRun> {
         let schemes = cost.profile().every_scheme();
-        let counts = (!cost.profile().gradients.is_whole()).then(|| plan.micro_batches_of_ranks());
-        let times = link.transfer_times(&plan.positions(), counts.as_deref(), &plan.cluster, &schemes)?;
+        let counts = plan.micro_batches_of_ranks();
+        let rounds = Rounds::of(cost.profile().sharding, &counts);
+        let times = link.transfer_times(&plan.positions(), rounds, &plan.cluster, &schemes)?;
         let at_work: Vec<_> =
             workloads.iter().enumerate().filter(|(_, workload)| !workload.tokens.is_empty()).collect();
         let mut timelines = vec![Timeline::default(); workloads.len()];
         let work = at_work.iter().map(|(_, workload)| workload.work());
-        let step = if counts.is_some() {
+        let step = if rounds.is_some() {
             let step = StepTimeline::new(link.split(), &times, work, &mut MakespanBuffers::default());
             for ((index, _), ends) in at_work.iter().zip(&step.computations) {
                 timelines[*index] = of_computations(ends);
@@ -73,6 +76,7 @@ impl StepRun {
             timelines,
             parameters: starts.zip(&step.arrivals).map(|(&start, &end)| TransferSpan { start, end }).collect(),
             gradients: spans(&step.departures, &times.gradients),
+            gathers: step.gathers.iter().map(|&(bucket, start, end)| (bucket, TransferSpan { start, end })).collect(),
             earlier_gradients: step.earlier_departures.iter().zip(earlier).map(|(at, ms)| spans(at, ms)).collect(),
             end,
             transfer: end - iteration,

@@ -5,7 +5,6 @@ mod cluster;
 mod context_kind;
 mod degrees;
 mod dtype;
-mod gradient_kind;
 mod layer_plan;
 mod layer_split;
 mod link_rates;
@@ -14,6 +13,7 @@ mod model_shape;
 mod scheme;
 mod search_budget;
 mod shard_scheme;
+mod sharding_kind;
 mod stage_split;
 mod strategy;
 
@@ -23,7 +23,6 @@ pub(crate) use cluster::MAX_GPUS;
 pub use context_kind::ContextKind;
 pub use degrees::{Axis, Coordinates, Degrees};
 pub use dtype::Dtype;
-pub use gradient_kind::GradientKind;
 pub use layer_plan::LayerPlan;
 pub use layer_split::LayerSplit;
 pub use link_rates::LinkRates;
@@ -37,5 +36,6 @@ pub use search_budget::{
     StepBalanceBudget, SurveyBudget,
 };
 pub(crate) use shard_scheme::shard_scheme;
+pub use sharding_kind::ShardingKind;
 pub use stage_split::StageSplit;
 pub use strategy::Strategy;

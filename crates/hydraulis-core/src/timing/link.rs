@@ -18,7 +18,7 @@ use crate::error::{LinkError, Result};
 use crate::layout::{OptimizerShards, ParameterTable, Position, bucket_volumes, length, stage_layer_groups};
 use crate::spec::{Cluster, LayerSplit, LinkRates, Scheme};
 use crate::timing::rounds::contributing;
-use crate::timing::{Traffic, TransferTimes};
+use crate::timing::{Rounds, Traffic, TransferTimes, gathered_again};
 use crate::units::Millis;
 
 /// Bytes of float64.
@@ -81,7 +81,7 @@ impl Link {
     }
 
     /// The transfer times of an iteration in which each rank of the cluster has its position, which is of one of the
-    /// owner layout's schemes. Under sharded gradients `micro_batches` has the number of each rank's micro-batches.
+    /// owner layout's schemes. `rounds` is for sharded gradients or parameters.
     ///
     /// Refused if the positions are not those of all ranks, or of a pipeline with more stages than the model has layers
     /// for. A caller with many iterations of one run builds the owner layout once, as a
@@ -89,11 +89,11 @@ impl Link {
     pub fn transfer_times(
         &self,
         positions: &[Option<Position>],
-        micro_batches: Option<&[usize]>,
+        rounds: Option<Rounds<'_>>,
         cluster: &Cluster,
         schemes: &[Scheme],
     ) -> Result<TransferTimes> {
-        self.times_from(&OptimizerShards::new(&self.table, cluster, schemes)?, positions, micro_batches)
+        self.times_from(&OptimizerShards::new(&self.table, cluster, schemes)?, positions, rounds)
     }
 
     /// The same for an existing owner layout.
@@ -101,29 +101,54 @@ impl Link {
         &self,
         shards: &OptimizerShards,
         positions: &[Option<Position>],
-        micro_batches: Option<&[usize]>,
+        rounds: Option<Rounds<'_>>,
     ) -> Result<TransferTimes> {
         let messages = (length(&shards.node_of(0)) - 1) + (shards.nodes() - 1);
-        let of = |positions: &[Option<Position>], traffic: Traffic| {
-            TransferTimes::new(&bucket_volumes(&self.table, shards, positions)?, traffic, messages)
+        let Some(Rounds { micro_batches, has_gathers }) = rounds else {
+            return TransferTimes::new(&bucket_volumes(&self.table, shards, positions)?, self.traffic, messages);
         };
-        let mut times = of(positions, self.traffic)?;
-        let Some(micro_batches) = micro_batches else { return Ok(times) };
-        let rounds = micro_batches.iter().copied().max().unwrap_or_default();
-        let mut earlier: Vec<Vec<Millis>> = Vec::new();
+        let number = micro_batches.iter().copied().max().unwrap_or_default();
+        let mut times = TransferTimes::default();
+        let mut reductions: Vec<Vec<Millis>> = Vec::new();
         let mut last: Option<(Vec<Option<Position>>, TransferTimes)> = None;
-        for round in 0..rounds.saturating_sub(1) {
-            let positions = contributing(positions, micro_batches, round, rounds);
-            let known = last.take().filter(|(known, _)| *known == positions);
+        for round in 0..number.max(1) {
+            let is_last = round + 1 >= number;
+            let positions = contributing(positions, micro_batches, round, number);
+            // The last round is that of whole parameters too.
+            let known = last.take().filter(|(known, _)| *known == positions && (has_gathers || !is_last));
             let of_round = match known {
                 Some((_, of_round)) => of_round,
-                None => of(&positions, Traffic { parameter_bytes: 0, ..self.traffic })?,
+                None => self.round_times(shards, &positions, messages, has_gathers, is_last)?,
             };
             times.moved_bytes = times.moved_bytes.saturating_add(of_round.moved_bytes);
-            earlier.push(of_round.gradients.clone());
+            times.gathers.extend(has_gathers.then(|| of_round.parameters.clone()));
+            reductions.push(of_round.gradients.clone());
             last = Some((positions, of_round));
         }
-        times.earlier_rounds = Some(earlier);
+        times.gradients = reductions.pop().unwrap_or_default();
+        times.earlier_rounds = Some(reductions);
+        let gathered_once = last.filter(|_| !has_gathers).map(|(_, of_round)| of_round.parameters);
+        times.parameters = gathered_once.unwrap_or_else(|| vec![Millis::ZERO; times.gradients.len()]);
+        Ok(times)
+    }
+
+    /// The transfers of one round, to which ranks with these positions contribute; of the last one with the parameters.
+    fn round_times(
+        &self,
+        shards: &OptimizerShards,
+        positions: &[Option<Position>],
+        messages: u64,
+        has_gathers: bool,
+        is_last: bool,
+    ) -> Result<TransferTimes> {
+        let volumes = bucket_volumes(&self.table, shards, positions)?;
+        let parameter_bytes = if has_gathers || is_last { self.traffic.parameter_bytes } else { 0 };
+        let mut times = TransferTimes::new(&volumes, Traffic { parameter_bytes, ..self.traffic }, messages)?;
+        if has_gathers {
+            let traffic = Traffic { gradient_bytes: 0, ..self.traffic };
+            let again = TransferTimes::new(&volumes[gathered_again(volumes.len())], traffic, messages)?;
+            times.moved_bytes = times.moved_bytes.saturating_add(again.moved_bytes);
+        }
         Ok(times)
     }
 }
@@ -149,12 +174,8 @@ impl RunLink {
     }
 
     /// The transfer times of an iteration in which each rank has its position; see [`Link::transfer_times`].
-    pub fn transfer_times(
-        &self,
-        positions: &[Option<Position>],
-        micro_batches: Option<&[usize]>,
-    ) -> Result<TransferTimes> {
-        self.link.times_from(&self.shards, positions, micro_batches)
+    pub fn transfer_times(&self, positions: &[Option<Position>], rounds: Option<Rounds<'_>>) -> Result<TransferTimes> {
+        self.link.times_from(&self.shards, positions, rounds)
     }
 }
 

@@ -6,11 +6,37 @@
 //! two gradient buffers, which the buckets use in turn. A backward waits before a layer group until the bucket that
 //! used its buffer last has left. Schemes have no stages, so no other stage waits for that backward.
 
+use std::ops::Range;
+
 use crate::layout::Position;
+use crate::spec::ShardingKind;
 use crate::units::{Millis, count};
 
 /// Buffers that the buckets of a rank use in turn.
-const BUFFERS: usize = 2;
+pub(super) const BUFFERS: usize = 2;
+
+/// The rounds of an iteration under sharded gradients or parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Rounds<'a> {
+    /// Number of each rank's micro-batches.
+    pub micro_batches: &'a [usize],
+    /// Whether parameters are sharded: they come in each round.
+    pub has_gathers: bool,
+}
+
+impl<'a> Rounds<'a> {
+    /// The rounds of ranks with these numbers of micro-batches; none without sharding.
+    pub fn of(sharding: ShardingKind, micro_batches: &'a [usize]) -> Option<Rounds<'a>> {
+        let has_gathers = sharding == ShardingKind::Parameters;
+        (!sharding.is_none()).then_some(Rounds { micro_batches, has_gathers })
+    }
+}
+
+/// The buckets of sharded parameters that a backward gathers: not the last two, which the forward leaves, and not the
+/// embedding, whose backward needs no values.
+pub fn gathered_again(buckets: usize) -> Range<usize> {
+    1..buckets.saturating_sub(2).max(1)
+}
 
 /// The round of a replica's first micro-batch; it takes part in the following ones.
 pub fn first_round(rounds: usize, micro_batches: usize) -> usize {
@@ -46,6 +72,8 @@ pub(super) struct RoundRun {
     pub(super) ends: Vec<Vec<[Millis; 2]>>,
     /// Start of each bucket's transfer in each round.
     pub(super) departures: Vec<Vec<Millis>>,
+    /// Bucket, start and end of each gather of sharded parameters.
+    pub(super) gathers: Vec<(usize, Millis, Millis)>,
     /// End of the last transfer.
     pub(super) end: Millis,
 }

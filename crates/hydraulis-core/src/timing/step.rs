@@ -10,12 +10,14 @@
 //! Parameters of several layer groups need nothing more: they arrive with the first of these groups, and the last
 //! backward runs that group last.
 //!
-//! Under sharded gradients, buckets leave after each micro-batch (`timing/rounds.rs`).
+//! Under sharded gradients, buckets leave after each micro-batch (`timing/rounds.rs`), and sharded parameters come for each
+//! forward and each backward (`timing/gather_rounds.rs`).
 
 use crate::layout::stage_layer_groups;
 use crate::pipeline::{MakespanBuffers, delayed_ends};
 use crate::spec::{LayerSplit, Scheme};
 use crate::timing::TransferTimes;
+use crate::timing::gather_rounds::run_gather_rounds;
 use crate::timing::rounds::{RoundWork, run_rounds};
 use crate::units::{Millis, count};
 
@@ -41,6 +43,8 @@ pub struct StepTimeline {
     pub departures: Vec<Millis>,
     /// Start of each bucket's gradient transfer in each earlier round; none if gradients leave once.
     pub earlier_departures: Vec<Vec<Millis>>,
+    /// Bucket, start and end of each gather of sharded parameters.
+    pub gathers: Vec<(usize, Millis, Millis)>,
     /// End of the forward and of the backward of each replica's micro-batches under sharded gradients, where a backward
     /// may wait for a gradient buffer; none if gradients leave once.
     pub computations: Vec<Vec<[Millis; 2]>>,
@@ -75,7 +79,7 @@ impl StepTimeline {
         StepTimeline::of_runs(split, transfers, replicas.iter().copied(), delayed)
     }
 
-    /// The timeline of replicas without stages whose gradients leave after each micro-batch.
+    /// The timeline of replicas without stages whose gradients, or parameters too, travel in rounds.
     fn in_rounds(
         split: &LayerSplit,
         transfers: &TransferTimes,
@@ -92,7 +96,10 @@ impl StepTimeline {
         let work: Vec<RoundWork> = work.collect();
         let mut gradients = earlier.to_vec();
         gradients.push(transfers.gradients.clone());
-        let mut run = run_rounds(&work, &gradients);
+        let mut run = match transfers.gathers.as_slice() {
+            [] => run_rounds(&work, &gradients),
+            gathers => run_gather_rounds(&work, &gradients, gathers),
+        };
         let last = |ends: &Vec<[Millis; 2]>| ends.last().map_or(Millis::ZERO, |&[_, backward]| backward);
         let ends: Vec<Millis> = run.ends.iter().map(last).collect();
         let computed = ends.iter().copied().max().unwrap_or_default();
@@ -100,6 +107,7 @@ impl StepTimeline {
             arrivals,
             departures: run.departures.pop().unwrap_or_default(),
             earlier_departures: run.departures,
+            gathers: run.gathers,
             computations: run.ends,
             ends,
             computed,
@@ -136,8 +144,16 @@ impl StepTimeline {
             *departure = end.max(*departure);
             end = *departure + ms;
         }
-        let (earlier_departures, computations) = (Vec::new(), Vec::new());
-        StepTimeline { arrivals, departures, earlier_departures, computations, ends, computed, end: end.max(computed) }
+        StepTimeline {
+            arrivals,
+            departures,
+            earlier_departures: Vec::new(),
+            gathers: Vec::new(),
+            computations: Vec::new(),
+            ends,
+            computed,
+            end: end.max(computed),
+        }
     }
 }
 

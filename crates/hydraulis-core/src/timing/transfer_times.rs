@@ -3,6 +3,7 @@
 use crate::error::{LayoutError, Result};
 use crate::layout::BucketVolume;
 use crate::spec::LinkRates;
+use crate::timing::gathered_again;
 use crate::units::{Millis, count};
 
 /// Bytes of an element, and the rates of the links.
@@ -26,13 +27,15 @@ impl Traffic {
 /// Transfer times of an iteration, bucket by bucket, if nothing delays them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TransferTimes {
-    /// Time of each bucket's parameters, from their owners.
+    /// Time of each bucket's parameters, from their owners, before the first forward; zero for sharded parameters.
     pub parameters: Vec<Millis>,
     /// Time of each bucket's gradients, to their owners.
     pub gradients: Vec<Millis>,
     /// Time of each bucket's gradients in each round before the last, under sharded gradients; none of a run whose
     /// gradients leave once.
     pub earlier_rounds: Option<Vec<Vec<Millis>>>,
+    /// Time of each bucket's parameters in each round, under sharded parameters.
+    pub gathers: Vec<Vec<Millis>>,
     /// Bytes that cross between nodes, both ways.
     pub moved_bytes: u64,
 }
@@ -63,6 +66,7 @@ impl TransferTimes {
             parameters: all(traffic.parameter_bytes),
             gradients: all(traffic.gradient_bytes),
             earlier_rounds: None,
+            gathers: Vec::new(),
             moved_bytes,
         })
     }
@@ -70,6 +74,8 @@ impl TransferTimes {
     /// Sum of all times: the wait of an iteration without overlap.
     pub fn total(&self) -> Millis {
         let earlier = self.earlier_rounds.iter().flatten().flatten();
-        self.parameters.iter().chain(&self.gradients).chain(earlier).copied().sum()
+        let again = self.gathers.iter().flat_map(|round| &round[gathered_again(round.len())]);
+        let gathers = self.gathers.iter().flatten().chain(again);
+        self.parameters.iter().chain(&self.gradients).chain(earlier).chain(gathers).copied().sum()
     }
 }

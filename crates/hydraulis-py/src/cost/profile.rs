@@ -10,7 +10,7 @@ use crate::convert::errors::raise;
 use crate::convert::gil::detached;
 use crate::convert::text::Text;
 use crate::convert::{Reduced, made_by};
-use crate::spec::{Cluster, Scheme, checkpointing_kind};
+use crate::spec::{Cluster, Scheme, checkpointing_kind, sharding_kind};
 
 /// Time and memory of one model under each scheme on one kind of cluster, and the source of the numbers.
 #[pyclass(frozen, eq, module = "hydraulis")]
@@ -114,15 +114,20 @@ impl CostProfile {
         detached(py, move || profile.with_layer_splits(number.into())).map(CostProfile)
     }
 
-    /// Returns the profile for sharded gradients: its schemes without stages, with two buckets of gradients on a rank.
+    /// Returns the profile under another sharding: its schemes without stages, with two layer groups of each sharded
+    /// buffer on a rank.
+    ///
+    /// Args:
+    ///     kind: `gradients`, or `parameters` for parameters and gradients.
     ///
     /// Raises:
-    ///     InvalidInputError: The profile does not state its model (code `profile_invalid`), or every scheme of it has
-    ///         stages (`profile_invalid`).
+    ///     InvalidInputError: The profile does not state its model, every scheme of it has stages, or it has another
+    ///         sharding already (code `profile_invalid`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
-    fn with_sharded_gradients(&self, py: Python<'_>) -> PyResult<CostProfile> {
+    fn with_sharding(&self, py: Python<'_>, kind: Text<'_>) -> PyResult<CostProfile> {
+        let kind = sharding_kind(py, &kind)?;
         let profile = self.0.clone();
-        detached(py, move || profile.with_sharded_gradients()).map(CostProfile)
+        detached(py, move || profile.with_sharding(kind)).map(CostProfile)
     }
 
     /// Names of the devices that `analytic` knows.
@@ -214,10 +219,10 @@ impl CostProfile {
         self.0.symmetric_memory
     }
 
-    /// Kind of gradients: `whole`, which leave once, or `sharded`, which leave after each micro-batch.
+    /// Tensors that a rank holds for two layer groups at a time: `none`, `gradients`, or `parameters` with gradients.
     #[getter]
-    fn gradients(&self) -> &'static str {
-        self.0.gradients.name()
+    fn sharding(&self) -> &'static str {
+        self.0.sharding.name()
     }
 
     /// Schemes with coefficients.

@@ -235,7 +235,9 @@ fn transfer_spans(step: &simulate::StepRun) -> Vec<TransferSpan> {
         start_ms: transfer_span.start.0,
         end_ms: transfer_span.end.0,
     };
-    let out = step.parameters.iter().enumerate().map(|one| transfer_span(PARAMETERS, one));
+    let once = step.parameters.iter().enumerate().filter(|_| step.gathers.is_empty());
+    let out = once.chain(step.gathers.iter().map(|(bucket, span)| (*bucket, span)));
+    let out = out.map(|one| transfer_span(PARAMETERS, one));
     let back = step.earlier_gradients.iter().chain([&step.gradients]);
     out.chain(back.flat_map(|round| round.iter().enumerate().map(|one| transfer_span(GRADIENTS, one)))).collect()
 }

@@ -8,10 +8,10 @@ import torch
 from hydraulis._core import Cluster, OptimizerShards, Scheme
 from hydraulis.config.run import RunConfig
 from hydraulis.model.tensors import wide_dtype
-from hydraulis.runtime.state.gradient_places import gradient_places
 from hydraulis.runtime.state.local_shard import StageSize, largest_stage
 from hydraulis.runtime.state.optimizer_shard import ElementCount, optimizer_bytes
 from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.places import gradient_places, parameter_places
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +52,17 @@ def resident_memory(config: RunConfig, schemes: Sequence[Scheme], cluster: Clust
     shards = [ElementCount(*layout.shard_elements(parameters.table, rank)) for rank in range(cluster.gpus)]
     sizes = {scheme: largest_stage(parameters, scheme) for scheme in schemes}
 
-    def gradients(of: Sequence[Scheme], trained: int) -> int:
-        return gradient_places(parameters, of, config.train.gradients, trained).elements * wide
-
-    def local(scheme: Scheme) -> int:
-        return sizes[scheme].elements * narrow.itemsize + gradients([scheme], sizes[scheme].trained)
+    def local(of: Sequence[Scheme], size: StageSize) -> int:
+        sharding = config.train.sharding
+        gradients = gradient_places(parameters, of, sharding, size.trained).elements
+        return (
+            parameter_places(parameters, of, sharding, size.elements).elements * narrow.itemsize
+            + gradients * wide
+        )
 
     largest = StageSize(*(max(column) for column in zip(*sizes.values(), strict=True)))
     return ResidentMemory(
         optimizer=max(optimizer_bytes(shard, narrow, len(config.optimizer.moments)) for shard in shards),
-        local=largest.elements * narrow.itemsize + gradients(schemes, largest.trained),
-        scheme=max(sizes, key=local),
+        local=local(schemes, largest),
+        scheme=max(sizes, key=lambda scheme: local([scheme], sizes[scheme])),
     )

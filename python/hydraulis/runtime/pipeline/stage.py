@@ -193,8 +193,13 @@ def _bind(module: Decoder, local_shard: LocalShard, slices: list[LocalSlice]) ->
     Both ends of tied embeddings share one parameter.
     """
     parameters = local_shard.parameters
-    places = local_shard.places.of_slices(parameters, slices)
-    bound = {piece.parameter: _view(local_shard, piece, places.get(piece.parameter)) for piece in slices}
+    trained = [piece for piece in slices if parameters.trained[piece.parameter]]
+    gradients = local_shard.gradient_places.of_slices(parameters, trained)
+    places = local_shard.parameter_places.of_slices(parameters, slices)
+    bound = {
+        piece.parameter: _view(local_shard, piece, places[piece.parameter], gradients.get(piece.parameter))
+        for piece in slices
+    }
     by_name = {parameters.names[index]: parameter for index, parameter in bound.items()}
     for name, _ in list(module.named_parameters(remove_duplicate=False)):
         owner, _, leaf = name.rpartition(".")
@@ -202,21 +207,21 @@ def _bind(module: Decoder, local_shard: LocalShard, slices: list[LocalSlice]) ->
     return {index: parameter for index, parameter in bound.items() if parameters.trained[index]}
 
 
-def _view(local_shard: LocalShard, piece: LocalSlice, place: int | None) -> nn.Parameter:
+def _view(local_shard: LocalShard, piece: LocalSlice, place: int, gradient: int | None) -> nn.Parameter:
     """Make a parameter over the local shard; the gradient of a trained one is a view too.
 
     Args:
         local_shard: The local shard.
         piece: The parameter's slice.
-        place: First element of its gradient in the gradient buffer; None if it is frozen.
+        place: First element of the parameter in its buffer.
+        gradient: First element of its gradient in the gradient buffer; None if it is frozen.
     """
     parameters, name = local_shard.parameters, local_shard.parameters.names[piece.parameter]
-    elements = slice(piece.offset, piece.offset + piece.elements)
-    values = parameters.view(local_shard.parameter[elements], name)
-    parameter = nn.Parameter(values, requires_grad=place is not None)
-    if place is not None:
+    values = parameters.view(local_shard.parameter[place : place + piece.elements], name)
+    parameter = nn.Parameter(values, requires_grad=gradient is not None)
+    if gradient is not None:
         parameter.grad_dtype = local_shard.gradient.dtype
-        parameter.grad = parameters.view(local_shard.gradient[place : place + piece.elements], name)
+        parameter.grad = parameters.view(local_shard.gradient[gradient : gradient + piece.elements], name)
     return parameter
 
 

@@ -11,7 +11,8 @@ from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.planner.model_shape import build_layer_split
 from hydraulis.planner.strategies import named_strategies
 from hydraulis.runtime.memory.resident import resident_memory
-from hydraulis.runtime.state.gradient_places import check_gradients
+from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.places import check_all_trained, check_stages
 
 # Maximum share of a rank's memory that a scheme's resident bytes may take, to be worth measuring.
 _HELD_SHARE = 0.8
@@ -31,9 +32,10 @@ def run_schemes(
     Raises:
         InvalidInputError: A strategy or a scheme is malformed (code `strategy_invalid`), does not fit the
             cluster (`strategy_unplaceable`) or the model (`scheme_model_mismatch`), or is not in the profile
-            (`scheme_unknown`).
+            (`scheme_unknown`), or parameters are sharded and some are frozen (`config_value`).
         InfeasibleError: A search has no admitted scheme (code `no_strategies`).
     """
+    check_all_trained(config.train.sharding, ModelParameters.from_config(config.model, config.train.frozen))
     named = {Scheme(text): origin for text in config.planner.schemes}
     for strategy in named_strategies(config.planner, cluster):
         named |= dict.fromkeys(strategy.schemes, f"'{strategy}' of planner.strategies")
@@ -81,7 +83,7 @@ def _checked(scheme: Scheme, config: RunConfig, cluster: Cluster, profile: CostP
     check_layer_plan(config.model, scheme)
     if scheme.split:
         build_layer_split(config.model).stage_layers(scheme)
-    check_gradients(config.train.gradients, [scheme])
+    check_stages(config.train.sharding, [scheme])
     context = config.planner.context if scheme.cp > 1 else None
     if profile is not None:
         profile.micro_batch_ms(scheme, [1])
@@ -111,7 +113,7 @@ def _all_schemes(config: RunConfig, cluster: Cluster) -> Iterator[Scheme]:
         degrees += [Scheme(f"<tp{tp},cp{cp}>") for cp in _powers(node // tp) if cp > 1]
         for scheme in degrees:
             fits = scheme.pp <= config.model.num_hidden_layers
-            if scheme.pp > 1 and config.train.gradients == "sharded":
+            if scheme.pp > 1 and config.train.sharding != "none":
                 continue
             if fits and resident_memory(config, [scheme], cluster).bytes <= room:
                 yield from (scheme.under(kind) for kind in config.planner.checkpointing)

@@ -9,9 +9,9 @@ from hydraulis._core import BucketTransfer
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroups
 from hydraulis.runtime.redistribute.staging import Staging, StagingSizes
 from hydraulis.runtime.redistribute.summed_exchanges import NUM_STAGING, SummedExchanges
-from hydraulis.runtime.state.gradient_places import PlacedTransfer
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard
+from hydraulis.runtime.state.places import PlacedTransfer
 
 
 class GradientReduction:

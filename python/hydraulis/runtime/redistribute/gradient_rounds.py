@@ -20,9 +20,9 @@ from hydraulis._core import BucketTransfer
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroups
 from hydraulis.runtime.redistribute.gradient_reduction import GradientReduction
 from hydraulis.runtime.redistribute.segments import region
-from hydraulis.runtime.state.gradient_places import BUFFERS, PlacedTransfer
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard
+from hydraulis.runtime.state.places import BUFFERS, PlacedTransfer
 
 
 def first_round(rounds: int, micro_batches: int) -> int:
@@ -57,6 +57,8 @@ class GradientRounds(GradientReduction):
         rounds: Sequence[Sequence[BucketTransfer | PlacedTransfer]],
         accumulations: Mapping[int, int],
         first: int,
+        *,
+        is_paced: bool = False,
     ) -> None:
         """Zero the sums and expect the gradients of an iteration; no bucket may start yet.
 
@@ -64,6 +66,7 @@ class GradientRounds(GradientReduction):
             rounds: This rank's exchanges of each trained bucket, in each round.
             accumulations: Number of accumulations into each bucket's gradients in one micro-batch.
             first: First round to which this rank contributes; the number of rounds if there is none.
+            is_paced: Whether the caller starts each bucket of each round (`reduce_through`, `pass_round`).
         """
         self._num_buckets = len(rounds[0]) if rounds else 0
         self._from_here = (len(rounds) - first) * self._num_buckets
@@ -75,6 +78,8 @@ class GradientRounds(GradientReduction):
         self.expect([bucket for one in reversed(rounds) for bucket in one], pending)
         self._num_incomplete = len(self._buckets)
         self._users = {}
+        if is_paced:
+            self._from_here = len(self._buckets)
 
     def claim(self, bucket: int) -> None:
         """Free a bucket's part of the buffer for the first accumulation of a micro-batch, and zero it."""
@@ -104,6 +109,15 @@ class GradientRounds(GradientReduction):
                 self._advance()
         self._from_here = start
         self._advance()
+
+    def reduce_through(self, bucket: int) -> None:
+        """Start the buckets of the current round down to this one, and add them up inside the node."""
+        self._complete_through(self._number(bucket))
+
+    def pass_round(self) -> None:
+        """Start the buckets that the current round has left, and add them up inside the node."""
+        self.end_round()
+        self._complete_through(self._from_here)
 
     def _number(self, bucket: int) -> int:
         """Return the place of a bucket of the current round in the list."""

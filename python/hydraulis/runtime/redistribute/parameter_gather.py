@@ -16,6 +16,7 @@ from hydraulis.runtime.redistribute.segments import are_in_order, pack, put_back
 from hydraulis.runtime.redistribute.staging import Staging, StagingSizes
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard
+from hydraulis.runtime.state.places import PlacedExchange, PlacedTransfer
 
 
 class GatheredBucket(NamedTuple):
@@ -29,7 +30,7 @@ class GatheredBucket(NamedTuple):
 
     layer_group: int
     trained: bool
-    transfer: BucketTransfer
+    transfer: BucketTransfer | PlacedTransfer
 
 
 class _Flight(NamedTuple):
@@ -75,6 +76,7 @@ class ParameterGather:
         optimizer_shard: This rank's optimizer shard, from which parameters leave.
         local_shard: This rank's local shard, where parameters arrive.
         free_staging: Returns memory to permute trained parameters in, free while they are waited for.
+        outgoing: Memory that is free for outgoing parameters, in their dtype.
     """
 
     def __init__(
@@ -83,13 +85,14 @@ class ParameterGather:
         optimizer_shard: OptimizerShard,
         local_shard: LocalShard,
         free_staging: Callable[[], Staging],
+        outgoing: Tensor,
     ) -> None:
         self._groups = groups
         self._optimizer_shard = optimizer_shard
         self._local_shard = local_shard
         self._free_staging = free_staging
         self._frozen_staging = Staging(local_shard.parameter[:0])
-        self._outgoing = local_shard.gradient.view(local_shard.parameter.dtype)
+        self._outgoing = outgoing
         self._overflow = local_shard.parameter.new_empty(0)
         self._in_flight: deque[_Flight] = deque()
 
@@ -107,6 +110,10 @@ class ParameterGather:
                 self._grow_overflow(min(outgoing, missing + max(sizes.contributions, sizes.relayed)))
         self._frozen_staging.take(min(frozen.bucket, len(self._local_shard.parameter)))
 
+    def reserve_layer_group(self, sizes: StagingSizes) -> None:
+        """Allocate the staging of a single trained layer group under any strategy."""
+        self._grow_overflow(sizes.contributions + 2 * sizes.relayed)
+
     @property
     def staging(self) -> list[Tensor]:
         """The overflow of outgoing parameters, and the memory to permute frozen ones in."""
@@ -120,6 +127,11 @@ class ParameterGather:
                 for started in previous:
                     started.wait()
                 previous = self._start_load(buckets[load.start : load.stop])
+
+    def start_layer_group(self, bucket: GatheredBucket) -> None:
+        """Start the bucket of one layer group; no other may be in flight. Collective."""
+        with self._groups.on_side_stream():
+            self._start_load([bucket])
 
     def is_awaited(self, layer_group: int) -> bool:
         """Whether parameters of this layer group, or of one before it, are still to be waited for."""
@@ -155,7 +167,8 @@ class ParameterGather:
             relayed.wait()
         exchange = bucket.transfer.inside
         pack(source, far, staging)
-        incoming = region(self._local_shard.parameter, exchange.near)
+        # Through `.data`, as in `wait_for`.
+        incoming = region(self._local_shard.parameter.data, exchange.near)
         started = self._groups.inside.start(staging, incoming, exchange.far_counts, exchange.near_counts)
         self._in_flight.append(_Flight(bucket, started))
         return started
@@ -166,7 +179,9 @@ class ParameterGather:
             source, far = self._owned(bucket, bucket.transfer.inside)
             yield _Outgoing(bucket, source, far, None, room)
 
-    def _owned(self, bucket: GatheredBucket, exchange: Exchange) -> tuple[Tensor, NDArray[np.int64]]:
+    def _owned(
+        self, bucket: GatheredBucket, exchange: Exchange | PlacedExchange
+    ) -> tuple[Tensor, NDArray[np.int64]]:
         """Return this rank's own values in an exchange: their buffer, and their segments in it."""
         return self._optimizer_shard.values_at(exchange.far, trained=bucket.trained)
 

@@ -11,13 +11,16 @@ registered here (`register_hooks`): a forward pre-hook on the first module of ea
 group's parameters, and a hook on each trained parameter counts its gradient accumulations, so that the last
 backward through a layer group starts its gradient reduction. Under sharded gradients each backward does
 (`gradient_rounds.py`), and a third hook waits before a layer group's gradients until their buffer is free.
+Under sharded parameters the first and the third hook also start the gather of the next layer group
+(`parameter_rounds.py`).
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from operator import attrgetter
+from typing import NamedTuple
 
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -32,13 +35,26 @@ from hydraulis.runtime.redistribute.gradient_reduction import GradientReduction
 from hydraulis.runtime.redistribute.gradient_rounds import GradientRounds, first_round
 from hydraulis.runtime.redistribute.launch_order import bucket_stages, startable_from
 from hydraulis.runtime.redistribute.parameter_gather import GatheredBucket, ParameterGather
-from hydraulis.runtime.redistribute.staging import StagingSizes
-from hydraulis.runtime.state.gradient_places import PlacedTransfer
+from hydraulis.runtime.redistribute.parameter_rounds import ParameterRounds
+from hydraulis.runtime.redistribute.staging import Staging, StagingSizes
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard
+from hydraulis.runtime.state.places import PlacedTransfer
 
 # Rounds of the last placements whose transfers are kept.
 _MOST_ROUNDS = 16
+
+
+class _Round(NamedTuple):
+    """This rank's exchanges in a round.
+
+    Attributes:
+        gradients: Exchanges of each trained bucket.
+        parameters: Exchanges of each layer group's parameters.
+    """
+
+    gradients: list[BucketTransfer | PlacedTransfer]
+    parameters: list[GatheredBucket]
 
 
 class Redistribution:
@@ -60,17 +76,29 @@ class Redistribution:
     ) -> None:
         self._parameters = optimizer_shard.parameters
         self._layout = optimizer_shard.layout
-        self._places = local_shard.places
+        self._local_shard = local_shard
+        has_sharded_gradients = local_shard.gradient_places.starts is not None
+        has_sharded_parameters = local_shard.parameter_places.starts is not None
         # Under sharded gradients, the reduction with its rounds.
-        self._rounds = (
-            GradientRounds(groups, optimizer_shard, local_shard) if self._places.starts is not None else None
-        )
+        self._rounds = GradientRounds(groups, optimizer_shard, local_shard) if has_sharded_gradients else None
         self._reduction = self._rounds or GradientReduction(groups, optimizer_shard, local_shard)
+        # Under sharded parameters, memory to permute a layer group in.
+        self._permuted = Staging(local_shard.parameter[:0])
         self._gather = ParameterGather(
-            groups, optimizer_shard, local_shard, lambda: self._reduction.free_staging
+            groups,
+            optimizer_shard,
+            local_shard,
+            lambda: self._permuted if has_sharded_parameters else self._reduction.free_staging,
+            # The gradient buffer is free before the first backward, which sharded parameters do not wait for.
+            local_shard.gradient[: 0 if has_sharded_parameters else None].view(local_shard.parameter.dtype),
+        )
+        self._parameter_rounds = (
+            ParameterRounds(self._gather, self._rounds, self._parameters.num_layer_groups)
+            if self._rounds is not None and has_sharded_parameters
+            else None
         )
         self._transfers = ByPlacement[list[BucketTransfer]]()
-        self._placed = ByPlacement[list[BucketTransfer | PlacedTransfer]](_MOST_ROUNDS)
+        self._placed = ByPlacement[_Round](_MOST_ROUNDS)
         self._has_side_stream = groups.has_side_stream
         self._timers = timers
         # By instruction: the lowest bucket that may start after it.
@@ -88,12 +116,16 @@ class Redistribution:
             for trained in (True, False)
         )
         self._reduction.reserve(trained)
-        self._gather.reserve(trained, frozen)
+        if self._parameter_rounds is None:
+            self._gather.reserve(trained, frozen)
+        else:
+            self._gather.reserve_layer_group(trained)
+            self._permuted.take(min(trained.bucket, len(self._local_shard.parameter)))
 
     @property
     def staging(self) -> list[Tensor]:
         """All staging buffers."""
-        return [*self._reduction.staging, *self._gather.staging]
+        return [*self._reduction.staging, *self._gather.staging, self._permuted.room]
 
     def register_hooks(self, stage: Stage) -> None:
         """Let a stage wait for its parameters and report its gradients whenever it computes.
@@ -129,32 +161,60 @@ class Redistribution:
             plan: The iteration's plan, the same on every rank.
             work: This rank's part of the plan; None if gradients come from elsewhere than `run_pipeline`.
         """
-        buckets = self._buckets(plan)
         self._startable_from, accumulations = [], {}
         if work is not None and work.stage is not None and work.position is not None:
             self._expect_launches(work, work.position)
             groups = Counter(number for number, _ in self._trained_parameters(work.stage))
             each = 1 if self._rounds else work.num_micro_batches
             accumulations = {number: count * each for number, count in groups.items()}
+        number = 0 if work is None else work.num_micro_batches
         with self._timers.transferring():
-            self._gather.start(buckets)
-            trained = [bucket.transfer for bucket in buckets if bucket.trained]
+            if self._parameter_rounds is None:
+                self._gather.start(self._buckets(plan))
             if self._rounds is None:
+                trained = self._all_transfers(plan)[: self._parameters.num_layer_groups]
                 self._reduction.expect(trained, accumulations)
-            else:
-                rounds = self._transfers_of_rounds(plan, trained)
-                number = 0 if work is None else work.num_micro_batches
-                self._rounds.expect_rounds(rounds, accumulations, first_round(len(rounds), number))
+                return
+            rounds = self._rounds_of(plan)
+            first = first_round(len(rounds), number)
+            is_paced = self._parameter_rounds is not None
+            self._rounds.expect_rounds(
+                [one.gradients for one in rounds], accumulations, first, is_paced=is_paced
+            )
+            if self._parameter_rounds is not None:
+                self._parameter_rounds.expect([one.parameters for one in rounds], first, has_backward=True)
 
     def gather_parameters(self, plan: Plan) -> None:
-        """Gather all parameters, and expect no gradients. Collective."""
-        self._gather.start(self._buckets(plan))
-        self._gather.finish()
+        """Gather all parameters, and expect no gradients; sharded ones come with each forward. Collective."""
+        if self._parameter_rounds is None:
+            self._gather.start(self._buckets(plan))
+            self._gather.finish()
+
+    @contextmanager
+    def forwards(self, plan: Plan, num_micro_batches: int) -> Iterator[None]:
+        """Let the forwards inside, which have no backward, gather sharded parameters. Collective.
+
+        Args:
+            plan: The plan of the forwards, whose parameters `gather_parameters` has gathered.
+            num_micro_batches: Number of this rank's micro-batches with sequences.
+        """
+        if self._parameter_rounds is None:
+            yield
+            return
+        rounds = self._rounds_of(plan)
+        first = first_round(len(rounds), num_micro_batches)
+        self._parameter_rounds.expect([one.parameters for one in rounds], first, has_backward=False)
+        yield
+        self._parameter_rounds.finish()
 
     def finish_parameter_gather(self) -> None:
-        """Wait for all parameters, and zero the gradients: before the first backward."""
-        with self._timers.transferring():
-            self._gather.finish()
+        """Wait for all parameters, and zero the gradients: before the first backward.
+
+        Sharded parameters come with each forward and backward.
+        """
+        if self._parameter_rounds is None:
+            with self._timers.transferring():
+                self._gather.finish()
 
     def launched(self, instruction: int) -> None:
         """Start the buckets that may start once an instruction of `run_pipeline` is launched.
@@ -163,6 +223,11 @@ class Redistribution:
             instruction: Index in the rank's instruction list.
         """
         if not self._startable_from:
+            return
+        if self._parameter_rounds is not None:
+            if instruction in self._backwards:
+                with self._reducing():
+                    self._parameter_rounds.end_round()
             return
         if self._rounds is not None and instruction == 0:
             # The rounds before this rank's first one use the staging in which parameters are permuted.
@@ -178,18 +243,24 @@ class Redistribution:
     def finish_gradient_reduction(self) -> None:
         """Wait until every gradient is at its owner. Collective; the parameter gather has finished."""
         with self._timers.transferring():
+            if self._parameter_rounds is not None:
+                self._parameter_rounds.finish()
             self._reduction.finish()
 
     def forget_frozen(self) -> None:
         """Gather frozen parameters again at the next step: the local shard was overwritten. Collective."""
         self._frozen_placement = None
 
+    def _all_transfers(self, plan: Plan) -> list[BucketTransfer]:
+        """List the exchanges of each trained bucket, then of each frozen one, with all replicas."""
+        return self._transfers.get(
+            placement_of(plan), lambda: transfer(self._parameters.table, self._layout, plan, dist.get_rank())
+        )
+
     def _buckets(self, plan: Plan) -> list[GatheredBucket]:
         """List the buckets to gather by layer group; frozen ones only if a rank has moved."""
         placement = placement_of(plan)
-        transfers = self._transfers.get(
-            placement, lambda: transfer(self._parameters.table, self._layout, plan, dist.get_rank())
-        )
+        transfers = self._all_transfers(plan)
         count = self._parameters.num_layer_groups
         trained = [GatheredBucket(number, True, one) for number, one in enumerate(transfers[:count])]
         if placement == self._frozen_placement:
@@ -198,33 +269,31 @@ class Redistribution:
         frozen = [GatheredBucket(number, False, one) for number, one in enumerate(transfers[count:])]
         return sorted([*trained, *frozen], key=attrgetter("layer_group"))
 
-    def _transfers_of_rounds(
-        self, plan: Plan, whole: Sequence[BucketTransfer]
-    ) -> list[list[BucketTransfer | PlacedTransfer]]:
-        """List the exchanges of each trained bucket in each round; in the last one all replicas contribute.
-
-        Args:
-            plan: The iteration's plan.
-            whole: The transfers in which all replicas take part.
-        """
+    def _rounds_of(self, plan: Plan) -> list[_Round]:
+        """List the exchanges of each round; in the last one all replicas take part."""
         counts = [sum(map(bool, replica.micro_batches)) for replica in plan.replicas]
         num_rounds = max(counts)
         placement = placement_of(plan)
         rounds = []
         for number in range(num_rounds):
             is_used = [first_round(num_rounds, count) <= number for count in counts]
-            made = partial(self._placed_transfers, plan, whole, is_used)
-            rounds.append(self._placed.get(placement._replace(is_used=is_used), made))
+            rounds.append(
+                self._placed.get(placement._replace(is_used=is_used), partial(self._round, plan, is_used))
+            )
         return rounds
 
-    def _placed_transfers(
-        self, plan: Plan, whole: Sequence[BucketTransfer], is_used: Sequence[bool]
-    ) -> list[BucketTransfer | PlacedTransfer]:
-        transfers = whole
+    def _round(self, plan: Plan, is_used: Sequence[bool]) -> _Round:
+        """Place the exchanges of a round with these replicas in the sharded buffers."""
+        transfers = self._all_transfers(plan)
         if is_used != placement_of(plan).is_used:
             table, rank = self._parameters.table, dist.get_rank()
-            transfers = transfer(table, self._layout, plan, rank, is_used)[: len(whole)]
-        return [self._places.of_transfer(number, one) for number, one in enumerate(transfers)]
+            transfers = transfer(table, self._layout, plan, rank, is_used)
+        trained = list(enumerate(transfers[: self._parameters.num_layer_groups]))
+        gradients, parameters = self._local_shard.gradient_places, self._local_shard.parameter_places
+        return _Round(
+            [gradients.of_transfer(number, one) for number, one in trained],
+            [GatheredBucket(number, True, parameters.of_transfer(number, one)) for number, one in trained],
+        )
 
     def _trained_parameters(self, stage: Stage) -> Iterator[tuple[int, nn.Parameter]]:
         """Yield each trained parameter of a stage with the number of its bucket, which is a layer group."""
@@ -243,14 +312,20 @@ class Redistribution:
         self._backwards = {backwards[index] for index, one in enumerate(work.micro_batches) if one}
 
     def _before_forward(self, layer_group: int, _module: nn.Module, _args: object) -> None:
-        if self._gather.is_awaited(layer_group):
+        if self._parameter_rounds is not None:
+            with self._timers.transferring():
+                self._parameter_rounds.before_forward(layer_group)
+        elif self._gather.is_awaited(layer_group):
             with self._timers.transferring():
                 self._gather.wait_for(layer_group)
 
     def _before_accumulation(self, layer_group: int, _gradient: object) -> None:
         assert self._rounds is not None
         with self._reducing():
-            self._rounds.claim(layer_group)
+            if self._parameter_rounds is None:
+                self._rounds.claim(layer_group)
+            else:
+                self._parameter_rounds.before_backward(layer_group)
 
     def _after_accumulation(self, layer_group: int, _parameter: object) -> None:
         with self._reducing():

@@ -9,7 +9,7 @@ from hydraulis._core import Exchange
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroup, StartedExchange
 from hydraulis.runtime.redistribute.segments import add_packed, are_in_order, put_in_order, region
 from hydraulis.runtime.redistribute.staging import Staging
-from hydraulis.runtime.state.gradient_places import PlacedExchange
+from hydraulis.runtime.state.places import PlacedExchange
 
 # One bucket is added up while the next one is in flight.
 NUM_STAGING = 2

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from hydraulis._core import Position, Scheme, local_slices
-from hydraulis.config.kinds import GradientKind
+from hydraulis.config.kinds import ShardingKind
 from hydraulis.model.rope import rotary_frequencies
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.ranks.device import CPU
-from hydraulis.runtime.state.gradient_places import GradientPlaces, gradient_places
 from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.places import Places, gradient_places, parameter_places
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,17 +26,20 @@ class LocalShard:
 
     Attributes:
         parameters: The model's parameters.
-        parameter: Flat parameters, trained and frozen ones, in the model's dtype.
+        parameter: Flat parameters, trained and frozen ones, or those of two layer groups, in the model's
+            dtype.
         gradient: Flat gradients of the trained parameters, or of two layer groups of them, in at least
             float32, because bfloat16 would lose small terms of long sums. Each `param.grad` of a stage is a
             view of it.
-        places: Places of the gradients in that buffer.
+        parameter_places: Places in the buffer of parameters.
+        gradient_places: Places in the buffer of gradients.
     """
 
     parameters: ModelParameters
     parameter: Tensor
     gradient: Tensor
-    places: GradientPlaces
+    parameter_places: Places
+    gradient_places: Places
 
     @classmethod
     def allocate(
@@ -45,7 +48,7 @@ class LocalShard:
         schemes: Sequence[Scheme],
         dtype: torch.dtype,
         device: torch.device = CPU,
-        gradients: GradientKind = "whole",
+        sharding: ShardingKind = "none",
     ) -> Self:
         """Allocate the buffers for the largest stage of these schemes, and the rotary frequencies.
 
@@ -55,14 +58,16 @@ class LocalShard:
         """
         sizes = [largest_stage(parameters, scheme) for scheme in schemes]
         elements, trained = (max(column) for column in zip(*sizes, strict=True))
-        places = gradient_places(parameters, schemes, gradients, trained)
+        placed = parameter_places(parameters, schemes, sharding, elements)
+        with_gradient = gradient_places(parameters, schemes, sharding, trained)
         # Kept from now on, so that no stage allocates them.
         rotary_frequencies(parameters.config, wide_dtype(dtype), device)
         return cls(
             parameters,
-            torch.zeros(elements, dtype=dtype, device=device),
-            torch.zeros(places.elements, dtype=wide_dtype(dtype), device=device),
-            places,
+            torch.zeros(placed.elements, dtype=dtype, device=device),
+            torch.zeros(with_gradient.elements, dtype=wide_dtype(dtype), device=device),
+            placed,
+            with_gradient,
         )
 
 

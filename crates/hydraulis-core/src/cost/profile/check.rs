@@ -68,10 +68,10 @@ impl CostProfile {
             .or_else(|| is_again.then(|| Broken::new("scheme", entry.scheme.to_string(), "given once")))
     }
 
-    /// A scheme with stages, where gradients leave after each micro-batch.
+    /// A scheme with stages, where ranks hold parameters or gradients in parts.
     fn broken_kind(&self, scheme: Scheme) -> Option<Broken> {
-        let limit = "a scheme without stages where gradients is 'sharded'";
-        (scheme.pp() > 1 && !self.gradients.is_whole()).then(|| Broken::new("scheme", scheme.to_string(), limit))
+        let limit = "a scheme without stages where sharding is not 'none'";
+        (scheme.pp() > 1 && !self.sharding.is_none()).then(|| Broken::new("scheme", scheme.to_string(), limit))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::cost::class_cost::MicroBatchCost;
 use crate::cost::profile::document::ProfileDocument;
 use crate::cost::{CostFit, MeasuredLink, MeasuredRange, PerStage};
 use crate::error::{ProfileError, Result};
-use crate::spec::{ContextKind, Dtype, GradientKind, ModelShape, Scheme, Strategy};
+use crate::spec::{ContextKind, Dtype, ModelShape, Scheme, ShardingKind, Strategy};
 use crate::units::{Millis, Tokens, count};
 
 /// The value of a profile's `format` field.
@@ -47,8 +47,8 @@ pub struct CostProfile {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub symmetric_memory: Option<bool>,
     /// How ranks hold gradients, which the resident bytes and the transfers follow; training refuses another choice.
-    #[serde(skip_serializing_if = "GradientKind::is_whole")]
-    pub gradients: GradientKind,
+    #[serde(skip_serializing_if = "ShardingKind::is_none")]
+    pub sharding: ShardingKind,
     /// Memory figures that do not depend on the scheme.
     pub memory: Memory,
     /// The measured schemes.
@@ -259,7 +259,7 @@ impl CostProfile {
             compiled: None,
             float8: None,
             symmetric_memory: None,
-            gradients: GradientKind::Whole,
+            sharding: ShardingKind::None,
             memory: Memory { reserved_bytes: 0, optimizer_bytes: 0, token_multiple: 1 },
             schemes: Vec::new(),
             excluded: Vec::new(),

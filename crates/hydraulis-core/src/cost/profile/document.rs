@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::cost::profile::CostProfile;
 use crate::cost::{Excluded, Hardware, Memory, SchemeProfile, StrategyList};
-use crate::spec::{Dtype, GradientKind, ModelShape};
+use crate::spec::{Dtype, ModelShape, ShardingKind};
 
 /// The fields of a [`CostProfile`], none of which is checked yet.
 #[derive(Deserialize)]
@@ -21,7 +21,7 @@ pub(crate) struct ProfileDocument {
     float8: Option<bool>,
     symmetric_memory: Option<bool>,
     #[serde(default)]
-    gradients: GradientKind,
+    sharding: ShardingKind,
     memory: Memory,
     schemes: Vec<SchemeProfile>,
     #[serde(default)]

@@ -8,7 +8,7 @@ mod layer_plans;
 mod layer_splits;
 mod measured_link;
 mod preset;
-mod sharded_gradients;
+mod sharding;
 
 pub use cost_profile::{CostProfile, Excluded, FitQuality, Hardware, Memory, SchemeProfile, StrategyList};
 pub use measured_link::{LinkOperation, MeasuredLink};

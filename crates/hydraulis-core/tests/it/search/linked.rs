@@ -97,11 +97,13 @@ proptest! {
 
     /// The checker and the simulator derive the rounds by themselves.
     #[test]
-    fn plans_in_rounds_keep_their_promises(case in any_case(), table in table(), seed in 0_i64..1_000) {
+    fn plans_in_rounds_keep_their_promises(
+        case in any_case(), table in table(), seed in 0_i64..1_000, gathers in any::<bool>()
+    ) {
         let mut profile = case.profile.clone();
         profile.schemes.retain(|entry| entry.scheme.pp() == 1);
         prop_assume!(!profile.schemes.is_empty());
-        profile.gradients = spec::GradientKind::Sharded;
+        profile.sharding = if gathers { spec::ShardingKind::Parameters } else { spec::ShardingKind::Gradients };
         let planner = Planner::search(profile, case.cluster.clone());
         prop_assume!(planner.is_ok());
         let planner = planner.unwrap().with_link(slow_link(table.clone())).unwrap();
@@ -118,6 +120,7 @@ proptest! {
         prop_assert!(step.alone.is_close(planned.alone_ms));
         let rounds = plan.micro_batches_of_ranks().into_iter().max().unwrap();
         prop_assert_eq!(step.earlier_gradients.len(), rounds - 1);
+        prop_assert_eq!(step.gathers.is_empty(), !gathers);
         for (timeline, replica) in step.timelines.iter().zip(&plan.replicas) {
             prop_assert_eq!(timeline.spans.len(), 2 * replica.micro_batches.len());
         }

@@ -1,4 +1,4 @@
-"""Sharded gradients: any strategy without stages equals one process, through two buckets of gradients."""
+"""Sharded gradients and parameters: any strategy without stages equals one process."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,14 +8,16 @@ import pytest
 import torch
 
 from hydraulis import Strategy
+from hydraulis.config.kinds import ShardingKind
 from hydraulis.config.lora import TARGETS, Adapters
 from hydraulis.config.model import ModelConfig
-from hydraulis.runtime.state.gradient_places import gradient_places
 from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.places import gradient_places, parameter_places
 from ranks import run_ranks
 from runtime.adapters_workers import train_adapters
+from runtime.measure_workers import memory_of_plans
 from runtime.one_process import OPTIMIZER, assert_equal, checkpointed, model_config, one_process
-from runtime.sharded_gradients_workers import memory_by_kind, persistent_by_kind, trained_by_kind
+from runtime.sharding_workers import frozen_with_sharded_parameters, persistent_by_kind, trained_by_kind
 from runtime.test_adapters import by_peft
 from runtime.worker_workers import Batch, Step, train
 from small_model import small_config
@@ -30,6 +32,7 @@ STRATEGIES = (
     "4x<tp2>",
     "1x<tp4,cp2>",
 )
+MEMORY_STRATEGIES = ("3x<1>", "1x<tp2>", "1x<cp2>")
 SIZES = (3, 40, 48, 30, 60, 45, 9, 20)
 # Layer plans of four layers, which the replicas of a strategy have in turn.
 LAYER_PLANS = (
@@ -54,9 +57,13 @@ def steps_of(
 
 
 def trained(
-    config: ModelConfig, steps: Sequence[tuple[str, Batch]], node: int, frozen: tuple[str, ...] = ()
+    config: ModelConfig,
+    steps: Sequence[tuple[str, Batch]],
+    node: int,
+    frozen: tuple[str, ...] = (),
+    sharding: ShardingKind = "gradients",
 ) -> list[Step]:
-    settings = ("ulysses", (), None, "per_micro_batch", "sharded", frozen)
+    settings = ("ulysses", (), None, "per_micro_batch", sharding, frozen)
     by_rank = run_ranks(8, train, config, OPTIMIZER, torch.float64, steps, *settings, ranks_per_node=node)
     result: list[Step] = by_rank[0]
     return result
@@ -65,21 +72,24 @@ def trained(
 # Embeddings tied or not, ranks of a node, and layers: an even number of them puts embedding and head into
 # different parts of the buffer.
 @pytest.mark.parametrize(
-    ("tied", "node", "layers", "kinds"),
+    ("sharding", "tied", "node", "layers", "kinds"),
     [
-        (False, 8, 4, ("none",)),
-        (True, 4, 3, ("none",)),
-        (True, 2, 4, ("none",)),
-        (True, 4, 4, LAYER_PLANS),
+        ("gradients", False, 8, 4, ("none",)),
+        ("gradients", True, 4, 3, ("none",)),
+        ("gradients", True, 2, 4, ("none",)),
+        ("gradients", True, 4, 4, LAYER_PLANS),
+        ("parameters", False, 8, 4, ("none",)),
+        ("parameters", True, 2, 3, ("none",)),
+        ("parameters", False, 4, 4, LAYER_PLANS),
     ],
 )
 @pytest.mark.devices
 def test_every_strategy_equals_one_process_in_float64(
-    *, tied: bool, node: int, layers: int, kinds: Sequence[str]
+    *, sharding: ShardingKind, tied: bool, node: int, layers: int, kinds: Sequence[str]
 ) -> None:
     config = model_config(tie_word_embeddings=tied, num_hidden_layers=layers)
     steps = steps_of(config, kinds=kinds)
-    result = trained(config, steps, node)
+    result = trained(config, steps, node, sharding=sharding)
     assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
     counts = [step.micro_batches for step in result]
     assert max(map(max, counts)) >= 3
@@ -102,46 +112,65 @@ def test_the_other_parameters_are_trained_as_in_one_process(frozen: tuple[str, .
 def test_adapters_are_trained_as_in_one_process(*, tied: bool, kinds: Sequence[str]) -> None:
     config = model_config(adapters=Adapters(rank=3, alpha=5.0, targets=TARGETS), tie_word_embeddings=tied)
     steps = steps_of(config, 4, kinds)
-    result, elements = run_ranks(8, train_adapters, config, OPTIMIZER, steps, "ring", "sharded")[0]
+    result, elements = run_ranks(8, train_adapters, config, OPTIMIZER, steps, "ring", "gradients")[0]
     assert_equal(result, by_peft(config, steps), 1e-10, 1e-10)
     # Two of four layers.
     assert elements == ModelParameters.from_config(config).num_elements(trained=True) // 2
 
 
-def test_sharded_gradients_are_those_of_whole_ones_and_the_same_in_every_run() -> None:
+def test_losses_are_those_without_sharding_and_the_same_in_every_run() -> None:
     config = model_config(num_hidden_layers=3)
     # The norm of all gradients clips them.
     clipping = replace(OPTIMIZER, clip_norm=0.1)
-    whole, sharded, again = run_ranks(8, trained_by_kind, config, clipping, steps_of(config))[0]
-    for one, other, third in zip(whole, sharded, again, strict=True):
-        assert other.loss == pytest.approx(one.loss, rel=1e-12)
-        for name, value in one.parameters.items():
-            torch.testing.assert_close(other.parameters[name], value, rtol=1e-9, atol=1e-12)
-            assert torch.equal(other.parameters[name], third.parameters[name])
-        # One micro-batch on each replica: the same bytes travel. Otherwise gradients travel more often.
-        is_single = set(one.micro_batches) <= {0, 1}
-        assert (sum(other.sent_bytes) == sum(one.sent_bytes)) == is_single
-        assert sum(other.sent_bytes) >= sum(one.sent_bytes)
+    whole, *sharded = run_ranks(
+        8, trained_by_kind, config, clipping, steps_of(config, 4), timeout_seconds=150.0
+    )[0]
+    gradients, gradients_again, parameters, parameters_again = sharded
+    for number, steps in enumerate(sharded):
+        for one, other in zip(whole, steps, strict=True):
+            assert other.loss == pytest.approx(one.loss, rel=1e-12)
+            for name, value in one.parameters.items():
+                torch.testing.assert_close(other.parameters[name], value, rtol=1e-9, atol=1e-12)
+            # One micro-batch on each replica: the same gradients travel. Otherwise they travel more often.
+            is_single = set(one.micro_batches) <= {0, 1}
+            assert (sum(other.sent_bytes) == sum(one.sent_bytes)) == (is_single and number < 2)
+            assert sum(other.sent_bytes) >= sum(one.sent_bytes)
+    for steps, again in ((gradients, gradients_again), (parameters, parameters_again)):
+        for one, other in zip(steps, again, strict=True):
+            assert all(torch.equal(other.parameters[name], value) for name, value in one.parameters.items())
     assert any(set(one.micro_batches) <= {0, 1} for one in whole)
 
 
-def test_predicted_memory_is_near_the_memory_of_every_rank() -> None:
+@pytest.mark.parametrize("sharding", ["gradients", "parameters"])
+def test_predicted_memory_is_near_the_memory_of_every_rank(sharding: ShardingKind) -> None:
+    found = run_ranks(3, memory_of_plans, MEMORY_STRATEGIES, 3, sharding, timeout_seconds=120.0)[0]
+    assert set(found) == set(MEMORY_STRATEGIES)
+    for strategy, pairs in found.items():
+        assert pairs
+        for planned, held in pairs:
+            assert planned == pytest.approx(held, rel=0.05), strategy
+
+
+def test_persistent_memory_falls_by_all_but_two_layer_groups() -> None:
     layers = 8
-    strategies = ("3x<1>", "1x<tp2>", "1x<cp2>")
-    whole, sharded = run_ranks(3, memory_by_kind, strategies, layers, timeout_seconds=120.0)[0]
     parameters = ModelParameters.from_config(small_config(vocab_size=256, num_hidden_layers=layers))
     # Every rank's buffers have the size of those of <1>: a layer's parameters take a third of a vocabulary's.
-    (scheme,) = Strategy("1x<1>").schemes
+    schemes = Strategy("1x<1>").schemes
     trained = parameters.num_elements(trained=True)
-    saved = 4 * (trained - gradient_places(parameters, [scheme], "sharded", trained).elements)
-    assert saved > 4 * trained / 2
-    assert set(sharded) == set(strategies)
-    for strategy, pairs in sharded.items():
-        assert pairs
-        for (planned, held), (_, held_whole) in zip(pairs, whole[strategy], strict=True):
-            assert planned == pytest.approx(held, rel=0.05), strategy
-            # gloo's thread may hold the buffer of a tensor group's all-reduce a moment longer than the call.
-            if "tp" not in strategy:
-                assert held_whole - held == saved
-    for whole_bytes, sharded_bytes in run_ranks(3, persistent_by_kind, strategies, layers):
-        assert whole_bytes - sharded_bytes == saved
+    gradients, held = (
+        lay_out(parameters, schemes, "parameters", trained).elements
+        for lay_out in (gradient_places, parameter_places)
+    )
+    assert max(gradients, held) < trained / 2
+    for none, of_gradients, of_parameters in run_ranks(3, persistent_by_kind, MEMORY_STRATEGIES, layers):
+        assert none - of_gradients == 4 * (trained - gradients)
+        # Outgoing parameters no longer wait in the gradient buffer, and a bucket is permuted apart.
+        apart = 4 * (trained - held) - (of_gradients - of_parameters)
+        assert 0 < apart < 4 * 4 * held
+
+
+def test_frozen_parameters_are_refused_where_parameters_are_sharded() -> None:
+    for code, message in run_ranks(2, frozen_with_sharded_parameters):
+        assert code == "config_value"
+        assert "train.sharding is 'parameters'" in message
+        assert "embed_tokens.weight" in message

@@ -1,0 +1,117 @@
+"""Gathers of sharded parameters: layer group by layer group, for each forward and each backward.
+
+**Order.** All ranks launch one list of exchanges in one order. It has a part for each round (see
+`gradient_rounds.py`): the gathers of the forward, first layer group first; then, from the last layer group to
+the first, the reduction of a layer group's gradients and the gather of the layer group two before it. The
+forward leaves the last two layer groups in the buffer, so the backward gathers none of these; and it does not
+gather the embedding, whose backward needs no values.
+
+**Waiting.** A computation waits for its layer group, and then launches the gather of the next one, into the
+part of the buffer that the computation before it has used. So one layer group is on its way while another
+computes. On the CPU a rank first waits for the reduction that it has launched before; on CUDA the side
+stream does. A rank without a micro-batch in a round launches the round's whole list. Each rank of a stage
+group launches at the same places of its computation, so the first launch in the order that is not complete
+has all its ranks free.
+
+**Values.** Autograd saves views of the buffer, and each layer group always has the same place in it: by the
+time of a backward, its values are there again.
+"""
+
+from collections.abc import Sequence
+
+from hydraulis.runtime.redistribute.gradient_rounds import GradientRounds
+from hydraulis.runtime.redistribute.parameter_gather import GatheredBucket, ParameterGather
+
+
+class ParameterRounds:
+    """Gathers the parameters of two layer groups at a time.
+
+    Args:
+        gather: Gather of single layer groups.
+        reduction: Reduction of each micro-batch's gradients.
+        num_layer_groups: Number of the model's layer groups, all of them trained.
+    """
+
+    def __init__(self, gather: ParameterGather, reduction: GradientRounds, num_layer_groups: int) -> None:
+        self._gather = gather
+        self._reduction = reduction
+        self._last = num_layer_groups - 1
+        # Of each round, the bucket of each layer group.
+        self._rounds: Sequence[Sequence[GatheredBucket]] = ()
+        self._has_backward = False
+        # First round of this rank, and the one that it is in.
+        self._first = self._round = 0
+
+    def expect(self, rounds: Sequence[Sequence[GatheredBucket]], first: int, *, has_backward: bool) -> None:
+        """Expect the gathers of an iteration, or of forwards without backward.
+
+        Args:
+            rounds: This rank's exchanges of each layer group, in each round.
+            first: First round in which this rank computes; the number of rounds if there is none.
+            has_backward: Whether each micro-batch has a backward.
+        """
+        self._rounds, self._first, self._round = rounds, first, 0
+        self._has_backward = has_backward
+
+    def before_forward(self, layer_group: int) -> None:
+        """Wait for a layer group's parameters, and start to gather the next ones."""
+        if not self._rounds:
+            return
+        if layer_group == 0:
+            self._serve_until(self._first)
+            self._start(0)
+        self._gather.wait_for(layer_group)
+        if layer_group < self._last:
+            self._start(layer_group + 1)
+        elif not self._has_backward:
+            self._next_round()
+
+    def before_backward(self, layer_group: int) -> None:
+        """Wait for a layer group's parameters and for the part of the buffer that its gradients take."""
+        if self._rounds:
+            self._gather.wait_for(layer_group)
+        self._reduction.claim(layer_group)
+        if self._rounds:
+            self._exchange_before(layer_group)
+
+    def end_round(self) -> None:
+        """Note that the backward of a micro-batch has ended; launch what its round has left."""
+        self._reduction.pass_round()
+        self._next_round()
+
+    def finish(self) -> None:
+        """Launch the exchanges of all rounds that are left."""
+        self._serve_until(len(self._rounds))
+        self._rounds = ()
+
+    def _serve_until(self, number: int) -> None:
+        """Launch the exchanges of rounds without a micro-batch of this rank."""
+        while self._round < number:
+            self._serve()
+
+    def _serve(self) -> None:
+        for layer_group in range(self._last + 1):
+            self._start(layer_group)
+            self._gather.wait_for(layer_group)
+        if self._has_backward:
+            for layer_group in range(self._last - 1, -1, -1):
+                self._gather.wait_for(layer_group)
+                self._exchange_before(layer_group)
+            self._reduction.pass_round()
+        self._next_round()
+
+    def _exchange_before(self, layer_group: int) -> None:
+        """Launch what a backward launches before a layer group, in the one order of all ranks."""
+        if layer_group == self._last:
+            return
+        self._reduction.reduce_through(layer_group + 1)
+        # The forward has left the last two layer groups, and the embedding's backward needs no values.
+        if 0 < layer_group - 1 < self._last - 1:
+            self._start(layer_group - 1)
+
+    def _start(self, layer_group: int) -> None:
+        self._gather.start_layer_group(self._rounds[self._round][layer_group])
+
+    def _next_round(self) -> None:
+        self._round += 1
+        self._first = max(self._first, self._round)
