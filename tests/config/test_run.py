@@ -83,6 +83,7 @@ BAD_VALUES = {
     "planner.link": '"fast"',
     "planner.recalibrate": "1.0",
     "planner.slow_rank": "1.0",
+    "planner.slow_link": "1.1",
     "planner.lookahead": "0",
     "planner.max_delay": "0",
     "planner.context": '"both"',

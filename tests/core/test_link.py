@@ -49,6 +49,18 @@ def test_slow_links_favour_strategies_that_move_less() -> None:
     assert slow.check(few, LENGTHS) == fast.check(many, LENGTHS) == []
 
 
+def test_a_node_with_slow_links_makes_transfers_longer() -> None:
+    equal = Planner(PROFILE, CLUSTER, link=link(40))
+    slow = Planner(PROFILE, CLUSTER, link=link(40).with_node_slowdowns([1.0] * 7 + [100.0]))
+    one = Planner(PROFILE, CLUSTER, link=link(40).with_node_slowdowns([1.0] * 8))
+    plan, slower = equal.plan(LENGTHS), slow.plan(LENGTHS)
+    assert one.plan(LENGTHS) == plan
+    assert slow.check(slower, LENGTHS) == []
+    # The plan for equal links states too short transfers.
+    assert slow.check(plan, LENGTHS) != []
+    assert slower.step_ms > plan.step_ms
+
+
 @pytest.mark.parametrize(
     ("call", "code", "part"),
     [
@@ -63,6 +75,16 @@ def test_slow_links_favour_strategies_that_move_less() -> None:
             lambda: Link(table(), gigabytes_per_s=1, parameter_bytes=9),
             "argument_invalid",
             "parameter_bytes of a link is 9",
+        ),
+        (
+            lambda: link(1).with_node_slowdowns([1.0, 0.5]),
+            "argument_invalid",
+            "the links of node 1 have slowdown 0.5",
+        ),
+        (
+            lambda: Planner(PROFILE, CLUSTER, link=link(1).with_node_slowdowns([1.0, 2.0])),
+            "argument_invalid",
+            "2 slowdowns of links for 8 nodes",
         ),
         (lambda: table(1 << 20), "model_invalid", "1,048,576 layers"),
         (

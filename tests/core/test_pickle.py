@@ -87,6 +87,7 @@ VALUES = [
     LayerSplit(7, head_layers=2.5, stated=[[1, 6], [3, 2, 2]]),
     LengthHistogram([5, 9, 70], [3, 1, 4]),
     link(40),
+    link(40).with_node_slowdowns([1.0, 2.5]),
     LinkRates(gigabytes_per_s=12.5, message_us=3),
     Network(token_bytes=8_192, inside_gigabytes_per_s=200, between_gigabytes_per_s=25, inside_latency_ms=0.1),
     table(2),

@@ -89,5 +89,6 @@ def _metrics(step: int, plan: Plan) -> StepMetrics:
         replica_measured_ms=tuple(1.1 * replica.predicted_ms for replica in plan.replicas),
         ranks_per_device=1,
         rank_rates=(),
+        link_slowdowns=(),
         moved=0,
     )

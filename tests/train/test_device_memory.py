@@ -34,7 +34,8 @@ def iteration(step: int) -> Any:
 
 def fake_trainer(device: str, counts: list[int], monkeypatch: pytest.MonkeyPatch) -> Trainer:
     """Make a trainer whose steps do nothing but count the votes of all ranks."""
-    worker: Any = SimpleNamespace(device=torch.device(device), votes=Votes())
+    one_node = SimpleNamespace(between_nodes=None)
+    worker: Any = SimpleNamespace(device=torch.device(device), votes=Votes(), redistribution=one_node)
 
     def iterations(*_: object) -> Iterator[Any]:
         for step, count in enumerate(counts, 1):

@@ -3,11 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from data.sampling.test_run_length import config
 from devices import one_rank
 from helpers import lacks
+from hydraulis.runtime.planning.node_links import LinkChange
 from hydraulis.runtime.planning.rank_rates import RateChange
-from hydraulis.train.notes import rate_messages, report_model
+from hydraulis.train.notes import link_messages, rate_messages, report_model
 from train.events import RecordedEvents
 
 HOSTS = ["node-a"] * 8 + ["node-b"] * 12
@@ -55,3 +58,24 @@ def test_no_decay_patterns_without_a_parameter_are_reported() -> None:
     with one_rank("cpu"):
         report_model(run, events)
     assert [one for one in events.messages if "optimizer.no_decay" in one and "'norm.weight'" in one]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "slowdown", "said"),
+    [
+        ((1,), 3.2, "step 9: transfers to and from b take 3.2 times as long as usual; plans count with it"),
+        ((0, 2), 3.0, "step 9: transfers to and from a and c take 3 times as long as usual;"),
+        ((0, 1, 2), 2.0, "step 9: transfers between a, b and c, of which none stands out, take 2 times"),
+        ((1,), 1.0, "step 9: transfers to and from b take their usual time again"),
+    ],
+)
+def test_slow_links_are_named_by_their_hosts(nodes: tuple[int, ...], slowdown: float, said: str) -> None:
+    (message,) = link_messages(9, [LinkChange(nodes, slowdown)], ["a", "a", "b", "b", "c", "c"], 2)
+    assert message.startswith(said)
+
+
+def test_two_nodes_have_one_link_and_many_are_not_all_named() -> None:
+    (message,) = link_messages(9, [LinkChange((0, 1), 2.5)], ["a", "b"], 1)
+    assert message.startswith("step 9: transfers between a and b take 2.5 times as long as usual;")
+    (message,) = link_messages(9, [LinkChange(tuple(range(12)), 2.5)], list("abcdefghijkl"), 1)
+    assert "transfers between a, b, c, d, e, f, g, h and 4 more, of which" in message

@@ -13,7 +13,13 @@ from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.tiny import CAPS
 from train.small_run import STEPS, read_lines, write_config
-from train.train_workers import Ended, collectives_of_steps, run_while_writing, run_with_slow_rank
+from train.train_workers import (
+    Ended,
+    collectives_of_steps,
+    run_while_writing,
+    run_with_slow_link,
+    run_with_slow_rank,
+)
 
 
 def command_line(folder: Path, *more: str) -> list[str]:
@@ -116,3 +122,30 @@ def test_a_slow_rank_is_named_once_and_planned_for_also_by_a_resumed_run(tmp_pat
     unaware = read_lines(tmp_path / "run-2" / "metrics.jsonl")
     assert [line["rank_rates"] for line in unaware] == [[]] * STEPS
     assert [line["strategy"] for line in unaware[:3]] == [line["strategy"] for line in lines[:3]]
+
+
+def test_a_slow_link_is_named_once_and_planned_for_also_by_a_resumed_run(tmp_path: Path) -> None:
+    arguments = command_line(
+        tmp_path, 'planner.strategies=["3x<1>"]', 'planner.link="0.01"', "data.max_tokens=32"
+    )
+    first = [*arguments, "--set", "train.steps=14"]
+    resumed = [*arguments, "--set", "train.steps=17", "--resume", str(tmp_path / "run")]
+    off = [*arguments, "--set", "planner.slow_link=0"]
+    (ended, again, without), *_ = run_ranks(3, run_with_slow_link, [first, resumed, off], 10)
+    assert [one.code for one in (ended, again, without)] == [0, 0, 0], ended.err + again.err + without.err
+    said = [line for line in ended.out.splitlines() if "transfers" in line and "step " in line]
+    assert said == [
+        "step 12: transfers to and from node-1 take 3 times as long as usual; plans count with it from now on"
+    ]
+    lines = read_lines(tmp_path / "run" / "metrics.jsonl")
+    # Slow from step 10 on. Step 13 was planned before the nodes exchanged in pairs.
+    assert [line["link_slowdowns"] for line in lines] == [[]] * 12 + [[3, 3, 3]] + [[1, 3, 1]] * 4
+    plans = read_lines(tmp_path / "run" / "plans.jsonl")
+    times = [plan["transfers"]["alone_ms"] for plan in plans]
+    assert times[12] == pytest.approx(3 * times[0], rel=0.02)
+    # All nodes have as much to send.
+    assert times[13:] == pytest.approx([times[12]] * 4, rel=0.02)
+    assert "transfers to and from" not in again.out
+    assert "transfers to and from" not in without.out
+    unaware = read_lines(tmp_path / "run-2" / "metrics.jsonl")
+    assert [line["link_slowdowns"] for line in unaware] == [[]] * STEPS

@@ -3,8 +3,10 @@ corpus.
 """
 
 import contextlib
+import dataclasses
 import io
 import os
+import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -94,6 +96,32 @@ def run_with_slow_rank(commands: Sequence[Sequence[str]]) -> list[Ended]:
     setattr(CpuTimers, "read", made_up)  # noqa: B010
     setattr(iteration_memory, "_saved_activations", lambda _, __: None)  # noqa: B010
     return run_commands(commands)
+
+
+def run_with_slow_link(commands: Sequence[Sequence[str]], slow_from: int) -> list[Ended]:
+    """Run the commands on nodes of one rank, with made-up times of transfers between them.
+
+    From a step on, counted over all commands, node 1 needs three times as long.
+    """
+    rank, read, checked = dist.get_rank(), CpuTimers.read, getattr(trainer, "measure_pairs")  # noqa: B009
+    steps = iter(range(1, 1_000))
+
+    def made_up(timers: CpuTimers) -> StepTimes:
+        times = read(timers)
+        # Evaluations gather parameters too, and are not timed.
+        if times.crossing_ms and times.computed_ms:
+            crossing_ms = 300.0 if next(steps) >= slow_from else 100.0
+            return dataclasses.replace(times, crossing_ms=crossing_ms)
+        return times
+
+    def check(*arguments: Any) -> dict[tuple[int, int], float]:
+        found = checked(*arguments)
+        return {pair: 9.0 if 1 in pair else 3.0 for pair in found}
+
+    setattr(CpuTimers, "read", made_up)  # noqa: B010
+    setattr(trainer, "measure_pairs", check)  # noqa: B010
+    setattr(socket, "gethostname", lambda: f"node-{rank}")  # noqa: B010
+    return run_commands(commands, ranks_per_node=1)
 
 
 def collectives_of_steps(arguments: Sequence[str]) -> list[Counter[str]]:

@@ -63,6 +63,8 @@ def parse_link_rates(field: str, text: str) -> LinkRates:
 SEARCH = (SEARCH_NAME,)
 LEAST_SLOW_RANK = 1.1
 """The least slowdown that can be told from noise and from errors of the profile."""
+LEAST_SLOW_LINK = 1.2
+"""The least slowdown of links that can be told from noise and from errors of their predicted times."""
 MOST_LOOKAHEAD = 64
 """The most steps planned together; planning a group takes time in proportion."""
 MIB = 1 << 20
@@ -113,6 +115,8 @@ class PlannerConfig:
             times; 0 for no correction, so that plans do not depend on them.
         slow_rank: Computation time of a rank relative to the other ranks, for the same work, from which plans
             give it less work until it recovers; 0 to plan for equal ranks.
+        slow_link: Time of the parameter gather between nodes relative to its usual time, from which plans
+            count with slower links of the nodes that cause it; 0 to plan for equal links.
     """
 
     strategies: tuple[str, ...]
@@ -132,6 +136,7 @@ class PlannerConfig:
     max_delay: int = 1
     recalibrate: float = 0.0
     slow_rank: float = 1.5
+    slow_link: float = 2.0
 
     def __post_init__(self) -> None:
         check_not_empty("planner.strategies", self.strategies, f"['2x<tp2>'] or {list(SEARCH)}")
@@ -170,6 +175,8 @@ class PlannerConfig:
         check_within("planner.recalibrate", self.recalibrate, 0, 1)
         if self.slow_rank:
             check_at_least("planner.slow_rank", self.slow_rank, LEAST_SLOW_RANK)
+        if self.slow_link:
+            check_at_least("planner.slow_link", self.slow_link, LEAST_SLOW_LINK)
         if self.link not in (LINK_FROM_PROFILE, NO_LINK):
             parse_link_rates("planner.link", self.link)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hydraulis._core import Plan
 from hydraulis.data.sampling.batch_group import BatchGroup
 from hydraulis.model.flops import Utilisation
-from hydraulis.runtime.planning.run_planner import BatchPlanner
+from hydraulis.runtime.planning.run_planner import BatchPlanner, LearningPlanner
 from hydraulis.runtime.planning.step_batches import StepBatch
 from hydraulis.runtime.records.measured_times import rank_balance
 from hydraulis.runtime.records.metrics import StepMetrics
@@ -99,6 +99,7 @@ def step_metrics(
         replica_measured_ms=measured.replica_ms,
         ranks_per_device=utilisation.ranks_per_device,
         rank_rates=tuple(plan.cluster.rates or ()),
+        link_slowdowns=planner.link_slowdowns(plan) if isinstance(planner, LearningPlanner) else (),
         moved=taken.group.num_moved(taken.step),
     )
 

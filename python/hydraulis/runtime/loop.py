@@ -44,7 +44,8 @@ def iterations(
     Steps are counted from 1. For the same data, a step's batch depends only on the seed and the step's
     number; with `planner.lookahead` also on the group's other batches and the profile. Its plan depends on
     the batch and the profile; with `planner.max_strategies` also on earlier strategies, and with
-    `planner.recalibrate` and `planner.slow_rank` on the measurements of the steps up to the last but one.
+    `planner.recalibrate`, `planner.slow_rank` and `planner.slow_link` on the measurements of the steps up to
+    the last but one.
     While a step runs, rank 0 plans the next one.
 
     Args:

@@ -27,6 +27,7 @@ class StepMeasurement:
         is_counted: Whether some rank counted its saved activations, which slows its computations.
         transfer_ms: Time in which this rank only transferred (see `StepTimes`).
         groups_ms: Wall time of creating the process groups that no earlier plan used.
+        crossings: Exchanges between nodes of each rank's parameter gather.
     """
 
     timelines: Sequence[Sequence[Span]]
@@ -36,6 +37,7 @@ class StepMeasurement:
     is_counted: bool
     transfer_ms: float
     groups_ms: float
+    crossings: "tuple[TimedCrossing, ...]"
 
     @property
     def replica_ms(self) -> tuple[float, ...]:
@@ -65,6 +67,20 @@ class StepResult:
     jump: str | None = None
 
 
+class TimedCrossing(NamedTuple):
+    """A rank's exchanges between nodes in one parameter gather, with their time.
+
+    Attributes:
+        ms: Time from their start to their end.
+        bytes: Bytes of the rank, and
+        messages: its messages (see `Crossing`).
+    """
+
+    ms: float
+    bytes: int
+    messages: int
+
+
 class RankReport(NamedTuple):
     """Measurements of one rank in one step.
 
@@ -73,26 +89,39 @@ class RankReport(NamedTuple):
         memory_bytes: Most bytes of the rank.
         peak_bytes: Most bytes with the activations saved for backward; None if they were not counted.
         is_counted: Whether they were counted while they ran.
+        crossing: Exchanges between nodes of the parameter gather.
     """
 
     computed_ms: list[float]
     memory_bytes: int
     peak_bytes: int | None
     is_counted: bool
+    crossing: TimedCrossing
 
     def to_row(self, width: int) -> Tensor:
-        """Write the report as `width` numbers, float64; it has at least 4 numbers besides the times."""
+        """Write the report as `width` numbers, float64: `NUMBERS` and the times, and zeros."""
         peak = -1 if self.peak_bytes is None else self.peak_bytes
         row = torch.zeros(width, dtype=torch.float64)
-        numbers = [self.memory_bytes, peak, self.is_counted, len(self.computed_ms), *self.computed_ms]
+        counts = [self.memory_bytes, peak, self.is_counted, *self.crossing, len(self.computed_ms)]
+        numbers = [*counts, *self.computed_ms]
         row[: len(numbers)] = torch.tensor(numbers, dtype=torch.float64)
         return row
 
     @classmethod
     def from_row(cls, row: Sequence[float]) -> Self:
         """Read a report from the numbers of `to_row`."""
-        memory, peak, is_counted, computed, *times = row
-        return cls(times[: int(computed)], int(memory), None if peak < 0 else int(peak), bool(is_counted))
+        memory, peak, is_counted, ms, sent, messages, computed, *times = row
+        return cls(
+            times[: int(computed)],
+            int(memory),
+            None if peak < 0 else int(peak),
+            bool(is_counted),
+            TimedCrossing(ms, int(sent), int(messages)),
+        )
+
+
+NUMBERS = 7
+"""Numbers of a `RankReport` in addition to its times."""
 
 
 def gather_reports(plan: Plan, report: RankReport) -> list[RankReport]:
@@ -103,7 +132,7 @@ def gather_reports(plan: Plan, report: RankReport) -> list[RankReport]:
         report: Report of this rank.
     """
     most = int(np.diff(plan.replica_offsets).max(initial=0))
-    rows = host.gather(report.to_row(4 + 2 * most))
+    rows = host.gather(report.to_row(NUMBERS + 2 * most))
     return [] if rows is None else list(map(RankReport.from_row, rows.tolist()))
 
 
@@ -119,6 +148,7 @@ def combine_reports(
         is_counted=any(one.is_counted for one in by_rank),
         transfer_ms=transfer_ms,
         groups_ms=groups_ms,
+        crossings=tuple(one.crossing for one in by_rank),
     )
 
 

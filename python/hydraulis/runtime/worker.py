@@ -51,7 +51,13 @@ from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard, ShardPlacement
 from hydraulis.runtime.state.parameters import InitialValues, ModelParameters, ParameterValues
 from hydraulis.runtime.state.places import check_all_trained, check_stages
-from hydraulis.runtime.step_result import RankReport, StepMeasurement, combine_reports, gather_reports
+from hydraulis.runtime.step_result import (
+    RankReport,
+    StepMeasurement,
+    TimedCrossing,
+    combine_reports,
+    gather_reports,
+)
 
 
 class Worker:
@@ -275,6 +281,7 @@ class Worker:
             memory_bytes=self.memory.most_bytes(persistent),
             peak_bytes=self.memory.peak_bytes(persistent),
             is_counted=self.memory.saved is not None,
+            crossing=TimedCrossing(times.crossing_ms, *self.redistribution.crossing),
         )
         by_rank = gather_reports(plan, report)
         return combine_reports(plan, by_rank, transfer_ms=times.transferred_ms, groups_ms=self._groups_ms)

@@ -54,7 +54,9 @@ def build_recorder(
         if run.resumed is not None:
             for lost in recorder.go_on(run.completed):
                 note(lost)
-            planner.resume(recorder.used(), recorder.factors(), recorder.rates())
+            last = recorder.last()
+            slow = (last.rank_rates, last.link_slowdowns) if last else ()
+            planner.resume(recorder.used(), recorder.factors(), *slow)
 
     on_rank_zero(resume)
     return recorder

@@ -25,6 +25,7 @@ from hydraulis.runtime.jumps import recall_jumps
 from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.memory.device_memory import FRAGMENTED, fragmentation_note, is_fragmented
 from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory
+from hydraulis.runtime.planning.node_links import SLOW_LINKS, LinkChange
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
 from hydraulis.runtime.planning.run_schemes import run_schemes, with_layer_splits
 from hydraulis.runtime.planning.step_batches import StepPosition
@@ -36,10 +37,11 @@ from hydraulis.runtime.ranks.rank_zero import on_rank_zero, on_rank_zero_alone, 
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.recorder import Recorder, RunSummary
 from hydraulis.runtime.recovery.keeper import StateKeeper
+from hydraulis.runtime.redistribute.link_check import measure_pairs
 from hydraulis.runtime.text_sampler import TextSampler
 from hydraulis.runtime.worker import Worker
 from hydraulis.text.values import format_count
-from hydraulis.train.notes import describe_kernels, rate_messages, report_model
+from hydraulis.train.notes import describe_kernels, link_messages, rate_messages, report_model
 from hydraulis.train.observer import RunProgress, TrainingObserver
 from hydraulis.train.opened_run import OpenedRun
 from hydraulis.train.run_records import build_recorder, build_saver, directory_message
@@ -143,6 +145,8 @@ class Trainer:
         dropped = 0
         if self.worker.device.type == "cuda":
             self.worker.votes.ask(FRAGMENTED, partial(is_fragmented, self.worker.device))
+        if self.worker.redistribution.between_nodes is not None:
+            self.worker.votes.ask(SLOW_LINKS, self._needs_link_check)
         report_slow_ranks(self.observer.message)
         self._limit_step()
         for iteration in self._iterations():
@@ -153,6 +157,7 @@ class Trainer:
             if iteration.result.jump is not None:
                 self.observer.message(iteration.result.jump)
             on_rank_zero_alone(partial(self._record, iteration))
+            self._check_links()
             self._evaluate()
             self._sample()
             self._limit_save()
@@ -279,8 +284,27 @@ class Trainer:
             changes = self.planner.observe_ranks(iteration.plan, measured.computed_ms)
             for message in rate_messages(iteration.metrics.step, changes, self.hosts):
                 self.observer.message(message)
+            self._report_links(self.planner.observe_links(measured.crossings))
         if self.planner.recalibration is not None:
             self.recorder.recalibrated(self.planner.recalibration.factors)
+
+    def _needs_link_check(self) -> bool:
+        # Only rank 0 observes links.
+        return self.planner.node_links is not None and self.planner.node_links.needs_check
+
+    def _check_links(self) -> None:
+        """Let the nodes exchange in pairs if rank 0 asked for it in the last step. Collective."""
+        between = self.worker.redistribution.between_nodes
+        if not self.worker.votes.count(SLOW_LINKS) or between is None:
+            return
+        pair_ms = measure_pairs(between, self.worker.local_shard.gradient, self.worker.cluster)
+        if self.planner.node_links is not None and pair_ms:
+            self._report_links(self.planner.node_links.take_check(pair_ms))
+
+    def _report_links(self, changes: Sequence[LinkChange]) -> None:
+        ranks_per_node = self.worker.cluster.gpus_per_node
+        for message in link_messages(self.completed, changes, self.hosts, ranks_per_node):
+            self.observer.message(message)
 
     def _evaluate(self) -> None:
         with naming_out_of_memory(self.worker, dist.get_rank()):

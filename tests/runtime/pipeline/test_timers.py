@@ -23,6 +23,8 @@ def test_on_the_cpu_waiting_is_no_computation_and_transfers_take_wall_time() -> 
     with clock.computing(), clock.transferring():
         time.sleep(0.05)
         busy(0.05)
+    with clock.crossing():
+        time.sleep(0.03)
     with clock.computing():
         busy(0.02)
     times = clock.read()
@@ -30,6 +32,7 @@ def test_on_the_cpu_waiting_is_no_computation_and_transfers_take_wall_time() -> 
     assert times.computed_ms[1] < 20
     assert times.computed_ms[2] >= 20
     assert times.transferred_ms >= 100
+    assert times.crossing_ms >= 30
     assert clock.read() == StepTimes()
 
 
@@ -68,7 +71,11 @@ def test_on_cuda_a_computation_excludes_its_wait_for_transfers(monkeypatch: pyte
             pass
     with clock.computing():
         pass
+    with clock.crossing():  # 66 to 78
+        pass
+    with clock.crossing():  # 91 to 105
+        pass
     times = clock.read()
     # 6 to 36 without 10 to 15 and 21 to 28; 45 to 55.
-    assert times == StepTimes([30.0 - 5.0 - 7.0, 10.0], 2.0 + 5.0 + 7.0)
+    assert times == StepTimes([30.0 - 5.0 - 7.0, 10.0], 2.0 + 5.0 + 7.0, 12.0 + 14.0)
     assert clock.read() == StepTimes()

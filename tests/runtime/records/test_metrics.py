@@ -41,6 +41,7 @@ def made_up_metrics(step: int = 0, **changes: float | str | tuple[int | None, ..
         "replica_measured_ms": (110.0, 82.0),
         "ranks_per_device": 1,
         "rank_rates": (),
+        "link_slowdowns": (1.0, 3.0),
         "moved": 0,
     }
     return StepMetrics(step=step, **(values | changes))  # type: ignore[arg-type]
@@ -126,6 +127,7 @@ def test_a_missing_field_or_one_of_another_type_is_refused(field: str) -> None:
         {"rank_peak_bytes": (1_000,)},
         {"ranks_per_device": 0},
         {"rank_rates": (1.0, 0.0)},
+        {"link_slowdowns": (1.0, 0.5)},
     ],
 )
 def test_a_line_that_no_run_records_is_refused(change: dict[str, object]) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+from hydraulis.runtime.pipeline.timers import step_timers
+from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.redistribute.parameter_gather import GatheredBucket, ParameterGather, loads
 from hydraulis.runtime.redistribute.staging import Staging
 from runtime.redistribute.fake_exchange import FakeExchange, bucket, shards
@@ -17,7 +19,9 @@ BUCKETS = [bucket([(0, 1), (1, 1)], [(0, 1), (0, 1)]), bucket([(2, 2)], [(1, 1),
 def gather_from(exchange: Any, optimizer_shard: Any, local_shard: Any) -> ParameterGather:
     staging = Staging(local_shard.gradient)
     outgoing = local_shard.gradient.view(local_shard.parameter.dtype)
-    return ParameterGather(exchange, optimizer_shard, local_shard, lambda: staging, outgoing)
+    return ParameterGather(
+        exchange, optimizer_shard, local_shard, lambda: staging, outgoing, step_timers(CPU)
+    )
 
 
 def trained(buckets: Sequence[Any]) -> list[GatheredBucket]:

@@ -168,6 +168,8 @@ impl LinkError {
             | LinkError::Syntax { .. }
             | LinkError::ElementBytes { .. }
             | LinkError::MessageTime { .. }
+            | LinkError::NodeSlowdown { .. }
+            | LinkError::NodeCount { .. }
             | LinkError::NetworkValue { .. } => &codes::ARGUMENT_INVALID,
         }
     }

@@ -55,6 +55,26 @@ pub enum LinkError {
         /// The time.
         value: String,
     },
+    /// The slowdown of a node's links is outside its range.
+    #[error(
+        "the links of node {node} have slowdown {value}: it must be between 1 and {limit}; give the time of the node's transfers over that at full rate"
+    )]
+    NodeSlowdown {
+        /// Number of the node.
+        node: usize,
+        /// The slowdown.
+        value: String,
+        /// Largest slowdown.
+        limit: f64,
+    },
+    /// Slowdowns are not those of all nodes of a cluster.
+    #[error("{given} slowdowns of links for {nodes} nodes: give one for each node, or none")]
+    NodeCount {
+        /// Number of slowdowns.
+        given: usize,
+        /// Number of nodes.
+        nodes: u64,
+    },
     /// A value of a network is outside its range.
     #[error("{field} of the network is {value}: it must be finite and {limit}; correct it, or leave the network out")]
     NetworkValue {

@@ -3,7 +3,8 @@
 //! The model:
 //!
 //! - The links of a node send and receive at the same time, each way at one rate. Bytes between nodes count once for each
-//!   node that holds them ([`bucket_volumes`]).
+//!   node that holds them ([`bucket_volumes`]). The links of a node may be slower than those of the others by a stated
+//!   factor ([`Link::with_node_slowdowns`]).
 //! - Inside a node each GPU sends and receives at one rate. It receives all elements that it holds and does not own, while
 //!   links between nodes work too. It sends no more than that, since the sending is split evenly.
 //! - A rank has one message for each other rank of its node and for each other node, in every bucket, one after another.
@@ -24,11 +25,16 @@ use crate::units::Millis;
 /// Bytes of float64.
 const MOST_ELEMENT_BYTES: u32 = 8;
 
+/// Limit of a node's slowdown, as for the rate of a rank.
+const MOST_SLOWDOWN: f64 = 1e3;
+
 /// The links of a cluster, and the traffic on them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
     table: ParameterTable,
     traffic: Traffic,
+    /// Factor of the transfer times of each node's links; empty if all are 1.
+    node_slowdowns: Vec<f64>,
 }
 
 impl Link {
@@ -44,7 +50,21 @@ impl Link {
                 return Err(LinkError::ElementBytes { field, value, limit: MOST_ELEMENT_BYTES }.into());
             }
         }
-        Ok(Link { table: table.without_frozen(), traffic })
+        Ok(Link { table: table.without_frozen(), traffic, node_slowdowns: Vec::new() })
+    }
+
+    /// The same links with a factor for each node: the time that bytes take between it and other nodes, relative to the
+    /// links' rate. None at all for nodes of equal links.
+    ///
+    /// Refused with `argument_invalid` if a factor is below 1 or above 1,000. Another number of factors than of nodes is
+    /// refused by the methods that know the cluster.
+    pub fn with_node_slowdowns(self, node_slowdowns: Vec<f64>) -> Result<Link> {
+        if let Some(node) = node_slowdowns.iter().position(|slowdown| !(1.0..=MOST_SLOWDOWN).contains(slowdown)) {
+            let value = node_slowdowns[node].to_string();
+            return Err(LinkError::NodeSlowdown { node, value, limit: MOST_SLOWDOWN }.into());
+        }
+        let is_even = node_slowdowns.iter().all(|slowdown| slowdown.total_cmp(&1.0).is_eq());
+        Ok(Link { node_slowdowns: if is_even { Vec::new() } else { node_slowdowns }, ..self })
     }
 
     /// Links for the profile's model, in the types in which training moves it.
@@ -70,6 +90,11 @@ impl Link {
         self.traffic
     }
 
+    /// The factor of each node's transfer times; none if all nodes have equal links.
+    pub fn node_slowdowns(&self) -> &[f64] {
+        &self.node_slowdowns
+    }
+
     /// Refuses a scheme with more stages than the model has layers, with `too_many_stages`.
     pub fn admits(&self, scheme: Scheme) -> Result<()> {
         stage_layer_groups(self.table.split(), scheme, 0).map(drop)
@@ -84,8 +109,8 @@ impl Link {
     /// owner layout's schemes. `rounds` is for sharded gradients or parameters.
     ///
     /// Refused if the positions are not those of all ranks, or of a pipeline with more stages than the model has layers
-    /// for. A caller with many iterations of one run builds the owner layout once, as a
-    /// [`RunLink`](crate::timing::RunLink).
+    /// for, or if slowdowns are not those of all nodes. A caller with many iterations of one run builds the owner layout
+    /// once, as a [`RunLink`](crate::timing::RunLink).
     pub fn transfer_times(
         &self,
         positions: &[Option<Position>],
@@ -96,6 +121,11 @@ impl Link {
         self.times_from(&OptimizerShards::new(&self.table, cluster, schemes)?, positions, rounds)
     }
 
+    fn expect_nodes(&self, nodes: u64) -> Result<()> {
+        let given = self.node_slowdowns.len();
+        if given == 0 || given as u64 == nodes { Ok(()) } else { Err(LinkError::NodeCount { given, nodes }.into()) }
+    }
+
     /// The same for an existing owner layout.
     fn times_from(
         &self,
@@ -103,9 +133,11 @@ impl Link {
         positions: &[Option<Position>],
         rounds: Option<Rounds<'_>>,
     ) -> Result<TransferTimes> {
+        self.expect_nodes(shards.nodes())?;
         let messages = (length(&shards.node_of(0)) - 1) + (shards.nodes() - 1);
         let Some(Rounds { micro_batches, has_gathers }) = rounds else {
-            return TransferTimes::new(&bucket_volumes(&self.table, shards, positions)?, self.traffic, messages);
+            let volumes = bucket_volumes(&self.table, shards, positions)?;
+            return TransferTimes::new(&volumes, self.traffic, messages, &self.node_slowdowns);
         };
         let number = micro_batches.iter().copied().max().unwrap_or_default();
         let mut times = TransferTimes::default();
@@ -143,10 +175,12 @@ impl Link {
     ) -> Result<TransferTimes> {
         let volumes = bucket_volumes(&self.table, shards, positions)?;
         let parameter_bytes = if has_gathers || is_last { self.traffic.parameter_bytes } else { 0 };
-        let mut times = TransferTimes::new(&volumes, Traffic { parameter_bytes, ..self.traffic }, messages)?;
+        let traffic = Traffic { parameter_bytes, ..self.traffic };
+        let mut times = TransferTimes::new(&volumes, traffic, messages, &self.node_slowdowns)?;
         if has_gathers {
             let traffic = Traffic { gradient_bytes: 0, ..self.traffic };
-            let again = TransferTimes::new(&volumes[gathered_again(volumes.len())], traffic, messages)?;
+            let again = &volumes[gathered_again(volumes.len())];
+            let again = TransferTimes::new(again, traffic, messages, &self.node_slowdowns)?;
             times.moved_bytes = times.moved_bytes.saturating_add(again.moved_bytes);
         }
         Ok(times)
@@ -165,6 +199,7 @@ impl RunLink {
     /// The link of a run on `cluster` whose replicas have only these schemes; refused as [`OptimizerShards::new`].
     pub fn new(link: Link, cluster: &Cluster, schemes: &[Scheme]) -> Result<RunLink> {
         let shards = OptimizerShards::new(link.table(), cluster, schemes)?;
+        link.expect_nodes(shards.nodes())?;
         Ok(RunLink { link, shards })
     }
 
@@ -239,6 +274,32 @@ mod tests {
         let slow_gpus = at(LinkRates { gigabytes_per_s: 1e3, gpu_gigabytes_per_s: 1.0, ..SLOW_RATES });
         assert!(is_close(&times("4x<1>", slow_gpus).parameters, [0.0, 0.012, 0.012, 0.0]));
         assert!(is_close(&times("2x<tp2>", slow_gpus).parameters, [0.0, 0.004, 0.004, 0.0]));
+    }
+
+    /// One matrix of 8,000 elements in each of two buckets, on two nodes.
+    #[test]
+    fn a_node_with_slow_links_holds_up_the_buckets_that_it_has_most_of() {
+        let cluster = Cluster::new(4, 2).unwrap();
+        let with = |strategy: &str, slowdowns: &[f64]| {
+            let positions = strategy_positions(&strategy.parse().unwrap(), &cluster).unwrap();
+            let link = link(SLOW_NODES).unwrap().with_node_slowdowns(slowdowns.to_vec()).unwrap();
+            link.transfer_times(&positions, None, &cluster, &[])
+        };
+        // Both nodes send and receive half of a bucket.
+        let halves = with("2x<tp2>", &[1.0, 3.0]).unwrap();
+        assert!(is_close(&halves.parameters, [0.0, 0.024, 0.024, 0.0]), "{halves:?}");
+        assert!(is_close(&halves.gradients, [0.0, 0.048, 0.048, 0.0]), "{halves:?}");
+        assert_eq!(with("2x<tp2>", &[3.0, 1.0]).unwrap(), halves);
+        // Equal links are stated by ones, or not at all.
+        assert_eq!(with("2x<tp2>", &[1.0, 1.0]).unwrap(), times("2x<tp2>", SLOW_NODES));
+        let refused = with("2x<tp2>", &[1.0, 1.0, 2.0]).unwrap_err();
+        assert_eq!(refused.code(), "argument_invalid");
+        assert!(refused.to_string().contains("3 slowdowns of links for 2 nodes"), "{refused}");
+        for bad in [0.5, 0.0, -1.0, 1001.0, f64::NAN, f64::INFINITY] {
+            let refused = link(SLOW_NODES).unwrap().with_node_slowdowns(vec![1.0, bad]).unwrap_err();
+            assert_eq!(refused.code(), "argument_invalid");
+            assert!(refused.to_string().contains("links of node 1"), "{refused}");
+        }
     }
 
     /// One other rank in the node, one other node.

@@ -1,7 +1,7 @@
 //! The time of each bucket's transfer by itself.
 
 use crate::error::{LayoutError, Result};
-use crate::layout::BucketVolume;
+use crate::layout::{BucketVolume, NodeVolume};
 use crate::spec::LinkRates;
 use crate::timing::gathered_again;
 use crate::units::{Millis, count};
@@ -41,16 +41,24 @@ pub struct TransferTimes {
 }
 
 impl TransferTimes {
-    /// The times of these volumes. `messages` are those of the rank with most of them in a bucket.
+    /// The times of these volumes. `messages` are those of the rank with most of them in a bucket; `node_slowdowns` are
+    /// the factors of each node's times, none for nodes of equal links.
     ///
     /// Refused with `table_size` if more bytes cross between nodes than can be counted.
-    pub(super) fn new(volumes: &[BucketVolume], traffic: Traffic, messages: u64) -> Result<TransferTimes> {
+    pub(super) fn new(
+        volumes: &[BucketVolume],
+        traffic: Traffic,
+        messages: u64,
+        node_slowdowns: &[f64],
+    ) -> Result<TransferTimes> {
         let LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us } = traffic.rates;
         let one_way = |volume: &BucketVolume, bytes: u32| {
             // A node receives as much in one direction as it sends in the other, so the busiest node is the same.
-            let busiest = volume.nodes.iter().map(|node| node.sent.max(node.received)).max().unwrap_or_default();
+            let slowdowns = node_slowdowns.iter().copied().chain(std::iter::repeat(1.0));
+            let busy = |(node, slowdown): (&NodeVolume, f64)| count(node.sent.max(node.received)) * slowdown;
+            let busiest = volume.nodes.iter().zip(slowdowns).map(busy).fold(0.0, f64::max);
             let bytes = f64::from(bytes) * 1e-6;
-            let between = count(busiest) * bytes / gigabytes_per_s;
+            let between = busiest * bytes / gigabytes_per_s;
             let inside = count(volume.fullest_rank) * bytes / gpu_gigabytes_per_s;
             let alone = if volume.fullest_rank == 0 { 0.0 } else { count(messages) * message_us * 1e-3 };
             Millis(alone + between.max(inside))

@@ -114,6 +114,8 @@ impl LinkRates {
 ///     message_us: Time of a message in addition to its bytes, in microseconds.
 ///     parameter_bytes: Bytes of one parameter in transfer.
 ///     gradient_bytes: Bytes of one gradient in transfer.
+///     node_slowdowns: Time of each node's transfers to other nodes, relative to `gigabytes_per_s`, from 1; empty for
+///         nodes of equal links.
 ///
 /// Raises:
 ///     InvalidInputError: A number is out of range (code `link_rate`, `message_time`, `element_bytes`).
@@ -129,10 +131,11 @@ impl Link {
         signature = (
             table, *, gigabytes_per_s, gpu_gigabytes_per_s=spec::LinkRates::USUAL_GPU,
             message_us=spec::LinkRates::USUAL_MESSAGE_US, parameter_bytes=Integer::of(Traffic::USUAL_PARAMETER_BYTES),
-            gradient_bytes=Integer::of(Traffic::USUAL_GRADIENT_BYTES)
+            gradient_bytes=Integer::of(Traffic::USUAL_GRADIENT_BYTES), node_slowdowns=Vec::new()
         ),
-        text_signature = "(table, *, gigabytes_per_s, gpu_gigabytes_per_s=200.0, message_us=10.0, parameter_bytes=2, gradient_bytes=4)"
+        text_signature = "(table, *, gigabytes_per_s, gpu_gigabytes_per_s=200.0, message_us=10.0, parameter_bytes=2, gradient_bytes=4, node_slowdowns=())"
     )]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword argument of the Python class")]
     fn new(
         py: Python<'_>,
         table: &ParameterTable,
@@ -141,12 +144,25 @@ impl Link {
         message_us: f64,
         parameter_bytes: Integer,
         gradient_bytes: Integer,
+        node_slowdowns: Vec<f64>,
     ) -> PyResult<Link> {
         let parameter_bytes = parameter_bytes.count(py, "parameter_bytes")?;
         let gradient_bytes = gradient_bytes.count(py, "gradient_bytes")?;
         let rates = spec::LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us };
         let traffic = Traffic { rates, parameter_bytes, gradient_bytes };
-        detached(py, || timing::Link::new(table.0.clone(), traffic)).map(Link)
+        detached(py, || timing::Link::new(table.0.clone(), traffic)?.with_node_slowdowns(node_slowdowns)).map(Link)
+    }
+
+    /// The same links, with these factors of the times of each node's transfers to other nodes.
+    ///
+    /// Args:
+    ///     node_slowdowns: Factor of each node, from 1; empty for nodes of equal links.
+    ///
+    /// Raises:
+    ///     InvalidInputError: A factor is out of range (code `argument_invalid`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+    fn with_node_slowdowns(&self, py: Python<'_>, node_slowdowns: Vec<f64>) -> PyResult<Link> {
+        self.core().with_node_slowdowns(node_slowdowns).map(Link).map_err(|error| raise(py, &error))
     }
 
     /// Creates the links at these rates for the profile's model, with the data types that training transfers.
@@ -163,17 +179,28 @@ impl Link {
         detached(py, || timing::Link::of_profile(&profile.0, rates.into())).map(Link)
     }
 
+    /// The rates of the links.
+    #[getter]
+    fn rates(&self) -> LinkRates {
+        self.0.traffic().rates.into()
+    }
+
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((ParameterTable,), Bound<'py, PyDict>)> {
         let Traffic { rates, parameter_bytes, gradient_bytes } = self.0.traffic();
         let named = named(py, rates)?;
         named.set_item("parameter_bytes", parameter_bytes)?;
         named.set_item("gradient_bytes", gradient_bytes)?;
+        named.set_item("node_slowdowns", self.0.node_slowdowns().to_vec())?;
         Ok(((ParameterTable(self.0.table().clone()),), named))
     }
 
     fn __repr__(&self) -> String {
         let spec::LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us } = self.0.traffic().rates;
-        format!("Link({gigabytes_per_s} GB/s a node, {gpu_gigabytes_per_s} GB/s a GPU, {message_us} us a message)")
+        let slowest = self.0.node_slowdowns().iter().copied().fold(1.0, f64::max);
+        let slow = if slowest > 1.0 { format!(", nodes up to {slowest} times slower") } else { String::new() };
+        format!(
+            "Link({gigabytes_per_s} GB/s a node, {gpu_gigabytes_per_s} GB/s a GPU, {message_us} us a message{slow})"
+        )
     }
 }
 

@@ -26,10 +26,13 @@ class StepTimes:
         computed_ms: Time of each computation, in running order.
         transferred_ms: Time in which the rank only transferred: on the CPU the wall time of waiting, packing
             and adding up; on CUDA the time that computation waited for transfers.
+        crossing_ms: Time from the start to the end of the exchanges between nodes of the parameter gather, by
+            the wall clock or on the side stream.
     """
 
     computed_ms: list[float] = field(default_factory=list)
     transferred_ms: float = 0.0
+    crossing_ms: float = 0.0
 
 
 class StepTimers(ABC):
@@ -42,6 +45,10 @@ class StepTimers(ABC):
     @abstractmethod
     def transferring(self) -> AbstractContextManager[None]:
         """Time transfers while the context lasts."""
+
+    @abstractmethod
+    def crossing(self) -> AbstractContextManager[None]:
+        """Time exchanges between nodes while the context lasts; on CUDA it ends in the current stream."""
 
     @abstractmethod
     def read(self) -> StepTimes:
@@ -61,6 +68,7 @@ class CpuTimers(StepTimers):
         self._transferred_s = 0.0
         # CPU time of the thread for packing and adding up.
         self._transferring_s = 0.0
+        self._crossing_s = 0.0
 
     @contextmanager
     def computing(self) -> Iterator[None]:
@@ -80,10 +88,17 @@ class CpuTimers(StepTimers):
             self._transferred_s += time.perf_counter() - start
             self._transferring_s += time.thread_time() - thread_start
 
+    @contextmanager
+    def crossing(self) -> Iterator[None]:
+        """Time exchanges between nodes by the wall clock."""
+        start = time.perf_counter()
+        yield
+        self._crossing_s += time.perf_counter() - start
+
     def read(self) -> StepTimes:
         """Return the times since the last reading and reset the timers."""
-        times = StepTimes(self._computed_ms, 1e3 * self._transferred_s)
-        self._computed_ms, self._transferred_s = [], 0.0
+        times = StepTimes(self._computed_ms, 1e3 * self._transferred_s, 1e3 * self._crossing_s)
+        self._computed_ms, self._transferred_s, self._crossing_s = [], 0.0, 0.0
         return times
 
 
@@ -94,6 +109,7 @@ class CudaTimers(StepTimers):
         # A computation, and the number of transfers before it and after it.
         self._computed: list[tuple[_EventPair, int, int]] = []
         self._transferred: list[_EventPair] = []
+        self._crossed: list[_EventPair] = []
 
     @contextmanager
     def computing(self) -> Iterator[None]:
@@ -113,14 +129,23 @@ class CudaTimers(StepTimers):
             pair.end()
             self._transferred.append(pair)
 
+    @contextmanager
+    def crossing(self) -> Iterator[None]:
+        """Time exchanges between two events in the current stream, which waits for them."""
+        pair = _EventPair()
+        yield
+        pair.end()
+        self._crossed.append(pair)
+
     def read(self) -> StepTimes:
         """Wait for the device, return the times since the last reading, and reset the timers."""
         transferred = [pair.ms() for pair in self._transferred]
         times = StepTimes(
             [pair.ms() - sum(transferred[first:last]) for pair, first, last in self._computed],
             sum(transferred),
+            sum(pair.ms() for pair in self._crossed),
         )
-        self._computed, self._transferred = [], []
+        self._computed, self._transferred, self._crossed = [], [], []
         return times
 
 

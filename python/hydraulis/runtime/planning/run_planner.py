@@ -12,9 +12,11 @@ from hydraulis.config.planner import PlannerConfig
 from hydraulis.errors import InfeasibleError
 from hydraulis.planner.profile import resolve_link_rates
 from hydraulis.planner.strategies import homogeneous_strategies
+from hydraulis.runtime.planning.node_links import LinkChange, NodeLinks
 from hydraulis.runtime.planning.rank_rates import RankRates, RateChange
 from hydraulis.runtime.planning.recalibration import Recalibration
 from hydraulis.runtime.state.local_shard import LocalShard
+from hydraulis.runtime.step_result import TimedCrossing
 
 Counts = npt.NDArray[np.int64]
 
@@ -69,6 +71,10 @@ class LearningPlanner(Protocol):
         """Use the times so far for the plans that are requested from now on."""
         ...
 
+    def link_slowdowns(self, plan: Plan, /) -> tuple[float, ...]:
+        """Return the slowdown of each node's links that a recent plan counts with; empty if none are slow."""
+        ...
+
 
 # A smaller relative change of a factor does not justify rebuilding the planner and its tables.
 _NOTED_CHANGE = 0.01
@@ -82,10 +88,20 @@ class Learnt(NamedTuple):
     Attributes:
         factors: Correction factor of each scheme's times, by its text.
         rates: Rate of each rank; None if no rank is slow.
+        link_slowdowns: Slowdown of each node's links; empty if none are slow.
     """
 
     factors: Mapping[str, float]
     rates: Sequence[float] | None
+    link_slowdowns: Sequence[float] = ()
+
+
+class _Made(NamedTuple):
+    """A recent plan, with the planner that made it and the slowdowns that it counted with."""
+
+    plan: Plan
+    planner: Planner
+    link_slowdowns: tuple[float, ...]
 
 
 class RunPlanner:
@@ -105,6 +121,8 @@ class RunPlanner:
         used: Strategies of the plans so far, in the order of their first use.
         recalibration: Correction of the schemes' times; None without `planner.recalibrate`.
         rank_rates: Rates of slow ranks; None without `planner.slow_rank`.
+        node_links: Slowdowns of links between nodes; None without `planner.slow_link`, on one node, and
+            without rates of links.
     """
 
     def __init__(
@@ -121,14 +139,20 @@ class RunPlanner:
         self._cluster = cluster
         self._link = link
         self._planned_with = self._learnt = Learnt({}, None)
-        self._planner = self._made(profile, cluster)
+        self._planner = self._made(profile, cluster, link)
         # Two entries: the next plan is made before the current iteration is recorded.
-        self._made_by: deque[tuple[Plan, Planner]] = deque(maxlen=2)
+        self._made_by: deque[_Made] = deque(maxlen=2)
         self.used: list[str] = []
         self.recalibration = Recalibration(profile, config.recalibrate) if config.recalibrate else None
         self.rank_rates = (
             RankRates(cluster.gpus, config.slow_rank, includes_waits=includes_waits)
             if config.slow_rank
+            else None
+        )
+        has_links = link is not None and cluster.gpus > cluster.gpus_per_node
+        self.node_links = (
+            NodeLinks(cluster, link.rates, config.slow_link)
+            if link is not None and has_links and config.slow_link
             else None
         )
 
@@ -167,7 +191,8 @@ class RunPlanner:
         plan = self._planner.plan(lengths, targets, used=used)
         if plan.strategy not in self.used:
             self.used.append(plan.strategy)
-        self._made_by.append((plan, self._planner))
+        slowdowns = tuple(self._planned_with.link_slowdowns)
+        self._made_by.append(_Made(plan, self._planner, slowdowns))
         return plan
 
     def check(self, plan: Plan, lengths: Lengths, targets: Lengths | None = None) -> list[str]:
@@ -211,39 +236,61 @@ class RunPlanner:
             return []
         return self.rank_rates.observe(plan, self.timeline(plan), computed_ms)
 
+    def observe_links(self, crossings: Sequence[TimedCrossing]) -> list[LinkChange]:
+        """Take the ranks' exchanges between nodes; return the links that became slow or recovered."""
+        return [] if self.node_links is None else self.node_links.observe(crossings)
+
     def learn(self) -> None:
         """Use the observations so far for the plans that are requested from now on."""
         factors = {} if self.recalibration is None else dict(self.recalibration.factors)
-        self._learnt = Learnt(factors, None if self.rank_rates is None else self.rank_rates.rates)
+        self._learnt = Learnt(
+            factors,
+            None if self.rank_rates is None else self.rank_rates.rates,
+            () if self.node_links is None else self.node_links.slowdowns,
+        )
 
-    def resume(self, used: Sequence[str], factors: Mapping[str, float], rates: Sequence[float] = ()) -> None:
-        """Restore the used strategies, the correction factors and the ranks' rates of a resumed run."""
+    def link_slowdowns(self, plan: Plan) -> tuple[float, ...]:
+        """Return the slowdown of each node's links that a recent plan counts with; empty if none are slow."""
+        recent = list(self._made_by)
+        return next((made.link_slowdowns for made in recent if made.plan == plan), ())
+
+    def resume(
+        self,
+        used: Sequence[str],
+        factors: Mapping[str, float],
+        rates: Sequence[float] = (),
+        link_slowdowns: Sequence[float] = (),
+    ) -> None:
+        """Restore a resumed run's strategies, correction factors, rates of ranks and slowdowns of links."""
         self.used = list(used)
         if self.recalibration is not None:
             self.recalibration.factors = dict(factors)
         if self.rank_rates is not None:
             self.rank_rates.resume(rates)
+        if self.node_links is not None:
+            self.node_links.resume(link_slowdowns)
         self.learn()
 
     def _planner_of(self, plan: Plan) -> Planner:
         """Return the planner that made a recent plan; the current one for other plans."""
         # A copy, because the planning thread may append meanwhile.
         recent = list(self._made_by)
-        return next((planner for made, planner in recent if made == plan), self._planner)
+        return next((made.planner for made in recent if made.plan == plan), self._planner)
 
     def _correct(self) -> None:
-        """Rebuild the planner if the learnt times or rates differ from those that it was built with."""
+        """Rebuild the planner if the learnt times, rates or links differ from those that it has."""
         learnt, before = self._learnt, self._planned_with
         changes = (
             abs(factor / before.factors.get(scheme, 1.0) - 1) for scheme, factor in learnt.factors.items()
         )
         is_recalibrated = any(change > _NOTED_CHANGE for change in changes)
-        if not is_recalibrated and learnt.rates == before.rates:
+        factors = learnt.factors if is_recalibrated else before.factors
+        is_as_before = (learnt.rates, learnt.link_slowdowns) == (before.rates, before.link_slowdowns)
+        if is_as_before and not is_recalibrated:
             return
-        self._planned_with = learnt if is_recalibrated else Learnt(before.factors, learnt.rates)
-        self._planner = self._made(
-            self._profile_with(self._planned_with.factors), self._cluster_with(learnt.rates)
-        )
+        self._planned_with = learnt._replace(factors=factors)
+        link = self._link and self._link.with_node_slowdowns(learnt.link_slowdowns)
+        self._planner = self._made(self._profile_with(factors), self._cluster_with(learnt.rates), link)
 
     def _profile_with(self, factors: Mapping[str, float]) -> CostProfile:
         return self._profile if self.recalibration is None else self.recalibration.profile(factors)
@@ -252,7 +299,7 @@ class RunPlanner:
         usual = self._cluster
         return Cluster(usual.gpus, usual.gpus_per_node, rates=rates, memory_bytes=usual.memory_bytes)
 
-    def _made(self, profile: CostProfile, cluster: Cluster) -> Planner:
+    def _made(self, profile: CostProfile, cluster: Cluster, link: Link | None) -> Planner:
         strategies: Sequence[str] | Literal["search"] = (
             "search" if self._config.is_search else self._config.strategies
         )
@@ -262,7 +309,7 @@ class RunPlanner:
             strategies=strategies,
             max_strategies=self._config.max_strategies,
             memory=self._config.memory,
-            link=self._link,
+            link=link,
         )
 
 

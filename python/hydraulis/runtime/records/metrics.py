@@ -59,6 +59,8 @@ class StepMetrics:
         replica_measured_ms: Measured time of each replica; 0 for a replica without work.
         ranks_per_device: Ranks that share one device. Above 1 the run is a test, and times mean nothing.
         rank_rates: Rate of each rank that the plan counts with; empty if no rank is slow.
+        link_slowdowns: Time of each node's transfers to other nodes, relative to the usual one, that the plan
+            counts with; empty if no links are slow.
         moved: Sequences that a lookahead moved here from other steps' batches.
     """
 
@@ -90,6 +92,7 @@ class StepMetrics:
     replica_measured_ms: tuple[float, ...]
     ranks_per_device: int
     rank_rates: tuple[float, ...]
+    link_slowdowns: tuple[float, ...]
     moved: int
 
     @property
@@ -120,6 +123,7 @@ class StepMetrics:
             or len(metrics.rank_planned_bytes) != len(metrics.rank_peak_bytes)
             or metrics.ranks_per_device < 1
             or not all(0 < rate < math.inf for rate in metrics.rank_rates)
+            or not all(1 <= slowdown < math.inf for slowdown in metrics.link_slowdowns)
             or any(planned <= 0 or peak <= 0 for planned, peak in metrics.rank_memory)
         ):
             message = f"the metrics of step {metrics.step} have values that no run records"
@@ -148,6 +152,7 @@ class StepMetrics:
             "plan/strategy": self.strategy,
             "plan/moved": float(self.moved),
             "plan/slow_ranks": float(sum(rate < 1 for rate in self.rank_rates)),
+            "plan/slow_links": float(sum(slowdown > 1 for slowdown in self.link_slowdowns)),
             "batch/sequences": float(self.sequences),
             "batch/tokens": float(self.tokens),
             "batch/longest": float(self.longest),

@@ -190,12 +190,12 @@ class Recorder:
         found = [factors for _, factors in read_lines(self.directory, CALIBRATIONS, read_calibration)]
         return found[-1] if found else {}
 
-    def rates(self) -> tuple[float, ...]:
-        """Return the rates that the last recorded iteration was planned with; empty if no rank was slow."""
-        rates: tuple[float, ...] = ()
+    def last(self) -> StepMetrics | None:
+        """Return the metrics of the last recorded iteration; None without one."""
+        last = None
         for metrics in read_lines(self.directory, METRICS, StepMetrics.from_json):
-            rates = metrics.rank_rates
-        return rates
+            last = metrics
+        return last
 
     def summary(self) -> RunSummary:
         """Summarise a run of at least one recorded step."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hydraulis._core import BucketTransfer, Exchange
+from hydraulis.runtime.pipeline.timers import StepTimers
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroup, ExchangeGroups, StartedExchange
 from hydraulis.runtime.redistribute.segments import are_in_order, pack, put_back, region
 from hydraulis.runtime.redistribute.staging import Staging, StagingSizes
@@ -31,6 +32,19 @@ class GatheredBucket(NamedTuple):
     layer_group: int
     trained: bool
     transfer: BucketTransfer | PlacedTransfer
+
+
+class Crossing(NamedTuple):
+    """A rank's exchanges between nodes in one parameter gather.
+
+    Attributes:
+        bytes: Bytes that the rank sends to other nodes or receives from them, the larger of both, over all
+            buckets.
+        messages: Messages that it sends, at most one to each other node for each bucket.
+    """
+
+    bytes: int = 0
+    messages: int = 0
 
 
 class _Flight(NamedTuple):
@@ -77,6 +91,10 @@ class ParameterGather:
         local_shard: This rank's local shard, where parameters arrive.
         free_staging: Returns memory to permute trained parameters in, free while they are waited for.
         outgoing: Memory that is free for outgoing parameters, in their dtype.
+        timers: Timers of the exchanges between nodes.
+
+    Attributes:
+        crossing: Exchanges between nodes of the last gather.
     """
 
     def __init__(
@@ -86,7 +104,10 @@ class ParameterGather:
         local_shard: LocalShard,
         free_staging: Callable[[], Staging],
         outgoing: Tensor,
+        timers: StepTimers,
     ) -> None:
+        self.crossing = Crossing()
+        self._timers = timers
         self._groups = groups
         self._optimizer_shard = optimizer_shard
         self._local_shard = local_shard
@@ -121,6 +142,7 @@ class ParameterGather:
 
     def start(self, buckets: Sequence[GatheredBucket]) -> None:
         """Start every bucket, in the order of layer groups. Collective."""
+        self.crossing = self._crossing(buckets)
         with self._groups.on_side_stream():
             previous: Sequence[StartedExchange] = ()
             for load in loads([bucket.transfer.room for bucket in buckets], len(self._outgoing)):
@@ -157,8 +179,21 @@ class ParameterGather:
     def _start_load(self, buckets: Sequence[GatheredBucket]) -> Sequence[StartedExchange]:
         """Start a load; return its exchanges inside the node."""
         between = self._groups.between
-        leaving = self._from_owners(buckets) if between is None else self._from_relays(between, buckets)
-        return [self._distribute(outgoing) for outgoing in leaving]
+        if between is None:
+            return [self._distribute(outgoing) for outgoing in self._from_owners(buckets)]
+        with self._timers.crossing():
+            return [self._distribute(outgoing) for outgoing in self._from_relays(between, buckets)]
+
+    def _crossing(self, buckets: Sequence[GatheredBucket]) -> Crossing:
+        """Count the exchanges between nodes."""
+        if self._groups.between is None:
+            return Crossing()
+        counts = [(exchange.far_counts, exchange.near_counts) for exchange in map(_between, buckets)]
+        elements = sum(max(int(sent.sum()), int(received.sum())) for sent, received in counts)
+        return Crossing(
+            elements * self._local_shard.parameter.itemsize,
+            sum(int(np.count_nonzero(sent)) for sent, _ in counts),
+        )
 
     def _distribute(self, outgoing: _Outgoing) -> StartedExchange:
         """Start a bucket from its source to the ranks of the node that need it."""

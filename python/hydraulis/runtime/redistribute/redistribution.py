@@ -30,11 +30,11 @@ from hydraulis.runtime.pipeline.rank_work import RankWork
 from hydraulis.runtime.pipeline.stage import Stage
 from hydraulis.runtime.pipeline.timers import StepTimers
 from hydraulis.runtime.placement import ByPlacement, Placement, placement_of
-from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroups
+from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroup, ExchangeGroups
 from hydraulis.runtime.redistribute.gradient_reduction import GradientReduction
 from hydraulis.runtime.redistribute.gradient_rounds import GradientRounds, first_round
 from hydraulis.runtime.redistribute.launch_order import bucket_stages, startable_from
-from hydraulis.runtime.redistribute.parameter_gather import GatheredBucket, ParameterGather
+from hydraulis.runtime.redistribute.parameter_gather import Crossing, GatheredBucket, ParameterGather
 from hydraulis.runtime.redistribute.parameter_rounds import ParameterRounds
 from hydraulis.runtime.redistribute.staging import Staging, StagingSizes
 from hydraulis.runtime.state.local_shard import LocalShard
@@ -91,6 +91,7 @@ class Redistribution:
             lambda: self._permuted if has_sharded_parameters else self._reduction.free_staging,
             # The gradient buffer is free before the first backward, which sharded parameters do not wait for.
             local_shard.gradient[: 0 if has_sharded_parameters else None].view(local_shard.parameter.dtype),
+            timers,
         )
         self._parameter_rounds = (
             ParameterRounds(self._gather, self._rounds, self._parameters.num_layer_groups)
@@ -100,6 +101,7 @@ class Redistribution:
         self._transfers = ByPlacement[list[BucketTransfer]]()
         self._placed = ByPlacement[_Round](_MOST_ROUNDS)
         self._has_side_stream = groups.has_side_stream
+        self._between_nodes = groups.between
         self._timers = timers
         # By instruction: the lowest bucket that may start after it.
         self._startable_from: list[int] = []
@@ -121,6 +123,16 @@ class Redistribution:
         else:
             self._gather.reserve_layer_group(trained)
             self._permuted.take(min(trained.bucket, len(self._local_shard.parameter)))
+
+    @property
+    def between_nodes(self) -> ExchangeGroup | None:
+        """The group of this rank's rail; None on one node."""
+        return self._between_nodes
+
+    @property
+    def crossing(self) -> Crossing:
+        """This rank's exchanges between nodes in the last parameter gather."""
+        return self._gather.crossing
 
     @property
     def staging(self) -> list[Tensor]:
