@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::cost::memory::FullestStage;
 use crate::cost::profile::SchemeProfile;
 use crate::cost::{ClassCost, CostProfile, RankMemory, RankPool, ReplicaClass};
 use crate::error::{Error, Result};
@@ -95,20 +96,20 @@ impl CostModel {
 
     fn too_large(&self, entry: &SchemeProfile, class: &ReplicaClass) -> Error {
         let fullest = self.profile.fullest_stage(entry, &self.cluster, &class.stages);
-        if let (true, Some(available)) = (fullest.is_host_full, self.profile.hardware.host_memory_bytes) {
-            return Error::HostMemoryTooSmall {
-                scheme: entry.scheme,
-                multiple: self.profile.memory.token_multiple,
-                available,
-            };
-        }
-        Error::SchemeTooLarge {
+        self.host_too_small(entry.scheme, fullest).unwrap_or(Error::SchemeTooLarge {
             scheme: entry.scheme,
             gpus: self.cluster.gpus(),
             needed: fullest.empty_bytes,
             multiple: self.profile.memory.token_multiple,
             available: fullest.memory_bytes,
-        }
+        })
+    }
+
+    /// The error for a scheme whose copies find no room in host memory; none if the device has no room either.
+    fn host_too_small(&self, scheme: Scheme, fullest: FullestStage) -> Option<Error> {
+        let (needed, available) = fullest.lacking_host_bytes.zip(self.profile.hardware.host_memory_bytes)?;
+        let multiple = self.profile.memory.token_multiple;
+        Some(Error::HostMemoryTooSmall { scheme, multiple, needed, available })
     }
 
     /// The error for these schemes, none of which leaves memory for a token; it names the one that takes least.
@@ -119,13 +120,13 @@ impl CostModel {
         };
         let (least, fullest) =
             entries.map(|entry| (entry.scheme, fullest(entry))).min_by_key(|(_, stage)| stage.empty_bytes)?;
-        Some(Error::SchemesTooLarge {
+        Some(self.host_too_small(least, fullest).unwrap_or(Error::SchemesTooLarge {
             profile: self.profile.name.clone(),
             gpus: self.cluster.gpus(),
             least,
             needed: fullest.empty_bytes,
             available: fullest.memory_bytes,
-        })
+        }))
     }
 
     fn best_class(&self, scheme: Scheme) -> ReplicaClass {
@@ -136,9 +137,9 @@ impl CostModel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cost::{PerStage, preset};
+    use crate::cost::{Efficiency, PerStage, device, preset};
     use crate::spec::CheckpointingKind;
-    use crate::units::count;
+    use crate::units::{count, whole};
 
     fn cap_of(profile: &str, gpus: u32, scheme: &str) -> u64 {
         let cluster = Cluster::new(gpus, 8).unwrap();
@@ -260,6 +261,34 @@ mod tests {
         let model = CostModel::new(preset("llama-32b-a800").unwrap(), cluster);
         let error = model.scheme("<pp4>".parse().unwrap()).unwrap_err();
         assert_eq!(error.code(), "scheme_too_large");
+    }
+
+    /// On 8 ranks <tp8,offload> has room on the device, and <1,offload> has none: 3 MiB of host memory are too few.
+    #[test]
+    fn copies_without_room_in_host_memory_are_refused_with_their_bytes() {
+        let (cluster, kinds) = (Cluster::new(8, 8).unwrap(), [CheckpointingKind::Offload]);
+        let model = preset("llama-7b-a800").unwrap().model.unwrap();
+        let device = device("A100-40GB").unwrap();
+        let mut profile =
+            CostProfile::analytic(&model, &cluster, &device, &kinds, &Efficiency::shipped().unwrap()).unwrap();
+        profile.hardware.host_memory_bytes = Some(3 << 20);
+        let model = CostModel::new(profile, cluster);
+        let scheme: Scheme = "<tp8,offload>".parse().unwrap();
+        let entry = model.profile().scheme(scheme).unwrap();
+        let host_bytes =
+            entry.host_bytes_per_token.as_ref().unwrap().of(0) * count(model.profile().memory.token_multiple);
+        let expected = Error::HostMemoryTooSmall {
+            scheme,
+            multiple: model.profile().memory.token_multiple,
+            needed: whole(host_bytes.ceil()),
+            available: 3 << 20,
+        };
+        let error = model.scheme(scheme).unwrap_err();
+        assert_eq!((error.to_string(), error.code()), (expected.to_string(), "scheme_too_large"));
+        let all = model.all_too_large(&[scheme, scheme.under(CheckpointingKind::Offload)]).unwrap();
+        assert_eq!(all.to_string(), expected.to_string());
+        let full = model.scheme("<1,offload>".parse().unwrap()).unwrap_err();
+        assert!(matches!(full, Error::SchemeTooLarge { .. }), "{full}");
     }
 
     #[test]

@@ -333,14 +333,17 @@ pub enum Error {
     },
     /// A scheme's activations find no room in host memory.
     #[error(
-        "scheme {scheme} copies activations to host memory, and a rank's {} MiB of it hold fewer than {multiple} tokens, the smallest micro-batch: raise planner.host_memory_mib where the nodes have more, leave offload out of planner.checkpointing, or use a wider scheme",
-        Grouped(.available / MIB)
+        "scheme {scheme} copies activations to host memory: {multiple} tokens, the smallest micro-batch, take {} MiB of it, but planner.host_memory_mib = {} for a rank; raise it where the nodes have more, leave offload out of planner.checkpointing, or use a wider scheme",
+        Grouped(.needed.div_ceil(MIB)),
+        .available / MIB
     )]
     HostMemoryTooSmall {
         /// The scheme.
         scheme: Scheme,
         /// Divisor of every token cap, in tokens.
         multiple: u64,
+        /// Bytes of host memory for that micro-batch.
+        needed: u64,
         /// Bytes of host memory of a rank.
         available: u64,
     },

@@ -29,4 +29,4 @@ mod stage;
 
 pub use in_flight_limit::InFlightLimit;
 pub use stage::RankMemory;
-pub(super) use stage::StageMemory;
+pub(super) use stage::{FullestStage, StageMemory};

@@ -135,8 +135,9 @@ impl CostProfile {
             cap: stage.cap(self, pool),
             empty_bytes: whole(stage.empty.total()),
             memory_bytes: pool.memory_bytes,
-            is_host_full: stage.empty.total() < count(pool.memory_bytes)
-                && stage.host_tokens(self) < count(self.memory.token_multiple),
+            lacking_host_bytes: (stage.empty.total() < count(pool.memory_bytes)
+                && stage.host_tokens(self) < count(self.memory.token_multiple))
+            .then(|| whole((stage.host_per_token * count(self.memory.token_multiple)).ceil())),
         });
         let lacks = |stage: &FullestStage| stage.empty_bytes.saturating_sub(stage.memory_bytes);
         let fullest = stages.min_by_key(|stage| (stage.cap, Reverse(lacks(stage)), Reverse(stage.empty_bytes)));
@@ -153,6 +154,6 @@ pub(crate) struct FullestStage {
     pub(crate) empty_bytes: u64,
     /// Memory of its ranks, in bytes.
     pub(crate) memory_bytes: u64,
-    /// Whether host memory alone leaves no room for a micro-batch.
-    pub(crate) is_host_full: bool,
+    /// Bytes of host memory for the smallest micro-batch, where host memory alone leaves no room for it.
+    pub(crate) lacking_host_bytes: Option<u64>,
 }
