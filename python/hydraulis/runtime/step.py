@@ -18,9 +18,11 @@ the last backward through a layer group `GradientReduction.accumulated` starts t
 bucket. `SummedExchanges.complete` adds the received contributions to `OptimizerShard.gradient`, which
 `ShardedOptimizer.step` reads.
 
-**Hooks** exist only where communication overlaps computation. `Redistribution.register_hooks` registers both
-kinds on a stage when it is built: a forward pre-hook on each layer group waits for the group's parameters
+**Hooks** exist only where communication overlaps computation. `Redistribution.register_hooks` registers
+them on a stage when it is built: a forward pre-hook on each layer group waits for the group's parameters
 before its first forward, and a hook on each trained parameter notices the last backward through the group.
+Under `train.sharding` a third hook comes before the group's backward, and parameters and gradients of two
+layer groups take turns in their buffers (`gradient_rounds.py`, `parameter_rounds.py`).
 
 **Order of launches.** `redistribute/launch_order.py` states when a gradient reduction may start between the
 pipeline's messages, so that no order of events on the devices can stop all ranks.

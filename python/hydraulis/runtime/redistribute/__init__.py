@@ -18,6 +18,9 @@ split the buckets alike, because two groups that start in different orders may w
 place in its node (the *rail*) adds its node's gradients before it sends them, and distributes parameters.
 Contributions are added in rank order, then in node order, in at least float32.
 
+**Sharding.** Sharded gradients leave after each micro-batch (`gradient_rounds.py`), and sharded parameters
+come for each forward and each backward (`parameter_rounds.py`). A rank has two layer groups of either.
+
 **On CUDA** transfers have a stream of their own. Gradient reductions complete there without holding up
 computation, because the host never sees an exchange complete in time.
 """
