@@ -137,7 +137,7 @@ class Redistribution:
     @property
     def staging(self) -> list[Tensor]:
         """All staging buffers."""
-        return [*self._reduction.staging, *self._gather.staging, self._permuted.room]
+        return [*self._reduction.staging, self._permuted.room, *self._gather.staging]
 
     def register_hooks(self, stage: Stage) -> None:
         """Let a stage wait for its parameters and report its gradients whenever it computes.
