@@ -45,7 +45,7 @@ ShardingKind: TypeAlias = Literal["none", "gradients", "parameters"]
 
 - `none`: a rank holds parameters and gradients of its whole stage.
 - `gradients`: gradients leave for their owners after each micro-batch.
-- `parameters`: so do gradients, and parameters come from their owners for each forward and each backward.
+- `parameters`: gradients do the same, and parameters come from their owners for each forward and backward.
 """
 
 MemoryRule: TypeAlias = Literal["per_micro_batch", "in_flight"]

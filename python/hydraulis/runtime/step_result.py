@@ -72,8 +72,8 @@ class TimedCrossing(NamedTuple):
 
     Attributes:
         ms: Time from their start to their end.
-        bytes: Bytes of the rank, and
-        messages: its messages (see `Crossing`).
+        bytes: Bytes that the rank sends or receives, the larger of both (see `Crossing`).
+        messages: Messages that it sends.
     """
 
     ms: float

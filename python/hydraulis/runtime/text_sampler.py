@@ -2,8 +2,9 @@
 
 A continuation has a place from the start: each sequence has its prompt's tokens, then zeros for the tokens to
 come. Attention is causal, so a token depends on none behind it, and one plan and one gather of parameters
-serve all tokens. The loss mask marks the position that is predicted next, and the token there is the number
-of the sequence; so the micro-batch's targets say on every rank, under any degrees, whose next token is where.
+serve all tokens; sharded parameters come for each token. The loss mask marks the position that is predicted
+next, and the token there is the number of the sequence; so the micro-batch's targets say on every rank, under
+any degrees, whose next token is where.
 """
 
 import json

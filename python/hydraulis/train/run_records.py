@@ -55,8 +55,7 @@ def build_recorder(
             for lost in recorder.go_on(run.completed):
                 note(lost)
             last = recorder.last()
-            slow = (last.rank_rates, last.link_slowdowns) if last else ()
-            planner.resume(recorder.used(), recorder.factors(), *slow)
+            planner.resume(recorder.used(), recorder.factors(), last.rank_rates if last else ())
 
     on_rank_zero(resume)
     return recorder

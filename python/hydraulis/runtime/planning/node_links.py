@@ -88,22 +88,13 @@ class NodeLinks:
             return []
         return [self._slowdown if node in self._nodes else 1.0 for node in self._all_nodes]
 
-    def resume(self, slowdowns: Sequence[float]) -> None:
-        """Continue from recorded slowdowns; those of another number of nodes are ignored."""
-        if len(slowdowns) != self._num_nodes or max(slowdowns) == 1:
-            return
-        self._slowdown = self._checked_at = _rounded(max(slowdowns))
-        self._nodes = tuple(node for node in self._all_nodes if slowdowns[node] > 1)
-        self._reported = self._nodes
-
     def observe(self, crossings: Sequence[TimedCrossing]) -> list[LinkChange]:
         """Take the exchanges between nodes of a step, by rank; return links that became slow or recovered."""
         ratio = self._ratio(crossings)
         if ratio is None:
             return []
         if self._usual is None:
-            # A resumed run may start with slow links.
-            self._ratios.append(ratio / self._slowdown)
+            self._ratios.append(ratio)
             if len(self._ratios) == USUAL:
                 self._usual = statistics.median(self._ratios)
             return []

@@ -259,16 +259,13 @@ class RunPlanner:
         used: Sequence[str],
         factors: Mapping[str, float],
         rates: Sequence[float] = (),
-        link_slowdowns: Sequence[float] = (),
     ) -> None:
-        """Restore a resumed run's strategies, correction factors, rates of ranks and slowdowns of links."""
+        """Restore a resumed run's strategies, factors and rates of ranks; links are judged anew."""
         self.used = list(used)
         if self.recalibration is not None:
             self.recalibration.factors = dict(factors)
         if self.rank_rates is not None:
             self.rank_rates.resume(rates)
-        if self.node_links is not None:
-            self.node_links.resume(link_slowdowns)
         self.learn()
 
     def _planner_of(self, plan: Plan) -> Planner:

@@ -53,10 +53,13 @@ class ParameterRounds:
         self._rounds, self._first, self._round = rounds, first, 0
         self._has_backward = has_backward
 
+    @property
+    def is_expecting(self) -> bool:
+        """Whether an iteration is expected; computations outside of one gather nothing."""
+        return bool(self._rounds)
+
     def before_forward(self, layer_group: int) -> None:
         """Wait for a layer group's parameters, and start to gather the next ones."""
-        if not self._rounds:
-            return
         if layer_group == 0:
             self._serve_until(self._first)
             self._start(0)

@@ -122,7 +122,7 @@ class Redistribution:
             self._gather.reserve(trained, frozen)
         else:
             self._gather.reserve_layer_group(trained)
-            self._permuted.take(min(trained.bucket, len(self._local_shard.parameter)))
+            self._permuted.take(self._local_shard.parameter_places.largest_part)
 
     @property
     def between_nodes(self) -> ExchangeGroup | None:
@@ -325,15 +325,17 @@ class Redistribution:
 
     def _before_forward(self, layer_group: int, _module: nn.Module, _args: object) -> None:
         if self._parameter_rounds is not None:
-            with self._timers.transferring():
-                self._parameter_rounds.before_forward(layer_group)
+            if self._parameter_rounds.is_expecting:
+                with self._timers.transferring():
+                    self._parameter_rounds.before_forward(layer_group)
         elif self._gather.is_awaited(layer_group):
             with self._timers.transferring():
                 self._gather.wait_for(layer_group)
 
     def _before_accumulation(self, layer_group: int, _gradient: object) -> None:
         assert self._rounds is not None
-        with self._reducing():
+        # Computation waits here on a side stream too.
+        with self._timers.transferring():
             if self._parameter_rounds is None:
                 self._rounds.claim(layer_group)
             else:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -57,6 +57,12 @@ class Places:
     elements: int
     starts: tuple[int, ...] | None = None
     staying: frozenset[int] = frozenset()
+
+    @property
+    def largest_part(self) -> int:
+        """Number of elements of the largest part of a sharded buffer."""
+        ends = [*(self.starts or ()), self.elements]
+        return max(end - start for start, end in pairwise(ends))
 
     def of_slices(self, parameters: ModelParameters, slices: Sequence[LocalSlice]) -> dict[int, int]:
         """Return the first element of each parameter, by its index in the table.
