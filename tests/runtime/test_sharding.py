@@ -12,7 +12,7 @@ from hydraulis.config.kinds import ShardingKind
 from hydraulis.config.lora import TARGETS, Adapters
 from hydraulis.config.model import ModelConfig
 from hydraulis.runtime.state.parameters import ModelParameters
-from hydraulis.runtime.state.places import gradient_places, parameter_places
+from hydraulis.runtime.state.places import buffer_places
 from ranks import run_ranks
 from runtime.adapters_workers import train_adapters
 from runtime.measure_workers import memory_of_plans
@@ -157,10 +157,8 @@ def test_persistent_memory_falls_by_all_but_two_layer_groups() -> None:
     # Every rank's buffers have the size of those of <1>: a layer's parameters take a third of a vocabulary's.
     schemes = Strategy("1x<1>").schemes
     trained = parameters.num_elements(trained=True)
-    gradients, held = (
-        lay_out(parameters, schemes, "parameters", trained).elements
-        for lay_out in (gradient_places, parameter_places)
-    )
+    places = buffer_places(parameters, schemes, "parameters", elements=trained, trained=trained)
+    held, gradients = (one.elements for one in places)
     assert max(gradients, held) < trained / 2
     for none, of_gradients, of_parameters in run_ranks(3, persistent_by_kind, MEMORY_STRATEGIES, layers):
         assert none - of_gradients == 4 * (trained - gradients)

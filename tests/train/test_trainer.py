@@ -145,7 +145,7 @@ def test_a_slow_link_is_named_once_and_planned_for_until_a_resume(tmp_path: Path
     assert times[12] == pytest.approx(3 * times[0], rel=0.02)
     # All nodes have as much to send.
     assert times[13] == pytest.approx(times[12], rel=0.02)
-    # A resumed run may be on other nodes, and judges links anew.
+    # A resumed run may be on other nodes, and judges links from its own first steps.
     assert times[14:] == pytest.approx([times[0]] * 3, rel=0.02)
     assert "transfers to and from" not in again.out
     assert "transfers to and from" not in without.out

@@ -304,7 +304,7 @@ pub(crate) fn checkpointing_kind(py: Python<'_>, text: &str) -> PyResult<spec::C
 
 /// The kind of sharding with this name.
 pub(crate) fn sharding_kind(py: Python<'_>, text: &str) -> PyResult<spec::ShardingKind> {
-    spec::ShardingKind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+    spec::ShardingKind::named(text).ok_or_else(|| {
         let message = format!("kind is '{text}', it must be 'none', 'gradients' or 'parameters'; give one of them");
         invalid(py, &message, &codes::ARGUMENT_INVALID)
     })

@@ -74,7 +74,8 @@ class SchemeBench:
     def initialize_parameters(self) -> None:
         """Set the stage's parameters like at the start of training: norms 1, biases 0, matrices small.
 
-        Every rank calls this, because all ranks gather frozen parameters again together.
+        Every rank calls this, because all ranks gather frozen parameters again together. Under sharded
+        parameters layer groups share memory, and those set last leave their values there.
         """
         self._redistribution.forget_frozen()
         if self._stage is None:

@@ -51,6 +51,7 @@ class FakeExchange:
         self.works: list[FakeWork] = []
         self.has_side_stream = has_side_stream
         self.joins = 0
+        self.place = 0
         # Another one, where there are several nodes.
         self.between: FakeExchange | None = None
         self._sources = sources

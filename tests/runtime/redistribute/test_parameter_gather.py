@@ -8,9 +8,9 @@ import torch
 
 from hydraulis.runtime.pipeline.timers import step_timers
 from hydraulis.runtime.ranks.device import CPU
-from hydraulis.runtime.redistribute.parameter_gather import GatheredBucket, ParameterGather, loads
+from hydraulis.runtime.redistribute.parameter_gather import Crossing, GatheredBucket, ParameterGather, loads
 from hydraulis.runtime.redistribute.staging import Staging
-from runtime.redistribute.fake_exchange import FakeExchange, bucket, shards
+from runtime.redistribute.fake_exchange import FakeExchange, bucket, relayed_bucket, shards, trade
 
 # Held two and two; the owner of one each, which two ranks hold.
 BUCKETS = [bucket([(0, 1), (1, 1)], [(0, 1), (0, 1)]), bucket([(2, 2)], [(1, 1), (1, 1)])]
@@ -18,10 +18,7 @@ BUCKETS = [bucket([(0, 1), (1, 1)], [(0, 1), (0, 1)]), bucket([(2, 2)], [(1, 1),
 
 def gather_from(exchange: Any, optimizer_shard: Any, local_shard: Any) -> ParameterGather:
     staging = Staging(local_shard.gradient)
-    outgoing = local_shard.gradient.view(local_shard.parameter.dtype)
-    return ParameterGather(
-        exchange, optimizer_shard, local_shard, lambda: staging, outgoing, step_timers(CPU)
-    )
+    return ParameterGather(exchange, optimizer_shard, local_shard, lambda: staging, step_timers(CPU))
 
 
 def trained(buckets: Sequence[Any]) -> list[GatheredBucket]:
@@ -104,6 +101,19 @@ def test_a_bucket_larger_than_the_gradient_buffer_has_its_own_room() -> None:
         gather.finish()
         assert local_shard.parameter.tolist() == [5, 0]
     assert len(gather.staging[0]) == 3
+
+
+@pytest.mark.parametrize(("place", "elements", "messages"), [(0, 3, 1), (1, 2, 1), (2, 5, 2)])
+def test_elements_for_the_own_node_do_not_cross(place: int, elements: int, messages: int) -> None:
+    exchange = FakeExchange()
+    exchange.between = FakeExchange()
+    exchange.between.place = place
+    # Two elements go to the node of place 0, three to the next, none to the last.
+    between = trade([(0, 1), (1, 1), (2, 0)], [(0, 2), (0, 3), (0, 0)])
+    optimizer_shard, local_shard = shards(owned=3, local=8)
+    gather = gather_from(exchange, optimizer_shard, local_shard)
+    gather.start(trained([relayed_bucket(trade([(0, 2)], [(0, 2)]), 2, between)]))
+    assert gather.crossing == Crossing(elements * local_shard.parameter.itemsize, messages)
 
 
 @pytest.mark.parametrize(

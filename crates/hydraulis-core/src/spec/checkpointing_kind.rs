@@ -6,8 +6,6 @@
 //! the device holds the activations of two layers at once. Times, the forward's share and token caps depend on the kind,
 //! so a profile treats the same degrees under another kind as another scheme. Gradients do not depend on the kind.
 
-use std::fmt;
-
 /// The kind of checkpointing of a decoder layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CheckpointingKind {
@@ -44,24 +42,5 @@ impl CheckpointingKind {
             CheckpointingKind::Full => "full",
             CheckpointingKind::Offload => "offload",
         }
-    }
-}
-
-impl fmt::Display for CheckpointingKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_kind_is_found_by_its_name_alone() {
-        for kind in CheckpointingKind::ALL {
-            assert_eq!(CheckpointingKind::named(kind.name()), Some(kind));
-        }
-        assert_eq!(CheckpointingKind::named("some"), None);
     }
 }

@@ -1,7 +1,5 @@
 //! The kinds of attention between the tokens of a context group's ranks.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 /// The way in which a scheme's context parallelism exchanges the inputs of attention.
@@ -29,25 +27,5 @@ impl ContextKind {
             ContextKind::Ulysses => "ulysses",
             ContextKind::Ring => "ring",
         }
-    }
-}
-
-impl fmt::Display for ContextKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn documents_write_the_name() {
-        for kind in [ContextKind::Ulysses, ContextKind::Ring] {
-            assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
-            assert_eq!(ContextKind::named(kind.name()), Some(kind));
-        }
-        assert_eq!(ContextKind::named("Ring"), None);
     }
 }

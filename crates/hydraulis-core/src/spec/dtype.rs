@@ -1,7 +1,5 @@
 //! The type of parameters and activations.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 /// Type in which a model computes. Gradient sums and master parameters have at least 32 bits.
@@ -41,21 +39,12 @@ impl Dtype {
     }
 }
 
-impl fmt::Display for Dtype {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn documents_write_the_name() {
-        for dtype in [Dtype::Bfloat16, Dtype::Float32, Dtype::Float64] {
-            assert_eq!(serde_json::to_string(&dtype).unwrap(), format!("\"{dtype}\""));
-        }
+    fn gradients_have_four_bytes_at_least() {
         assert_eq!((Dtype::Bfloat16.wide_bytes(), Dtype::Float64.wide_bytes()), (4, 8));
     }
 }

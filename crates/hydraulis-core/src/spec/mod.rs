@@ -10,6 +10,7 @@ mod layer_split;
 mod link_rates;
 mod memory_rule;
 mod model_shape;
+mod names;
 mod scheme;
 mod search_budget;
 mod shard_scheme;

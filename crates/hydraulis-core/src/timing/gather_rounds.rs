@@ -35,7 +35,7 @@ struct Run<'a> {
     run: RoundRun,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     fn forward(&mut self, round: &Round) {
         let buckets = round.gathers.len();
         let mut arrival = self.gather(round, 0);
@@ -44,11 +44,11 @@ impl Run<'_> {
             if bucket + 1 < buckets {
                 arrival = self.gather(round, bucket + 1);
             }
-            for replica in self.replicas.iter_mut().filter(|replica| replica.first <= round.number) {
+            for replica in self.at_work(round) {
                 replica.clock += replica.work.forward[round.number - replica.first] * (1.0 / count(buckets));
             }
         }
-        for replica in self.replicas.iter_mut().filter(|replica| replica.first <= round.number) {
+        for replica in self.at_work(round) {
             replica.ends.push([replica.clock; 2]);
         }
     }
@@ -67,7 +67,7 @@ impl Run<'_> {
             if bucket > 0 && again.contains(&(bucket - 1)) {
                 arrival = self.gather(round, bucket - 1);
             }
-            for replica in self.replicas.iter_mut().filter(|replica| replica.first <= round.number) {
+            for replica in self.at_work(round) {
                 replica.clock += replica.work.backward[round.number - replica.first] * (1.0 / count(buckets));
                 if let Some(ends) = replica.ends.last_mut() {
                     ends[1] = replica.clock;
@@ -77,16 +77,21 @@ impl Run<'_> {
         self.reduce(round, 0);
     }
 
+    /// The replicas that compute in a round.
+    fn at_work(&mut self, round: &Round) -> impl Iterator<Item = &mut Replica<'a>> {
+        let number = round.number;
+        self.replicas.iter_mut().filter(move |replica| replica.first <= number)
+    }
+
     fn wait_until(&mut self, round: &Round, time: Millis) {
-        for replica in self.replicas.iter_mut().filter(|replica| replica.first <= round.number) {
+        for replica in self.at_work(round) {
             replica.clock = replica.clock.max(time);
         }
     }
 
     /// Launches an exchange at the computation that the replicas have reached; gives its start.
     fn launch(&mut self, round: &Round, ms: Millis) -> Millis {
-        let at_work = self.replicas.iter().filter(|replica| replica.first <= round.number);
-        let launched = at_work.map(|replica| replica.clock).max().unwrap_or_default();
+        let launched = self.at_work(round).map(|replica| replica.clock).max().unwrap_or_default();
         let start = self.run.end.max(launched);
         self.run.end = start + ms;
         start
@@ -123,14 +128,9 @@ impl Replica<'_> {
 mod tests {
     use super::*;
 
-    fn work(times: &[f64]) -> RoundWork {
-        let part = |share: f64| times.iter().map(|&ms| Millis(ms * share)).collect();
-        RoundWork { forward: part(1.0 / 3.0), backward: part(2.0 / 3.0), first_end: Millis::ZERO }
-    }
-
     /// Four buckets: parts of 1 of forward and of 2 of backward.
     fn run(replicas: &[&[f64]], gather: f64, reduction: f64) -> RoundRun {
-        let replicas: Vec<RoundWork> = replicas.iter().map(|times| work(times)).collect();
+        let replicas: Vec<RoundWork> = replicas.iter().map(|times| RoundWork::of_times(times)).collect();
         let rounds = replicas.iter().map(|one| one.forward.len()).max().unwrap_or_default();
         let times = |ms| vec![vec![Millis(ms); 4]; rounds];
         run_gather_rounds(&replicas, &times(reduction), &times(gather))

@@ -16,7 +16,9 @@
 
 use crate::cost::CostProfile;
 use crate::error::{LinkError, Result};
-use crate::layout::{OptimizerShards, ParameterTable, Position, bucket_volumes, length, stage_layer_groups};
+use crate::layout::{
+    BucketVolume, OptimizerShards, ParameterTable, Position, bucket_volumes, length, stage_layer_groups,
+};
 use crate::spec::{Cluster, LayerSplit, LinkRates, Scheme};
 use crate::timing::rounds::contributing;
 use crate::timing::{Rounds, Traffic, TransferTimes, gathered_again};
@@ -135,22 +137,33 @@ impl Link {
     ) -> Result<TransferTimes> {
         self.expect_nodes(shards.nodes())?;
         let messages = (length(&shards.node_of(0)) - 1) + (shards.nodes() - 1);
+        let of =
+            |volumes: &[BucketVolume], traffic| TransferTimes::new(volumes, traffic, messages, &self.node_slowdowns);
         let Some(Rounds { micro_batches, has_gathers }) = rounds else {
-            let volumes = bucket_volumes(&self.table, shards, positions)?;
-            return TransferTimes::new(&volumes, self.traffic, messages, &self.node_slowdowns);
+            return of(&bucket_volumes(&self.table, shards, positions)?, self.traffic);
         };
+        let (reductions_alone, gathers_alone) =
+            (Traffic { parameter_bytes: 0, ..self.traffic }, Traffic { gradient_bytes: 0, ..self.traffic });
         let number = micro_batches.iter().copied().max().unwrap_or_default();
         let mut times = TransferTimes::default();
         let mut reductions: Vec<Vec<Millis>> = Vec::new();
         let mut last: Option<(Vec<Option<Position>>, TransferTimes)> = None;
         for round in 0..number.max(1) {
-            let is_last = round + 1 >= number;
+            // Whole parameters come once, to the positions of the last round.
+            let moves_parameters = has_gathers || round + 1 >= number;
             let positions = contributing(positions, micro_batches, round, number);
-            // The last round is that of whole parameters too.
-            let known = last.take().filter(|(known, _)| *known == positions && (has_gathers || !is_last));
+            let known = last.take().filter(|(known, _)| *known == positions && (has_gathers || !moves_parameters));
             let of_round = match known {
                 Some((_, of_round)) => of_round,
-                None => self.round_times(shards, &positions, messages, has_gathers, is_last)?,
+                None => {
+                    let volumes = bucket_volumes(&self.table, shards, &positions)?;
+                    let mut of_round = of(&volumes, if moves_parameters { self.traffic } else { reductions_alone })?;
+                    if has_gathers {
+                        let again = of(&volumes[gathered_again(volumes.len())], gathers_alone)?;
+                        of_round.moved_bytes = of_round.moved_bytes.saturating_add(again.moved_bytes);
+                    }
+                    of_round
+                }
             };
             times.moved_bytes = times.moved_bytes.saturating_add(of_round.moved_bytes);
             times.gathers.extend(has_gathers.then(|| of_round.parameters.clone()));
@@ -161,28 +174,6 @@ impl Link {
         times.earlier_rounds = Some(reductions);
         let gathered_once = last.filter(|_| !has_gathers).map(|(_, of_round)| of_round.parameters);
         times.parameters = gathered_once.unwrap_or_else(|| vec![Millis::ZERO; times.gradients.len()]);
-        Ok(times)
-    }
-
-    /// The transfers of one round, to which ranks with these positions contribute; of the last one with the parameters.
-    fn round_times(
-        &self,
-        shards: &OptimizerShards,
-        positions: &[Option<Position>],
-        messages: u64,
-        has_gathers: bool,
-        is_last: bool,
-    ) -> Result<TransferTimes> {
-        let volumes = bucket_volumes(&self.table, shards, positions)?;
-        let parameter_bytes = if has_gathers || is_last { self.traffic.parameter_bytes } else { 0 };
-        let traffic = Traffic { parameter_bytes, ..self.traffic };
-        let mut times = TransferTimes::new(&volumes, traffic, messages, &self.node_slowdowns)?;
-        if has_gathers {
-            let traffic = Traffic { gradient_bytes: 0, ..self.traffic };
-            let again = &volumes[gathered_again(volumes.len())];
-            let again = TransferTimes::new(again, traffic, messages, &self.node_slowdowns)?;
-            times.moved_bytes = times.moved_bytes.saturating_add(again.moved_bytes);
-        }
         Ok(times)
     }
 }

@@ -65,6 +65,15 @@ pub(super) struct RoundWork {
     pub(super) first_end: Millis,
 }
 
+#[cfg(test)]
+impl RoundWork {
+    /// Micro-batches of these times, of which forward is a third.
+    pub(super) fn of_times(times: &[f64]) -> RoundWork {
+        let part = |share: f64| times.iter().map(|&ms| Millis(ms * share)).collect();
+        RoundWork { forward: part(1.0 / 3.0), backward: part(2.0 / 3.0), first_end: Millis::ZERO }
+    }
+}
+
 /// An iteration in rounds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RoundRun {
@@ -150,13 +159,8 @@ impl Replica<'_> {
 mod tests {
     use super::*;
 
-    fn work(times: &[f64]) -> RoundWork {
-        let part = |share: f64| times.iter().map(|&ms| Millis(ms * share)).collect();
-        RoundWork { forward: part(1.0 / 3.0), backward: part(2.0 / 3.0), first_end: Millis::ZERO }
-    }
-
     fn run(replicas: &[&[f64]], ms: f64, buckets: usize) -> RoundRun {
-        let replicas: Vec<RoundWork> = replicas.iter().map(|times| work(times)).collect();
+        let replicas: Vec<RoundWork> = replicas.iter().map(|times| RoundWork::of_times(times)).collect();
         let rounds = replicas.iter().map(|one| one.forward.len()).max().unwrap_or_default();
         run_rounds(&replicas, &vec![vec![Millis(ms); buckets]; rounds])
     }

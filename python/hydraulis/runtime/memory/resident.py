@@ -11,7 +11,7 @@ from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.state.local_shard import StageSize, largest_stage
 from hydraulis.runtime.state.optimizer_shard import ElementCount, optimizer_bytes
 from hydraulis.runtime.state.parameters import ModelParameters
-from hydraulis.runtime.state.places import gradient_places, parameter_places
+from hydraulis.runtime.state.places import buffer_places
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,8 @@ def resident_memory(config: RunConfig, schemes: Sequence[Scheme], cluster: Clust
     sizes = {scheme: largest_stage(parameters, scheme) for scheme in schemes}
 
     def local(of: Sequence[Scheme], size: StageSize) -> int:
-        sharding = config.train.sharding
-        gradients = gradient_places(parameters, of, sharding, size.trained).elements
-        return (
-            parameter_places(parameters, of, sharding, size.elements).elements * narrow.itemsize
-            + gradients * wide
-        )
+        places = buffer_places(parameters, of, config.train.sharding, **size._asdict())
+        return places.parameters.elements * narrow.itemsize + places.gradients.elements * wide
 
     largest = StageSize(*(max(column) for column in zip(*sizes.values(), strict=True)))
     return ResidentMemory(

@@ -260,7 +260,7 @@ class RunPlanner:
         factors: Mapping[str, float],
         rates: Sequence[float] = (),
     ) -> None:
-        """Restore a resumed run's strategies, factors and rates of ranks; links are judged anew."""
+        """Restore a resumed run's strategies, factors and rates of ranks; nothing of links."""
         self.used = list(used)
         if self.recalibration is not None:
             self.recalibration.factors = dict(factors)

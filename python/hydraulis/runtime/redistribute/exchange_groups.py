@@ -35,6 +35,9 @@ class ExchangeGroup:
 
     Exchanges complete in the order of their starts; every rank must start them in the same order.
 
+    Attributes:
+        place: Place of this rank in the group.
+
     Args:
         group: This rank's process group; None if the rank is alone in it.
         device: Device of the exchanged tensors.
@@ -43,6 +46,7 @@ class ExchangeGroup:
     def __init__(self, group: dist.ProcessGroup | None, device: torch.device) -> None:
         self._group = group
         self._device = device
+        self.place = 0 if group is None else group.rank()
 
     @classmethod
     def create(

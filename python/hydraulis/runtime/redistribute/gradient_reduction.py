@@ -30,7 +30,8 @@ class GradientReduction:
     before the last, and waits there.
 
     Args:
-        groups: Groups of the exchanges; every rank starts its parameter gathers there before its reductions.
+        groups: Groups of the exchanges; every rank starts its gathers of whole parameters there before its
+            reductions.
         optimizer_shard: This rank's optimizer shard, whose `gradient` receives the sums.
         local_shard: This rank's local shard, from whose `gradient` contributions leave.
     """

@@ -1,17 +1,23 @@
 """Gradient reduction of sharded gradients: after each micro-batch, through a buffer of two buckets.
 
-**Rounds.** All ranks exchange the buckets in rounds, as many as the replica with most micro-batches has, each
-from the last bucket to the first. A replica takes part in the *last* rounds, one for each of its
-micro-batches: replicas tend to end together, and a replica of one long micro-batch would hold up all others
-in the first round. In the rounds before, its ranks contribute nothing, and add up what they own. Owners add
-contributions by round, then as in `GradientReduction`, so sums are the same in every run.
+**Rounds.**
 
-**Waiting.** A backward waits before a layer group until the bucket that used the same part of the buffer has
-left. Schemes have no stages, so only the ranks of the same stage group wait for that backward, and they wait
-at the same place. All ranks launch exchanges in one order: gathers, then round by round. A rank launches the
-rounds without its contribution behind its first forward, and each bucket of the others behind its layer
-group's backward. The first launch in this order that is not complete has all its ranks free
-(`launch_order.py`).
+- All ranks exchange the buckets in rounds, as many as the replica with most micro-batches has, each from the
+  last bucket to the first.
+- A replica takes part in the *last* rounds, one for each of its micro-batches: replicas tend to end together,
+  and a replica of one long micro-batch would hold up all others in the first round.
+- In the rounds before, its ranks contribute nothing, and add up the elements that they own.
+- Owners add contributions by round, then as in `GradientReduction`, so sums are the same in every run.
+
+**Waiting.**
+
+- A backward waits before a layer group until the bucket that used the same part of the buffer has left.
+  Schemes have no stages, so only the ranks of the same stage group wait for that backward, and they wait at
+  the same place.
+- All ranks launch exchanges in one order: gathers of whole parameters, then round by round. A rank launches
+  the rounds without its contribution behind its first forward, and each bucket of the others behind its layer
+  group's backward. Gathers of sharded parameters come in between (`parameter_rounds.py`).
+- The first launch in this order that is not complete has all its ranks free (`launch_order.py`).
 """
 
 from collections.abc import Mapping, Sequence

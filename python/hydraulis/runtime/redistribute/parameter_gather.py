@@ -71,13 +71,14 @@ class _Outgoing(NamedTuple):
 
 
 class ParameterGather:
-    """Gathers buckets in the order of layer groups, all started before the first forward.
+    """Gathers buckets in the order of layer groups: all before the first forward, or sharded ones singly.
 
     Parameters arrive in the local shard itself, where a bucket is one piece. They arrive in the order of
     their owners; where that is not the order of the local shard, they are permuted once they are waited for.
 
-    Outgoing parameters are staged in the gradient buffer, which is free before the first backward and about
-    as large: a rank sends on average as many elements as it receives, of at most the gradient's width.
+    Outgoing parameters that are not sharded are staged in the gradient buffer, which is free before the first
+    backward and about as large: a rank sends on average as many elements as it receives, of at most the
+    gradient's width.
     Buckets that do not fit there together go as several loads, each once the one before has left. All ranks
     split the buckets alike, so every rank starts the same exchanges in the same order over all groups. A
     single bucket that does not fit takes overflow memory.
@@ -89,8 +90,8 @@ class ParameterGather:
         groups: Groups of the exchanges.
         optimizer_shard: This rank's optimizer shard, from which parameters leave.
         local_shard: This rank's local shard, where parameters arrive.
-        free_staging: Returns memory to permute trained parameters in, free while they are waited for.
-        outgoing: Memory that is free for outgoing parameters, in their dtype.
+        free_staging: Returns memory to permute trained parameters in, free while they are waited for; None for
+            sharded parameters, which are waited for while gradients use that memory and the gradient buffer.
         timers: Timers of the exchanges between nodes.
 
     Attributes:
@@ -102,8 +103,7 @@ class ParameterGather:
         groups: ExchangeGroups,
         optimizer_shard: OptimizerShard,
         local_shard: LocalShard,
-        free_staging: Callable[[], Staging],
-        outgoing: Tensor,
+        free_staging: Callable[[], Staging] | None,
         timers: StepTimers,
     ) -> None:
         self.crossing = Crossing()
@@ -112,8 +112,10 @@ class ParameterGather:
         self._optimizer_shard = optimizer_shard
         self._local_shard = local_shard
         self._free_staging = free_staging
-        self._frozen_staging = Staging(local_shard.parameter[:0])
-        self._outgoing = outgoing
+        # Memory to permute frozen parameters in, or sharded ones.
+        self._permuted = Staging(local_shard.parameter[:0])
+        outgoing = local_shard.gradient if free_staging is not None else local_shard.gradient[:0]
+        self._outgoing = outgoing.view(local_shard.parameter.dtype)
         self._overflow = local_shard.parameter.new_empty(0)
         self._in_flight: deque[_Flight] = deque()
 
@@ -129,16 +131,17 @@ class ParameterGather:
             missing = outgoing - len(self._outgoing)
             if missing > 0:
                 self._grow_overflow(min(outgoing, missing + max(sizes.contributions, sizes.relayed)))
-        self._frozen_staging.take(min(frozen.bucket, len(self._local_shard.parameter)))
+        self._permuted.take(min(frozen.bucket, len(self._local_shard.parameter)))
 
     def reserve_layer_group(self, sizes: StagingSizes) -> None:
-        """Allocate the staging of a single trained layer group under any strategy."""
+        """Allocate the staging of a single layer group of sharded parameters under any strategy."""
         self._grow_overflow(sizes.contributions + 2 * sizes.relayed)
+        self._permuted.take(self._local_shard.parameter_places.largest_part)
 
     @property
     def staging(self) -> list[Tensor]:
-        """The overflow of outgoing parameters, and the memory to permute frozen ones in."""
-        return [self._overflow, self._frozen_staging.room]
+        """The overflow of outgoing parameters, and the memory to permute frozen or sharded ones in."""
+        return [self._overflow, self._permuted.room]
 
     def start(self, buckets: Sequence[GatheredBucket]) -> None:
         """Start every bucket, in the order of layer groups. Collective."""
@@ -166,7 +169,9 @@ class ParameterGather:
             started.wait()
             segments = bucket.transfer.inside.near
             if not are_in_order(segments):
-                staging = self._free_staging() if bucket.trained else self._frozen_staging
+                staging = self._permuted
+                if bucket.trained and self._free_staging is not None:
+                    staging = self._free_staging()
                 # Through `.data`: autograd would take the parameters of earlier layer groups for changed.
                 put_back(self._local_shard.parameter.data, segments, staging)
 
@@ -189,6 +194,9 @@ class ParameterGather:
         if self._groups.between is None:
             return Crossing()
         counts = [(exchange.far_counts, exchange.near_counts) for exchange in map(_between, buckets)]
+        # Elements for the own node stay there.
+        own = self._groups.between.place
+        counts = [(np.delete(sent, own), np.delete(received, own)) for sent, received in counts]
         elements = sum(max(int(sent.sum()), int(received.sum())) for sent, received in counts)
         return Crossing(
             elements * self._local_shard.parameter.itemsize,

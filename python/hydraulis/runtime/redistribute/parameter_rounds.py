@@ -1,17 +1,23 @@
 """Gathers of sharded parameters: layer group by layer group, for each forward and each backward.
 
-**Order.** All ranks launch one list of exchanges in one order. It has a part for each round (see
-`gradient_rounds.py`): the gathers of the forward, first layer group first; then, from the last layer group to
-the first, the reduction of a layer group's gradients and the gather of the layer group two before it. The
-forward leaves the last two layer groups in the buffer, so the backward gathers none of these; and it does not
-gather the embedding, whose backward needs no values.
+**Order.** All ranks launch one list of exchanges in one order, with a part for each round (see
+`gradient_rounds.py`):
 
-**Waiting.** A computation waits for its layer group, and then launches the gather of the next one, into the
-part of the buffer that the computation before it has used. So one layer group is on its way while another
-computes. On the CPU a rank first waits for the reduction that it has launched before; on CUDA the side
-stream does. A rank without a micro-batch in a round launches the round's whole list. Each rank of a stage
-group launches at the same places of its computation, so the first launch in the order that is not complete
-has all its ranks free.
+- the gathers of the forward, first layer group first;
+- then, from the last layer group to the first, the reduction of a layer group's gradients and the gather of
+  the layer group two before it. The last two layer groups are still there from the forward, and the backward
+  of the embedding needs no values.
+
+**Waiting.**
+
+- A computation waits for its layer group, and then launches the gather of the next one, into the part of the
+  buffer that the computation before it has used.
+- Before a backward launches a gather, it adds up the last reduction inside the node: on the CPU this thread
+  waits for it, on CUDA the side stream.
+- A rank without a micro-batch in a round launches the round's whole list.
+
+The ranks of a stage group launch at the same places of their computation. So the first launch in the order
+that is not complete has all its ranks free.
 
 **Values.** Autograd saves views of the buffer, and each layer group always has the same place in it: by the
 time of a backward, its values are there again.
@@ -50,6 +56,7 @@ class ParameterRounds:
             first: First round in which this rank computes; the number of rounds if there is none.
             has_backward: Whether each micro-batch has a backward.
         """
+        assert not self._gather.is_awaited(self._last), "the iteration before has ended"
         self._rounds, self._first, self._round = rounds, first, 0
         self._has_backward = has_backward
 

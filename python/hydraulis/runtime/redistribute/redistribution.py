@@ -1,18 +1,19 @@
 """Moves parameters from their owners to the local shards, and gradients back, while the rank computes.
 
-Each bucket is one uneven all-to-all each way. All ranks start them in one order: parameter gathers from the
-first bucket to the last, then gradient reductions from the last to the first. A rank sends an element only to
-ranks that need it, so the volume is that of a reduce-scatter and an all-gather. Parameters travel in the
-model's dtype, gradients in the dtype of their sums. Frozen parameters are gathered only when some rank's
-position changes, and have no gradients.
+Each bucket is one uneven all-to-all each way. All ranks start them in one order: without sharding, parameter
+gathers from the first bucket to the last, then gradient reductions from the last to the first. A rank sends
+an element only to ranks that need it, so the volume is that of a reduce-scatter and an all-gather.
+Parameters travel in the model's dtype, gradients in the dtype of their sums. Frozen parameters are gathered
+only when some rank's position changes, and have no gradients.
 
-A stage's computation waits only for its own layer groups. Two kinds of hooks see to that, and both are
-registered here (`register_hooks`): a forward pre-hook on the first module of each layer group waits for the
-group's parameters, and a hook on each trained parameter counts its gradient accumulations, so that the last
-backward through a layer group starts its gradient reduction. Under sharded gradients each backward does
-(`gradient_rounds.py`), and a third hook waits before a layer group's gradients until their buffer is free.
-Under sharded parameters the first and the third hook also start the gather of the next layer group
-(`parameter_rounds.py`).
+A stage's computation waits only for its own layer groups. Hooks see to that, registered in `register_hooks`:
+
+- a forward pre-hook on the first module of each layer group waits for the group's parameters;
+- a hook on each trained parameter counts its gradient accumulations, so that the last backward through a layer
+  group starts its gradient reduction, under sharded gradients each backward (`gradient_rounds.py`);
+- under sharded gradients, a hook before a layer group's backward waits until their buffer is free.
+
+Under sharded parameters the first and the last kind also gather the next layer group (`parameter_rounds.py`).
 """
 
 from collections import Counter
@@ -36,7 +37,7 @@ from hydraulis.runtime.redistribute.gradient_rounds import GradientRounds, first
 from hydraulis.runtime.redistribute.launch_order import bucket_stages, startable_from
 from hydraulis.runtime.redistribute.parameter_gather import Crossing, GatheredBucket, ParameterGather
 from hydraulis.runtime.redistribute.parameter_rounds import ParameterRounds
-from hydraulis.runtime.redistribute.staging import Staging, StagingSizes
+from hydraulis.runtime.redistribute.staging import StagingSizes
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard
 from hydraulis.runtime.state.places import PlacedTransfer
@@ -82,17 +83,8 @@ class Redistribution:
         # Under sharded gradients, the reduction with its rounds.
         self._rounds = GradientRounds(groups, optimizer_shard, local_shard) if has_sharded_gradients else None
         self._reduction = self._rounds or GradientReduction(groups, optimizer_shard, local_shard)
-        # Under sharded parameters, memory to permute a layer group in.
-        self._permuted = Staging(local_shard.parameter[:0])
-        self._gather = ParameterGather(
-            groups,
-            optimizer_shard,
-            local_shard,
-            lambda: self._permuted if has_sharded_parameters else self._reduction.free_staging,
-            # The gradient buffer is free before the first backward, which sharded parameters do not wait for.
-            local_shard.gradient[: 0 if has_sharded_parameters else None].view(local_shard.parameter.dtype),
-            timers,
-        )
+        free_staging = None if has_sharded_parameters else lambda: self._reduction.free_staging
+        self._gather = ParameterGather(groups, optimizer_shard, local_shard, free_staging, timers)
         self._parameter_rounds = (
             ParameterRounds(self._gather, self._rounds, self._parameters.num_layer_groups)
             if self._rounds is not None and has_sharded_parameters
@@ -122,7 +114,6 @@ class Redistribution:
             self._gather.reserve(trained, frozen)
         else:
             self._gather.reserve_layer_group(trained)
-            self._permuted.take(self._local_shard.parameter_places.largest_part)
 
     @property
     def between_nodes(self) -> ExchangeGroup | None:
@@ -137,7 +128,7 @@ class Redistribution:
     @property
     def staging(self) -> list[Tensor]:
         """All staging buffers."""
-        return [*self._reduction.staging, self._permuted.room, *self._gather.staging]
+        return [*self._reduction.staging, *self._gather.staging]
 
     def register_hooks(self, stage: Stage) -> None:
         """Let a stage wait for its parameters and report its gradients whenever it computes.
@@ -207,7 +198,7 @@ class Redistribution:
         """Let the forwards inside, which have no backward, gather sharded parameters. Collective.
 
         Args:
-            plan: The plan of the forwards, whose parameters `gather_parameters` has gathered.
+            plan: The plan of the forwards. `gather_parameters` has gathered its parameters, unless sharded.
             num_micro_batches: Number of this rank's micro-batches with sequences.
         """
         if self._parameter_rounds is None:
@@ -253,7 +244,7 @@ class Redistribution:
                 self._reduction.end_accumulation()
 
     def finish_gradient_reduction(self) -> None:
-        """Wait until every gradient is at its owner. Collective; the parameter gather has finished."""
+        """Launch the rounds that are left, and wait until every gradient is at its owner. Collective."""
         with self._timers.transferring():
             if self._parameter_rounds is not None:
                 self._parameter_rounds.finish()

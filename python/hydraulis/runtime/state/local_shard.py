@@ -14,7 +14,7 @@ from hydraulis.model.rope import rotary_frequencies
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.state.parameters import ModelParameters
-from hydraulis.runtime.state.places import Places, gradient_places, parameter_places
+from hydraulis.runtime.state.places import Places, buffer_places
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,16 +58,15 @@ class LocalShard:
         """
         sizes = [largest_stage(parameters, scheme) for scheme in schemes]
         elements, trained = (max(column) for column in zip(*sizes, strict=True))
-        placed = parameter_places(parameters, schemes, sharding, elements)
-        with_gradient = gradient_places(parameters, schemes, sharding, trained)
+        places = buffer_places(parameters, schemes, sharding, elements=elements, trained=trained)
         # Kept from now on, so that no stage allocates them.
         rotary_frequencies(parameters.config, wide_dtype(dtype), device)
         return cls(
             parameters,
-            torch.zeros(placed.elements, dtype=dtype, device=device),
-            torch.zeros(with_gradient.elements, dtype=wide_dtype(dtype), device=device),
-            placed,
-            with_gradient,
+            torch.zeros(places.parameters.elements, dtype=dtype, device=device),
+            torch.zeros(places.gradients.elements, dtype=wide_dtype(dtype), device=device),
+            places.parameters,
+            places.gradients,
         )
 
 

@@ -99,39 +99,45 @@ class Places:
         return self.starts[_turn(bucket, self.staying)] - first
 
 
-def gradient_places(
-    parameters: ModelParameters, schemes: Iterable[Scheme], sharding: ShardingKind, trained: int
-) -> Places:
-    """Lay out the buffer for the gradients of any of these schemes.
+class BufferPlaces(NamedTuple):
+    """The layouts of a rank's buffers.
 
-    Args:
-        parameters: The model's parameters.
-        schemes: Every scheme that a plan of the run may use; without stages under sharding.
-        sharding: Tensors that ranks hold in parts.
-        trained: Trained elements of the largest stage of these schemes.
+    Attributes:
+        parameters: Layout of the parameters.
+        gradients: Layout of the trained parameters' gradients.
     """
-    if sharding == "none":
-        return Places(trained)
-    # A tied embedding's gradient is complete once the backward reaches the embedding.
-    return _in_parts(parameters, schemes, frozenset())
+
+    parameters: Places
+    gradients: Places
 
 
-def parameter_places(
-    parameters: ModelParameters, schemes: Iterable[Scheme], sharding: ShardingKind, elements: int
-) -> Places:
-    """Lay out the buffer for the parameters of any of these schemes.
+def buffer_places(
+    parameters: ModelParameters,
+    schemes: Iterable[Scheme],
+    sharding: ShardingKind,
+    *,
+    elements: int,
+    trained: int,
+) -> BufferPlaces:
+    """Lay out the buffers for the parameters and the gradients of any of these schemes.
 
     Args:
         parameters: The model's parameters.
         schemes: Every scheme that a plan of the run may use; without stages under sharding.
         sharding: Tensors that ranks hold in parts; with sharded parameters none is frozen.
         elements: Elements of the largest stage of these schemes.
+        trained: Trained elements of the largest stage of these schemes.
     """
-    if sharding != "parameters":
-        return Places(elements)
+    whole, schemes = Places(elements), list(schemes)
+    if sharding == "none":
+        return BufferPlaces(whole, Places(trained))
+    # A tied embedding's gradient is complete once the backward reaches the embedding.
+    gradients = _in_parts(parameters, schemes, frozenset())
+    if sharding == "gradients":
+        return BufferPlaces(whole, gradients)
     rows = parameters.table.parameters
     staying = frozenset(row.layer_groups[0] for row in rows if len(row.layer_groups) > 1)
-    return _in_parts(parameters, schemes, staying)
+    return BufferPlaces(_in_parts(parameters, schemes, staying), gradients)
 
 
 def check_stages(sharding: ShardingKind, schemes: Iterable[Scheme]) -> None:

@@ -15,7 +15,8 @@ impl CostProfile {
     /// buffer. A profile of that sharding stays as it is.
     ///
     /// Refused with `link_model` if the profile does not state its model, with `profile_value` if every scheme has
-    /// stages, or if the profile has another sharding already.
+    /// stages, if the profile has another sharding already, or if its model has frozen parameters and those are to be
+    /// sharded: links do not count them.
     pub fn with_sharding(mut self, kind: ShardingKind) -> Result<CostProfile> {
         if self.sharding == kind {
             return Ok(self);
@@ -31,6 +32,11 @@ impl CostProfile {
             return Err(invalid(&self, "sharding", self.sharding.to_string(), limit).into());
         }
         let model = self.travelling_model()?.clone();
+        let frozen = model.fields().parameters.iter().find(|row| !row.trained);
+        if let (ShardingKind::Parameters, Some(row)) = (kind, frozen) {
+            let limit = "trained in every row, for sharded parameters".into();
+            return Err(invalid(&self, "model.parameters", row.name.clone(), limit).into());
+        }
         let (dtype, node) = (self.travelling_dtype(), u64::from(self.hardware.gpus_per_node));
         let known: Vec<String> = self.schemes.iter().map(|entry| entry.scheme.to_string()).collect();
         self.schemes.retain(|entry| entry.scheme.pp() == 1);
@@ -48,7 +54,7 @@ impl CostProfile {
             let frozen = Buckets::of(&model, entry.scheme, false);
             let bytes = entry.resident_bytes.of(0);
             let bytes = match kind {
-                ShardingKind::Parameters => sizes.sharded_parameters(bytes, &trained, &frozen),
+                ShardingKind::Parameters => sizes.sharded_parameters(bytes, &trained),
                 _ => sizes.sharded_gradients(bytes, &trained, &frozen),
             };
             entry.resident_bytes = PerStage::each(vec![bytes]);
@@ -80,15 +86,13 @@ impl Sizes {
     }
 
     /// Replaces the bytes of whole parameters and gradients in `resident` by those of two buckets each.
-    fn sharded_parameters(&self, resident: u64, trained: &Buckets, frozen: &Buckets) -> u64 {
-        let wide = self.dtype.wide_bytes();
-        let parts = trained.parameter_parts() + frozen.parameter_parts();
-        let whole = (trained.all() + frozen.all()) * self.dtype.bytes() + trained.all() * wide;
-        let held = parts * self.dtype.bytes() + trained.pair() * wide;
-        let permuted = parts.min(trained.largest()) * self.dtype.bytes();
+    fn sharded_parameters(&self, resident: u64, trained: &Buckets) -> u64 {
+        let (narrow, wide) = (self.dtype.bytes(), self.dtype.wide_bytes());
+        let held = trained.parameter_parts() * narrow + trained.pair() * wide;
+        let permuted = trained.largest() * narrow;
         // Tables that count gradients in the model's type would otherwise lose more than they count.
-        let rest = resident.saturating_sub(whole);
-        rest + held + permuted + self.in_transfer(trained) + self.in_transfer(frozen)
+        let rest = resident.saturating_sub(trained.all() * (narrow + wide));
+        rest + held + permuted + self.in_transfer(trained)
     }
 
     /// Bytes of the parameters of one bucket that a rank sends: of its local shard, and to other nodes twice its rail's
@@ -234,6 +238,13 @@ mod tests {
         staged.schemes.retain(|entry| entry.scheme.pp() > 1);
         let error = staged.clone().with_sharding(ShardingKind::Gradients).unwrap_err();
         assert!(error.to_string().contains("without stages"), "{error}");
+        let mut adapted = preset("llama-32b-a800").unwrap();
+        let mut document = serde_json::to_value(adapted.model.as_ref().unwrap()).unwrap();
+        document["parameters"][0]["trained"] = false.into();
+        adapted.model = Some(serde_json::from_value(document).unwrap());
+        let error = adapted.clone().with_sharding(ShardingKind::Parameters).unwrap_err();
+        assert!(error.to_string().contains("embed_tokens.weight"), "{error}");
+        assert!(adapted.with_sharding(ShardingKind::Gradients).is_ok());
         // A document with both is refused too.
         staged.sharding = ShardingKind::Gradients;
         let error = CostProfile::from_json(&staged.to_json()).unwrap_err();
