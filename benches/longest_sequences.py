@@ -1,20 +1,21 @@
-"""The longest sequences and iteration times of uniform checkpointing and of layer plans.
+"""The longest sequences and iteration times of kinds of checkpointing, layer plans and sharding.
 
     python benches/longest_sequences.py [--models 7B,70B] [--devices 8,16] [--memory 40,80]
 
 Each row is a model on a number of A100 in nodes of 8, by its analytic profile. The longest sequence is
 `Planner.longest_admitted` of a search:
 
-- `none`, `selective` and `full`: each replica has this kind of checkpointing in all layers;
-- `layer plans`: any of the kinds in each replica, and three layer plans between each two successive kinds.
+- `none`, `selective`, `full` and `full-offload`: each replica has this kind of checkpointing in all layers;
+- `sharded`: `full-offload` with sharded parameters, for schemes without stages.
 
 The times are the predicted iterations of a search in the mean over seeded batches, whose lengths are
 log-normal (exp of a mean of 7 and a deviation of 1.5) and at most 32,768 tokens:
 
 - `best kind`: the shortest of one search for each kind, with its name; kinds that do not admit the longest
   sequence of the batches are left out;
-- `kinds`: a search that may give each replica another kind;
-- `layer plans`: the same search with the layer plans, and its change from `best kind`.
+- `kinds`: a search that may give each replica another kind of `none`, `selective` and `full`;
+- `layer plans`: the same search with three layer plans between each two of them, and its change from
+  `best kind`.
 
 `-` stands for a longest sequence where no replica has memory for parameters, gradients, optimizer state and
 any tokens, and for an iteration where the longest sequence of the batches does not fit.
@@ -29,19 +30,22 @@ import numpy as np
 import numpy.typing as npt
 
 from hydraulis import Cluster, CostProfile, ModelShape, Planner
+from hydraulis.config.kinds import CheckpointingKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InfeasibleError
 from hydraulis.planner.model_shape import build_model_shape
 
 Batch = npt.NDArray[np.int64]
-KINDS = ("none", "selective", "full")
+KINDS: tuple[CheckpointingKind, ...] = ("none", "selective", "full")
 LAYER_PLANS = 3
 MODELS = ("7B", "13B", "32B", "70B")
 LONGEST = 32_768
+# Names of the columns of longest sequences.
+LONGEST_OF = (*KINDS, "full-offload", "sharded")
 HEADER = (
-    "| model | GPUs | longest, none | selective | full | layer plans "
+    "| model | GPUs | longest, none | selective | full | full-offload | sharded "
     "| iteration, best kind | kinds | layer plans | change |\n"
-    "|---|---|---|---|---|---|---|---|---|---|\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|\n"
 )
 
 
@@ -49,8 +53,7 @@ class Row(NamedTuple):
     """A model on a cluster.
 
     Attributes:
-        longest: Tokens of the longest admitted sequence of each kind, and of `layer plans`; 0 where nothing
-            fits.
+        longest: Tokens of the longest admitted sequence of each of `LONGEST_OF`; 0 where nothing fits.
         iteration_ms: Mean predicted iteration in ms of each kind, of `kinds` and of `layer plans`, without
             those that do not admit the longest sequence of the batches.
     """
@@ -87,28 +90,39 @@ def drawn(batches: int, tokens: int) -> list[Batch]:
 
 
 def compare(shape: ModelShape, gpus: int, device: str, batches: Sequence[Batch]) -> Row:
-    """Plan the batches under each kind, under all kinds and under layer plans, where their sequences fit."""
+    """Find the longest sequences, and plan the batches where their sequences fit."""
     cluster = Cluster(gpus=gpus, gpus_per_node=8)
-    profiles = {kind: CostProfile.analytic(shape, cluster, device, checkpointing=[kind]) for kind in KINDS}
-    profiles["kinds"] = CostProfile.analytic(shape, cluster, device, checkpointing=KINDS)
-    profiles["layer plans"] = profiles["kinds"].with_layer_plans(LAYER_PLANS)
-    needed = max(int(batch.max()) for batch in batches)
-    longest, times = {}, {}
-    for name, profile in profiles.items():
+
+    def planner_of(profile: CostProfile) -> Planner | None:
         try:
-            planner = Planner(profile, cluster, strategies="search")
+            return Planner(profile, cluster, strategies="search")
         except InfeasibleError:
-            longest[name] = 0
-            continue
-        longest[name] = planner.longest_admitted
-        if longest[name] >= needed:
-            times[name] = float(np.mean([planner.plan(batch).iteration_ms for batch in batches]))
+            return None
+
+    def analytic(kinds: Sequence[CheckpointingKind]) -> CostProfile:
+        return CostProfile.analytic(shape, cluster, device, checkpointing=kinds)
+
+    of_kind = {kind: analytic([kind]) for kind in (*KINDS, "full-offload")}
+    sharded = of_kind["full-offload"].with_sharding("parameters")
+    planners: dict[str, Planner | None] = {kind: planner_of(profile) for kind, profile in of_kind.items()}
+    planners["sharded"] = planner_of(sharded)
+    longest = {name: 0 if planner is None else planner.longest_admitted for name, planner in planners.items()}
+    kinds = analytic(KINDS)
+    timed: dict[str, Planner | None] = {kind: planners[kind] for kind in KINDS}
+    timed["kinds"] = planner_of(kinds)
+    timed["layer plans"] = planner_of(kinds.with_layer_plans(LAYER_PLANS))
+    needed = max(int(batch.max()) for batch in batches)
+    times = {
+        name: float(np.mean([planner.plan(batch).iteration_ms for batch in batches]))
+        for name, planner in timed.items()
+        if planner is not None and planner.longest_admitted >= needed
+    }
     return Row(longest, times)
 
 
 def line(model: str, gpus: str, row: Row) -> str:
     """Return a row of the table."""
-    longest = [f"{row.longest[name]:,}" if row.longest[name] else "-" for name in (*KINDS, "layer plans")]
+    longest = [f"{row.longest[name]:,}" if row.longest[name] else "-" for name in LONGEST_OF]
     times = row.iteration_ms
     if "layer plans" not in times:
         return f"| {' | '.join((model, gpus, *longest, '-', '-', '-', '-'))} |\n"

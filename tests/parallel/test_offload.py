@@ -86,6 +86,28 @@ def test_the_device_holds_two_layers_and_the_host_the_others() -> None:
     assert len(copies.pages.tensors) == pages
 
 
+def test_full_offload_copies_inputs_alone() -> None:
+    events: list[str] = []
+    copies = HostCopies(CPU, Recorded("out", events), Recorded("back", events))
+    model, output = forward(copies, "full-offload", events)
+    hidden = small_config().hidden_size
+    layer = sum(LENGTHS) * hidden * output.dtype.itemsize
+    assert copies.most_host_bytes == (LAYERS - 1) * layer
+    assert copies.most_device_bytes == 2 * layer
+    events.clear()
+    output.backward()
+    # Each layer waits for its input before it computes again; that of the layer before is then on its way.
+    assert [event for event in events if event.startswith("forward")] == []
+    assert events == ["wait out", "wait back", "back", "wait back", "back", "wait back", "back", "wait back"]
+    plain, expected = forward(HostCopies(CPU), "none")
+    expected.backward()
+    gradients = dict(plain.named_parameters())
+    for name, parameter in model.named_parameters():
+        found, wanted = parameter.grad, gradients[name].grad
+        assert (found is None) == (wanted is None), name
+        assert found is None or wanted is None or torch.equal(found, wanted), name
+
+
 def test_another_micro_batch_sends_the_last_layer_away() -> None:
     copies = HostCopies(CPU)
     model, first = forward(copies)

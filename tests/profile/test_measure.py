@@ -118,19 +118,24 @@ def test_the_kind_of_context_parallelism_is_recorded(reports: list[Report]) -> N
 def test_each_kind_of_checkpointing_is_measured(
     reports: list[Report], entries: dict[str, dict[str, Any]]
 ) -> None:
-    none, selective, full, offload = reports[0].kept
+    none, selective, full, offload, inputs_offload = reports[0].kept
     assert reports[1].kept == reports[0].kept
     assert none > selective > full > 0
     # Two of three layers are on the device.
     assert none * 0.6 < offload < none * 0.8
+    # The inputs of two of three layers are on the device; of <tp2> in float64 a rank has half of each.
+    assert full - inputs_offload == pytest.approx(8 / 2 * small_config().hidden_size, rel=1e-6)
     plain, recomputed = (entries[text]["activation_bytes_per_token"] for text in ("<1>", "<1,full>"))
     # Backward recomputes one layer completely; the saved bytes are a third of that.
     assert plain / small_config().num_hidden_layers < recomputed < 0.6 * plain
 
 
 def test_no_forward_is_counted_twice() -> None:
-    # Two sizes; with checkpointing, the same stage without checkpointing as well.
-    assert run_ranks(1, forwards_counted) == [{"none": 2, "selective": 4, "full": 4, "offload": 2}]
+    # Two sizes; with checkpointing, the same stage without checkpointing as well; with copies of inputs, also
+    # the one that recomputes without copies.
+    assert run_ranks(1, forwards_counted) == [
+        {"none": 2, "selective": 4, "full": 4, "offload": 2, "full-offload": 6}
+    ]
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,6 @@ def _profile(
     for entry, (kind, pairs) in zip(document["schemes"], bytes_of.items(), strict=True):
         on_device, on_host = ([pair[at] for pair in pairs] for at in (0, 1))
         entry["activation_bytes_per_token"] = on_device if len(pairs) > 1 else on_device[0]
-        if kind == "offload":
+        if "offload" in kind:
             entry["host_bytes_per_token"] = on_host if len(pairs) > 1 else on_host[0]
     return CostProfile.from_json(json.dumps(document))

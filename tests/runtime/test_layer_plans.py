@@ -39,7 +39,9 @@ RUNS: dict[str, tuple[ModelConfig, tuple[str, ...], ContextKind]] = {
 def steps_of(run: str) -> list[tuple[str, Batch]]:
     """Draw a layer plan of two kinds for each replica of each strategy."""
     config, strategies, _ = RUNS[run]
-    kinds = ("selective", "full", "selective,full", "offload", "selective,offload", "full,offload")
+    first = ("", "selective,", "full,")
+    kinds = ["selective", "full", "selective,full", *(f"{usual}offload" for usual in first)]
+    kinds += [f"{usual}full-offload" for usual in first]
     plans = [f"{kind}:{number}/{LAYERS}" for kind in kinds for number in range(1, LAYERS)]
     rng = np.random.default_rng(list(RUNS).index(run))
     drawn = [checkpointed(strategy, rng.permutation(plans).tolist()) for strategy in strategies]

@@ -37,6 +37,7 @@ SIZES = (3, 40, 48, 30, 60, 45, 9, 20)
 # Layer plans of four layers, which the replicas of a strategy have in turn.
 LAYER_PLANS = (
     "offload",
+    "full-offload",
     "selective,full:1/4",
     "offload:2/4",
     "full,offload:3/4",

@@ -133,7 +133,7 @@ fn profile(u: &mut Unstructured, gpus: u32) -> Result<Value> {
 fn scheme(u: &mut Unstructured) -> Result<Value> {
     let (tp, pp): (u16, u16) = (*u.choose(&[1, 2, 3, 4, 8, 16])?, u.int_in_range(1..=4)?);
     let cp: u16 = *u.choose(&[1, 1, 2, 3])?;
-    let checkpointing = *u.choose(&["none", "none", "selective", "full", "offload"])?;
+    let checkpointing = *u.choose(&["none", "none", "selective", "full", "offload", "full-offload"])?;
     let cap: u64 = match u.int_in_range(0..=3)? {
         0 => u.int_in_range(0..=20)?,
         1 => u.int_in_range(1..=4_000)?,
@@ -151,7 +151,7 @@ fn scheme(u: &mut Unstructured) -> Result<Value> {
         "resident_bytes": MEMORY - RESERVED - 2 - cap * PER_TOKEN,
         "activation_bytes_per_token": PER_TOKEN,
     });
-    if checkpointing == "offload" {
+    if checkpointing.ends_with("offload") {
         entry["host_bytes_per_token"] = json!(u.int_in_range(0..=2 * PER_TOKEN)?);
     }
     if cp > 1 {

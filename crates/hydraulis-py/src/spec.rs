@@ -225,7 +225,8 @@ impl Scheme {
         self.0.layer_plan().to_string()
     }
 
-    /// Checkpointing of one layer of the model, counted from 0: `none`, `selective`, `full` or `offload`.
+    /// Checkpointing of one layer of the model, counted from 0: `none`, `selective`, `full`, `offload` or
+    /// `full-offload`.
     fn checkpointing_of(&self, layer: u16) -> &'static str {
         self.0.layer_plan().of_layer(layer.into()).name()
     }
@@ -248,7 +249,7 @@ impl Scheme {
         let parts: Vec<&str> = checkpointing.split(',').map(str::trim).collect();
         let layers = spec::LayerPlan::parse(&parts).map_err(|why| {
             let message = format!(
-                "checkpointing is '{}': {why}; give none, selective, full, offload or full:12/40",
+                "checkpointing is '{}': {why}; give none, selective, full, offload, full-offload or full:12/40",
                 &*checkpointing
             );
             invalid(py, &message, &codes::ARGUMENT_INVALID)
@@ -296,8 +297,9 @@ impl GivenStrategy {
 /// The kind of checkpointing with this name.
 pub(crate) fn checkpointing_kind(py: Python<'_>, text: &str) -> PyResult<spec::CheckpointingKind> {
     spec::CheckpointingKind::named(text).ok_or_else(|| {
-        let message =
-            format!("checkpointing is '{text}', it must be 'none', 'selective', 'full' or 'offload'; give one of them");
+        let message = format!(
+            "checkpointing is '{text}', it must be one of 'none', 'selective', 'full', 'offload' and 'full-offload'"
+        );
         invalid(py, &message, &codes::ARGUMENT_INVALID)
     })
 }

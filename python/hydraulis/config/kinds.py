@@ -16,13 +16,14 @@ AttentionKind: TypeAlias = Literal[
 - `auto`: the fastest of them that the device and the type allow.
 """
 
-CheckpointingKind: TypeAlias = Literal["none", "selective", "full", "offload"]
+CheckpointingKind: TypeAlias = Literal["none", "selective", "full", "offload", "full-offload"]
 """Activation checkpointing of a decoder layer: the activations that backward recomputes or copies back.
 
 - `none`: nothing is recomputed; all activations are saved.
 - `selective`: everything is recomputed except attention and matrix products, whose results are saved.
 - `full`: everything is recomputed from the saved input of the layer.
 - `offload`: nothing is recomputed; all activations are saved in host memory, during computation.
+- `full-offload`: everything is recomputed from the input of the layer, which is saved in host memory.
 
 A scheme has one kind for all layers, or two kinds in stated numbers of layers (`<tp2,full:12/40>`).
 """

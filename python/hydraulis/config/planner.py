@@ -84,7 +84,8 @@ class PlannerConfig:
             measured, empty for degrees that are powers of two, under each kind of `checkpointing`.
         checkpointing: Kinds of activation checkpointing that a search measures if `schemes` is empty:
             backward recomputes nothing (`none`), everything except attention and matrix products
-            (`selective`), or everything (`full`), or copies everything back from host memory (`offload`).
+            (`selective`), or everything (`full`), or copies everything back from host memory (`offload`),
+            or recomputes from an input that it copies back (`full-offload`).
             Schemes in `schemes` and `strategies` name their own kind: `<tp2,full>`.
         layer_plans: Number of layer plans that a search has between each two successive kinds of
             checkpointing of the same degrees, and between each of them and `offload`: schemes such as

@@ -5,6 +5,7 @@
   products. It recomputes norms, rotations and activations, which are cheap and take about two fifths of the
   bytes. Attention runs once, so a ring passes its keys and values once.
 - *offload* saves everything in host memory (`parallel/offload.py`) and recomputes nothing.
+- *full-offload* saves a layer's input in host memory. The layer copies it back before it recomputes.
 
 A scheme has one kind for all layers, or two kinds whose layers alternate (`Scheme.checkpointing_of`).
 
@@ -73,15 +74,15 @@ def apply_checkpointing(model: Decoder, scheme: Scheme, copies: HostCopies | Non
         scheme: Scheme with the kind of each layer, by its index in the whole model.
         copies: Copies of the rank in host memory; None for those of this model alone, made at once.
     """
-    offloading = [index for index in model.layers if scheme.checkpointing_of(int(index)) == "offload"]
+    kinds = {index: scheme.checkpointing_of(int(index)) for index in model.layers}
+    for index, layer in model.layers.items():
+        if kinds[index] in ("full", "full-offload"):
+            layer.forward = partial(_checkpointed, layer.forward)
+        elif kinds[index] == "selective":
+            layer.forward = partial(_selective_forward, layer.forward)
+    offloading = [index for index, kind in kinds.items() if "offload" in kind]
     if offloading:
         _offload(model, offloading, copies or HostCopies(next(model.parameters()).device))
-    for index, layer in model.layers.items():
-        kind = scheme.checkpointing_of(int(index))
-        if kind == "full":
-            layer.forward = partial(_checkpointed, layer.forward)
-        elif kind == "selective":
-            layer.forward = partial(_selective_forward, layer.forward)
 
 
 def _offload(model: Decoder, indices: list[str], copies: HostCopies) -> None:

@@ -251,7 +251,9 @@ def _planner(name: str, setting: ComparisonSetup, progress: ProgressCallback) ->
     match name:
         case "search":
             strategies = "search"
-        case "uniform" | "recompute" | "none" | "selective" | "full" | "offload":
+        case "uniform" | "recompute":
+            strategies, profile = "search", _with_plans(profile, name)
+        case _ if name in _KINDS:
             strategies, profile = "search", _with_plans(profile, name)
         case "list":
             strategies = setting.listed
@@ -271,13 +273,13 @@ def _with_plans(profile: CostProfile, name: str) -> CostProfile:
 
     Args:
         profile: Cost profile.
-        name: The kind, `uniform` for every kind but `offload`, or `recompute` for all layer plans without
-            `offload`.
+        name: The kind, `uniform` for every kind without copies in host memory, or `recompute` for all layer
+            plans without such copies.
 
     Raises:
         InvalidInputError: The profile has none (code `profile_invalid`).
     """
-    uniform = [kind for kind in _KINDS if kind != "offload"] if name == "uniform" else [name]
+    uniform = [kind for kind in _KINDS if "offload" not in kind] if name == "uniform" else [name]
 
     def is_kept(scheme: Scheme) -> bool:
         if name == "recompute":

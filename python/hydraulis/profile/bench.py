@@ -65,7 +65,7 @@ class SchemeBench:
             self._stage = worker.stage(self.position, context)
             layers = map(int, self._stage.module.layers)
             kinds = [scheme.checkpointing_of(layer) for layer in layers]
-            self._offloading = kinds.count("offload")
+            self._offloading = sum("offload" in kind for kind in kinds)
             most = _most_recomputing(kinds)
             self._recomputed, self._uncheckpointed = (
                 worker.stage(_under(self.position, kind), context) for kind in (most, "none")
@@ -169,10 +169,9 @@ class SchemeBench:
 
 
 def _most_recomputing(kinds: Sequence[CheckpointingKind]) -> CheckpointingKind:
-    """Return the kind of a stage's layers that recomputes most; layers that offload recompute nothing."""
-    return max(
-        ("none" if kind == "offload" else kind for kind in kinds), key=get_args(CheckpointingKind).index
-    )
+    """Return the kind of a stage's layers that recomputes most, as one that saves on the device."""
+    on_device: dict[CheckpointingKind, CheckpointingKind] = {"offload": "none", "full-offload": "full"}
+    return max((on_device.get(kind, kind) for kind in kinds), key=get_args(CheckpointingKind).index)
 
 
 def _under(position: Position, kind: CheckpointingKind) -> Position:

@@ -42,7 +42,7 @@ impl Recomputation {
         match kind {
             CheckpointingKind::None | CheckpointingKind::Offload => none,
             CheckpointingKind::Selective => selective,
-            CheckpointingKind::Full => {
+            CheckpointingKind::Full | CheckpointingKind::FullOffload => {
                 Recomputation { matrices: again(MATRICES), attention: again(ATTENTION), ..selective }
             }
         }

@@ -57,6 +57,7 @@ fn content(kind: CheckpointingKind) -> &'static str {
         CheckpointingKind::Selective => "all but attention and matrix products",
         CheckpointingKind::Full => "everything",
         CheckpointingKind::Offload => "everything copied to host memory",
+        CheckpointingKind::FullOffload => "everything, and inputs copied to host memory",
     }
 }
 

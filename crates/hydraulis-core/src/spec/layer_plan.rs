@@ -8,8 +8,8 @@ use crate::spec::CheckpointingKind;
 /// The checkpointing of each layer of a model: one kind, or two kinds in stated numbers of layers.
 ///
 /// The text `full:12/40` is said of a model of 40 layers, of which 12 have `full` checkpointing and the others none;
-/// `selective,full:12/40` leaves `selective` to the others. The second kind recomputes more than the first, or is
-/// `offload`.
+/// `selective,full:12/40` leaves `selective` to the others. The second kind recomputes more than the first, or saves
+/// in host memory, which the first does not.
 ///
 /// The layers of the second kind are spread evenly over the model: layer `i` of `n` is one of these `k` layers if `i k /
 /// n` and `(i + 1) k / n`, rounded down, differ. Stages of equal length therefore differ by at most one such layer, and
@@ -35,10 +35,15 @@ impl LayerPlan {
     }
 
     /// The plan with `number` of the model's `layers` layers under the second kind and the others under the first; none
-    /// unless both kinds have a layer and the second comes later in the order of kinds.
+    /// unless both kinds have a layer, the second comes later in the order of kinds, and the first saves on the device.
     pub fn mixed(kinds: [CheckpointingKind; 2], number: u16, layers: u16) -> Option<LayerPlan> {
         let [usual, other] = kinds;
-        (usual < other && 0 < number && number < layers).then_some(LayerPlan { usual, other, number, layers })
+        (usual < other && !usual.offloads() && 0 < number && number < layers).then_some(LayerPlan {
+            usual,
+            other,
+            number,
+            layers,
+        })
     }
 
     /// The kind of every layer; none if the layers have two kinds.
@@ -75,7 +80,26 @@ impl LayerPlan {
 
     /// Whether a layer saves its activations in host memory.
     pub fn offloads(self) -> bool {
-        self.other == CheckpointingKind::Offload
+        self.other.offloads()
+    }
+
+    /// Whether the first of a stage's layers offloads.
+    pub fn offloads_first(self, layers: &Range<u32>) -> bool {
+        self.of_layer(layers.start).offloads()
+    }
+
+    /// Number of a stage's layers that save in host memory something that the stage has not received: the input of a
+    /// later stage's first layer stays on the device.
+    pub fn offloading_in(self, layers: Range<u32>, is_first: bool) -> u32 {
+        let saves_received_alone =
+            !is_first && self.other == CheckpointingKind::FullOffload && self.offloads_first(&layers);
+        let offloading = layers.filter(|&layer| self.of_layer(layer).offloads()).count();
+        u32::try_from(offloading).unwrap_or(u32::MAX).saturating_sub(u32::from(saves_received_alone))
+    }
+
+    /// Number of these layers that are copied: all but the last one of a last stage, whose backward comes next.
+    pub fn copied_in(self, layers: Range<u32>, is_first: bool, is_last: bool) -> u32 {
+        self.offloading_in(layers, is_first).saturating_sub(u32::from(is_last))
     }
 
     /// Whether every layer saves all its activations on the device.
@@ -106,7 +130,7 @@ impl LayerPlan {
             return Err(format!("'{mixed}' is no kind of checkpointing with its layers, such as full:12/40"));
         };
         LayerPlan::mixed([usual, other], number, layers).ok_or_else(|| {
-            format!("'{mixed}' must give {usual} to some layers and to others a kind that recomputes more, or offload")
+            format!("'{mixed}' must give {usual} to some layers and to others a kind that recomputes more or offloads")
         })
     }
 }

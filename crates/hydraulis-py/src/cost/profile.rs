@@ -37,7 +37,7 @@ impl CostProfile {
     ///     model: Shape of the model.
     ///     cluster: Cluster that bounds the schemes.
     ///     device: Name of a device, one of `devices`.
-    ///     checkpointing: Kinds of checkpointing for each scheme: `none`, `selective`, `full`, `offload`; default `none` alone.
+    ///     checkpointing: Kinds of checkpointing for each scheme: `none`, `selective`, `full`, `offload`, `full-offload`; default `none` alone.
     ///     efficiency: Shares of peak performance that the device reaches; default those learnt from the shipped profiles.
     ///     host_gigabytes_per_s: Rate of copies to host memory, each way, above 0; default that of the device.
     ///     host_memory_bytes: Host memory of a rank; default that of the device.

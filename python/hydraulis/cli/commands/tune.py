@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _with_every_kind(profile: str) -> str:
     """Return an analytic profile's name with all kinds of recomputation, unless it names some."""
     is_plain = profile.startswith("analytic:") and "," not in profile.rpartition(":")[2]
-    kinds = [kind for kind in get_args(CheckpointingKind) if kind != "offload"]
+    kinds = [kind for kind in get_args(CheckpointingKind) if "offload" not in kind]
     return ",".join([profile, *kinds]) if is_plain else profile
 
 

@@ -149,13 +149,15 @@ pub(super) fn activation_bytes(model: &ModelShape, scheme: Scheme, device: &Devi
     let of_stage = |stage: u16| {
         let (layers, in_flight) = (split.stage(scheme, stage)?, scheme.in_flight(stage));
         let others = if in_flight == 1 { head } else { f64::from(in_flight) * output };
-        let received = stage > 0 && plan.of_layer(layers.start) == CheckpointingKind::Offload;
+        let received = stage > 0 && plan.offloads_first(&layers);
         let input = if received { f64::from(in_flight) * output } else { 0.0 };
-        let copied = layers.clone().filter(|&layer| plan.of_layer(layer) == CheckpointingKind::Offload).count();
-        let passing = count((copied * usize::from(in_flight)).min(2)) * layer(CheckpointingKind::None) + input;
-        let kinds = layers.map(|layer| plan.of_layer(layer)).filter(|&kind| kind != CheckpointingKind::Offload);
-        let saved: f64 = kinds.clone().map(layer).sum();
-        let again = kinds.max().map_or(0.0, |most| layer(CheckpointingKind::None) - layer(most));
+        let [_, other] = plan.kinds();
+        let offloading = plan.offloading_in(layers.clone(), stage == 0);
+        let passing = f64::from((offloading * u32::from(in_flight)).min(2)) * layer(other.on_device()) + input;
+        let kinds = layers.map(|layer| plan.of_layer(layer));
+        let saved: f64 = kinds.clone().filter(|kind| !kind.offloads()).map(layer).sum();
+        let most = kinds.map(CheckpointingKind::on_device).max().unwrap_or(CheckpointingKind::None);
+        let again = layer(CheckpointingKind::None) - layer(most);
         Ok((f64::from(in_flight) * saved + again + passing + others) / count(scheme.stage_group_ranks()))
     };
     (0..scheme.pp()).map(of_stage).collect::<Result<_>>().map(PerStage::each)
@@ -167,21 +169,17 @@ pub(super) fn host_bytes(model: &ModelShape, scheme: Scheme, device: &Device) ->
     if !scheme.layer_plan().offloads() {
         return Ok(None);
     }
-    let saved = layer_bytes(model, scheme.tp(), CheckpointingKind::None, device) / count(scheme.stage_group_ranks());
+    let [_, other] = scheme.layer_plan().kinds();
+    let saved = layer_bytes(model, scheme.tp(), other.on_device(), device) / count(scheme.stage_group_ranks());
     let of_stage = |(layers, stage): (u32, u16)| f64::from(layers) * f64::from(scheme.in_flight(stage)) * saved;
     let layers = copied_layers(model, scheme)?;
     Ok(Some(PerStage::each(layers.into_iter().zip(0..).map(of_stage).collect())))
 }
 
-/// Number of layers of each stage that are copied: those that offload, on the last stage without the last one, whose
-/// backward comes next.
+/// Number of layers of each stage that are copied.
 pub(super) fn copied_layers(model: &ModelShape, scheme: Scheme) -> Result<Vec<u32>> {
     let (plan, split) = (scheme.layer_plan(), LayerSplit::of(model));
-    let of_stage = |stage| {
-        let layers = split.stage(scheme, stage)?;
-        let offload = layers.filter(|&layer| plan.of_layer(layer) == CheckpointingKind::Offload);
-        Ok(u32::try_from(offload.count()).unwrap_or(u32::MAX).saturating_sub(u32::from(stage + 1 == scheme.pp())))
-    };
+    let of_stage = |stage| Ok(plan.copied_in(split.stage(scheme, stage)?, stage == 0, stage + 1 == scheme.pp()));
     (0..scheme.pp()).map(of_stage).collect()
 }
 
@@ -215,6 +213,6 @@ fn layer_bytes(model: &ModelShape, tp: u16, kind: CheckpointingKind, device: &De
             bytes * (hidden * (1 + u64::from(tp)) + 2 * fields.intermediate_size + 3 * heads)
                 + wide * fields.num_attention_heads
         }
-        CheckpointingKind::Full => bytes * hidden,
+        CheckpointingKind::Full | CheckpointingKind::FullOffload => bytes * hidden,
     })
 }

@@ -178,7 +178,7 @@ mod tests {
         let derived = &mixed.schemes[uniform.schemes.len()..];
         // Two times three of each of the degrees, and three times three or four with copies, where stages have the
         // layers for them.
-        let degrees = uniform.schemes.len() / 4;
+        let degrees = uniform.schemes.len() / 5;
         assert!((degrees * 8..=degrees * 18).contains(&derived.len()), "{} of {degrees}", derived.len());
         let with_copies = derived.iter().filter(|entry| entry.scheme.layer_plan().offloads()).count();
         assert!(with_copies >= degrees * 3, "{with_copies} of {degrees}");

@@ -5,7 +5,7 @@ use std::ops::Add;
 
 use crate::cost::profile::SchemeProfile;
 use crate::cost::{CostProfile, PerStage, RankPool};
-use crate::spec::{CheckpointingKind, Cluster, LayerSplit, shard_scheme};
+use crate::spec::{Cluster, LayerSplit, shard_scheme};
 use crate::units::{Tokens, count, whole};
 
 /// Bytes of a rank, by use.
@@ -112,9 +112,10 @@ impl CostProfile {
         };
         let first: u32 = lengths[..usize::from(stage)].iter().sum();
         let layers = first..first + lengths[usize::from(stage)];
-        let offloading = layers.filter(|&layer| plan.of_layer(layer) == CheckpointingKind::Offload).count();
-        let copied = offloading.saturating_sub(usize::from(stage + 1 == entry.scheme.pp())).max(1);
-        host.of(stage.into()) / (count(copied) * in_flight) * (count(offloading) * in_flight).min(2.0)
+        let (is_first, is_last) = (stage == 0, stage + 1 == entry.scheme.pp());
+        let copied = plan.copied_in(layers.clone(), is_first, is_last).max(1);
+        let offloading = plan.offloading_in(layers, is_first);
+        host.of(stage.into()) / (f64::from(copied) * in_flight) * (f64::from(offloading) * in_flight).min(2.0)
     }
 
     /// The optimizer state of a rank of each stage: its share of the stage's state if all owners hold their elements,

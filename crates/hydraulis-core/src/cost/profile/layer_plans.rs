@@ -21,7 +21,7 @@ use crate::units::{count, whole};
 impl CostProfile {
     /// The same profile, with `between` layer plans between each two successive kinds of checkpointing that it has of the
     /// same degrees, and between each of them and `offload`. Their saved bytes fall by about equal factors from the one
-    /// kind to the other.
+    /// kind to the other. Plans with `full-offload` are not among them: they make no iteration shorter.
     ///
     /// Degrees have none if the profile does not name its model, or has no entry without checkpointing, or states the
     /// bytes of the fullest of several stages alone. In stages of equal length the plans have equal numbers of layers of
@@ -128,16 +128,9 @@ impl Mixture<'_> {
         Some(HostCopies::of(entry, &copied, rate))
     }
 
-    /// Number of layers of a stage that are copied: the last one of a last stage stays on the device.
+    /// Number of layers of a stage that are copied.
     fn copied(&self, plan: LayerPlan, stage: usize) -> u32 {
-        let stays = u32::from(stage + 1 == self.stages.layers.len());
-        self.offloading(plan, stage).saturating_sub(stays)
-    }
-
-    /// Number of layers of a stage that offload.
-    fn offloading(&self, plan: LayerPlan, stage: usize) -> u32 {
-        let layers = self.stages.layers[stage].clone();
-        if plan.kind().is_some() { layers.end - layers.start } else { plan.number_in(layers) }
+        plan.copied_in(self.stages.layers[stage].clone(), stage == 0, stage + 1 == self.stages.layers.len())
     }
 
     fn is_offloading(&self) -> bool {
@@ -213,8 +206,9 @@ impl Mixture<'_> {
             let others = bytes(self.keeping) - layer * count(range.len());
             let again = (bytes(self.keeping) - bytes(self.usual)).max(0.0) / (layers - 1.0).max(1.0);
             let saved = (bytes(self.usual) - again - others) * (1.0 - share);
-            let passing = (f64::from(self.offloading(plan, stage)) * in_flight).min(2.0) * layer / in_flight;
-            let is_received = stage > 0 && plan.of_layer(range.start) == CheckpointingKind::Offload;
+            let passing =
+                (f64::from(plan.offloading_in(range.clone(), stage == 0)) * in_flight).min(2.0) * layer / in_flight;
+            let is_received = stage > 0 && plan.offloads_first(range);
             let input = if is_received { in_flight * count(hidden) / count(scheme.stage_group_ranks()) } else { 0.0 };
             others + saved + passing + input + if share < 1.0 { again } else { 0.0 }
         };

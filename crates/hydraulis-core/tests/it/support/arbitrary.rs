@@ -182,7 +182,7 @@ fn profile(schemes: &[SchemeInput], gpus: u32) -> CostProfile {
             "resident_bytes": longest,
             "activation_bytes_per_token": activations,
         });
-        if input.checkpointing == CheckpointingKind::Offload {
+        if input.checkpointing.offloads() {
             entry["host_bytes_per_token"] = json!(HOST_PER_TOKEN);
         }
         if cp > 1 {
