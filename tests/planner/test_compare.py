@@ -1,11 +1,13 @@
 """Planners side by side, on the same batches and under the same conditions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from core.links import link
 from helpers import refused
-from hydraulis import Cluster, Link, Network, Planner, Scheme, Strategy
+from hydraulis import Cluster, Link, LinkRates, Network, Planner, Scheme, Strategy
 from hydraulis.planner import load_profile
 from hydraulis.planner.compare import PARTS, ComparisonSetup, best_static, compare, least_time
 from hydraulis.planner.profile_document import fitted_times
@@ -57,6 +59,28 @@ def test_searches_under_one_kind_or_all_have_no_layer_plans() -> None:
     assert search.mean_ms < uniform.mean_ms <= full.mean_ms
     with refused("profile_invalid", "'selective'"):
         compare(setting, ["selective"])
+
+
+def test_searches_with_sharding_count_the_traffic_of_each_micro_batch() -> None:
+    profile = load_profile("analytic:llama-7b-a800:A100-40GB,none,full")
+    link = Link.of_profile(profile, LinkRates(gigabytes_per_s=50.0))
+    batches = [np.array([6_000] * 12 + [4_000] * 20)]
+    setting = ComparisonSetup(profile=profile, cluster=CLUSTER, batches=batches, link=link, actual_link=link)
+    names = ["search", "sharded-gradients", "sharded-parameters"]
+    whole, gradients, parameters = compare(setting, names)
+    assert [one.name for one in (whole, gradients, parameters)] == names
+    sharded = (profile.with_sharding("gradients"), profile.with_sharding("parameters"))
+    for one, of_kind in zip((gradients, parameters), sharded, strict=True):
+        planner = Planner(of_kind, CLUSTER, strategies="search", link=link)
+        assert one.step_ms == pytest.approx([planner.plan(batch).step_ms for batch in batches])
+    resident = [
+        min(stages[0].resident_bytes for stages in one.stage_memory.values())
+        for one in (whole, gradients, parameters)
+    ]
+    assert resident == sorted(resident, reverse=True)
+    assert resident[2] < 0.5 * resident[0]
+    with refused("profile_invalid", "sharding"):
+        compare(replace(setting, profile=sharded[0]), ["sharded-parameters"])
 
 
 def test_each_planner_under_test_runs_every_batch() -> None:

@@ -17,8 +17,8 @@
 //! | batch, costs | a proven lower bound, a [`plan::Bound`] | `bound` |
 //! | batch, strategy | candidates, dispatch, ordered micro-batches | [`construct`] |
 //! | batch, costs | the best plan found | [`search`] |
-//! | a plan | sentences | [`explain`] |
 //! | a plan, conditions | the iteration under them | [`simulate`] |
+//! | a plan | sentences | [`explain`] |
 //! | a distribution of lengths | a short list of strategies for a run | [`propose`] |
 //! | several batches | the plans of all, together | [`lookahead`] |
 //!
@@ -83,9 +83,9 @@ pub mod construct;
 
 pub mod search;
 
-pub mod explain;
-
 pub mod simulate;
+
+pub mod explain;
 
 pub mod propose;
 

@@ -20,7 +20,7 @@ from hydraulis._core import (
     Scheme,
     Simulation,
 )
-from hydraulis.config.kinds import CheckpointingKind, MemoryRule
+from hydraulis.config.kinds import CheckpointingKind, MemoryRule, ShardingKind
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.planner.profile_document import fitted_times, with_schemes
 from hydraulis.planner.static import StaticComparison
@@ -31,7 +31,8 @@ Batch = npt.NDArray[np.int64]
 PARTS = ("compute", "slower_rank", "bubble", "slower_replica", "unused", "transfers")
 _KINDS: tuple[CheckpointingKind, ...] = get_args(CheckpointingKind)
 # Names of planners; any other name is a strategy.
-PLANNERS = ("static", "list", "search", "uniform", "recompute", *_KINDS)
+_SHARDED: dict[str, ShardingKind] = {"sharded-gradients": "gradients", "sharded-parameters": "parameters"}
+PLANNERS = ("static", "list", "search", "uniform", "recompute", *_KINDS, *_SHARDED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,12 +195,14 @@ def compare(
         setting: Inputs of the planners and conditions of the simulation.
         names: Names of planners: `list`, `search`, `static` (the best homogeneous strategy for all batches
             together), `uniform` (a search without layer plans), `none`, `selective`, `full` (a search with
-            that checkpointing in every layer), or a strategy, which is kept for all batches.
+            that checkpointing in every layer), `sharded-gradients`, `sharded-parameters` (a search with that
+            sharding), or a strategy, which is kept for all batches.
         progress: Callback, called before each batch.
 
     Raises:
         InvalidInputError: A strategy is invalid or does not fit (see `Planner`); a rank or a factor is out of
-            range (code `argument_invalid`); the profile has no scheme for a search (`profile_invalid`).
+            range (code `argument_invalid`); the profile has no scheme for a search, is sharded already, or
+            does not tell the size of parameters (`profile_invalid`).
         InfeasibleError: The planner's strategies do not admit a sequence of a batch, or no homogeneous
             strategy admits the longest sequence (code `sequence_too_long`).
     """
@@ -255,6 +258,8 @@ def _planner(name: str, setting: ComparisonSetup, progress: ProgressCallback) ->
             strategies, profile = "search", _with_plans(profile, name)
         case _ if name in _KINDS:
             strategies, profile = "search", _with_plans(profile, name)
+        case _ if name in _SHARDED:
+            strategies, profile = "search", profile.with_sharding(_SHARDED[name])
         case "list":
             strategies = setting.listed
         case "static":

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from cli.invocation import assert_refused, options_of
-from hydraulis import Plan, Planner
+from hydraulis import Cluster, Plan, Planner, Strategy
 from hydraulis.cli.commands import plan as cli_plan
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, EXIT_REFUSED
 from hydraulis.cli.main import main
+from hydraulis.planner import load_profile, read_lengths
 
 # The installed command itself, not a module run by path.
 COMMAND = str(Path(sysconfig.get_path("scripts"), "hydraulis"))
@@ -45,6 +46,41 @@ def test_prints_the_plan_as_json(lengths: Path, capsys: pytest.CaptureFixture[st
     assert text.count("\n") == 1
     assert json.loads(text)["profile"] == "llama-32b-a800"
     assert Plan.from_json(text).lengths.tolist() == [31000, 12000, 900, 900, 450, 80]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "title", "is_saving"),
+    [
+        ("none,full", "in GiB", True),
+        ("none,full,sharded-parameters", "in GiB, with sharded parameters", True),
+        ("none", "in GiB", False),
+    ],
+)
+def test_the_memory_of_the_fullest_ranks_is_shown(
+    lengths: Path, capsys: pytest.CaptureFixture[str], suffix: str, title: str, *, is_saving: bool
+) -> None:
+    lengths.write_text("15000\n" * 4 + "4000\n" * 20, encoding="utf-8")
+    name = f"analytic:llama-7b-a800:A100-40GB,{suffix}"
+    more = ("--profile", name, "--strategies", "search")
+    assert main(options(lengths, *more, gpus=8)) == 0
+    text = capsys.readouterr().out
+    _, _, table = text.partition(f"Memory of the fullest rank of each scheme {title}:\n")
+    header, *rows = table.partition("\n\n")[0].splitlines()
+    assert ("otherwise" in header) == is_saving
+    cluster = Cluster(gpus=8, gpus_per_node=8)
+    planner = Planner(load_profile(name), cluster, strategies="search")
+    plan = planner.plan(read_lengths(lengths))
+    held = [memory.total_bytes for memory in planner.rank_memory(plan) if memory is not None]
+    figures = [[float(cell) for cell in row.split()[1:]] for row in rows if "<" in row]
+    assert len(figures) == len(set(Strategy(plan.strategy).schemes))
+    assert max(row[4] for row in figures) == pytest.approx(max(held) / 2**30, abs=0.05)
+    for *parts, total, limit in (row[:6] for row in figures):
+        assert sum(parts) == pytest.approx(total, abs=0.3)
+        assert total <= limit == 40.0
+    # Some rank has no memory for the same micro-batches otherwise.
+    assert {len(row) for row in figures} == {7 if is_saving else 6}
+    assert max(row[-1] for row in figures) > 40.0 or not is_saving
+    assert all(row[-1] >= row[4] for row in figures)
 
 
 def test_layer_plans_are_planned_and_explained(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:

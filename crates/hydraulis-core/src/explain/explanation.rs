@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::error::Grouped;
+use crate::cost::CostModel;
+use crate::error::{Grouped, Result};
+use crate::explain::memory::memory;
 use crate::explain::recomputed::recomputed;
 use crate::explain::wrapped::wrapped;
 use crate::plan::Stop;
@@ -27,8 +29,21 @@ const COST_OF_ERROR: [(f64, f64); 4] = [(0.0, 0.0), (0.03, 0.016), (0.05, 0.0265
 
 /// A readable explanation of `plan` in plain text of at most 110 columns. A longer name stays whole.
 pub fn explain(plan: &Plan) -> String {
+    explained(plan, None)
+}
+
+/// The same, with the memory of the ranks, and the memory that they would take without recomputation, copies in host
+/// memory and sharding.
+///
+/// It refuses a cost model of another cluster, or without the plan's schemes.
+pub fn explain_with_memory(plan: &Plan, cost: &CostModel) -> Result<String> {
+    Ok(explained(plan, Some(memory(plan, cost)?)))
+}
+
+fn explained(plan: &Plan, memory: Option<String>) -> String {
     let mut sections = vec![headline(plan), why_this_strategy(plan), replicas(plan)];
     sections.extend(recomputed(plan));
+    sections.extend(memory);
     sections.push(what_bounds_it(plan));
     wrapped(&sections.join("\n\n")) + "\n"
 }

@@ -4,6 +4,7 @@ use hydraulis_core::{codes, plan, search, simulate, spec};
 use std::collections::BTreeMap;
 
 use hydraulis_core::batch::Batch;
+use hydraulis_core::explain::explain_with_memory;
 use hydraulis_core::search::RunLimit;
 use hydraulis_core::spec::{MemoryRule, Strategy};
 use pyo3::prelude::*;
@@ -267,6 +268,13 @@ impl Planner {
         let plan = plan.inner();
         let timelines = detached(py, || plan::predicted_timeline(plan, self.core.cost()))?;
         Ok(timelines.iter().map(spans).collect())
+    }
+
+    /// Returns the account of `Plan.explain`, with the memory of the ranks by use, and the memory that they would take
+    /// without recomputation, copies in host memory and sharding.
+    fn explain(&self, py: Python<'_>, plan: &Plan) -> PyResult<String> {
+        let plan = plan.inner();
+        detached(py, || explain_with_memory(plan, self.core.cost()))
     }
 
     /// Peak memory of each rank by category, from the profile's numbers for its stage, or for the fullest stage of its

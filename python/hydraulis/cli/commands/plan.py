@@ -118,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         sys.stderr.writelines(f"  {violation}\n" for violation in violations)
         return EXIT_INTERNAL
-    explained = node_lines(arguments, profile) + plan.explain()
+    explained = node_lines(arguments, profile) + planner.explain(plan)
     text = fitted(explained, terminal_width()) + written_to(arguments.trace, arguments.figure)
     sys.stdout.write(plan.to_json() + "\n" if arguments.json else text)
     return 0

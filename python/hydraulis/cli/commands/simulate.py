@@ -49,13 +49,17 @@ examples:
       --tokens-per-batch 200000 --link 200,200,10 --slow-link 100 --messages --json
   hydraulis simulate --profile analytic:llama-13b-a800:A100-80GB,none,selective,full --layer-plans 3 \\
       --gpus 64 --lengths examples/lengths.txt --tokens-per-batch 200000 --compare "full;uniform;search"
+  hydraulis simulate --profile analytic:llama-32b-a800:A100-80GB,none,full --gpus 64 \\
+      --lengths examples/lengths.txt --tokens-per-batch 200000 --link 200,200,10 \\
+      --compare "full;search;sharded-parameters"
 
 Each planner plans each batch, and the plans' instruction lists are simulated. Planners do not know of slow
 ranks, slow links and messages. `static` keeps the homogeneous strategy that is best for all batches together,
 with plans by the same planner; `list` chooses a strategy for each batch from --strategies or the profile's
 list; `search` searches for one. `uniform` searches without layer plans and offload, `recompute` without
-offload; `none`, `selective`, `full` and `offload` search with that checkpointing in every layer. With
-links, all times include transfers of parameters and gradients: `transfers` is the exposed part,
+offload; `none`, `selective`, `full`, `offload` and `full-offload` search with that checkpointing in every
+layer; `sharded-gradients` and `sharded-parameters` search with that sharding, whose transfers need a link.
+With links, all times include transfers of parameters and gradients: `transfers` is the exposed part,
 `overlapped` the share that computation overlaps. The optimizer is not included. `memory` is the fullest
 rank's share of its limit over all iterations; --json also has it by scheme and stage.
 """
@@ -78,8 +82,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         default="static;list;search",
         metavar="LIST",
         help="planners separated by ';': static, list, search, uniform, recompute, none, selective, full, "
-        "offload, or a strategy "
-        "for all batches (default: static;list;search)",
+        "offload, full-offload, sharded-gradients, sharded-parameters, or a strategy for all batches "
+        "(default: static;list;search)",
     )
     add_strategies(parser)
     add_memory(parser)

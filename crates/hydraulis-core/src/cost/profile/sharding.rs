@@ -64,6 +64,26 @@ impl CostProfile {
     }
 }
 
+impl CostProfile {
+    /// Bytes that a rank holds less than its whole stage, for a scheme of this profile; none if the profile is sharded and
+    /// does not state its model.
+    pub(crate) fn bytes_saved_by_sharding(&self, scheme: Scheme) -> Option<u64> {
+        if self.sharding.is_none() {
+            return Some(0);
+        }
+        let model = self.model.as_ref()?;
+        let (dtype, node) = (self.travelling_dtype(), u64::from(self.hardware.gpus_per_node));
+        let sizes = Sizes { dtype, node, tp: u64::from(scheme.tp()) };
+        let [trained, frozen] = [true, false].map(|trained| Buckets::of(model, scheme, trained));
+        let whole = trained.all() * (dtype.bytes() + dtype.wide_bytes()) + frozen.all() * dtype.bytes();
+        let sharded = match self.sharding {
+            ShardingKind::Parameters => sizes.sharded_parameters(whole, &trained),
+            _ => sizes.sharded_gradients(whole, &trained, &frozen),
+        };
+        Some(whole.saturating_sub(sharded))
+    }
+}
+
 /// The sizes that the bytes of a rank's buffers follow.
 struct Sizes {
     dtype: Dtype,
@@ -181,6 +201,20 @@ mod tests {
 
     /// 32B: 60 layers of hidden size 6,656 and 52 heads, with a vocabulary of 32,000: embedding and head are smaller than a
     /// layer.
+    #[test]
+    fn the_bytes_saved_by_sharding_are_those_that_the_schemes_lose() {
+        let whole = analytic();
+        for kind in [ShardingKind::Gradients, ShardingKind::Parameters] {
+            let sharded = whole.clone().with_sharding(kind).unwrap();
+            for entry in &sharded.schemes {
+                let before = whole.scheme(entry.scheme).unwrap().resident_bytes.of(0);
+                let saved = sharded.bytes_saved_by_sharding(entry.scheme);
+                assert_eq!(saved, Some(before - entry.resident_bytes.of(0)), "{} {kind}", entry.scheme);
+            }
+        }
+        assert_eq!(whole.bytes_saved_by_sharding(whole.schemes[0].scheme), Some(0));
+    }
+
     #[test]
     fn gradients_of_two_buckets_stay() {
         let whole = analytic();
