@@ -1,9 +1,11 @@
 """The two rules of memory, from Python."""
 
+import json
 from typing import Any
 
 from helpers import refused
-from hydraulis import Cluster, CostProfile, Plan, Planner
+from hydraulis import Cluster, CostProfile, InfeasibleError, Plan, Planner
+from hydraulis.planner import load_profile
 
 PROFILE = CostProfile.preset("llama-32b-a800")
 CLUSTER = Cluster(gpus=64, gpus_per_node=8)
@@ -35,3 +37,12 @@ def test_an_unknown_memory_rule_is_refused() -> None:
     unknown: Any = "all"
     with refused("argument_invalid", "per_micro_batch", "in_flight"):
         Planner(PROFILE, CLUSTER, memory=unknown)
+
+
+def test_host_memory_without_room_is_named_with_its_bytes() -> None:
+    document = json.loads(load_profile("analytic:llama-7b-a800:A100-40GB,full-offload").to_json())
+    document["hardware"]["host_memory_bytes"] = 1 << 20
+    profile = CostProfile.from_json(json.dumps(document))
+    parts = ("<tp8,full-offload>", "128 tokens", "planner.host_memory_mib = 1 ")
+    with refused("scheme_too_large", *parts, kind=InfeasibleError):
+        Planner(profile, Cluster(gpus=8, gpus_per_node=8), strategies=["1x<tp8,full-offload>"])

@@ -61,6 +61,22 @@ def test_searches_under_one_kind_or_all_have_no_layer_plans() -> None:
         compare(setting, ["selective"])
 
 
+def test_searches_without_copies_or_with_copies_alone() -> None:
+    profile = load_profile(
+        "analytic:llama-7b-a800:A100-40GB,none,full,offload,full-offload"
+    ).with_layer_plans(2)
+    setting = ComparisonSetup(
+        profile=profile, cluster=CLUSTER, batches=[np.array([20_000] * 4 + [4_000] * 20)]
+    )
+    names = ["recompute", "uniform", "offload", "full-offload"]
+    by_name = {one.name: one for one in compare(setting, names)}
+    kinds = {name: {Scheme(text).checkpointing for text in one.stage_memory} for name, one in by_name.items()}
+    assert not any("offload" in kind for name in ("recompute", "uniform") for kind in kinds[name])
+    assert any(":" in kind for kind in kinds["recompute"])
+    assert kinds["offload"] == {"offload"}
+    assert kinds["full-offload"] == {"full-offload"}
+
+
 def test_searches_with_sharding_count_the_traffic_of_each_micro_batch() -> None:
     profile = load_profile("analytic:llama-7b-a800:A100-40GB,none,full")
     link = Link.of_profile(profile, LinkRates(gigabytes_per_s=50.0))
