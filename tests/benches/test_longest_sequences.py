@@ -1,5 +1,6 @@
 """The comparison of layer plans with uniform checkpointing: the planner's figures, and where nothing fits."""
 
+from itertools import pairwise
 from types import ModuleType
 
 import pytest
@@ -23,9 +24,9 @@ def test_a_row_has_the_longest_sequences_and_times_of_the_planner(bench: ModuleT
     assert row.longest["full"] == planner.longest_admitted
     longest = list(row.longest.values())
     assert list(row.longest) == list(bench.LONGEST_OF)
-    assert longest == sorted(longest)
-    # README says this of the same devices.
-    assert row.longest["sharded"] > 2.5 * row.longest["full"]
+    assert all(one < other for one, other in pairwise(longest))
+    # The record says this of the same devices.
+    assert row.longest["sharded"] == pytest.approx(3.2 * row.longest["full"], rel=0.02)
     assert row.iteration_ms["full"] == planner.plan(batches[0]).iteration_ms
     shown = bench.line("7B", "8 x 40 GB", row)
     assert f"{row.longest['sharded']:,}" in shown

@@ -97,7 +97,6 @@ def test_full_offload_copies_inputs_alone() -> None:
     events.clear()
     output.backward()
     # Each layer waits for its input before it computes again; that of the layer before is then on its way.
-    assert [event for event in events if event.startswith("forward")] == []
     assert events == ["wait out", "wait back", "back", "wait back", "back", "wait back", "back", "wait back"]
     plain, expected = forward(HostCopies(CPU), "none")
     expected.backward()

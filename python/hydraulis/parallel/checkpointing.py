@@ -9,7 +9,7 @@
 
 A scheme has one kind for all layers, or two kinds whose layers alternate (`Scheme.checkpointing_of`).
 
-The first two kinds repeat the collectives of tensor parallelism. All ranks of a group recompute the same
+The kinds that recompute repeat the collectives of tensor parallelism. All ranks of a group recompute the same
 layers in the order of backward, so their collectives match. Recomputation runs the same operations in the
 same order, so gradients are bit-identical.
 

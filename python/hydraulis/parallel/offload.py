@@ -2,7 +2,8 @@
 
 torch's hooks for saved tensors give each tensor that a layer saves, attention's included. The storages of
 these tensors are copied once each, whole, as the device would hold them whole. Parameters, rotary tables,
-integers, and an input that came from another stage stay on the device, because they exist there anyway.
+integers, and an input that came from another stage stay on the device, because they exist there anyway. The
+output of a frozen embedding is copied.
 Values, shapes and strides are restored, so gradients are bit-identical.
 
 On CUDA copies overlap computation, each way on a stream of its own, and the host waits for none of them:
@@ -345,7 +346,7 @@ class OffloadedLayers:
                 return forward(x_tH, sequences, rotary)
             layer = self._copies.begin(self._previous if place else None)
             left_out = {storage_address(table) for table in rotary if isinstance(table, Tensor)}
-            if x_tH.is_leaf:
+            if x_tH.is_leaf and x_tH.requires_grad:
                 left_out.add(storage_address(x_tH))
             hooks = _Hooks(self._copies, layer, parameters | left_out)
             with saved_tensors_hooks(hooks.pack, hooks.unpack):

@@ -194,9 +194,10 @@ def compare(
     Args:
         setting: Inputs of the planners and conditions of the simulation.
         names: Names of planners: `list`, `search`, `static` (the best homogeneous strategy for all batches
-            together), `uniform` (a search without layer plans), `none`, `selective`, `full` (a search with
-            that checkpointing in every layer), `sharded-gradients`, `sharded-parameters` (a search with that
-            sharding), or a strategy, which is kept for all batches.
+            together), `uniform` and `recompute` (a search without layer plans and without copies in host
+            memory, or without the latter alone), a kind of checkpointing (a search with it in every layer),
+            `sharded-gradients`, `sharded-parameters` (a search with that sharding), or a strategy, which is
+            kept for all batches.
         progress: Callback, called before each batch.
 
     Raises:

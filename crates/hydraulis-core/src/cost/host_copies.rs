@@ -1,8 +1,8 @@
 //! The time of layers that copy their saved activations to host memory and back, during computation.
 //!
-//! A layer of kind `offload` computes like one of kind `none`. Its rank copies the saved activations of a token to host
-//! memory during forward and back during backward, each way in `C` milliseconds: its bytes per token over the link's
-//! rate. While a layer computes, it overlaps the copies of one other layer, so each pass of a stage takes the longer
+//! A layer of kind `offload` computes like one of kind `none`, one of `full-offload` like one of `full`. Its rank copies
+//! the saved activations of a token to host memory during forward and back during backward, each way in `C`
+//! milliseconds: its bytes per token over the link's rate. While a layer computes, it overlaps the copies of one other layer, so each pass of a stage takes the longer
 //! of its computation and its copies. Of a sequence of `s` tokens, of `a s^2 + b s` milliseconds with the forward's
 //! share `f`:
 //!

@@ -24,9 +24,9 @@ struct Fullest {
 
 /// A table of the fullest rank of each scheme.
 pub(super) fn memory(plan: &Plan, cost: &CostModel) -> Result<String> {
-    let fullest = fullest_ranks(plan, cost)?;
-    let saves =
-        !cost.profile().sharding.is_none() || fullest.iter().any(|one| !one.scheme.layer_plan().keeps_activations());
+    let (fullest, sharding) = (fullest_ranks(plan, cost)?, cost.profile().sharding);
+    let saves = !sharding.is_none() || fullest.iter().any(|one| !one.scheme.layer_plan().keeps_activations());
+    let saves = saves && fullest.iter().any(|one| one.otherwise.is_some());
     let mut header = vec!["scheme", "parameters, gradients", "optimizer", "activations", "reserved", "total", "limit"];
     header.extend(saves.then_some("otherwise"));
     let mut rows = vec![header.iter().map(|&name| name.to_owned()).collect::<Vec<_>>()];
@@ -40,7 +40,6 @@ pub(super) fn memory(plan: &Plan, cost: &CostModel) -> Result<String> {
     }));
     let widths: Vec<usize> =
         (0..header.len()).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
-    let sharding = cost.profile().sharding;
     let sharded = if sharding.is_none() { String::new() } else { format!(", with sharded {sharding}") };
     let mut text = format!("Memory of the fullest rank of each scheme in GiB{sharded}:\n");
     for row in &rows {
@@ -51,6 +50,9 @@ pub(super) fn memory(plan: &Plan, cost: &CostModel) -> Result<String> {
         text.push_str(
             "otherwise: total for the same micro-batches without recomputation, copies in host memory and sharding",
         );
+        if fullest.iter().any(|one| one.otherwise.is_none()) {
+            text.push_str(";\n-: the cost profile lacks the scheme without checkpointing");
+        }
     }
     Ok(text.trim_end().to_owned())
 }

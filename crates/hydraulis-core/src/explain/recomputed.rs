@@ -57,7 +57,7 @@ fn content(kind: CheckpointingKind) -> &'static str {
         CheckpointingKind::Selective => "all but attention and matrix products",
         CheckpointingKind::Full => "everything",
         CheckpointingKind::Offload => "everything copied to host memory",
-        CheckpointingKind::FullOffload => "everything, and inputs copied to host memory",
+        CheckpointingKind::FullOffload => "everything, from inputs copied to host memory,",
     }
 }
 
@@ -74,6 +74,7 @@ mod tests {
             of(&["selective", "full:3/8"]),
             "everything in 3 of 8 layers, all but attention and matrix products in the rest"
         );
+        assert_eq!(of(&["full-offload"]), "everything, from inputs copied to host memory, in every layer");
         assert_eq!(of(&["offload:12/40"]), "everything copied to host memory in 12 of 40 layers");
         assert_eq!(
             of(&["full", "offload:3/8"]),

@@ -2,9 +2,10 @@
 //!
 //! A scheme has one kind for all layers of a replica, or two kinds in stated numbers of layers
 //! ([`LayerPlan`](crate::spec::LayerPlan)). `none` saves all activations. `full` saves each layer's input.
-//! `selective` also saves attention and the results of matrix products. `offload` saves what `none` saves, and `full-offload`
-//! what `full` saves, in host memory: the device holds the activations of two layers at once. Times, the forward's share and token caps depend on the kind,
-//! so a profile treats the same degrees under another kind as another scheme. Gradients do not depend on the kind.
+//! `selective` also saves attention and the results of matrix products. `offload` saves what `none` saves, and
+//! `full-offload` what `full` saves, in host memory: the device holds the activations of two layers at once. Times, the
+//! forward's share and token caps depend on the kind, so a profile treats the same degrees under another kind as another
+//! scheme. Gradients do not depend on the kind.
 
 /// The kind of checkpointing of a decoder layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -163,6 +163,25 @@ mod tests {
         assert_eq!((uniform.of_layer(7), uniform.number_in(0..9)), (CheckpointingKind::Full, 0));
     }
 
+    /// Three stages of two layers: those that save their inputs in host memory do not save a received one there.
+    #[test]
+    fn copied_layers_are_counted_by_their_stage() {
+        let counts = |plan: &[&str]| {
+            let plan = LayerPlan::parse(plan).unwrap();
+            [0, 1, 2].map(|stage: u32| {
+                let layers = 2 * stage..2 * stage + 2;
+                let offloading = plan.offloading_in(layers.clone(), stage == 0);
+                (offloading, plan.copied_in(layers, stage == 0, stage == 2))
+            })
+        };
+        assert_eq!(counts(&["full-offload"]), [(2, 2), (1, 1), (1, 0)]);
+        assert_eq!(counts(&["offload"]), [(2, 2), (2, 2), (2, 1)]);
+        // The second layer of each stage.
+        assert_eq!(counts(&["full", "full-offload:3/6"]), [(1, 1), (1, 1), (1, 0)]);
+        assert_eq!(counts(&["full"]), [(0, 0); 3]);
+        assert!(LayerPlan::parse(&["offload", "full-offload:3/6"]).is_err());
+    }
+
     proptest! {
         #[test]
         fn equal_stages_differ_by_at_most_one_layer(stages in 1..9_u32, each in 1..20_u32, number in 1..160_u16) {

@@ -58,8 +58,8 @@ ranks, slow links and messages. `static` keeps the homogeneous strategy that is 
 with plans by the same planner; `list` chooses a strategy for each batch from --strategies or the profile's
 list; `search` searches for one. `uniform` searches without layer plans and offload, `recompute` without
 offload; `none`, `selective`, `full`, `offload` and `full-offload` search with that checkpointing in every
-layer; `sharded-gradients` and `sharded-parameters` search with that sharding, whose transfers need a link.
-With links, all times include transfers of parameters and gradients: `transfers` is the exposed part,
+layer; `sharded-gradients` and `sharded-parameters` search with that sharding; without links their transfers
+count as nothing. With links, all times include transfers of parameters and gradients: `transfers` is the exposed part,
 `overlapped` the share that computation overlaps. The optimizer is not included. `memory` is the fullest
 rank's share of its limit over all iterations; --json also has it by scheme and stage.
 """

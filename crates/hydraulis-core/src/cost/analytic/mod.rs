@@ -55,7 +55,7 @@ impl CostProfile {
         let schemes = schemes(model, cluster)?;
         let under = |&kind: &CheckpointingKind| schemes.iter().map(move |scheme| scheme.under(kind));
         let entries = kinds.iter().flat_map(under).map(entry).collect::<Result<Vec<_>>>()?;
-        let (fields, offloads) = (model.fields(), kinds.contains(&CheckpointingKind::Offload));
+        let (fields, offloads) = (model.fields(), kinds.iter().any(|kind| kind.offloads()));
         CostProfile {
             name: format!("analytic-{}", device.name),
             source: format!(

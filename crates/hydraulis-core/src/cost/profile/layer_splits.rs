@@ -2,7 +2,8 @@
 //!
 //! A stage takes time in proportion to its layers, and the last one for its head too, which counts as the model's
 //! [`LayerSplit`] says. Its memory is that of the entry, times its number of layers over the entry's where it has more:
-//! embedding, head and fixed bytes then count too often, never too seldom.
+//! embedding, head and fixed bytes then count too often, never too seldom. Its host memory is that of its copied layers, each
+//! as large as the largest of the entry.
 
 use crate::cost::PerStage;
 use crate::cost::profile::{CostProfile, SchemeProfile};
@@ -35,6 +36,19 @@ impl CostProfile {
     }
 }
 
+/// Bytes per token in host memory of each stage with these layers, from those of stages with the `usual` layers.
+fn host_bytes(scheme: Scheme, bytes: &[f64], usual: &[u32], layers: &[u32]) -> Vec<f64> {
+    let copied = |lengths: &[u32], stage: usize| {
+        let first: u32 = lengths[..stage].iter().sum();
+        let own = first..first + lengths[stage];
+        f64::from(scheme.layer_plan().copied_in(own, stage == 0, stage + 1 == lengths.len()))
+    };
+    let in_flight = |stage: usize| count(layers.len() - stage);
+    let of_layer = (0..usual.len()).map(|stage| bytes[stage] / (copied(usual, stage).max(1.0) * in_flight(stage)));
+    let largest = of_layer.fold(0.0, f64::max);
+    (0..layers.len()).map(|stage| largest * copied(layers, stage) * in_flight(stage)).collect()
+}
+
 /// The entry of a scheme that splits the layers otherwise than the `usual` stages of `entry`.
 fn split_entry(entry: &SchemeProfile, scheme: Scheme, usual: &[u32], head_layers: f64) -> SchemeProfile {
     let layers = scheme.split().layers();
@@ -62,7 +76,10 @@ fn split_entry(entry: &SchemeProfile, scheme: Scheme, usual: &[u32], head_layers
         resident_bytes: bytes(&entry.resident_bytes),
         stage_optimizer_bytes: None,
         activation_bytes_per_token: per_token(&entry.activation_bytes_per_token),
-        host_bytes_per_token: entry.host_bytes_per_token.as_ref().map(per_token),
+        host_bytes_per_token: entry.host_bytes_per_token.as_ref().map(|figure| match figure {
+            PerStage::Fullest(bytes) => PerStage::Fullest(bytes * most),
+            PerStage::Each(bytes) => PerStage::Each(host_bytes(scheme, bytes, usual, &layers)),
+        }),
         stage_multipliers: Some(pairs.iter().enumerate().map(multiplier).collect()),
         stage_layers: Some(layers),
         ..entry.clone()

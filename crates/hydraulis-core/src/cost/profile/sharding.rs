@@ -62,11 +62,10 @@ impl CostProfile {
         self.sharding = kind;
         self.checked()
     }
-}
 
-impl CostProfile {
-    /// Bytes that a rank holds less than its whole stage, for a scheme of this profile; none if the profile is sharded and
-    /// does not state its model.
+    /// Bytes by which sharding lowers a rank's parameters and gradients, for a scheme of this profile; none if the profile
+    /// is sharded and does not state its model. Gradients count 4 bytes where parameters have 2, as a rank holds them, also
+    /// where the scheme's figure came from a table with fewer.
     pub(crate) fn bytes_saved_by_sharding(&self, scheme: Scheme) -> Option<u64> {
         if self.sharding.is_none() {
             return Some(0);
@@ -199,8 +198,6 @@ mod tests {
         CostProfile::analytic(&model, &cluster, &device, &kinds, &Efficiency::shipped().unwrap()).unwrap()
     }
 
-    /// 32B: 60 layers of hidden size 6,656 and 52 heads, with a vocabulary of 32,000: embedding and head are smaller than a
-    /// layer.
     #[test]
     fn the_bytes_saved_by_sharding_are_those_that_the_schemes_lose() {
         let whole = analytic();
@@ -213,8 +210,15 @@ mod tests {
             }
         }
         assert_eq!(whole.bytes_saved_by_sharding(whole.schemes[0].scheme), Some(0));
+        // The shipped table counts gradients in 2 bytes.
+        let table = preset("llama-32b-a800").unwrap().with_sharding(ShardingKind::Gradients).unwrap();
+        let scheme = "<tp4>".parse().unwrap();
+        let analytic = whole.with_sharding(ShardingKind::Gradients).unwrap();
+        assert_eq!(table.bytes_saved_by_sharding(scheme), analytic.bytes_saved_by_sharding(scheme));
     }
 
+    /// 32B: 60 layers of hidden size 6,656 and 52 heads, with a vocabulary of 32,000: embedding and head are smaller than a
+    /// layer.
     #[test]
     fn gradients_of_two_buckets_stay() {
         let whole = analytic();
