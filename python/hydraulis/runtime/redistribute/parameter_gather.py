@@ -90,8 +90,9 @@ class ParameterGather:
         groups: Groups of the exchanges.
         optimizer_shard: This rank's optimizer shard, from which parameters leave.
         local_shard: This rank's local shard, where parameters arrive.
-        free_staging: Returns memory to permute trained parameters in, free while they are waited for; None for
-            sharded parameters, which are waited for while gradients use that memory and the gradient buffer.
+        free_staging: Returns memory to permute trained parameters in, free while they are waited for; None
+            for sharded parameters, which are waited for while gradients use that memory and the gradient
+            buffer.
         timers: Timers of the exchanges between nodes.
 
     Attributes:

@@ -9,8 +9,8 @@ only when some rank's position changes, and have no gradients.
 A stage's computation waits only for its own layer groups. Hooks see to that, registered in `register_hooks`:
 
 - a forward pre-hook on the first module of each layer group waits for the group's parameters;
-- a hook on each trained parameter counts its gradient accumulations, so that the last backward through a layer
-  group starts its gradient reduction, under sharded gradients each backward (`gradient_rounds.py`);
+- a hook on each trained parameter counts its gradient accumulations, so that the last backward through a
+  layer group starts its gradient reduction, under sharded gradients each backward (`gradient_rounds.py`);
 - under sharded gradients, a hook before a layer group's backward waits until their buffer is free.
 
 Under sharded parameters the first and the last kind also gather the next layer group (`parameter_rounds.py`).
