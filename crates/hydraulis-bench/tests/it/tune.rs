@@ -109,6 +109,31 @@ fn many_different_rates_have_a_plan_too() {
     assert!(solved(&document)[0].objective.unwrap() <= 64.0);
 }
 
+/// Eight equal ranks are four whole groups: five pipelines need two groups of one rank at least.
+#[test]
+fn more_pipelines_than_whole_groups_have_smaller_ones() {
+    let even: serde_json::Map<String, Value> = (0..8).map(|rank| (rank.to_string(), json!(1))).collect();
+    let mut document = slow_ranks(&Value::Object(even), 1e3);
+    document["runs"][0]["inputs"]["dp"] = json!(5);
+    // 3 whole groups take 8 time units a micro-batch, and 2 of one rank 16: the former take 3, 3 and 2 of 10.
+    assert_eq!(objectives(&solved(&document)), [Some(24.0)]);
+}
+
+/// Each of eight pipelines needs two stages for its layers: the fastest groups alone leave others with one.
+#[test]
+fn pipelines_of_as_many_groups_are_found_where_memory_needs_them() {
+    let rate = |rank: u32| 1.2 + 0.1 * f64::from(rank % 11);
+    let rates: serde_json::Map<String, Value> = (0..32).map(|rank| (rank.to_string(), json!(rate(rank)))).collect();
+    // Room for four layers on a whole group.
+    let mut document = slow_ranks(&Value::Object(rates), 40.0);
+    document["runs"][0]["inputs"]["dp"] = json!(8);
+    document["runs"][0]["inputs"]["mbn"] = json!(32);
+    assert_eq!(solved(&document)[0].error, None);
+    document["runs"][0]["inputs"]["layers"] = json!(9);
+    document["runs"][0]["inputs"]["memory_k"] = json!([10, 10]);
+    assert_eq!(solved(&document)[0].error.as_deref(), Some("memory_too_small"));
+}
+
 #[test]
 fn settings_without_a_plan_are_named() {
     let even: serde_json::Map<String, Value> = (0..8).map(|rank| (rank.to_string(), json!(1))).collect();

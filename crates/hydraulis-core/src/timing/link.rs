@@ -153,17 +153,16 @@ impl Link {
             let moves_parameters = has_gathers || round + 1 >= number;
             let positions = contributing(positions, micro_batches, round, number);
             let known = last.take().filter(|(known, _)| *known == positions && (has_gathers || !moves_parameters));
-            let of_round = match known {
-                Some((_, of_round)) => of_round,
-                None => {
-                    let volumes = bucket_volumes(&self.table, shards, &positions)?;
-                    let mut of_round = of(&volumes, if moves_parameters { self.traffic } else { reductions_alone })?;
-                    if has_gathers {
-                        let again = of(&volumes[gathered_again(volumes.len())], gathers_alone)?;
-                        of_round.moved_bytes = of_round.moved_bytes.saturating_add(again.moved_bytes);
-                    }
-                    of_round
+            let of_round = if let Some((_, of_round)) = known {
+                of_round
+            } else {
+                let volumes = bucket_volumes(&self.table, shards, &positions)?;
+                let mut of_round = of(&volumes, if moves_parameters { self.traffic } else { reductions_alone })?;
+                if has_gathers {
+                    let again = of(&volumes[gathered_again(volumes.len())], gathers_alone)?;
+                    of_round.moved_bytes = of_round.moved_bytes.saturating_add(again.moved_bytes);
                 }
+                of_round
             };
             times.moved_bytes = times.moved_bytes.saturating_add(of_round.moved_bytes);
             times.gathers.extend(has_gathers.then(|| of_round.parameters.clone()));
