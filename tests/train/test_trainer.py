@@ -8,6 +8,7 @@ import pytest
 
 from hydraulis.config.run import load
 from hydraulis.planner.model_shape import build_model_shape
+from hydraulis.planner.profile_document import with_host_memory
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from profiles import made_up_profile
 from ranks import run_ranks
@@ -16,6 +17,7 @@ from train.small_run import STEPS, read_lines, write_config
 from train.train_workers import (
     Ended,
     collectives_of_steps,
+    run_commands,
     run_while_writing,
     run_with_slow_link,
     run_with_slow_rank,
@@ -151,3 +153,19 @@ def test_a_slow_link_is_named_once_and_planned_for_until_a_resume(tmp_path: Path
     assert "transfers to and from" not in without.out
     unaware = read_lines(tmp_path / "run-2" / "metrics.jsonl")
     assert [line["link_slowdowns"] for line in unaware] == [[]] * STEPS
+
+
+def test_layers_that_offload_share_the_host_memory_with_copies_of_the_state(tmp_path: Path) -> None:
+    arguments = command_line(tmp_path, 'planner.strategies=["2x<1,offload>"]', "train.steps=1")
+    profile = made_up_profile({"<1,offload>": 64})
+    # More than any machine has.
+    (tmp_path / "PROFILE").write_text(with_host_memory(profile, 1 << 60).to_json())
+    (tmp_path / "memory").mkdir()
+    copies = [*arguments, "--set", f"checkpoint.memory_folder={tmp_path}/memory"]
+    (without, beside), _ = run_ranks(2, run_commands, [arguments, copies])
+    assert (without.code, beside.code) == (0, 0), without.err + beside.err
+    said = [
+        [line for line in one.out.splitlines() if "layers that offload" in line] for one in (without, beside)
+    ]
+    assert [len(lines) for lines in said] == [0, 1]
+    assert "the copies in checkpoint.memory_folder take the rest" in said[1][0]
