@@ -133,7 +133,7 @@ def test_a_slow_link_is_named_once_and_planned_for_until_a_resume(tmp_path: Path
     first = [*arguments, "--set", "train.steps=14"]
     resumed = [*arguments, "--set", "train.steps=17", "--resume", str(tmp_path / "run")]
     off = [*arguments, "--set", "planner.slow_link=0"]
-    (ended, again, without), *_ = run_ranks(3, run_with_slow_link, [first, resumed, off], 10)
+    (ended, again, without), *_ = run_ranks(3, run_with_slow_link, [first, resumed, off], range(10, 1_000))
     assert [one.code for one in (ended, again, without)] == [0, 0, 0], ended.err + again.err + without.err
     said = [line for line in ended.out.splitlines() if "transfers" in line and "step " in line]
     assert said == [
@@ -153,6 +153,23 @@ def test_a_slow_link_is_named_once_and_planned_for_until_a_resume(tmp_path: Path
     assert "transfers to and from" not in without.out
     unaware = read_lines(tmp_path / "run-2" / "metrics.jsonl")
     assert [line["link_slowdowns"] for line in unaware] == [[]] * STEPS
+
+
+def test_links_that_are_as_usual_again_are_named_and_no_longer_counted(tmp_path: Path) -> None:
+    arguments = command_line(
+        tmp_path,
+        'planner.strategies=["3x<1>"]',
+        'planner.link="0.01"',
+        "data.max_tokens=32",
+        "train.steps=18",
+    )
+    (ended,), *_ = run_ranks(3, run_with_slow_link, [arguments], range(10, 15))
+    assert ended.code == 0, ended.err
+    said = [line for line in ended.out.splitlines() if "transfers" in line and "step " in line]
+    assert said[1:] == ["step 16: transfers to and from node-1 take their usual time again"]
+    lines = read_lines(tmp_path / "run" / "metrics.jsonl")
+    # Step 17 was planned while step 16 ran.
+    assert [line["link_slowdowns"] for line in lines[13:]] == [[1, 3, 1]] * 4 + [[]]
 
 
 def test_layers_that_offload_share_the_host_memory_with_copies_of_the_state(tmp_path: Path) -> None:
