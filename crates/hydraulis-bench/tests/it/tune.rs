@@ -56,7 +56,31 @@ fn receivers_get_each_slice_once_from_balanced_owners() {
     assert_eq!(objectives(&solved(&case(&copies, &halves))), [Some(0.0), Some(0.0)]);
     assert_eq!(objectives(&solved(&case(&copies, &more))), [Some(16.0), Some(8.0)]);
     let sums = json!({"states": {"-2": 2}, "order": [-2], "devices": [0, 1]});
-    assert!(solved(&case(&sums, &copies)).iter().all(|record| record.error.as_deref() == Some("partial_sums")));
+    assert!(solved(&case(&copies, &sums)).iter().all(|record| record.error.as_deref() == Some("partial_sums")));
+}
+
+/// The table of HSPMD: each pair of annotations moves what its collective moves, here of 16 elements on four devices.
+#[test]
+fn annotations_move_what_their_collectives_do() {
+    let layout = |states: &Value, first: usize| {
+        let order: Vec<i64> = states.as_object().unwrap().keys().map(|dimension| dimension.parse().unwrap()).collect();
+        json!({"states": states, "order": order, "devices": [first, first + 1, first + 2, first + 3]})
+    };
+    for (src, dst, first, collective, moved, busiest) in [
+        (json!({"-2": 4}), json!({"-1": 4}), 0, "all-reduce", 96.0, 24.0),
+        (json!({"-2": 4}), json!({"0": 4}), 0, "reduce-scatter", 48.0, 12.0),
+        (json!({"0": 4}), json!({"-1": 4}), 0, "all-gather", 48.0, 12.0),
+        (json!({"-1": 4}), json!({"0": 4}), 0, "local slice", 0.0, 0.0),
+        (json!({"0": 2, "-1": 2}), json!({"0": 2, "-1": 2}), 4, "send-receive of pairs", 32.0, 8.0),
+        (json!({"0": 4}), json!({"1": 4}), 0, "all-to-all", 12.0, 3.0),
+        (json!({"0": 2, "-1": 2}), json!({"0": 4}), 4, "batched send-receive", 16.0, 4.0),
+        // In subgroups: two summands of each half.
+        (json!({"0": 2, "-2": 2}), json!({"0": 2, "-1": 2}), 0, "split all-reduce", 32.0, 8.0),
+    ] {
+        let case = json!({"switch_cases": [{"name": "a", "gpus_per_node": 8, "param_numel": [16],
+            "src": [layout(&src, 0)], "dst": [layout(&dst, first)]}]});
+        assert_eq!(objectives(&solved(&case)), [Some(moved), Some(busiest)], "{collective}");
+    }
 }
 
 fn slow_ranks(rates: &Value, bound: f64) -> Value {
