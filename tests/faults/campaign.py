@@ -38,12 +38,18 @@ class Case(NamedTuple):
         code: Code of the error that ends the run; empty if the run reaches its last step.
         restarts: Number of restarts.
         ranks_per_node: Number of ranks of each pretended node.
+        said: Parts of rank 0's messages.
+        resumed: Faults of the run that is resumed after the error.
+        grace_s: Seconds that the launcher gives the ranks after the first failure.
     """
 
     chain: Chain
     code: str | int = 0
     restarts: int = 0
     ranks_per_node: int = RANKS
+    said: Sequence[str] = ()
+    resumed: Sequence[Fault] = ()
+    grace_s: float = 10.0
 
 
 def lost(*chain: Sequence[Fault]) -> Case:
@@ -55,6 +61,16 @@ def kill(place: str, rank: int, step: int = 0, *, is_after: bool = False) -> lis
     """Return one SIGKILL."""
     return [Fault(place, rank, step, is_after=is_after)]
 
+
+def lose(place: str, ranks: Sequence[int], step: int) -> list[Fault]:
+    """Return the loss of these ranks' nodes, with the nodes' memory."""
+    return [Fault(place, rank, step, "SIGKILL with the node's memory") for rank in ranks]
+
+
+NEITHER_SHARD_NOR_TWIN = (
+    "memory do not continue the run: shard 1 of 4 and its twin are gone or damaged\n",
+    "run from its newest checkpoint\n",
+)
 
 CASES: Mapping[str, Case] = {
     "SIGKILL in forward": lost(*(kill("forward", rank, rank + 2) for rank in range(RANKS))),
@@ -86,12 +102,14 @@ CASES: Mapping[str, Case] = {
     ),
     "SIGKILL of all ranks at once": lost([fault for rank in range(RANKS) for fault in kill("sum", rank, 4)]),
     "loss of a node of two, with its memory": Case(
-        [
-            [Fault("forward", rank, 4, "SIGKILL with the node's memory") for rank in (2, 3)],
-            [Fault("optimizer", rank, 6, "SIGKILL with the node's memory") for rank in (0, 1)],
-        ],
+        [lose("forward", (2, 3), 4), lose("optimizer", (0, 1), 6)], restarts=2, ranks_per_node=2
+    ),
+    # The twins of the first one's shards are on the second one.
+    "loss of two neighbouring nodes of four, with their memory": Case(
+        [lose("forward", (1, 2), 4), lose("backward", (0, 3), 6)],
         restarts=2,
-        ranks_per_node=2,
+        ranks_per_node=1,
+        said=NEITHER_SHARD_NOR_TWIN,
     ),
     "SIGSTOP of a rank": lost([Fault("forward", 2, 3, "SIGSTOP")]),
     "SIGSTOP of rank 0": lost([Fault("backward", 0, 3, "SIGSTOP")]),
@@ -105,13 +123,27 @@ CASES: Mapping[str, Case] = {
     "planner stalls for 5 s": Case([[Fault("planner", 0, 3, "delay")]]),
     "a rank pauses for 5 s": Case([[Fault("forward", 2, 3, "delay")]]),
 }
-# One chain of faults for every run of the tests.
+# Two chains of faults for every run of the tests: on one node, and on as many nodes as ranks.
 SHORT = lost(
     kill("forward", 1, 3),
     kill("recovery", 2),
     [*kill("optimizer", 0, 4, is_after=True), *kill("backward", 3, 4)],
     kill("copy", 3, 5),
     kill("sum", 0, 6),
+    [Fault("forward", 2, 7, "SIGSTOP")],
+)._replace(grace_s=1.0)
+SHORT_ON_NODES = Case(
+    [
+        [Fault("planner", 0, 2, "delay"), *lose("forward", [2], 4)],
+        lose("backward", (1, 2), 6),
+        [Fault("planner", 1, 7, "other plan")],
+    ],
+    code="ranks_differ",
+    restarts=2,
+    ranks_per_node=1,
+    said=NEITHER_SHARD_NOR_TWIN,
+    resumed=[Fault("backward", 0, 7, "SIGSTOP of the store")],
+    grace_s=1.0,
 )
 
 
@@ -162,7 +194,14 @@ def run_case(folder: Path, case: Case, undisturbed: Path) -> Row:
         case: The faults, and the expected end.
         undisturbed: Folder of a run without faults.
     """
-    ended = launch(folder, RANKS, arguments(folder), case.chain, ranks_per_node=case.ranks_per_node)
+    ended = launch(
+        folder,
+        RANKS,
+        arguments(folder),
+        case.chain,
+        grace_s=case.grace_s,
+        ranks_per_node=case.ranks_per_node,
+    )
     return Row(
         faults=len(case.chain),
         lost=repeated_steps(ended),
@@ -180,9 +219,16 @@ def deviations(folder: Path, ended: Ended, case: Case, undisturbed: Path) -> lis
         wrong.append(f"ended with {ended.code} and not {case.code}: {ended.err}")
     if len(ended.starts) != case.restarts + 1:
         wrong.append(f"{len(ended.starts) - 1} restarts and not {case.restarts}: {ended.err}")
+    wrong += [f"not said: {text}" for text in case.said if text not in ended.out]
     if case.code:
-        again = launch(folder, RANKS, [*arguments(folder), "--resume", "latest"])
-        if again.code != 0:
+        again = launch(
+            folder,
+            RANKS,
+            [*arguments(folder), "--resume", "latest"],
+            [case.resumed],
+            ranks_per_node=case.ranks_per_node,
+        )
+        if again.code != 0 or len(again.starts) > 1:
             return [*wrong, f"not resumed: {again.err}"]
     if read_metrics(folder / "run") != read_metrics(undisturbed):
         wrong.append("other losses or norms")

@@ -142,9 +142,13 @@ def _read_other_data() -> None:
 def _install(fault: Fault, step: list[int], events: Path) -> None:
     owner, name = PLACES[fault.place]
     function = getattr(owner, name)
+    has_paused = False
 
     def faulty(*arguments: Any, **named: Any) -> Any:
-        is_due = fault.place in BEFORE_STEPS or step[0] == fault.step
+        nonlocal has_paused
+        is_due = (fault.place in BEFORE_STEPS or step[0] == fault.step) and not has_paused
+        # A step calls most places several times; one delay is enough.
+        has_paused = has_paused or (is_due and fault.kind == "delay")
         if is_due and not fault.is_after:
             strike(fault, events)
         result = function(*arguments, **named)

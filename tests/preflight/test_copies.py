@@ -9,10 +9,14 @@ import pytest
 from helpers import refused
 from hydraulis import Cluster
 from hydraulis.config.run import RunConfig
+from hydraulis.planner.profile_document import with_host_memory
+from hydraulis.preflight import copies
 from hydraulis.preflight.copies import check_copies
 from hydraulis.runtime.recovery.footprint import Footprint
+from hydraulis.runtime.recovery.host_room import left_to_rank
 from hydraulis.runtime.state.parameters import ModelParameters
 from preflight.checked_run import read
+from profiles import made_up_profile
 
 
 @pytest.fixture
@@ -39,6 +43,30 @@ def test_the_copies_are_stated(config: RunConfig, made: Path) -> None:
     assert "to the next node in each step" in text
     assert "no twins" in check_copies(config, Cluster(4, 4))[1]
     assert "checkpoint.memory_folder" in check_copies(read(made), Cluster(4, 4))[1]
+
+
+def test_the_figures_of_twins_are_stated_in_mib(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    mib = 1 << 20
+    monkeypatch.setattr(
+        Footprint, "of", lambda *_: Footprint(files=96 * mib, buffers=24 * mib, sent=12 * mib)
+    )
+    _, text = check_copies(config, Cluster(4, 2))
+    assert text.startswith("96 of ")
+    assert "24 MiB of host memory while a copy is made" in text
+    assert "12 MiB to the next node in each step, for a twin of each shard there" in text
+
+
+def test_memory_that_copies_take_from_layers_that_offload_is_stated(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, mib = Cluster(4, 2), 1 << 20
+    monkeypatch.setattr(copies, "node_bytes", lambda: 1000 * mib)
+    left = left_to_rank(config, cluster, 1000 * mib)
+    profile = made_up_profile({"<1>": 64})
+    for stated, is_said in ((left, False), (left + mib, True)):
+        text = check_copies(config, cluster, with_host_memory(profile, stated))[1]
+        assert (f"layers that offload have {left >> 20:,} MiB" in text) == is_said
+    assert "offload" not in check_copies(config, cluster, profile)[1]
 
 
 def test_a_folder_without_room_is_refused(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:

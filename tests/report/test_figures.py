@@ -10,6 +10,8 @@ from hydraulis.report.imbalance import Balance, imbalance_figure
 from hydraulis.report.loss import loss_figure, moving_mean
 from hydraulis.report.prediction import prediction_figure
 from hydraulis.report.run import read_run
+from hydraulis.report.slowness import MOST as MOST_SLOW
+from hydraulis.report.slowness import has_slow, slowness_figure
 from hydraulis.report.strategies import MOST, strategies_figure
 from hydraulis.report.training import training_figure
 from hydraulis.runtime.records.evaluation import Evaluation
@@ -156,3 +158,32 @@ def test_steps_that_are_not_compared_are_drawn_in_grey_and_equal_panels_once() -
         ([2, 2], style.STATIC),
     ]
     assert panel.get_ylim()[1] > 9
+
+
+def test_slow_ranks_and_slow_links_have_a_line_from_step_to_step(metrics: list[StepMetrics]) -> None:
+    assert not has_slow(metrics)
+    slow = [
+        dataclasses.replace(one, link_slowdowns=(1.0, 3.0) if one.step in (3, 4) else ()) for one in metrics
+    ]
+    (links,) = slowness_figure(slow).panels
+    assert links.get_title(loc="left") == "Slow links between nodes"
+    (line,) = links.lines
+    assert line.get_label() == "node 1"
+    assert list(line.get_ydata()) == [1, 1, 3, 3, 1, 1]  # type: ignore[arg-type]
+    both = [dataclasses.replace(one, rank_rates=(1.0, 0.5, 1.0, 0.25)) for one in slow]
+    ranks, links = slowness_figure(both).panels
+    assert [line.get_label() for line in ranks.lines] == ["rank 3", "rank 1"]
+    assert list(ranks.lines[0].get_ydata()) == [4] * 6  # type: ignore[arg-type]
+    assert len(links.lines) == 1
+
+
+def test_many_slow_ranks_are_not_all_named(metrics: list[StepMetrics]) -> None:
+    # Before it was resumed on more ranks, the run had two.
+    slow = [
+        dataclasses.replace(one, rank_rates=(1.0, 0.5) if one.step < 3 else (0.5,) * 9 + (1.0,))
+        for one in metrics
+    ]
+    (panel,) = slowness_figure(slow).panels
+    assert len(panel.lines) == MOST_SLOW
+    assert [text.get_text() for text in panel.texts] == ["and 3 more"]
+    assert list(panel.lines[2].get_ydata()) == [1, 1, 2, 2, 2, 2]  # type: ignore[arg-type]

@@ -287,6 +287,17 @@ def test_steps_on_other_ranks_are_left_out(tmp_path: Path) -> None:
     assert f"{summed['static_ratio']:.2f} × as long, of the last 2 steps<" in text
 
 
+def test_a_run_with_slow_links_has_a_figure_of_them(tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    path = tmp_path / "run" / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[3]["link_slowdowns"] = [1.0, 2.5]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    text, shown, _ = report(read_run(tmp_path / "run"))
+    assert [one.name for one in shown] == [*NAMES[:6], "slowness", *NAMES[6:]]
+    assert '<section id="slowness"><h2>Slow ranks and links</h2>' in text
+
+
 def test_a_run_without_plans_has_the_figures_of_its_metrics(tmp_path: Path) -> None:
     write_run(tmp_path / "<run>")
     (tmp_path / "<run>" / "plans.jsonl").unlink()

@@ -19,6 +19,10 @@ AGAIN = "the ranks were started again"
 Resume = Callable[[str], tuple[str, list[str]]]
 
 
+def continuing(run: Path) -> str:
+    return f"{AGAIN}: continuing {run} from its newest checkpoint"
+
+
 @pytest.fixture
 def resume(monkeypatch: pytest.MonkeyPatch) -> Resume:
     """Return a function of `checkpoint.resume` that returns the folder to resume and the messages."""
@@ -48,7 +52,7 @@ def test_a_restart_continues_the_run_of_its_job(resume: Resume, tmp_path: Path, 
     remember_run(tmp_path)
     (CheckpointFolder.of_run(tmp_path).begin(2) / MANIFEST).touch()
     for _ in range(2):
-        assert resume(wanted) == (str(tmp_path), [f"{AGAIN}: continuing the run {tmp_path}"])
+        assert resume(wanted) == (str(tmp_path), [continuing(tmp_path)])
 
 
 def test_a_restart_without_a_checkpoint_is_reported(resume: Resume, tmp_path: Path) -> None:
@@ -84,7 +88,7 @@ def test_ranks_of_the_own_launcher_share_a_file(
         assert resume("") == ("", [])
         remember_run(tmp_path)
         (CheckpointFolder.of_run(tmp_path).begin(2) / MANIFEST).touch()
-        assert resume("") == (str(tmp_path), [f"{AGAIN}: continuing the run {tmp_path}"])
+        assert resume("") == (str(tmp_path), [continuing(tmp_path)])
 
 
 def test_copies_are_looked_for_in_the_run_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from hydraulis.config.run import load
 from hydraulis.planner.model_shape import build_model_shape
+from hydraulis.planner.profile_document import with_host_memory
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from profiles import made_up_profile
 from ranks import run_ranks
@@ -16,6 +17,7 @@ from train.small_run import STEPS, read_lines, write_config
 from train.train_workers import (
     Ended,
     collectives_of_steps,
+    run_commands,
     run_while_writing,
     run_with_slow_link,
     run_with_slow_rank,
@@ -131,7 +133,7 @@ def test_a_slow_link_is_named_once_and_planned_for_until_a_resume(tmp_path: Path
     first = [*arguments, "--set", "train.steps=14"]
     resumed = [*arguments, "--set", "train.steps=17", "--resume", str(tmp_path / "run")]
     off = [*arguments, "--set", "planner.slow_link=0"]
-    (ended, again, without), *_ = run_ranks(3, run_with_slow_link, [first, resumed, off], 10)
+    (ended, again, without), *_ = run_ranks(3, run_with_slow_link, [first, resumed, off], range(10, 1_000))
     assert [one.code for one in (ended, again, without)] == [0, 0, 0], ended.err + again.err + without.err
     said = [line for line in ended.out.splitlines() if "transfers" in line and "step " in line]
     assert said == [
@@ -151,3 +153,36 @@ def test_a_slow_link_is_named_once_and_planned_for_until_a_resume(tmp_path: Path
     assert "transfers to and from" not in without.out
     unaware = read_lines(tmp_path / "run-2" / "metrics.jsonl")
     assert [line["link_slowdowns"] for line in unaware] == [[]] * STEPS
+
+
+def test_links_that_are_as_usual_again_are_named_and_no_longer_counted(tmp_path: Path) -> None:
+    arguments = command_line(
+        tmp_path,
+        'planner.strategies=["3x<1>"]',
+        'planner.link="0.01"',
+        "data.max_tokens=32",
+        "train.steps=18",
+    )
+    (ended,), *_ = run_ranks(3, run_with_slow_link, [arguments], range(10, 15))
+    assert ended.code == 0, ended.err
+    said = [line for line in ended.out.splitlines() if "transfers" in line and "step " in line]
+    assert said[1:] == ["step 16: transfers to and from node-1 take their usual time again"]
+    lines = read_lines(tmp_path / "run" / "metrics.jsonl")
+    # Step 17 was planned while step 16 ran.
+    assert [line["link_slowdowns"] for line in lines[13:]] == [[1, 3, 1]] * 4 + [[]]
+
+
+def test_layers_that_offload_share_the_host_memory_with_copies_of_the_state(tmp_path: Path) -> None:
+    arguments = command_line(tmp_path, 'planner.strategies=["2x<1,offload>"]', "train.steps=1")
+    profile = made_up_profile({"<1,offload>": 64})
+    # More than any machine has.
+    (tmp_path / "PROFILE").write_text(with_host_memory(profile, 1 << 60).to_json())
+    (tmp_path / "memory").mkdir()
+    copies = [*arguments, "--set", f"checkpoint.memory_folder={tmp_path}/memory"]
+    (without, beside), _ = run_ranks(2, run_commands, [arguments, copies])
+    assert (without.code, beside.code) == (0, 0), without.err + beside.err
+    said = [
+        [line for line in one.out.splitlines() if "layers that offload" in line] for one in (without, beside)
+    ]
+    assert [len(lines) for lines in said] == [0, 1]
+    assert "the copies in checkpoint.memory_folder take the rest" in said[1][0]

@@ -98,10 +98,10 @@ def run_with_slow_rank(commands: Sequence[Sequence[str]]) -> list[Ended]:
     return run_commands(commands)
 
 
-def run_with_slow_link(commands: Sequence[Sequence[str]], slow_from: int) -> list[Ended]:
+def run_with_slow_link(commands: Sequence[Sequence[str]], slow: range) -> list[Ended]:
     """Run the commands on nodes of one rank, with made-up times of transfers between them.
 
-    From a step on, counted over all commands, node 1 needs three times as long.
+    In some steps, counted over all commands, node 1 needs three times as long.
     """
     rank, read, checked = dist.get_rank(), CpuTimers.read, getattr(trainer, "measure_pairs")  # noqa: B009
     steps = iter(range(1, 1_000))
@@ -110,7 +110,7 @@ def run_with_slow_link(commands: Sequence[Sequence[str]], slow_from: int) -> lis
         times = read(timers)
         # Evaluations gather parameters too, and are not timed.
         if times.crossing_ms and times.computed_ms:
-            crossing_ms = 300.0 if next(steps) >= slow_from else 100.0
+            crossing_ms = 300.0 if next(steps) in slow else 100.0
             return dataclasses.replace(times, crossing_ms=crossing_ms)
         return times
 

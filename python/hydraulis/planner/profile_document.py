@@ -237,6 +237,11 @@ def with_links(profile: CostProfile, links: Sequence[LinkMeasurement]) -> CostPr
     return _edited(profile, lambda document: document["hardware"].update(links=entries))
 
 
+def with_host_memory(profile: CostProfile, nbytes: int) -> CostProfile:
+    """Return the profile with another host memory of a rank."""
+    return _edited(profile, lambda document: document["hardware"].update(host_memory_bytes=nbytes))
+
+
 def with_schemes(profile: CostProfile, schemes: Collection[Scheme]) -> CostProfile:
     """Return the profile with only these of its schemes, and without stated strategies."""
     names = {str(scheme) for scheme in schemes}

@@ -4,15 +4,23 @@ import os
 import shutil
 from pathlib import Path
 
-from hydraulis._core import Cluster
+from hydraulis._core import Cluster, CostProfile
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.preflight.finding import Status
 from hydraulis.runtime.recovery.footprint import Footprint
+from hydraulis.runtime.recovery.host_room import left_to_rank, node_bytes
 
 
-def check_copies(config: RunConfig, cluster: Cluster) -> tuple[Status, str]:
+def check_copies(
+    config: RunConfig, cluster: Cluster, profile: CostProfile | None = None
+) -> tuple[Status, str]:
     """State the host memory and the messages of the copies, and check that their folder has room here.
+
+    Args:
+        config: Configuration of the run.
+        cluster: Cluster of the run.
+        profile: Cost profile of the run; None if it is measured at the start.
 
     Raises:
         InvalidInputError: The folder is missing, cannot be written, or has no room (code `file_unwritable`).
@@ -38,7 +46,21 @@ def check_copies(config: RunConfig, cluster: Cluster) -> tuple[Status, str]:
     )
     return "ok", (
         f"{_mib(found.files)} of {free >> 20:,} MiB free in {base} on each node, and {_mib(found.buffers)} "
-        f"MiB of host memory while a copy is made; {twins}"
+        f"MiB of host memory while a copy is made; {twins}{_offloading(config, cluster, profile)}"
+    )
+
+
+def _offloading(config: RunConfig, cluster: Cluster, profile: CostProfile | None) -> str:
+    """State the host memory that the copies leave to layers that offload; empty if that is the profile's."""
+    stated = None if profile is None else profile.host_memory_bytes
+    if stated is None:
+        return ""
+    left = left_to_rank(config, cluster, node_bytes())
+    if left >= stated:
+        return ""
+    return (
+        f"; on a machine like this one layers that offload have {left >> 20:,} MiB of host memory on each "
+        f"rank next to them, not the {stated >> 20:,} of the profile"
     )
 
 

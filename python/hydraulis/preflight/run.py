@@ -53,7 +53,7 @@ def preflight(
         ("memory", ranks.memory),
         ("longest", lambda: ranks.longest(data.longest)),
         ("output", lambda: folders.output(data.data)),
-        ("copies", lambda: check_copies(config, cluster)),
+        ("copies", lambda: check_copies(config, cluster, ranks.profile)),
         ("services", lambda: check_services(config)),
     )
     refusals: dict[tuple[str | None, str], str] = {}

@@ -17,6 +17,7 @@ from hydraulis.report.data import data_figure
 from hydraulis.report.imbalance import Balance, balances, comparable, imbalance_figure
 from hydraulis.report.loss import loss_figure
 from hydraulis.report.prediction import prediction_figure
+from hydraulis.report.slowness import has_slow, slowness_figure
 from hydraulis.report.strategies import strategies_figure
 from hydraulis.report.timeline import timeline_figure
 from hydraulis.report.training import training_figure
@@ -93,6 +94,7 @@ def sections(run: Run, found: Sequence[Balance], progress: ProgressCallback) -> 
     drawn = [_data(run.analysis)] if run.analysis is not None else []
     drawn += [_LENGTHS] if run.plans else []
     drawn += _OF_EVERY_RUN
+    drawn += [_SLOWNESS] if has_slow(run.metrics) else []
     drawn += [_imbalance(len(run.plans) - len(comparable(run)))] if found else []
     drawn += [_timeline(run.traced)] if run.traced is not None else []
     for done, (name, heading, caption, draw) in enumerate(drawn):
@@ -146,6 +148,13 @@ _LENGTHS: _Figure = (
     "Trained lengths",
     "Shares of all trained sequences, their tokens and their attention, by length.",
     lambda run, _: data_figure(_trained(run)),
+)
+_SLOWNESS: _Figure = (
+    "slowness",
+    "Slow ranks and links",
+    "Computation of slow ranks relative to the others, and transfers of nodes with slow links relative to "
+    "the usual ones, as the plan of each step counts with them.",
+    lambda run, _: slowness_figure(run.metrics),
 )
 _OF_EVERY_RUN: tuple[_Figure, ...] = (
     (

@@ -60,7 +60,7 @@ def _own_run(resume: str) -> tuple[str, str]:
     """Return the folder to resume, and a message about a restart; empty without one."""
     own = remembered_run()
     if own is not None and CheckpointFolder.of_run(own).newest() is not None:
-        return str(own), f"the ranks were started again: continuing the run {own}"
+        return str(own), f"the ranks were started again: continuing {own} from its newest checkpoint"
     instead = f"resuming {resume}" if resume else "starting a new run"
     if own is not None:
         return resume, f"the ranks were started again, and {own} has no complete checkpoint: {instead}"

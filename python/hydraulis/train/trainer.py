@@ -36,6 +36,7 @@ from hydraulis.runtime.ranks.liveness.heartbeat import current, limit, report_sl
 from hydraulis.runtime.ranks.rank_zero import on_rank_zero, on_rank_zero_alone, raise_deferred
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.recorder import Recorder, RunSummary
+from hydraulis.runtime.recovery.host_room import with_room_for_copies
 from hydraulis.runtime.recovery.keeper import StateKeeper
 from hydraulis.runtime.redistribute.link_check import measure_pairs
 from hydraulis.runtime.text_sampler import TextSampler
@@ -111,6 +112,7 @@ class Trainer:
         observer.status("creating the run directory")
         whole = _with_derived(whole, config.planner)
         profile = _with_derived(with_schemes(whole, schemes), config.planner)
+        profile = with_room_for_copies(profile, config, run.cluster, observer.message)
         link = run_link(config.planner, profile, run.cluster, worker.local_shard)
         planner = RunPlanner(
             config.planner, profile, run.cluster, link, includes_waits=worker.device.type == "cuda"

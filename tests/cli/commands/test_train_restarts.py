@@ -43,7 +43,8 @@ def test_a_run_continues_in_its_folder_when_its_ranks_are_started_again(tmp_path
     folder = CheckpointFolder.of_run(tmp_path / "run")
     settings = ("checkpoint.every_steps=1", "checkpoint.keep=0")
     out = output_of_a_restart(tmp_path, lambda: folder.newest() is not None, *settings)
-    assert f"the ranks were started again: continuing the run {tmp_path / 'run'}\n" in out
+    again = "the ranks were started again: continuing"
+    assert f"{again} {tmp_path / 'run'} from its newest checkpoint\n" in out
 
 
 def test_a_run_without_a_checkpoint_continues_from_memory(tmp_path: Path) -> None:

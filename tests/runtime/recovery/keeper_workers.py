@@ -1,7 +1,8 @@
 """Functions that the tests of recovery run on ranks."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -171,12 +172,21 @@ def are_equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 class Whole(NamedTuple):
-    """The state of all ranks: parameters and moments by name, on rank 0 alone; the group of the step."""
+    """The state of all ranks.
+
+    Attributes:
+        state: Parameters and moments by name, on rank 0 alone.
+        messages: Messages of this rank.
+        step: Completed iterations; None for no state.
+        group: Group of the step.
+        received: Elements that other ranks sent to this one.
+    """
 
     state: dict[str, dict[str, Tensor] | None]
     messages: list[str]
     step: int | None
     group: BatchGroup | None = None
+    received: int = 0
 
 
 def keep_and_end(run: Path, base: Path, setting: Setting, steps: Sequence[tuple[str, Batch]]) -> Whole:
@@ -218,11 +228,28 @@ def recover(run: Path, base: Path, setting: Setting, node: int | None = None) ->
     plain = setting.worker()
     parameters = ModelParameters.from_config(setting.config, setting.frozen)
     layout = OptimizerShards(parameters.table, plain.cluster, plain.schemes)
-    with kept.values(parameters, layout) as values:
+    with _counted_elements() as received:
+        exchanged = kept.values(parameters, layout)
+    with exchanged as values:
         worker = setting.worker(values)
         restore_moments(values, worker.optimizer_shard)
     recovered = whole(worker.optimizer_shard, messages, kept.manifest.step)
-    return recovered._replace(group=kept.manifest.data.group)
+    return recovered._replace(group=kept.manifest.data.group, received=sum(received))
+
+
+@contextmanager
+def _counted_elements() -> Iterator[list[int]]:
+    """Count the elements that other ranks send to this one."""
+    counts_of: list[int] = []
+    exchange = dist.all_to_all_single
+
+    def counted(received: Tensor, sent: Tensor, counts: list[int], *rest: Any) -> Any:
+        counts_of.append(sum(counts) - counts[dist.get_rank()])
+        return exchange(received, sent, counts, *rest)
+
+    setattr(dist, "all_to_all_single", counted)  # noqa: B010
+    yield counts_of
+    setattr(dist, "all_to_all_single", exchange)  # noqa: B010
 
 
 def _see_own_node_only(size: int) -> None:

@@ -102,9 +102,11 @@ def test_any_number_of_ranks_takes_the_state_from_memory(
     places: tuple[Path, Path], kept: Whole, ranks: int
 ) -> None:
     setting = SETTINGS["bfloat16, some frozen"]._replace(schemes=("1x<1>",))
-    recovered = run_ranks(ranks, recover, *places, setting)[0]
-    assert_same(recovered, kept)
-    assert recovered.group == GROUP
+    of_ranks = run_ranks(ranks, recover, *places, setting)
+    assert_same(of_ranks[0], kept)
+    assert of_ranks[0].group == GROUP
+    # All copies are on the ranks' own node.
+    assert [recovered.received for recovered in of_ranks] == [0] * ranks
 
 
 def test_a_parameter_may_be_frozen_in_between(places: tuple[Path, Path], kept: Whole) -> None:
@@ -145,7 +147,11 @@ def test_ranks_exchange_what_only_other_nodes_have(places: tuple[Path, Path], ke
     for shard in range(4):
         remove(places[1], f"*.shard-0000{shard}-*.by-0000{(shard + 2) % 4}.*")
     setting = SETTINGS["bfloat16, some frozen"]
-    assert_same(run_ranks(4, recover, *places, setting, 2, ranks_per_node=2)[0], kept)
+    # Each rank has its own shard on its node; for another number of ranks shards are cut again.
+    for ranks in (4, 3):
+        of_ranks = run_ranks(ranks, recover, *places, setting, 2, ranks_per_node=2 if ranks == 4 else 1)
+        assert_same(of_ranks[0], kept)
+        assert any(recovered.received for recovered in of_ranks) == (ranks == 3)
 
 
 @pytest.mark.usefixtures("kept")

@@ -3,7 +3,7 @@
 from itertools import chain
 
 from hydraulis.runtime.recovery.memory_folder import CopyName
-from hydraulis.runtime.recovery.survey import choose_sources, newest_whole
+from hydraulis.runtime.recovery.survey import choose_sources, choose_verifiers, newest_whole
 
 
 def copies(steps: list[int | None], shards: range, holder: int | None = None) -> list[CopyName]:
@@ -27,14 +27,22 @@ def test_the_missing_shards_are_named() -> None:
     assert why.startswith("shard 2, 3 of 4 ")
 
 
-def test_ranks_that_see_the_same_files_share_the_reading() -> None:
+def test_each_rank_may_read_what_it_sees_and_one_of_a_node_verifies_it() -> None:
     own = copies([None, 5, 6], range(4))
-    by_rank = [own, own, copies([None, 6], range(4), holder=0)]
+    by_rank = [own, own, copies([None, 6], range(2), holder=3), []]
     sources = choose_sources(by_rank, 6)
-    chosen = list(chain.from_iterable(sources.values()))
-    assert len(chosen) == 8
-    assert {(copy.step, copy.shard) for copy in chosen} == {
-        (step, shard) for step in (None, 6) for shard in range(4)
-    }
-    assert all(copy in by_rank[rank] for rank, read in sources.items() for copy in read)
-    assert {rank: len(read) for rank, read in sources.items()} == {0: 4, 1: 2, 2: 2}
+    assert {rank: len(copies) for rank, copies in sources.items()} == {0: 8, 1: 8, 2: 4}
+    assert sources[0] == sources[1]
+    for rank, chosen in sources.items():
+        assert set(chosen) <= set(by_rank[rank])
+        assert {copy.step for copy in chosen} == {None, 6}
+    verified = list(chain.from_iterable(choose_verifiers(sources).values()))
+    assert sorted(map(str, verified)) == sorted(map(str, {*sources[0], *sources[2]}))
+    assert {rank: len(copies) for rank, copies in choose_verifiers(sources).items()} == {0: 4, 1: 4, 2: 4}
+
+
+def test_of_two_copies_on_a_node_all_its_ranks_choose_the_same() -> None:
+    seen = [*copies([None, 6], range(4)), *copies([6], range(4), holder=0)]
+    first, second = choose_sources([seen, seen[::-1]], 6).values()
+    assert first == second
+    assert len(first) == 8

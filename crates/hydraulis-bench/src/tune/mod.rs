@@ -20,6 +20,7 @@ mod reshard;
 mod senders;
 mod sequence_groups;
 mod sharding;
+mod straggler_placing;
 mod straggler_settings;
 mod stragglers;
 mod whole_search;

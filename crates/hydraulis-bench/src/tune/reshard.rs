@@ -1,8 +1,9 @@
 //! A change of layouts of several parameters: each receiver gets every slice that it lacks once, from an owner.
 //!
-//! A layout names the number of parts by dimension (`-1`: copies), the order that turns a device's place into its
-//! coordinates (innermost last), and its devices. An owner on the receiver's node comes first. Objectives: the elements
-//! moved, and the elements that the busiest sender sends.
+//! A layout names the number of parts by dimension (`-1`: copies, `-2`: summands), the order that turns a device's place into
+//! its coordinates (innermost last), and its devices. An owner on the receiver's node comes first. Summands are added up by
+//! receivers in equal shares, which moves what reduce-scatter and all-reduce do. Objectives: the elements moved, and the
+//! elements that the busiest sender sends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -76,56 +77,129 @@ struct Found {
 }
 
 fn solve(case: &Case) -> std::result::Result<Found, String> {
-    let (mut inside, mut between) = (Demands::new(), Demands::new());
-    let (mut moved, mut reused) = (0, 0);
-    let node = |device: usize| device / case.gpus_per_node.max(1);
+    let mut moves = Moves { gpus_per_node: case.gpus_per_node.max(1), ..Moves::default() };
     for ((&elements, src), dst) in case.param_numel.iter().zip(&case.src).zip(&case.dst) {
-        let owned = parts(src)?;
-        for (&receiver, wanted) in dst.devices.iter().zip(&parts(dst)?) {
+        if sums(dst) > 1 {
+            return Err("partial_sums".to_owned());
+        }
+        if sums(src) > src.devices.len() as u64 {
+            return Err("slice_without_owner".to_owned());
+        }
+        let owned = parts(src);
+        // All receivers want parts of one number, so their slices are equally fine.
+        let mut receivers: BTreeMap<Part, (u64, Vec<usize>)> = BTreeMap::new();
+        for (&receiver, wanted) in dst.devices.iter().zip(&parts(dst)) {
             for (slice, size) in slices(&owned, wanted, elements)? {
-                let owners: BTreeSet<usize> = src
-                    .devices
-                    .iter()
-                    .zip(&owned)
-                    .filter(|(_, part)| contains(part, &slice))
-                    .map(|(&d, _)| d)
-                    .collect();
-                if owners.contains(&receiver) {
-                    reused += size;
-                    continue;
+                receivers.entry(slice).or_insert((size, Vec::new())).1.push(receiver);
+            }
+        }
+        for (slice, (size, receivers)) in receivers {
+            // The owners of each summand; one set without sums.
+            let mut summands: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); usize::try_from(sums(src)).unwrap_or(1)];
+            for ((place, &owner), part) in src.devices.iter().enumerate().zip(&owned) {
+                if contains(part, &slice) {
+                    summands[summand(src, place)].insert(owner);
                 }
-                if owners.is_empty() {
-                    return Err("slice_without_owner".to_owned());
-                }
-                moved += size;
-                let near: BTreeSet<usize> =
-                    owners.iter().copied().filter(|&owner| node(owner) == node(receiver)).collect();
-                let (demands, senders) = if near.is_empty() { (&mut between, owners) } else { (&mut inside, near) };
-                *demands.entry(senders).or_default() += size;
+            }
+            if summands.iter().any(BTreeSet::is_empty) {
+                return Err("slice_without_owner".to_owned());
+            }
+            match summands.as_slice() {
+                [owners] => receivers.iter().for_each(|&receiver| moves.receive(receiver, owners, size)),
+                summands => moves.add_up(&receivers, summands, size)?,
             }
         }
     }
-    Ok(Found { moved, reused, inside: least_greatest_load(&inside), between: least_greatest_load(&between) })
+    Ok(Found {
+        moved: moves.moved,
+        reused: moves.reused,
+        inside: least_greatest_load(&moves.inside),
+        between: least_greatest_load(&moves.between),
+    })
+}
+
+/// The elements that devices send.
+#[derive(Default)]
+struct Moves {
+    gpus_per_node: usize,
+    moved: u64,
+    reused: u64,
+    inside: Demands,
+    between: Demands,
+}
+
+impl Moves {
+    /// Moves a slice from one of its owners, one on the receiver's node first.
+    fn receive(&mut self, receiver: usize, owners: &BTreeSet<usize>, size: u64) {
+        if owners.contains(&receiver) {
+            self.reused += size;
+            return;
+        }
+        self.moved += size;
+        let node = |device: usize| device / self.gpus_per_node;
+        let near: BTreeSet<usize> = owners.iter().copied().filter(|&owner| node(owner) == node(receiver)).collect();
+        let (demands, senders) =
+            if near.is_empty() { (&mut self.between, owners.clone()) } else { (&mut self.inside, near) };
+        *demands.entry(senders).or_default() += size;
+    }
+
+    /// Adds the summands of a slice up: each receiver adds an equal share, and sends it to the others.
+    fn add_up(
+        &mut self,
+        receivers: &[usize],
+        summands: &[BTreeSet<usize>],
+        size: u64,
+    ) -> std::result::Result<(), String> {
+        let number = receivers.len() as u64;
+        if !size.is_multiple_of(number) {
+            return Err("parts_uneven".to_owned());
+        }
+        for &adder in receivers {
+            for owners in summands {
+                self.receive(adder, owners, size / number);
+            }
+            for &other in receivers.iter().filter(|&&other| other != adder) {
+                self.receive(other, &BTreeSet::from([adder]), size / number);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The number of summands of each element of a layout.
+fn sums(layout: &Layout) -> u64 {
+    layout.states.get(PARTIAL_SUMS).copied().unwrap_or(1).max(1)
+}
+
+/// The number of the summand that the device at a place has.
+fn summand(layout: &Layout, place: usize) -> usize {
+    let found = coordinates(layout, place).into_iter().find(|(dimension, _, _)| dimension == PARTIAL_SUMS);
+    found.map_or(0, |(_, at, _)| usize::try_from(at).unwrap_or(0))
+}
+
+/// The coordinate of the device at a place in each dimension, with the number of parts there.
+fn coordinates(layout: &Layout, place: usize) -> Vec<(String, u64, u64)> {
+    let mut left = place as u64;
+    let dimensions = layout.order.iter().rev().map(i64::to_string);
+    dimensions
+        .map(|dimension| {
+            let number = layout.states.get(&dimension).copied().unwrap_or(1).max(1);
+            let at = left % number;
+            left /= number;
+            (dimension, at, number)
+        })
+        .collect()
 }
 
 /// Each device's part, in the order of the devices.
-fn parts(layout: &Layout) -> std::result::Result<Vec<Part>, String> {
-    if layout.states.get(PARTIAL_SUMS).is_some_and(|&parts| parts > 1) {
-        return Err("partial_sums".to_owned());
-    }
-    let part = |place: usize| {
-        let mut left = place as u64;
-        let mut part = Part::new();
-        for dimension in layout.order.iter().rev().map(i64::to_string) {
-            let number = layout.states.get(&dimension).copied().unwrap_or(1).max(1);
-            if dimension != COPIES {
-                part.insert(dimension, (left % number, number));
-            }
-            left /= number;
-        }
-        part
+fn parts(layout: &Layout) -> Vec<Part> {
+    let part = |place: usize| -> Part {
+        let split = coordinates(layout, place)
+            .into_iter()
+            .filter(|(dimension, _, _)| dimension != COPIES && dimension != PARTIAL_SUMS);
+        split.map(|(dimension, at, number)| (dimension, (at, number))).collect()
     };
-    Ok((0..layout.devices.len()).map(part).collect())
+    (0..layout.devices.len()).map(part).collect()
 }
 
 /// The finest common slices of a wanted part and all owned ones, with their elements.

@@ -5,37 +5,33 @@
 //! at least as many micro-batches as stages, and stage `j` of `S` has room for `(k[-(S - j)] l + embedding) tp / k + extra`
 //! megabytes. Ranks may stay idle.
 //!
-//! Each set of groups is first shared greedily: each group, the fastest first, goes to the pipeline of least speed, and
-//! slower ones stay idle one after another. Then all sharings are tried in order, until a stated number of them is spent:
-//! settings of few different rates end before, and their plans are the best of the sets.
+//! Each set of groups is first shared greedily, then in every way (`straggler_placing`), until a stated amount of work is
+//! spent: settings of few different rates end before, and their plans are the best of the sets.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
 use hydraulis_core::Millis;
 use hydraulis_core::pipeline::{MakespanBuffers, makespan};
-use hydraulis_core::tuning::{Stage, StageSplit, share};
+use hydraulis_core::tuning::{Stage, StageSplit};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::layer_choice::whole;
+use super::straggler_placing::Placing;
 use super::straggler_settings::{File, Inputs, Run, nodes};
 use super::{Instance, Solved};
 
-/// Sharings of groups that a search tries; Malleus's own settings need at most a third.
-const MOST_SHARINGS: u64 = 300_000;
-
-/// Most ways to share the groups of one kind that are listed.
-const MOST_WAYS: u64 = 20_000;
+/// Sharings of groups that a search tries.
+const MOST_SHARINGS: u64 = 120_000;
 
 /// Share of the forward in a micro-batch's time.
 const FORWARD_SHARE: f64 = 1.0 / 3.0;
 
 /// The kind of a group: its time of a layer, and its tensor-parallel degree.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Kind {
-    time: f64,
-    ranks: usize,
+pub(super) struct Kind {
+    pub(super) time: f64,
+    pub(super) ranks: usize,
 }
 
 pub(super) fn instances(document: &Value) -> serde_json::Result<Vec<Instance>> {
@@ -49,7 +45,8 @@ pub(super) fn instances(document: &Value) -> serde_json::Result<Vec<Instance>> {
 }
 
 impl Kind {
-    fn key(self) -> (u64, usize) {
+    /// The kind as a value with an order: times first.
+    pub(super) fn key(self) -> (u64, usize) {
         (self.time.to_bits(), self.ranks)
     }
 }
@@ -57,20 +54,20 @@ impl Kind {
 /// Groups of one node, as sorted kinds.
 type Groups = Vec<(u64, usize)>;
 
-struct Search<'a> {
-    inputs: &'a Inputs,
-    best: Option<Best>,
+pub(super) struct Search<'a> {
+    pub(super) inputs: &'a Inputs,
+    pub(super) best: Option<Best>,
     /// Sharings that may still be tried.
-    left: u64,
+    pub(super) left: u64,
     tried: BTreeSet<Groups>,
 }
 
 #[derive(Clone, Debug)]
-struct Best {
-    objective: f64,
-    pipelines: Vec<Vec<Kind>>,
-    layers: Vec<Vec<u64>>,
-    micro_batches: Vec<u64>,
+pub(super) struct Best {
+    pub(super) objective: f64,
+    pub(super) pipelines: Vec<Vec<Kind>>,
+    pub(super) layers: Vec<Vec<u64>>,
+    pub(super) micro_batches: Vec<u64>,
 }
 
 /// Time of a step under 1F1B, by the core's own makespan: that of its slowest pipeline.
@@ -90,18 +87,10 @@ impl<'a> Search<'a> {
     fn run(run: &'a Run) -> Solved {
         let inputs = &run.inputs;
         let nodes = nodes(inputs)?;
-        let mut search = Search { inputs, best: None, left: MOST_SHARINGS, tried: BTreeSet::new() };
-        let options: Vec<Vec<Groups>> = nodes.iter().map(|rates| search.splits(rates)).collect();
-        let sets = search.by_promise(&options);
-        for groups in &sets {
-            search.placing(groups).place_greedily();
-        }
-        search.left = MOST_SHARINGS;
-        for groups in sets {
-            if search.left == 0 || search.best.as_ref().is_some_and(|best| search.floor(&groups) >= best.objective) {
-                break;
-            }
-            search.place(&groups);
+        let mut search = Search::new(inputs);
+        search.search(&nodes, false);
+        if search.best.is_none() {
+            search.search(&nodes, true);
         }
         let best = search.best.ok_or("memory_too_small")?;
         let ranks = |pipeline: &Vec<Kind>| pipeline.iter().map(|kind| (kind.time, kind.ranks)).collect::<Vec<_>>();
@@ -120,6 +109,27 @@ impl<'a> Search<'a> {
         Ok((best.objective, solution))
     }
 
+    pub(super) fn new(inputs: &'a Inputs) -> Search<'a> {
+        Search { inputs, best: None, left: MOST_SHARINGS, tried: BTreeSet::new() }
+    }
+
+    /// Searches for the best plan on the ranks of these nodes.
+    fn search(&mut self, nodes: &[Vec<f64>], with_equal_groups: bool) {
+        let options: Vec<Vec<Groups>> = nodes.iter().map(|rates| self.splits(rates, with_equal_groups)).collect();
+        let sets = self.by_promise(&options);
+        self.left = MOST_SHARINGS;
+        for groups in &sets {
+            self.placing(groups).place_greedily();
+        }
+        self.left = MOST_SHARINGS;
+        for groups in sets {
+            if self.left == 0 || self.best.as_ref().is_some_and(|best| self.floor(&groups) >= best.objective) {
+                break;
+            }
+            self.place(&groups);
+        }
+    }
+
     /// Time of a layer on a group of this many ranks with this greatest rate.
     fn kind(&self, ranks: usize, rate: f64) -> Option<Kind> {
         let halvings = (self.inputs.tp / ranks).ilog2() as usize;
@@ -129,10 +139,11 @@ impl<'a> Search<'a> {
     /// The ways to cut a node's ranks into groups of a power of two up to the tensor-parallel degree.
     ///
     /// Within a group only the greatest rate counts, so groups of consecutive ranks by rate contain the best ones. Two equal
-    /// groups that fit together into one are no faster apart and need more memory. Whole groups may stay idle later.
-    fn splits(&self, rates: &[f64]) -> Vec<Groups> {
-        // A node of equal ranks gains nothing from smaller groups: they need more memory and are no faster together.
-        let is_even = rates.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq());
+    /// groups that fit together into one need more memory apart, and are left out unless they are asked for: more pipelines
+    /// than whole groups need them. Whole groups may stay idle later.
+    fn splits(&self, rates: &[f64], with_equal_groups: bool) -> Vec<Groups> {
+        // A node of equal ranks has whole groups.
+        let is_even = !with_equal_groups && rates.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq());
         if let (true, Some(kind)) =
             (is_even && rates.len().is_multiple_of(self.inputs.tp), self.kind(self.inputs.tp, rates[0]))
         {
@@ -145,8 +156,8 @@ impl<'a> Search<'a> {
             for size in sizes {
                 // Rates ascend, so the last rank of a group is its slowest.
                 let Some(kind) = self.kind(size, rates[end - 1]) else { continue };
-                let is_whole = size == self.inputs.tp;
-                let apart = found[end - size].iter().filter(|groups| is_whole || !groups.contains(&kind.key()));
+                let is_any = with_equal_groups || size == self.inputs.tp;
+                let apart = found[end - size].iter().filter(|groups| is_any || !groups.contains(&kind.key()));
                 let longer: Vec<Groups> = apart.map(|groups| with(groups, kind)).collect();
                 found[end].extend(longer);
             }
@@ -168,17 +179,20 @@ impl<'a> Search<'a> {
             }
             sets = self.most_promising(longer);
         }
-        let mut sets: Vec<Groups> = sets.into_iter().collect();
-        sets.sort_by(|one, other| self.floor(one).total_cmp(&self.floor(other)).then(one.cmp(other)));
-        sets
+        self.by_floor(sets)
+    }
+
+    fn by_floor(&self, sets: BTreeSet<Groups>) -> Vec<Groups> {
+        let mut sets: Vec<(f64, Groups)> = sets.into_iter().map(|groups| (self.floor(&groups), groups)).collect();
+        sets.sort_by(|one, other| one.0.total_cmp(&other.0).then_with(|| one.1.cmp(&other.1)));
+        sets.into_iter().map(|(_, groups)| groups).collect()
     }
 
     /// The sets of the greatest speed, and the fastest ones of each number of groups: fewer groups hold more layers.
     fn most_promising(&self, sets: BTreeSet<Groups>) -> BTreeSet<Groups> {
         const MOST: usize = 500;
         const MOST_OF_A_NUMBER: usize = 8;
-        let mut sets: Vec<Groups> = sets.into_iter().collect();
-        sets.sort_by(|one, other| self.floor(one).total_cmp(&self.floor(other)).then(one.cmp(other)));
+        let mut sets = self.by_floor(sets);
         let later = sets.split_off(sets.len().min(MOST));
         let mut kept: BTreeMap<usize, usize> = BTreeMap::new();
         for set in later {
@@ -197,7 +211,7 @@ impl<'a> Search<'a> {
     }
 
     /// Layers of all micro-batches.
-    fn work(&self) -> f64 {
+    pub(super) fn work(&self) -> f64 {
         float(self.inputs.layers) * float(self.inputs.mbn)
     }
 
@@ -206,9 +220,7 @@ impl<'a> Search<'a> {
         if !self.tried.insert(groups.clone()) {
             return;
         }
-        let mut placing = self.placing(groups);
-        let empty = placing.empty();
-        placing.place(0, &empty);
+        self.placing(groups).place_in_every_way();
     }
 
     /// The placing of these groups, by kind.
@@ -221,11 +233,11 @@ impl<'a> Search<'a> {
                 _ => kinds.push((kind, 1)),
             }
         }
-        Placing { search: self, kinds, times: BTreeMap::new(), compositions: BTreeMap::new() }
+        Placing::new(self, kinds)
     }
 
     /// Layers of the stages of a pipeline of these groups, slowest first.
-    fn pipeline(&self, stages: &[Kind]) -> Option<StageSplit> {
+    pub(super) fn pipeline(&self, stages: &[Kind]) -> Option<StageSplit> {
         let inputs = self.inputs;
         let first = inputs.memory_k.len().checked_sub(stages.len())?;
         let room = inputs.memory_bound - inputs.memory_safe_gap - inputs.memory_extra;
@@ -240,126 +252,6 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The placing of one set of groups.
-struct Placing<'a, 'b> {
-    search: &'b mut Search<'a>,
-    /// Kinds of groups, slowest first, and their number.
-    kinds: Vec<(Kind, usize)>,
-    /// The split of a pipeline, by its number of groups of each kind.
-    times: BTreeMap<Vec<usize>, Option<Rc<StageSplit>>>,
-    /// The ways to share a number of groups among the pipelines.
-    compositions: BTreeMap<usize, Rc<Vec<Vec<usize>>>>,
-}
-
-impl Placing<'_, '_> {
-    /// Pipelines without a group.
-    fn empty(&self) -> Vec<Vec<usize>> {
-        vec![vec![0; self.kinds.len()]; self.search.inputs.dp]
-    }
-
-    /// Judges plans that give each group, the fastest first, to the pipeline of least speed: of all groups, and without
-    /// the slowest ones.
-    fn place_greedily(&mut self) {
-        let empty = self.empty();
-        let mut fastest_first: Vec<usize> = Vec::new();
-        for (kind, &(_, number)) in self.kinds.iter().enumerate().rev() {
-            fastest_first.extend(std::iter::repeat_n(kind, number));
-        }
-        fastest_first.sort_by(|&one, &other| self.kinds[one].0.time.total_cmp(&self.kinds[other].0.time));
-        while fastest_first.len() >= empty.len() && self.search.left > 0 {
-            let mut pipelines = empty.clone();
-            for &kind in &fastest_first {
-                let speed = |counts: &Vec<usize>| self.speed(counts);
-                let slowest = pipelines.iter_mut().min_by(|one, other| speed(one).total_cmp(&speed(other)));
-                slowest.expect("a plan has a pipeline")[kind] += 1;
-            }
-            self.judge(&pipelines);
-            self.search.left -= 1;
-            fastest_first.pop();
-        }
-    }
-
-    /// Tries every number of groups of `kind` and later kinds on each pipeline, as long as the best plan may be beaten.
-    fn place(&mut self, kind: usize, pipelines: &[Vec<usize>]) {
-        let Some(&(_, number)) = self.kinds.get(kind) else { return self.judge(pipelines) };
-        for used in (0..=number).rev() {
-            if self.search.left == 0 {
-                return;
-            }
-            let later = self.kinds[kind + 1..].iter().map(|(kind, number)| float(*number as u64) / kind.time);
-            let placed = pipelines.iter().map(|counts| self.speed(counts)).sum::<f64>();
-            let speed = placed + float(used as u64) / self.kinds[kind].0.time + later.sum::<f64>();
-            if !self.may_beat(self.search.work() / speed) {
-                break;
-            }
-            if ways(used, pipelines.len()) > MOST_WAYS {
-                continue;
-            }
-            let all = self.compositions.entry(used).or_insert_with(|| Rc::new(compositions(used, pipelines.len())));
-            for shares in Rc::clone(all).iter() {
-                // Pipelines are interchangeable: only those in descending order are tried.
-                if self.search.left == 0 {
-                    return;
-                }
-                self.search.left -= 1;
-                let order = |place: usize| (&pipelines[place][..kind], shares[place]);
-                if (1..pipelines.len()).all(|place| order(place - 1) >= order(place)) {
-                    let mut next = pipelines.to_vec();
-                    next.iter_mut().zip(shares).for_each(|(pipeline, &own)| pipeline[kind] = own);
-                    self.place(kind + 1, &next);
-                }
-            }
-        }
-    }
-
-    /// Whether an objective is below that of the best plan.
-    fn may_beat(&self, objective: f64) -> bool {
-        self.search.best.as_ref().is_none_or(|best| objective < best.objective)
-    }
-
-    /// Layers per time of a pipeline whose layers can be divided.
-    fn speed(&self, counts: &[usize]) -> f64 {
-        self.kinds.iter().zip(counts).map(|((kind, _), &count)| float(count as u64) / kind.time).sum()
-    }
-
-    /// Keeps the plan of these pipelines if it is the best.
-    fn judge(&mut self, pipelines: &[Vec<usize>]) {
-        if let Some(best) = &self.search.best {
-            // Even with layers divided, the pipelines must take all micro-batches before the best plan ends.
-            let layers = float(self.search.inputs.layers);
-            let most =
-                |counts: &Vec<usize>| (best.objective * self.speed(counts) / layers * (1.0 + 1e-12)).ceil() - 1.0;
-            if pipelines.iter().map(most).sum::<f64>() < float(self.search.inputs.mbn) {
-                return;
-            }
-        }
-        let splits: Option<Vec<Rc<StageSplit>>> = pipelines.iter().map(|counts| self.split(counts)).collect();
-        let Some(splits) = splits else { return };
-        let times: Vec<f64> = splits.iter().map(|split| split.time).collect();
-        let least: Vec<u64> = splits.iter().map(|split| split.layers.len() as u64).collect();
-        let Some((objective, micro_batches)) = share(&times, &least, self.search.inputs.mbn) else { return };
-        if self.may_beat(objective) {
-            let pipelines = pipelines.iter().map(|counts| self.stages(counts)).collect();
-            let layers = splits.iter().map(|split| split.layers.clone()).collect();
-            self.search.best = Some(Best { objective, pipelines, layers, micro_batches });
-        }
-    }
-
-    fn split(&mut self, counts: &[usize]) -> Option<Rc<StageSplit>> {
-        if let Some(known) = self.times.get(counts) {
-            return known.clone();
-        }
-        let split = self.search.pipeline(&self.stages(counts)).map(Rc::new);
-        self.times.insert(counts.to_vec(), split.clone());
-        split
-    }
-
-    fn stages(&self, counts: &[usize]) -> Vec<Kind> {
-        let kinds = self.kinds.iter().zip(counts);
-        kinds.flat_map(|(&(kind, _), &count)| std::iter::repeat_n(kind, count)).collect()
-    }
-}
-
 /// Groups with one more, in order.
 fn with(groups: &Groups, kind: Kind) -> Groups {
     let mut longer = groups.clone();
@@ -368,23 +260,7 @@ fn with(groups: &Groups, kind: Kind) -> Groups {
     longer
 }
 
-/// Number of ways to write `total` as an ordered sum of `parts` numbers, as far as it is below a great bound.
-fn ways(total: usize, parts: usize) -> u64 {
-    let factors = (1..parts as u64).map(|place| (total as u64 + place, place));
-    factors.fold(1, |ways, (more, less)| ways.saturating_mul(more) / less)
-}
-
-/// All ways to write `total` as an ordered sum of `parts` numbers.
-fn compositions(total: usize, parts: usize) -> Vec<Vec<usize>> {
-    if parts == 1 {
-        return vec![vec![total]];
-    }
-    (0..=total)
-        .flat_map(|own| compositions(total - own, parts - 1).into_iter().map(move |rest| [vec![own], rest].concat()))
-        .collect()
-}
-
 #[expect(clippy::cast_precision_loss, reason = "layers and micro-batches are far below 2^53")]
-fn float(x: u64) -> f64 {
+pub(super) fn float(x: u64) -> f64 {
     x as f64
 }

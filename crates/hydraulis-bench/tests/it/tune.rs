@@ -56,7 +56,31 @@ fn receivers_get_each_slice_once_from_balanced_owners() {
     assert_eq!(objectives(&solved(&case(&copies, &halves))), [Some(0.0), Some(0.0)]);
     assert_eq!(objectives(&solved(&case(&copies, &more))), [Some(16.0), Some(8.0)]);
     let sums = json!({"states": {"-2": 2}, "order": [-2], "devices": [0, 1]});
-    assert!(solved(&case(&sums, &copies)).iter().all(|record| record.error.as_deref() == Some("partial_sums")));
+    assert!(solved(&case(&copies, &sums)).iter().all(|record| record.error.as_deref() == Some("partial_sums")));
+}
+
+/// The table of HSPMD: each pair of annotations moves what its collective moves, here of 16 elements on four devices.
+#[test]
+fn annotations_move_what_their_collectives_do() {
+    let layout = |states: &Value, first: usize| {
+        let order: Vec<i64> = states.as_object().unwrap().keys().map(|dimension| dimension.parse().unwrap()).collect();
+        json!({"states": states, "order": order, "devices": [first, first + 1, first + 2, first + 3]})
+    };
+    for (src, dst, first, collective, moved, busiest) in [
+        (json!({"-2": 4}), json!({"-1": 4}), 0, "all-reduce", 96.0, 24.0),
+        (json!({"-2": 4}), json!({"0": 4}), 0, "reduce-scatter", 48.0, 12.0),
+        (json!({"0": 4}), json!({"-1": 4}), 0, "all-gather", 48.0, 12.0),
+        (json!({"-1": 4}), json!({"0": 4}), 0, "local slice", 0.0, 0.0),
+        (json!({"0": 2, "-1": 2}), json!({"0": 2, "-1": 2}), 4, "send-receive of pairs", 32.0, 8.0),
+        (json!({"0": 4}), json!({"1": 4}), 0, "all-to-all", 12.0, 3.0),
+        (json!({"0": 2, "-1": 2}), json!({"0": 4}), 4, "batched send-receive", 16.0, 4.0),
+        // In subgroups: two summands of each half.
+        (json!({"0": 2, "-2": 2}), json!({"0": 2, "-1": 2}), 0, "split all-reduce", 32.0, 8.0),
+    ] {
+        let case = json!({"switch_cases": [{"name": "a", "gpus_per_node": 8, "param_numel": [16],
+            "src": [layout(&src, 0)], "dst": [layout(&dst, first)]}]});
+        assert_eq!(objectives(&solved(&case)), [Some(moved), Some(busiest)], "{collective}");
+    }
 }
 
 fn slow_ranks(rates: &Value, bound: f64) -> Value {
@@ -107,6 +131,31 @@ fn many_different_rates_have_a_plan_too() {
     document["runs"][0]["inputs"]["dp"] = json!(8);
     // The 32 ranks of rate 1 alone: 8 pipelines of 2 stages of 8 layers, with 8 micro-batches each.
     assert!(solved(&document)[0].objective.unwrap() <= 64.0);
+}
+
+/// Eight equal ranks are four whole groups: five pipelines need two groups of one rank at least.
+#[test]
+fn more_pipelines_than_whole_groups_have_smaller_ones() {
+    let even: serde_json::Map<String, Value> = (0..8).map(|rank| (rank.to_string(), json!(1))).collect();
+    let mut document = slow_ranks(&Value::Object(even), 1e3);
+    document["runs"][0]["inputs"]["dp"] = json!(5);
+    // 3 whole groups take 8 time units a micro-batch, and 2 of one rank 16: the former take 3, 3 and 2 of 10.
+    assert_eq!(objectives(&solved(&document)), [Some(24.0)]);
+}
+
+/// Each of eight pipelines needs two stages for its layers: the fastest groups alone leave others with one.
+#[test]
+fn pipelines_of_as_many_groups_are_found_where_memory_needs_them() {
+    let rate = |rank: u32| 1.2 + 0.1 * f64::from(rank % 11);
+    let rates: serde_json::Map<String, Value> = (0..32).map(|rank| (rank.to_string(), json!(rate(rank)))).collect();
+    // Room for four layers on a whole group.
+    let mut document = slow_ranks(&Value::Object(rates), 40.0);
+    document["runs"][0]["inputs"]["dp"] = json!(8);
+    document["runs"][0]["inputs"]["mbn"] = json!(32);
+    assert_eq!(solved(&document)[0].error, None);
+    document["runs"][0]["inputs"]["layers"] = json!(9);
+    document["runs"][0]["inputs"]["memory_k"] = json!([10, 10]);
+    assert_eq!(solved(&document)[0].error.as_deref(), Some("memory_too_small"));
 }
 
 #[test]

@@ -22,7 +22,8 @@ impl StageSplit {
     /// The split whose slowest stage is fastest, with at least one layer on each stage; none if the stages have no room for
     /// all layers, or are more than the layers.
     ///
-    /// The time of the slowest stage is a multiple of some stage's time, so a search over those times is exact.
+    /// Layers go one after another to the stage that ends first with one more, which is exact. Until the time that they would
+    /// take if they could be divided, every stage has all that it can compute.
     pub fn fastest(stages: &[Stage], layers: u64) -> Option<StageSplit> {
         let room: u64 = stages.iter().map(|stage| stage.most.min(layers)).sum();
         let is_possible = stages.iter().all(|stage| stage.most > 0) && layers >= stages.len() as u64 && room >= layers;
@@ -30,14 +31,16 @@ impl StageSplit {
             return None;
         }
         let slowest = stages.iter().map(|stage| stage.time).fold(0.0, f64::max);
-        let mut times: Vec<f64> = stages
-            .iter()
-            .flat_map(|stage| (1..=stage.most.min(layers)).map(|own| stage.time * crate::units::count(own)))
-            .filter(|&time| time >= slowest)
-            .collect();
-        times.sort_unstable_by(f64::total_cmp);
-        let fits = |time: f64| stages.iter().map(|stage| most(stage, time, layers)).sum::<u64>() >= layers;
-        let time = *times.get(times.partition_point(|&time| !fits(time)))?;
+        let first = slowest.max(divided_time(stages, layers) * (1.0 - 1e-9));
+        let mut own: Vec<u64> = stages.iter().map(|stage| most(stage, first, layers)).collect();
+        for _ in own.iter().sum::<u64>()..layers {
+            let end = |place: usize| stages[place].time * crate::units::count(own[place] + 1);
+            let free = (0..stages.len()).filter(|&place| own[place] < stages[place].most.min(layers));
+            let next = free.min_by(|&one, &other| end(one).total_cmp(&end(other)))?;
+            own[next] += 1;
+        }
+        let ends = stages.iter().zip(&own).map(|(stage, &own)| stage.time * crate::units::count(own));
+        let time = ends.fold(slowest, f64::max);
         let mut split: Vec<u64> = stages.iter().map(|stage| most(stage, time, layers)).collect();
         let mut excess = split.iter().sum::<u64>() - layers;
         for own in &mut split {
@@ -46,6 +49,22 @@ impl StageSplit {
             excess -= taken;
         }
         Some(StageSplit { time, layers: split })
+    }
+}
+
+/// The time of the stages if layers could be divided, at least 0.
+fn divided_time(stages: &[Stage], layers: u64) -> f64 {
+    let (mut left, mut free) = (crate::units::count(layers), stages.to_vec());
+    loop {
+        let time = left / free.iter().map(|stage| 1.0 / stage.time).sum::<f64>();
+        // A stage that is full before takes no more.
+        let (full, others): (Vec<Stage>, Vec<Stage>) =
+            free.iter().partition(|stage| stage.time * crate::units::count(stage.most) < time);
+        left -= full.iter().map(|stage| crate::units::count(stage.most)).sum::<f64>();
+        if full.is_empty() || others.is_empty() {
+            return time;
+        }
+        free = others;
     }
 }
 

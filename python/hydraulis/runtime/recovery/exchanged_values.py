@@ -1,9 +1,14 @@
 """The state of a run, read from the memory of all nodes and exchanged between its ranks.
 
+A rank reads each element of its shard from a copy on its node, if there is one. Otherwise one of the ranks
+that see a copy sends it, in turn by the receiving rank: so each element is sent once at most, and none within
+a node.
+
 Every rank computes from the manifest and the new layout which elements each rank needs, and which rank reads
 them, so no rank asks another one. One uneven all-to-all for each buffer moves them in host memory.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -71,7 +76,7 @@ def exchange_values(
     Args:
         folder: Folder of the copies on this node.
         manifest: Manifest of the state.
-        sources: Copies to read, by the rank that reads them.
+        sources: Copies by the rank that may read them.
         parameters: The model's parameters.
         layout: Owner of each element among the ranks that there are now.
     """
@@ -92,7 +97,7 @@ class _Exchange:
 
     Args:
         manifest: Manifest of the state.
-        sources: Copies to read, by the rank that reads them.
+        sources: Copies by the rank that may read them.
         parameters: The model's parameters.
         layout: Owner of each element now.
     """
@@ -108,9 +113,10 @@ class _Exchange:
         self._own = sources.get(dist.get_rank(), ())
         self._records = {record.name: record for record in manifest.parameters}
         self.buffers = {record.name: MASTER if record.trained else FROZEN for record in manifest.parameters}
-        self._readers = {
-            (copy.shard, copy.step is not None): rank for rank, copies in sources.items() for copy in copies
-        }
+        self._readers: defaultdict[tuple[int, bool], list[int]] = defaultdict(list)
+        for rank, copies in sources.items():
+            for copy in copies:
+                self._readers[copy.shard, copy.step is not None].append(rank)
 
     def opened(self, folder: MemoryFolder, stack: ExitStack) -> Mapping[tuple[int, bool], Any]:
         """Open this rank's files, by shard and by whether they have the trained parameters."""
@@ -147,16 +153,17 @@ class _Exchange:
             # A parameter may be frozen now that was trained before.
             has_moment = buffer in self._manifest.moments and trained[piece.parameter]
             if has_moment or buffer == self.buffers[name]:
-                needed[name, piece.start] = list(self._cut(name, piece.start, piece.end))
+                needed[name, piece.start] = list(self._cut(receiver, name, piece.start, piece.end))
         return needed
 
-    def _cut(self, name: str, start: int, end: int) -> Iterator[_Piece]:
-        """Yield the parts of an interval that different shards have."""
+    def _cut(self, receiver: int, name: str, start: int, end: int) -> Iterator[_Piece]:
+        """Yield the parts of an interval that different shards have, for the rank that needs them."""
         record = self._records[name]
         for shard, first, last in record.intervals:
             low, high = max(start, first), min(end, last)
             if low < high:
-                reader = self._readers[shard, record.trained]
+                readers = self._readers[shard, record.trained]
+                reader = receiver if receiver in readers else readers[receiver % len(readers)]
                 yield _Piece(reader, shard, name, low - first, high - low)
 
     def _read(self, buffer: str, receiver: int, files: Mapping[tuple[int, bool], Any]) -> Iterator[Tensor]:

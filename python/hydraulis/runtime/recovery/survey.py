@@ -36,7 +36,7 @@ class RunInMemory(ResumedRun):
 
     Attributes:
         folder: Folder of the copies on this node.
-        sources: Copies to read, by the rank that reads them.
+        sources: Copies by the rank that may read them.
     """
 
     folder: MemoryFolder
@@ -108,8 +108,8 @@ def _find_whole(
         note: Receiver of a message about a damaged copy.
 
     Returns:
-        The step, None without one; the reason then; and the verified copies to read by the rank that reads
-        them, none if the checkpoint is as new.
+        The step, None without one; the reason then; and the verified copies by the rank that may read them,
+        none if the checkpoint is as new.
     """
     damaged: set[CopyName] = set()
     while True:
@@ -118,7 +118,7 @@ def _find_whole(
         if step is None or step <= saved:
             return step, missing, {}
         sources = choose_sources(by_rank, step)
-        own = sources.get(dist.get_rank(), ())
+        own = choose_verifiers(sources).get(dist.get_rank(), ())
         found = {
             copy
             for copies in host.all_gather_objects([one for one in own if not is_whole(memory.file(one), one)])
@@ -157,29 +157,36 @@ def newest_whole(by_rank: Sequence[Sequence[CopyName]]) -> tuple[int | None, str
 
 
 def choose_sources(by_rank: Sequence[Sequence[CopyName]], step: int) -> Mapping[int, Sequence[CopyName]]:
-    """Choose a rank that reads each shard, in turn among those that see a copy of it.
+    """Choose a copy of each shard that a rank sees, the same one on all ranks of a node.
 
     Args:
-        by_rank: Files that each rank sees, with a copy of every shard of the step.
+        by_rank: Files that each rank sees, with a copy of every shard of the step on some rank.
         step: Step of the copies.
 
     Returns:
-        The copies of the step, and of the frozen parameters, by the rank that reads them.
+        The copies of the step, and of the frozen parameters, by the rank that may read them.
     """
-    readers: defaultdict[int | None, defaultdict[int, list[tuple[int, CopyName]]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    sources = {}
     for rank, copies in enumerate(by_rank):
+        chosen: dict[tuple[int | None, int], CopyName] = {}
         for copy in sorted(copies, key=str):
             if copy.step in (step, None):
-                readers[copy.step][copy.shard].append((rank, copy))
-    sources: defaultdict[int, list[CopyName]] = defaultdict(list)
-    for by_shard in readers.values():
-        for shard, found in sorted(by_shard.items()):
-            ranks = list(dict.fromkeys(rank for rank, _ in found))
-            reader = ranks[shard % len(ranks)]
-            sources[reader].append(next(copy for rank, copy in found if rank == reader))
-    return dict(sources)
+                chosen.setdefault((copy.step, copy.shard), copy)
+        if chosen:
+            sources[rank] = list(chosen.values())
+    return sources
+
+
+def choose_verifiers(sources: Mapping[int, Sequence[CopyName]]) -> Mapping[int, Sequence[CopyName]]:
+    """Choose a rank that verifies each copy, in turn among those that see it."""
+    seen: defaultdict[CopyName, list[int]] = defaultdict(list)
+    for rank, copies in sources.items():
+        for copy in copies:
+            seen[copy].append(rank)
+    verifiers: defaultdict[int, list[CopyName]] = defaultdict(list)
+    for copy, ranks in seen.items():
+        verifiers[ranks[copy.shard % len(ranks)]].append(copy)
+    return dict(verifiers)
 
 
 def _named(run: Path | None) -> str:
