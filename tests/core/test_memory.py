@@ -1,11 +1,9 @@
 """The two rules of memory, from Python."""
 
-import json
 from typing import Any
 
 from helpers import refused
 from hydraulis import Cluster, CostProfile, InfeasibleError, Plan, Planner
-from hydraulis.planner import load_profile
 
 PROFILE = CostProfile.preset("llama-32b-a800")
 CLUSTER = Cluster(gpus=64, gpus_per_node=8)
@@ -40,9 +38,13 @@ def test_an_unknown_memory_rule_is_refused() -> None:
 
 
 def test_host_memory_without_room_is_named_with_its_bytes() -> None:
-    document = json.loads(load_profile("analytic:llama-7b-a800:A100-40GB,full-offload").to_json())
-    document["hardware"]["host_memory_bytes"] = 1 << 20
-    profile = CostProfile.from_json(json.dumps(document))
+    model = CostProfile.preset("llama-7b-a800").model
+    assert model is not None
+    cluster = Cluster(gpus=8, gpus_per_node=8)
+    profile = CostProfile.analytic(
+        model, cluster, "A100-40GB", checkpointing=["full-offload"], host_memory_bytes=1 << 20
+    )
+    assert profile.host_memory_bytes == 1 << 20
     parts = ("<tp8,full-offload>", "128 tokens", "planner.host_memory_mib = 1 ")
     with refused("scheme_too_large", *parts, kind=InfeasibleError):
-        Planner(profile, Cluster(gpus=8, gpus_per_node=8), strategies=["1x<tp8,full-offload>"])
+        Planner(profile, cluster, strategies=["1x<tp8,full-offload>"])

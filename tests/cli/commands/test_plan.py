@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cli.invocation import assert_refused, options_of
-from hydraulis import Cluster, Plan, Planner, Strategy
+from hydraulis import Cluster, Plan, Planner, Scheme, Strategy
 from hydraulis.cli.commands import plan as cli_plan
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, EXIT_REFUSED
 from hydraulis.cli.main import main
@@ -77,10 +77,40 @@ def test_the_memory_of_the_fullest_ranks_is_shown(
     for *parts, total, limit in (row[:6] for row in figures):
         assert sum(parts) == pytest.approx(total, abs=0.3)
         assert total <= limit == 40.0
-    # Some rank has no memory for the same micro-batches otherwise.
     assert {len(row) for row in figures} == {7 if is_saving else 6}
-    assert max(row[-1] for row in figures) > 40.0 or not is_saving
-    assert all(row[-1] >= row[4] for row in figures)
+    if is_saving:
+        # Some rank has no memory for the same micro-batches otherwise.
+        assert max(row[-1] for row in figures) > 40.0
+        names = [row.split()[0] for row in rows if "<" in row]
+        shown = {name: row[-1] for name, row in zip(names, figures, strict=True) if Scheme(name).pp == 1}
+        assert shown
+        assert shown == pytest.approx({name: otherwise(plan, name) for name in shown}, abs=0.1)
+
+
+def otherwise(plan: Plan, name: str) -> float:
+    """Return the GiB of the fullest rank of a scheme without stages, without checkpointing and sharding."""
+    document = json.loads(load_profile("analytic:llama-7b-a800:A100-40GB").to_json())
+    scheme = str(Scheme(name).under("none"))
+    entry = next(entry for entry in document["schemes"] if entry["scheme"] == scheme)
+    tokens = max(
+        int(plan.lengths[ids].sum())
+        for replica in plan.replicas
+        for ids in replica.micro_batches
+        if str(replica.scheme) == name
+    )
+    memory = document["memory"]
+    empty = memory["reserved_bytes"] + memory["optimizer_bytes"] / plan.cluster.gpus + entry["resident_bytes"]
+    return float(empty + tokens * entry["activation_bytes_per_token"]) / 2**30
+
+
+def test_memory_otherwise_is_left_out_where_the_profile_does_not_tell(
+    lengths: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ("--profile", "analytic:llama-7b-a800:A100-40GB,full", "--strategies", "search")
+    assert main(options(lengths, *more, gpus=8)) == 0
+    text = capsys.readouterr().out
+    assert "Memory of the fullest rank of each scheme" in text
+    assert "otherwise" not in text
 
 
 def test_layer_plans_are_planned_and_explained(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:

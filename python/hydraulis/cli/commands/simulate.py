@@ -59,9 +59,9 @@ with plans by the same planner; `list` chooses a strategy for each batch from --
 list; `search` searches for one. `uniform` searches without layer plans and offload, `recompute` without
 offload; `none`, `selective`, `full`, `offload` and `full-offload` search with that checkpointing in every
 layer; `sharded-gradients` and `sharded-parameters` search with that sharding; without links their transfers
-count as nothing. With links, all times include transfers of parameters and gradients: `transfers` is the exposed part,
-`overlapped` the share that computation overlaps. The optimizer is not included. `memory` is the fullest
-rank's share of its limit over all iterations; --json also has it by scheme and stage.
+count as nothing. With links, all times include transfers of parameters and gradients: `transfers` is the
+exposed part, `overlapped` the share that computation overlaps. The optimizer is not included. `memory` is
+the fullest rank's share of its limit over all iterations; --json also has it by scheme and stage.
 """
 _MEMORY_FIELDS = ("reserved_bytes", "optimizer_bytes", "resident_bytes", "activation_bytes", "total_bytes")
 

@@ -21,7 +21,8 @@ use crate::units::{count, whole};
 impl CostProfile {
     /// The same profile, with `between` layer plans between each two successive kinds of checkpointing that it has of the
     /// same degrees, and between each of them and `offload`. Their saved bytes fall by about equal factors from the one
-    /// kind to the other. Plans with `full-offload` are not among them: they make no iteration shorter.
+    /// kind to the other. Plans with `full-offload` are not among them: its layers
+    /// take the time of `full`.
     ///
     /// Degrees have none if the profile does not name its model, or has no entry without checkpointing, or states the
     /// bytes of the fullest of several stages alone. In stages of equal length the plans have equal numbers of layers of
