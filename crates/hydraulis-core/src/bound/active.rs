@@ -59,7 +59,12 @@ fn solve_part(dual: &DualProgram, capacities: &[ReplicaCapacity], slots: Slots) 
 /// price.
 ///
 /// For a price of work, the price of tokens is the least that is enough; the value is convex in the price of work.
-fn least_value(class: &ClassLimits, by_end: &ReplicaCapacity, lengths: &[(f64, f64)], steps: usize) -> ClassPrices {
+pub(super) fn least_value(
+    class: &ClassLimits,
+    by_end: &ReplicaCapacity,
+    lengths: &[(f64, f64)],
+    steps: usize,
+) -> ClassPrices {
     let cost = class.capacity.cost();
     let (quadratic, linear) = (cost.quadratic_ms_per_token2(), cost.linear_ms_per_token());
     let lacking = |work: f64| {
@@ -221,7 +226,7 @@ mod tests {
             let batch = Batch::new(&lengths, None).unwrap();
             let proven = |budget: BoundBudget| {
                 let bounder = Bounder::new(&batch, budget);
-                let branches = bounder.of_any(&classes, &[16]).unwrap();
+                let branches = bounder.of_any(&classes, &[16], Millis::ZERO).unwrap();
                 (branches.least().0, branches.active())
             };
             let (all, _) = proven(BoundBudget { whole_classes: usize::MAX, ..BoundBudget::ONLINE });
@@ -241,7 +246,7 @@ mod tests {
         let batch = Batch::new(&(0..400).map(|i| 60_000 / (3 + i)).collect::<Vec<i64>>(), None).unwrap();
         let proven = |budget: BoundBudget| {
             let bounder = Bounder::new(&batch, budget);
-            let branches = bounder.of_any(&classes, capacities.level_ranks()).unwrap();
+            let branches = bounder.of_any(&classes, capacities.level_ranks(), Millis::ZERO).unwrap();
             (branches.least().0, branches.active())
         };
         // All classes at once take more pivots than a search has.

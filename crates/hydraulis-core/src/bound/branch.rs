@@ -67,8 +67,10 @@ impl<'a> Branches<'a> {
     /// undivided branch: replicas of a lower total value cannot end by then. None if some sequence is admitted by no
     /// class.
     pub(crate) fn values(&self, end: Millis) -> Option<(f64, Vec<f64>)> {
-        let (prices, capacities) = (&self.root().found.duals, self.dual.capacities_by(end));
-        let (asked, _) = self.dual.asked(prices, &capacities)?;
+        // The program has the limits of the branch evaluated last.
+        let root = DualProgram { classes: self.root().classes.clone(), ..self.dual.clone() };
+        let (prices, capacities) = (&self.root().found.duals, root.capacities_by(end));
+        let (asked, _) = root.asked(prices, &capacities)?;
         Some((asked, prices.iter().zip(&capacities).map(|(price, by_end)| price.of_replica(by_end)).collect()))
     }
 

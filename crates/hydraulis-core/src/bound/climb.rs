@@ -3,7 +3,7 @@
 use crate::bound::active::solve;
 use crate::bound::batch_sums::Price;
 use crate::bound::dual_program::{ClassPrices, DualProgram, Slots};
-use crate::bound::relaxation::Solution;
+use crate::bound::relaxation::{Relaxation, Solution};
 use crate::units::Millis;
 
 /// A lower bound of every plan on the dual program, and the solution of a program at about that time.
@@ -27,6 +27,15 @@ pub(super) fn climb(dual: &mut DualProgram, from: Millis, until: Millis) -> Clim
         by_slots(dual, until, &mut found);
     }
     found
+}
+
+/// Whether dual prices of a program at `end`, without or with slots, prove that time impossible.
+pub(super) fn rules_out(dual: &DualProgram, end: Millis) -> bool {
+    let capacities = dual.capacities_by(end);
+    [Slots::Ignored, Slots::Counted].into_iter().any(|slots| {
+        let solution = Relaxation::new(dual, capacities.clone(), slots).solve();
+        dual.is_impossible_with(&solution.prices, &capacities)
+    })
 }
 
 /// Solves each program at the latest time known to be impossible; its dual prices prove a later one.

@@ -228,32 +228,51 @@ impl DualProgram<'_> {
 
     /// The latest time up to about `until` that these prices prove impossible; `from` is such a time.
     pub(super) fn latest(&self, prices: &[ClassPrices], from: Millis, until: Millis) -> Millis {
-        let (mut impossible, mut step) = (from, self.budget.interval);
-        let mut possible = loop {
-            let next = impossible * (1.0 + step);
-            if !self.is_impossible(prices, next) {
-                break next;
+        let excess = |end: Millis| self.excess(prices, &self.capacities_by(end));
+        let (mut low, mut step) = ((from, excess(from)), self.budget.interval);
+        let mut high = loop {
+            let next = low.0 * (1.0 + step);
+            let found = (next, excess(next));
+            if found.1 <= 0.0 {
+                break found;
             }
-            (impossible, step) = (next, 2.0 * step);
-            if impossible >= until {
-                return impossible;
+            (low, step) = (found, 2.0 * step);
+            if next >= until {
+                return next;
             }
         };
-        for _ in 0..self.budget.halvings {
-            if possible.0 - impossible.0 <= self.budget.halved_to * impossible.0 {
+        // The excess is nearly linear in the time: ends on both sides of the chord's zero mostly close the interval.
+        let mut side = -0.5;
+        for halving in 1..=self.budget.halvings {
+            let (width, close) = (high.0.0 - low.0.0, self.budget.halved_to * low.0.0);
+            if width <= close {
                 break;
             }
-            let middle = Millis(0.5 * (impossible.0 + possible.0));
-            *(if self.is_impossible(prices, middle) { &mut impossible } else { &mut possible }) = middle;
+            let zero = width * low.1 / (low.1 - high.1) + side * close;
+            let is_within = zero > 0.0 && zero < width && halving % 4 != 0;
+            let middle = Millis(low.0.0 + if is_within { zero } else { 0.5 * width });
+            let found = (middle, excess(middle));
+            side = if found.1 > 0.0 { 0.5 } else { -0.5 };
+            *(if found.1 > 0.0 { &mut low } else { &mut high }) = found;
         }
-        impossible
+        low.0
     }
 
     pub(super) fn is_impossible(&self, prices: &[ClassPrices], end: Millis) -> bool {
-        let capacities = self.capacities_by(end);
-        let Some((asked, _)) = self.asked(prices, &capacities) else { return true };
-        let value = self.value(prices, &capacities);
-        asked - value.total > ROUNDING * (asked + value.terms)
+        self.is_impossible_with(prices, &self.capacities_by(end))
+    }
+
+    /// Whether these prices prove impossible the time by which replicas have these capacities.
+    pub(super) fn is_impossible_with(&self, prices: &[ClassPrices], capacities: &[ReplicaCapacity]) -> bool {
+        self.excess(prices, capacities) > 0.0
+    }
+
+    /// By how much the batch costs more than the value of all replicas, beyond rounding; infinite if some sequence is
+    /// admitted by no class.
+    fn excess(&self, prices: &[ClassPrices], capacities: &[ReplicaCapacity]) -> f64 {
+        let Some((asked, _)) = self.asked(prices, capacities) else { return f64::INFINITY };
+        let value = self.value(prices, capacities);
+        asked - value.total - ROUNDING * (asked + value.terms)
     }
 
     /// The greatest value of all replicas: the required ones, and the dearest that the remaining ranks allow, fractions

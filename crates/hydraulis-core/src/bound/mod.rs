@@ -27,6 +27,7 @@ use crate::batch::Batch;
 use crate::bound::batch_sums::BatchSums;
 pub(crate) use crate::bound::batch_sums::Price;
 pub(crate) use crate::bound::branch::{Branches, Node};
+use crate::bound::climb::rules_out;
 use crate::bound::dual_program::{ClassLimits, DualProgram};
 use crate::bound::long::{LongProgram, LongSequences, latest_impossible};
 use crate::cancellation::Cancellation;
@@ -87,6 +88,26 @@ impl<'a> Bounder<'a> {
         Some(bound.or_work(divided(branches, limit)))
     }
 
+    /// Whether no plan of the strategy ends by `end`, whatever the placement: the longest path or at most two linear
+    /// programs show it. None if the strategy does not admit every sequence.
+    ///
+    /// [`Bounder::of_strategy`] would take a few programs more to find the latest such time.
+    pub(crate) fn rules_out(&self, capacities: &Capacities, strategy: &Strategy, end: Millis) -> Option<bool> {
+        if !capacities.relaxed().is_empty() {
+            let limit = ProofLimit { until: end, dual_solves: 1 };
+            return self.of_any_placement(capacities, strategy, limit).map(|bound| bound.ms >= end);
+        }
+        let groups = strategy.groups().into_iter();
+        let groups = groups.map(|(scheme, replicas)| Some((capacities.scheme(scheme).ok()?, replicas)));
+        let groups: Vec<(&ClassCapacity, usize)> = groups.collect::<Option<_>>()?;
+        let longest_path = self.longest_path(groups.iter().map(|(capacity, _)| *capacity))?;
+        if longest_path.ms >= end {
+            return Some(true);
+        }
+        let limits = groups.iter().map(|&(capacity, replicas)| ClassLimits::new(capacity, replicas, replicas));
+        Some(rules_out(&self.dual(limits.collect(), capacities.level_ranks().to_vec()), end))
+    }
+
     /// The bound of a strategy on ranks of different speed: its replicas may be of any relaxed classes of their schemes,
     /// but together they have no more ranks than the strategy, and at each speed no more than the cluster.
     fn of_any_placement(&self, capacities: &Capacities, strategy: &Strategy, limit: ProofLimit) -> Option<Bound> {
@@ -127,9 +148,9 @@ impl<'a> Bounder<'a> {
         Some(self.dual(classes, vec![ranks]))
     }
 
-    /// The branches of any strategy over these classes; a node's counts follow their order. None if some sequence is
-    /// admitted by none of them.
-    pub(crate) fn of_any<'b>(&'b self, classes: &[AnyClass<'b>], ranks: &[u32]) -> Option<Branches<'b>> {
+    /// The branches of any strategy over these classes, with every time before `from` impossible; a node's counts follow
+    /// their order. None if some sequence is admitted by none of them.
+    pub(crate) fn of_any<'b>(&'b self, classes: &[AnyClass<'b>], ranks: &[u32], from: Millis) -> Option<Branches<'b>> {
         let limits = classes.iter().map(|class| {
             let most = u64::from(ranks[class.level]) / class.capacity.cost().scheme().ranks();
             ClassLimits {
@@ -138,22 +159,24 @@ impl<'a> Bounder<'a> {
             }
         });
         let longest_path = self.longest_path(classes.iter().map(|class| class.capacity))?;
-        Some(Branches::new(self.dual(limits.collect(), ranks.to_vec()), longest_path.ms, Millis::INFINITY))
+        let from = from.max(longest_path.ms);
+        Some(Branches::new(self.dual(limits.collect(), ranks.to_vec()), from, Millis::INFINITY))
     }
 
     /// The bound of any strategy over these classes with whole long sequences, from `from`, which is proven, up to
-    /// `until`; `from` for many classes or long sequences, and on ranks of different speed.
+    /// `until`, on ranks of one speed; `from` for many long sequences. Of many classes, programs begin with
+    /// `leading`.
     pub(crate) fn of_long(
         &self,
         classes: &[AnyClass],
-        ranks: &[u32],
+        leading: Vec<usize>,
+        ranks: u32,
         [from, until]: [Millis; 2],
         cancellation: Cancellation,
     ) -> Result<Millis> {
-        let is_small = classes.len() <= self.budget.whole_classes && self.batch.len() <= self.budget.long.sequences;
-        let (&[ranks], true) = (ranks, is_small) else { return Ok(from) };
+        let is_small = self.batch.len() <= self.budget.long.sequences;
         let long = LongSequences::new(self.batch, self.budget.long);
-        if !long.are_few {
+        if !is_small || !long.are_few {
             return Ok(from);
         }
         let limits = classes.iter().map(|class| {
@@ -166,6 +189,8 @@ impl<'a> Bounder<'a> {
             classes: limits.collect(),
             ranks,
             counted: self.budget.counted_micro_batches,
+            price_steps: self.budget.price_steps,
+            active: if classes.len() > self.budget.whole_classes { leading } else { Vec::new() },
             budget: self.budget.long,
         };
         latest_impossible(&mut program, from, until, cancellation)

@@ -13,6 +13,9 @@ use crate::units::count;
 /// A column enters if it is better than the prices by at least this much.
 const BETTER: f64 = 1e-7;
 
+/// A replica without work.
+const NOTHING: Level = Level { micro_batches: 0, work_ms: 0.0, tokens: 0.0 };
+
 /// The program at one time.
 pub(super) struct Relaxation<'a> {
     dual: &'a DualProgram<'a>,
@@ -119,21 +122,16 @@ impl<'a> Relaxation<'a> {
 
     /// Enters the replica whose value is furthest above its price.
     fn enter_replica(&mut self, column: &mut [f64]) -> bool {
-        let prices = self.program.prices();
-        let value = |index: usize, level: Level| -> f64 {
-            let entries = self.own_entries(index, level).into_iter().flatten();
-            let own: f64 = entries.map(|(row, entry)| prices[row] * entry).sum();
-            // Only ranks of different speed have rows of faster levels; this is the innermost loop.
-            if self.dual.classes[index].level == 0 {
-                return own;
+        let mut best: Option<(f64, usize, Level)> = None;
+        for (index, by_end) in self.capacities.iter().enumerate() {
+            let [work, tokens, micro_batch, other] = self.own_prices(index);
+            for &level in &by_end.levels {
+                let value = work * level.work_ms + tokens * level.tokens + micro_batch * count(level.micro_batches);
+                if best.is_none_or(|(most, ..)| value + other >= most) {
+                    best = Some((value + other, index, level));
+                }
             }
-            own + self.faster_entries(index).map(|(row, entry)| prices[row] * entry).sum::<f64>()
-        };
-        let levels =
-            self.capacities.iter().enumerate().flat_map(|(index, by_end)| {
-                by_end.levels.iter().map(move |&level| (value(index, level), index, level))
-            });
-        let best = levels.max_by(|one, other| one.0.total_cmp(&other.0));
+        }
         let Some((value, index, level)) = best else { return false };
         if value <= BETTER {
             return false;
@@ -141,6 +139,20 @@ impl<'a> Relaxation<'a> {
         column.fill(0.0);
         self.replica_entries(index, level).for_each(|(row, entry)| column[row] = entry);
         self.enter(Column::Replica { index, micro_batches: level.micro_batches }, column)
+    }
+
+    /// The value of a unit of work, of a token and of a micro-batch of a replica, and that of its other entries.
+    fn own_prices(&self, index: usize) -> [f64; 4] {
+        let (prices, (work, tokens)) = (self.program.prices(), self.units[index]);
+        let [_, _, ranks, slot, ..] = self.own_entries(index, NOTHING);
+        let own = [ranks, slot].into_iter().flatten().chain(self.faster_entries(index));
+        let of_row = |row: Option<usize>| row.map_or(0.0, |row| prices[row]);
+        [
+            prices[2 * index] * work,
+            prices[2 * index + 1] * tokens,
+            of_row(self.rows.many[index]) - of_row(self.rows.few[index]),
+            own.map(|(row, entry)| prices[row] * entry).sum(),
+        ]
     }
 
     fn replica_entries(&self, index: usize, level: Level) -> impl Iterator<Item = (usize, f64)> {

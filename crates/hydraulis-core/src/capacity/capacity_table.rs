@@ -39,12 +39,19 @@ impl CapacityTable {
 
     /// Most of `sum (t_m - c)` that `micro_batches` may take if the replica ends by `end`; negative if it cannot.
     pub fn most_work(&self, micro_batches: usize, end: f64, fixed: f64) -> f64 {
+        self.most_work_at(self.level(end, fixed), micro_batches, end, fixed)
+    }
+
+    /// The same for the level of `end` and `fixed`.
+    pub(super) fn most_work_at(&self, level: usize, micro_batches: usize, end: f64, fixed: f64) -> f64 {
         let on_slowest = end / self.slowest - fixed * count(micro_batches);
         if micro_batches > self.budget.tabulated_counts {
             return on_slowest;
         }
-        let lines = self.capacities_around(micro_batches, end, fixed).map(|capacity| capacity.most_work(end, fixed));
-        lines.into_iter().fold(on_slowest, f64::min)
+        let [first, second] = self.levels_around(micro_batches, level);
+        let most_work = |level: usize| self.capacity(micro_batches, level).most_work(end, fixed);
+        let most = on_slowest.min(most_work(first));
+        if second == first { most } else { most.min(most_work(second)) }
     }
 
     /// The earliest end of `micro_batches` with that much of `sum (t_m - c)`; an estimate if the table has no entry of
@@ -84,11 +91,19 @@ impl CapacityTable {
 
     /// The table's entries for the shares around `fixed / end`.
     fn capacities_around(&self, micro_batches: usize, end: f64, fixed: f64) -> [&PipelineCapacity; 2] {
+        self.levels_around(micro_batches, self.level(end, fixed)).map(|level| self.capacity(micro_batches, level))
+    }
+
+    /// The level of the least share in the table that is not below `fixed / end`.
+    pub(super) fn level(&self, end: f64, fixed: f64) -> usize {
+        level(end, fixed, self.budget.tabulated_shares - 1)
+    }
+
+    /// The levels around this one that the table has for this number of micro-batches.
+    fn levels_around(&self, micro_batches: usize, level: usize) -> [usize; 2] {
         let last = self.budget.tabulated_shares - 1;
-        let level = level(end, fixed, last);
         let is_dense = micro_batches <= self.budget.dense_counts;
-        let levels = if is_dense { [level, (level + 1).min(last)] } else { [(level | 1).min(last); 2] };
-        levels.map(|level| self.capacity(micro_batches, level))
+        if is_dense { [level, (level + 1).min(last)] } else { [(level | 1).min(last); 2] }
     }
 
     fn capacity(&self, micro_batches: usize, level: usize) -> &PipelineCapacity {

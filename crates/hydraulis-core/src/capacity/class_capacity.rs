@@ -128,10 +128,18 @@ impl ClassCapacity {
         }
     }
 
+    /// The same, at the table's level of `end`.
+    fn most_work_at(&self, share: usize, micro_batches: usize, end: Millis) -> f64 {
+        match self.cost.stage_multipliers() {
+            [_] => self.most_work(micro_batches, end),
+            _ => self.capacities.most_work_at(share, micro_batches, end.0, self.cost.fixed_ms().0),
+        }
+    }
+
     /// The work that the slowest stage can compute by `end`, however well the pipeline is filled: never less than
     /// [`most_work`](ClassCapacity::most_work), and falling with every micro-batch.
     pub fn work_on_slowest(&self, micro_batches: usize, end: Millis) -> f64 {
-        let slowest = self.cost.stage_multipliers().iter().copied().fold(0.0, f64::max);
+        let slowest = self.cost.slowest_multiplier();
         end.0 / slowest - self.cost.fixed_ms().0 * count(micro_batches)
     }
 
@@ -143,6 +151,7 @@ impl ClassCapacity {
         // Work grows faster than tokens, so no consecutive micro-batches do more than one sequence with all their
         // tokens.
         let full = self.cost.sequence_ms(limit.tokens).0;
+        let share = self.capacities.level(end.0, self.cost.fixed_ms().0);
         let (mut most_work, mut most_tokens) = (0.0_f64, 0.0_f64);
         for micro_batches in 1..=most {
             let on_slowest = self.work_on_slowest(micro_batches, end);
@@ -150,7 +159,7 @@ impl ClassCapacity {
             if on_slowest <= 0.0 || (on_slowest <= most_work && is_full) {
                 break;
             }
-            let work = self.most_work(micro_batches, end).min(count(limit.groups(micro_batches)) * full);
+            let work = self.most_work_at(share, micro_batches, end).min(count(limit.groups(micro_batches)) * full);
             let room = limit.most_tokens(micro_batches);
             let tokens = if linear > 0.0 { room.min(work / linear) } else { room };
             if work > 0.0 && (work > most_work || tokens > most_tokens) {

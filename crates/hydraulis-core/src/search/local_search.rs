@@ -20,10 +20,9 @@ use crate::plan::{Bound, Candidate, Outcome};
 use crate::search::evaluation::Evaluation;
 use crate::search::objective::{IterationTime, Objective};
 use crate::search::sizing::Sizing;
-use crate::search::survey::Survey;
 use crate::search::task::Task;
 use crate::search::values::Values;
-use crate::spec::{Cluster, LocalSearchBudget, Scheme, Strategy, SurveyBudget};
+use crate::spec::{Cluster, LocalSearchBudget, Scheme, Strategy};
 use crate::units::{Millis, Tokens, count};
 
 /// Strategies that are known without a search.
@@ -45,15 +44,16 @@ pub(super) struct Found {
 
 /// The search for one batch.
 pub(super) struct Search<'a> {
-    task: &'a Task<'a>,
-    bounder: &'a Bounder<'a>,
-    /// The classes that replicas may have; several of a scheme on ranks of different speed.
-    classes: &'a [AnyClass<'a>],
+    pub(super) task: &'a Task<'a>,
+    pub(super) bounder: &'a Bounder<'a>,
+    /// The classes that replicas may have; several of a scheme on ranks of different speed. Classes that no shorter plan
+    /// has are left out.
+    pub(super) classes: Vec<AnyClass<'a>>,
     /// The classes of which the search makes strategies: of many schemes, those of the greatest value.
-    leading: Vec<usize>,
-    budget: LocalSearchBudget,
+    pub(super) leading: Vec<usize>,
+    pub(super) budget: LocalSearchBudget,
     seen: BTreeSet<Strategy>,
-    evaluations: Vec<Evaluation>,
+    pub(super) evaluations: Vec<Evaluation>,
     candidates: Vec<Candidate>,
 }
 
@@ -67,23 +67,14 @@ impl<'a> Search<'a> {
     ) -> Result<Found> {
         let (evaluations, candidates, budget) = (Vec::new(), Vec::new(), task.budget.local_search);
         let (seen, leading) = (BTreeSet::new(), Vec::new());
-        let mut search = Search { task, bounder, classes, leading, budget, seen, evaluations, candidates };
+        let mut search =
+            Search { task, bounder, classes: classes.to_vec(), leading, budget, seen, evaluations, candidates };
         let longest_path = bounder.longest_path(classes.iter().map(|class| class.capacity));
-        let bound = match (longest_path, bounder.of_any(classes, task.capacities.level_ranks())) {
-            (Some(longest_path), Some(mut branches)) => {
-                search.leading = search.leading(&branches);
-                search.start(&branches, simple.mixes)?;
-                search.survey(&branches)?;
-                search.move_to_neighbours(&branches)?;
-                search.prove(&mut branches)?;
-                if branches.least() < search.least_iteration() * (1.0 - budget.far) {
-                    search.restart(&branches)?;
-                }
-                if branches.least() < search.least() * (1.0 - budget.far) {
-                    search.restart_from_list(simple.listed, &branches)?;
-                }
+        let bound = match (longest_path, search.branches(Millis::ZERO)) {
+            (Some(longest_path), Some(branches)) => {
+                let branches = search.improve(branches, simple)?;
                 search.merge_best()?;
-                let proven = search.prove_long(branches.least())?;
+                let proven = branches.map_or(Ok(Millis::INFINITY), |branches| search.prove_long(&branches))?;
                 Some(longest_path.or_work(proven.min(search.least_iteration())))
             }
             _ => None,
@@ -91,18 +82,41 @@ impl<'a> Search<'a> {
         Ok(Found { evaluations: search.evaluations, candidates: search.candidates, bound })
     }
 
+    /// Plans strategies until the best one is near its bound or the budget ends; returns branches of all plans that are
+    /// shorter than the best one was at some time, and none if there are no such plans.
+    fn improve(&mut self, branches: Branches<'a>, simple: SimpleStrategies) -> Result<Option<Branches<'a>>> {
+        self.leading = self.leading(&branches);
+        self.start(&branches, simple.mixes)?;
+        let Some(branches) = self.without_impossible(branches) else { return Ok(None) };
+        let Some(branches) = self.survey_all(branches)? else { return Ok(None) };
+        self.move_to_neighbours(&branches)?;
+        let Some(mut branches) = self.without_impossible(branches) else { return Ok(None) };
+        self.prove(&mut branches)?;
+        if branches.least() < self.least_iteration() * (1.0 - self.budget.far) {
+            self.restart(&branches)?;
+        }
+        if branches.least() < self.least() * (1.0 - self.budget.far) {
+            self.restart_from_list(simple.listed, &branches)?;
+        }
+        Ok(Some(branches))
+    }
+
     /// The classes of the greatest value per rank by the time of the bound; on ranks of different speed all classes.
-    fn leading(&self, branches: &Branches) -> Vec<usize> {
-        let (_, longest) = self.task.batch.longest();
+    pub(super) fn leading(&self, branches: &Branches) -> Vec<usize> {
         let most = [self.budget.classes, self.budget.wide_classes];
-        let values = Values::by(branches.least(), branches, self.classes).filter(|_| self.cluster().is_uniform());
-        let admits = |class: &AnyClass| class.capacity.cost().admits(longest);
-        let leading = values.map(|values| values.leading(self.classes, most, admits));
+        let values = Values::by(branches.least(), branches, &self.classes).filter(|_| self.cluster().is_uniform());
+        let leading = values.map(|values| values.leading(&self.classes, most, self.admits_longest()));
         leading.unwrap_or_else(|| (0..self.classes.len()).collect())
     }
 
+    /// Whether a class admits the longest sequence.
+    pub(super) fn admits_longest(&self) -> impl Fn(&AnyClass) -> bool + use<> {
+        let (_, longest) = self.task.batch.longest();
+        move |class: &AnyClass| class.capacity.cost().admits(longest)
+    }
+
     /// The capacities of the leading classes.
-    fn capacities(&self) -> Vec<&'a ClassCapacity> {
+    pub(super) fn capacities(&self) -> Vec<&'a ClassCapacity> {
         self.leading.iter().map(|&class| self.classes[class].capacity).collect()
     }
 
@@ -162,31 +176,6 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Evaluates the mixes of the least estimates, unless the best plan is near its bound.
-    fn survey(&mut self, branches: &Branches) -> Result<()> {
-        let SurveyBudget { planned, planned_sequences, slack, .. } = self.task.budget.survey;
-        let (cutoff, planned) = (self.least(), planned.min(planned_sequences / self.task.batch.len()));
-        let near = branches.least() >= cutoff * (1.0 - self.budget.near);
-        if near || planned == 0 || !self.cluster().is_uniform() {
-            return Ok(());
-        }
-        let Some(values) = Values::by(cutoff, branches, self.classes) else { return Ok(()) };
-        (self.task.cancellation)()?;
-        let of_replica: Vec<f64> = self.leading.iter().map(|&class| values.of_replica[class]).collect();
-        let survey = Survey::new(self.task, &self.capacities(), self.cluster().gpus());
-        let most = self.evaluations.len() + planned;
-        for (_, mix) in survey.promising(values.asked, &of_replica, cutoff * (1.0 + slack)) {
-            let mut counts = vec![0; self.classes.len()];
-            for (place, number) in mix {
-                counts[self.leading[place]] = number;
-            }
-            if self.evaluations.len() < most {
-                self.evaluate_counts(&counts)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Moves to neighbours of the best strategy as long as the time falls and is above the bound.
     fn move_to_neighbours(&mut self, branches: &Branches) -> Result<()> {
         let (enough, mut pool) = (branches.least(), self.schemes(&self.leading));
@@ -199,7 +188,7 @@ impl<'a> Search<'a> {
             }
             let mut around = neighbours(&best.strategy, &pool, self.cluster());
             around.retain(|other| !self.seen.contains(other));
-            let Some(values) = Values::by(before * (1.0 - self.budget.near), branches, self.classes) else { break };
+            let Some(values) = Values::by(before * (1.0 - self.budget.near), branches, &self.classes) else { break };
             let mut around = values.promising(around.into_iter());
             around.sort_by_key(|other| !self.relieves(other, best));
             self.consider_promising(around, self.budget.neighbours)?;
@@ -223,28 +212,6 @@ impl<'a> Search<'a> {
         admitting(other) > admitting(&evaluation.strategy) && alike(other) >= alike(&evaluation.strategy)
     }
 
-    /// Branches the bound until the best plan is near its bound.
-    fn prove(&self, branches: &mut Branches) -> Result<()> {
-        let least = self.least_iteration();
-        while branches.least() < least * (1.0 - self.budget.near) && branches.len() < self.task.budget.dual_solves {
-            (self.task.cancellation)()?;
-            if !branches.divide(least) {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// The bound with whole long sequences, if the best plan is far from the proven bound.
-    fn prove_long(&self, proven: Millis) -> Result<Millis> {
-        let least = self.least_iteration();
-        if proven >= least * (1.0 - self.task.budget.bound.long.far) {
-            return Ok(proven);
-        }
-        let (until, ranks) = (least * (1.0 - self.budget.near), self.task.capacities.level_ranks());
-        self.bounder.of_long(self.classes, ranks, [proven, until], self.task.cancellation)
-    }
-
     /// Restarts local search from the rounded replica counts of the bound's branches, if the plan of one is shorter.
     fn restart(&mut self, branches: &Branches) -> Result<()> {
         let (before, most) = (self.least(), self.evaluations.len() + self.budget.restarts);
@@ -261,7 +228,7 @@ impl<'a> Search<'a> {
     fn restart_from_list(&mut self, listed: &[Strategy], branches: &Branches) -> Result<()> {
         let before = self.least();
         let enough = before * (1.0 - self.budget.near);
-        let Some(values) = Values::by(enough, branches, self.classes) else { return Ok(()) };
+        let Some(values) = Values::by(enough, branches, &self.classes) else { return Ok(()) };
         let unseen = listed.iter().filter(|strategy| !self.seen.contains(strategy));
         let mut promising = values.promising(unseen.cloned());
         promising.truncate(self.estimated());
@@ -307,7 +274,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    fn evaluate_counts(&mut self, counts: &[usize]) -> Result<()> {
+    pub(super) fn evaluate_counts(&mut self, counts: &[usize]) -> Result<()> {
         self.strategy_of(counts).map_or(Ok(()), |strategy| self.evaluate(strategy))
     }
 
@@ -323,9 +290,11 @@ impl<'a> Search<'a> {
         if self.is_spent() || !self.seen.insert(strategy.clone()) {
             return Ok(());
         }
-        let Some(bound) = self.bound(&strategy).filter(|_| self.task.admits(&strategy)) else { return Ok(()) };
-        let outcome = if self.task.objective.bound(bound) >= self.least() * (1.0 - self.budget.near) {
-            Outcome::Pruned(bound)
+        let enough = self.least() * (1.0 - self.budget.near);
+        let is_ruled_out = self.bounder.rules_out(self.task.capacities, &strategy, enough);
+        let Some(is_ruled_out) = is_ruled_out.filter(|_| self.task.admits(&strategy)) else { return Ok(()) };
+        let outcome = if is_ruled_out {
+            Outcome::Pruned(enough)
         } else {
             let evaluation = self.task.draft(&strategy)?;
             let outcome = Outcome::Planned(self.task.objective.ms(&evaluation));
@@ -353,17 +322,17 @@ impl<'a> Search<'a> {
         classes.iter().map(|&class| self.classes[class].capacity.cost().scheme()).collect()
     }
 
-    fn cluster(&self) -> &Cluster {
+    pub(super) fn cluster(&self) -> &Cluster {
         self.task.capacities.cost().cluster()
     }
 
     /// The best time so far.
-    fn least(&self) -> Millis {
+    pub(super) fn least(&self) -> Millis {
         self.task.objective.least(&self.evaluations)
     }
 
     /// The shortest iteration so far; no bound is above it.
-    fn least_iteration(&self) -> Millis {
+    pub(super) fn least_iteration(&self) -> Millis {
         IterationTime.least(&self.evaluations)
     }
 }

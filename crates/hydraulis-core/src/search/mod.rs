@@ -8,6 +8,7 @@
 //! - **Sizing** (`sizing.rs`) opens replicas for the sequences, longest first, by the dual prices of the bound, until they
 //!   just fit the cluster.
 //! - **Survey** (`survey.rs`) estimates every mix of up to three schemes that the bound's dual prices do not rule out.
+//! - **Proof** (`proof.rs`) leaves out schemes that no shorter plan has, branches the bound, and makes long sequences whole.
 //! - **Local search** (`local_search.rs`) moves to neighbouring strategies to which the batch is assigned in less time. If
 //!   the step stays 2 % above the bound, it also evaluates the strategies of a list.
 //! - **Dispatch** assigns twice, the second time with the excess of packing over the estimates, then moves and swaps.
@@ -22,8 +23,10 @@ mod limited;
 mod local_search;
 mod objective;
 mod planner;
+mod proof;
 mod sizing;
 mod survey;
+mod surveys;
 mod task;
 mod times;
 mod transfers;

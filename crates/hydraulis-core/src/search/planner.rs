@@ -303,7 +303,8 @@ impl Planner {
                 bounds.map(|bound| bound.ms).min()
             }
             Choice::Any { pool, .. } => {
-                let branches = bounder.of_any(&self.any_classes(pool).ok()?, self.capacities.level_ranks());
+                let branches =
+                    bounder.of_any(&self.any_classes(pool).ok()?, self.capacities.level_ranks(), Millis::ZERO);
                 branches.map(|branches| branches.least())
             }
         }

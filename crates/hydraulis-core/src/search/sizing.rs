@@ -245,7 +245,7 @@ mod tests {
         let bounder = Bounder::new(&batch, BoundBudget::ONLINE);
         let task = Task::new(&batch, &capacities, None, &budget, NEVER_CANCELLED);
         let classes: Vec<AnyClass> = of_schemes.iter().map(|&capacity| AnyClass { capacity, level: 0 }).collect();
-        let branches = bounder.of_any(&classes, &[gpus]).unwrap();
+        let branches = bounder.of_any(&classes, &[gpus], Millis::ZERO).unwrap();
         let mut sizing = Sizing::new(&task, &of_schemes, branches.root().prices(), gpus, Tokens(short));
         let replicas = sizing.replicas(branches.least()).unwrap();
         (schemes, replicas)

@@ -57,12 +57,13 @@ impl<'a> Survey<'a> {
         Survey { packers, portions, gpus: u64::from(gpus), budget }
     }
 
-    /// The mixes of the least estimates below `cutoff`, best first; none if there are too many mixes to enumerate.
+    /// The mixes of the least estimates below `cutoff`, best first, of at most `most` estimates; none if there are too many
+    /// mixes to enumerate.
     /// Mixes whose replicas, at these values of each class, are worth less than the batch costs are ruled out.
-    pub(super) fn promising(&self, asked: f64, of_replica: &[f64], cutoff: Millis) -> Vec<(Millis, Mix)> {
+    pub(super) fn promising(&self, asked: f64, of_replica: &[f64], cutoff: Millis, most: usize) -> Vec<(Millis, Mix)> {
         let Some(mut mixes) = self.mixes(asked, of_replica) else { return Vec::new() };
         mixes.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
-        mixes.truncate(self.budget.estimates);
+        mixes.truncate(most);
         let mut buffers = vec![Vec::new(); self.budget.schemes];
         let estimated =
             mixes.into_iter().filter_map(|(_, mix)| Some((self.estimate(&mix, cutoff, &mut buffers)?, mix)));
@@ -253,11 +254,11 @@ mod tests {
         let bounder = Bounder::new(&batch, budget.bound);
         let task = Task::new(&batch, &capacities, None, budget, NEVER_CANCELLED);
         let classes: Vec<AnyClass> = of_schemes.iter().map(|&capacity| AnyClass { capacity, level: 0 }).collect();
-        let branches = bounder.of_any(&classes, &[64]).unwrap();
+        let branches = bounder.of_any(&classes, &[64], Millis::ZERO).unwrap();
         let cutoff = branches.least() * cutoff;
         let (asked, of_replica) = branches.values(cutoff).unwrap();
         let survey = Survey::new(&task, &of_schemes, 64);
-        let promising = survey.promising(asked, &of_replica, cutoff);
+        let promising = survey.promising(asked, &of_replica, cutoff, budget.survey.estimates);
         let planned = promising.into_iter().take(40).map(|(estimated, mix)| {
             let replicas = mix.iter().flat_map(|&(class, number)| std::iter::repeat_n(schemes[class], number));
             let strategy = Strategy::new(replicas.collect()).unwrap();

@@ -8,6 +8,9 @@ use crate::bound::{AnyClass, Branches};
 use crate::spec::{Scheme, Strategy};
 use crate::units::{Millis, count};
 
+/// Values that just reach the price may seem less by this share.
+const ROUNDING: f64 = 1e-9;
+
 /// The price of the batch and the values of replicas by some time.
 pub(super) struct Values {
     /// The least total price of the batch.
@@ -39,12 +42,29 @@ impl Values {
         strategy.schemes().chunk_by(|one, other| one == other).map(of_run).sum()
     }
 
+    /// The value of so many replicas of each class together.
+    pub(super) fn of_counts(&self, counts: &[usize]) -> f64 {
+        self.of_replica.iter().zip(counts).map(|(value, &number)| value * count(number)).sum()
+    }
+
     /// These strategies without those that are ruled out, the most valuable first.
     pub(super) fn promising(&self, strategies: impl Iterator<Item = Strategy>) -> Vec<Strategy> {
         let valued = strategies.map(|strategy| (self.of_strategy(&strategy), strategy));
         let mut promising: Vec<(f64, Strategy)> = valued.filter(|(value, _)| *value >= self.asked).collect();
         promising.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
         promising.into_iter().map(|(_, strategy)| strategy).collect()
+    }
+
+    /// The classes that a plan may have which ends by that time on `gpus` ranks, in ascending order.
+    ///
+    /// The replicas of such a plan are together worth at least what the batch costs. With one replica of a class they are
+    /// worth at most that replica and the other ranks at the greatest value of a rank: where even that is less, no such
+    /// plan has a replica of the class.
+    pub(super) fn possible(&self, classes: &[AnyClass], gpus: u32) -> Vec<usize> {
+        let ranks = |class: usize| count(classes[class].capacity.cost().scheme().ranks());
+        let per_rank = (0..classes.len()).map(|class| self.of_replica[class] / ranks(class)).fold(0.0, f64::max);
+        let with_one = |class: usize| self.of_replica[class] + per_rank * (f64::from(gpus) - ranks(class)).max(0.0);
+        (0..classes.len()).filter(|&class| with_one(class) >= self.asked * (1.0 - ROUNDING)).collect()
     }
 
     /// The classes of the greatest value per rank, at most `most`, and at most `wide` more of those that `admits`
@@ -70,7 +90,7 @@ impl Values {
 mod tests {
     use super::*;
     use crate::batch::Batch;
-    use crate::bound::Bounder;
+    use crate::bound::{Bounder, ProofLimit};
     use crate::cancellation::NEVER_CANCELLED;
     use crate::capacity::Capacities;
     use crate::construct::{mixes, usable_schemes};
@@ -86,12 +106,12 @@ mod tests {
         let classes: Vec<AnyClass> =
             schemes.iter().map(|&scheme| AnyClass { capacity: capacities.scheme(scheme).unwrap(), level: 0 }).collect();
         let long: Vec<i64> = [19_000, 12_000].into_iter().chain((0..90).map(|i| 200 + 13 * i)).collect();
-        let (mut ruled_out, mut kept) = (0, 0);
+        let (mut ruled_out, mut kept, mut left_out) = (0, 0, 0);
         for lengths in [long, (1..60).map(|i| 120 * i).collect()] {
             let batch = Batch::new(&lengths, None).unwrap();
             let bounder = Bounder::new(&batch, budget.bound);
             let task = Task::new(&batch, &capacities, None, &budget, NEVER_CANCELLED);
-            let branches = bounder.of_any(&classes, &[32]).unwrap();
+            let branches = bounder.of_any(&classes, &[32], Millis::ZERO).unwrap();
             let end = branches.least() * 1.2;
             let values = Values::by(end, &branches, &classes).unwrap();
             let promising = values.promising(listed.iter().cloned());
@@ -103,8 +123,26 @@ mod tests {
             }
             let worth = |strategy: &Strategy| values.of_strategy(strategy);
             assert!(promising.windows(2).all(|pair| worth(&pair[0]) >= worth(&pair[1])));
+            let end = branches.least() * 1.001;
+            let possible = Values::by(end, &branches, &classes).unwrap().possible(&classes, 32);
+            left_out += classes.len() - possible.len();
+            let is_possible = |scheme: &Scheme| possible.iter().any(|&class| schemes[class] == *scheme);
+            for strategy in listed.iter().filter(|strategy| task.admits(strategy)) {
+                let ms = task.draft(strategy).unwrap().iteration_ms;
+                assert!(ms >= end || strategy.schemes().iter().all(is_possible), "{strategy}: {ms:?} {end:?}");
+                let counts: Vec<usize> = schemes
+                    .iter()
+                    .map(|scheme| strategy.schemes().iter().filter(|other| *other == scheme).count())
+                    .collect();
+                assert!((values.of_counts(&counts) / worth(strategy) - 1.0).abs() < 1e-9);
+                let bound = ProofLimit { until: Millis::INFINITY, dual_solves: 1 };
+                let bound = bounder.of_strategy(&capacities, strategy, bound).unwrap().ms;
+                for (share, is_expected) in [(0.98, Some(true)), (1.02, Some(false))] {
+                    assert_eq!(bounder.rules_out(&capacities, strategy, bound * share), is_expected, "{strategy}");
+                }
+            }
         }
-        assert!(ruled_out > 20 && kept > 0, "{ruled_out} {kept}");
+        assert!(ruled_out > 20 && kept > 0 && left_out > 0, "{ruled_out} {kept} {left_out}");
     }
 
     #[test]
@@ -117,7 +155,7 @@ mod tests {
         let lengths: Vec<i64> = [40_000].into_iter().chain((0..900).map(|i| 100 + i)).collect();
         let batch = Batch::new(&lengths, None).unwrap();
         let bounder = Bounder::new(&batch, SearchBudget::ONLINE.bound);
-        let branches = bounder.of_any(&classes, &[64]).unwrap();
+        let branches = bounder.of_any(&classes, &[64], Millis::ZERO).unwrap();
         let values = Values::by(branches.least(), &branches, &classes).unwrap();
         let admits = |class: &AnyClass| class.capacity.cost().admits(crate::Tokens(40_000));
         let few = values.leading(&classes, [3, 1], admits);

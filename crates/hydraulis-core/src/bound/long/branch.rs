@@ -1,7 +1,7 @@
 //! Whole numbers of replicas: branch and bound on the program over patterns (Land and Doig 1960).
 
+use crate::bound::long::part::prove;
 use crate::bound::long::program::LongProgram;
-use crate::bound::long::relaxation::{LongRelaxation, LongSolution};
 use crate::cancellation::Cancellation;
 use crate::error::Result;
 use crate::units::{Millis, count, whole};
@@ -65,13 +65,6 @@ fn limit(program: &mut LongProgram, limits: &Limits) {
     for (class, &(least, most)) in program.classes.iter_mut().zip(limits) {
         (class.least, class.most) = (least, most);
     }
-}
-
-/// Whether the program at `time` proves that time impossible.
-fn prove(program: &LongProgram, time: Millis) -> (bool, LongSolution) {
-    let replicas = program.replicas_by(time);
-    let solution = LongRelaxation::new(program, &replicas).solve();
-    (program.is_impossible(&solution.prices, &replicas), solution)
 }
 
 /// Two parts that divide a fraction used: at most the whole number below it, and at least the one above; the fraction

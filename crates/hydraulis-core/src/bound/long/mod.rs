@@ -13,6 +13,7 @@
 
 mod branch;
 mod items;
+mod part;
 mod pattern;
 mod program;
 mod relaxation;

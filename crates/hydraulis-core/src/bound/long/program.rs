@@ -20,6 +20,10 @@ pub(in crate::bound) struct LongProgram<'a> {
     pub(in crate::bound) ranks: u32,
     /// Micro-batches counted one by one, empty ones included.
     pub(in crate::bound) counted: usize,
+    /// Steps of the search for the prices of a class outside the active part.
+    pub(in crate::bound) price_steps: usize,
+    /// Indices of the classes that programs over a part of them have, in ascending order; none if programs have all.
+    pub(in crate::bound) active: Vec<usize>,
     pub(in crate::bound) budget: LongBudget,
 }
 
@@ -46,12 +50,24 @@ impl LongProgram<'_> {
 
     /// The most valuable pattern of a class that is worth more than `least`.
     pub(super) fn pattern(&self, class: usize, replica: &Replica, prices: &LongPrices, least: f64) -> Pattern {
-        best_pattern(replica, prices.of(class), least, [self.budget.patterns, self.budget.pattern_sequences])
+        self.pattern_at(prices.of(class), replica, least)
+    }
+
+    /// The most valuable pattern at these prices that is worth more than `least`.
+    pub(super) fn pattern_at(&self, prices: ReplicaPrices, replica: &Replica, least: f64) -> Pattern {
+        best_pattern(replica, prices, least, [self.budget.patterns, self.budget.pattern_sequences])
     }
 
     /// The least total price of the sequences that are not long, and each class's load for it; none if one of them is
     /// admitted by no class.
     pub(super) fn asked_by_others(&self, prices: &LongPrices, replicas: &[Replica]) -> Option<(f64, Vec<Load>)> {
+        let lines = self.lines(prices, replicas);
+        let mut loads = vec![Load::default(); lines.len()];
+        self.long.others.cheapest(&lines, &mut loads).map(|asked| (asked, loads))
+    }
+
+    /// The dual price of a sequence that is not long on each class.
+    pub(super) fn lines(&self, prices: &LongPrices, replicas: &[Replica]) -> Vec<Price> {
         let line = |((class, &(work, tokens)), replica): ((&ClassLimits, &(f64, f64)), &Replica)| Price {
             slope: work * class.capacity.cost().quadratic_ms_per_token2(),
             offset: work * class.capacity.cost().linear_ms_per_token() + tokens,
@@ -59,9 +75,7 @@ impl LongProgram<'_> {
             large: f64::INFINITY,
             limit: replica.limit,
         };
-        let lines: Vec<Price> = self.classes.iter().zip(&prices.classes).zip(replicas).map(line).collect();
-        let mut loads = vec![Load::default(); lines.len()];
-        self.long.others.cheapest(&lines, &mut loads).map(|asked| (asked, loads))
+        self.classes.iter().zip(&prices.classes).zip(replicas).map(line).collect()
     }
 
     /// Whether some sequence is admitted by no class.

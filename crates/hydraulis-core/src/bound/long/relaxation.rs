@@ -45,6 +45,8 @@ struct Rows {
 pub(super) struct LongSolution {
     pub(super) prices: LongPrices,
     pub(super) used: Vec<f64>,
+    /// The dual price of a rank.
+    pub(super) per_rank: f64,
 }
 
 impl<'a> LongRelaxation<'a> {
@@ -72,7 +74,8 @@ impl<'a> LongRelaxation<'a> {
                 break;
             }
         }
-        LongSolution { prices: self.prices(), used: self.used() }
+        let per_rank = self.covering.prices()[self.rows.ranks].max(0.0);
+        LongSolution { prices: self.prices(), used: self.used(), per_rank }
     }
 
     fn prices(&self) -> LongPrices {

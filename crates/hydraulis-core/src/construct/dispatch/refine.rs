@@ -42,8 +42,7 @@ pub fn refine(
         let slowest = slowest.max_by_key(|&replica| (assignment.times[replica], Reverse(replica)));
         let Some(slowest) = slowest else { return Ok(Stop::LocalOptimum) };
         for partners in [0..usual, usual..usual + limits.more_partners] {
-            let changes = promising(assignment, tokens, slowest, &rankings, partners);
-            for change in changes.into_iter().take(tries) {
+            for change in promising(assignment, tokens, slowest, &rankings, partners, tries) {
                 if budget < 2 {
                     return Ok(Stop::WorkBudget);
                 }
@@ -79,14 +78,15 @@ struct Change {
     estimate: Millis,
 }
 
-/// The changes that by estimate shorten the slowest replica, the most promising first; the partners of each class are
-/// its earliest replicas to end.
+/// At most `most` changes that by estimate shorten the slowest replica, the most promising first; the partners of each
+/// class are its earliest replicas to end.
 fn promising<'a>(
     assignment: &Assignment,
     tokens: &[Tokens],
     slowest: usize,
     rankings: &'a [Ranking],
     partners: Range<usize>,
+    most: usize,
 ) -> Vec<Change> {
     let from = Totals::of(assignment, tokens, slowest);
     let mut changes = Vec::new();
@@ -107,7 +107,12 @@ fn promising<'a>(
             }
         }
     }
-    changes.sort_by_key(|change| (change.estimate, change.partner, change.leaves, change.returns));
+    let order = |change: &Change| (change.estimate, change.partner, change.leaves, change.returns);
+    if most < changes.len() {
+        changes.select_nth_unstable_by_key(most, order);
+        changes.truncate(most);
+    }
+    changes.sort_unstable_by_key(order);
     changes
 }
 
@@ -172,10 +177,14 @@ fn apply_if_shorter(assignment: &mut Assignment, tokens: &[Tokens], slowest: usi
     if let Some(id) = change.returns {
         insert_by_length(&mut shrunk, id, tokens);
     }
-    let shrunk_ms = assignment.packer(slowest).time(&shrunk);
-    let grown_ms = assignment.packer(change.partner).time(&grown);
     // Rounding alone must not count as an improvement, or two replicas could swap for ever.
-    let shorter = shrunk_ms.max(grown_ms).0 < assignment.times[slowest].0 * (1.0 - 1e-9);
+    let enough = assignment.times[slowest].0 * (1.0 - 1e-9);
+    let shrunk_ms = assignment.packer(slowest).time(&shrunk);
+    if shrunk_ms.0 >= enough {
+        return false;
+    }
+    let grown_ms = assignment.packer(change.partner).time(&grown);
+    let shorter = grown_ms.0 < enough;
     if shorter {
         assignment.sequences[slowest] = shrunk;
         assignment.sequences[change.partner] = grown;

@@ -57,6 +57,14 @@ pub struct LongBudget {
     pub share: f64,
     /// Share of a length by which the lengths of a group may be rounded down.
     pub rounded: f64,
+    /// Classes with which a program over a part of many begins, those whose ranks have the greatest value.
+    pub classes: usize,
+    /// Classes of that part of those that admit the longest sequence but whose ranks have less value.
+    pub wide_classes: usize,
+    /// Programs over a growing part of many classes.
+    pub class_rounds: usize,
+    /// Classes that join such a part at once.
+    pub joining_classes: usize,
     /// Patterns visited in the search for one. A longer search ends with an upper bound.
     pub patterns: usize,
     /// Sequences of a pattern. With more of them, the rest counts as divided.
@@ -79,6 +87,10 @@ impl LongBudget {
         groups: 10,
         share: 0.3,
         rounded: 2e-3,
+        classes: 12,
+        wide_classes: 3,
+        class_rounds: 3,
+        joining_classes: 4,
         patterns: 3_000,
         pattern_sequences: 24,
         pivots: 800,

@@ -7,6 +7,9 @@ pub struct LocalSearchBudget {
     pub classes: usize,
     /// Schemes of which strategies are made, of those that admit the longest sequence but whose ranks have less value.
     pub wide_classes: usize,
+    /// Denominator of a part of the linear programs of a bound, 1 or more: the part solved where a program has a part of
+    /// the classes. The programs with whole long sequences then prove more.
+    pub dual_solves_part: usize,
     /// Share of the time. The search does not improve a plan that is nearer to the bound, and does not plan a strategy
     /// whose possible gain is smaller.
     pub near: f64,
@@ -40,6 +43,7 @@ impl LocalSearchBudget {
     pub const ONLINE: LocalSearchBudget = LocalSearchBudget {
         classes: 24,
         wide_classes: 8,
+        dual_solves_part: 2,
         near: 1e-3,
         exposed: 5e-3,
         far: 0.02,

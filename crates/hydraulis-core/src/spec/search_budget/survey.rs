@@ -17,10 +17,16 @@ pub struct SurveyBudget {
     pub counts: usize,
     /// Mixes estimated, those of the greatest value by the bound's dual prices.
     pub estimates: usize,
+    /// The same where programs of the bound have a part of the classes.
+    pub estimates_of_many: usize,
     /// Mixes planned, those of the least estimates.
     pub planned: usize,
     /// Sequences of the mixes planned: a mix of few sequences takes little work, and its estimate says less.
     pub planned_sequences: usize,
+    /// Surveys of one batch where programs of the bound have a part of the classes.
+    pub rounds: usize,
+    /// Share of the time after the bound by which the first of them ends; each further one ends twice as late.
+    pub span: f64,
     /// Share of the best time by which an estimate may be later.
     pub slack: f64,
     /// Denominator of a portion of the batch: an estimate assigns the sequences of this part of the remaining tokens
@@ -39,8 +45,11 @@ impl SurveyBudget {
         steps: 16,
         counts: 400_000,
         estimates: 4_000,
+        estimates_of_many: 3_000,
         planned: 64,
         planned_sequences: 4_000,
+        rounds: 4,
+        span: 0.05,
         slack: 0.1,
         portion: 32,
         least_portion: 1_500,

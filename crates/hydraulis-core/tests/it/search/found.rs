@@ -75,7 +75,8 @@ fn unplanned_strategies_could_gain_little() {
         for entry in &plan.candidates {
             if let Outcome::Pruned(bound) = entry.outcome {
                 pruned += 1;
-                assert!(bound >= plan.step_ms() * (1.0 - 1e-3), "{}: {bound:?} {:?}", entry.strategy, plan.step_ms());
+                // The plan may be 0.1 % longer than the shortest planned one, and a strategy 0.1 % shorter is not planned.
+                assert!(bound >= plan.step_ms() * (1.0 - 2.1e-3), "{}: {bound:?} {:?}", entry.strategy, plan.step_ms());
             }
         }
     }
