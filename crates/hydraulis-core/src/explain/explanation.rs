@@ -6,7 +6,7 @@ use crate::cost::CostModel;
 use crate::error::{Grouped, Result};
 use crate::explain::memory::memory;
 use crate::explain::recomputed::recomputed;
-use crate::explain::wrapped::wrapped;
+use crate::explain::wrapped::{table, wrapped};
 use crate::plan::Stop;
 use crate::plan::{BoundKind, Candidate, Outcome, Plan, ReplicaPlan, Scope};
 use crate::search::TIE;
@@ -161,15 +161,9 @@ fn merit(outcome: &Outcome) -> (u8, f64) {
 
 fn replicas(plan: &Plan) -> String {
     let header = ["replica", "scheme", "ranks", "sequences", "micro-batches", "tokens", "fill", "ms", "bubble", "idle"];
-    let mut rows = vec![header.map(str::to_owned)];
-    rows.extend(plan.replicas.iter().enumerate().map(|(index, replica)| row(index, replica, plan)));
-    let widths: Vec<usize> =
-        (0..header.len()).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
-        let _ = writeln!(text, "{}", cells.join("  "));
-    }
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    rows.extend(plan.replicas.iter().enumerate().map(|(index, replica)| row(index, replica, plan).to_vec()));
+    let mut text = table(&rows) + "\n";
     let fill = match plan.memory {
         MemoryRule::PerMicroBatch => "what its micro-batches may hold",
         MemoryRule::InFlight => "the caps of its micro-batches",

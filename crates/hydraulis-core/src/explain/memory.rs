@@ -1,9 +1,8 @@
 //! The memory of a plan's ranks in words: by use, and as it would be without the decisions that save memory.
 
-use std::fmt::Write;
-
 use crate::cost::{CostModel, RankMemory};
 use crate::error::Result;
+use crate::explain::wrapped::table;
 use crate::plan::Plan;
 use crate::simulate::{Conditions, StageRun, simulate_iteration};
 use crate::spec::{LayerPlan, Scheme};
@@ -38,23 +37,17 @@ pub(super) fn memory(plan: &Plan, cost: &CostModel) -> Result<String> {
         row.extend(saves.then(|| one.otherwise.map_or("-".into(), gib)));
         row
     }));
-    let widths: Vec<usize> =
-        (0..header.len()).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
     let sharded = if sharding.is_none() { String::new() } else { format!(", with sharded {sharding}") };
-    let mut text = format!("Memory of the fullest rank of each scheme in GiB{sharded}:\n");
-    for row in &rows {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
-        let _ = writeln!(text, "{}", cells.join("  "));
-    }
+    let mut text = format!("Memory of the fullest rank of each scheme in GiB{sharded}:\n{}", table(&rows));
     if saves {
         text.push_str(
-            "otherwise: total for the same micro-batches without recomputation, copies in host memory and sharding",
+            "\notherwise: total for the same micro-batches without recomputation, copies in host memory and sharding",
         );
         if fullest.iter().any(|one| one.otherwise.is_none()) {
             text.push_str(";\n-: the cost profile lacks the scheme without checkpointing");
         }
     }
-    Ok(text.trim_end().to_owned())
+    Ok(text)
 }
 
 /// The rank of each scheme with the least memory left, in the order of the plan's schemes.

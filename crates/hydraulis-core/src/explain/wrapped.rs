@@ -1,4 +1,4 @@
-//! Plain text with a limited line length.
+//! Plain text: tables, and lines of limited length.
 
 use std::iter;
 
@@ -6,6 +6,18 @@ use std::iter;
 const COLUMNS: usize = 110;
 /// Columns by which continuation lines are indented.
 const INDENT: usize = 4;
+
+/// Rows of cells as lines, each column as wide as its longest cell and flush right.
+pub(super) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let widths: Vec<usize> =
+        (0..columns).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
+    let line = |row: &Vec<String>| {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
+        cells.join("  ")
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
 
 /// The text with its longer lines broken at spaces and after the `+` between the replicas of a strategy. Text without
 /// such a place stays whole. Continuation lines are indented.
@@ -50,6 +62,13 @@ fn break_of(text: &str, columns: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_longest_cell() {
+        let rows = [["scheme", "ms"], ["<tp2,full>", "7"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(table(&rows), "    scheme  ms\n<tp2,full>   7");
+        assert_eq!(table(&[]), "");
+    }
 
     #[test]
     fn long_lines_are_broken_at_permitted_places() {
