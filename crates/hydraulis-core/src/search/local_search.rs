@@ -291,7 +291,10 @@ impl<'a> Search<'a> {
             return Ok(());
         }
         let enough = self.least() * (1.0 - self.budget.near);
-        let is_ruled_out = self.bounder.rules_out(self.task.capacities, &strategy, enough);
+        // Before the first plan any time is good enough: programs at an infinite one would need capacities of their own.
+        let is_first = self.evaluations.is_empty();
+        let ruled_out = || self.bounder.rules_out(self.task.capacities, &strategy, enough);
+        let is_ruled_out = if is_first { Some(false) } else { ruled_out() };
         let Some(is_ruled_out) = is_ruled_out.filter(|_| self.task.admits(&strategy)) else { return Ok(()) };
         let outcome = if is_ruled_out {
             Outcome::Pruned(enough)
