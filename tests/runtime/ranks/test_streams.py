@@ -144,13 +144,20 @@ def test_the_groups_of_stages_have_their_own_channels_and_must_fit_the_device(
         Worker._make_groups(worker, TIMEOUT)  # type: ignore[arg-type]
 
 
+class FakeGroup(list[int]):
+    """A group of these ranks, as rank 2 has it."""
+
+    def rank(self) -> int:
+        return self.index(2)
+
+
 @pytest.mark.parametrize(("device", "connected"), [(CPU, []), (CUDA, [[2, 3]])])
 def test_ranks_that_exchange_buckets_on_devices_are_connected_when_their_group_is_made(
     monkeypatch: pytest.MonkeyPatch, device: torch.device, connected: list[list[int]]
 ) -> None:
     found: list[object] = []
     monkeypatch.setattr(dist, "get_rank", lambda: 2)
-    monkeypatch.setattr(dist, "new_group", lambda ranks, **_: ranks)
+    monkeypatch.setattr(dist, "new_group", lambda ranks, **_: FakeGroup(ranks))
     monkeypatch.setattr(exchange_groups, "_options", lambda *_: None)
     monkeypatch.setattr(exchange_groups, "connect_group", lambda group, _: found.append(group))
     ExchangeGroup.create([[0, 1], [2, 3]], TIMEOUT, device, channels=4)
