@@ -179,10 +179,11 @@ def test_layers_that_offload_share_the_host_memory_with_copies_of_the_state(tmp_
     (tmp_path / "PROFILE").write_text(with_host_memory(profile, 1 << 60).to_json())
     (tmp_path / "memory").mkdir()
     copies = [*arguments, "--set", f"checkpoint.memory_folder={tmp_path}/memory"]
-    (without, beside), _ = run_ranks(2, run_commands, [arguments, copies])
-    assert (without.code, beside.code) == (0, 0), without.err + beside.err
+    (without, next_to_copies), _ = run_ranks(2, run_commands, [arguments, copies])
+    assert (without.code, next_to_copies.code) == (0, 0), without.err + next_to_copies.err
     said = [
-        [line for line in one.out.splitlines() if "layers that offload" in line] for one in (without, beside)
+        [line for line in one.out.splitlines() if "layers that offload" in line]
+        for one in (without, next_to_copies)
     ]
     assert [len(lines) for lines in said] == [0, 1]
     assert "the copies in checkpoint.memory_folder take the rest" in said[1][0]

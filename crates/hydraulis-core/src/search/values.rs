@@ -42,7 +42,7 @@ impl Values {
         strategy.schemes().chunk_by(|one, other| one == other).map(of_run).sum()
     }
 
-    /// The value of so many replicas of each class together.
+    /// The value of these numbers of replicas of each class together.
     pub(super) fn of_counts(&self, counts: &[usize]) -> f64 {
         self.of_replica.iter().zip(counts).map(|(value, &number)| value * count(number)).sum()
     }

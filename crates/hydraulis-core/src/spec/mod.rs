@@ -2,28 +2,26 @@
 
 mod checkpointing_kind;
 mod cluster;
-mod context_kind;
 mod degrees;
 mod dtype;
+mod kinds;
 mod layer_plan;
 mod layer_split;
 mod link_rates;
 mod memory_rule;
 mod model_shape;
-mod names;
 mod scheme;
 mod search_budget;
 mod shard_scheme;
-mod sharding_kind;
 mod stage_split;
 mod strategy;
 
 pub use checkpointing_kind::CheckpointingKind;
 pub use cluster::Cluster;
 pub(crate) use cluster::MAX_GPUS;
-pub use context_kind::ContextKind;
 pub use degrees::{Axis, Coordinates, Degrees};
 pub use dtype::Dtype;
+pub use kinds::{ContextKind, ShardingKind};
 pub use layer_plan::LayerPlan;
 pub use layer_split::LayerSplit;
 pub use link_rates::LinkRates;
@@ -37,6 +35,5 @@ pub use search_budget::{
     StepBalanceBudget, SurveyBudget,
 };
 pub(crate) use shard_scheme::shard_scheme;
-pub use sharding_kind::ShardingKind;
 pub use stage_split::StageSplit;
 pub use strategy::Strategy;

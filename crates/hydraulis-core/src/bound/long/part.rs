@@ -30,7 +30,7 @@ pub(super) fn prove(program: &mut LongProgram, time: Millis) -> (bool, LongSolut
         let (per_rank, prices) = (found.per_rank, program.with_least_values(time, &found.prices, &replicas));
         let mut used = vec![0.0; replicas.len()];
         program.active.iter().zip(&found.used).for_each(|(&class, own)| used[class] = *own);
-        // Fewer classes hold less: what they can hold, all can.
+        // A batch that fits on a part of the classes fits on all.
         let is_proven = is_part_proven && program.is_impossible(&prices, &replicas);
         let dearer = if is_proven || !is_part_proven || rounds == 0 {
             Vec::new()
