@@ -43,7 +43,6 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.distributed as dist
-from torch.cuda._sanitizer import enable_cuda_sanitizer
 from torch.utils._pytree import tree_map_only
 
 from hydraulis.config.kinds import DeviceKind
@@ -243,7 +242,10 @@ def _join(place: _Place) -> torch.device:
     device = choose_device(place.device)
     prepare_device(device, deterministic=True)
     if "TORCH_CUDA_SANITIZER" in place.environment:
-        # Torch asks for it when it is imported, which the fork server did before.
+        # Torch asks for it when it is imported, which the fork server did before. The import alone makes
+        # torch call Python for each event and allocation; an exception that is on its way then is lost.
+        from torch.cuda._sanitizer import enable_cuda_sanitizer
+
         enable_cuda_sanitizer()
     has_host_groups = host.has_levels(place.world_size, place.ranks_per_node)
     backend = backend_of(device, place.world_size, has_host_groups=has_host_groups)

@@ -66,8 +66,9 @@ def prepare(root: Path, site: Path) -> None:
     sys.path.append(str(site))
     importlib.invalidate_caches()
     _install([package for module, package in _NEEDED.items() if not _has(module)], site)
-    if _extension_error():
-        _build(root)
+    why = _extension_error()
+    if why:
+        _build(root, why)
         why = _extension_error()
         if why:
             message = f"the extension hydraulis._core cannot be imported: {why}"
@@ -107,15 +108,18 @@ def _extension_error() -> str:
     return "" if ended.returncode == 0 else (ended.stderr.strip() or "no reason given").splitlines()[-1]
 
 
-def _build(root: Path) -> None:
+def _build(root: Path, why: str) -> None:
     if shutil.which("cargo") is None:
         message = (
-            "the extension hydraulis._core is not built, and there is no cargo: install Rust from "
-            "https://rustup.rs, or copy a built _core.abi3.so into python/hydraulis"
+            f"the extension hydraulis._core cannot be imported ({why}), and there is no cargo to build it: "
+            "install Rust from https://rustup.rs, or copy the _core.abi3.so of a wheel (make wheel) into "
+            "python/hydraulis"
         )
         raise UnpreparedError(message)
     words = ["cargo", "build", "--release", "--locked", "--quiet", "-p", "hydraulis-py", "--lib"]
-    ended = _run(words, _BUILD_S, cwd=root, PYO3_PYTHON=sys.executable)
+    # Otherwise it would need the library of this very Python.
+    linking = {"PYO3_PYTHON": sys.executable, "PYO3_BUILD_EXTENSION_MODULE": "1"}
+    ended = _run(words, _BUILD_S, cwd=root, **linking)
     if ended.returncode != 0:
         message = f"cargo cannot build the extension: {(ended.stderr.strip() or 'no time was left')[-500:]}"
         raise UnpreparedError(message)

@@ -150,9 +150,10 @@ def main() -> int:
         except Exception as error:
             traceback.print_exc()
             figures["failed"][name] = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+        if arguments.json:
+            # After each part: a later one may end the process.
+            Path(arguments.json).write_text(record.as_json(figures), encoding="utf-8")
     sys.stdout.write(record.plain(figures))
-    if arguments.json:
-        Path(arguments.json).write_text(record.as_json(figures), encoding="utf-8")
     if arguments.record:
         sys.stdout.write(f"record: {record.write(arguments.record, figures)}\n")
     return 1 if figures["failed"] else 0

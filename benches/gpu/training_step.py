@@ -82,6 +82,10 @@ class StepSetting:
         return np.random.default_rng(number).integers(self.model.vocab_size, size=self.lengths[number])
 
 
+# A context in which a step can be computed; the step returns its loss.
+Way = Callable[[StepSetting], AbstractContextManager[Callable[[], float]]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
     """What a step takes by one way.
@@ -109,20 +113,26 @@ class StepRow:
 
 def measure_steps(setting: StepSetting, clock: Clock, peak_tflops: float | None) -> list[StepRow]:
     """Time a step by each way, one after another, each alone on the device."""
-    half = setting.dtype != torch.float32
-    ways: dict[str, Callable[[StepSetting], AbstractContextManager[Callable[[], float]]]] = {
-        "hydraulis": _hydraulis,
-        "transformers, autocast" if half else "transformers": partial(_transformers, torch.float32),
-    }
-    if half:
-        ways["transformers, all in half precision"] = partial(_transformers, setting.dtype)
-    ways["torchtitan's form"] = _compiled
-    return [_measure(name, way, setting, clock, peak_tflops) for name, way in ways.items()]
+    return [_measure(name, way, setting, clock, peak_tflops) for name, way in ways(setting).items()]
+
+
+def ways(setting: StepSetting) -> dict[str, Way]:
+    """Return the ways to compute the step, by name."""
+    found: dict[str, Way] = {"hydraulis": partial(_hydraulis, compiles=False)}
+    if setting.device.type == "cuda":
+        found["hydraulis, compiled"] = partial(_hydraulis, compiles=True)
+    if setting.dtype == torch.float32:
+        found["transformers"] = partial(_transformers, torch.float32)
+    else:
+        found["transformers, autocast"] = partial(_transformers, torch.float32)
+        found["transformers, all in half precision"] = partial(_transformers, setting.dtype)
+    found["torchtitan's form"] = _compiled
+    return found
 
 
 def _measure(
     name: str,
-    way: Callable[[StepSetting], AbstractContextManager[Callable[[], float]]],
+    way: Way,
     setting: StepSetting,
     clock: Clock,
     peak_tflops: float | None,
@@ -156,14 +166,15 @@ def _forget(device: torch.device) -> None:
 
 
 @contextmanager
-def _hydraulis(setting: StepSetting) -> Iterator[Callable[[], float]]:
-    """A rank alone, by plans as in training."""
+def _hydraulis(setting: StepSetting, *, compiles: bool) -> Iterator[Callable[[], float]]:
+    """A rank alone, by plans as in training; `compiles` is `train.compile`."""
     with joined(timedelta(minutes=5), setting.device):
         train = TrainConfig(
             steps=1_000,
             seed=SEED,
             device="cuda" if setting.device.type == "cuda" else "cpu",
             dtype=str(setting.dtype).removeprefix("torch."),  # type: ignore[arg-type]
+            compile=compiles,
         )
         worker = Worker(setting.model, OPTIMIZER, train, schemes=[setting.scheme])
         plan = _plan(setting)

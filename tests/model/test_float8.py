@@ -194,10 +194,13 @@ def test_recomputation_changes_no_bit_and_a_decoder_is_near_the_one_in_bfloat16(
     assert any(relative(gradient, plain[name]) > 0.01 for name, gradient in reference.items())
 
 
-def test_on_cuda_torch_takes_the_factors_in_their_layouts() -> None:
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_on_cuda_torch_takes_the_factors_in_their_layouts(*, is_transposed: bool) -> None:
     with FakeTensorMode():
         x_TI = torch.empty(TOKENS, INPUTS, dtype=torch.bfloat16, device="cuda")
-        weight_OI, bias_O = (x_TI.new_empty(shape) for shape in ((OUTPUTS, INPUTS), (OUTPUTS,)))
+        # A rank keeps the weights that tensor ranks split by columns transposed.
+        weight_OI = x_TI.new_empty(INPUTS, OUTPUTS).t() if is_transposed else x_TI.new_empty(OUTPUTS, INPUTS)
+        bias_O = x_TI.new_empty(OUTPUTS)
         with Operations() as operations:
             y_TO = scaled_product(quantize(x_TI), quantize(weight_OI), torch.bfloat16, bias_O)
             dx_TI = scaled_product(quantize(y_TO), quantize(weight_OI.t().contiguous()), torch.bfloat16)

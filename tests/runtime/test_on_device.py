@@ -190,8 +190,9 @@ def test_a_scheme_is_timed_and_its_bytes_are_counted_alike(device: str) -> None:
         kept = bench.saved_bytes(64)
     with one_rank("cpu"):
         expected = SchemeBench(make("cpu", torch.float32, attention="plain"), Scheme("<1>"), None)
-        # Kernels of other devices may keep other intermediate results.
-        assert kept.per_token == pytest.approx(expected.saved_bytes(64).per_token, rel=0.3)
+        saved = expected.saved_bytes(64).per_token
+    # The peak of CUDA's allocator has the tensors of a running computation too: here the scores of attention.
+    assert kept.per_token == saved if device == "cpu" else kept.per_token > 0.9 * saved
 
 
 RUN = """

@@ -37,7 +37,7 @@ class Quantized(NamedTuple):
     """A factor in float8.
 
     Attributes:
-        value_RC: Elements in e4m3, each over its row's scale.
+        value_RC: Elements in e4m3, each over its row's scale; contiguous, also if the factor was transposed.
         scale_R1: Scale of each row, a power of two in float32.
     """
 
@@ -59,7 +59,8 @@ def quantize(x_RC: Tensor) -> Quantized:
     # The next power of two: a fraction carries into the exponent.
     bits_R1 = (largest_R1 / _LARGEST).view(torch.int32)
     scale_R1 = ((bits_R1 + _FRACTION) & _EXPONENT).view(torch.float32)
-    return Quantized((wide_RC / scale_R1).to(torch.float8_e4m3fn), scale_R1)
+    unit_RC = wide_RC / scale_R1
+    return Quantized(unit_RC.to(torch.float8_e4m3fn, memory_format=torch.contiguous_format), scale_R1)
 
 
 def scaled_product(

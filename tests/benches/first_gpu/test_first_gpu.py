@@ -227,6 +227,7 @@ def test_figures_are_judged_by_their_numbers(modules: Any) -> None:
 
     others = ("transformers, autocast", "torchtitan's form")
     rows = [step("hydraulis", 100.0), step(others[0], 90.0), step(others[1], 110.0)]
+    rows.append(step("hydraulis, compiled", 105.0))
     assert judged("step-1b", {"steps": rows}) == ["holds", "fails"]
     rows[1] = step(others[0], 0.0, "out of memory")
     assert judged("step-8b", {"steps": rows}) == ["not settled", "fails"]

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.cuda._sanitizer import EventHandler
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -47,6 +46,9 @@ class Streams(TorchDispatchMode):
         self.races: set[tuple[str, str, str]] = set()
         self.current = COMPUTATION
         self._left_out = left_out
+        # On a device the import changes torch for the whole process: see `ranks`.
+        from torch.cuda._sanitizer import EventHandler
+
         self._handler = EventHandler()
         self._events = count()
         self._is_paused = False

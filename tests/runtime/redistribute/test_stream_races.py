@@ -1,5 +1,10 @@
 """Work of different streams on the same memory is ordered by events: torch's sanitizer sees a missing one."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from ranks import run_ranks
@@ -25,3 +30,15 @@ def test_no_step_races_unless_a_wait_is_omitted(
     found = {wait: set().union(*(rank[place] for rank in by_rank)) for place, wait in enumerate(runs)}
     assert found.pop("") == set()
     assert [wait for wait, raced in found.items() if not raced] == []
+
+
+def test_the_sanitizer_is_imported_where_it_is_used() -> None:
+    # On a device its import changes torch for the whole process: see `ranks`.
+    tests = Path(__file__).parents[2]
+    program = "import sys, ranks, runtime.redistribute.stream_races_workers; print(*sys.modules)"
+    environment = os.environ | {"PYTHONPATH": str(tests)}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert "ranks" in ended.stdout.split()
+    assert "torch.cuda._sanitizer" not in ended.stdout.split()

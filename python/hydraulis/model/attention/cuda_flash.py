@@ -2,8 +2,7 @@
 
 Both libraries compute the segments of all sequences in one launch, given as cumulative lengths. The torch ops
 are those below `torch.nn.attention.varlen` (torch 2.13). That function does not fit, because its backward
-does not accept a log-sum-exp over further keys. The calls are checked against torch's shape functions and
-have not run on a device yet.
+does not accept a log-sum-exp over further keys. Torch's build has run on devices, the package not yet.
 
 FlashAttention-2: Dao, arXiv:2307.08691.
 """
