@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.data.collate import PackedMicroBatch, lay_out
 from hydraulis.model.float8 import float8_linear
 from hydraulis.model.leaves import PLAIN, Leaves, compiled_leaves
+from hydraulis.model.rope import RotaryTable
 from hydraulis.model.swiglu import gated_product, product_not_saved
 from hydraulis.model.tensors import add_product_
 from hydraulis.parallel import vocabulary
@@ -71,11 +71,7 @@ def swiglu(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the sign
             y_TH = F.linear(product_TI, weight_HI)
         torch.autograd.grad(y_TH.sum(), inputs)
 
-    return {
-        "torch, four tensors saved": four_saved,
-        "hydraulis, two saved": lambda: two_saved(PLAIN),
-        "hydraulis, compiled": lambda: two_saved(compiled_leaves()),
-    }
+    return {"torch, four tensors saved": four_saved, **_plain_and_compiled(two_saved, device)}
 
 
 def rotation(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
@@ -85,22 +81,10 @@ def rotation(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the si
     cos_TD, sin_TD = (_drawn(tokens, width, device=device) for _ in range(2))
 
     def rotate(leaves: Leaves) -> None:
-        torch.autograd.grad(leaves.rotate(x_TND, cos_TD, sin_TD).sum(), x_TND)
+        table = RotaryTable(cos_TD, sin_TD, leaves.turn)
+        torch.autograd.grad(table.rotate(x_TND).sum(), x_TND)
 
-    return _plain_and_compiled(rotate)
-
-
-def residual_norm(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
-    """Add to the residual stream and normalise the sum, forward and backward."""
-    tokens, width = (16, 24) if tiny else (TOKENS, HIDDEN)
-    x_TH, y_TH = (_drawn(tokens, width, device=device).requires_grad_() for _ in range(2))
-    norm = nn.RMSNorm(width, eps=1e-5, device=device, dtype=torch.bfloat16)
-
-    def add_norm(leaves: Leaves) -> None:
-        sum_TH, normed_TH = leaves.add_norm(x_TH, y_TH, norm)
-        torch.autograd.grad((sum_TH + normed_TH).sum(), (x_TH, y_TH, norm.weight))
-
-    return _plain_and_compiled(add_norm)
+    return _plain_and_compiled(rotate, device)
 
 
 def linear(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
@@ -110,18 +94,15 @@ def linear(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the sign
     weight_OI = _drawn(outputs, inputs, device=device).requires_grad_()
     dy_TO = _drawn(tokens, outputs, device=device)
 
-    def map_tokens(leaves: Leaves | None) -> None:
-        if leaves is None:
-            y_TO = F.linear(x_TI, weight_OI)
-        else:
-            y_TO = float8_linear(x_TI, weight_OI, None, leaves.quantize)
+    def narrow() -> None:
+        torch.autograd.grad(F.linear(x_TI, weight_OI), (x_TI, weight_OI), dy_TO)
+
+    def float8(leaves: Leaves) -> None:
+        y_TO = float8_linear(x_TI, weight_OI, None, leaves.quantize)
         torch.autograd.grad(y_TO, (x_TI, weight_OI), dy_TO)
 
-    return {
-        "bfloat16": lambda: map_tokens(None),
-        "float8": lambda: map_tokens(PLAIN),
-        "float8, compiled rounding": lambda: map_tokens(compiled_leaves()),
-    }
+    rounded = {f"float8, {name}": way for name, way in _plain_and_compiled(float8, device).items()}
+    return {"bfloat16": narrow, **rounded}
 
 
 def weight_gradient(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
@@ -249,11 +230,11 @@ def gradient_norm(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - t
     }
 
 
-def _plain_and_compiled(work: Callable[[Leaves], None]) -> Ways:
-    return {
-        "torch's operations": lambda: work(PLAIN),
-        "hydraulis, compiled": lambda: work(compiled_leaves()),
-    }
+def _plain_and_compiled(work: Callable[[Leaves], None], device: torch.device) -> Ways:
+    ways: Ways = {"hydraulis": lambda: work(PLAIN)}
+    if device.type == "cuda":
+        ways["hydraulis, compiled"] = lambda: work(compiled_leaves())
+    return ways
 
 
 def _drawn(*shape: int, device: torch.device) -> torch.Tensor:

@@ -141,7 +141,6 @@ PIECES: list[Piece] = [
     ),
     Piece(name="SwiGLU, forward and backward", make=layer_pieces.swiglu),
     Piece(name="rotation of 32 heads, forward and backward", make=layer_pieces.rotation),
-    Piece(name="residual sum and norm, forward and backward", make=layer_pieces.residual_norm),
     Piece(
         name="linear map, forward and backward", make=layer_pieces.linear, flops=6.0 * 8192 * 4096 * 14_336
     ),

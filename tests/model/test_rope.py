@@ -24,6 +24,23 @@ def test_rotation_equals_multiplication_by_complex_numbers() -> None:
             torch.testing.assert_close(turned[token, :, half + i], expected.imag, rtol=0, atol=1e-11)
 
 
+def test_the_gradient_is_turned_back_and_no_heads_are_saved() -> None:
+    x_TND = torch.randn(4, 3, HEAD_DIM, dtype=torch.float64, requires_grad=True)
+    table = rotary_table(torch.tensor([0, 3, 1, 9]), CONFIG, torch.float64)
+    saved: list[torch.Tensor] = []
+
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        saved.append(x)
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        y_TND = table.rotate(x_TND)
+    assert [id(x) for x in saved] == [id(table.cos_TD), id(table.sin_TD)]
+    # Lengths are kept, so half of the squared norm has the heads themselves as its gradient.
+    (y_TND.square().sum() / 2).backward()
+    torch.testing.assert_close(x_TND.grad, x_TND.detach(), rtol=1e-12, atol=1e-12)
+
+
 def test_scores_depend_on_the_distance_alone() -> None:
     q_1D, k_1D = torch.randn(2, 1, HEAD_DIM, dtype=torch.float64)
 

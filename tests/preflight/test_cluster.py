@@ -156,20 +156,20 @@ def test_the_kernels_of_the_layers_are_named_and_checked(made: Path, monkeypatch
     assert (usual.status, "compiled" in usual.text, "float32" in usual.text) == ("ok", False, True)
     messages = findings(read(made, "train.float8_messages=true"))["kernels"]
     assert (messages.status, "messages between stages in float8" in messages.text) == ("ok", True)
-    monkeypatch.setattr("hydraulis.model.leaves._missing", lambda _: "")
-    compiled = findings(read(made, "train.compile=true", "train.device=cpu"))["kernels"]
-    assert (compiled.status, "operations compiled" in compiled.text) == ("ok", True)
+    on_cpu = findings(read(made, "train.compile=true", "train.device=cpu"))["kernels"]
+    assert (on_cpu.status, on_cpu.code) == ("refused", "device_missing")
     half = ("planner.profile=", "train.dtype=bfloat16", "train.float8=true")
     emulated = findings(read(made, *half, "train.device=cpu"))["kernels"]
     assert (emulated.status, "in float8; the CPU emulates float8" in emulated.text) == ("warning", True)
-    monkeypatch.setattr("hydraulis.model.leaves._missing", lambda _: "a compiler")
-    missing = findings(read(made, "train.compile=true", "train.device=cpu"))["kernels"]
-    assert (missing.status, missing.code) == ("refused", "extra_missing")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert findings(read(made, "train.compile=true", "train.device=cuda"))["kernels"].status == "later"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a device")
+    for spec, status in ((object(), "ok"), (None, "refused")):
+        monkeypatch.setattr("hydraulis.model.leaves.find_spec", lambda _, spec=spec: spec)
+        compiled = findings(read(made, "train.compile=true", "train.device=cuda"))["kernels"]
+        assert (compiled.status, "operations compiled" in compiled.text) == (status, spec is not None)
     old = findings(read(made, *half, "train.device=cuda"))["kernels"]
     assert (old.status, old.code) == ("refused", "device_missing")
     for reached, status in ((True, "ok"), (False, "refused")):

@@ -26,11 +26,11 @@ from hydraulis.model.tensors import add_product_, has_wide_gradient
 # Both dimensions of a weight are multiples of it in aten._scaled_mm.
 MULTIPLE = 16
 _LEAST_CAPABILITY = (8, 9)
-_LARGEST = torch.finfo(torch.float8_e4m3fn).max
-# Scale of a row of zeros.
-_SMALLEST = 1e-12
+LARGEST = torch.finfo(torch.float8_e4m3fn).max
+# Largest element of a row of zeros, for its scale.
+SMALLEST = 1e-12
 # Bits of a float32: the exponent, and the fraction below it.
-_EXPONENT, _FRACTION = 0x7F800000, 0x007FFFFF
+EXPONENT, FRACTION = 0x7F800000, 0x007FFFFF
 
 
 class Quantized(NamedTuple):
@@ -55,10 +55,10 @@ Quantize = Callable[[Tensor], Quantized]
 def quantize(x_RC: Tensor) -> Quantized:
     """Round a factor to float8, row by row; a row with a number that is not finite becomes no number."""
     wide_RC = x_RC.float()
-    largest_R1 = wide_RC.abs().amax(dim=-1, keepdim=True).clamp(min=_SMALLEST)
+    largest_R1 = wide_RC.abs().amax(dim=-1, keepdim=True).clamp(min=SMALLEST)
     # The next power of two: a fraction carries into the exponent.
-    bits_R1 = (largest_R1 / _LARGEST).view(torch.int32)
-    scale_R1 = ((bits_R1 + _FRACTION) & _EXPONENT).view(torch.float32)
+    bits_R1 = (largest_R1 / LARGEST).view(torch.int32)
+    scale_R1 = ((bits_R1 + FRACTION) & EXPONENT).view(torch.float32)
     unit_RC = wide_RC / scale_R1
     return Quantized(unit_RC.to(torch.float8_e4m3fn, memory_format=torch.contiguous_format), scale_R1)
 

@@ -9,20 +9,44 @@ Legend: T tokens of the packed micro-batch, N heads, D head dim, P = D/2 pairs.
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from hydraulis.config.model import ModelConfig, RopeScaling
 from hydraulis.model.tensors import to_device, wide_dtype
 
+# Rotation of heads by cosines and sines, and its direction: 1, or -1 for the negative angles.
+Turn = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 
-def rotate_heads(x_TND: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
-    """Rotate every head of every token by the angles of its cosines and sines."""
-    left, right = x_TND.chunk(2, dim=-1)
-    rotated_TND = torch.cat((-right, left), dim=-1)
-    return x_TND * cos_TD[:, None, :] + rotated_TND * sin_TD[:, None, :]
+
+def rotate_heads(x_TND: Tensor, cos_TD: Tensor, sin_TD: Tensor, direction: int) -> Tensor:
+    """Rotate every head of every token by its angles, or by the negative ones with `direction` -1."""
+    y_TND = x_TND * cos_TD[:, None, :]
+    (left, right), (sin_T1P, _) = x_TND.chunk(2, dim=-1), sin_TD[:, None, :].chunk(2, dim=-1)
+    y_left, y_right = y_TND.chunk(2, dim=-1)
+    y_left.addcmul_(right, sin_T1P, value=-direction)
+    y_right.addcmul_(left, sin_T1P, value=direction)
+    return y_TND
+
+
+class _Rotation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_TND: Tensor, cos_TD: Tensor, sin_TD: Tensor, turn: Turn) -> Tensor:
+        ctx.save_for_backward(cos_TD, sin_TD)
+        ctx.turn = turn
+        return turn(x_TND, cos_TD, sin_TD, 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy_TND: Tensor) -> tuple[Tensor, None, None, None]:
+        # The transpose of a rotation turns by the negative angles.
+        return ctx.turn(dy_TND, *ctx.saved_tensors, -1), None, None, None
+
+
+_rotation: Callable[[Tensor, Tensor, Tensor, Turn], Tensor] = _Rotation.apply
 
 
 class RotaryTable(NamedTuple):
@@ -31,16 +55,16 @@ class RotaryTable(NamedTuple):
     Attributes:
         cos_TD: Cosines; both halves of D have the same D/2 angles.
         sin_TD: Sines, in the same order.
-        turn: Function that rotates heads by them: `rotate_heads`, or the same compiled.
+        turn: Function that rotates heads by them, without gradients.
     """
 
     cos_TD: Tensor
     sin_TD: Tensor
-    turn: Callable[[Tensor, Tensor, Tensor], Tensor] = rotate_heads
+    turn: Turn = rotate_heads
 
     def rotate(self, x_TND: Tensor) -> Tensor:
         """Rotate every head of every token by its position; shape and dtype do not change."""
-        return self.turn(x_TND, self.cos_TD, self.sin_TD)
+        return _rotation(x_TND, self.cos_TD, self.sin_TD, self.turn)
 
 
 def rotary_table(position_T: Tensor, config: ModelConfig, dtype: torch.dtype) -> RotaryTable:

@@ -16,7 +16,7 @@ vocabulary, v vocabulary rows of this rank.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import torch
 import torch.distributed as dist
@@ -116,8 +116,10 @@ class _HeadLoss(torch.autograd.Function):
         for chunk in _chunks(hidden_TH, share):
             hidden_cH = hidden_TH[chunk]
             logits_cv = wide_product(hidden_cH, weight_vH.T, wide)
-            total += _cross_entropy_(logits_cv, target_T[chunk], share)
-            dlogits_cv = logits_cv.div_(denominator).to(hidden_TH.dtype)
+            targets = _Targets.of_rank(target_T[chunk], share, len(weight_vH))
+            loss, sum_exp_c = _cross_entropy_(logits_cv, targets, share.group)
+            total += loss
+            dlogits_cv = _gradient_(logits_cv, sum_exp_c, targets, denominator).to(hidden_TH.dtype)
             if dhidden_TH is not None:
                 torch.mm(dlogits_cv, weight_vH, out=dhidden_TH[chunk])
             if dweight_vH is not None:
@@ -144,7 +146,10 @@ def _loss_alone(hidden_TH: Tensor, weight_vH: Tensor, target_T: Tensor, share: V
     total = hidden_TH.new_zeros((), dtype=wide)
     for chunk in _chunks(hidden_TH, share):
         logits_cv = wide_product(hidden_TH[chunk], weight_vH.T, wide)
-        total += _cross_entropy_(logits_cv, target_T[chunk], share)
+        loss, _ = _cross_entropy_(
+            logits_cv, _Targets.of_rank(target_T[chunk], share, len(weight_vH)), share.group
+        )
+        total += loss
     return total
 
 
@@ -171,34 +176,54 @@ def chunk_tokens(hidden_values: int, rows: int, dtype: torch.dtype, device: torc
     return max(MIN_CHUNK, tokens)
 
 
-def _cross_entropy_(logits_cv: Tensor, target_c: Tensor, share: VocabularyShare) -> Tensor:
-    """Return the sum over the targets, and replace the logits by its gradient."""
+class _Targets(NamedTuple):
+    """The targets of a chunk.
+
+    Attributes:
+        column_c1: Column of each target in this rank's logits; 0 without one.
+        here_c: Whether the target is a row of this rank.
+        counts_c: Whether the token has a target.
+    """
+
+    column_c1: Tensor
+    here_c: Tensor
+    counts_c: Tensor
+
+    @classmethod
+    def of_rank(cls, target_c: Tensor, share: VocabularyShare, num_rows: int) -> Self:
+        """Find the targets among the rows of a rank."""
+        column_c = target_c - share.start
+        here_c = (column_c >= 0) & (column_c < num_rows)
+        return cls(column_c.masked_fill(~here_c, 0)[:, None], here_c, target_c != IGNORE_INDEX)
+
+
+def _cross_entropy_(
+    logits_cv: Tensor, targets: _Targets, group: dist.ProcessGroup | None
+) -> tuple[Tensor, Tensor]:
+    """Replace the logits by the exponentials of their distances to the token's largest one.
+
+    Returns:
+        Sum of the loss over the targets, and sum of the exponentials of each token over all ranks, [c].
+    """
     max_c = logits_cv.amax(dim=-1)
-    _all_reduce(max_c, dist.ReduceOp.MAX, share.group)
+    _all_reduce(max_c, dist.ReduceOp.MAX, group)
     logits_cv -= max_c[:, None]
-    column_c, here_c = _own_columns(target_c, share.start, logits_cv.shape[1])
-    target_logit_c = logits_cv.gather(1, column_c[:, None])[:, 0].masked_fill(~here_c, 0)
+    target_logit_c = logits_cv.gather(1, targets.column_c1)[:, 0].masked_fill(~targets.here_c, 0)
     exp_cv = logits_cv.exp_()
     sums_2c = torch.stack((exp_cv.sum(dim=-1), target_logit_c))
-    _all_reduce(sums_2c, dist.ReduceOp.SUM, share.group)
+    _all_reduce(sums_2c, dist.ReduceOp.SUM, group)
     sum_exp_c, target_logit_c = sums_2c
-
-    counts_c = target_c != IGNORE_INDEX
-    softmax_cv = exp_cv.div_(sum_exp_c[:, None])
-    softmax_cv.scatter_add_(1, column_c[:, None], -here_c.to(softmax_cv.dtype)[:, None])
-    softmax_cv *= counts_c[:, None]
     # A mask instead of an index: the number of targets is on the device, and the host would wait for it.
-    total: Tensor = (sum_exp_c.log() - target_logit_c).masked_fill(~counts_c, 0).sum()
-    return total
+    loss = (sum_exp_c.log() - target_logit_c).masked_fill(~targets.counts_c, 0).sum()
+    return loss, sum_exp_c
+
+
+def _gradient_(exp_cv: Tensor, sum_exp_c: Tensor, targets: _Targets, denominator: int) -> Tensor:
+    """Replace the exponentials by the gradient of the logits: (softmax - 1 at the target) / denominator."""
+    exp_cv.scatter_add_(1, targets.column_c1, torch.where(targets.here_c, -sum_exp_c, 0)[:, None])
+    return exp_cv.mul_((targets.counts_c / (sum_exp_c * denominator))[:, None])
 
 
 def _all_reduce(x: Tensor, operation: dist.ReduceOp.RedOpType, group: dist.ProcessGroup | None) -> None:
     if group is not None:
         dist.all_reduce(x, op=operation, group=group)
-
-
-def _own_columns(target_c: Tensor, vocab_start: int, num_columns: int) -> tuple[Tensor, Tensor]:
-    """Return each target's column in this rank's logits (0 without one), and whether it has one."""
-    column_c = target_c - vocab_start
-    here_c = (column_c >= 0) & (column_c < num_columns)
-    return column_c.masked_fill(~here_c, 0), here_c

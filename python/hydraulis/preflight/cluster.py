@@ -7,7 +7,7 @@ from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.model.float8 import require_float8
-from hydraulis.model.leaves import require_compiler
+from hydraulis.model.leaves import require_triton
 from hydraulis.parallel.communicators import Channels, communicator_bytes
 from hydraulis.parallel.groups import most_groups_of_rank
 from hydraulis.parallel.symmetric_memory import require_symmetric_memory
@@ -123,7 +123,7 @@ class ClusterChecks:
             return "later", f"{text}: this machine has no CUDA device to check them on"
         device = torch.device("cuda", 0) if train.device != "cpu" and has_devices else torch.device("cpu")
         if train.compile:
-            require_compiler(device)
+            require_triton(device)
         if train.float8:
             require_float8(device)
         if train.symmetric_memory:

@@ -17,7 +17,7 @@ from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.varlen import choose_kernel
 from hydraulis.model.float8 import require_float8
-from hydraulis.model.leaves import require_compiler
+from hydraulis.model.leaves import require_triton
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.parallel.checkpointing import check_layer_plan
 from hydraulis.parallel.communicators import (
@@ -95,7 +95,7 @@ class Worker:
             missing, lacks float8 or does not reach its node's devices (see `choose_device`, `require_float8`
             and `require_symmetric_memory`), or it has no attention kernel for these heads
             (`attention_unsupported`).
-        HydraulisError: Reading the initial values failed, or a compiler is missing (see `require_compiler`);
+        HydraulisError: Reading the initial values failed, or a compiler is missing (see `require_triton`);
             on every rank.
     """
 
@@ -299,7 +299,7 @@ class Worker:
 
     def _require_kernels(self) -> None:
         if self.train.compile:
-            require_compiler(self.device)
+            require_triton(self.device)
         if self.train.float8:
             require_float8(self.device)
         if self.train.symmetric_memory:

@@ -1,0 +1,156 @@
+"""Runs the leaves' kernels by Triton's interpreter, on the CPU, and prints how far they are from exact.
+
+    TRITON_INTERPRET=1 python -m model.triton_kernels.interpreted
+
+Triton reads the variable when it is imported, so this is a process of its own. It prints one JSON object: for
+each leaf, dtype and shape the relative distances of its results, and of torch's operations in the dtype,
+from torch's operations in float64; and comparisons of decoders and of saved bytes.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from hydraulis import Scheme
+from hydraulis.config.kinds import CheckpointingKind
+from hydraulis.model.float8 import Quantized
+from hydraulis.model.leaves import PLAIN, Leaves, compiled_leaves
+from hydraulis.model.rope import rotary_table
+from hydraulis.model.sequences import PackedSequences
+from hydraulis.parallel.checkpointing import apply_checkpointing
+from small_model import build_decoder, logits_of, random_tokens, small_config
+from stage_bytes import stage_bytes
+
+# Results of a leaf for drawn inputs.
+Results = Callable[[Leaves, Sequence[Tensor]], tuple[Tensor, ...]]
+# Tokens and heads, and heads of 6, 16 and 96 elements: not all are powers of 2.
+HEADS = [(7, 5, 6), (3, 8, 16), (2, 40, 96)]
+# Rows that are longer and shorter than a program's block.
+ROWS = [(6, 42), (3, 1024), (2, 1200)]
+FACTORS = [(5, 48), (3, 4100)]
+
+
+def turn(direction: int) -> Results:
+    """Rotate heads in a direction."""
+
+    def results(leaves: Leaves, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        (x_TND,) = given
+        config = small_config(head_dim=x_TND.shape[-1])
+        table = rotary_table(torch.arange(3, 3 + len(x_TND)), config, x_TND.dtype)
+        return (leaves.turn(x_TND, table.cos_TD, table.sin_TD, direction),)
+
+    return results
+
+
+def multiply(leaves: Leaves, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Compute the gated product."""
+    gate_TI, up_TI = given
+    return (leaves.product.multiply(gate_TI, up_TI),)
+
+
+def gradients_of_product(leaves: Leaves, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Compute the gradients of the gated product."""
+    dproduct_TI, gate_TI, up_TI = given
+    return leaves.product.gradients(dproduct_TI, gate_TI, up_TI)
+
+
+# Results, shapes and the number of inputs of each leaf.
+LEAVES: dict[str, tuple[Results, Sequence[tuple[int, ...]], int]] = {
+    "turn": (turn(1), HEADS, 1),
+    "turn back": (turn(-1), HEADS, 1),
+    "multiply": (multiply, ROWS, 2),
+    "gradients": (gradients_of_product, ROWS, 3),
+}
+
+
+def distances(found: Sequence[Tensor], exact: Sequence[Tensor]) -> list[float]:
+    """Return the relative distance of each result."""
+    return [
+        float((one.double() - other).norm() / other.norm()) for one, other in zip(found, exact, strict=True)
+    ]
+
+
+def of_leaves() -> list[dict[str, object]]:
+    """Compare each leaf in each dtype, on each shape."""
+    rows: list[dict[str, object]] = []
+    for name, (results, shapes, count) in LEAVES.items():
+        for shape in shapes:
+            for dtype in (torch.float64, torch.float32, torch.bfloat16):
+                given = [torch.randn(shape).to(dtype) for _ in range(count)]
+                # Another order in memory than a kernel's.
+                given[0] = given[0].transpose(0, 1).contiguous().transpose(0, 1)
+                found, plain = (results(leaves, given) for leaves in (compiled_leaves(), PLAIN))
+                assert [(x.dtype, x.shape) for x in found] == [(x.dtype, x.shape) for x in plain]
+                exact = results(PLAIN, [x.double() for x in given])
+                rows.append(
+                    {
+                        "leaf": name,
+                        "dtype": str(dtype),
+                        "found": distances(found, exact),
+                        "plain": distances(plain, exact),
+                    }
+                )
+    return rows
+
+
+def of_rounding() -> list[dict[str, object]]:
+    """Compare float8 factors: the scales, and the elements, of which the interpreter drops bits."""
+    rows: list[dict[str, object]] = []
+    for shape in FACTORS:
+        x_RC = torch.randn(shape).bfloat16() * torch.logspace(-9, 9, len(torch.empty(shape)))[:, None]
+        x_RC[0] = 0
+        for given in (x_RC, x_RC.t().contiguous().t()):
+            found, plain = (leaves.quantize(given) for leaves in (compiled_leaves(), PLAIN))
+            assert isinstance(found, Quantized)
+            assert found.value_RC.is_contiguous()
+            rows.append(
+                {
+                    "scales": torch.equal(found.scale_R1, plain.scale_R1),
+                    "values": distances([found.value_RC.float()], [plain.value_RC.double()])[0],
+                }
+            )
+    return rows
+
+
+def of_decoders() -> dict[str, float]:
+    """Compare a decoder's gradients under each kind of checkpointing, in float64: the largest distance."""
+    config = small_config(qk_norm=True)
+    token_T, _ = random_tokens(config, [5, 4], padded=False)
+
+    def gradients(leaves: Leaves, checkpointing: CheckpointingKind) -> dict[str, Tensor]:
+        model = build_decoder(config)
+        model.use_leaves(leaves)
+        apply_checkpointing(model, Scheme("<1>").under(checkpointing))
+        logits_of(model, token_T, PackedSequences.from_lengths([5, 4], "cpu")).square().sum().backward()
+        return {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+
+    plain = gradients(PLAIN, "none")
+    found: dict[str, float] = {}
+    kinds: tuple[CheckpointingKind, ...] = ("none", "selective", "full")
+    for kind in kinds:
+        ours = gradients(compiled_leaves(), kind)
+        assert ours.keys() == plain.keys()
+        found[kind] = max(distances(list(ours.values()), list(plain.values())))
+    return found
+
+
+def of_stages() -> list[int]:
+    """Count the bytes that a model saves for backward, by torch's operations and by the kernels."""
+    plain = stage_bytes(64)
+    with patch("stage_bytes.KINDS", {"compiles": True}):
+        return [plain, stage_bytes(64)]
+
+
+def main() -> None:
+    """Print all comparisons."""
+    torch.manual_seed(0)
+    parts = (of_leaves, of_rounding, of_decoders, of_stages)
+    sys.stdout.write(json.dumps({part.__name__: part() for part in parts}))
+
+
+if __name__ == "__main__":
+    main()
