@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.data.collate import PackedMicroBatch, lay_out
@@ -71,7 +72,7 @@ def swiglu(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the sign
             y_TH = F.linear(product_TI, weight_HI)
         torch.autograd.grad(y_TH.sum(), inputs)
 
-    return {"torch, four tensors saved": four_saved, **_plain_and_compiled(two_saved, device)}
+    return {"torch, four tensors saved": four_saved, **plain_and_compiled(two_saved, device)}
 
 
 def rotation(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
@@ -84,7 +85,20 @@ def rotation(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the si
         table = RotaryTable(cos_TD, sin_TD, leaves.turn)
         torch.autograd.grad(table.rotate(x_TND).sum(), x_TND)
 
-    return _plain_and_compiled(rotate, device)
+    return plain_and_compiled(rotate, device)
+
+
+def residual_norm(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
+    """Add to the residual stream and normalise the sum, forward and backward."""
+    tokens, width = (16, 24) if tiny else (TOKENS, HIDDEN)
+    x_TH, y_TH = (_drawn(tokens, width, device=device).requires_grad_() for _ in range(2))
+    norm = nn.RMSNorm(width, eps=1e-5, device=device, dtype=torch.bfloat16)
+
+    def add_norm(leaves: Leaves) -> None:
+        sum_TH, normed_TH = leaves.add_norm(x_TH, y_TH, norm)
+        torch.autograd.grad((sum_TH + normed_TH).sum(), (x_TH, y_TH, norm.weight))
+
+    return plain_and_compiled(add_norm, device)
 
 
 def linear(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
@@ -101,7 +115,7 @@ def linear(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the sign
         y_TO = float8_linear(x_TI, weight_OI, None, leaves.quantize)
         torch.autograd.grad(y_TO, (x_TI, weight_OI), dy_TO)
 
-    rounded = {f"float8, {name}": way for name, way in _plain_and_compiled(float8, device).items()}
+    rounded = {f"float8, {name}": way for name, way in plain_and_compiled(float8, device).items()}
     return {"bfloat16": narrow, **rounded}
 
 
@@ -230,7 +244,8 @@ def gradient_norm(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - t
     }
 
 
-def _plain_and_compiled(work: Callable[[Leaves], None], device: torch.device) -> Ways:
+def plain_and_compiled(work: Callable[[Leaves], None], device: torch.device) -> Ways:
+    """Return the ways of work by leaves: torch's operations, and on CUDA Triton's kernels."""
     ways: Ways = {"hydraulis": lambda: work(PLAIN)}
     if device.type == "cuda":
         ways["hydraulis, compiled"] = lambda: work(compiled_leaves())

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from benches.gpu import layer_pieces
 from benches.gpu.workload import Clock
 
+from hydraulis.model.leaves import Leaves
 from hydraulis.model.sequences import IGNORE_INDEX
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
 
@@ -125,11 +126,12 @@ def _head_loss(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the 
         loss = F.cross_entropy(logits_TV, target_T, ignore_index=IGNORE_INDEX, reduction="sum") / tokens
         torch.autograd.grad(loss, (hidden_TH, weight_VH))
 
-    def chunked() -> None:
-        loss = vocab_parallel_loss(hidden_TH, weight_VH, target_T, tokens, share)
+    def chunked(leaves: Leaves) -> None:
+        loss = vocab_parallel_loss(hidden_TH, weight_VH, target_T, tokens, share, leaves.loss)
         torch.autograd.grad(loss, (hidden_TH, weight_VH))
 
-    return {"torch's cross entropy of whole logits": whole, "hydraulis": chunked}
+    own = layer_pieces.plain_and_compiled(chunked, device)
+    return {"torch's cross entropy of whole logits": whole, **own}
 
 
 PIECES: list[Piece] = [
@@ -141,6 +143,7 @@ PIECES: list[Piece] = [
     ),
     Piece(name="SwiGLU, forward and backward", make=layer_pieces.swiglu),
     Piece(name="rotation of 32 heads, forward and backward", make=layer_pieces.rotation),
+    Piece(name="residual sum and norm, forward and backward", make=layer_pieces.residual_norm),
     Piece(
         name="linear map, forward and backward", make=layer_pieces.linear, flops=6.0 * 8192 * 4096 * 14_336
     ),

@@ -79,6 +79,8 @@ class MLP(nn.Module):
 class DecoderLayer(nn.Module):
     """Pre-norm attention and pre-norm MLP, each added to the residual stream."""
 
+    leaves: Leaves = PLAIN
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
@@ -90,9 +92,10 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x_TH: Tensor, sequences: Sequences, rotary: RotaryTable) -> Tensor:
         """Return the residual stream after this layer, [T, H]."""
-        attended_TH = self.self_attn(self.input_layernorm(x_TH), sequences, rotary)
-        x_TH = x_TH + attended_TH
-        y_TH: Tensor = x_TH + self.mlp(self.post_attention_layernorm(x_TH))
+        x_TH, normed_TH = self.leaves.add_norm(x_TH, None, self.input_layernorm)
+        attended_TH = self.self_attn(normed_TH, sequences, rotary)
+        x_TH, normed_TH = self.leaves.add_norm(x_TH, attended_TH, self.post_attention_layernorm)
+        y_TH: Tensor = x_TH + self.mlp(normed_TH)
         return y_TH
 
 
@@ -133,7 +136,7 @@ class Decoder(nn.Module):
         self.leaves = leaves
         for layer in self.layers.values():
             assert isinstance(layer, DecoderLayer)
-            layer.mlp.leaves = leaves
+            layer.leaves = layer.mlp.leaves = leaves
 
     def use_float8(self, quantize: Quantize) -> None:
         """Let the linear maps of every layer multiply in float8, where the products have a kernel.

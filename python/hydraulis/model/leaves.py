@@ -1,4 +1,4 @@
-"""The elementwise operations of a layer, its leaves: by torch's operations, or by a kernel each.
+"""The elementwise operations of a layer and of the loss, the leaves: by torch, or by a kernel each.
 
 A layer's matrix products and attention have kernels of their own. Between them, torch's operations (`PLAIN`)
 launch a kernel for each sum, product and function. `train.compile` takes a Triton kernel for each leaf
@@ -6,35 +6,78 @@ instead, which Triton compiles when a stage is warmed up.
 
 The Triton kernels compute in float32 between reading and writing; torch's operations round each intermediate
 result to bfloat16. Results are therefore equal up to roundings, and those of Triton are closer to exact.
+
+Legend: c tokens of a chunk, v rows of the vocabulary on this rank.
 """
 
 import functools
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.model.float8 import Quantize, quantize
+from hydraulis.model.residual_norm import AddNorm, NormKernels, add_norm_by, plain_add_norm
 from hydraulis.model.rope import Turn, rotate_heads
 from hydraulis.model.swiglu import PLAIN_PRODUCT, ProductKernels
 
 
-class Leaves(NamedTuple):
-    """The elementwise operations of a layer, without gradients.
+class LossKernels(NamedTuple):
+    """The two passes of cross entropy over a chunk's logits, [c, v].
 
     Attributes:
-        turn: Rotation of heads by the cosines and sines of a rotary table.
-        product: Kernels of SwiGLU's gated product.
-        quantize: Rounding of a factor to float8.
+        exponentials: Largest logit of each token, [c], and sum of the exponentials of the logits' distances
+            to it, [c]. It may overwrite the logits.
+        gradient: Exponentials times a factor for each token, less a number at one of its columns, in a
+            dtype. Its arguments are the logits as `exponentials` left them, the largest logits, the factors,
+            [c], the columns, [c, 1], the numbers, [c], and the dtype.
     """
 
+    exponentials: Callable[[Tensor], tuple[Tensor, Tensor]]
+    gradient: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, torch.dtype], Tensor]
+
+
+class Leaves(NamedTuple):
+    """The elementwise operations of a layer.
+
+    Attributes:
+        add_norm: Sum of the residual stream and a layer's part, and the sum's norm.
+        turn: Rotation of heads by the cosines and sines of a rotary table, without gradients.
+        product: Kernels of SwiGLU's gated product.
+        quantize: Rounding of a factor to float8, without gradients.
+        loss: Kernels of cross entropy.
+    """
+
+    add_norm: AddNorm
     turn: Turn
     product: ProductKernels
     quantize: Quantize
+    loss: LossKernels
 
 
-PLAIN = Leaves(rotate_heads, PLAIN_PRODUCT, quantize)
+def _exponentials(logits_cv: Tensor) -> tuple[Tensor, Tensor]:
+    max_c = logits_cv.amax(dim=-1)
+    logits_cv -= max_c[:, None]
+    return max_c, logits_cv.exp_().sum(dim=-1)
+
+
+def _loss_gradient(
+    exp_cv: Tensor,
+    _max_c: Tensor,
+    factor_c: Tensor,
+    column_c1: Tensor,
+    less_c: Tensor,
+    dtype: torch.dtype,
+) -> Tensor:
+    exp_cv.mul_(factor_c[:, None]).scatter_add_(1, column_c1, -less_c[:, None])
+    return exp_cv.to(dtype)
+
+
+PLAIN_LOSS = LossKernels(_exponentials, _loss_gradient)
+PLAIN = Leaves(plain_add_norm, rotate_heads, PLAIN_PRODUCT, quantize, PLAIN_LOSS)
 
 
 @functools.cache
@@ -43,7 +86,13 @@ def compiled_leaves() -> Leaves:
     # Imported here, because it is no dependency.
     from hydraulis.model import triton_kernels as kernels
 
-    return Leaves(kernels.rotate, ProductKernels(kernels.multiply, kernels.gradients), kernels.quantize)
+    return Leaves(
+        add_norm_by(NormKernels(kernels.add_norm, kernels.norm_gradients)),
+        kernels.rotate,
+        ProductKernels(kernels.multiply, kernels.product_gradients),
+        kernels.quantize,
+        LossKernels(kernels.exponentials, kernels.loss_gradient),
+    )
 
 
 def require_triton(device: torch.device) -> None:

@@ -1,12 +1,13 @@
-"""The elementwise operations of a layer on CUDA, one Triton kernel each.
+"""The elementwise operations of a layer and of the loss on CUDA, by a Triton kernel each.
 
 Torch's operations launch a kernel for each sum, product and function, and each kernel reads and writes whole
 activations. These kernels read each input once, compute in float32 (float64 for float64), and round once.
 
-The number of tokens is the size of the grid and no argument, so a micro-batch of another size compiles
-nothing: a stage's warm-up makes all kernels of its steps.
+The number of tokens is the size of the grid, or an argument that Triton does not compile in, so a micro-batch
+of another size compiles nothing: a stage's warm-up makes all kernels of its steps.
 
-Legend: T tokens of the packed micro-batch, N heads, D head dim, P = D/2 pairs, I width; R rows, C columns.
+Legend: T tokens of the packed micro-batch, H hidden, N heads, D head dim, P = D/2 pairs, I width; R rows, C
+columns; B programs; c tokens of a chunk, v rows of the vocabulary.
 """
 
 from typing import Any
@@ -20,6 +21,118 @@ from hydraulis.model.float8 import EXPONENT, FRACTION, LARGEST, SMALLEST, Quanti
 
 # Elements of a program: enough for loads of 16 bytes by each of its 128 threads.
 _BLOCK = 1024
+# Programs that share the rows of a sum over tokens: four for each of an H100's multiprocessors.
+_PROGRAMS = 528
+
+
+def add_norm(x_TH: Tensor, y_TH: Tensor | None, weight_H: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    """Return `x + y`, or `x` itself without a second addend, and its RMS norm."""
+    x_TH = x_TH.contiguous()
+    sum_TH = x_TH if y_TH is None else torch.empty_like(x_TH)
+    normed_TH = torch.empty_like(x_TH)
+    width = x_TH.shape[-1]
+    _add_norm[(len(x_TH),)](
+        x_TH,
+        x_TH if y_TH is None else y_TH.contiguous(),
+        weight_H,
+        sum_TH,
+        normed_TH,
+        WIDTH=width,
+        EPSILON=epsilon,
+        ADDS=y_TH is not None,
+        BLOCK=triton.next_power_of_2(width),
+        WIDE=_wide(x_TH),
+        num_warps=_warps(width),
+    )
+    return sum_TH, normed_TH
+
+
+@triton.jit
+def _add_norm(
+    x,
+    y,
+    weight,
+    total,
+    normed,
+    WIDTH: tl.constexpr,
+    EPSILON: tl.constexpr,
+    ADDS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """Add and normalise one row; the norm is that of the rounded sum, which backward reads."""
+    column = tl.arange(0, BLOCK)
+    mask = column < WIDTH
+    place = tl.program_id(0).to(tl.int64) * WIDTH + column
+    row = tl.load(x + place, mask=mask, other=0)
+    if ADDS:
+        row = (row.to(WIDE) + tl.load(y + place, mask=mask, other=0).to(WIDE)).to(row.dtype)
+        tl.store(total + place, row, mask=mask)
+    row = row.to(WIDE)
+    inverse = 1 / tl.sqrt(tl.sum(row * row, axis=0) / WIDTH + EPSILON)
+    tl.store(normed + place, row * inverse * tl.load(weight + column, mask=mask).to(WIDE), mask=mask)
+
+
+def norm_gradients(
+    dsum_TH: Tensor, dnormed_TH: Tensor, sum_TH: Tensor, weight_H: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of each addend, which are equal, and of the weight."""
+    rows, width = sum_TH.shape
+    wide = torch.promote_types(sum_TH.dtype, torch.float32)
+    programs = min(rows, _PROGRAMS)
+    dx_TH = torch.empty_like(sum_TH)
+    dweight_BH = sum_TH.new_empty((programs, width), dtype=wide)
+    _norm_gradients[(programs,)](
+        dsum_TH.contiguous(),
+        dnormed_TH.contiguous(),
+        sum_TH,
+        weight_H,
+        dx_TH,
+        dweight_BH,
+        rows,
+        programs,
+        WIDTH=width,
+        EPSILON=epsilon,
+        BLOCK=triton.next_power_of_2(width),
+        WIDE=_wide(sum_TH),
+        num_warps=_warps(width),
+    )
+    return dx_TH, dweight_BH.sum(0).to(weight_H.dtype)
+
+
+@triton.jit(do_not_specialize=["rows", "programs"])
+def _norm_gradients(
+    dtotal,
+    dnormed,
+    total,
+    weight,
+    dx,
+    dweight,
+    rows,
+    programs,
+    WIDTH: tl.constexpr,
+    EPSILON: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """Compute the rows of one program, and its addend of the weight's gradient."""
+    column = tl.arange(0, BLOCK)
+    mask = column < WIDTH
+    scale = tl.load(weight + column, mask=mask, other=0).to(WIDE)
+    addend = tl.zeros([BLOCK], WIDE)
+    program = tl.program_id(0).to(tl.int64)
+    for number in range(program, rows, programs):
+        place = number * WIDTH + column
+        row = tl.load(total + place, mask=mask, other=0).to(WIDE)
+        d = tl.load(dnormed + place, mask=mask, other=0).to(WIDE)
+        inverse = 1 / tl.sqrt(tl.sum(row * row, axis=0) / WIDTH + EPSILON)
+        unit = row * inverse
+        addend += d * unit
+        d *= scale
+        radial = tl.sum(d * unit, axis=0) / WIDTH
+        stream = tl.load(dtotal + place, mask=mask, other=0).to(WIDE)
+        tl.store(dx + place, stream + inverse * (d - unit * radial), mask=mask)
+    tl.store(dweight + program * WIDTH + column, addend, mask=mask)
 
 
 def rotate(x_TND: Tensor, cos_TD: Tensor, sin_TD: Tensor, direction: int) -> Tensor:
@@ -96,10 +209,10 @@ def _multiply(gate, up, product, WIDTH: tl.constexpr, BLOCK: tl.constexpr, WIDE:
     tl.store(product + place, g * tl.sigmoid(g) * u, mask=mask)
 
 
-def gradients(dproduct_TI: Tensor, gate_TI: Tensor, up_TI: Tensor) -> tuple[Tensor, Tensor]:
+def product_gradients(dproduct_TI: Tensor, gate_TI: Tensor, up_TI: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of gate and up."""
     dgate_TI, dup_TI = (torch.empty_like(up_TI, memory_format=torch.contiguous_format) for _ in range(2))
-    _gradients[_grid(up_TI)](
+    _product_gradients[_grid(up_TI)](
         dproduct_TI.contiguous(),
         gate_TI.contiguous(),
         up_TI.contiguous(),
@@ -113,7 +226,9 @@ def gradients(dproduct_TI: Tensor, gate_TI: Tensor, up_TI: Tensor) -> tuple[Tens
 
 
 @triton.jit
-def _gradients(dproduct, gate, up, dgate, dup, WIDTH: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr):
+def _product_gradients(
+    dproduct, gate, up, dgate, dup, WIDTH: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr
+):
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     place = tl.program_id(0).to(tl.int64) * WIDTH + column
     mask = column < WIDTH
@@ -175,10 +290,67 @@ def _quantize(
         tl.store(value + row * COLUMNS + column, (part * inverse).to(tl.float8e4nv), mask=column < COLUMNS)
 
 
+def exponentials(logits_cv: Tensor) -> tuple[Tensor, Tensor]:
+    """Return each token's largest logit and sum of exponentials; the logits stay as they are."""
+    tokens, width = logits_cv.shape
+    max_c, sum_c = logits_cv.new_empty(tokens), logits_cv.new_empty(tokens)
+    _exponentials[(tokens,)](logits_cv, max_c, sum_c, WIDTH=width, BLOCK=_BLOCK, WIDE=_wide(logits_cv))
+    return max_c, sum_c
+
+
+@triton.jit
+def _exponentials(logits, largest, total, WIDTH: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr):
+    """Read a row once: each lane keeps the largest logit so far, and the sum relative to it."""
+    row = tl.program_id(0).to(tl.int64)
+    most = tl.full([BLOCK], -3e38, WIDE)
+    added = tl.zeros([BLOCK], WIDE)
+    for start in range(0, WIDTH, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        part = tl.load(logits + row * WIDTH + column, mask=column < WIDTH, other=float("-inf"))
+        higher = tl.maximum(most, part)
+        added = added * tl.exp(most - higher) + tl.exp(part - higher)
+        most = higher
+    top = tl.max(most, axis=0)
+    tl.store(largest + row, top)
+    tl.store(total + row, tl.sum(added * tl.exp(most - top), axis=0))
+
+
+def loss_gradient(
+    logits_cv: Tensor,
+    max_c: Tensor,
+    factor_c: Tensor,
+    column_c1: Tensor,
+    less_c: Tensor,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Return the exponentials times the factors, less the numbers at their columns."""
+    dlogits_cv = torch.empty_like(logits_cv, dtype=dtype)
+    _loss_gradient[_grid(logits_cv)](
+        logits_cv, max_c, factor_c, column_c1, less_c, dlogits_cv, WIDTH=logits_cv.shape[-1], BLOCK=_BLOCK
+    )
+    return dlogits_cv
+
+
+@triton.jit
+def _loss_gradient(logits, largest, factor, target, less, dlogits, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = column < WIDTH
+    part = tl.load(logits + row * WIDTH + column, mask=mask, other=0)
+    value = tl.exp(part - tl.load(largest + row)) * tl.load(factor + row)
+    value -= tl.where(column == tl.load(target + row), tl.load(less + row), 0)
+    tl.store(dlogits + row * WIDTH + column, value, mask=mask)
+
+
 def _grid(x_TI: Tensor) -> tuple[int, int]:
     """Return one program for each row and each block of its columns."""
     width = x_TI.shape[-1]
     return x_TI.numel() // width, triton.cdiv(width, _BLOCK)
+
+
+def _warps(width: int) -> int:
+    """Return the warps of a program that holds a row in registers."""
+    return 4 if width <= 2048 else 8 if width <= 8192 else 16
 
 
 def _wide(x: Tensor) -> Any:

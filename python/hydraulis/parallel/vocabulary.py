@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from hydraulis.errors import InvalidInputError
+from hydraulis.model.leaves import PLAIN_LOSS, LossKernels
 from hydraulis.model.sequences import IGNORE_INDEX
 from hydraulis.model.tensors import add_product_, wide_dtype, wide_product
 from hydraulis.parallel.collectives import all_gather_tokens
@@ -63,7 +64,12 @@ class VocabularyShare:
 
 
 def vocab_parallel_loss(
-    hidden_tH: Tensor, weight_vH: Tensor, target_T: Tensor, denominator: int, share: VocabularyShare
+    hidden_tH: Tensor,
+    weight_vH: Tensor,
+    target_T: Tensor,
+    denominator: int,
+    share: VocabularyShare,
+    kernels: LossKernels = PLAIN_LOSS,
 ) -> Tensor:
     """Return this micro-batch's addend of the loss, the same value on every rank of the group.
 
@@ -78,6 +84,7 @@ def vocab_parallel_loss(
             not detected.
         denominator: Target tokens of the whole global batch, at least 1.
         share: Position of `weight_vH` in the vocabulary.
+        kernels: Kernels of the passes over the logits.
 
     Returns:
         A scalar in at least float32; 0 without targets.
@@ -93,19 +100,20 @@ def vocab_parallel_loss(
         raise InvalidInputError(message, code="batch_empty")
     hidden_TH = all_gather_tokens(hidden_tH, share.group)
     if not torch.is_grad_enabled():
-        return _loss_alone(hidden_TH, weight_vH, target_T, share) / denominator
-    return _head_loss(hidden_TH, weight_vH, target_T, denominator, share)
+        return _loss_alone(hidden_TH, weight_vH, target_T, share, kernels) / denominator
+    return _head_loss(hidden_TH, weight_vH, target_T, denominator, share, kernels)
 
 
 class _HeadLoss(torch.autograd.Function):
     @staticmethod
-    def forward(
+    def forward(  # noqa: PLR0913 - those of a function of autograd, and its context
         ctx: Any,
         hidden_TH: Tensor,
         weight_vH: Tensor,
         target_T: Tensor,
         denominator: int,
         share: VocabularyShare,
+        kernels: LossKernels,
     ) -> Tensor:
         wide = wide_dtype(hidden_TH.dtype)
         # The head may be frozen, or every parameter before the head.
@@ -117,9 +125,16 @@ class _HeadLoss(torch.autograd.Function):
             hidden_cH = hidden_TH[chunk]
             logits_cv = wide_product(hidden_cH, weight_vH.T, wide)
             targets = _Targets.of_rank(target_T[chunk], share, len(weight_vH))
-            loss, sum_exp_c = _cross_entropy_(logits_cv, targets, share.group)
+            loss, softmax = _cross_entropy(logits_cv, targets, share.group, kernels)
             total += loss
-            dlogits_cv = _gradient_(logits_cv, sum_exp_c, targets, denominator).to(hidden_TH.dtype)
+            dlogits_cv = kernels.gradient(
+                logits_cv,
+                softmax.max_c,
+                softmax.scale_c * targets.counts_c / denominator,
+                targets.column_c1,
+                targets.here_c.to(wide) / denominator,
+                hidden_TH.dtype,
+            )
             if dhidden_TH is not None:
                 torch.mm(dlogits_cv, weight_vH, out=dhidden_TH[chunk])
             if dweight_vH is not None:
@@ -134,21 +149,22 @@ class _HeadLoss(torch.autograd.Function):
         dhidden_TH, dweight_vH = (
             None if gradient is None else gradient.mul_(dloss) for gradient in ctx.saved_tensors
         )
-        return dhidden_TH, dweight_vH, None, None, None
+        return dhidden_TH, dweight_vH, None, None, None, None
 
 
-_head_loss: Callable[[Tensor, Tensor, Tensor, int, VocabularyShare], Tensor] = _HeadLoss.apply
+_head_loss: Callable[..., Tensor] = _HeadLoss.apply
 
 
-def _loss_alone(hidden_TH: Tensor, weight_vH: Tensor, target_T: Tensor, share: VocabularyShare) -> Tensor:
+def _loss_alone(
+    hidden_TH: Tensor, weight_vH: Tensor, target_T: Tensor, share: VocabularyShare, kernels: LossKernels
+) -> Tensor:
     """Return the summed loss without gradients, which are two thirds of the work."""
     wide = wide_dtype(hidden_TH.dtype)
     total = hidden_TH.new_zeros((), dtype=wide)
     for chunk in _chunks(hidden_TH, share):
         logits_cv = wide_product(hidden_TH[chunk], weight_vH.T, wide)
-        loss, _ = _cross_entropy_(
-            logits_cv, _Targets.of_rank(target_T[chunk], share, len(weight_vH)), share.group
-        )
+        targets = _Targets.of_rank(target_T[chunk], share, len(weight_vH))
+        loss, _ = _cross_entropy(logits_cv, targets, share.group, kernels)
         total += loss
     return total
 
@@ -197,31 +213,34 @@ class _Targets(NamedTuple):
         return cls(column_c.masked_fill(~here_c, 0)[:, None], here_c, target_c != IGNORE_INDEX)
 
 
-def _cross_entropy_(
-    logits_cv: Tensor, targets: _Targets, group: dist.ProcessGroup | None
-) -> tuple[Tensor, Tensor]:
-    """Replace the logits by the exponentials of their distances to the token's largest one.
+class _Softmax(NamedTuple):
+    """The softmax of a chunk.
 
-    Returns:
-        Sum of the loss over the targets, and sum of the exponentials of each token over all ranks, [c].
+    Attributes:
+        max_c: Largest logit of each token on this rank.
+        scale_c: Factor of each token's exponentials on this rank.
     """
-    max_c = logits_cv.amax(dim=-1)
+
+    max_c: Tensor
+    scale_c: Tensor
+
+
+def _cross_entropy(
+    logits_cv: Tensor, targets: _Targets, group: dist.ProcessGroup | None, kernels: LossKernels
+) -> tuple[Tensor, _Softmax]:
+    """Return the sum of the loss over the targets, and the softmax; the kernels overwrite the logits."""
+    target_logit_c = logits_cv.gather(1, targets.column_c1)[:, 0]
+    own_max_c, own_sum_c = kernels.exponentials(logits_cv)
+    max_c = own_max_c.clone()
     _all_reduce(max_c, dist.ReduceOp.MAX, group)
-    logits_cv -= max_c[:, None]
-    target_logit_c = logits_cv.gather(1, targets.column_c1)[:, 0].masked_fill(~targets.here_c, 0)
-    exp_cv = logits_cv.exp_()
-    sums_2c = torch.stack((exp_cv.sum(dim=-1), target_logit_c))
+    share_c = (own_max_c - max_c).exp()
+    distance_c = (target_logit_c - max_c).masked_fill(~targets.here_c, 0)
+    sums_2c = torch.stack((own_sum_c * share_c, distance_c))
     _all_reduce(sums_2c, dist.ReduceOp.SUM, group)
-    sum_exp_c, target_logit_c = sums_2c
+    sum_exp_c, distance_c = sums_2c
     # A mask instead of an index: the number of targets is on the device, and the host would wait for it.
-    loss = (sum_exp_c.log() - target_logit_c).masked_fill(~targets.counts_c, 0).sum()
-    return loss, sum_exp_c
-
-
-def _gradient_(exp_cv: Tensor, sum_exp_c: Tensor, targets: _Targets, denominator: int) -> Tensor:
-    """Replace the exponentials by the gradient of the logits: (softmax - 1 at the target) / denominator."""
-    exp_cv.scatter_add_(1, targets.column_c1, torch.where(targets.here_c, -sum_exp_c, 0)[:, None])
-    return exp_cv.mul_((targets.counts_c / (sum_exp_c * denominator))[:, None])
+    loss = (sum_exp_c.log() - distance_c).masked_fill(~targets.counts_c, 0).sum()
+    return loss, _Softmax(own_max_c, share_c / sum_exp_c)
 
 
 def _all_reduce(x: Tensor, operation: dist.ReduceOp.RedOpType, group: dist.ProcessGroup | None) -> None:

@@ -20,8 +20,9 @@ from hydraulis.config.kinds import CheckpointingKind
 from hydraulis.model.float8 import Quantized
 from hydraulis.model.leaves import PLAIN, Leaves, compiled_leaves
 from hydraulis.model.rope import rotary_table
-from hydraulis.model.sequences import PackedSequences
+from hydraulis.model.sequences import IGNORE_INDEX, PackedSequences
 from hydraulis.parallel.checkpointing import apply_checkpointing
+from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
 from small_model import build_decoder, logits_of, random_tokens, small_config
 from stage_bytes import stage_bytes
 
@@ -58,10 +59,40 @@ def gradients_of_product(leaves: Leaves, given: Sequence[Tensor]) -> tuple[Tenso
     return leaves.product.gradients(dproduct_TI, gate_TI, up_TI)
 
 
+def add_norm(leaves: Leaves, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Add and normalise, and compute the gradients of the inputs."""
+    *addends, weight_TH = (x.clone().requires_grad_() for x in given)
+    norm = torch.nn.RMSNorm(weight_TH.shape[-1], eps=1e-5)
+    norm.weight = torch.nn.Parameter(weight_TH[0].detach())
+    x_TH, y_TH = addends if len(addends) == 2 else (addends[0], None)
+    sum_TH, normed_TH = leaves.add_norm(x_TH, y_TH, norm)
+    both = torch.stack((sum_TH, normed_TH))
+    weights = torch.linspace(-1, 2, both.numel(), dtype=torch.float64).to(both.dtype).view_as(both)
+    gradients = torch.autograd.grad(both, [*addends, norm.weight], weights)
+    return sum_TH.detach(), normed_TH.detach(), *gradients
+
+
+def loss(leaves: Leaves, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Compute the loss of a head, a chunk at a time, and the gradients of hidden states and head."""
+    hidden_TH = given[0].clone().requires_grad_()
+    tokens, rows = len(hidden_TH), 1100
+    numbers = torch.arange(rows * hidden_TH.shape[-1], dtype=torch.float64)
+    weight_VH = numbers.sin_().view(rows, -1).to(hidden_TH.dtype).requires_grad_()
+    target_T = torch.arange(tokens) * 7 % rows
+    target_T[::5] = IGNORE_INDEX
+    share = VocabularyShare(rows, 0, None)
+    found = vocab_parallel_loss(hidden_TH, weight_VH, target_T, tokens, share, leaves.loss)
+    return found.detach(), *torch.autograd.grad(found, [hidden_TH, weight_VH])
+
+
 # Results, shapes and the number of inputs of each leaf.
 LEAVES: dict[str, tuple[Results, Sequence[tuple[int, ...]], int]] = {
     "turn": (turn(1), HEADS, 1),
     "turn back": (turn(-1), HEADS, 1),
+    "norm": (add_norm, ROWS, 2),
+    "sum and norm": (add_norm, ROWS, 3),
+    "norm of more rows than programs": (add_norm, [(540, 4), (530, 10), (2, 8)], 3),
+    "loss": (loss, [(13, 6), (40, 10), (130, 2)], 1),
     "multiply": (multiply, ROWS, 2),
     "gradients": (gradients_of_product, ROWS, 3),
 }

@@ -103,6 +103,7 @@ class Stage:
         self.trained = _bind(self.module, local_shard, slices)
         apply_tensor_parallel(self.module, group, position.tensor_slice, scheme.tp, buffer)
         leaves = compiled_leaves() if kinds.compiles else PLAIN
+        self._loss_kernels = leaves.loss
         _use_kernels(self.module, leaves, kinds)
         self.messages: Messages = (
             Float8Messages(leaves.quantize) if kinds.float8_messages else PlainMessages()
@@ -149,7 +150,12 @@ class Stage:
         if head is None:
             return hidden_tH
         return vocab_parallel_loss(
-            hidden_tH, head.weight, micro_batch.target_t, denominator, self._vocabulary
+            hidden_tH,
+            head.weight,
+            micro_batch.target_t,
+            denominator,
+            self._vocabulary,
+            self._loss_kernels,
         )
 
     def best_tokens(
