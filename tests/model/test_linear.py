@@ -17,11 +17,12 @@ from hydraulis.config.lora import TARGETS, Adapters, AdapterTarget
 from hydraulis.model import linear
 from hydraulis.model.decoder import Decoder
 from hydraulis.model.init import initial_value
-from hydraulis.model.linear import Linear
+from hydraulis.model.linear import Linear, map_together
 from hydraulis.model.parameters import is_adapter, named_rows, parameter_rows, row_parallel_modules
 from hydraulis.model.sequences import PackedSequences
 from hydraulis.parallel.checkpointing import apply_checkpointing
 from model.cuda_products import cuda_kernels
+from model.operations import Operations
 from small_model import (
     FAMILIES,
     build_decoder,
@@ -84,6 +85,49 @@ def test_micro_batches_add_up_to_torchs_gradients(*, bias: bool) -> None:
         assert torch.equal(parameter.grad, expected_parameter.grad)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.usefixtures("cuda_kernels")
+def test_maps_of_the_same_tokens_equal_torchs_maps(*, bias: bool) -> None:
+    pairs = [maps(bias=bias) for _ in range(3)]
+    x_TI, dys = integers(TOKENS, INPUTS), [integers(TOKENS, OUTPUTS) for _ in pairs]
+    inputs = [x_TI.clone().requires_grad_() for _ in range(2)]
+    ran = [with_wide_gradients(nn.ModuleList(side)) for side in zip(*pairs, strict=True)]
+    with Operations() as operations:
+        outputs = map_together(inputs[0], *(own for own, _ in pairs))
+        torch.autograd.backward(outputs, dys)
+    # The input's gradient is added up by the products.
+    assert not [name for name in operations.names if name.startswith("aten.add.")]
+    torch.autograd.backward([plain(inputs[1]) for _, plain in pairs], dys)
+    one, other = (x.grad for x in inputs)
+    assert one is not None
+    assert other is not None
+    assert torch.equal(one, other)
+    assert sorted(ran[0]) == sorted(ran[1]) != []
+    for own, plain in pairs:
+        for ours, theirs in zip(own.parameters(), plain.parameters(), strict=True):
+            assert ours.grad is not None
+            assert theirs.grad is not None
+            assert ours.grad.any()
+            assert torch.equal(ours.grad, theirs.grad)
+
+
+@pytest.mark.usefixtures("cuda_kernels")
+def test_maps_of_another_kind_are_applied_one_by_one() -> None:
+    (own, _), (frozen, _) = maps(bias=False), maps(bias=False)
+    with_wide_gradients(nn.ModuleList([own, frozen]))
+    frozen.weight.requires_grad_(False)
+    adapted = linear.AdaptedLinear(
+        INPUTS, OUTPUTS, Adapters(rank=2, alpha=1.0, targets=TARGETS), bias=False
+    ).bfloat16()
+    with_wide_gradients(adapted)
+    x_TI = integers(TOKENS, INPUTS)
+    for other in (frozen, adapted):
+        expected = own(x_TI), other(x_TI)
+        found = map_together(x_TI, own, other)
+        assert torch.equal(torch.stack(found), torch.stack(expected))
+        assert found[0].grad_fn is not found[1].grad_fn
+
+
 @pytest.mark.usefixtures("cuda_kernels")
 def test_small_gradients_are_not_rounded_away() -> None:
     own, _ = maps(bias=False)
@@ -101,7 +145,7 @@ def test_other_maps_are_torchs_own(
 ) -> None:
     if case != "cpu":
         request.getfixturevalue("cuda_kernels")
-    monkeypatch.setattr(linear, "_linear", None)
+    monkeypatch.setattr(linear, "_linear_maps", None)
     own, plain = maps(bias=True)
     with_wide_gradients(own)
     own.weight.requires_grad_(case != "frozen")

@@ -42,7 +42,7 @@ FUNCTIONS = (
     (collectives, "_scatter", collectives._ReduceScatterTokens),
     (vocabulary, "_head_loss", vocabulary._HeadLoss),
     (swiglu, "_product", swiglu._GatedProduct),
-    (linear, "_linear", linear._Linear),
+    (linear, "_linear_maps", linear._LinearMaps),
     (ring, "_attend", ring._RingAttention),
     (ulysses, "_to_heads", ulysses._TokensToHeads),
     (ulysses, "_to_tokens", ulysses._HeadsToTokens),

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from hydraulis.config.model import ModelConfig
 from hydraulis.model.float8 import MULTIPLE, Quantize
 from hydraulis.model.leaves import PLAIN, Leaves
-from hydraulis.model.linear import Linear, add_adapters
+from hydraulis.model.linear import Linear, add_adapters, map_together
 from hydraulis.model.rope import RotaryTable, rotary_table
 from hydraulis.model.sequences import Sequences
 from hydraulis.model.swiglu import gated_product, product_not_saved
@@ -47,9 +47,8 @@ class Attention(nn.Module):
     def forward(self, x_TH: Tensor, sequences: Sequences, rotary: RotaryTable) -> Tensor:
         """Attend inside each segment; [T, H] in, [T, H] out."""
         heads = (-1, self.head_dim)
-        q_TND = self.q_proj(x_TH).unflatten(-1, heads)
-        k_TKD = self.k_proj(x_TH).unflatten(-1, heads)
-        v_TKD = self.v_proj(x_TH).unflatten(-1, heads)
+        maps = self.q_proj, self.k_proj, self.v_proj
+        q_TND, k_TKD, v_TKD = (y.unflatten(-1, heads) for y in map_together(x_TH, *maps))
         if self.q_norm is not None and self.k_norm is not None:
             q_TND, k_TKD = self.q_norm(q_TND), self.k_norm(k_TKD)
         o_TND = sequences.attend(rotary.rotate(q_TND), rotary.rotate(k_TKD), v_TKD)
@@ -70,7 +69,8 @@ class MLP(nn.Module):
 
     def forward(self, x_TH: Tensor) -> Tensor:
         """Transform each token separately; [T, H] in, [T, H] out."""
-        product_TI = gated_product(self.gate_proj(x_TH), self.up_proj(x_TH), self.leaves.product)
+        gate_TI, up_TI = map_together(x_TH, self.gate_proj, self.up_proj)
+        product_TI = gated_product(gate_TI, up_TI, self.leaves.product)
         with product_not_saved(product_TI):
             y_TH: Tensor = self.down_proj(product_TI)
         return y_TH

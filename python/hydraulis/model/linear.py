@@ -40,30 +40,56 @@ class Linear(nn.Linear):
         """Map each token; [T, I] in, [T, O] out."""
         if self.quantize is not None:
             return float8_linear(input, self.weight, self.bias, self.quantize)
-        if torch.is_grad_enabled() and has_wide_gradient(self.weight):
-            return _linear(input, self.weight, self.bias)
+        if self.adds_to_gradient():
+            (y_TO,) = _linear_maps(input, self.weight, self.bias)
+            return y_TO
         return super().forward(input)
 
+    def adds_to_gradient(self) -> bool:
+        """Return whether backward adds to `weight.grad` directly."""
+        return self.quantize is None and torch.is_grad_enabled() and has_wide_gradient(self.weight)
 
-class _Linear(torch.autograd.Function):
+
+def map_together(x_TI: Tensor, *maps: nn.Module) -> tuple[Tensor, ...]:
+    """Apply several linear maps to the same tokens.
+
+    Where backward adds to the weights' gradients directly, the matrix products add up the input's gradient
+    too, instead of a kernel for each further map.
+    """
+    if all(type(one) is Linear and one.adds_to_gradient() for one in maps):
+        return _linear_maps(x_TI, *(parameter for one in maps for parameter in (one.weight, one.bias)))
+    return tuple(one(x_TI) for one in maps)
+
+
+class _LinearMaps(torch.autograd.Function):
+    """Linear maps of the same tokens, given by a weight and a bias each; a bias may be None."""
+
     @staticmethod
-    def forward(ctx: Any, x_TI: Tensor, weight_OI: nn.Parameter, bias_O: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x_TI: Tensor, *parameters: Any) -> tuple[Tensor, ...]:
         ctx.save_for_backward(x_TI)
         # Not among the saved tensors, whose hooks may return another tensor, without the gradient.
-        ctx.weight = weight_OI
-        return F.linear(x_TI, weight_OI, bias_O)
+        ctx.weights = parameters[::2]
+        return tuple(map(F.linear, [x_TI] * len(ctx.weights), ctx.weights, parameters[1::2]))
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dy_TO: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (x_TI,) = ctx.saved_tensors
-        needs_input, _, needs_bias = ctx.needs_input_grad
-        add_product_(ctx.weight.grad, dy_TO.T, x_TI)
-        # Autograd runs the weight's accumulation hooks next, without a gradient too.
-        return dy_TO @ ctx.weight if needs_input else None, None, dy_TO.sum(0) if needs_bias else None
+        needs_input, *needs_parameter = ctx.needs_input_grad
+        dx_TI = None
+        for weight_OI, dy_TO in zip(ctx.weights, gradients, strict=True):
+            add_product_(weight_OI.grad, dy_TO.T, x_TI)
+            if needs_input:
+                dx_TI = dy_TO @ weight_OI if dx_TI is None else dx_TI.addmm_(dy_TO, weight_OI)
+        dbiases = (
+            dy_TO.sum(0) if needs else None
+            for dy_TO, needs in zip(gradients, needs_parameter[1::2], strict=True)
+        )
+        # Autograd runs the weights' accumulation hooks next, without a gradient too.
+        return dx_TI, *(gradient for dbias_O in dbiases for gradient in (None, dbias_O))
 
 
-_linear: Callable[[Tensor, Tensor, Tensor | None], Tensor] = _Linear.apply
+_linear_maps: Callable[..., tuple[Tensor, ...]] = _LinearMaps.apply
 
 
 class AdaptedLinear(Linear):
