@@ -243,7 +243,7 @@ def _join(place: _Place) -> torch.device:
     prepare_device(device, deterministic=True)
     if "TORCH_CUDA_SANITIZER" in place.environment:
         # Torch asks for it when it is imported, which the fork server did before. The import alone makes
-        # torch call Python for each event and allocation; an exception that is on its way then is lost.
+        # torch call Python for each event and allocation; an exception that passes C++ then is lost.
         from torch.cuda._sanitizer import enable_cuda_sanitizer
 
         enable_cuda_sanitizer()

@@ -82,7 +82,7 @@ def rotation(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the si
     cos_TD, sin_TD = (_drawn(tokens, width, device=device) for _ in range(2))
 
     def rotate(leaves: Leaves) -> None:
-        table = RotaryTable(cos_TD, sin_TD, leaves.turn)
+        table = RotaryTable(cos_TD, sin_TD, leaves.rotate)
         torch.autograd.grad(table.rotate(x_TND).sum(), x_TND)
 
     return plain_and_compiled(rotate, device)
@@ -248,7 +248,7 @@ def plain_and_compiled(work: Callable[[Leaves], None], device: torch.device) -> 
     """Return the ways of work by leaves: torch's operations, and on CUDA Triton's kernels."""
     ways: Ways = {"hydraulis": lambda: work(PLAIN)}
     if device.type == "cuda":
-        ways["hydraulis, compiled"] = lambda: work(compiled_leaves())
+        ways["hydraulis, compiled"] = lambda: work(compiled_leaves(device))
     return ways
 
 

@@ -188,8 +188,8 @@ def _hydraulis(setting: StepSetting, *, compiles: bool) -> Iterator[Callable[[],
 def _plan(setting: StepSetting) -> Plan:
     """Plan the batch on one GPU that admits the largest of the micro-batches, and 1 % more.
 
-    The micro-batches are full, and without that room the few tokens for which no other one has a place would
-    make one more.
+    The drawn micro-batches are full. Without the extra 1 %, tokens that fit into none of them would need a
+    further micro-batch.
     """
     cap = int(1.01 * max(sum(micro_batch) for micro_batch in setting.micro_batches))
     document = {

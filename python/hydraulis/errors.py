@@ -139,14 +139,14 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     "device_missing": ErrorCode(
         "The run needs CUDA devices, and torch finds none, or a node has fewer devices than ranks, or a "
         "device has no products in float8 (`train.float8`) or does not reach another one of its node "
-        "(`train.symmetric_memory`). `train.compile` needs devices too.",
+        "(`train.symmetric_memory`), or ranks with `train.compile` compute on the CPU.",
         "Install a torch build for CUDA and its driver, check `CUDA_VISIBLE_DEVICES`, start at most one rank"
-        ' per device, or set `train.device = "cpu"`.',
+        ' per device, set `train.device = "cpu"`, or leave out the option that needs devices.',
     ),
     "extra_missing": ErrorCode(
-        "A library of an optional extra, or Triton for `train.compile`, is not installed or cannot be "
-        "imported.",
-        "Install the extra or the library that the message names, or leave out the option that needs it.",
+        "A library of an optional extra is not installed or cannot be imported, or Triton or its C compiler "
+        "is missing for `train.compile`.",
+        "Install what the message names, or leave out the option that needs it.",
     ),
     "file_unreadable": ErrorCode(
         "A file, a folder or a pattern of names matches nothing, or the file cannot be opened or decoded as "

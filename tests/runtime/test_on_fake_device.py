@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_flatten
 from hydraulis import Scheme
 from hydraulis._core import Position
 from hydraulis.config.kinds import ContextKind
-from hydraulis.model import linear, swiglu
+from hydraulis.model import linear, rope, swiglu
 from hydraulis.model.attention import varlen
 from hydraulis.model.rope import rotary_frequencies
 from hydraulis.parallel import collectives, vocabulary
@@ -43,6 +43,7 @@ FUNCTIONS = (
     (vocabulary, "_head_loss", vocabulary._HeadLoss),
     (swiglu, "_product", swiglu._GatedProduct),
     (linear, "_linear_maps", linear._LinearMaps),
+    (rope, "_rotation", rope._Rotation),
     (ring, "_attend", ring._RingAttention),
     (ulysses, "_to_heads", ulysses._TokensToHeads),
     (ulysses, "_to_tokens", ulysses._HeadsToTokens),
@@ -120,7 +121,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
 @pytest.mark.parametrize(
     ("scheme", "context", "expected"),
     [
-        ("<1>", None, {"_VarlenAttention", "_HeadLoss", "_GatedProduct"}),
+        ("<1>", None, {"_VarlenAttention", "_HeadLoss", "_GatedProduct", "_Rotation"}),
         ("<pp2,selective>", None, {"_VarlenAttention", "_HeadLoss"}),
         ("<tp2,full>", None, {"_AllGatherTokens", "_ReduceScatterTokens"}),
         ("<cp2>", "ring", {"_RingAttention"}),

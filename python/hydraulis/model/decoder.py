@@ -163,7 +163,7 @@ class Decoder(nn.Module):
         """
         if self.embed_tokens is not None:
             x = self.embed_tokens(x)
-        rotary = rotary_table(sequences.position_T, self.config, x.dtype)._replace(turn=self.leaves.turn)
+        rotary = rotary_table(sequences.position_T, self.config, x.dtype)._replace(kernel=self.leaves.rotate)
         for layer in self.layers.values():
             x = layer(x, sequences, rotary)
         if self.norm is not None:

@@ -53,7 +53,7 @@ Quantize = Callable[[Tensor], Quantized]
 
 
 def quantize(x_RC: Tensor) -> Quantized:
-    """Round a factor to float8, row by row; a row with a number that is not finite becomes no number."""
+    """Round a factor to float8, row by row; a row with a number that is not finite has NaN."""
     wide_RC = x_RC.float()
     largest_R1 = wide_RC.abs().amax(dim=-1, keepdim=True).clamp(min=SMALLEST)
     # The next power of two: a fraction carries into the exponent.
@@ -125,16 +125,19 @@ class _Float8Linear(torch.autograd.Function):
 _float8_linear: Callable[[Tensor, Tensor, Tensor | None, Quantize], Tensor] = _Float8Linear.apply
 
 
+def has_float8(device: torch.device) -> bool:
+    """Return whether a device has float8; the CPU emulates it."""
+    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY
+
+
 def require_float8(device: torch.device) -> None:
     """Refuse a CUDA device without products in float8; the CPU emulates them.
 
     Raises:
         InvalidInputError: The device's capability is below 8.9 (code `device_missing`).
     """
-    if device.type != "cuda":
-        return
-    capability = torch.cuda.get_device_capability(device)
-    if capability < _LEAST_CAPABILITY:
+    if not has_float8(device):
+        capability = torch.cuda.get_device_capability(device)
         least = ".".join(map(str, _LEAST_CAPABILITY))
         message = (
             f"train.float8 = true needs CUDA devices of capability {least} or later, and "

@@ -11,6 +11,8 @@ Legend: c tokens of a chunk, v rows of the vocabulary on this rank.
 """
 
 import functools
+import os
+import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import NamedTuple
@@ -19,9 +21,9 @@ import torch
 from torch import Tensor
 
 from hydraulis.errors import HydraulisError, InvalidInputError
-from hydraulis.model.float8 import Quantize, quantize
+from hydraulis.model.float8 import Quantize, has_float8, quantize
 from hydraulis.model.residual_norm import AddNorm, NormKernels, add_norm_by, plain_add_norm
-from hydraulis.model.rope import Turn, rotate_heads
+from hydraulis.model.rope import Rotate, rotate_heads
 from hydraulis.model.swiglu import PLAIN_PRODUCT, ProductKernels
 
 
@@ -31,9 +33,9 @@ class LossKernels(NamedTuple):
     Attributes:
         exponentials: Largest logit of each token, [c], and sum of the exponentials of the logits' distances
             to it, [c]. It may overwrite the logits.
-        gradient: Exponentials times a factor for each token, less a number at one of its columns, in a
-            dtype. Its arguments are the logits as `exponentials` left them, the largest logits, the factors,
-            [c], the columns, [c, 1], the numbers, [c], and the dtype.
+        gradient: Gradient of the logits: `exp(logit - max) * factor`, minus `less` in the target's column.
+            Its arguments are the logits as `exponentials` left them, the largest logits, [c], the factors,
+            [c], the columns of the targets, [c, 1], `less`, [c], and the dtype of the gradient.
     """
 
     exponentials: Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -45,14 +47,14 @@ class Leaves(NamedTuple):
 
     Attributes:
         add_norm: Sum of the residual stream and a layer's part, and the sum's norm.
-        turn: Rotation of heads by the cosines and sines of a rotary table, without gradients.
+        rotate: Rotation of heads by the cosines and sines of a rotary table, without gradients.
         product: Kernels of SwiGLU's gated product.
         quantize: Rounding of a factor to float8, without gradients.
         loss: Kernels of cross entropy.
     """
 
     add_norm: AddNorm
-    turn: Turn
+    rotate: Rotate
     product: ProductKernels
     quantize: Quantize
     loss: LossKernels
@@ -81,8 +83,11 @@ PLAIN = Leaves(plain_add_norm, rotate_heads, PLAIN_PRODUCT, quantize, PLAIN_LOSS
 
 
 @functools.cache
-def compiled_leaves() -> Leaves:
-    """Return the leaves that Triton compiles, each at its first call."""
+def compiled_leaves(device: torch.device) -> Leaves:
+    """Return the leaves that Triton compiles for a device, each at its first call.
+
+    A device without float8 rounds to it by torch's operations, for messages.
+    """
     # Imported here, because it is no dependency.
     from hydraulis.model import triton_kernels as kernels
 
@@ -90,7 +95,7 @@ def compiled_leaves() -> Leaves:
         add_norm_by(NormKernels(kernels.add_norm, kernels.norm_gradients)),
         kernels.rotate,
         ProductKernels(kernels.multiply, kernels.product_gradients),
-        kernels.quantize,
+        kernels.quantize if has_float8(device) else quantize,
         LossKernels(kernels.exponentials, kernels.loss_gradient),
     )
 
@@ -100,7 +105,7 @@ def require_triton(device: torch.device) -> None:
 
     Raises:
         InvalidInputError: The device is the CPU (code `device_missing`).
-        HydraulisError: Triton is not installed (code `extra_missing`).
+        HydraulisError: Triton is not installed, or the C compiler that it needs (code `extra_missing`).
     """
     if device.type != "cuda":
         message = (
@@ -108,9 +113,11 @@ def require_triton(device: torch.device) -> None:
             "train.compile = false"
         )
         raise InvalidInputError(message, code="device_missing")
+    missing = ""
     if find_spec("triton") is None:
-        message = (
-            "train.compile = true needs the library 'triton', which is not installed: pip install triton, or "
-            "set train.compile = false"
-        )
+        missing = "the library 'triton', which is not installed: pip install triton"
+    elif "CC" not in os.environ and not any(map(shutil.which, ("gcc", "clang"))):
+        missing = "a C compiler for Triton: install gcc, or name one by the variable CC"
+    if missing:
+        message = f"train.compile = true needs {missing}, or set train.compile = false"
         raise HydraulisError(message, code="extra_missing")

@@ -54,7 +54,7 @@ def map_together(x_TI: Tensor, *maps: nn.Module) -> tuple[Tensor, ...]:
     """Apply several linear maps to the same tokens.
 
     Where backward adds to the weights' gradients directly, the matrix products add up the input's gradient
-    too, instead of a kernel for each further map.
+    too, instead of a separate addition for each further map. The maps must have no forward hooks.
     """
     if all(type(one) is Linear and one.adds_to_gradient() for one in maps):
         return _linear_maps(x_TI, *(parameter for one in maps for parameter in (one.weight, one.bias)))

@@ -1,4 +1,4 @@
-"""The sum of the residual stream and a layer's part, with the sum's RMS norm: of torch, or of two kernels.
+"""The sum of the residual stream and a layer's part, and its RMS norm: by torch's operations, or two kernels.
 
 By torch's operations the gradient of the stream is the sum of two tensors, that of the stream itself and
 that of the norm. The second kernel adds both.
@@ -22,12 +22,13 @@ class NormKernels(NamedTuple):
 
     Attributes:
         add_norm: Sum and its norm, from the addends (the second may be None), the weight and the epsilon.
-        gradients: Gradients of each addend, which are equal, and of the weight; from the gradients of the sum
-            and of its norm, the sum, the weight and the epsilon.
+        gradients: Gradients of each addend, which are equal, and of the weight, in at least float32, or None;
+            from the gradients of the sum and of its norm, the sum, the weight, the epsilon, and whether the
+            weight needs one.
     """
 
     add_norm: Callable[[Tensor, Tensor | None, Tensor, float], tuple[Tensor, Tensor]]
-    gradients: Callable[[Tensor, Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
+    gradients: Callable[[Tensor, Tensor, Tensor, Tensor, float, bool], tuple[Tensor, Tensor | None]]
 
 
 def plain_add_norm(x_TH: Tensor, y_TH: Tensor | None, norm: nn.RMSNorm) -> tuple[Tensor, Tensor]:
@@ -59,15 +60,11 @@ class _AddNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dsum_TH: Tensor, dnormed_TH: Tensor) -> tuple[Tensor | None, ...]:
-        dx_TH, dweight_H = ctx.kernels.gradients(dsum_TH, dnormed_TH, *ctx.saved_tensors, ctx.epsilon)
         needs_x, needs_y, needs_weight, *_ = ctx.needs_input_grad
-        return (
-            dx_TH if needs_x else None,
-            dx_TH if needs_y else None,
-            dweight_H if needs_weight else None,
-            None,
-            None,
+        dx_TH, dweight_H = ctx.kernels.gradients(
+            dsum_TH, dnormed_TH, *ctx.saved_tensors, ctx.epsilon, needs_weight
         )
+        return dx_TH if needs_x else None, dx_TH if needs_y else None, dweight_H, None, None
 
 
 _add_norm: Callable[..., tuple[Tensor, Tensor]] = _AddNorm.apply

@@ -19,7 +19,7 @@ from hydraulis.config.model import ModelConfig, RopeScaling
 from hydraulis.model.tensors import to_device, wide_dtype
 
 # Rotation of heads by cosines and sines, and its direction: 1, or -1 for the negative angles.
-Turn = Callable[[Tensor, Tensor, Tensor, int], Tensor]
+Rotate = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 
 
 def rotate_heads(x_TND: Tensor, cos_TD: Tensor, sin_TD: Tensor, direction: int) -> Tensor:
@@ -34,19 +34,19 @@ def rotate_heads(x_TND: Tensor, cos_TD: Tensor, sin_TD: Tensor, direction: int) 
 
 class _Rotation(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x_TND: Tensor, cos_TD: Tensor, sin_TD: Tensor, turn: Turn) -> Tensor:
+    def forward(ctx: Any, x_TND: Tensor, cos_TD: Tensor, sin_TD: Tensor, kernel: Rotate) -> Tensor:
         ctx.save_for_backward(cos_TD, sin_TD)
-        ctx.turn = turn
-        return turn(x_TND, cos_TD, sin_TD, 1)
+        ctx.kernel = kernel
+        return kernel(x_TND, cos_TD, sin_TD, 1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy_TND: Tensor) -> tuple[Tensor, None, None, None]:
-        # The transpose of a rotation turns by the negative angles.
-        return ctx.turn(dy_TND, *ctx.saved_tensors, -1), None, None, None
+        # The transpose of a rotation is the one by the negative angles.
+        return ctx.kernel(dy_TND, *ctx.saved_tensors, -1), None, None, None
 
 
-_rotation: Callable[[Tensor, Tensor, Tensor, Turn], Tensor] = _Rotation.apply
+_rotation: Callable[[Tensor, Tensor, Tensor, Rotate], Tensor] = _Rotation.apply
 
 
 class RotaryTable(NamedTuple):
@@ -55,16 +55,16 @@ class RotaryTable(NamedTuple):
     Attributes:
         cos_TD: Cosines; both halves of D have the same D/2 angles.
         sin_TD: Sines, in the same order.
-        turn: Function that rotates heads by them, without gradients.
+        kernel: Function that rotates heads by them, without gradients.
     """
 
     cos_TD: Tensor
     sin_TD: Tensor
-    turn: Turn = rotate_heads
+    kernel: Rotate = rotate_heads
 
     def rotate(self, x_TND: Tensor) -> Tensor:
         """Rotate every head of every token by its position; shape and dtype do not change."""
-        return _rotation(x_TND, self.cos_TD, self.sin_TD, self.turn)
+        return _rotation(x_TND, self.cos_TD, self.sin_TD, self.kernel)
 
 
 def rotary_table(position_T: Tensor, config: ModelConfig, dtype: torch.dtype) -> RotaryTable:

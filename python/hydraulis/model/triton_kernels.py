@@ -74,14 +74,19 @@ def _add_norm(
 
 
 def norm_gradients(
-    dsum_TH: Tensor, dnormed_TH: Tensor, sum_TH: Tensor, weight_H: Tensor, epsilon: float
-) -> tuple[Tensor, Tensor]:
-    """Return the gradients of each addend, which are equal, and of the weight."""
+    dsum_TH: Tensor,
+    dnormed_TH: Tensor,
+    sum_TH: Tensor,
+    weight_H: Tensor,
+    epsilon: float,
+    needs_weight: bool,  # noqa: FBT001 - the signature of `NormKernels.gradients`
+) -> tuple[Tensor, Tensor | None]:
+    """Return the gradients of each addend, which are equal, and of the weight, or None."""
     rows, width = sum_TH.shape
     wide = torch.promote_types(sum_TH.dtype, torch.float32)
     programs = min(rows, _PROGRAMS)
     dx_TH = torch.empty_like(sum_TH)
-    dweight_BH = sum_TH.new_empty((programs, width), dtype=wide)
+    dweight_BH = sum_TH.new_empty((programs if needs_weight else 0, width), dtype=wide)
     _norm_gradients[(programs,)](
         dsum_TH.contiguous(),
         dnormed_TH.contiguous(),
@@ -93,11 +98,12 @@ def norm_gradients(
         programs,
         WIDTH=width,
         EPSILON=epsilon,
+        NEEDS_WEIGHT=needs_weight,
         BLOCK=triton.next_power_of_2(width),
         WIDE=_wide(sum_TH),
         num_warps=_warps(width),
     )
-    return dx_TH, dweight_BH.sum(0).to(weight_H.dtype)
+    return dx_TH, dweight_BH.sum(0) if needs_weight else None
 
 
 @triton.jit(do_not_specialize=["rows", "programs"])
@@ -112,6 +118,7 @@ def _norm_gradients(
     programs,
     WIDTH: tl.constexpr,
     EPSILON: tl.constexpr,
+    NEEDS_WEIGHT: tl.constexpr,
     BLOCK: tl.constexpr,
     WIDE: tl.constexpr,
 ):
@@ -132,7 +139,8 @@ def _norm_gradients(
         radial = tl.sum(d * unit, axis=0) / WIDTH
         stream = tl.load(dtotal + place, mask=mask, other=0).to(WIDE)
         tl.store(dx + place, stream + inverse * (d - unit * radial), mask=mask)
-    tl.store(dweight + program * WIDTH + column, addend, mask=mask)
+    if NEEDS_WEIGHT:
+        tl.store(dweight + program * WIDTH + column, addend, mask=mask)
 
 
 def rotate(x_TND: Tensor, cos_TD: Tensor, sin_TD: Tensor, direction: int) -> Tensor:
@@ -241,7 +249,7 @@ def _product_gradients(
 
 
 def quantize(x_RC: Tensor) -> Quantized:
-    """Round a factor to float8, as `float8.quantize` does."""
+    """Round a factor to float8, as `float8.quantize` does, but for the scale of a row with NaN."""
     x_RC = x_RC.contiguous()
     rows, columns = x_RC.shape
     value_RC = torch.empty_like(x_RC, dtype=torch.float8_e4m3fn)
@@ -324,7 +332,8 @@ def loss_gradient(
     dtype: torch.dtype,
 ) -> Tensor:
     """Return the exponentials times the factors, less the numbers at their columns."""
-    dlogits_cv = torch.empty_like(logits_cv, dtype=dtype)
+    # Each element is read and written by one program, so the logits have room for the gradient.
+    dlogits_cv = logits_cv if dtype == logits_cv.dtype else torch.empty_like(logits_cv, dtype=dtype)
     _loss_gradient[_grid(logits_cv)](
         logits_cv, max_c, factor_c, column_c1, less_c, dlogits_cv, WIDTH=logits_cv.shape[-1], BLOCK=_BLOCK
     )

@@ -129,7 +129,7 @@ class _HeadLoss(torch.autograd.Function):
             total += loss
             dlogits_cv = kernels.gradient(
                 logits_cv,
-                softmax.max_c,
+                softmax.own_max_c,
                 softmax.scale_c * targets.counts_c / denominator,
                 targets.column_c1,
                 targets.here_c.to(wide) / denominator,
@@ -217,30 +217,30 @@ class _Softmax(NamedTuple):
     """The softmax of a chunk.
 
     Attributes:
-        max_c: Largest logit of each token on this rank.
+        own_max_c: Largest logit of each token on this rank.
         scale_c: Factor of each token's exponentials on this rank.
     """
 
-    max_c: Tensor
+    own_max_c: Tensor
     scale_c: Tensor
 
 
 def _cross_entropy(
     logits_cv: Tensor, targets: _Targets, group: dist.ProcessGroup | None, kernels: LossKernels
 ) -> tuple[Tensor, _Softmax]:
-    """Return the sum of the loss over the targets, and the softmax; the kernels overwrite the logits."""
+    """Return the sum of the loss over the targets, and the softmax; the kernels may overwrite the logits."""
     target_logit_c = logits_cv.gather(1, targets.column_c1)[:, 0]
     own_max_c, own_sum_c = kernels.exponentials(logits_cv)
     max_c = own_max_c.clone()
     _all_reduce(max_c, dist.ReduceOp.MAX, group)
-    share_c = (own_max_c - max_c).exp()
+    rescale_c = (own_max_c - max_c).exp()
     distance_c = (target_logit_c - max_c).masked_fill(~targets.here_c, 0)
-    sums_2c = torch.stack((own_sum_c * share_c, distance_c))
+    sums_2c = torch.stack((own_sum_c * rescale_c, distance_c))
     _all_reduce(sums_2c, dist.ReduceOp.SUM, group)
     sum_exp_c, distance_c = sums_2c
     # A mask instead of an index: the number of targets is on the device, and the host would wait for it.
     loss = (sum_exp_c.log() - distance_c).masked_fill(~targets.counts_c, 0).sum()
-    return loss, _Softmax(own_max_c, share_c / sum_exp_c)
+    return loss, _Softmax(own_max_c, rescale_c / sum_exp_c)
 
 
 def _all_reduce(x: Tensor, operation: dist.ReduceOp.RedOpType, group: dist.ProcessGroup | None) -> None:

@@ -83,7 +83,7 @@ class Workload:
         context: Kind of context parallelism of all schemes with context ranks.
         gpus_per_node: Ranks of a node.
         attention: Name of the attention kernel.
-        compiled: Whether the elementwise operations were compiled.
+        compiled: Whether the layers' and the loss's elementwise operations were compiled.
         float8: Whether the layers' linear maps multiplied in float8.
         symmetric_memory: Whether tensor parallelism exchanged through symmetric memory.
         sharding: Tensors that ranks hold in parts.

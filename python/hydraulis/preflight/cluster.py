@@ -105,8 +105,8 @@ class ClusterChecks:
         """Name the layers' kernels that the run chooses, and check that this machine can make them.
 
         Raises:
-            HydraulisError: A compiler is missing (code `extra_missing`), or the device has no products in
-                float8 or does not reach its node's other devices (`device_missing`).
+            HydraulisError: Triton or its C compiler is missing (code `extra_missing`), or the device has no
+                products in float8 or does not reach its node's other devices (`device_missing`).
         """
         train = self.config.train
         elementwise = "compiled" if train.compile else "by torch's kernels"

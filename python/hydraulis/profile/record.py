@@ -27,7 +27,7 @@ class Conditions:
         dtype: Dtype of parameters and activations.
         context: Kind of context parallelism.
         attention: Name of the attention kernel.
-        compiled: Whether the elementwise operations were compiled.
+        compiled: Whether the layers' and the loss's elementwise operations were compiled.
         float8: Whether the layers' linear maps multiplied in float8.
         symmetric_memory: Whether tensor parallelism exchanged through symmetric memory.
         sharding: Tensors that ranks hold in parts.

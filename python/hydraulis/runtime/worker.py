@@ -95,7 +95,7 @@ class Worker:
             missing, lacks float8 or does not reach its node's devices (see `choose_device`, `require_float8`
             and `require_symmetric_memory`), or it has no attention kernel for these heads
             (`attention_unsupported`).
-        HydraulisError: Reading the initial values failed, or a compiler is missing (see `require_triton`);
+        HydraulisError: Reading the initial values failed, or Triton is missing (see `require_triton`);
             on every rank.
     """
 

@@ -23,7 +23,9 @@ from hydraulis.model.rope import rotary_table
 from hydraulis.model.sequences import IGNORE_INDEX, PackedSequences
 from hydraulis.parallel.checkpointing import apply_checkpointing
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
-from small_model import build_decoder, logits_of, random_tokens, small_config
+from parallel.vocabulary_workers import by_kernels
+from ranks import run_ranks
+from small_model import build_decoder, logits_of, random_tokens, small_config, token_loss
 from stage_bytes import stage_bytes
 
 # Results of a leaf for drawn inputs.
@@ -35,14 +37,14 @@ ROWS = [(6, 42), (3, 1024), (2, 1200)]
 FACTORS = [(5, 48), (3, 4100)]
 
 
-def turn(direction: int) -> Results:
+def rotate(direction: int) -> Results:
     """Rotate heads in a direction."""
 
     def results(leaves: Leaves, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
         (x_TND,) = given
         config = small_config(head_dim=x_TND.shape[-1])
         table = rotary_table(torch.arange(3, 3 + len(x_TND)), config, x_TND.dtype)
-        return (leaves.turn(x_TND, table.cos_TD, table.sin_TD, direction),)
+        return (leaves.rotate(x_TND, table.cos_TD, table.sin_TD, direction),)
 
     return results
 
@@ -87,8 +89,8 @@ def loss(leaves: Leaves, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 # Results, shapes and the number of inputs of each leaf.
 LEAVES: dict[str, tuple[Results, Sequence[tuple[int, ...]], int]] = {
-    "turn": (turn(1), HEADS, 1),
-    "turn back": (turn(-1), HEADS, 1),
+    "rotate": (rotate(1), HEADS, 1),
+    "rotate back": (rotate(-1), HEADS, 1),
     "norm": (add_norm, ROWS, 2),
     "sum and norm": (add_norm, ROWS, 3),
     "norm of more rows than programs": (add_norm, [(540, 4), (530, 10), (2, 8)], 3),
@@ -114,7 +116,9 @@ def of_leaves() -> list[dict[str, object]]:
                 given = [torch.randn(shape).to(dtype) for _ in range(count)]
                 # Another order in memory than a kernel's.
                 given[0] = given[0].transpose(0, 1).contiguous().transpose(0, 1)
-                found, plain = (results(leaves, given) for leaves in (compiled_leaves(), PLAIN))
+                found, plain = (
+                    results(leaves, given) for leaves in (compiled_leaves(torch.empty(0).device), PLAIN)
+                )
                 assert [(x.dtype, x.shape) for x in found] == [(x.dtype, x.shape) for x in plain]
                 exact = results(PLAIN, [x.double() for x in given])
                 rows.append(
@@ -135,7 +139,9 @@ def of_rounding() -> list[dict[str, object]]:
         x_RC = torch.randn(shape).bfloat16() * torch.logspace(-9, 9, len(torch.empty(shape)))[:, None]
         x_RC[0] = 0
         for given in (x_RC, x_RC.t().contiguous().t()):
-            found, plain = (leaves.quantize(given) for leaves in (compiled_leaves(), PLAIN))
+            found, plain = (
+                leaves.quantize(given) for leaves in (compiled_leaves(torch.empty(0).device), PLAIN)
+            )
             assert isinstance(found, Quantized)
             assert found.value_RC.is_contiguous()
             rows.append(
@@ -163,10 +169,25 @@ def of_decoders() -> dict[str, float]:
     found: dict[str, float] = {}
     kinds: tuple[CheckpointingKind, ...] = ("none", "selective", "full")
     for kind in kinds:
-        ours = gradients(compiled_leaves(), kind)
+        ours = gradients(compiled_leaves(torch.empty(0).device), kind)
         assert ours.keys() == plain.keys()
         found[kind] = max(distances(list(ours.values()), list(plain.values())))
     return found
+
+
+def of_split_vocabulary() -> list[float]:
+    """Compare a loss that is split over two ranks with the whole one, in float64; large logits."""
+    hidden_TH, weight_VH = (torch.randn(shape, dtype=torch.float64) for shape in ((20, 6), (21, 6)))
+    target_T = torch.arange(20) * 5 % 21
+    target_T[::7] = IGNORE_INDEX
+    inputs = 1000 * hidden_TH, weight_VH, target_T
+    found = run_ranks(2, by_kernels, *inputs, 11)
+    whole = [x.clone().requires_grad_() for x in inputs[:2]]
+    expected = token_loss(whole[0] @ whole[1].T, target_T, 11)
+    gradients = torch.autograd.grad(3.0 * expected, whole)
+    split = [torch.cat(parts) for parts in zip(*(rank[1:] for rank in found), strict=True)]
+    losses = distances([rank[0] for rank in found], [expected.detach()] * 2)
+    return [*losses, *distances(split, gradients), float(found[0][0] - found[1][0])]
 
 
 def of_stages() -> list[int]:
@@ -179,7 +200,7 @@ def of_stages() -> list[int]:
 def main() -> None:
     """Print all comparisons."""
     torch.manual_seed(0)
-    parts = (of_leaves, of_rounding, of_decoders, of_stages)
+    parts = (of_leaves, of_rounding, of_decoders, of_split_vocabulary, of_stages)
     sys.stdout.write(json.dumps({part.__name__: part() for part in parts}))
 
 

@@ -35,7 +35,7 @@ KERNELS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "_multiply": ([BF16] * 3, ROWS),
     "_product_gradients": ([BF16] * 5, ROWS),
     "_add_norm": ([BF16] * 5, NORM | {"ADDS": True}),
-    "_norm_gradients": ([*[BF16] * 5, F32, "i32", "i32"], NORM),
+    "_norm_gradients": ([*[BF16] * 5, F32, "i32", "i32"], NORM | {"NEEDS_WEIGHT": True}),
     "_exponentials": ([F32] * 3, LOGITS),
     "_loss_gradient": ([*[F32] * 3, "*i64", F32, BF16], LOGITS),
     "_quantize": ([BF16, FP8, F32], {"COLUMNS": 5632, "BLOCK": 4096} | FLOAT8),
@@ -108,6 +108,13 @@ def test_a_decoder_has_the_same_gradients_under_all_checkpointing(interpreted: d
     assert 0 < max(interpreted["of_decoders"].values()) < 1e-10
 
 
+def test_a_loss_of_two_ranks_is_that_of_the_whole_vocabulary(interpreted: dict[str, Any]) -> None:
+    *distances, difference = interpreted["of_split_vocabulary"]
+    assert len(distances) == 4
+    assert max(distances) < 1e-12
+    assert difference == 0.0
+
+
 def test_as_many_bytes_are_saved_for_backward(interpreted: dict[str, Any]) -> None:
     plain, compiled = interpreted["of_stages"]
     # On the CPU torch's norm saves the stream over its root mean square too, and the inverse of that.
@@ -116,8 +123,8 @@ def test_as_many_bytes_are_saved_for_backward(interpreted: dict[str, Any]) -> No
     assert compiled == plain - norms * 64 * (config.hidden_size + 1) * torch.float64.itemsize
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_triton_compiles_each_kernel_for_an_h100(name: str) -> None:
+def compiled(name: str, capability: int = 90, narrow: str = BF16, **changes: Any) -> Any:
+    """Compile a kernel, with another type of activations and other constants."""
     from triton import compile as compile_kernel
     from triton import language as tl
     from triton.backends.compiler import GPUTarget
@@ -127,25 +134,45 @@ def test_triton_compiles_each_kernel_for_an_h100(name: str) -> None:
 
     kernel = getattr(triton_kernels, name)
     types, constants = KERNELS[name]
-    constants = constants | ({"WIDE": tl.float32} if "WIDE" in kernel.arg_names else {})
+    types = [{BF16: narrow, F32: "*fp64" if narrow == "*fp64" else F32}.get(one, one) for one in types]
+    wide = tl.float64 if narrow == "*fp64" else tl.float32
+    constants = constants | ({"WIDE": wide} if "WIDE" in kernel.arg_names else {}) | changes
     given = [argument for argument in kernel.arg_names if argument not in constants]
     signature = dict(zip(given, types, strict=True)) | dict.fromkeys(constants, "constexpr")
     pointers = [argument for argument in given if signature[argument].startswith("*")]
     index = {argument: place for place, argument in enumerate(kernel.arg_names)}
-    built = compile_kernel(
+    return compile_kernel(
         ASTSource(
             fn=kernel,
             signature={argument: signature[argument] for argument in kernel.arg_names},
             constexprs={(index[argument],): value for argument, value in constants.items()},
             attrs={(index[argument],): [["tt.divisibility", 16]] for argument in pointers},
         ),
-        target=GPUTarget("cuda", 90, 32),
+        target=GPUTarget("cuda", capability, 32),
     )
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_triton_compiles_each_kernel_for_an_h100(name: str) -> None:
+    built = compiled(name)
     assert built.asm["cubin"].startswith(b"\x7fELF")
     # Activations are read and written 16 bytes at a time; a token's sums are numbers.
     assert re.search(r"ld\.global\S*\.v4\.b32", built.asm["ptx"])
     is_wide = re.search(r"st\.global\S*\.v4\.b32", built.asm["ptx"]) is not None
     assert is_wide is (name != "_exponentials")
+
+
+@pytest.mark.parametrize("name", [name for name in KERNELS if name != "_quantize"])
+def test_triton_compiles_each_kernel_for_an_a100_and_in_float64(name: str) -> None:
+    for built in (compiled(name, capability=80), compiled(name, narrow="*fp64")):
+        assert built.asm["cubin"].startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize(("width", "block"), [(5120, 8192), (16_384, 16_384)])
+def test_norms_are_compiled_for_wide_models_and_for_what_they_leave_out(width: int, block: int) -> None:
+    for name, left_out in (("_add_norm", "ADDS"), ("_norm_gradients", "NEEDS_WEIGHT")):
+        changes: dict[str, Any] = {"WIDTH": width, "BLOCK": block, left_out: False}
+        assert compiled(name, **changes).asm["cubin"].startswith(b"\x7fELF")
 
 
 def test_every_kernel_is_compiled_here() -> None:

@@ -76,7 +76,7 @@ def test_a_worker_gives_its_kernels_to_stages_profile_and_message(
         stage = worker.stage(position, None)
         module = stage.module
         conditions = _conditions(_workload(worker, "ring"))
-    leaves = compiled_leaves() if compiles else PLAIN
+    leaves = compiled_leaves(torch.device("cpu")) if compiles else PLAIN
     layer: Any = module.layers["0"]
     assert layer.mlp.leaves is module.leaves is leaves
     assert layer.mlp.down_proj.quantize is (leaves.quantize if float8 else None)

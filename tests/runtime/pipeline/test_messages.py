@@ -65,12 +65,12 @@ def test_messages_in_float8_have_a_byte_for_each_element_and_four_for_each_token
     assert sum(len(rank.sent) for rank in runs[0]) > len(LENGTHS)
 
 
-def test_the_rounding_is_warmed_up_where_a_stage_sends_forward(
+def test_the_rounding_is_warmed_up_in_each_direction(
     runs: tuple[list[MessageRun], list[MessageRun]],
 ) -> None:
     plain, rounded = runs
     assert not any(rank.warmed_up for rank in plain)
-    assert [rank.warmed_up for rank in rounded] == {3: [1, 1, 0], 4: [1, 1, 0, 0]}[len(rounded)]
+    assert [rank.warmed_up for rank in rounded] == {3: [1, 2, 1], 4: [1, 1, 1, 1]}[len(rounded)]
 
 
 def test_a_step_with_messages_in_float8_has_a_loss_and_gradients_near_those_without(

@@ -22,6 +22,9 @@ def test_each_stage_is_warmed_up_once_without_transfers_in_flight(warm: list[War
         assert rank.forwards == [1] * 4
         assert rank.is_unchanged == [True] * 4
         assert rank.in_flight == 0
+        # What a stage sends is packed once too: hidden states, and their gradients.
+        assert all(packed == sent for packed, sent in rank.messages)
+    assert {sent for rank in warm for _, sent in rank.messages} == {0, 1, 2}
 
 
 def test_a_warm_up_changes_no_step(warm: list[Warmed]) -> None:

@@ -1,7 +1,7 @@
 """Workers of test_warm_up.py."""
 
 from typing import Any, NamedTuple
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import torch
@@ -24,12 +24,14 @@ class Warmed(NamedTuple):
         forwards: Computations of each stage when it was warmed up.
         is_unchanged: Whether parameters stayed and gradients were zero after each warm-up.
         in_flight: Exchanges of buckets at that time.
+        messages: Messages that each stage packed then, and those that it sends for each micro-batch.
     """
 
     losses: list[float]
     forwards: list[int]
     is_unchanged: list[bool]
     in_flight: int
+    messages: list[tuple[int, int]]
 
 
 def train(strategies: list[str], lengths: list[int], kind: str) -> Warmed:
@@ -42,6 +44,7 @@ def train(strategies: list[str], lengths: list[int], kind: str) -> Warmed:
     """
     forwards: list[int] = []
     is_unchanged: list[bool] = []
+    messages: list[tuple[int, int]] = []
     in_flight = 0
 
     def warming(stage: Stage) -> None:
@@ -56,10 +59,12 @@ def train(strategies: list[str], lengths: list[int], kind: str) -> Warmed:
             calls += 1
             return forward(*args)
 
-        with patch.object(stage, "forward", counting):
+        pack = Mock(side_effect=stage.messages.pack)
+        with patch.object(stage, "forward", counting), patch.object(stage.messages, "pack", pack):
             if kind == "warm":
                 warm_up(stage)
         forwards.append(calls)
+        messages.append((pack.call_count, 2 - stage.is_first - stage.is_last))
         same = torch.equal(worker.local_shard.parameter, before)
         gradients = [one.grad for one in stage.trained.values() if one.grad is not None]
         is_unchanged.append(same and len(gradients) > 0 and not any(one.any() for one in gradients))
@@ -74,7 +79,7 @@ def train(strategies: list[str], lengths: list[int], kind: str) -> Warmed:
             plan = plan_for(dist.get_world_size(), strategy, lengths)
             tokens = [np.full(length, length % 7) for length in lengths]
             losses.append(train_step(worker, plan, tokens.__getitem__).loss)
-    return Warmed(losses, forwards, is_unchanged, in_flight)
+    return Warmed(losses, forwards, is_unchanged, in_flight, messages)
 
 
 def connected_pairs(strategy: str, lengths: list[int]) -> tuple[set[tuple[int, int]], set[int]]:

@@ -50,7 +50,7 @@ class PlainMessages:
 
 
 class Float8Messages:
-    """Messages in float8, uint8 [(H + 4) t]; a token with a number that is not finite becomes no number.
+    """Messages in float8, uint8 [(H + 4) t]; a token with a number that is not finite has NaN.
 
     Args:
         quantize: Function that rounds a tensor to float8, row by row.

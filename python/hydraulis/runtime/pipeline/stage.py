@@ -35,7 +35,7 @@ class StageKinds:
     Attributes:
         context: Kind of the replica's context parallelism; None without context parallelism.
         attention: Kind of the attention kernel.
-        compiles: Whether the elementwise operations of the layers are compiled.
+        compiles: Whether the elementwise operations of the layers and of the loss are compiled.
         float8: Whether the linear maps of the layers multiply in float8.
         float8_messages: Whether messages between stages are in float8.
     """
@@ -102,7 +102,7 @@ class Stage:
         cut_stage(self.module, layers, first=self.is_first, last=self.is_last)
         self.trained = _bind(self.module, local_shard, slices)
         apply_tensor_parallel(self.module, group, position.tensor_slice, scheme.tp, buffer)
-        leaves = compiled_leaves() if kinds.compiles else PLAIN
+        leaves = compiled_leaves(self.device) if kinds.compiles else PLAIN
         self._loss_kernels = leaves.loss
         _use_kernels(self.module, leaves, kinds)
         self.messages: Messages = (

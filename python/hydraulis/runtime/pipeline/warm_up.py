@@ -53,3 +53,6 @@ def _run(stage: Stage, lengths: list[int]) -> None:
     # A first stage whose parameters are all frozen has no backward.
     if output.requires_grad:
         torch.autograd.backward(output, None if stage.is_last else torch.ones_like(output))
+    if input_tH is not None and input_tH.grad is not None:
+        # Its gradient is a message too.
+        stage.messages.pack(input_tH.grad)
