@@ -39,7 +39,7 @@ PARTS = (
         name="ranks",
         command=(
             *(*_PYTEST, _ON_DEVICES, "-k"),
-            "cuda and ((every_degree and not nodes and not no-stages) or share_memory)",
+            "cuda and ((every_degree and not nodes and not no-stages) or compiled or share_memory)",
         ),
         limit_s=280,
     ),
@@ -91,6 +91,7 @@ _ADVERSARIES = {
 _OF_ONE_RANK = {
     "attention/.*flash-attn-3": "FlashAttention-3 equals the reference (package flash-attn-3)",
     "attention/.*flash-attn-4": "FlashAttention-4 equals the reference (package flash-attn-4)",
+    "each_leaf_on_a_device": "Each Triton kernel is as near to exact as torch's operations",
     "compiled_step.*cuda": "Compiled operations of layers give the plain gradients (`train.compile`)",
     "step_in_float8.*cuda": "A step in float8 gives gradients near those in bfloat16 (`train.float8`)",
     "request_beyond": "A request beyond the device's memory is one named error",
@@ -180,6 +181,11 @@ CLAIMS = (
         )
         for dtype in ("float64", "bfloat16")
         for ranks in (2, 4, 8)
+    ),
+    Claim(
+        text="Two ranks with compiled operations equal one rank (`train.compile`)",
+        part="ranks",
+        judge=by_tests("compiled_operations"),
     ),
     Claim(
         text="Tensor ranks that share memory equal one rank (`train.symmetric_memory`)",

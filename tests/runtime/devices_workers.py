@@ -39,7 +39,7 @@ def train(
     strategies: Sequence[str],
     lengths: Sequence[int],
     dtype: torch.dtype,
-    **settings: bool,
+    **settings: Any,
 ) -> Trained:
     """Carry one batch out by each strategy in turn, a step each."""
     worker = _make_worker(device, config, strategies, dtype, **settings)
@@ -53,6 +53,21 @@ def train(
     return Trained(
         losses, gradients, gather(worker.optimizer_shard, worker.optimizer_shard.master) or {}, evaluated
     )
+
+
+def train_compiled(
+    device: str,
+    config: ModelConfig,
+    strategies: Sequence[str],
+    lengths: Sequence[int],
+    dtype: torch.dtype,
+    **settings: Any,
+) -> Trained:
+    """Train with compiled operations; on the CPU Triton's interpreter runs them."""
+    with ExitStack() as stack:
+        if device == "cpu":
+            stack.enter_context(patch("hydraulis.runtime.worker.require_triton"))
+        return train(device, config, strategies, lengths, dtype, compile=True, **settings)
 
 
 def train_through_buffers(

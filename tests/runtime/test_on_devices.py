@@ -18,6 +18,7 @@ from runtime.devices_workers import (
     Trained,
     planted_wait,
     train,
+    train_compiled,
     train_through_buffers,
     train_without_waiting,
 )
@@ -132,6 +133,14 @@ def test_every_degree_equals_one_rank(
 ) -> None:
     assert len(WORLDS[world].strategies) == NUM_STEPS
     assert_world_equals_one_rank(WORLDS[world], device, dtype, alone)
+
+
+@pytest.mark.parametrize("device", [pytest.param("cuda", marks=on_cuda)])
+def test_compiled_operations_equal_one_rank(device: DeviceKind, alone: Trained) -> None:
+    ranks, node, strategies = WORLDS["2-ranks"]
+    arguments = (device, CONFIG, strategies, LENGTHS, torch.float64)
+    by_rank = run_ranks(ranks, train_compiled, *arguments, device=device, ranks_per_node=node)
+    assert_equals(by_rank[0], alone, torch.float64)
 
 
 @on_cpu_and_cuda

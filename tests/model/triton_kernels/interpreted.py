@@ -10,6 +10,8 @@ from torch's operations in float64; and comparisons of decoders and of saved byt
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -25,6 +27,7 @@ from hydraulis.parallel.checkpointing import apply_checkpointing
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
 from parallel.vocabulary_workers import by_kernels
 from ranks import run_ranks
+from runtime.devices_workers import train, train_compiled
 from small_model import build_decoder, logits_of, random_tokens, small_config, token_loss
 from stage_bytes import stage_bytes
 
@@ -190,6 +193,33 @@ def of_split_vocabulary() -> list[float]:
     return [*losses, *distances(split, gradients), float(found[0][0] - found[1][0])]
 
 
+def _flat(values: dict[str, Tensor]) -> list[Tensor]:
+    return [torch.cat([values[name].flatten() for name in sorted(values)])]
+
+
+def of_ranks() -> dict[str, float]:
+    """Compare steps of ranks with one rank by torch's operations, in float64: the largest distance."""
+    config = small_config(head_dim=8, num_hidden_layers=2)
+    lengths = (13, 9, 5, 2)
+    found: dict[str, float] = {}
+    runs: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+        "schemes": (("1x<tp2,full>", "1x<pp2>", "1x<cp2>", "2x<1,selective>"), {}),
+        "frozen": (("1x<tp2>",), {"frozen": ("*norm.weight", "model.layers.0.*")}),
+        "sharded": (("2x<1>", "2x<1,full>"), {"sharding": "parameters"}),
+    }
+    for name, (strategies, settings) in runs.items():
+        arguments = ("cpu", config, strategies, lengths, torch.float64)
+        alone = ["1x<1>"] * len(strategies)
+        ours = run_ranks(2, partial(train_compiled, **settings), *arguments)[0]
+        plain = {key: value for key, value in settings.items() if key != "sharding"}
+        (expected,) = run_ranks(1, partial(train, **plain), "cpu", config, alone, lengths, torch.float64)
+        pairs = list(zip(ours.gradients, expected.gradients, strict=True))
+        pairs.append((ours.parameters, expected.parameters))
+        assert all(one.keys() == other.keys() != set() for one, other in pairs)
+        found[name] = max(distance for pair in pairs for distance in distances(*map(_flat, pair)))
+    return found
+
+
 def of_stages() -> list[int]:
     """Count the bytes that a model saves for backward, by torch's operations and by the kernels."""
     plain = stage_bytes(64)
@@ -200,7 +230,7 @@ def of_stages() -> list[int]:
 def main() -> None:
     """Print all comparisons."""
     torch.manual_seed(0)
-    parts = (of_leaves, of_rounding, of_decoders, of_split_vocabulary, of_stages)
+    parts = (of_leaves, of_rounding, of_decoders, of_split_vocabulary, of_ranks, of_stages)
     sys.stdout.write(json.dumps({part.__name__: part() for part in parts}))
 
 

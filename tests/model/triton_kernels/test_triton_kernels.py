@@ -108,6 +108,12 @@ def test_a_decoder_has_the_same_gradients_under_all_checkpointing(interpreted: d
     assert 0 < max(interpreted["of_decoders"].values()) < 1e-10
 
 
+def test_steps_of_two_ranks_equal_one_rank_by_torchs_operations(interpreted: dict[str, Any]) -> None:
+    found = interpreted["of_ranks"]
+    assert found.keys() == {"schemes", "frozen", "sharded"}
+    assert 0 < max(found.values()) < 1e-10
+
+
 def test_a_loss_of_two_ranks_is_that_of_the_whole_vocabulary(interpreted: dict[str, Any]) -> None:
     *distances, difference = interpreted["of_split_vocabulary"]
     assert len(distances) == 4
