@@ -67,9 +67,10 @@ ADVERSARIES = {
     "no-cache": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
     "sanitizer": {"TORCH_CUDA_SANITIZER": "1"},
 }
-# Relative distances of losses, of the loss after the last update, of gradients and of parameters. One rank
-# alone in bfloat16 is 0.85 % off after that update.
-TOLERANCES = {torch.float64: (1e-10, 1e-10, 1e-10, 1e-10), torch.bfloat16: (1e-2, 1.5e-2, 0.1, 1e-2)}
+# Relative distances of the first three losses, of the others, of gradients and of parameters. AdamW amplifies
+# rounding: with six other batches, one rank alone in bfloat16 was up to 0.3 % off in its first three losses,
+# and up to 1.3 % in later ones.
+TOLERANCES = {torch.float64: (1e-10, 1e-10, 1e-10, 1e-10), torch.bfloat16: (5e-3, 2e-2, 0.05, 1e-2)}
 on_cpu_and_cuda = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=on_cuda)])
 
 
@@ -82,9 +83,10 @@ def alone() -> Trained:
 
 
 def assert_equals(trained: Trained, alone: Trained, dtype: torch.dtype) -> None:
-    of_losses, of_evaluated, of_gradients, of_parameters = TOLERANCES[dtype]
-    assert trained.losses == pytest.approx(alone.losses, rel=of_losses)
-    assert trained.evaluated == pytest.approx(alone.evaluated, rel=of_evaluated)
+    of_first, of_others, of_gradients, of_parameters = TOLERANCES[dtype]
+    assert trained.losses[:3] == pytest.approx(alone.losses[:3], rel=of_first)
+    others = [*trained.losses[3:], trained.evaluated]
+    assert others == pytest.approx([*alone.losses[3:], alone.evaluated], rel=of_others)
     steps = list(zip(trained.gradients, alone.gradients, strict=True))
     # AdamW amplifies rounding, so in bfloat16 only the first gradients are of the same parameters.
     for values, expected in steps if dtype == torch.float64 else steps[:1]:
