@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hydraulis import Strategy
 from hydraulis.config.model import ModelConfig
+from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.parallel import groups
 from hydraulis.parallel.symmetric_memory import SymmetricBuffer
 from hydraulis.runtime.pipeline.executor import run_pipeline
@@ -39,10 +40,11 @@ def train(
     strategies: Sequence[str],
     lengths: Sequence[int],
     dtype: torch.dtype,
+    optimizer: OptimizerConfig = OPTIMIZER,
     **settings: Any,
 ) -> Trained:
     """Carry one batch out by each strategy in turn, a step each."""
-    worker = _make_worker(device, config, strategies, dtype, **settings)
+    worker = _make_worker(device, config, strategies, dtype, optimizer, **settings)
     tokens = _reader(config, lengths)
     losses, gradients = [], []
     for strategy in strategies:
@@ -55,19 +57,12 @@ def train(
     )
 
 
-def train_compiled(
-    device: str,
-    config: ModelConfig,
-    strategies: Sequence[str],
-    lengths: Sequence[int],
-    dtype: torch.dtype,
-    **settings: Any,
-) -> Trained:
+def train_compiled(device: str, *arguments: Any, **settings: Any) -> Trained:
     """Train with compiled operations; on the CPU Triton's interpreter runs them."""
     with ExitStack() as stack:
         if device == "cpu":
             stack.enter_context(patch("hydraulis.runtime.worker.require_triton"))
-        return train(device, config, strategies, lengths, dtype, compile=True, **settings)
+        return train(device, *arguments, compile=True, **settings)
 
 
 def train_through_buffers(
@@ -139,11 +134,16 @@ def planted_wait() -> None:
 
 
 def _make_worker(
-    device: str, config: ModelConfig, strategies: Sequence[str], dtype: torch.dtype, **more: bool
+    device: str,
+    config: ModelConfig,
+    strategies: Sequence[str],
+    dtype: torch.dtype,
+    optimizer: OptimizerConfig = OPTIMIZER,
+    **more: Any,
 ) -> Worker:
     schemes = {scheme for text in strategies for scheme in Strategy(text).schemes}
     settings = train_config(dtype=dtype, seed=SEED, device=device, **more)
-    worker = Worker(config, OPTIMIZER, settings, schemes=sorted(schemes))
+    worker = Worker(config, optimizer, settings, schemes=sorted(schemes))
     assert worker.optimizer_shard.master.device.type == device
     return worker
 
