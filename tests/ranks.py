@@ -13,19 +13,21 @@ there is none: `make test-gpu` selects the tests that mean the same there, by th
 share devices if there are too few. Tensors among the arguments are then on the rank's device, and results
 come back on the CPU.
 
-A rank that raises, dies or overruns the timeout fails the call with its number and traceback. No rank
-outlives the call. A rank that is done, or has failed, waits for the others: so none of them sees a closed
-connection before the parent has seen the cause.
+A rank that raises, dies or overruns the timeout fails the call with its number and traceback; a late one with
+the stacks of its threads. No rank outlives the call. A rank that is done, or has failed, waits for the rest:
+so none of them sees a closed connection before the parent has seen the cause.
 
 Processes come from a fork server that has imported torch and hydraulis once (ranks_server.py): 0.3 s for 8
 ranks on 2 cores, after a first call of about 4 s. Forking the test process itself would copy locks that its
 threads hold.
 """
 
+import faulthandler
 import functools
 import multiprocessing
 import os
 import pickle
+import signal
 import socket
 import tempfile
 import time
@@ -54,6 +56,8 @@ TIMEOUT_SECONDS = 60.0
 # Ranks that share a device take turns on it, and each starts CUDA and NCCL.
 CUDA_PATIENCE = 5.0
 DEVICE_VARIABLE = "HYDRAULIS_TEST_DEVICE"
+# Seconds for a rank to write its stacks.
+_STACKS_SECONDS = 2.0
 
 
 class RankError(Exception):
@@ -73,6 +77,7 @@ class _Place(NamedTuple):
 class _Child(NamedTuple):
     process: BaseProcess
     connection: "Connection[Any, Any]"
+    stacks: Path
 
 
 def run_ranks(
@@ -160,7 +165,7 @@ def _start(place: _Place, call: bytes) -> _Child:
     process.start()
     # Else the pipe would stay open here when the rank dies.
     remote.close()
-    return _Child(process, connection)
+    return _Child(process, connection, _stacks_of(place))
 
 
 def _collect(children: Sequence[_Child], deadline: float) -> list[Any]:
@@ -169,11 +174,26 @@ def _collect(children: Sequence[_Child], deadline: float) -> list[Any]:
     while waiting:
         ready = wait(waiting.values(), timeout=max(0.0, deadline - time.monotonic()))
         if not ready:
-            message = f"ranks {list(waiting)} were not done in time"
+            late = {rank: children[rank] for rank in waiting}
+            message = f"ranks {list(late)} were not done in time\n{_stacks(late)}"
             raise RankError(message)
         for rank in [rank for rank, connection in waiting.items() if connection in ready]:
             results[rank] = _result(rank, children[rank], waiting.pop(rank))
     return [results[rank] for rank in range(len(children))]
+
+
+def _stacks(late: Mapping[int, _Child]) -> str:
+    """Let these ranks write the stacks of their threads, and read them."""
+    for child in late.values():
+        if child.process.pid is not None:
+            os.kill(child.process.pid, signal.SIGUSR1)
+    # No event tells that a rank has written.
+    time.sleep(_STACKS_SECONDS)
+    return "\n".join(f"rank {rank}:\n{_read(child.stacks)}" for rank, child in late.items())
+
+
+def _read(stacks: Path) -> str:
+    return stacks.read_text(encoding="utf-8") if stacks.exists() else "(it had not started)"
 
 
 def _result(rank: int, child: _Child, connection: "Connection[Any, Any]") -> Any:
@@ -209,6 +229,8 @@ def _run_rank(place: _Place, call: bytes, connection: "Connection[Any, Any]") ->
     """Be one rank: run, report, and stay until the parent says so."""
     # On a device torch and NCCL also warn of the machine.
     warnings.simplefilter("error" if place.device == "cpu" else "default")
+    stacks = _stacks_of(place).open("w", encoding="utf-8")
+    faulthandler.register(signal.SIGUSR1, stacks)
     try:
         device = _join(place)
         function, args = pickle.loads(call)
@@ -219,6 +241,11 @@ def _run_rank(place: _Place, call: bytes, connection: "Connection[Any, Any]") ->
     connection.send_bytes(report)
     connection.recv()
     dist.destroy_process_group()
+
+
+def _stacks_of(place: _Place) -> Path:
+    """Return the file in which a rank writes its stacks when it is late."""
+    return place.store.with_name(f"stacks-{place.rank}.txt")
 
 
 def _moved(values: Any, device: torch.device) -> Any:

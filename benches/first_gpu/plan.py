@@ -83,7 +83,7 @@ _ADVERSARIES = {
     "launch-waits": "each launch waits for its end",
     "one-queue": "all streams share one queue",
     "launch-order": "NCCL runs communication in the order of launches",
-    "many-blocks": "each communication takes 32 blocks",
+    "many-blocks": "each communication takes 24 blocks",
     "lazy-kernels": "kernels are loaded at their first launch",
     "no-cache": "each allocation waits for the device",
 }

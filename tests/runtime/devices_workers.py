@@ -1,8 +1,9 @@
 """Workers of test_on_devices.py."""
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -18,6 +19,8 @@ from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.parallel import groups
 from hydraulis.parallel.symmetric_memory import SymmetricBuffer
 from hydraulis.runtime.pipeline.executor import run_pipeline
+from hydraulis.runtime.ranks.streams import StreamEvent
+from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroup, StartedExchange
 from hydraulis.runtime.step import evaluate, train_step
 from hydraulis.runtime.worker import Worker
 from parallel.symmetric_buffers import mapper
@@ -44,17 +47,50 @@ def train(
     **settings: Any,
 ) -> Trained:
     """Carry one batch out by each strategy in turn, a step each."""
-    worker = _make_worker(device, config, strategies, dtype, optimizer, **settings)
-    tokens = _reader(config, lengths)
     losses, gradients = [], []
-    for strategy in strategies:
-        plan = plan_for(dist.get_world_size(), strategy, lengths)
-        losses.append(train_step(worker, plan, tokens).loss)
-        gradients.append(gather(worker.optimizer_shard, worker.optimizer_shard.gradient) or {})
-    evaluated = evaluate(worker, plan, tokens)
+    with _as_the_sanitizer_counts(device):
+        worker = _make_worker(device, config, strategies, dtype, optimizer, **settings)
+        tokens = _reader(config, lengths)
+        for strategy in strategies:
+            plan = plan_for(dist.get_world_size(), strategy, lengths)
+            losses.append(train_step(worker, plan, tokens).loss)
+            gradients.append(gather(worker.optimizer_shard, worker.optimizer_shard.gradient) or {})
+        evaluated = evaluate(worker, plan, tokens)
     return Trained(
         losses, gradients, gather(worker.optimizer_shard, worker.optimizer_shard.master) or {}, evaluated
     )
+
+
+@contextmanager
+def _as_the_sanitizer_counts(device: str) -> Iterator[None]:
+    """Let who waits for an exchange wait for the stream of its start too, if torch's sanitizer watches.
+
+    The sanitizer takes an exchange for work of the stream that starts it, later than all events within the
+    start. NCCL has a stream of its own, which the wait is for, so a wait by another stream would be missed.
+    """
+    if "TORCH_CUDA_SANITIZER" not in os.environ:
+        yield
+        return
+    start = ExchangeGroup.start
+
+    def start_watched(group: ExchangeGroup, *arguments: Any) -> StartedExchange:
+        exchange = start(group, *arguments)
+        return _WatchedExchange(exchange, StreamEvent(torch.device(device, torch.cuda.current_device())))
+
+    with patch.object(ExchangeGroup, "start", start_watched):
+        yield
+
+
+class _WatchedExchange(NamedTuple):
+    exchange: StartedExchange
+    started: StreamEvent
+
+    def is_completed(self) -> bool:
+        return self.exchange.is_completed()
+
+    def wait(self) -> None:
+        self.exchange.wait()
+        self.started.wait()
 
 
 def train_compiled(device: str, *arguments: Any, **settings: Any) -> Trained:

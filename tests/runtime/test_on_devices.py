@@ -64,7 +64,8 @@ ADVERSARIES = {
     "launch-waits": {"CUDA_LAUNCH_BLOCKING": "1"},
     "one-queue": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
     "launch-order": {"NCCL_LAUNCH_ORDER_IMPLICIT": "1"},
-    "many-blocks": {"NCCL_MAX_CTAS": "32"},
+    # As many as a worker admits on a device of 132 multiprocessors, where four kernels may wait at once.
+    "many-blocks": {"NCCL_MAX_CTAS": "24"},
     "lazy-kernels": {"CUDA_MODULE_LOADING": "LAZY"},
     "no-cache": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
     "sanitizer": {"TORCH_CUDA_SANITIZER": "1"},
