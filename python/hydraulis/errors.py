@@ -70,6 +70,12 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         'Set `train.attention = "auto"`, which selects a kernel for any heads, or change the head dimension,'
         " the type or the device.",
     ),
+    "attention_wrong": ErrorCode(
+        "The attention kernel that the run chose gives other outputs or gradients than plain attention on a "
+        "small micro-batch with heads of the model. Every CUDA rank compares them before the run.",
+        "Install another version of the kernel's package, or name another kernel in `train.attention`. "
+        '`train.attention = "torch-flash"` needs no package, and `"plain"` is right everywhere but slow.',
+    ),
     "chat_template_invalid": ErrorCode(
         "A chat template cannot be read or compiled, refuses the messages of a record, or does not mark the "
         "assistant's tokens.",

@@ -60,6 +60,14 @@ def test_the_type_of_a_cuda_run_is_bfloat16_unless_one_is_set(
     assert set_to.train.dtype == "float64"
 
 
+@pytest.mark.parametrize(("device", "compiles"), [("cuda", True), ("cpu", False), ("auto", False)])
+def test_a_cuda_run_compiles_unless_it_is_set(tmp_path: Path, device: str, *, compiles: bool) -> None:
+    assert load(write(tmp_path), [f"train.device={device}"]).train.compile is compiles
+    for value in (True, False):
+        given = [f"train.device={device}", f"train.compile={str(value).lower()}"]
+        assert load(write(tmp_path), given).train.compile is value
+
+
 def test_float8_needs_bfloat16(tmp_path: Path) -> None:
     with refused("config_value", "train.float8 = true", "train.dtype = 'bfloat16'", "'float32'"):
         load(write(tmp_path), ["train.float8=true"])

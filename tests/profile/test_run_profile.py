@@ -77,7 +77,7 @@ def resumed_of(folder: Path, config: RunConfig, device: str) -> ResumedRun:
             context="ring",
             gpus_per_node=1,
             attention=PlainAttention.name,
-            compiled=config.train.compile,
+            compiled=bool(config.train.compile),
             float8=config.train.float8,
             symmetric_memory=config.train.symmetric_memory,
             sharding=config.train.sharding,

@@ -62,9 +62,9 @@ def make_worker(
 
 
 def train_config(*, dtype: torch.dtype, steps: int = 1, **settings: Any) -> TrainConfig:
-    """Give the settings of a worker whose groups wait for a minute at most."""
+    """Give the settings of a worker with torch's operations, whose groups wait for a minute at most."""
     name: Any = str(dtype).removeprefix("torch.")
-    return TrainConfig(steps=steps, dtype=name, timeout_s=60.0, **settings)
+    return TrainConfig(**{"steps": steps, "dtype": name, "timeout_s": 60.0, "compile": False, **settings})
 
 
 def made_up_corpus(vocab_size: int, *, longest: int = 64) -> Corpus:

@@ -33,7 +33,8 @@ class TrainConfig:
         dtype: Type of parameters and activations: `auto` is `bfloat16` with `device = "cuda"` and `float32`
             otherwise. Gradients are accumulated, and master parameters kept, in at least float32.
         compile: Whether Triton kernels compute rotations, residual sums with their norms, the MLP's gated
-            product, the loss and the rounding to float8. Needs CUDA devices and Triton.
+            product, the loss and the rounding to float8. Needs CUDA devices and Triton. If absent, they do
+            with `device = "cuda"`.
         float8: Whether the linear maps of the layers multiply in float8 (e4m3, a scale for each row), on
             CUDA devices of capability 8.9 or later; needs `dtype` `bfloat16`. The CPU emulates it. The
             weights' gradients, the head and maps with a dimension that is no multiple of 16 keep `dtype`.
@@ -81,7 +82,7 @@ class TrainConfig:
     attention: AttentionKind = "auto"
     deterministic: bool = False
     dtype: Literal["auto", "bfloat16", "float32", "float64"] = "auto"
-    compile: bool = False
+    compile: bool | None = None
     float8: bool = False
     float8_messages: bool = False
     symmetric_memory: bool = False
@@ -105,6 +106,8 @@ class TrainConfig:
         self._check_length()
         if self.dtype == "auto":
             object.__setattr__(self, "dtype", "bfloat16" if self.device == "cuda" else "float32")
+        if self.compile is None:
+            object.__setattr__(self, "compile", self.device == "cuda")
         if self.float8 and self.dtype != "bfloat16":
             message = (
                 f"train.float8 = true needs train.dtype = 'bfloat16', and it is '{self.dtype}': set it, or "

@@ -119,5 +119,8 @@ def require_triton(device: torch.device) -> None:
     elif "CC" not in os.environ and not any(map(shutil.which, ("gcc", "clang"))):
         missing = "a C compiler for Triton: install gcc, or name one by the variable CC"
     if missing:
-        message = f"train.compile = true needs {missing}, or set train.compile = false"
+        message = (
+            f"train.compile = true, the default with train.device = 'cuda', needs {missing}, or set "
+            "train.compile = false"
+        )
         raise HydraulisError(message, code="extra_missing")

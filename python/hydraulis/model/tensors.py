@@ -21,9 +21,9 @@ def to_device(x: Tensor, device: torch.device | str) -> Tensor:
     """Copy a host tensor to a device; on CUDA the host does not wait for the copy.
 
     A CUDA copy from pageable memory blocks the host until all queued work is done, so the copy is made from
-    pinned memory.
+    pinned memory. A program can have set a device as torch's default: then the tensor is there already.
     """
-    if torch.device(device).type != "cuda":
+    if torch.device(device).type != "cuda" or x.is_cuda:
         return x.to(device)
     return torch.empty_like(x, pin_memory=True).copy_(x).to(device, non_blocking=True)
 

@@ -178,7 +178,7 @@ def _workload(worker: Worker, context: ContextKind) -> Workload:
         context=context,
         gpus_per_node=worker.cluster.gpus_per_node,
         attention=worker.kernel.name,
-        compiled=worker.train.compile,
+        compiled=bool(worker.train.compile),
         float8=worker.train.float8,
         symmetric_memory=worker.train.symmetric_memory,
         sharding=worker.train.sharding,

@@ -15,6 +15,8 @@ from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.train import TrainConfig
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.errors import InvalidInputError
+from hydraulis.model.attention.kernel import AttentionKernel
+from hydraulis.model.attention.kernel_check import check_kernel
 from hydraulis.model.attention.varlen import choose_kernel
 from hydraulis.model.float8 import require_float8
 from hydraulis.model.leaves import require_triton
@@ -95,8 +97,8 @@ class Worker:
             missing, lacks float8 or does not reach its node's devices (see `choose_device`, `require_float8`
             and `require_symmetric_memory`), or it has no attention kernel for these heads
             (`attention_unsupported`).
-        HydraulisError: Reading the initial values failed, or Triton is missing (see `require_triton`);
-            on every rank.
+        HydraulisError: Reading the initial values failed, Triton is missing (see `require_triton`), or the
+            attention kernel is wrong (see `check_kernel`); on every rank.
     """
 
     def __init__(
@@ -116,9 +118,8 @@ class Worker:
         self.device = choose_device(train.device)
         self.cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         self.train = train
-        heads = torch.empty(0, 1, model.head_dim, dtype=dtype, device=self.device)
         # Installed kernels may differ between nodes.
-        self.kernel = on_every_rank(lambda: choose_kernel(heads, train.attention))
+        self.kernel = on_every_rank(lambda: self._choose_kernel(model, dtype))
         on_every_rank(self._require_kernels)
         self.parameters = ModelParameters.from_config(model, train.frozen, train.stage_layers)
         self.channels = Channels.of_run(train)
@@ -239,7 +240,9 @@ class Worker:
         if key not in self._stages:
             self.copies = self.copies or _host_copies([position.scheme], self.device)
             train = self.train
-            kinds = StageKinds(context, train.attention, train.compile, train.float8, train.float8_messages)
+            kinds = StageKinds(
+                context, train.attention, bool(train.compile), train.float8, train.float8_messages
+            )
             stage = Stage(position, kinds, dist.get_rank(), self.groups, self.local_shard, self.copies)
             warm_up(stage)
             self.redistribution.register_hooks(stage)
@@ -296,6 +299,16 @@ class Worker:
         return ProcessGroups(
             timeout, backend, self.device, partial(nccl_options, self.channels.stage, timeout)
         )
+
+    def _choose_kernel(self, model: ModelConfig, dtype: torch.dtype) -> AttentionKernel:
+        """Choose the attention kernel; on CUDA one that computes what plain attention does."""
+        heads = torch.empty(0, 1, model.head_dim, dtype=dtype, device=self.device)
+        kernel = choose_kernel(heads, self.train.attention)
+        if self.device.type == "cuda" and kernel.kind != "plain":
+            rings = any(scheme.cp > 1 for scheme in self.schemes)
+            counts = (model.num_attention_heads, model.num_key_value_heads)
+            check_kernel(kernel, *counts, heads, between_segments=rings)
+        return kernel
 
     def _require_kernels(self) -> None:
         if self.train.compile:

@@ -42,9 +42,10 @@ def random_heads(
     num_key_value_heads: int,
     dtype: torch.dtype = torch.float64,
     device: str = "cpu",
+    head_dim: int = HEAD_DIM,
 ) -> Heads:
     def draw(num_tokens: int, heads: int) -> Tensor:
-        return torch.randn(num_tokens, heads, HEAD_DIM, dtype=dtype, device=device)
+        return torch.randn(num_tokens, heads, head_dim, dtype=dtype, device=device)
 
     num_queries, num_keys = mask.queries.num_tokens, mask.keys.num_tokens
     return Heads(

@@ -248,6 +248,22 @@ def test_the_newest_kernel_of_the_device_is_chosen(
         assert choose_kernel(q_TND).kind == kind
 
 
+@pytest.mark.parametrize(
+    ("capability", "head_dim", "is_right"),
+    [((9, 0), head_dim, head_dim not in (8, 16, 40, 48, 72, 80, 104, 112)) for head_dim in range(8, 257, 8)]
+    + [((10, 0), head_dim, True) for head_dim in range(8, 129, 8)],
+)
+def test_head_dims_with_wrong_gradients_are_refused(
+    capability: tuple[int, int], head_dim: int, monkeypatch: pytest.MonkeyPatch, *, is_right: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(hopper_flash, "_is_installed", lambda *_: True)
+    with FakeTensorMode():
+        q_TND = torch.empty(0, 1, head_dim, dtype=torch.bfloat16, device="cuda")
+        refusal = FLASH_ATTENTION_4.refusal(q_TND)
+        assert refusal is None if is_right else f"wrong for head dims such as {head_dim}" in str(refusal)
+
+
 @pytest.mark.parametrize("kind", ["flash-attn-3", "flash-attn-4"])
 def test_a_missing_package_is_named(kind: Any) -> None:
     with refused("attention_unsupported", kind):

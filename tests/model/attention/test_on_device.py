@@ -34,6 +34,7 @@ MASKS = [
 ]
 
 
+@pytest.mark.parametrize("head_dim", [16, 64, 128])
 @pytest.mark.parametrize(("queries", "keys", "causal"), MASKS)
 @pytest.mark.parametrize("num_heads", [(4, 4), (6, 2), (4, 1)])
 @pytest.mark.parametrize(
@@ -46,11 +47,12 @@ def test_a_kernel_equals_the_reference_on_the_device(
     num_heads: tuple[int, int],
     queries: list[int],
     keys: list[int],
+    head_dim: int,
     *,
     causal: bool,
 ) -> None:
     mask = mask_of(queries, keys, causal=causal, device="cuda")
-    heads = random_heads(mask, *num_heads, dtype, "cuda")
+    heads = random_heads(mask, *num_heads, dtype, "cuda", head_dim)
     refusal = kernel.refusal(heads.q_TND)
     if refusal is not None:
         pytest.skip(refusal)

@@ -29,6 +29,10 @@ from hydraulis.model.attention.kernel import Attended, AttentionMask, Heads, Seg
 _DTYPES = (torch.bfloat16, torch.float16)
 _HEAD_DIM_MULTIPLE = 8
 _HOPPER, _BLACKWELL = 9, 10
+# FlashAttention-4 rounds head dims up for its sums of gradients: to multiples of 16 in flash_bwd_sm90.py, and
+# of 32 in interface.py, so every segment but the first is summed in a wrong place (4.0.0b36, also seen on an
+# H100). Above 128 both round to multiples of 64.
+_ROUNDED_ALIKE = 129
 # Largest head dim of each generation of devices, by FlashAttention-4's `_validate_head_dims`.
 _LARGEST_HEAD_DIM = {_HOPPER: 256, _BLACKWELL: 128}
 
@@ -43,6 +47,7 @@ class PackageKernel:
         oldest: First version whose functions take these arguments.
         module: Name of the module of the functions.
         generations: Major compute capabilities of the devices on which the kernel runs.
+        has_wrong_dims: Whether the backward on Hopper is wrong for some head dims.
         launch_forward: Function of the module, the heads and the mask; returns the output [T, N, D] and the
             natural log-sum-exp [N, T], and perhaps more.
         launch_backward: Function of the module, the contiguous gradient of the output, the heads, the result
@@ -54,6 +59,7 @@ class PackageKernel:
     oldest: str
     module: str
     generations: Sequence[int]
+    has_wrong_dims: bool
     launch_forward: Callable[[Any, Heads, AttentionMask], Sequence[Tensor]]
     launch_backward: Callable[[Any, Tensor, Heads, Attended, AttentionMask, Heads], object]
 
@@ -64,7 +70,8 @@ class PackageKernel:
 
     def refusal(self, q_TND: Tensor) -> str | None:
         """Return the exceeded limit of the kernel, or that the package is missing."""
-        return _missing(self.distribution, self.oldest) or _refusal(q_TND, self.generations)
+        missing = _missing(self.distribution, self.oldest)
+        return missing or _refusal(q_TND, self.generations, has_wrong_dims=self.has_wrong_dims)
 
     def forward(self, heads: Heads, mask: AttentionMask) -> Attended:
         """Attend in one launch for all segments."""
@@ -120,6 +127,7 @@ FLASH_ATTENTION_3 = PackageKernel(
     oldest="3.0.0",
     module="flash_attn_interface",
     generations=(_HOPPER,),
+    has_wrong_dims=False,
     launch_forward=_forward_3,
     launch_backward=_backward_3,
 )
@@ -130,6 +138,7 @@ FLASH_ATTENTION_4 = PackageKernel(
     oldest="4.0.0b19",
     module="flash_attn.cute.interface",
     generations=(_HOPPER, _BLACKWELL),
+    has_wrong_dims=True,
     launch_forward=_forward_4,
     launch_backward=_backward_4,
 )
@@ -157,7 +166,7 @@ def _numbers(version: str) -> list[float]:
     return [*map(float, re.findall(r"\d+", release)[:3]), float(beta or math.inf)]
 
 
-def _refusal(q_TND: Tensor, generations: Sequence[int]) -> str | None:
+def _refusal(q_TND: Tensor, generations: Sequence[int], *, has_wrong_dims: bool) -> str | None:
     if q_TND.device.type != "cuda":
         return "it runs on cuda only"
     if q_TND.dtype not in _DTYPES:
@@ -168,6 +177,8 @@ def _refusal(q_TND: Tensor, generations: Sequence[int]) -> str | None:
     head_dim, largest = q_TND.shape[-1], _LARGEST_HEAD_DIM[generation]
     if head_dim > largest or head_dim % _HEAD_DIM_MULTIPLE:
         return f"it supports head dims that are multiples of {_HEAD_DIM_MULTIPLE} up to {largest}"
+    if has_wrong_dims and generation == _HOPPER and head_dim < _ROUNDED_ALIKE and 0 < head_dim % 32 <= 16:
+        return f"on Hopper its gradients are wrong for head dims such as {head_dim}: at most 16 above 32 x n"
     return None
 
 
