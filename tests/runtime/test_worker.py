@@ -2,10 +2,13 @@
 
 import contextlib
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from helpers import IS_SOAK
 from hydraulis import Cluster, Scheme, Strategy
@@ -13,6 +16,11 @@ from hydraulis.config.kinds import CheckpointingKind, ContextKind, MemoryRule
 from hydraulis.config.model import ModelConfig
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, plain_tokens
 from hydraulis.errors import InvalidInputError
+from hydraulis.model.attention.cuda_flash import TorchFlash
+from hydraulis.model.attention.kernel import AttentionKernel
+from hydraulis.model.attention.plain import PlainAttention
+from hydraulis.runtime import worker as worker_module
+from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.one_process import (
@@ -301,3 +309,34 @@ def test_a_plan_for_other_ranks_model_or_sequences_is_refused_on_every_rank() ->
         "sequence_unreadable",
     ]
     assert run_ranks(2, refusals) == [codes] * 2
+
+
+@pytest.mark.parametrize(
+    ("kernel", "device", "schemes", "checked"),
+    [
+        (TorchFlash(), "cuda", ["<1>", "<tp2,pp2>"], [(6, 2, 64, False)]),
+        (TorchFlash(), "cuda", ["<1>", "<cp2>"], [(6, 2, 64, True)]),
+        (PlainAttention(), "cuda", ["<cp2>"], []),
+        (TorchFlash(), "cpu", ["<1>"], []),
+    ],
+)
+def test_the_kernel_of_a_cuda_rank_is_compared_with_plain_attention(
+    kernel: AttentionKernel,
+    device: str,
+    schemes: list[str],
+    checked: list[tuple[int, int, int, bool]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[tuple[int, int, int, bool]] = []
+
+    def check(_: AttentionKernel, heads: int, groups: int, like_TND: Any, *, between_segments: bool) -> None:
+        found.append((heads, groups, like_TND.shape[-1], between_segments))
+
+    monkeypatch.setattr(worker_module, "choose_kernel", lambda *_: kernel)
+    monkeypatch.setattr(worker_module, "check_kernel", check)
+    train = SimpleNamespace(attention="auto")
+    rank: Any = SimpleNamespace(device=torch.device(device), schemes=list(map(Scheme, schemes)), train=train)
+    model: Any = SimpleNamespace(head_dim=64, num_attention_heads=6, num_key_value_heads=2)
+    with FakeTensorMode():
+        assert Worker._choose_kernel(rank, model, torch.bfloat16) is kernel
+    assert found == checked

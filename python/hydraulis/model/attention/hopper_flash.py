@@ -4,7 +4,7 @@ Both compute the segments of all sequences in one launch, given as cumulative le
 log-sum-exp as [N, T]. The called functions are those below the packages' own autograd functions, which do not
 accept a log-sum-exp over further keys. The calls are checked against the packages' sources
 (FlashAttention-3 3.0.0, FlashAttention-4 4.0.0b19 and 4.0.0b36). On a device only FlashAttention-4 4.0.0b36
-has run, with heads of 16 elements: its outputs were right, its gradients wrong (`_ROUNDED_ALIKE`).
+has run, with heads of 16 elements: its outputs were right, its gradients wrong (`_LARGEST_WRONG`).
 
 Neither package states its results for a query segment without keys, or for a key segment without queries.
 This module sets them.
@@ -33,7 +33,7 @@ _HOPPER, _BLACKWELL = 9, 10
 # FlashAttention-4 rounds head dims up for its sums of gradients: to multiples of 16 in flash_bwd_sm90.py, and
 # of 32 in interface.py, so every segment but the first is summed in a wrong place (4.0.0b36, also seen on an
 # H100). Above 128 both round to multiples of 64.
-_ROUNDED_ALIKE = 129
+_LARGEST_WRONG = 128
 # Largest head dim of each generation of devices, by FlashAttention-4's `_validate_head_dims`.
 _LARGEST_HEAD_DIM = {_HOPPER: 256, _BLACKWELL: 128}
 
@@ -178,7 +178,7 @@ def _refusal(q_TND: Tensor, generations: Sequence[int], *, has_wrong_dims: bool)
     head_dim, largest = q_TND.shape[-1], _LARGEST_HEAD_DIM[generation]
     if head_dim > largest or head_dim % _HEAD_DIM_MULTIPLE:
         return f"it supports head dims that are multiples of {_HEAD_DIM_MULTIPLE} up to {largest}"
-    if has_wrong_dims and generation == _HOPPER and head_dim < _ROUNDED_ALIKE and 0 < head_dim % 32 <= 16:
+    if has_wrong_dims and generation == _HOPPER and head_dim <= _LARGEST_WRONG and 0 < head_dim % 32 <= 16:
         return f"on Hopper its gradients are wrong for head dims such as {head_dim}: at most 16 above 32 x n"
     return None
 

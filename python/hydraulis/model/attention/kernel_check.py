@@ -8,6 +8,7 @@ Legend: T query tokens, N query heads, D head dim.
 """
 
 import torch
+from torch import Tensor
 
 from hydraulis.errors import HydraulisError
 from hydraulis.model.attention.kernel import AttentionKernel, AttentionMask, Heads, Segments
@@ -23,7 +24,7 @@ def check_kernel(
     kernel: AttentionKernel,
     num_heads: int,
     num_key_value_heads: int,
-    like_TND: torch.Tensor,
+    like_TND: Tensor,
     *,
     between_segments: bool,
 ) -> None:
@@ -58,11 +59,11 @@ def check_kernel(
                 raise HydraulisError(message, code="attention_wrong")
 
 
-def _draw_heads(mask: AttentionMask, group: int, like_TND: torch.Tensor) -> Heads:
+def _draw_heads(mask: AttentionMask, group: int, like_TND: Tensor) -> Heads:
     """Draw heads of two groups, by a generator of their own."""
     generator = torch.Generator(like_TND.device).manual_seed(0)
 
-    def draw(num_tokens: int, num_heads: int) -> torch.Tensor:
+    def draw(num_tokens: int, num_heads: int) -> Tensor:
         shape = (num_tokens, num_heads, like_TND.shape[-1])
         return torch.randn(shape, generator=generator, dtype=like_TND.dtype, device=like_TND.device)
 
