@@ -140,6 +140,7 @@ def test_the_cap_is_the_memory_left_for_activations() -> None:
     [
         ("linear_ms_per_token", -0.01),
         ("fixed_ms", -1.0),
+        ("least_ms", -1.0),
         ("quadratic_ms_per_token2", -1e-9),
         ("stage_multipliers", [1.0]),
         ("stage_multipliers", [1.0, -1.0]),
@@ -175,5 +176,11 @@ def test_edits_change_only_their_fields() -> None:
     (after,) = fitted_times(with_scaled_times(profile, lambda _: 2.0))
     assert after == before._replace(quadratic_ms_per_token2=2e-5, linear_ms_per_token=0.02, fixed_ms=1.0)
     assert with_scaled_times(with_scaled_times(profile, lambda _: 2.0), lambda _: 0.5) == profile
+    floored = build(least_ms=7.0)
+    assert [one.least_ms for one in fitted_times(floored)] == [7.0]
+    assert [one.least_ms for one in fitted_times(with_scaled_times(floored, lambda _: 2.0))] == [14.0]
+    assert floored.micro_batch_ms(PIPELINE, [5]) == 7.0
+    # 1e-5 s^2 + 0.01 s + 0.5
+    assert floored.micro_batch_ms(PIPELINE, [1000]) == pytest.approx(20.5)
     (unfitted,) = fitted_times(build())
     assert (unfitted.relative_error, unfitted.longest_tokens) == (None, None)

@@ -10,7 +10,7 @@ import pytest
 from hydraulis import Cluster, CostProfile, Planner, Scheme
 from hydraulis.planner.profile_document import with_links
 from hydraulis.profile.links import exchanges_to_measure
-from hydraulis.profile.measure import NUM_MIXES, replica_observations
+from hydraulis.profile.measure import NUM_MIXES_ON, replica_observations
 from hydraulis.profile.observations import Observation, Observations, Timing
 from ranks import run_ranks
 from runtime.measure_workers import (
@@ -25,6 +25,7 @@ from small_model import build_decoder, small_config
 
 # Not a multiple of the tensor group, so one rank is outside all replicas of <tp2>.
 NUM_RANKS = 3
+NUM_MIXES = NUM_MIXES_ON["cpu"]
 CLUSTER = Cluster(gpus=NUM_RANKS, gpus_per_node=NUM_RANKS)
 FLOAT32 = 4
 

@@ -160,18 +160,22 @@ def test_compiled_operations_equal_one_rank(device: DeviceKind, alone: dict[torc
     assert_equals(by_rank[0], alone, torch.float64)
 
 
-@on_cpu_and_cuda
+# Ranks that share a device take turns at every barrier: four of them took more than 90 s.
+@pytest.mark.parametrize(
+    ("device", "world", "least_rounds"),
+    [("cpu", "4-ranks", 200), pytest.param("cuda", "2-ranks", 150, marks=on_cuda)],
+)
 def test_tensor_ranks_that_share_memory_equal_one_rank(
-    device: DeviceKind, alone: dict[torch.dtype, Trained], tmp_path: Path
+    device: DeviceKind, world: str, least_rounds: int, alone: dict[torch.dtype, Trained], tmp_path: Path
 ) -> None:
-    ranks, node, strategies = WORLDS["4-ranks"]
+    ranks, node, strategies = WORLDS[world]
     arguments = (device, CONFIG, strategies, LENGTHS, torch.float64)
     by_rank = run_ranks(
         ranks, train_through_buffers, tmp_path, *arguments, device=device, ranks_per_node=node
     )
     assert_equals(by_rank[0][0], alone, torch.float64)
     # Every rank is in a tensor group, in steps with several rounds of each collective.
-    assert min(rounds for _, rounds in by_rank) > 200
+    assert min(rounds for _, rounds in by_rank) > least_rounds
 
 
 @pytest.mark.parametrize("world", ["2-ranks", "4-ranks", "8-ranks"])

@@ -151,6 +151,9 @@ fn scheme(u: &mut Unstructured) -> Result<Value> {
         "resident_bytes": MEMORY - RESERVED - 2 - cap * PER_TOKEN,
         "activation_bytes_per_token": PER_TOKEN,
     });
+    if u.ratio(1, 4)? {
+        entry["least_ms"] = number(u, exponents(-2..=5))?.into();
+    }
     if checkpointing.ends_with("offload") {
         entry["host_bytes_per_token"] = json!(u.int_in_range(0..=2 * PER_TOKEN)?);
     }

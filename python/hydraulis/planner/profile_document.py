@@ -17,7 +17,7 @@ from hydraulis.config.kinds import ContextKind, ShardingKind
 CAP_MULTIPLE = 64
 
 _FORMAT = "hydraulis.cost-profile/2"
-_COEFFICIENTS = ("quadratic_ms_per_token2", "linear_ms_per_token", "fixed_ms")
+_COEFFICIENTS = ("quadratic_ms_per_token2", "linear_ms_per_token", "fixed_ms", "least_ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,7 @@ class SchemeTimes:
         quadratic_ms_per_token2: Coefficient `a` of the cost model.
         linear_ms_per_token: Coefficient `b` of the cost model.
         fixed_ms: Coefficient `c` of the cost model.
+        least_ms: Least time `d` of the cost model; 0 if there is none.
         stage_multipliers: Time of each stage over the mean of all stages.
         forward_share: Share of the forward pass; None in `with_times` to keep the profile's share.
         quality: Accuracy of the fit, as the profile's `fit`; None if it is unknown.
@@ -55,6 +56,7 @@ class SchemeTimes:
     fixed_ms: float
     stage_multipliers: Sequence[float]
     forward_share: float | None
+    least_ms: float = 0.0
     quality: Mapping[str, object] | None = None
 
     @classmethod
@@ -66,6 +68,7 @@ class SchemeTimes:
             quadratic_ms_per_token2=fit.quadratic_ms_per_token2,
             linear_ms_per_token=fit.linear_ms_per_token,
             fixed_ms=fit.fixed_ms,
+            least_ms=fit.least_ms,
             stage_multipliers=stage_multipliers,
             forward_share=forward_share,
             quality=json.loads(fit.quality_json()),
@@ -153,6 +156,7 @@ class FittedTimes(NamedTuple):
         quadratic_ms_per_token2: Coefficient `a` of the cost model.
         linear_ms_per_token: Coefficient `b` of the cost model.
         fixed_ms: Coefficient `c` of the cost model.
+        least_ms: Least time `d` of the cost model; 0 if there is none.
         relative_error: Root mean square of the relative errors of the fitted micro-batches.
         held_out_error: Median relative error of micro-batches left out of the fit.
         longest_tokens: Longest sequence of the fitted micro-batches.
@@ -162,6 +166,7 @@ class FittedTimes(NamedTuple):
     quadratic_ms_per_token2: float
     linear_ms_per_token: float
     fixed_ms: float
+    least_ms: float
     relative_error: float | None
     held_out_error: float | None
     longest_tokens: int | None
@@ -277,7 +282,7 @@ def with_scaled_times(profile: CostProfile, factor_of: Callable[[str], float]) -
     def edit(document: dict[str, Any]) -> None:
         for entry in document["schemes"]:
             factor = factor_of(entry["scheme"])
-            entry.update((name, factor * entry[name]) for name in _COEFFICIENTS)
+            entry.update((name, factor * entry[name]) for name in _COEFFICIENTS if name in entry)
 
     return _edited(profile, edit)
 
@@ -293,6 +298,7 @@ def fitted_times(profile: CostProfile) -> list[FittedTimes]:
                 quadratic_ms_per_token2=entry["quadratic_ms_per_token2"],
                 linear_ms_per_token=entry["linear_ms_per_token"],
                 fixed_ms=entry["fixed_ms"],
+                least_ms=entry.get("least_ms", 0.0),
                 relative_error=fit.get("relative_error"),
                 held_out_error=fit.get("held_out_error"),
                 longest_tokens=fit["range"]["longest_tokens"] if fit else None,

@@ -339,7 +339,7 @@ def _measured(
         # Memory is measured first and decides the longest sequence: a refusal need not wait for the times.
         RunPlanner(config.planner, untimed, run.cluster).check_longest(run.data.longest)
 
-    observer.message(announcement(len(schemes), config.planner.profile_seconds))
+    observer.message(announcement(len(schemes), worker.device, config.planner.profile_seconds))
     observer.status(WARMING_UP)
     limits = measurement_limits(config)
     profile = measured_profile(worker, schemes, limits, observer.measuring, stop.agreed, check)

@@ -1,5 +1,7 @@
 """A cost profile as a table."""
 
+import json
+
 import pytest
 
 from hydraulis import Cluster, CostProfile, Scheme
@@ -18,3 +20,15 @@ def test_caps_are_those_on_the_cluster_and_infeasible_schemes_have_none(gpus: in
     # With its optimizer shard a narrow scheme fills 8 GPUs before the first token.
     assert (caps["<tp4>"] == "-") == (gpus == 8)
     assert caps["<tp8>"] == f"{PROFILE.cap_tokens(Scheme('<tp8>'), cluster):,}"
+
+
+def test_the_least_time_of_a_scheme_has_a_column() -> None:
+    document = json.loads(PROFILE.to_json())
+    document["schemes"][0]["least_ms"] = 61.5
+    head, first, second, *_ = profile_table(
+        CostProfile.from_json(json.dumps(document)), Cluster(gpus=64, gpus_per_node=8)
+    ).splitlines()
+    place = (
+        head.replace("a ns", "a-ns").replace("b us", "b-us").replace("c ms", "c-ms").split().index("least")
+    )
+    assert (first.split()[place], second.split()[place]) == ("61.500", "-")

@@ -67,10 +67,17 @@ impl ClassCapacity {
 
     /// The earliest end of a replica with that much work in that many micro-batches.
     pub fn end(&self, micro_batches: usize, work: Millis) -> Millis {
-        let fixed = self.cost.fixed_ms().0;
+        let end = self.end_with(micro_batches, work, self.cost.fixed_ms());
+        if self.cost.least_ms() <= self.cost.fixed_ms() {
+            return end;
+        }
+        end.max(self.end_with(micro_batches, Millis::ZERO, self.cost.least_ms()))
+    }
+
+    fn end_with(&self, micro_batches: usize, work: Millis, fixed: Millis) -> Millis {
         match self.cost.stage_multipliers() {
-            [multiplier] => (work + self.cost.fixed_ms() * count(micro_batches)) * *multiplier,
-            _ => Millis(self.capacities.end(micro_batches, work.0, fixed)),
+            [multiplier] => (work + fixed * count(micro_batches)) * *multiplier,
+            _ => Millis(self.capacities.end(micro_batches, work.0, fixed.0)),
         }
     }
 

@@ -24,7 +24,8 @@ impl ReplicaTimes {
             let length = tokens.as_f64();
             entry.quadratic_ms_per_token2 * length * length + entry.linear_ms_per_token * length
         };
-        let time = |ids: &Vec<usize>| ids.iter().map(|id| sequence(length(id))).sum::<f64>() + entry.fixed_ms;
+        let work = |ids: &Vec<usize>| ids.iter().map(|id| sequence(length(id))).sum::<f64>();
+        let time = |ids: &Vec<usize>| entry.least_ms.max(work(ids) + entry.fixed_ms);
         let usual = vec![1.0; replica.scheme.stages()];
         let multipliers = entry.stage_multipliers.as_ref().unwrap_or(&usual);
         let slowed = multipliers.iter().zip(stage_ranks(replica)).map(|(multiplier, ranks)| {

@@ -2,6 +2,7 @@
 
 use crate::cost::{ClassCost, CostModel};
 use crate::spec::Scheme;
+use crate::units::Millis;
 
 /// The schemes that no other one dominates; of two equal ones the first stays.
 ///
@@ -33,6 +34,7 @@ fn dominates(one: &ClassCost, other: &ClassCost) -> bool {
         own * one.quadratic_ms_per_token2() <= others * other.quadratic_ms_per_token2()
             && own * one.linear_ms_per_token() <= others * other.linear_ms_per_token()
             && own * one.fixed_ms().0 <= others * other.fixed_ms().0
+            && own * one.least_ms().0 <= others * other.ms_of_work(Millis::ZERO).0
     };
     // In a pipeline forward and backward of a stage are apart.
     let has_equal_shares = one.forward_share().total_cmp(&other.forward_share()).is_eq();
@@ -53,7 +55,7 @@ fn dominates(one: &ClassCost, other: &ClassCost) -> bool {
 mod tests {
     use super::*;
     use crate::construct::usable_schemes;
-    use crate::cost::{CostProfile, Efficiency, device, preset};
+    use crate::cost::{CostProfile, Efficiency, SchemeProfile, device, preset};
     use crate::spec::{CheckpointingKind, Cluster, MemoryRule};
 
     fn rich() -> CostModel {
@@ -83,6 +85,23 @@ mod tests {
                 assert!(is_replaced, "{scheme}");
             }
         }
+    }
+
+    #[test]
+    fn a_scheme_with_less_least_time_stays() {
+        let profile = preset("llama-7b-a800").unwrap();
+        let scheme: Scheme = "<tp2>".parse().unwrap();
+        let twin = |fixed_ms: f64, least_ms: f64| {
+            let entry = CostProfile { schemes: vec![profile.scheme(scheme).unwrap().clone()], ..profile.clone() };
+            let schemes = entry.schemes.into_iter().map(|own| SchemeProfile { fixed_ms, least_ms, ..own }).collect();
+            let cost = CostModel::new(CostProfile { schemes, ..profile.clone() }, Cluster::new(8, 8).unwrap());
+            cost.scheme(scheme).unwrap().clone()
+        };
+        let (without, with) = (twin(30.0, 0.0), twin(20.0, 50.0));
+        assert!(!dominates(&with, &without) && !dominates(&without, &with));
+        // No micro-batch takes less than its fixed time.
+        assert!(dominates(&twin(20.0, 30.0), &without));
+        assert!(dominates(&twin(20.0, 40.0), &with));
     }
 
     #[test]

@@ -111,9 +111,19 @@ impl ClassCost {
         self.micro_batch.fixed
     }
 
-    /// The time of a micro-batch: the sum over its sequences, and `c`.
+    /// The least time of every micro-batch: `d`.
+    pub fn least_ms(&self) -> Millis {
+        self.micro_batch.least
+    }
+
+    /// The time of a micro-batch: `c` and the sum over its sequences, or `d` if that is longer.
     pub fn micro_batch_ms(&self, sequences: impl Iterator<Item = Tokens>) -> Millis {
         self.micro_batch.micro_batch_ms(sequences)
+    }
+
+    /// The time of a micro-batch whose sequences add `work`.
+    pub fn ms_of_work(&self, work: Millis) -> Millis {
+        self.micro_batch.ms_of_work(work)
     }
 
     /// The forward pass's share of a micro-batch's time.
@@ -172,7 +182,7 @@ pub struct Reliability {
     pub factor: f64,
 }
 
-/// The coefficients of a micro-batch's time: the sum over its sequences of `a s^2 + b s`, and `c`.
+/// The coefficients of a micro-batch's time: `c` and the sum over its sequences of `a s^2 + b s`, and at least `d`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct MicroBatchCost {
     /// Milliseconds per squared token of a sequence: `a`.
@@ -181,6 +191,8 @@ pub(crate) struct MicroBatchCost {
     pub(crate) linear_ms_per_token: f64,
     /// Time of every micro-batch in addition to its sequences: `c`.
     pub(crate) fixed: Millis,
+    /// Least time of every micro-batch: `d`.
+    pub(crate) least: Millis,
 }
 
 impl MicroBatchCost {
@@ -190,6 +202,7 @@ impl MicroBatchCost {
             quadratic_ms_per_token2: self.quadratic_ms_per_token2 / speed,
             linear_ms_per_token: self.linear_ms_per_token / speed,
             fixed: Millis(self.fixed.0 / speed),
+            least: Millis(self.least.0 / speed),
         }
     }
 
@@ -201,6 +214,11 @@ impl MicroBatchCost {
 
     /// The time of a micro-batch of these sequences.
     pub(crate) fn micro_batch_ms(&self, sequences: impl Iterator<Item = Tokens>) -> Millis {
-        sequences.map(|tokens| self.sequence_ms(tokens)).sum::<Millis>() + self.fixed
+        self.ms_of_work(sequences.map(|tokens| self.sequence_ms(tokens)).sum())
+    }
+
+    /// The time of a micro-batch whose sequences add `work`.
+    pub(crate) fn ms_of_work(&self, work: Millis) -> Millis {
+        (work + self.fixed).max(self.least)
     }
 }

@@ -1,7 +1,7 @@
 //! The cost of a micro-batch in time and memory for each class of replicas, on one cluster.
 //!
-//! One stage's forward and backward of micro-batch `m` on class `k` takes `t_k(m) = sum over its sequences s of
-//! (a_k s^2 + b_k s) + c_k` milliseconds, of which `forward_share` is forward; stage `j` takes `u_j` times as long. One
+//! One stage's forward and backward of micro-batch `m` on class `k` takes `t_k(m) = max(d_k, sum over its sequences s
+//! of (a_k s^2 + b_k s) + c_k)` milliseconds, of which `forward_share` is forward; stage `j` takes `u_j` times as long. One
 //! micro-batch may hold at most `cap_k` tokens, or with the in-flight limit any `p` consecutive ones at most `p cap_k`:
 //! a [`InFlightLimit`].
 //!

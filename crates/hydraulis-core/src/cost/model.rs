@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::cost::{Efficiency, PerStage, device, preset};
     use crate::spec::CheckpointingKind;
-    use crate::units::{count, whole};
+    use crate::units::{Millis, count, whole};
 
     fn cap_of(profile: &str, gpus: u32, scheme: &str) -> u64 {
         let cluster = Cluster::new(gpus, 8).unwrap();
@@ -310,6 +310,27 @@ mod tests {
         assert_eq!(*quick, *model.scheme("<tp16>".parse().unwrap()).unwrap());
         // One slow rank makes its whole group slow.
         assert_eq!(on(17).class(), slow.class());
+    }
+
+    #[test]
+    fn a_micro_batch_takes_the_least_time_or_what_its_sequences_take() {
+        let mut profile = preset("llama-32b-a800").unwrap();
+        let scheme: Scheme = "<tp8>".parse().unwrap();
+        let time = |profile: &CostProfile, tokens: &[u64]| {
+            let model = CostModel::new(profile.clone(), Cluster::new(64, 8).unwrap());
+            model.scheme(scheme).unwrap().micro_batch_ms(tokens.iter().copied().map(Tokens))
+        };
+        let (short, long) = (time(&profile, &[300, 20]), time(&profile, &[9_000, 700]));
+        let entry = profile.schemes.iter_mut().find(|entry| entry.scheme == scheme).unwrap();
+        entry.least_ms = 500.0;
+        assert!(short < Millis(500.0) && Millis(500.0) < long);
+        assert_eq!(time(&profile, &[300, 20]), Millis(500.0));
+        assert_eq!(time(&profile, &[9_000, 700]), long);
+        // Slow ranks take longer for either.
+        let cluster = Cluster::new(8, 8).unwrap().with_rates(vec![0.5; 8]).unwrap();
+        let slow = CostModel::new(profile, cluster);
+        let slow = slow.replica(scheme, &(0..8).collect::<Vec<_>>()).unwrap();
+        assert_eq!(slow.micro_batch_ms([Tokens(320)].into_iter()) * slow.slowest_multiplier(), Millis(1_000.0));
     }
 
     #[test]

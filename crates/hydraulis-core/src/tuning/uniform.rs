@@ -47,7 +47,7 @@ fn fastest(cost: &ClassCost, length: Tokens, sequences: u64) -> (Millis, Vec<u64
     candidates.sort_by_key(|(bound, split)| (*bound, split.micro_batches));
     let mut buffers = MakespanBuffers::default();
     let mut time = |micro_batches: &[u64]| {
-        let times: Vec<Millis> = micro_batches.iter().map(|&own| one * count(own) + cost.fixed_ms()).collect();
+        let times: Vec<Millis> = micro_batches.iter().map(|&own| cost.ms_of_work(one * count(own))).collect();
         makespan(&times, cost.stage_multipliers(), cost.forward_share(), &mut buffers)
     };
     if candidates.is_empty() {

@@ -36,6 +36,12 @@ impl CostFit {
         self.0.fixed_ms
     }
 
+    /// Least time of a micro-batch in ms; 0 if the points show none.
+    #[getter]
+    fn least_ms(&self) -> f64 {
+        self.0.least_ms
+    }
+
     /// Low and high end of the 95 % confidence intervals of `a`, `b` and `c`.
     #[getter]
     fn intervals(&self) -> Vec<(f64, f64)> {

@@ -204,7 +204,8 @@ def _measure(
             file=file,
         )
         if rank == 0:
-            sys.stderr.write(f"{_continued(file)}{announcement(len(schemes), limits.seconds)}\n")
+            announced = announcement(len(schemes), device, limits.seconds)
+            sys.stderr.write(f"{_continued(file)}{announced}\n")
         with Progress() as progress:
             if rank == 0:
                 progress(WARMING_UP)

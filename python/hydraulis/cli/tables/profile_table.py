@@ -7,14 +7,16 @@ from hydraulis.planner.profile_document import fitted_times, measured_links
 
 def profile_table(profile: CostProfile, cluster: Cluster) -> str:
     """Return a profile's schemes, with their token caps on the cluster, and its links."""
-    row = "{:<16} {:>11} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9}\n"
-    text = row.format("scheme", "a ns/token2", "b us/token", "c ms", "error", "held out", "longest", "cap")
+    row = "{:<16} {:>11} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}\n"
+    names = ("scheme", "a ns/token2", "b us/token", "c ms", "least ms", "error", "held out", "longest", "cap")
+    text = row.format(*names)
     for times in fitted_times(profile):
         text += row.format(
             str(times.scheme),
             f"{1e6 * times.quadratic_ms_per_token2:.3f}",
             f"{1e3 * times.linear_ms_per_token:.3f}",
             f"{times.fixed_ms:.3f}",
+            f"{times.least_ms:.3f}" if times.least_ms else "-",
             _percent(times.relative_error),
             _percent(times.held_out_error),
             "-" if times.longest_tokens is None else f"{times.longest_tokens:,}",

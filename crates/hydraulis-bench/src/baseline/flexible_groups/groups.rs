@@ -150,7 +150,7 @@ impl<'a> Group<'a> {
     /// The time with one sequence added and one removed.
     fn with(&self, more: Option<Tokens>, less: Option<Tokens>) -> Millis {
         let ms = |tokens: Option<Tokens>| tokens.map(|tokens| self.cost.sequence_ms(tokens)).unwrap_or_default();
-        (self.sequences_ms + ms(more) - ms(less) + self.cost.fixed_ms()) * self.cost.stage_multipliers()[0]
+        self.cost.ms_of_work(self.sequences_ms + ms(more) - ms(less)) * self.cost.stage_multipliers()[0]
     }
 
     fn has_room(&self, more: Option<Tokens>, less: Option<Tokens>) -> bool {

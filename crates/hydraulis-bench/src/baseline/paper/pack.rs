@@ -34,7 +34,7 @@ pub(super) fn pack(ids: &[usize], batch: &Batch, cost: &ClassCost) -> (Millis, V
 
 fn score(packs: &[Vec<usize>], batch: &Batch, cost: &ClassCost) -> Millis {
     let greatest = packs.iter().map(|pack| sequences_ms(pack, batch, cost)).max().unwrap_or_default();
-    (greatest + cost.fixed_ms()) * count(packs.len() + cost.scheme().stages() - 1)
+    cost.ms_of_work(greatest) * count(packs.len() + cost.scheme().stages() - 1)
 }
 
 /// Moves sequences out of the slowest pack, or swaps them for shorter ones, while that lowers its time and no other

@@ -89,9 +89,46 @@ impl<'a> Packer<'a> {
         if self.cost.scheme().pp() > 1 {
             return self.fill_best(ids).ms;
         }
-        let bins = self.fewest(ids);
-        let times = ids.iter().map(|&id| self.ms[id]).sum::<Millis>() + self.cost.fixed_ms() * count(bins);
+        let times = if self.has_least() {
+            self.fill_flat(ids)
+        } else {
+            let bins = self.fewest(ids);
+            ids.iter().map(|&id| self.ms[id]).sum::<Millis>() + self.cost.fixed_ms() * count(bins)
+        };
         times * self.cost.stage_multipliers()[0]
+    }
+
+    /// Whether a short micro-batch takes longer than its sequences and `c`.
+    fn has_least(&self) -> bool {
+        self.cost.least_ms() > self.cost.fixed_ms()
+    }
+
+    /// Fills the fewest micro-batches, which no pipeline orders, and returns the sum of their times.
+    ///
+    /// First-fit fills all but the last ones. Where these take the least time, even micro-batches waste less of it.
+    fn fill_flat(&mut self, ids: &[usize]) -> Millis {
+        let bins = &mut self.buffers.next.bins;
+        bins.first_fit(ids, self.tokens, &self.ms, self.cost.cap());
+        let (times, number) = (self.filled_ms(), self.buffers.next.bins.times().len());
+        let least = self.cost.least_ms() - self.cost.fixed_ms();
+        let is_short = self.buffers.next.bins.times().iter().any(|&time| time < least);
+        if number < 2 || !is_short || !self.has_least() {
+            return times;
+        }
+        let even = std::iter::repeat_n(Millis::ZERO, number);
+        if self.buffers.next.bins.towards(ids, self.tokens, &self.ms, self.cost.cap(), even) {
+            let evened = self.filled_ms();
+            if evened < times {
+                return evened;
+            }
+        }
+        self.buffers.next.bins.first_fit(ids, self.tokens, &self.ms, self.cost.cap());
+        times
+    }
+
+    /// The sum of the times of the micro-batches just filled.
+    fn filled_ms(&self) -> Millis {
+        self.buffers.next.bins.times().iter().map(|&time| self.cost.ms_of_work(time)).sum()
     }
 
     /// The number of micro-batches of first-fit decreasing; `ids` as for [`Packer::time`].
@@ -116,9 +153,8 @@ impl<'a> Packer<'a> {
             let (order, totals) = (order.clone(), bins.totals().to_vec());
             return Packing { micro_batches: self.placed(lists, &order, &totals), ms };
         }
-        let bins = &mut self.buffers.next.bins;
-        bins.first_fit(ids, self.tokens, &self.ms, self.cost.cap());
-        let micro_batches = bins.lists(ids);
+        self.fill_flat(ids);
+        let micro_batches = self.buffers.next.bins.lists(ids);
         let times = self.times(&micro_batches);
         Packing { micro_batches, ms: self.makespan(&times) }
     }
@@ -152,9 +188,12 @@ impl<'a> Packer<'a> {
             // First-fit leaves the second micro-batch only the rest of the first: perhaps a single short sequence.
             let even = std::iter::repeat_n(Millis::ZERO, 2);
             if self.buffers.next.bins.towards(ids, self.tokens, &self.ms, self.cost.cap(), even) {
-                packing.micro_batches = self.buffers.next.bins.lists(ids);
-                let times = self.times(&packing.micro_batches);
-                packing.ms = self.makespan(&times);
+                let micro_batches = self.buffers.next.bins.lists(ids);
+                let times = self.times(&micro_batches);
+                let ms = self.makespan(&times);
+                if ms <= packing.ms || ms.is_close(packing.ms) {
+                    packing = Packing { micro_batches, ms };
+                }
             }
         }
         longest_at_both_ends(&mut packing.micro_batches, |bin| bin.iter().map(|&id| self.ms[id]).sum());
@@ -164,7 +203,7 @@ impl<'a> Packer<'a> {
     /// A rough time of a replica with these totals, without packing, by which dispatch compares replicas.
     pub fn estimate(&self, load: Millis, tokens: Tokens, longest: Millis) -> Millis {
         let best = self.capacity.estimate(load, tokens);
-        let beyond = Millis((longest + self.cost.fixed_ms() - best.longest).0.max(0.0));
+        let beyond = Millis((self.cost.ms_of_work(longest) - best.longest).0.max(0.0));
         self.delay + best.end + beyond * (self.budget.stall * count(self.cost.scheme().stages() - 1))
     }
 
@@ -228,7 +267,7 @@ impl<'a> Packer<'a> {
         let is_used = |bin: &usize| bins.totals()[*bin] > Tokens(0);
         let used = || (0..bins.totals().len()).filter(is_used);
         times.clear();
-        times.extend(used().map(|bin| bins.times()[bin] + self.cost.fixed_ms()));
+        times.extend(used().map(|bin| self.cost.ms_of_work(bins.times()[bin])));
         in_shape(times, &self.capacity.shape(times.len(), load), buffers, order);
         if times.len() < bins.totals().len() {
             let used: Vec<usize> = used().collect();
@@ -247,11 +286,9 @@ impl<'a> Packer<'a> {
     fn ordered_ms(&mut self) -> Millis {
         let mut spaced = std::mem::take(&mut self.buffers.spaced);
         let Trial { bins, order, .. } = &self.buffers.next;
-        let fixed = self.cost.fixed_ms();
+        let work = |place: Option<usize>| place.map_or(Millis::ZERO, |bin| bins.times()[bin]);
         spaced.clear();
-        spaced.extend(
-            self.spaced(order, bins.totals()).map(|place| place.map_or(fixed, |bin| bins.times()[bin] + fixed)),
-        );
+        spaced.extend(self.spaced(order, bins.totals()).map(|place| self.cost.ms_of_work(work(place))));
         let ms = self.makespan(&spaced);
         self.buffers.spaced = spaced;
         ms
@@ -259,8 +296,8 @@ impl<'a> Packer<'a> {
 
     /// The times in this order, with those of the empty micro-batches that the in-flight limit needs in between.
     fn fill_spaced(&self, order: &[usize], totals: &[Tokens], times: &[Millis], spaced: &mut Vec<Millis>) {
-        let fixed = self.cost.fixed_ms();
-        spaced.extend(self.spaced(order, totals).map(|place| place.map_or(fixed, |index| times[index])));
+        let empty = self.cost.ms_of_work(Millis::ZERO);
+        spaced.extend(self.spaced(order, totals).map(|place| place.map_or(empty, |index| times[index])));
     }
 
     /// The bins in this order, with the empty micro-batches that the in-flight limit needs in between.
@@ -286,7 +323,7 @@ impl<'a> Packer<'a> {
     }
 
     fn times(&self, bins: &[Vec<usize>]) -> Vec<Millis> {
-        let time = |bin: &Vec<usize>| bin.iter().map(|&id| self.ms[id]).sum::<Millis>() + self.cost.fixed_ms();
+        let time = |bin: &Vec<usize>| self.cost.ms_of_work(bin.iter().map(|&id| self.ms[id]).sum());
         bins.iter().map(time).collect()
     }
 
@@ -319,6 +356,30 @@ mod tests {
         let (packing, time, _) = pack("<tp4>", &[7_000, 800, 3_000, 4_000, 500]);
         assert_eq!(packing.micro_batches.len(), 2);
         assert!(packing.ms.is_close(time));
+    }
+
+    #[test]
+    fn micro_batches_that_would_take_the_least_time_are_evened() {
+        let mut profile = preset("llama-32b-a800").unwrap();
+        profile.schemes.iter_mut().for_each(|entry| entry.least_ms = 400.0);
+        let model = CostModel::new(profile, Cluster::new(64, 8).unwrap());
+        let capacities = Capacities::new(model, CapacityBudget::ONLINE);
+        let capacity = capacities.scheme("<tp4>".parse().unwrap()).unwrap();
+        let packed = |lengths: &[i64]| {
+            let batch = Batch::new(lengths, None).unwrap();
+            let ids: Vec<usize> = (0..lengths.len()).collect();
+            let mut packer = Packer::new(capacity, &batch, PackingBudget::ONLINE);
+            let (packing, time) = (packer.pack(&ids), packer.time(&ids));
+            assert!(packing.ms.is_close(time));
+            (packing.micro_batches, packer.times(&[vec![0], vec![ids.len() - 1]]))
+        };
+        // <tp4> holds 7,808 tokens. First-fit would leave the shortest alone, which takes the least time.
+        let (micro_batches, alone) = packed(&[4_000, 3_800, 26]);
+        assert!(alone[0] > Millis(400.0) && alone[1] == Millis(400.0), "{alone:?}");
+        assert_eq!(micro_batches, [vec![0], vec![1, 2]]);
+        // All micro-batches of first-fit take longer: it is kept, though it is less even.
+        let (micro_batches, _) = packed(&[4_000, 3_800, 3_000, 3_000]);
+        assert_eq!(micro_batches, [[0, 1], [2, 3]]);
     }
 
     #[test]

@@ -102,6 +102,7 @@ fn predicted(
         quadratic_ms_per_token2: quadratic,
         linear_ms_per_token: linear,
         fixed_ms: fixed,
+        least_ms: 0.0,
         forward_share: Recomputation::of(scheme.layer_plan()).forward_share(work::frozen_share(model)),
         resident_bytes: memory::resident_bytes(model, scheme, device, cluster)?,
         stage_optimizer_bytes: memory::stage_optimizer_bytes(model, scheme, device)?,

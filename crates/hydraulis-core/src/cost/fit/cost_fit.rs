@@ -28,6 +28,8 @@ pub struct CostFit {
     pub linear_ms_per_token: f64,
     /// `c`, in ms per micro-batch.
     pub fixed_ms: f64,
+    /// `d`, in ms: the least time of a micro-batch; 0 if the points show none.
+    pub least_ms: f64,
     /// Intervals of 95 % for `a`, `b` and `c`, from the points' noise alone: the law's own error is not in them.
     pub intervals: [Interval; 3],
     /// Root mean square of the relative errors, weighted as in the fit.
@@ -55,7 +57,7 @@ impl CostFit {
 
     /// The time of a micro-batch.
     pub fn predict(&self, sequences: &[Tokens]) -> Millis {
-        Millis(dot(&features(sequences), &self.coefficients()))
+        Millis(dot(&features(sequences), &self.coefficients()).max(self.least_ms))
     }
 
     /// Half the interval of 95 % of a micro-batch's mean time, relative to it, from the points' noise.

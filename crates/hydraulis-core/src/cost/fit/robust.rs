@@ -20,12 +20,12 @@ const STEPS: usize = 3;
 /// Constant of the weights: 95 % as efficient as least squares if errors are normal (Tukey's biweight).
 const BIWEIGHT: f64 = 4.685;
 /// Factor from the median of absolute errors to the standard deviation, if errors are normal.
-const MEDIAN_TO_DEVIATION: f64 = 1.4826;
+pub(super) const MEDIAN_TO_DEVIATION: f64 = 1.4826;
 /// Greatest excess of the spread of least squares of `n` points over that of the points that agree best, times the root
 /// of `n - 3`, before the rest count as outliers.
 const BY_CHANCE: f64 = 5.0;
 /// Two timings of the same work differ by as much: points that agree better than this do not count against the others.
-const LEAST_SPREAD: f64 = 0.01;
+pub(super) const LEAST_SPREAD: f64 = 0.01;
 /// The prior spread of timings.
 const EXPECTED_SPREAD: f64 = 0.05;
 /// Degrees of freedom of the neighbours' equations: at five deviations their weight is a sixth.
@@ -213,6 +213,7 @@ impl Problem {
             quadratic_ms_per_token2: settled.x[0],
             linear_ms_per_token: settled.x[1],
             fixed_ms: settled.x[2],
+            least_ms: 0.0,
             intervals: [Interval { low: 0.0, high: 0.0 }; UNKNOWNS],
             relative_error: (squares / weights.iter().sum::<f64>().max(1.0)).sqrt(),
             held_out_error: held_out_error(self, &settled),
@@ -254,7 +255,7 @@ impl Problem {
 }
 
 /// The weight of a point with an error of `deviations` deviations.
-fn weight(deviations: f64) -> f64 {
+pub(super) fn weight(deviations: f64) -> f64 {
     let share = deviations / BIWEIGHT;
     let inside = (1.0 - share * share).max(0.0);
     inside * inside

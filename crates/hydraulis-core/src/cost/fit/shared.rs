@@ -10,6 +10,7 @@
 //! The difference between schemes is taken from the shipped tables (`docs/cost-model.md`), generously.
 
 use super::cost_fit::NORMAL;
+use super::least::Split;
 use super::{CostFit, Measurement, measurement, robust};
 use crate::cost::recomputation::Recomputation;
 use crate::error::Result;
@@ -30,7 +31,8 @@ pub fn fit_schemes(measured: &[(Scheme, Vec<Measurement>)]) -> Result<Vec<CostFi
     for (scheme, points) in measured {
         measurement::check(points, Some(*scheme))?;
     }
-    let alone: Vec<Option<CostFit>> = measured.iter().map(|(_, points)| robust::fit_alone(points)).collect();
+    let splits: Vec<Split> = measured.iter().map(|(_, points)| Split::of(points)).collect();
+    let alone: Vec<Option<CostFit>> = splits.iter().map(|split| robust::fit_alone(&split.rest)).collect();
     let usual = usual_error(&alone);
     let work = |(scheme, fit): (Scheme, &Option<CostFit>)| fit.as_ref().map(|fit| Work::of(scheme, fit, usual));
     let works: Vec<Option<Work>> = measured.iter().map(|(scheme, _)| *scheme).zip(&alone).map(work).collect();
@@ -42,8 +44,10 @@ pub fn fit_schemes(measured: &[(Scheme, Vec<Measurement>)]) -> Result<Vec<CostFi
             .filter_map(|(_, work)| work.as_ref())
             .collect();
         let prior = prior(*scheme, &neighbours);
-        let fit = if prior.is_empty() { alone[place].clone() } else { robust::fit_with(points, prior, usual) };
-        fit.ok_or_else(|| measurement::unidentified(points, Some(*scheme)))?.explained(Some(*scheme))
+        let split = &splits[place];
+        let fit = if prior.is_empty() { alone[place].clone() } else { robust::fit_with(&split.rest, prior, usual) };
+        let fit = fit.ok_or_else(|| measurement::unidentified(points, Some(*scheme)))?;
+        split.joined(fit, points).explained(Some(*scheme))
     });
     fitted.collect()
 }

@@ -121,6 +121,7 @@ fn broken_costs(entry: &SchemeProfile) -> Option<Broken> {
         ("quadratic_ms_per_token2", entry.quadratic_ms_per_token2),
         ("linear_ms_per_token", entry.linear_ms_per_token),
         ("fixed_ms", entry.fixed_ms),
+        ("least_ms", entry.least_ms),
     ] {
         if !(0.0..=MAX_COEFFICIENT).contains(&number) {
             return Some(Broken::new(field, number.to_string(), from_zero()));

@@ -109,6 +109,9 @@ pub struct SchemeProfile {
     pub linear_ms_per_token: f64,
     /// Milliseconds per micro-batch.
     pub fixed_ms: f64,
+    /// Milliseconds that every micro-batch takes at least, such as the host's launches of its kernels; 0 if absent.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub least_ms: f64,
     /// The forward pass's share of a micro-batch's time, without recomputation in the backward pass.
     pub forward_share: f64,
     /// Bytes of a stage's parameters and gradients, and all other memory of the stage's ranks that does not depend on
@@ -155,8 +158,14 @@ impl SchemeProfile {
             quadratic_ms_per_token2: self.quadratic_ms_per_token2,
             linear_ms_per_token: self.linear_ms_per_token,
             fixed: Millis(self.fixed_ms),
+            least: Millis(self.least_ms),
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(ms: &f64) -> bool {
+    *ms <= 0.0
 }
 
 /// The quality of a scheme's coefficients.
@@ -365,6 +374,7 @@ mod tests {
             ("/schemes/2/quadratic_ms_per_token2", "-1e-9"),
             ("/schemes/2/linear_ms_per_token", "-0.1"),
             ("/schemes/2/fixed_ms", "-1"),
+            ("/schemes/2/least_ms", "-1"),
             ("/schemes/2/activation_bytes_per_token", "0"),
             ("/schemes/0/activation_bytes_per_token", "[1, 1, 0, 1]"),
             ("/schemes/0/activation_bytes_per_token", "[1, 1, 1]"),

@@ -159,6 +159,7 @@ impl Mixture<'_> {
             quadratic_ms_per_token2: mean(plan.share(), |entry| entry.quadratic_ms_per_token2),
             linear_ms_per_token: mean(plan.share(), |entry| entry.linear_ms_per_token),
             fixed_ms: mean(plan.share(), |entry| entry.fixed_ms),
+            least_ms: mean(plan.share(), |entry| entry.least_ms),
             forward_share: mean(plan.share(), forward) / mean(plan.share(), one_token_ms),
             activation_bytes_per_token: if self.is_offloading() { self.passing_bytes(plan)? } else { self.bytes(plan) },
             host_bytes_per_token: self.host_bytes(plan),

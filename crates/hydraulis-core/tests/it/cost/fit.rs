@@ -149,6 +149,68 @@ fn one_slow_timing_among_few_changes_nothing() {
     }
 }
 
+/// Points of the law in which small micro-batches take `least` at least.
+fn device_like(law: Law, least: f64, number: usize, noises: &[f64]) -> Vec<Measurement> {
+    let mixes = micro_batches_to_measure(Tokens(8192), Tokens(16_384), number);
+    let point = |(mix, &noise): (Vec<Tokens>, &f64)| {
+        let lengths: Vec<u64> = mix.iter().map(|tokens| tokens.0).collect();
+        Measurement { sequences: mix, ms: Millis(law.ms(&lengths).max(least) * noise) }
+    };
+    mixes.into_iter().zip(noises).map(point).collect()
+}
+
+#[test]
+fn the_least_time_of_a_device_is_found_beside_the_law() {
+    // As measured on an H100; micro-batches up to about 5,500 tokens take the least time.
+    let law = Law([1.05e-6, 0.0122, 5.0]);
+    cases(60)
+        .run(&vec(noise(0.01), 12), |noises| {
+            let points = device_like(law, 74.0, 12, &noises);
+            let fitted = fit(&points).unwrap();
+            prop_assert!((fitted.least_ms / 74.0 - 1.0).abs() < 0.03, "{fitted:?}");
+            for mix in [&[64][..], &[4096], &[6144], &[512; 12], &[512; 20], &[8192, 4096], &[8192, 8192]] {
+                let predicted = fitted.predict(&mix.iter().copied().map(Tokens).collect::<Vec<_>>()).0;
+                let off = predicted / law.ms(mix).max(74.0) - 1.0;
+                prop_assert!(off.abs() < 0.1, "{mix:?} is {off} off: {fitted:?}");
+            }
+            prop_assert!(fitted.relative_error < 0.03 && fitted.held_out_error.unwrap() < 0.1, "{fitted:?}");
+            prop_assert_eq!(fitted.residuals.len(), points.len());
+            // Other schemes of the model tell about the law alone.
+            let schemes = ["<1>", "<tp2>"].map(|scheme| (scheme.parse().unwrap(), points.clone()));
+            for one in fit_schemes(&schemes).unwrap() {
+                prop_assert!((one.least_ms / fitted.least_ms - 1.0).abs() < 1e-12, "{one:?}");
+                prop_assert!((one.linear_ms_per_token / 0.0122 - 1.0).abs() < 0.2, "{one:?}");
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn one_slow_timing_hides_no_least_time() {
+    let law = Law([1.05e-6, 0.0122, 5.0]);
+    for slow in 0..12 {
+        let mut noises = [1.0; 12];
+        noises[slow] = 4.0;
+        let fitted = fit(&device_like(law, 74.0, 12, &noises)).unwrap();
+        assert!((fitted.least_ms / 74.0 - 1.0).abs() < 1e-9, "{slow}: {fitted:?}");
+        assert!((fitted.linear_ms_per_token / 0.0122 - 1.0).abs() < 1e-6, "{slow}: {fitted:?}");
+        assert!(fitted.outliers == 1 && fitted.relative_error < 1e-6, "{slow}: {fitted:?}");
+        assert!((fitted.residuals[slow] - 3.0).abs() < 1e-6, "{slow}: {fitted:?}");
+    }
+}
+
+#[test]
+fn times_without_a_least_one_show_none() {
+    cases(200)
+        .run(&(laws(), vec(noise(0.03), 12)), |(law, noises)| {
+            let fitted = fit(&device_like(law, 0.0, 12, &noises)).unwrap();
+            prop_assert!(fitted.least_ms <= 0.0, "{law:?}: {fitted:?}");
+            Ok(())
+        })
+        .unwrap();
+}
+
 #[test]
 fn a_falling_trend_gives_no_negative_coefficient() {
     // The time per token falls with length here: an unconstrained fit makes the quadratic coefficient negative.

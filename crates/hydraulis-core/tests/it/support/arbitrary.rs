@@ -112,7 +112,7 @@ fn case(
     )
 }
 
-/// One scheme: degrees, checkpointing, cap, coefficients, and sometimes stages of unequal time and memory.
+/// One scheme: degrees, checkpointing, cap, coefficients, sometimes a least time, and stages of unequal time and memory.
 #[derive(Clone, Debug)]
 struct SchemeInput {
     tp: u16,
@@ -121,6 +121,7 @@ struct SchemeInput {
     checkpointing: CheckpointingKind,
     cap: u64,
     coefficients: [f64; 3],
+    least_ms: f64,
     forward_share: f64,
     multipliers: Option<Vec<f64>>,
     /// Activation bytes of a token, by stage.
@@ -131,13 +132,25 @@ fn scheme() -> impl Strategy<Value = SchemeInput> {
     let degrees = (select(vec![1_u16, 2, 3, 4, 8]), select(vec![1_u16, 1, 1, 2, 3]), 1..=4_u16);
     let caps = prop_oneof![1 => 1..=20_u64, 2 => 21..=2_000_u64, 3 => 2_001..=40_000_u64];
     let coefficients = (power_or_zero(-8..=-4), power_or_zero(-3..=0), power_or_zero(-1..=3));
+    let least = option::weighted(0.3, power_or_zero(0..=3)).prop_map(Option::unwrap_or_default);
     let kinds = select(CheckpointingKind::ALL.to_vec());
     let stages = (option::weighted(0.3, vec(0.5..2.0, 4)), option::weighted(0.3, vec(1..=PER_TOKEN / 2, 4)));
-    (degrees, kinds, caps, coefficients, 0.1..0.9, stages).prop_map(
-        |((tp, cp, pp), checkpointing, cap, (a, b, c), forward_share, (multipliers, activations))| {
+    (degrees, kinds, caps, (coefficients, least), 0.1..0.9, stages).prop_map(
+        |((tp, cp, pp), checkpointing, cap, ((a, b, c), least_ms), forward_share, (multipliers, activations))| {
             let b = if a + b > 0.0 { b } else { 0.1 };
             let coefficients = [a, b, c];
-            SchemeInput { tp, cp, pp, checkpointing, cap, coefficients, forward_share, multipliers, activations }
+            SchemeInput {
+                tp,
+                cp,
+                pp,
+                checkpointing,
+                cap,
+                coefficients,
+                least_ms,
+                forward_share,
+                multipliers,
+                activations,
+            }
         },
     )
 }
@@ -178,6 +191,7 @@ fn profile(schemes: &[SchemeInput], gpus: u32) -> CostProfile {
             "quadratic_ms_per_token2": input.coefficients[0],
             "linear_ms_per_token": input.coefficients[1],
             "fixed_ms": input.coefficients[2],
+            "least_ms": input.least_ms,
             "forward_share": input.forward_share,
             "resident_bytes": longest,
             "activation_bytes_per_token": activations,

@@ -106,7 +106,7 @@ fn best_order(left: usize, packed: &mut Packed, tokens: &[Tokens], cost: &ClassC
         if total <= cost.longest() {
             let before = packed.times.len();
             while !fits(&packed.tokens, total, cost) {
-                packed.times.push(cost.fixed_ms());
+                packed.times.push(cost.ms_of_work(Millis::ZERO));
                 packed.tokens.push(Tokens(0));
             }
             packed.times.push(cost.micro_batch_ms(members));
