@@ -47,6 +47,9 @@ class FakeExchange:
         has_side_stream: Whether exchanges have a stream of their own.
     """
 
+    # Other ranks are in its group.
+    is_alone = False
+
     def __init__(self, sources: Sequence[Tensor] | None = None, *, has_side_stream: bool = False) -> None:
         self.works: list[FakeWork] = []
         self.has_side_stream = has_side_stream

@@ -68,6 +68,11 @@ class ExchangeGroup:
             connect_group(own, device)
         return cls(own, device)
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether this rank exchanges with itself alone; outgoing elements may then be the incoming ones."""
+        return self._group is None
+
     def start(
         self,
         outgoing: Tensor,
@@ -84,7 +89,8 @@ class ExchangeGroup:
             receive_counts: Number of elements from each rank.
         """
         if self._group is None:
-            incoming.copy_(outgoing)
+            if incoming.data_ptr() != outgoing.data_ptr():
+                incoming.copy_(outgoing)
             return StreamEvent(self._device)
         work: StartedExchange = dist.all_to_all_single(
             incoming,

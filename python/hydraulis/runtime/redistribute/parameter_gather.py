@@ -210,10 +210,11 @@ class ParameterGather:
         if relayed is not None:
             relayed.wait()
         exchange = bucket.transfer.inside
-        pack(source, far, staging)
         # Through `.data`, as in `wait_for`.
         incoming = region(self._local_shard.parameter.data, exchange.near)
-        started = self._groups.inside.start(staging, incoming, exchange.far_counts, exchange.near_counts)
+        packed = incoming if self._groups.inside.is_alone else staging
+        pack(source, far, packed)
+        started = self._groups.inside.start(packed, incoming, exchange.far_counts, exchange.near_counts)
         self._in_flight.append(_Flight(bucket, started))
         return started
 

@@ -70,8 +70,8 @@ class SummedExchanges:
 
         Args:
             exchange: This rank's part of it.
-            source: Buffer of its near segments. They are put in order there, and must not change until the
-                exchange completes.
+            source: Buffer of its near segments. They are put in order there, and must not change until
+                `complete` has added them up.
             target: Buffer of its far segments, to which the received elements are added.
         """
         staging = self.next_staging
@@ -79,7 +79,8 @@ class SummedExchanges:
             put_in_order(source, exchange.near, staging)
         # Staging buffers take turns: the next one is that of the exchange that completed longest ago.
         self._staging.rotate(-1)
-        outgoing, incoming = region(source, exchange.near), staging.take(int(exchange.far_counts.sum()))
+        outgoing = region(source, exchange.near)
+        incoming = outgoing if self._group.is_alone else staging.take(int(exchange.far_counts.sum()))
         started = self._group.start(outgoing, incoming, exchange.near_counts, exchange.far_counts)
         self._in_flight.append(_Flight(exchange, incoming, started, target))
 
