@@ -6,6 +6,7 @@ Both are the user's own commands, `hydraulis profile` and `hydraulis train`, eac
 import dataclasses
 import json
 import os
+import shutil
 import statistics
 import string
 import subprocess
@@ -25,6 +26,8 @@ from hydraulis.config.model import ModelConfig
 
 _NUM_BATCHES = 9
 _MIB = 1 << 20
+_MEMORY = Path("/dev/shm")
+_CHECKPOINT_BYTES = 32 << 30
 _OF_A_RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -57,7 +60,7 @@ def measure_prediction(setting: PredictionSetting) -> dict[str, Any]:
     Raises:
         RuntimeError: A command failed; the message has the end of its output.
     """
-    with TemporaryDirectory() as name:
+    with TemporaryDirectory(dir=_folder_in_memory()) as name:
         folder = Path(name)
         (folder / "run.toml").write_text(_configuration(setting, folder), encoding="utf-8")
         (folder / "text.jsonl").write_text(_documents(setting), encoding="utf-8")
@@ -72,6 +75,12 @@ def measure_prediction(setting: PredictionSetting) -> dict[str, Any]:
             "train_s": time.perf_counter() - profiled,
             "profile": json.loads((folder / "profile.json").read_text(encoding="utf-8")),
         }
+
+
+def _folder_in_memory() -> str | None:
+    """Return a folder in memory for the checkpoint, which takes a minute to a disk; None without room."""
+    is_roomy = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _CHECKPOINT_BYTES
+    return str(_MEMORY) if is_roomy else None
 
 
 def errors(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
