@@ -14,7 +14,8 @@ layers in the order of backward, so their collectives match. Recomputation runs 
 same order, so gradients are bit-identical.
 
 torch's contexts for selective checkpointing match the operations of forward and recomputation by counting
-them. Recomputation omits attention, which would shift that count, so this module has two modes of its own.
+them. Recomputation omits attention, which would shift that count, so this module has two modes of its own,
+for linear maps alone.
 
 Legend: T tokens, t tokens of this rank, H hidden, N query heads, K key/value heads, D head dim.
 """
@@ -35,6 +36,7 @@ from hydraulis._core import Scheme
 from hydraulis.config.model import ModelConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.decoder import Decoder
+from hydraulis.model.linear import WatchedMaps
 from hydraulis.model.rope import RotaryTable
 from hydraulis.model.sequences import Sequences
 from hydraulis.model.tensors import storage_address
@@ -100,7 +102,7 @@ def _selective_forward(forward: _Forward, x_tH: Tensor, sequences: Sequences, ro
         x_tH,
         _SequencesAttendedOnce(sequences, saved),
         rotary,
-        context_fn=lambda: (_SaveProducts(saved), _ReuseProducts(saved)),
+        context_fn=lambda: (WatchedMaps(_SaveProducts(saved)), WatchedMaps(_ReuseProducts(saved))),
     )
     if saved.products:
         # The product of the layer's last linear map: recomputation stops before it.
@@ -117,12 +119,10 @@ class _SavedResults:
     Attributes:
         products: Results of matrix products, in the order of computation.
         attended: Output of attention; None until attention has run.
-        in_attention: Whether attention is running; its own products are not saved.
     """
 
     products: deque[Tensor] = field(default_factory=deque)
     attended: Tensor | None = None
-    in_attention: bool = False
 
 
 class _LayerMode(TorchDispatchMode):
@@ -134,11 +134,11 @@ class _LayerMode(TorchDispatchMode):
 
 
 class _SaveProducts(_LayerMode):
-    """Saves the results of matrix products during a layer's forward."""
+    """Saves the results of the linear maps' products during a layer's forward."""
 
     def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func in _PRODUCTS and not self._saved.in_attention:
+        if func in _PRODUCTS:
             products = self._saved.products
             # Detached, because autograd is about to attach the graph to `result` itself.
             products.append(result.detach())
@@ -171,12 +171,10 @@ class _SequencesAttendedOnce:
     def attend(self, q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor) -> Tensor:
         if self._saved.attended is not None:
             return self._saved.attended.detach().requires_grad_()
-        self._saved.in_attention = True
         # The innermost hooks apply: attention's tensors are saved instead of recomputed. The hooks return
         # another tensor of the same storage, because an output that refers to itself is never freed.
         with saved_tensors_hooks(Tensor.detach, _identity):
             o_TND = self._sequences.attend(q_TND, k_TKD, v_TKD)
-        self._saved.in_attention = False
         self._saved.attended = o_TND.detach()
         return o_TND
 
