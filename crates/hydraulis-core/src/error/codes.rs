@@ -79,8 +79,8 @@ pub const FIT_UNDERDETERMINED: ErrorCode = ErrorCode {
 /// Measurements do not follow the cost model.
 pub const FIT_UNEXPLAINED: ErrorCode = ErrorCode {
     name: "fit_unexplained",
-    meaning: "The measured times differ from the best fit of `a s^2 + b s + c` by more than the limit in the message. Other \
-              work on the ranks is the usual cause.",
+    meaning: "The measured times differ from the best fit of `max(d, a s^2 + b s + c)` by more than the limit in the \
+              message. Other work on the ranks is the usual cause.",
     remedy: "Measure again on idle ranks or with a longer time budget. `hydraulis profile` adds to its earlier \
              measurements: remove their file, which the message names, if those were noisy.",
 };

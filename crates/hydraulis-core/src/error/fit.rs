@@ -28,7 +28,7 @@ pub enum FitError {
     },
     /// The times do not follow the cost model.
     #[error(
-        "cannot fit the cost{of}: measured times differ from a s^2 + b s + c by {:.0} % (root mean square), the limit is {:.0} %; measure again on idle ranks, with more passes",
+        "cannot fit the cost{of}: measured times differ from max(d, a s^2 + b s + c) by {:.0} % (root mean square), the limit is {:.0} %; measure again on idle ranks, with more passes",
         100.0 * error,
         100.0 * limit
     )]
