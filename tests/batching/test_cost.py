@@ -1,3 +1,4 @@
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +22,10 @@ def test_a_profile_gives_its_coefficients() -> None:
     for lengths in ([1000], [300, 2000, 17]):
         expected = profile.micro_batch_ms(Scheme("<tp2>"), lengths)
         assert cost.times(lengths).sum() + cost.fixed == pytest.approx(expected)
+    document = json.loads(profile.to_json())
+    for entry in document["schemes"]:
+        entry["least_ms"] = 2000.0
+    assert SequenceCost.of_profile(CostProfile.from_json(json.dumps(document)), "<tp2>") == cost
     assert SequenceCost.of(profile) == SequenceCost.of_profile(profile, profile.schemes[0])
 
 

@@ -15,9 +15,7 @@ import numpy.typing as npt
 from hydraulis._core import CostProfile, Scheme
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.flops import training_flops
-
-# A sequence of a profile's range, where rounding matters in neither term.
-_TOKENS = 4096
+from hydraulis.planner.profile_document import fitted_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ class SequenceCost:
 
     @classmethod
     def of_profile(cls, profile: CostProfile, scheme: str | None = None) -> Self:
-        """Take the coefficients of a cost profile, in ms.
+        """Take the coefficients of a cost profile, in ms; its least time of a micro-batch is left out.
 
         Args:
             profile: Cost profile.
@@ -60,13 +58,10 @@ class SequenceCost:
             InvalidInputError: The profile has no such scheme (code `scheme_unknown`).
         """
         chosen = Scheme(profile.schemes[0] if scheme is None else scheme)
-        one = profile.micro_batch_ms(chosen, [_TOKENS])
-        two = profile.micro_batch_ms(chosen, [_TOKENS] * 2)
-        double = profile.micro_batch_ms(chosen, [2 * _TOKENS])
-        # f(s) = a s^2 + b s + c; f(s, s) = 2 a s^2 + 2 b s + c; f(2 s) = 4 a s^2 + 2 b s + c.
-        quadratic = max(0.0, (double - two) / (2 * _TOKENS**2))
-        linear = max(0.0, (two - one) / _TOKENS - quadratic * _TOKENS)
-        return cls(linear, quadratic, max(0.0, 2 * one - two))
+        # Refuses a scheme that the profile lacks.
+        profile.micro_batch_ms(chosen, [1])
+        (times,) = (one for one in fitted_times(profile) if one.scheme == chosen)
+        return cls(times.linear_ms_per_token, times.quadratic_ms_per_token2, times.fixed_ms)
 
     @classmethod
     def of_model(cls, config: object) -> Self:

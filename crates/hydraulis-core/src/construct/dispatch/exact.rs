@@ -110,7 +110,7 @@ impl Tree<'_, '_> {
         let limit = self.best.iteration_ms() * (1.0 - 1e-9);
         let free = |(replica, load): (usize, &Load)| {
             let ranks = self.best.packer_of(replica).cost().scheme().ranks();
-            (limit - load.end).0 * count(ranks)
+            (limit - load.end_of_work(self.best.packer_of(replica))).0 * count(ranks)
         };
         self.loads.iter().all(|load| load.end < limit)
             && self.loads.iter().enumerate().map(free).sum::<f64>() >= self.ranks_left[place]
@@ -153,20 +153,23 @@ mod tests {
     use crate::cost::{CostModel, preset};
     use crate::spec::{CapacityBudget, Cluster, SearchBudget};
 
-    fn capacities() -> Capacities {
-        Capacities::new(
-            CostModel::new(preset("llama-7b-a800").unwrap(), Cluster::new(16, 8).unwrap()),
-            CapacityBudget::ONLINE,
-        )
+    fn capacities(least_ms: f64) -> Capacities {
+        let mut profile = preset("llama-7b-a800").unwrap();
+        profile.schemes.iter_mut().for_each(|entry| entry.least_ms = least_ms);
+        Capacities::new(CostModel::new(profile, Cluster::new(16, 8).unwrap()), CapacityBudget::ONLINE)
     }
 
     /// The times of the first assignment, of the exact one, and of the best of all assignments.
     fn times(strategy: &str, lengths: &[i64], nodes: usize) -> (Millis, Millis, Millis) {
-        let (capacities, batch) = (capacities(), Batch::new(lengths, None).unwrap());
+        times_with(&capacities(0.0), strategy, lengths, nodes)
+    }
+
+    fn times_with(capacities: &Capacities, strategy: &str, lengths: &[i64], nodes: usize) -> (Millis, Millis, Millis) {
+        let batch = Batch::new(lengths, None).unwrap();
         let mut by_length: Vec<usize> = (0..lengths.len()).collect();
         by_length.sort_by_key(|&id| std::cmp::Reverse(lengths[id]));
         let strategy = strategy.parse().unwrap();
-        let first = longest_first(&batch, &by_length, &strategy, &capacities, &SearchBudget::ONLINE).unwrap();
+        let first = longest_first(&batch, &by_length, &strategy, capacities, &SearchBudget::ONLINE).unwrap();
         let budget = ExactBudget { nodes, ..SearchBudget::ONLINE.dispatch.exact };
         let exact = assign_exactly(&first, batch.tokens(), &by_length, budget, NEVER_CANCELLED).unwrap();
         let replicas = first.sequences.len();
@@ -201,6 +204,17 @@ mod tests {
             shorter += usize::from(exact < first);
         }
         assert!(shorter > 0);
+    }
+
+    #[test]
+    fn sequences_that_fit_into_the_least_time_take_none() {
+        for seed in 0..40_i64 {
+            let lengths: Vec<i64> = (0..7).map(|place| 300 + (seed * 977 + place * 1_409) % 5_000).collect();
+            for least_ms in [300.0, 500.0, 700.0] {
+                let (_, exact, best) = times_with(&capacities(least_ms), "3x<tp2>", &lengths, usize::MAX);
+                assert!(exact.is_close(best), "{lengths:?}, {least_ms}: {exact:?}, {best:?} exists");
+            }
+        }
     }
 
     #[test]

@@ -36,6 +36,11 @@ impl Load {
         packer.estimate(self.ms + missing, expected, self.longest)
     }
 
+    /// The end without a pipeline as if no micro-batch took the least time, into which more sequences may fit.
+    pub(super) fn end_of_work(self, packer: &Packer) -> Millis {
+        self.end.min(packer.end_of_work(self.ms, self.tokens).unwrap_or(self.end))
+    }
+
     /// The tokens of its sequences.
     pub(super) fn tokens(self) -> Tokens {
         self.tokens

@@ -207,6 +207,13 @@ impl<'a> Packer<'a> {
         self.delay + best.end + beyond * (self.budget.stall * count(self.cost.scheme().stages() - 1))
     }
 
+    /// The end of a replica without a pipeline with these totals as if no micro-batch took the least time.
+    pub(crate) fn end_of_work(&self, load: Millis, tokens: Tokens) -> Option<Millis> {
+        let [multiplier] = self.cost.stage_multipliers() else { return None };
+        let fewest = tokens.div_ceil(self.cost.cap());
+        Some(self.delay + (load + self.cost.fixed_ms() * count(fewest)) * *multiplier)
+    }
+
     /// Fills the number of micro-batches that would be best if sequences could be divided, and the neighbouring
     /// numbers; returns the best.
     fn fill_best(&mut self, ids: &[usize]) -> &Trial {
