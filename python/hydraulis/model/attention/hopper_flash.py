@@ -4,7 +4,7 @@ Both compute the segments of all sequences in one launch, given as cumulative le
 log-sum-exp as [N, T]. The called functions are those below the packages' own autograd functions, which do not
 accept a log-sum-exp over further keys. The calls are checked against the packages' sources
 (FlashAttention-3 3.0.0, FlashAttention-4 4.0.0b19 and 4.0.0b36). On a device only FlashAttention-4 4.0.0b36
-has run: right with heads of 64 and 128 elements, and with wrong gradients for heads of 16 (`_LARGEST_WRONG`).
+has run: right for heads of 64 and 128 elements; its gradients were wrong for heads of 16 (`_LARGEST_WRONG`).
 
 Neither package states its results for a query segment without keys, or for a key segment without queries.
 This module sets them.

@@ -45,7 +45,7 @@ class Recalibration:
         by_replica = at_full_rate(plan, micro_batch_times(plan, timelines))
         for replica, times in zip(plan.replicas, by_replica, strict=True):
             for sequences, stages in zip(replica.micro_batches, times, strict=True):
-                # An empty micro-batch is never run, although its predicted time is the constant `c`.
+                # An empty micro-batch is never run, although its predicted time is `c`, or `d`.
                 if not sequences:
                     continue
                 expected_ms = self._profile.micro_batch_ms(replica.scheme, lengths[sequences].tolist())

@@ -70,7 +70,7 @@ class ExchangeGroup:
 
     @property
     def is_alone(self) -> bool:
-        """Whether this rank exchanges with itself alone; outgoing elements may then be the incoming ones."""
+        """Whether the rank is alone in its group; `start` then takes one tensor as outgoing and incoming."""
         return self._group is None
 
     def start(

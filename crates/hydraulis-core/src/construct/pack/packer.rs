@@ -103,7 +103,7 @@ impl<'a> Packer<'a> {
         self.cost.least_ms() > self.cost.fixed_ms()
     }
 
-    /// Fills the fewest micro-batches, which no pipeline orders, and returns the sum of their times.
+    /// Fills the fewest micro-batches of a scheme without a pipeline, and returns the sum of their times.
     ///
     /// First-fit fills all but the last ones. Where these take the least time, even micro-batches waste less of it.
     fn fill_flat(&mut self, ids: &[usize]) -> Millis {

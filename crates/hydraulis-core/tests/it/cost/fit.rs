@@ -212,6 +212,19 @@ fn times_without_a_least_one_show_none() {
 }
 
 #[test]
+fn noise_seldom_looks_like_a_least_time() {
+    let found = Cell::new(0);
+    cases(200)
+        .run(&(laws(), vec(noise(0.1), 12)), |(law, noises)| {
+            let fitted = fit(&device_like(law, 0.0, 12, &noises)).unwrap();
+            found.set(found.get() + u32::from(fitted.least_ms > 0.0));
+            Ok(())
+        })
+        .unwrap();
+    assert!(found.get() <= 10, "{} of 200", found.get());
+}
+
+#[test]
 fn a_falling_trend_gives_no_negative_coefficient() {
     // The time per token falls with length here: an unconstrained fit makes the quadratic coefficient negative.
     let times = [(100, 10.0), (200, 19.0), (400, 34.0), (800, 60.0), (1600, 111.0)];
