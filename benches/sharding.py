@@ -1,15 +1,18 @@
 """What sharded gradients and parameters give, by analytic profiles: steps and longest sequences.
 
     python benches/sharding.py --lengths FILE [--model MODEL] [--device DEVICE] [--link RATE] [--floor]
+                               [--adapters RANK]
 
 Each is a search with a link, under the profile for its kind of sharding. Steps are those of the planner,
 which counts the transfers of every round. `--floor` adds a search with memory for everything: no decision
-about memory makes iterations shorter than its bounds.
+about memory makes iterations shorter than its bounds. `--adapters` freezes the model, one of
+`hydraulis.planner.models.MODELS`, and trains adapters on all its linear maps.
 """
 
 import argparse
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -18,9 +21,13 @@ import numpy.typing as npt
 
 from hydraulis import Cluster, CostProfile, Plan, Planner, Scheme
 from hydraulis._core import Link, LinkRates
+from hydraulis.config.hugging_face.read import from_hugging_face
 from hydraulis.config.kinds import ShardingKind
+from hydraulis.config.lora import TARGETS, Adapters
 from hydraulis.errors import InfeasibleError
 from hydraulis.planner import load_profile, read_lengths
+from hydraulis.planner.model_shape import build_model_shape
+from hydraulis.planner.models import MODELS
 from hydraulis.planner.profile_document import with_schemes
 
 PER_NODE = 8
@@ -52,6 +59,14 @@ class Planned(NamedTuple):
 def by_kind(profile: CostProfile) -> dict[str, CostProfile]:
     """Return the profile for each kind of sharding."""
     return {kind: profile.with_sharding(kind) for kind in get_args(ShardingKind)}
+
+
+def with_adapters(model: str, device: str, rank: int) -> CostProfile:
+    """Predict the profile of adapters on all linear maps of a model, for `DEVICE[,KIND...]`."""
+    adapters = Adapters(rank=rank, alpha=2.0 * rank, targets=TARGETS)
+    shape = build_model_shape(replace(from_hugging_face(MODELS[model]), adapters=adapters))
+    name, *kinds = device.split(",")
+    return CostProfile.analytic(shape, Cluster(256, PER_NODE), name, checkpointing=kinds or None)
 
 
 def with_ample_memory(profile: CostProfile, cluster: Cluster) -> tuple[CostProfile, Cluster]:
@@ -114,13 +129,17 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--batches", type=int, default=2)
     options.add_argument("--link", type=float, default=200.0, help="rate of a node in 1e9 bytes per second")
     options.add_argument("--floor", action="store_true", help="add a search with memory for everything")
+    options.add_argument("--adapters", type=int, metavar="RANK", help="freeze the model, and train adapters")
     return options
 
 
 def main() -> int:
     """Compare the searches on each batch."""
     arguments = parser().parse_args()
-    profile = load_profile(f"analytic:{arguments.model}:{arguments.device}")
+    if arguments.adapters:
+        profile = with_adapters(arguments.model, arguments.device, arguments.adapters)
+    else:
+        profile = load_profile(f"analytic:{arguments.model}:{arguments.device}")
     cluster = Cluster(gpus=arguments.gpus, gpus_per_node=PER_NODE)
     searches = {name: (of_kind, cluster) for name, of_kind in by_kind(profile).items()}
     if arguments.floor:

@@ -78,6 +78,17 @@ def test_the_script_compares_all_kinds(bench: ModuleType, profiles: dict[str, Co
     assert f"{parameters.plan.step_ms / none.plan.step_ms - 1:+.1%}" in lines[-1]
 
 
+def test_sharded_adapters_admit_longer_sequences(bench: ModuleType) -> None:
+    cluster = Cluster(8, 8)
+    kinds = bench.by_kind(bench.with_adapters("qwen3-32b", "A100-80GB", 16))
+    results = {
+        kind: bench.planned(profile, np.array([3000] * 8), cluster, 50.0) for kind, profile in kinds.items()
+    }
+    # The gradients of adapters are few; whole parameters are 64 GB.
+    assert results["none"].longest == results["gradients"].longest
+    assert results["parameters"].longest > 1.3 * results["none"].longest
+
+
 def test_the_floor_is_below_all_kinds(bench: ModuleType) -> None:
     # Memory binds here, and not on 80 GB.
     name = "analytic:llama-7b-a800:A100-40GB"

@@ -2,16 +2,12 @@
 
 from collections.abc import Sequence
 
-import pytest
 import torch
 
-from hydraulis import Strategy
 from hydraulis.config.kinds import ShardingKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
-from hydraulis.errors import InvalidInputError
-from hydraulis.runtime.worker import Worker
-from runtime.tiny import OPTIMIZER, make_worker, train_config
+from runtime.tiny import make_worker
 from runtime.worker_workers import Batch, Step, train
 from small_model import small_config
 
@@ -31,11 +27,3 @@ def persistent_by_kind(strategies: Sequence[str], layers: int) -> list[int]:
     kinds: tuple[ShardingKind, ...] = ("none", "gradients", "parameters")
     workers = (make_worker(strategies, config=config, dtype=torch.float32, sharding=kind) for kind in kinds)
     return [sum(tensor.nbytes for tensor in worker.persistent) for worker in workers]
-
-
-def frozen_with_sharded_parameters() -> tuple[str, str]:
-    """Return the code and the message of the refusal."""
-    settings = train_config(dtype=torch.float64, sharding="parameters", frozen=("model.embed_tokens.*",))
-    with pytest.raises(InvalidInputError) as error:
-        Worker(small_config(), OPTIMIZER, settings, schemes=Strategy("2x<1>").schemes)
-    return error.value.code, str(error.value)

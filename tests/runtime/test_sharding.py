@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from ranks import run_ranks
 from runtime.adapters_workers import train_adapters
 from runtime.measure_workers import memory_of_plans
 from runtime.one_process import OPTIMIZER, assert_equal, checkpointed, model_config, one_process
-from runtime.sharding_workers import frozen_with_sharded_parameters, persistent_by_kind, trained_by_kind
+from runtime.sharding_workers import persistent_by_kind, trained_by_kind
 from runtime.test_adapters import by_peft
 from runtime.worker_workers import Batch, Step, train
 from small_model import small_config
@@ -99,21 +100,38 @@ def test_every_strategy_equals_one_process_in_float64(
     assert any(step.idle_ranks for step in result)
 
 
-@pytest.mark.parametrize("frozen", [("model.layers.[12].*", "lm_head.weight"), ("*mlp*", "*norm*")])
-def test_the_other_parameters_are_trained_as_in_one_process(frozen: tuple[str, ...]) -> None:
-    config = model_config()
+# Frozen are layers in the middle; a part of each layer; the first layer groups, where no backward comes; all
+# but the head.
+@pytest.mark.parametrize(
+    ("sharding", "frozen", "tied"),
+    [
+        ("gradients", ("model.layers.[12].*", "lm_head.weight"), False),
+        ("gradients", ("*mlp*", "*norm*"), False),
+        ("parameters", ("model.layers.[12].*", "lm_head.weight"), False),
+        ("parameters", ("*mlp*", "*norm*"), True),
+        ("parameters", ("model.embed_tokens.*", "model.layers.[01].*"), False),
+        ("parameters", ("model.embed_tokens.*", "model.layers.*"), False),
+    ],
+)
+def test_the_other_parameters_are_trained_as_in_one_process(
+    *, sharding: ShardingKind, frozen: tuple[str, ...], tied: bool
+) -> None:
+    config = model_config(tie_word_embeddings=tied)
     steps = steps_of(config, 4)
     parameters = ModelParameters.from_config(config, frozen)
     names = [name for name in parameters.names if parameters.is_trained(name)]
     expected = one_process(config, torch.float64, steps, names)
-    assert_equal(trained(config, steps, 4, frozen), expected, 1e-10, 1e-10)
+    assert_equal(trained(config, steps, 4, frozen, sharding), expected, 1e-10, 1e-10)
 
 
+@pytest.mark.parametrize("sharding", ["gradients", "parameters"])
 @pytest.mark.parametrize(("tied", "kinds"), [(False, ("none",)), (True, LAYER_PLANS)])
-def test_adapters_are_trained_as_in_one_process(*, tied: bool, kinds: Sequence[str]) -> None:
+def test_adapters_are_trained_as_in_one_process(
+    *, tied: bool, kinds: Sequence[str], sharding: ShardingKind
+) -> None:
     config = model_config(adapters=Adapters(rank=3, alpha=5.0, targets=TARGETS), tie_word_embeddings=tied)
     steps = steps_of(config, 4, kinds)
-    result, elements = run_ranks(8, train_adapters, config, OPTIMIZER, steps, "ring", "gradients")[0]
+    result, elements = run_ranks(8, train_adapters, config, OPTIMIZER, steps, "ring", sharding)[0]
     assert_equal(result, by_peft(config, steps), 1e-10, 1e-10)
     # Two of four layers.
     assert elements == ModelParameters.from_config(config).num_elements(trained=True) // 2
@@ -142,9 +160,15 @@ def test_losses_are_those_without_sharding_and_the_same_in_every_run() -> None:
     assert any(set(one.micro_batches) <= {0, 1} for one in whole)
 
 
-@pytest.mark.parametrize("sharding", ["gradients", "parameters"])
-def test_predicted_memory_is_near_the_memory_of_every_rank(sharding: ShardingKind) -> None:
-    found = run_ranks(3, memory_of_plans, MEMORY_STRATEGIES, 3, sharding, timeout_seconds=120.0)[0]
+@pytest.mark.parametrize(
+    ("sharding", "adapters"),
+    [("gradients", None), ("parameters", None), ("parameters", Adapters(rank=3, alpha=5.0, targets=TARGETS))],
+)
+def test_predicted_memory_is_near_the_memory_of_every_rank(
+    sharding: ShardingKind, adapters: Adapters | None
+) -> None:
+    measured = partial(memory_of_plans, adapters=adapters)
+    found = run_ranks(3, measured, MEMORY_STRATEGIES, 3, sharding, timeout_seconds=120.0)[0]
     assert set(found) == set(MEMORY_STRATEGIES)
     for strategy, pairs in found.items():
         assert pairs
@@ -166,10 +190,3 @@ def test_persistent_memory_falls_by_all_but_two_layer_groups() -> None:
         # Outgoing parameters no longer wait in the gradient buffer, and a bucket is permuted apart.
         apart = 4 * (trained - held) - (of_gradients - of_parameters)
         assert 0 < apart < 4 * 4 * held
-
-
-def test_frozen_parameters_are_refused_where_parameters_are_sharded() -> None:
-    for code, message in run_ranks(2, frozen_with_sharded_parameters):
-        assert code == "config_value"
-        assert "train.sharding is 'parameters'" in message
-        assert "embed_tokens.weight" in message

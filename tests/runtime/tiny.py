@@ -55,9 +55,10 @@ def make_worker(
     dtype: torch.dtype = torch.float64,
     seed: int = SEED,
     sharding: ShardingKind = "none",
+    frozen: tuple[str, ...] = (),
 ) -> Worker:
     schemes = {scheme for strategy in strategies for scheme in Strategy(strategy).schemes}
-    settings = train_config(seed=seed, dtype=dtype, sharding=sharding)
+    settings = train_config(seed=seed, dtype=dtype, sharding=sharding, frozen=frozen)
     return Worker(config or small_config(), OPTIMIZER, settings, schemes=sorted(schemes))
 
 

@@ -52,7 +52,7 @@ from hydraulis.runtime.redistribute.redistribution import Redistribution
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard, ShardPlacement
 from hydraulis.runtime.state.parameters import InitialValues, ModelParameters, ParameterValues
-from hydraulis.runtime.state.places import check_all_trained, check_stages
+from hydraulis.runtime.state.places import check_stages
 from hydraulis.runtime.step_result import (
     RankReport,
     StepMeasurement,
@@ -127,7 +127,6 @@ class Worker:
         if train.symmetric_memory:
             self.groups.share_memory((scheme.tp for scheme in schemes), self.cluster)
         check_stages(train.sharding, self.schemes)
-        check_all_trained(train.sharding, self.parameters)
         self.local_shard = LocalShard.allocate(
             self.parameters, self.schemes, dtype, self.device, train.sharding
         )

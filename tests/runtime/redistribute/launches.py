@@ -53,6 +53,8 @@ class Step(NamedTuple):
         loads: Buckets that are gathered together, in order.
         transfers: Of each rank, its exchanges of each bucket; None where all ranks of a group exchange.
         sharding: Tensors that ranks hold in parts.
+        first_trained: First layer group with a trained parameter.
+        has_frozen: Whether some parameters are frozen.
     """
 
     plan: Plan
@@ -62,6 +64,8 @@ class Step(NamedTuple):
     loads: Sequence[range]
     transfers: Sequence[Sequence[BucketTransfer]] | None = None
     sharding: ShardingKind = "none"
+    first_trained: int = 0
+    has_frozen: bool = False
 
 
 def safe_order(
@@ -160,17 +164,17 @@ class _Rank:
         rounds = _PacedRounds(self, last + 1, most)
         for _ in range(first_round(most, len(batches))):
             for bucket in range(last + 1):
-                self._wait("compute", self._start(bucket))
-            for bucket in reversed(range(last)):
+                self._wait("compute", *self._start(bucket))
+            for bucket in reversed(range(self._step.first_trained, last)):
                 self._wait("compute", *self._exchange_before(rounds, bucket, last))
             rounds.pass_round()
         for batch in batches:
-            arriving: tuple[int, ...] = (self._start(0),)
+            arriving = self._start(0)
             for bucket in range(last + 1):
                 self._wait("compute", *arriving)
-                arriving = (self._start(bucket + 1),) if bucket < last else ()
+                arriving = self._start(bucket + 1) if bucket < last else ()
                 self._compute("forward", batch, bucket)
-            for bucket in reversed(range(last + 1)):
+            for bucket in reversed(range(self._step.first_trained, last + 1)):
                 self._wait("compute", *arriving)
                 rounds.claim(bucket)
                 arriving = self._exchange_before(rounds, bucket, last)
@@ -186,18 +190,23 @@ class _Rank:
         batches = [batch for batch, has_any in enumerate(own) if has_any]
         return batches, max(map(sum, self._step.has_sequences))
 
-    def _start(self, bucket: int) -> int:
-        """Launch the gather of a layer group; return the launch that brings it."""
+    def _start(self, bucket: int) -> tuple[int, ...]:
+        """Launch the gather of a layer group; return the launches that bring it."""
         self.wait_beside()
-        if self._has_nodes:
-            self.wait_for(self.exchange("between", bucket))
-        return self.exchange("inside", bucket)
+        number = 2 if self._step.has_frozen else 1
+        relayed = [self.exchange("between", bucket) for _ in range(number) if self._has_nodes]
+        arriving = []
+        for place in range(number):
+            if relayed:
+                self.wait_for(relayed[place])
+            arriving.append(self.exchange("inside", bucket))
+        return tuple(arriving)
 
     def _exchange_before(self, rounds: "_PacedRounds", bucket: int, last: int) -> tuple[int, ...]:
         """Launch the exchanges in front of a backward; return the one that brings the next layer group."""
         if bucket < last:
             rounds.reduce_through(bucket + 1)
-        return (self._start(bucket - 1),) if 1 < bucket < last else ()
+        return self._start(bucket - 1) if max(1, self._step.first_trained) < bucket < last else ()
 
     def exchange(self, kind: str, bucket: int) -> int:
         """Launch an exchange of the rank's node or rail behind the side stream, and return its index."""

@@ -149,15 +149,19 @@ def _rendezvous(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def recorded(
-    config: ModelConfig, strategies: Sequence[str], lengths: Sequence[int], sharding: ShardingKind = "none"
+    config: ModelConfig,
+    strategies: Sequence[str],
+    lengths: Sequence[int],
+    sharding: ShardingKind = "none",
+    frozen: tuple[str, ...] = (),
 ) -> list[Recorded]:
     """Train one step under each strategy, and again from the start with synchronous communication."""
     tokens = [torch.arange(length).numpy() % config.vocab_size for length in lengths]
     targets = [length - 1 for length in lengths]
     plans = [planner_for(dist.get_world_size(), [one]).plan(lengths, targets) for one in strategies]
-    worker = make_worker(strategies, config=config, sharding=sharding)
+    worker = make_worker(strategies, config=config, sharding=sharding, frozen=frozen)
     usual = [train_step(worker, plan, tokens.__getitem__).loss for plan in plans]
-    worker = make_worker(strategies, config=config, sharding=sharding)
+    worker = make_worker(strategies, config=config, sharding=sharding, frozen=frozen)
     recorder, steps = Recorder(worker), []
     with recorder.patched():
         for plan, usual_loss in zip(plans, usual, strict=True):

@@ -147,7 +147,11 @@ def drawn_rounds(count: int, seed: int, sharding: ShardingKind) -> Iterator[Step
     rng = random.Random(seed)
     plans = drawn_plans(rng, [scheme for scheme in CAPS if Scheme(scheme).pp == 1])
     steps = (step for plan, node in plans for step in drawn_steps_of(rng, plan, node))
-    return (step._replace(sharding=sharding) for step in islice(steps, count))
+    for step in islice(steps, count):
+        first, has_frozen = rng.choice([0, 0, 1, 3]), rng.random() < 0.5
+        if sharding == "parameters":
+            step = step._replace(first_trained=first, has_frozen=has_frozen)
+        yield step._replace(sharding=sharding)
 
 
 @pytest.mark.parametrize("sharding", ["gradients", "parameters"])
@@ -210,36 +214,40 @@ def test_the_bucket_of_a_layer_belongs_to_its_stage() -> None:
 
 
 # Ranks, ranks of a node, and strategies; <tp2> and <pp2> spread the owners of a stage over several ranks.
-RECORDED: list[tuple[int, int, list[str], ShardingKind]] = [
-    (2, 2, ["1x<pp2>", "1x<tp2>", "1x<pp2>"], "none"),
-    (4, 4, ["1x<pp3>+1x<1>", "2x<pp2>", "1x<tp2,pp2>", "1x<pp2>+1x<tp2>", "1x<tp4>"], "none"),
-    (4, 2, ["1x<tp2,pp2>", "1x<pp3>+1x<1>", "4x<1>"], "none"),
-    (4, 4, ["1x<tp2>+2x<1>", "1x<cp2>+1x<1>", "4x<1>"], "gradients"),
-    (4, 2, ["4x<1>", "1x<tp2>+2x<1>", "1x<tp2>"], "gradients"),
-    (4, 4, ["1x<tp2>+2x<1>", "1x<cp2>+1x<1>", "4x<1>"], "parameters"),
-    (4, 2, ["4x<1>", "1x<tp2>+2x<1>", "1x<tp2>"], "parameters"),
+FROZEN = ("model.embed_tokens.*", "model.layers.0.*", "*mlp*")
+RECORDED: list[tuple[int, int, list[str], ShardingKind, tuple[str, ...]]] = [
+    (2, 2, ["1x<pp2>", "1x<tp2>", "1x<pp2>"], "none", ()),
+    (4, 4, ["1x<pp3>+1x<1>", "2x<pp2>", "1x<tp2,pp2>", "1x<pp2>+1x<tp2>", "1x<tp4>"], "none", ()),
+    (4, 2, ["1x<tp2,pp2>", "1x<pp3>+1x<1>", "4x<1>"], "none", ()),
+    (4, 4, ["1x<tp2>+2x<1>", "1x<cp2>+1x<1>", "4x<1>"], "gradients", ()),
+    (4, 2, ["4x<1>", "1x<tp2>+2x<1>", "1x<tp2>"], "gradients", ()),
+    (4, 4, ["1x<tp2>+2x<1>", "1x<cp2>+1x<1>", "4x<1>"], "parameters", ()),
+    (4, 2, ["4x<1>", "1x<tp2>+2x<1>", "1x<tp2>"], "parameters", ()),
+    (4, 4, ["4x<1>", "1x<tp2>+2x<1>"], "parameters", FROZEN),
+    (4, 2, ["4x<1>", "1x<tp2>+2x<1>"], "parameters", FROZEN),
 ]
 LENGTHS = [20, 30, 18, 9, 30, 7, 25, 3, 30]
 
 
-@pytest.mark.parametrize(("num_ranks", "node", "strategies", "sharding"), RECORDED)
+@pytest.mark.parametrize(("num_ranks", "node", "strategies", "sharding", "frozen"), RECORDED)
 def test_steps_with_synchronous_communication_end_and_launch_what_is_derived(
-    num_ranks: int, node: int, strategies: list[str], sharding: ShardingKind
+    num_ranks: int, node: int, strategies: list[str], sharding: ShardingKind, frozen: tuple[str, ...]
 ) -> None:
     config = small_config(num_hidden_layers=4)
     by_rank: list[list[Recorded]] = run_ranks(
-        num_ranks, recorded, config, strategies, LENGTHS, sharding, ranks_per_node=node
+        num_ranks, recorded, config, strategies, LENGTHS, sharding, frozen, ranks_per_node=node
     )
     for number, text in enumerate(strategies):
         plan = planner_for(num_ranks, [text]).plan(LENGTHS, [length - 1 for length in LENGTHS])
         has_sequences = [[bool(one) for one in replica.micro_batches] for replica in plan.replicas]
-        split = ModelParameters.from_config(config).table.split
+        parameters = ModelParameters.from_config(config, frozen)
         counts = by_rank[0][number].loads
         ends = [sum(counts[: place + 1]) for place in range(len(counts))]
         gathered = [range(end - count, end) for end, count in zip(ends, counts, strict=True)]
-        derived = launches(Step(plan, split, has_sequences, node, gathered, sharding=sharding))
+        step = Step(plan, parameters.table.split, has_sequences, node, gathered, sharding=sharding)
+        derived = launches(step._replace(first_trained=2 if frozen else 0, has_frozen=bool(frozen)))
         for rank, expected in enumerate(derived):
-            step = by_rank[rank][number]
+            real = by_rank[rank][number]
             names = [one.name for one in expected if one.stream not in ("tensor", "context")]
-            assert step.launches == names, (text, rank)
-            assert step.loss == step.usual_loss
+            assert real.launches == names, (text, rank)
+            assert real.loss == real.usual_loss

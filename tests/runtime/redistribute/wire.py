@@ -77,7 +77,7 @@ def least_bytes(worker: Worker, plan: Plan, ranks_per_node: int, *, with_frozen:
         worker: This rank's worker.
         plan: Plan of the step.
         ranks_per_node: Ranks of a node.
-        with_frozen: Whether the step gathers frozen parameters, which have no gradients.
+        with_frozen: Whether the step gathers whole frozen parameters, which have no gradients.
     """
     own = dist.get_rank()
     node = range(own // ranks_per_node * ranks_per_node, (own // ranks_per_node + 1) * ranks_per_node)
@@ -124,8 +124,8 @@ def _journeys(worker: Worker, plan: Plan, *, with_frozen: bool) -> Iterator[_Jou
     """Yield each journey of a step.
 
     Whole gradients travel once, as parameters do. Sharded ones travel once for each micro-batch. Sharded
-    parameters travel once for each forward, and once for each backward but for the embedding, the last layer
-    and the head.
+    parameters travel once for each forward, frozen ones too, and once for each backward but for the
+    embedding, the last layer, the head, and the layer groups in front of the first trained one.
     """
     parameter_bytes = worker.local_shard.parameter.element_size()
     gradient_bytes = worker.local_shard.gradient.element_size()
@@ -142,8 +142,9 @@ def _journeys(worker: Worker, plan: Plan, *, with_frozen: bool) -> Iterator[_Jou
         replicas = [one for one in plan.replicas if len(one.micro_batches) >= left]
         yield _Journey(replicas, gradient_bytes, 0, everything)
         if sharding == "parameters":
-            yield _Journey(replicas, parameter_bytes, 0, everything)
-            yield _Journey(replicas, parameter_bytes, 0, range(1, count - 2))
+            first = worker.parameters.table.parameters[0].layer_groups[0]
+            yield _Journey(replicas, parameter_bytes, parameter_bytes, everything)
+            yield _Journey(replicas, parameter_bytes, parameter_bytes, range(max(first, 1), count - 2))
 
 
 def _held(worker: Worker, position: Position | None) -> dict[int, NDArray[np.bool_]]:

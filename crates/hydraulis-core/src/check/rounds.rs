@@ -37,7 +37,7 @@ pub(super) fn derived_rounds(plan: &Plan, batch: &Batch, cost: &CostModel, link:
     let end = if times.gathers.is_empty() {
         reduced(&mut replicas, &reductions)
     } else {
-        gathered_and_reduced(&mut replicas, &reductions, &times.gathers)
+        gathered_and_reduced(&mut replicas, &reductions, &times.gathers, first_trained(link))
     };
     let computed = replicas.iter().map(|replica| replica.clock).fold(0.0, f64::max);
     Ok(planned(plan, end.max(computed), &times))
@@ -65,8 +65,14 @@ fn reduced(replicas: &mut [Computing], rounds: &[Vec<Millis>]) -> f64 {
 /// End of the last reduction where parameters arrive for each forward and each backward.
 ///
 /// A round's computations are one list: the layer groups forward, then back. In front of each, all replicas of the round
-/// meet: they wait for the gather and for the reduction two layer groups ago, and launch the next exchanges.
-fn gathered_and_reduced(replicas: &mut [Computing], reductions: &[Vec<Millis>], gathers: &[Vec<Millis>]) -> f64 {
+/// meet: they wait for the gather and for the reduction two layer groups ago, and launch the next exchanges. No backward
+/// needs the values of layer groups in front of `first_trained`.
+fn gathered_and_reduced(
+    replicas: &mut [Computing],
+    reductions: &[Vec<Millis>],
+    gathers: &[Vec<Millis>],
+    first_trained: usize,
+) -> f64 {
     let mut end = 0.0_f64;
     for (round, (reductions, gathers)) in reductions.iter().zip(gathers).enumerate() {
         let to_come = replicas.iter().map(|replica| replica.pairs.len()).max().unwrap_or_default() - round;
@@ -92,7 +98,7 @@ fn gathered_and_reduced(replicas: &mut [Computing], reductions: &[Vec<Millis>], 
                 if let Some(&ms) = reductions.get(bucket + 1) {
                     sent.insert(bucket + 1, exchange(now, ms));
                 }
-                if bucket >= 2 && bucket + 2 <= buckets {
+                if bucket >= 2 && bucket > first_trained && bucket + 2 <= buckets {
                     arrived = exchange(now, gathers[bucket - 1]);
                 }
             } else if let Some(&ms) = gathers.get(bucket + 1) {
@@ -106,6 +112,12 @@ fn gathered_and_reduced(replicas: &mut [Computing], reductions: &[Vec<Millis>], 
         exchange(reached(&at_work), reductions[0]);
     }
     end
+}
+
+/// The first layer group with a trained parameter.
+fn first_trained(link: &Link) -> usize {
+    let trained = link.table().parameters().iter().filter(|parameter| parameter.trained);
+    trained.flat_map(|parameter| &parameter.layer_groups).min().map_or(0, |&group| group as usize)
 }
 
 /// A replica in the course of its micro-batches.

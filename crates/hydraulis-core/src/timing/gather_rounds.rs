@@ -6,14 +6,21 @@
 //! computation that launches it: that of the bucket before for a gather, and that of the next bucket for a reduction. A
 //! computation waits for its parameters, and a backward for the gradient buffer of its bucket.
 
-use crate::timing::gathered_again;
+use std::ops::Range;
+
 use crate::timing::rounds::{BUFFERS, RoundRun, RoundWork, first_round};
 use crate::units::{Millis, count};
 
-/// Runs the rounds; `gradients` and `gathers` have the transfer times of each bucket in each round.
-pub(super) fn run_gather_rounds(work: &[RoundWork], gradients: &[Vec<Millis>], gathers: &[Vec<Millis>]) -> RoundRun {
+/// Runs the rounds; `gradients` and `gathers` have the transfer times of each bucket in each round, and a backward gathers
+/// the buckets `again`.
+pub(super) fn run_gather_rounds(
+    work: &[RoundWork],
+    gradients: &[Vec<Millis>],
+    gathers: &[Vec<Millis>],
+    again: Range<usize>,
+) -> RoundRun {
     let replicas: Vec<Replica> = work.iter().map(|work| Replica::new(work, gradients.len())).collect();
-    let mut run = Run { replicas, run: RoundRun::default() };
+    let mut run = Run { replicas, again, run: RoundRun::default() };
     for (round, (reductions, gathers)) in gradients.iter().zip(gathers).enumerate() {
         let times = Round { number: round, reductions, gathers };
         run.forward(&times);
@@ -32,6 +39,7 @@ struct Round<'a> {
 
 struct Run<'a> {
     replicas: Vec<Replica<'a>>,
+    again: Range<usize>,
     run: RoundRun,
 }
 
@@ -55,7 +63,6 @@ impl<'a> Run<'a> {
 
     fn backward(&mut self, round: &Round) {
         let buckets = round.gathers.len();
-        let again = gathered_again(buckets);
         self.run.departures.push(vec![Millis::ZERO; buckets]);
         let mut free = [Millis::ZERO; BUFFERS];
         let mut arrival = Millis::ZERO;
@@ -64,7 +71,7 @@ impl<'a> Run<'a> {
             if bucket + 1 < buckets {
                 free[(bucket + 1) % BUFFERS] = self.reduce(round, bucket + 1);
             }
-            if bucket > 0 && again.contains(&(bucket - 1)) {
+            if bucket > 0 && self.again.contains(&(bucket - 1)) {
                 arrival = self.gather(round, bucket - 1);
             }
             for replica in self.at_work(round) {
@@ -133,7 +140,7 @@ mod tests {
         let replicas: Vec<RoundWork> = replicas.iter().map(|times| RoundWork::of_times(times)).collect();
         let rounds = replicas.iter().map(|one| one.forward.len()).max().unwrap_or_default();
         let times = |ms| vec![vec![Millis(ms); 4]; rounds];
-        run_gather_rounds(&replicas, &times(reduction), &times(gather))
+        run_gather_rounds(&replicas, &times(reduction), &times(gather), 1..2)
     }
 
     #[test]

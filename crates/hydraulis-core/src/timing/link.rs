@@ -12,7 +12,12 @@
 //!   as its busiest node or GPU. Collectives of one group run in this way. Buckets of different stages, which different
 //!   nodes hold, could overlap; the model therefore counts too much rather than too little.
 //!
+//! Frozen parameters move only where parameters are sharded: each gather of a layer group has an exchange of its trained
+//! parameters and one of its frozen ones.
+//!
 //! A [`StepTimeline`](crate::timing::StepTimeline) computes the exposed part of these times.
+
+use std::ops::Range;
 
 use crate::cost::CostProfile;
 use crate::error::{LinkError, Result};
@@ -21,7 +26,7 @@ use crate::layout::{
 };
 use crate::spec::{Cluster, LayerSplit, LinkRates, Scheme};
 use crate::timing::rounds::contributing;
-use crate::timing::{Rounds, Traffic, TransferTimes, gathered_again};
+use crate::timing::{Rounds, Traffic, TransferTimes};
 use crate::units::Millis;
 
 /// Bytes of float64.
@@ -34,13 +39,16 @@ const MOST_SLOWDOWN: f64 = 1e3;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
     table: ParameterTable,
+    /// The table without frozen parameters.
+    trained: ParameterTable,
     traffic: Traffic,
     /// Factor of the transfer times of each node's links; empty if all are 1.
     node_slowdowns: Vec<f64>,
 }
 
 impl Link {
-    /// Links for the trained parameters of `table`: frozen ones move only when ranks change their positions.
+    /// Links for the parameters of `table`. Frozen ones count where parameters are sharded; otherwise they move only when
+    /// ranks change their positions.
     ///
     /// Refused with `link_rate` or `message_time` if rates are beyond their limits, with `element_bytes` if an element
     /// has more than 8 bytes.
@@ -52,7 +60,8 @@ impl Link {
                 return Err(LinkError::ElementBytes { field, value, limit: MOST_ELEMENT_BYTES }.into());
             }
         }
-        Ok(Link { table: table.without_frozen(), traffic, node_slowdowns: Vec::new() })
+        let trained = table.clone().without_frozen();
+        Ok(Link { table, trained, traffic, node_slowdowns: Vec::new() })
     }
 
     /// The same links with a factor for each node: the time that bytes take between it and other nodes, relative to the
@@ -82,7 +91,7 @@ impl Link {
         )
     }
 
-    /// The trained parameters of the model.
+    /// The parameters of the model.
     pub fn table(&self) -> &ParameterTable {
         &self.table
     }
@@ -136,14 +145,10 @@ impl Link {
         rounds: Option<Rounds<'_>>,
     ) -> Result<TransferTimes> {
         self.expect_nodes(shards.nodes())?;
-        let messages = (length(&shards.node_of(0)) - 1) + (shards.nodes() - 1);
-        let of =
-            |volumes: &[BucketVolume], traffic| TransferTimes::new(volumes, traffic, messages, &self.node_slowdowns);
+        let volumes = |table, positions: &[Option<Position>]| bucket_volumes(table, shards, positions);
         let Some(Rounds { micro_batches, has_gathers }) = rounds else {
-            return of(&bucket_volumes(&self.table, shards, positions)?, self.traffic);
+            return self.once(shards, &volumes(&self.trained, positions)?, self.traffic);
         };
-        let (reductions_alone, gathers_alone) =
-            (Traffic { parameter_bytes: 0, ..self.traffic }, Traffic { gradient_bytes: 0, ..self.traffic });
         let number = micro_batches.iter().copied().max().unwrap_or_default();
         let mut times = TransferTimes::default();
         let mut reductions: Vec<Vec<Millis>> = Vec::new();
@@ -155,14 +160,12 @@ impl Link {
             let known = last.take().filter(|(known, _)| *known == positions && (has_gathers || !moves_parameters));
             let of_round = if let Some((_, of_round)) = known {
                 of_round
+            } else if has_gathers {
+                self.gathered(shards, &volumes(&self.table, &positions)?)?
             } else {
-                let volumes = bucket_volumes(&self.table, shards, &positions)?;
-                let mut of_round = of(&volumes, if moves_parameters { self.traffic } else { reductions_alone })?;
-                if has_gathers {
-                    let again = of(&volumes[gathered_again(volumes.len())], gathers_alone)?;
-                    of_round.moved_bytes = of_round.moved_bytes.saturating_add(again.moved_bytes);
-                }
-                of_round
+                let parameter_bytes = if moves_parameters { self.traffic.parameter_bytes } else { 0 };
+                let traffic = Traffic { parameter_bytes, ..self.traffic };
+                self.once(shards, &volumes(&self.trained, &positions)?, traffic)?
             };
             times.moved_bytes = times.moved_bytes.saturating_add(of_round.moved_bytes);
             times.gathers.extend(has_gathers.then(|| of_round.parameters.clone()));
@@ -171,9 +174,42 @@ impl Link {
         }
         times.gradients = reductions.pop().unwrap_or_default();
         times.earlier_rounds = Some(reductions);
+        if has_gathers {
+            times.gathered_again = self.gathered_again();
+        }
         let gathered_once = last.filter(|_| !has_gathers).map(|(_, of_round)| of_round.parameters);
         times.parameters = gathered_once.unwrap_or_else(|| vec![Millis::ZERO; times.gradients.len()]);
         Ok(times)
+    }
+
+    /// The times of a round of sharded parameters, whose gathers have the frozen parameters of each layer group too; its
+    /// bytes count the gathers of forward and backward.
+    fn gathered(&self, shards: &OptimizerShards, volumes: &[BucketVolume]) -> Result<TransferTimes> {
+        let gathers_alone = Traffic { gradient_bytes: 0, ..self.traffic };
+        let (trained, frozen) = volumes.split_at(self.trained.buckets());
+        let mut times = self.once(shards, trained, self.traffic)?;
+        let frozen_times = self.once(shards, frozen, gathers_alone)?;
+        times.parameters.iter_mut().zip(frozen_times.parameters).for_each(|(own, ms)| *own += ms);
+        times.moved_bytes = times.moved_bytes.saturating_add(frozen_times.moved_bytes);
+        for buckets in [trained, frozen].into_iter().filter(|buckets| !buckets.is_empty()) {
+            let again = self.once(shards, &buckets[self.gathered_again()], gathers_alone)?;
+            times.moved_bytes = times.moved_bytes.saturating_add(again.moved_bytes);
+        }
+        Ok(times)
+    }
+
+    /// The times of exchanges of these volumes.
+    fn once(&self, shards: &OptimizerShards, volumes: &[BucketVolume], traffic: Traffic) -> Result<TransferTimes> {
+        let messages = (length(&shards.node_of(0)) - 1) + (shards.nodes() - 1);
+        TransferTimes::new(volumes, traffic, messages, &self.node_slowdowns)
+    }
+
+    /// The layer groups that a backward gathers again: not the last two, which the forward leaves, and not the embedding,
+    /// whose backward needs no values. A backward ends at the first layer group with a trained parameter.
+    fn gathered_again(&self) -> Range<usize> {
+        let first = self.trained.parameters().first().map_or(0, |parameter| parameter.layer_groups[0] as usize);
+        let end = self.trained.buckets().saturating_sub(2);
+        first.clamp(1, end.max(1))..end.max(1)
     }
 }
 
@@ -306,6 +342,44 @@ mod tests {
         let traffic = at(LinkRates { message_us: 3.0, ..SLOW_RATES });
         let times = link(traffic).unwrap().transfer_times(&positions, None, &cluster, &[]).unwrap();
         assert_eq!((times.total(), times.moved_bytes), (Millis::ZERO, 0));
+    }
+
+    /// Four layers on two nodes of two ranks, each with a matrix of 8,000 elements; those of the first two are frozen, and so is
+    /// a second matrix of the last.
+    #[test]
+    fn gathers_of_sharded_parameters_bring_frozen_ones_too() {
+        let matrix = |layer_group, trained| Parameter {
+            name: "matrix".into(),
+            rows: 8,
+            row_elements: 1_000,
+            units: 8,
+            layer_groups: vec![layer_group],
+            trained,
+        };
+        let rows = [(1, false), (2, false), (3, true), (4, true), (4, false)];
+        let rows = rows.into_iter().map(|(layer_group, trained)| matrix(layer_group, trained)).collect();
+        let link = Link::new(ParameterTable::new(rows, LayerSplit::even(4)).unwrap(), SLOW_NODES).unwrap();
+        let cluster = Cluster::new(4, 2).unwrap();
+        let positions = strategy_positions(&"4x<1>".parse().unwrap(), &cluster).unwrap();
+        let times = |has_gathers| {
+            let rounds = Rounds { micro_batches: &[1, 1, 1, 1], has_gathers };
+            link.transfer_times(&positions, Some(rounds), &cluster, &[]).unwrap()
+        };
+        let whole = times(false);
+        let close = |times: &[Millis], expected: [f64; 6]| {
+            times.iter().zip(expected).all(|(ms, expected)| (ms.0 - expected).abs() < 1e-12) && times.len() == 6
+        };
+        // Half of a matrix, in two bytes, at a million bytes a ms.
+        assert!(close(&whole.parameters, [0.0, 0.0, 0.0, 0.008, 0.008, 0.0]), "{whole:?}");
+        assert_eq!(whole.moved_bytes, 2 * 4_000 * 2 * (2 + 4));
+        let sharded = times(true);
+        assert!(close(&sharded.gathers[0], [0.0, 0.008, 0.008, 0.008, 0.016, 0.0]), "{sharded:?}");
+        assert!(close(&sharded.gradients, [0.0, 0.0, 0.0, 0.016, 0.016, 0.0]), "{sharded:?}");
+        // Backward ends at layer 3, and the forward has left the last layer and the head.
+        assert_eq!(sharded.gathered_again, 3..4);
+        // Five matrices in forward and one in backward, and two gradients.
+        assert_eq!(sharded.moved_bytes, 2 * 4_000 * (2 * 6 + 4 * 2));
+        assert!(sharded.total().is_close(Millis(6.0 * 0.008 + 2.0 * 0.016)), "{sharded:?}");
     }
 
     #[test]

@@ -17,6 +17,6 @@ mod step;
 mod transfer_times;
 
 pub use link::{Link, RunLink};
-pub use rounds::{Rounds, first_round, gathered_again};
+pub use rounds::{Rounds, first_round};
 pub use step::{ReplicaWork, StepTimeline};
 pub use transfer_times::{Traffic, TransferTimes};

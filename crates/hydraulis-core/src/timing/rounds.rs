@@ -6,8 +6,6 @@
 //! two gradient buffers, which the buckets use in turn. A backward waits before a layer group until the bucket that
 //! used its buffer last has left. Schemes have no stages, so no other stage waits for that backward.
 
-use std::ops::Range;
-
 use crate::layout::Position;
 use crate::spec::ShardingKind;
 use crate::units::{Millis, count};
@@ -30,12 +28,6 @@ impl<'a> Rounds<'a> {
         let has_gathers = sharding == ShardingKind::Parameters;
         (!sharding.is_none()).then_some(Rounds { micro_batches, has_gathers })
     }
-}
-
-/// The buckets of sharded parameters that a backward gathers: not the last two, which the forward leaves, and not the
-/// embedding, whose backward needs no values.
-pub fn gathered_again(buckets: usize) -> Range<usize> {
-    1..buckets.saturating_sub(2).max(1)
 }
 
 /// The round of a replica's first micro-batch; it takes part in the following ones.

@@ -98,7 +98,7 @@ impl StepTimeline {
         gradients.push(transfers.gradients.clone());
         let mut run = match transfers.gathers.as_slice() {
             [] => run_rounds(&work, &gradients),
-            gathers => run_gather_rounds(&work, &gradients, gathers),
+            gathers => run_gather_rounds(&work, &gradients, gathers, transfers.gathered_again.clone()),
         };
         let last = |ends: &Vec<[Millis; 2]>| ends.last().map_or(Millis::ZERO, |&[_, backward]| backward);
         let ends: Vec<Millis> = run.ends.iter().map(last).collect();

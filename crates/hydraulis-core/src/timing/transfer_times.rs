@@ -1,9 +1,10 @@
 //! The time of each bucket's transfer by itself.
 
+use std::ops::Range;
+
 use crate::error::{LayoutError, Result};
 use crate::layout::{BucketVolume, NodeVolume};
 use crate::spec::LinkRates;
-use crate::timing::gathered_again;
 use crate::units::{Millis, count};
 
 /// Bytes of an element, and the rates of the links.
@@ -34,8 +35,10 @@ pub struct TransferTimes {
     /// Time of each bucket's gradients in each round before the last, under sharded gradients; none of a run whose
     /// gradients leave once.
     pub earlier_rounds: Option<Vec<Vec<Millis>>>,
-    /// Time of each bucket's parameters in each round, under sharded parameters.
+    /// Time of each layer group's parameters in each round, under sharded parameters.
     pub gathers: Vec<Vec<Millis>>,
+    /// Layer groups whose sharded parameters a backward gathers again.
+    pub gathered_again: Range<usize>,
     /// Bytes that cross between nodes, both ways.
     pub moved_bytes: u64,
 }
@@ -75,6 +78,7 @@ impl TransferTimes {
             gradients: all(traffic.gradient_bytes),
             earlier_rounds: None,
             gathers: Vec::new(),
+            gathered_again: 0..0,
             moved_bytes,
         })
     }
@@ -82,7 +86,7 @@ impl TransferTimes {
     /// Sum of all times: the wait of an iteration without overlap.
     pub fn total(&self) -> Millis {
         let earlier = self.earlier_rounds.iter().flatten().flatten();
-        let again = self.gathers.iter().flat_map(|round| &round[gathered_again(round.len())]);
+        let again = self.gathers.iter().flat_map(|round| &round[self.gathered_again.clone()]);
         let gathers = self.gathers.iter().flatten().chain(again);
         self.parameters.iter().chain(&self.gradients).chain(earlier).chain(gathers).copied().sum()
     }

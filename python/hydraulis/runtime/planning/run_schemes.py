@@ -11,8 +11,7 @@ from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.planner.model_shape import build_layer_split
 from hydraulis.planner.strategies import named_strategies
 from hydraulis.runtime.memory.resident import resident_memory
-from hydraulis.runtime.state.parameters import ModelParameters
-from hydraulis.runtime.state.places import check_all_trained, check_stages
+from hydraulis.runtime.state.places import check_stages
 
 # Maximum share of a rank's memory that a scheme's resident bytes may take, to be worth measuring.
 _HELD_SHARE = 0.8
@@ -32,10 +31,9 @@ def run_schemes(
     Raises:
         InvalidInputError: A strategy or a scheme is malformed (code `strategy_invalid`), does not fit the
             cluster (`strategy_unplaceable`) or the model (`scheme_model_mismatch`), or is not in the profile
-            (`scheme_unknown`), or parameters are sharded and some are frozen (`config_value`).
+            (`scheme_unknown`).
         InfeasibleError: A search has no admitted scheme (code `no_strategies`).
     """
-    check_all_trained(config.train.sharding, ModelParameters.from_config(config.model, config.train.frozen))
     named = {Scheme(text): origin for text in config.planner.schemes}
     for strategy in named_strategies(config.planner, cluster):
         named |= dict.fromkeys(strategy.schemes, f"'{strategy}' of planner.strategies")

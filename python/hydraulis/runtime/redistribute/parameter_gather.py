@@ -134,9 +134,9 @@ class ParameterGather:
                 self._grow_overflow(min(outgoing, missing + max(sizes.contributions, sizes.relayed)))
         self._permuted.take(min(frozen.bucket, len(self._local_shard.parameter)))
 
-    def reserve_layer_group(self, sizes: StagingSizes) -> None:
+    def reserve_layer_group(self, trained: StagingSizes, frozen: StagingSizes) -> None:
         """Allocate the staging of a single layer group of sharded parameters under any strategy."""
-        self._grow_overflow(sizes.contributions + 2 * sizes.relayed)
+        self._grow_overflow(sum(sizes.contributions + 2 * sizes.relayed for sizes in (trained, frozen)))
         self._permuted.take(self._local_shard.parameter_places.largest_part)
 
     @property
@@ -154,10 +154,10 @@ class ParameterGather:
                     started.wait()
                 previous = self._start_load(buckets[load.start : load.stop])
 
-    def start_layer_group(self, bucket: GatheredBucket) -> None:
-        """Start the bucket of one layer group; no other may be in flight. Collective."""
+    def start_layer_group(self, buckets: Sequence[GatheredBucket]) -> None:
+        """Start the buckets of one layer group; no other may be in flight. Collective."""
         with self._groups.on_side_stream():
-            self._start_load([bucket])
+            self._start_load(buckets)
 
     def is_awaited(self, layer_group: int) -> bool:
         """Whether parameters of this layer group, or of one before it, are still to be waited for."""

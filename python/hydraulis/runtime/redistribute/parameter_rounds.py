@@ -4,9 +4,12 @@
 `gradient_rounds.py`):
 
 - the gathers of the forward, first layer group first;
-- then, from the last layer group to the first, the reduction of a layer group's gradients and the gather of
-  the layer group two before it. The last two layer groups are still there from the forward, and the backward
-  of the embedding needs no values.
+- then, from the last layer group to the first one that has a trained parameter, where backward ends: the
+  reduction of a layer group's gradients and the gather of the layer group two before it. The last two layer
+  groups are still there from the forward, and the backward of the embedding needs no values.
+
+Where parameters are frozen, a gather has two exchanges: that of the trained ones, then that of the frozen
+ones.
 
 **Waiting.**
 
@@ -35,24 +38,30 @@ class ParameterRounds:
     Args:
         gather: Gather of single layer groups.
         reduction: Reduction of each micro-batch's gradients.
-        num_layer_groups: Number of the model's layer groups, all of them trained.
+        num_layer_groups: Number of the model's layer groups.
+        first_trained: First layer group with a trained parameter.
     """
 
-    def __init__(self, gather: ParameterGather, reduction: GradientRounds, num_layer_groups: int) -> None:
+    def __init__(
+        self, gather: ParameterGather, reduction: GradientRounds, num_layer_groups: int, first_trained: int
+    ) -> None:
         self._gather = gather
         self._reduction = reduction
         self._last = num_layer_groups - 1
-        # Of each round, the bucket of each layer group.
-        self._rounds: Sequence[Sequence[GatheredBucket]] = ()
+        self._first_trained = first_trained
+        # Of each round, the buckets of each layer group.
+        self._rounds: Sequence[Sequence[Sequence[GatheredBucket]]] = ()
         self._has_backward = False
         # First round of this rank, and the one that it is in.
         self._first = self._round = 0
 
-    def expect(self, rounds: Sequence[Sequence[GatheredBucket]], first: int, *, has_backward: bool) -> None:
+    def expect(
+        self, rounds: Sequence[Sequence[Sequence[GatheredBucket]]], first: int, *, has_backward: bool
+    ) -> None:
         """Expect the gathers of an iteration, or of forwards without backward.
 
         Args:
-            rounds: This rank's exchanges of each layer group, in each round.
+            rounds: This rank's buckets of each layer group, in each round.
             first: First round in which this rank computes; the number of rounds if there is none.
             has_backward: Whether each micro-batch has a backward.
         """
@@ -104,7 +113,7 @@ class ParameterRounds:
             self._start(layer_group)
             self._gather.wait_for(layer_group)
         if self._has_backward:
-            for layer_group in range(self._last - 1, -1, -1):
+            for layer_group in range(self._last - 1, self._first_trained - 1, -1):
                 self._gather.wait_for(layer_group)
                 self._exchange_before(layer_group)
             self._reduction.pass_round()
@@ -116,7 +125,7 @@ class ParameterRounds:
             return
         self._reduction.reduce_through(layer_group + 1)
         # The forward has left the last two layer groups, and the embedding's backward needs no values.
-        if 0 < layer_group - 1 < self._last - 1:
+        if max(self._first_trained, 1) <= layer_group - 1 < self._last - 1:
             self._start(layer_group - 1)
 
     def _start(self, layer_group: int) -> None:

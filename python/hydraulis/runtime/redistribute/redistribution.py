@@ -4,7 +4,8 @@ Each bucket is one uneven all-to-all each way. All ranks start them in one order
 gathers from the first bucket to the last, then gradient reductions from the last to the first. A rank sends
 an element only to ranks that need it, so the volume is that of a reduce-scatter and an all-gather.
 Parameters travel in the model's dtype, gradients in the dtype of their sums. Frozen parameters are gathered
-only when some rank's position changes, and have no gradients.
+only when some rank's position changes, or with each layer group where parameters are sharded; they have no
+gradients.
 
 A stage's computation waits only for its own layer groups. Hooks see to that, registered in `register_hooks`:
 
@@ -51,11 +52,12 @@ class _Round(NamedTuple):
 
     Attributes:
         gradients: Exchanges of each trained bucket.
-        parameters: Exchanges of each layer group's parameters.
+        parameters: Buckets of each layer group's parameters: the trained one, and the frozen one if the model
+            has any.
     """
 
     gradients: list[BucketTransfer | PlacedTransfer]
-    parameters: list[GatheredBucket]
+    parameters: list[list[GatheredBucket]]
 
 
 class Redistribution:
@@ -86,7 +88,12 @@ class Redistribution:
         free_staging = None if has_sharded_parameters else lambda: self._reduction.free_staging
         self._gather = ParameterGather(groups, optimizer_shard, local_shard, free_staging, timers)
         self._parameter_rounds = (
-            ParameterRounds(self._gather, self._rounds, self._parameters.num_layer_groups)
+            ParameterRounds(
+                self._gather,
+                self._rounds,
+                self._parameters.num_layer_groups,
+                self._parameters.first_trained_layer_group,
+            )
             if self._rounds is not None and has_sharded_parameters
             else None
         )
@@ -113,7 +120,7 @@ class Redistribution:
         if self._parameter_rounds is None:
             self._gather.reserve(trained, frozen)
         else:
-            self._gather.reserve_layer_group(trained)
+            self._gather.reserve_layer_group(trained, frozen)
 
     @property
     def between_nodes(self) -> ExchangeGroup | None:
@@ -175,7 +182,7 @@ class Redistribution:
             if self._parameter_rounds is None:
                 self._gather.start(self._buckets(plan))
             if self._rounds is None:
-                trained = self._all_transfers(plan)[: self._parameters.num_layer_groups]
+                trained, _ = self._trained_and_frozen(self._all_transfers(plan))
                 self._reduction.expect(trained, accumulations)
                 return
             rounds = self._rounds_of(plan)
@@ -263,14 +270,23 @@ class Redistribution:
     def _buckets(self, plan: Plan) -> list[GatheredBucket]:
         """List the buckets to gather by layer group; frozen ones only if a rank has moved."""
         placement = placement_of(plan)
-        transfers = self._all_transfers(plan)
-        count = self._parameters.num_layer_groups
-        trained = [GatheredBucket(number, True, one) for number, one in enumerate(transfers[:count])]
+        trained, frozen = (
+            [GatheredBucket(number, is_trained, one) for number, one in enumerate(transfers)]
+            for is_trained, transfers in zip(
+                (True, False), self._trained_and_frozen(self._all_transfers(plan)), strict=True
+            )
+        )
         if placement == self._frozen_placement:
             return trained
         self._frozen_placement = placement
-        frozen = [GatheredBucket(number, False, one) for number, one in enumerate(transfers[count:])]
         return sorted([*trained, *frozen], key=attrgetter("layer_group"))
+
+    def _trained_and_frozen(
+        self, transfers: list[BucketTransfer]
+    ) -> tuple[list[BucketTransfer], list[BucketTransfer]]:
+        """Split the exchanges into those of the trained buckets and those of the frozen ones."""
+        count = self._parameters.num_layer_groups
+        return transfers[:count], transfers[count:]
 
     def _rounds_of(self, plan: Plan) -> list[_Round]:
         """List the exchanges of each round; in the last one all replicas take part."""
@@ -291,11 +307,19 @@ class Redistribution:
         if is_used != placement_of(plan).is_used:
             table, rank = self._parameters.table, dist.get_rank()
             transfers = transfer(table, self._layout, plan, rank, is_used)
-        trained = list(enumerate(transfers[: self._parameters.num_layer_groups]))
+        trained, frozen = self._trained_and_frozen(transfers)
         gradients, parameters = self._local_shard.gradient_places, self._local_shard.parameter_places
+        gathered = [
+            [GatheredBucket(number, True, parameters.of_transfer(number, one))]
+            for number, one in enumerate(trained)
+        ]
+        for number, one in enumerate(frozen):
+            before = int(trained[number].inside.near_counts.sum())
+            placed = parameters.of_transfer(number, one, elements_before=before)
+            gathered[number].append(GatheredBucket(number, False, placed))
         return _Round(
-            [gradients.of_transfer(number, one) for number, one in trained],
-            [GatheredBucket(number, True, parameters.of_transfer(number, one)) for number, one in trained],
+            [gradients.of_transfer(number, one) for number, one in enumerate(trained)],
+            gathered,
         )
 
     def _trained_parameters(self, stage: Stage) -> Iterator[tuple[int, nn.Parameter]]:

@@ -13,5 +13,5 @@ strategy allocates nothing.
 ones, so in the local shard the trained part comes first, and gradients are as long as that part. Their owners
 keep them in the model's dtype, in a buffer of their own.
 Trained parameters move as if the frozen ones did not exist; frozen ones are gathered only when some rank
-changes its position.
+changes its position, or with each layer group under sharded parameters.
 """

@@ -90,6 +90,11 @@ class ModelParameters:
         """The number of layer groups: the embedding, each layer and the head."""
         return self.config.num_hidden_layers + 2
 
+    @property
+    def first_trained_layer_group(self) -> int:
+        """The first layer group that has a trained parameter; trained parameters stand first in the table."""
+        return self.table.parameters[0].layer_groups[0]
+
     def is_trained(self, name: str) -> bool:
         """Whether the parameter of this name is trained."""
         return self.trained[self.names.index(name)]

@@ -3,7 +3,8 @@
 A buffer that is not sharded has a place for each parameter of a stage. A *sharded* buffer has parts that the
 layer groups use in turn: those of even number share one part and those of odd number the other, so one layer
 group computes while the next one arrives, or the last one leaves. A parameter that several layer groups use,
-such as a tied embedding, stays in a part of its own while the layers take turns.
+such as a tied embedding, stays in a part of its own while the layers take turns. In a part, the trained
+parameters of a layer group come first, and its frozen ones follow.
 """
 
 from collections import Counter
@@ -73,30 +74,38 @@ class Places:
         """
         if self.starts is None:
             return {piece.parameter: piece.offset for piece in slices}
-        first: dict[int, int] = {}
+        places: dict[int, int] = {}
+        # The end of each layer group's parameters so far.
+        ends: dict[int, int] = {}
         for piece in slices:
-            first.setdefault(_bucket_of(parameters, piece), piece.offset)
-        return {
-            piece.parameter: piece.offset + self._shift(number, first[number])
-            for piece in slices
-            for number in [_bucket_of(parameters, piece)]
-        }
+            number = _layer_group_of(parameters, piece)
+            places[piece.parameter] = ends.setdefault(number, self._start(number))
+            ends[number] += piece.elements
+        return places
 
-    def of_transfer(self, bucket: int, transfer: BucketTransfer) -> BucketTransfer | PlacedTransfer:
-        """Return a bucket's transfer with its places in the buffer."""
+    def of_transfer(
+        self, layer_group: int, transfer: BucketTransfer, *, elements_before: int = 0
+    ) -> BucketTransfer | PlacedTransfer:
+        """Return a bucket's transfer with its places in the buffer.
+
+        Args:
+            layer_group: Layer group of the bucket.
+            transfer: Transfer of the bucket, with its places in the local shard.
+            elements_before: Number of the layer group's elements in front of the bucket's.
+        """
         if self.starts is None:
             return transfer
         inside, near = transfer.inside, transfer.inside.near
         if len(near):
             near = near.copy()
-            near[:, 0] += self._shift(bucket, int(near[:, 0].min()))
+            near[:, 0] += self._start(layer_group) + elements_before - int(near[:, 0].min())
         placed = PlacedExchange(near, inside.near_counts, inside.far, inside.far_counts)
         return PlacedTransfer(placed, transfer.relayed, transfer.room, transfer.between)
 
-    def _shift(self, bucket: int, first: int) -> int:
-        """Return the distance of a bucket from its place in the local shard, which begins at `first`."""
+    def _start(self, layer_group: int) -> int:
+        """Return the first element of a layer group's part of a sharded buffer."""
         assert self.starts is not None
-        return self.starts[_turn(bucket, self.staying)] - first
+        return self.starts[_turn(layer_group, self.staying)]
 
 
 class BufferPlaces(NamedTuple):
@@ -124,7 +133,7 @@ def buffer_places(
     Args:
         parameters: The model's parameters.
         schemes: Every scheme that a plan of the run may use; without stages under sharding.
-        sharding: Tensors that ranks hold in parts; with sharded parameters none is frozen.
+        sharding: Tensors that ranks hold in parts.
         elements: Elements of the largest stage of these schemes.
         trained: Trained elements of the largest stage of these schemes.
     """
@@ -132,12 +141,12 @@ def buffer_places(
     if sharding == "none":
         return BufferPlaces(whole, Places(trained))
     # A tied embedding's gradient is complete once the backward reaches the embedding.
-    gradients = _in_parts(parameters, schemes, frozenset())
+    gradients = _in_parts(parameters, schemes, frozenset(), has_frozen=False)
     if sharding == "gradients":
         return BufferPlaces(whole, gradients)
     rows = parameters.table.parameters
     staying = frozenset(row.layer_groups[0] for row in rows if len(row.layer_groups) > 1)
-    return BufferPlaces(_in_parts(parameters, schemes, staying), gradients)
+    return BufferPlaces(_in_parts(parameters, schemes, staying, has_frozen=True), gradients)
 
 
 def check_stages(sharding: ShardingKind, schemes: Iterable[Scheme]) -> None:
@@ -159,52 +168,39 @@ def check_stages(sharding: ShardingKind, schemes: Iterable[Scheme]) -> None:
         raise InvalidInputError(message, code="scheme_model_mismatch")
 
 
-def check_all_trained(sharding: ShardingKind, parameters: ModelParameters) -> None:
-    """Check that no parameter is frozen where parameters are sharded: links do not count frozen ones.
-
-    Raises:
-        InvalidInputError: Parameters are sharded, and some are frozen (code `config_value`).
-    """
-    frozen = [name for name in parameters.names if not parameters.is_trained(name)]
-    if sharding == "parameters" and frozen:
-        message = (
-            f"train.sharding is 'parameters', but {len(frozen)} parameters are frozen, the first of them "
-            f"{frozen[0]}; set train.sharding = 'gradients', or leave out train.frozen and lora"
-        )
-        raise InvalidInputError(message, code="config_value")
-
-
-def _in_parts(parameters: ModelParameters, schemes: Iterable[Scheme], staying: frozenset[int]) -> Places:
-    """Lay out a sharded buffer for the trained buckets of any of these schemes."""
+def _in_parts(
+    parameters: ModelParameters, schemes: Iterable[Scheme], staying: frozenset[int], *, has_frozen: bool
+) -> Places:
+    """Lay out a sharded buffer for layer groups of any of these schemes, with frozen parameters or not."""
     largest = [0] * (BUFFERS + 1)
     for scheme in schemes:
-        for bucket, size in _largest_buckets(parameters, scheme).items():
-            turn = _turn(bucket, staying)
+        for layer_group, size in _largest_groups(parameters, scheme, has_frozen=has_frozen).items():
+            turn = _turn(layer_group, staying)
             largest[turn] = max(largest[turn], size)
     ends = list(accumulate(largest, initial=0))
     return Places(ends[-1], tuple(ends[:-1]), staying)
 
 
-def _turn(bucket: int, staying: frozenset[int]) -> int:
-    """Return the place of a bucket's part among the parts of a sharded buffer."""
-    return BUFFERS if bucket in staying else bucket % BUFFERS
+def _turn(layer_group: int, staying: frozenset[int]) -> int:
+    """Return the place of a layer group's part among the parts of a sharded buffer."""
+    return BUFFERS if layer_group in staying else layer_group % BUFFERS
 
 
 @lru_cache
-def _largest_buckets(parameters: ModelParameters, scheme: Scheme) -> Counter[int]:
-    """Return the most trained elements of each bucket on any rank of a scheme without stages."""
+def _largest_groups(parameters: ModelParameters, scheme: Scheme, *, has_frozen: bool) -> Counter[int]:
+    """Return the most elements of each layer group on any rank of a scheme without stages."""
     largest = Counter[int]()
     for position in Position.all(scheme):
         if position.context_rank:
             continue
         sizes = Counter[int]()
         for piece in local_slices(parameters.table, position):
-            if parameters.trained[piece.parameter]:
-                sizes[_bucket_of(parameters, piece)] += piece.elements
+            if has_frozen or parameters.trained[piece.parameter]:
+                sizes[_layer_group_of(parameters, piece)] += piece.elements
         largest |= sizes
     return largest
 
 
-def _bucket_of(parameters: ModelParameters, piece: LocalSlice) -> int:
-    """Return the bucket of a parameter: its first layer group."""
+def _layer_group_of(parameters: ModelParameters, piece: LocalSlice) -> int:
+    """Return the layer group in whose buckets a parameter is: its first one."""
     return parameters.table.parameters[piece.parameter].layer_groups[0]

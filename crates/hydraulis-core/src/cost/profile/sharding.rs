@@ -15,8 +15,7 @@ impl CostProfile {
     /// buffer. A profile of that sharding stays as it is.
     ///
     /// Refused with `link_model` if the profile does not state its model, with `profile_value` if every scheme has
-    /// stages, if the profile has another sharding already, or if its model has frozen parameters and those are to be
-    /// sharded: links do not count them.
+    /// stages, or if the profile has another sharding already.
     pub fn with_sharding(mut self, kind: ShardingKind) -> Result<CostProfile> {
         if self.sharding == kind {
             return Ok(self);
@@ -32,11 +31,6 @@ impl CostProfile {
             return Err(invalid(&self, "sharding", self.sharding.to_string(), limit).into());
         }
         let model = self.travelling_model()?.clone();
-        let frozen = model.fields().parameters.iter().find(|row| !row.trained);
-        if let (ShardingKind::Parameters, Some(row)) = (kind, frozen) {
-            let limit = "trained in every row, for sharded parameters".into();
-            return Err(invalid(&self, "model.parameters", row.name.clone(), limit).into());
-        }
         let (dtype, node) = (self.travelling_dtype(), u64::from(self.hardware.gpus_per_node));
         let known: Vec<String> = self.schemes.iter().map(|entry| entry.scheme.to_string()).collect();
         self.schemes.retain(|entry| entry.scheme.pp() == 1);
@@ -54,7 +48,7 @@ impl CostProfile {
             let frozen = Buckets::of(&model, entry.scheme, false);
             let bytes = entry.resident_bytes.of(0);
             let bytes = match kind {
-                ShardingKind::Parameters => sizes.sharded_parameters(bytes, &trained),
+                ShardingKind::Parameters => sizes.sharded_parameters(bytes, &trained, &frozen),
                 _ => sizes.sharded_gradients(bytes, &trained, &frozen),
             };
             entry.resident_bytes = PerStage::each(vec![bytes]);
@@ -76,7 +70,7 @@ impl CostProfile {
         let [trained, frozen] = [true, false].map(|trained| Buckets::of(model, scheme, trained));
         let whole = trained.all() * (dtype.bytes() + dtype.wide_bytes()) + frozen.all() * dtype.bytes();
         let sharded = match self.sharding {
-            ShardingKind::Parameters => sizes.sharded_parameters(whole, &trained),
+            ShardingKind::Parameters => sizes.sharded_parameters(whole, &trained, &frozen),
             _ => sizes.sharded_gradients(whole, &trained, &frozen),
         };
         Some(whole.saturating_sub(sharded))
@@ -97,21 +91,29 @@ impl Sizes {
     fn sharded_gradients(&self, resident: u64, trained: &Buckets, frozen: &Buckets) -> u64 {
         let whole = trained.all() * self.dtype.wide_bytes();
         let sharded = trained.pair() * self.dtype.wide_bytes();
-        let in_transfer = self.in_transfer(trained).max(self.in_transfer(frozen));
-        let overflow = in_transfer.saturating_sub(sharded) - in_transfer.saturating_sub(whole);
+        let overflow = self.overflow(trained, frozen, sharded) - self.overflow(trained, frozen, whole);
         // Tables that count gradients in the model's type would otherwise lose more than they count.
         let least = (trained.all() + frozen.all()) * self.dtype.bytes() + sharded;
         resident.saturating_sub(whole - sharded).max(least) + overflow
     }
 
-    /// Replaces the bytes of whole parameters and gradients in `resident` by those of two buckets each.
-    fn sharded_parameters(&self, resident: u64, trained: &Buckets) -> u64 {
+    /// Replaces the bytes of whole parameters and gradients in `resident` by those of two layer groups each. The trained and
+    /// the frozen bucket of a layer group arrive together.
+    fn sharded_parameters(&self, resident: u64, trained: &Buckets, frozen: &Buckets) -> u64 {
         let (narrow, wide) = (self.dtype.bytes(), self.dtype.wide_bytes());
-        let held = trained.parameter_parts() * narrow + trained.pair() * wide;
-        let permuted = trained.largest() * narrow;
+        let both = trained.with(frozen);
+        let held = both.parameter_parts() * narrow + trained.pair() * wide;
+        let permuted = both.largest() * narrow;
+        let gradients = trained.all() * wide;
+        let whole = both.all() * narrow + gradients + self.overflow(trained, frozen, gradients);
         // Tables that count gradients in the model's type would otherwise lose more than they count.
-        let rest = resident.saturating_sub(trained.all() * (narrow + wide));
-        rest + held + permuted + self.in_transfer(trained)
+        let rest = resident.saturating_sub(whole);
+        rest + held + permuted + self.in_transfer(trained) + self.in_transfer(frozen)
+    }
+
+    /// Bytes of outgoing parameters, trained or frozen, that do not fit into a gradient buffer of `gradients` bytes.
+    fn overflow(&self, trained: &Buckets, frozen: &Buckets, gradients: u64) -> u64 {
+        self.in_transfer(trained).max(self.in_transfer(frozen)).saturating_sub(gradients)
     }
 
     /// Bytes of the parameters of one bucket that a rank sends: of its local shard, and to other nodes twice its rail's
@@ -146,6 +148,16 @@ impl Buckets {
             head: sum(ModelPart::Head),
             layers: fields.num_hidden_layers,
             is_tied: fields.parameters.iter().any(|row| row.parts.len() > 1),
+        }
+    }
+
+    /// The elements of both, layer group by layer group.
+    fn with(&self, other: &Buckets) -> Buckets {
+        Buckets {
+            embedding: self.embedding + other.embedding,
+            layer: self.layer + other.layer,
+            head: self.head + other.head,
+            ..*self
         }
     }
 
@@ -192,10 +204,13 @@ mod tests {
     }
 
     fn analytic() -> CostProfile {
-        let model = preset("llama-32b-a800").unwrap().model.unwrap();
+        analytic_of(&preset("llama-32b-a800").unwrap().model.unwrap())
+    }
+
+    fn analytic_of(model: &ModelShape) -> CostProfile {
         let (cluster, device) = (Cluster::new(64, 8).unwrap(), device("A100-80GB").unwrap());
         let kinds = [CheckpointingKind::None];
-        CostProfile::analytic(&model, &cluster, &device, &kinds, &Efficiency::shipped().unwrap()).unwrap()
+        CostProfile::analytic(model, &cluster, &device, &kinds, &Efficiency::shipped().unwrap()).unwrap()
     }
 
     #[test]
@@ -256,6 +271,26 @@ mod tests {
         assert!(error.to_string().contains("'none'"), "{error}");
     }
 
+    /// Frozen layers and ends, with trained norms of 2 x 6,656 elements in each layer, which no rank splits. Whole, a layer in
+    /// transfer does not fit into the gradients.
+    #[test]
+    fn frozen_parameters_are_sharded_with_the_trained_ones_of_their_layer() {
+        let mut fields = analytic().model.unwrap().fields().clone();
+        fields.parameters.iter_mut().for_each(|row| row.trained = row.name.ends_with("layernorm.weight"));
+        let model = ModelShape::try_from(fields).unwrap();
+        let whole = analytic_of(&model);
+        let sharded = whole.clone().with_sharding(ShardingKind::Parameters).unwrap();
+        let (norms, matrices) = (2 * model.fields().hidden_size, model.layer_matrices());
+        let ends = 2 * model.fields().vocab_size * model.fields().hidden_size + model.fields().hidden_size;
+        let in_transfer = |bucket: u64| 2 * (bucket + 2 * (bucket / 8));
+        let gradients = 4 * 60 * norms;
+        let held = 2 * (60 * (norms + matrices) + ends) + gradients;
+        assert_eq!(bytes(&whole, "<1>"), held + in_transfer(matrices) - gradients);
+        // Two layers, of which one is permuted apart, the gradients of two layers' norms, and both in transfer.
+        let after = 3 * 2 * (norms + matrices) + 2 * 4 * norms + in_transfer(norms) + in_transfer(matrices);
+        assert_eq!(bytes(&sharded, "<1>"), after);
+    }
+
     /// The tables count gradients of two bytes.
     #[test]
     fn parameters_and_two_buckets_are_counted_at_least() {
@@ -276,13 +311,6 @@ mod tests {
         staged.schemes.retain(|entry| entry.scheme.pp() > 1);
         let error = staged.clone().with_sharding(ShardingKind::Gradients).unwrap_err();
         assert!(error.to_string().contains("without stages"), "{error}");
-        let mut adapted = preset("llama-32b-a800").unwrap();
-        let mut document = serde_json::to_value(adapted.model.as_ref().unwrap()).unwrap();
-        document["parameters"][0]["trained"] = false.into();
-        adapted.model = Some(serde_json::from_value(document).unwrap());
-        let error = adapted.clone().with_sharding(ShardingKind::Parameters).unwrap_err();
-        assert!(error.to_string().contains("embed_tokens.weight"), "{error}");
-        assert!(adapted.with_sharding(ShardingKind::Gradients).is_ok());
         // A document with both is refused too.
         staged.sharding = ShardingKind::Gradients;
         let error = CostProfile::from_json(&staged.to_json()).unwrap_err();
