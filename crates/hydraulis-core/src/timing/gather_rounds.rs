@@ -20,7 +20,7 @@ pub(super) fn run_gather_rounds(
     again: Range<usize>,
 ) -> RoundRun {
     let replicas: Vec<Replica> = work.iter().map(|work| Replica::new(work, gradients.len())).collect();
-    let mut run = Run { replicas, again, run: RoundRun::default() };
+    let mut run = GatherRounds { replicas, again, run: RoundRun::default() };
     for (round, (reductions, gathers)) in gradients.iter().zip(gathers).enumerate() {
         let times = Round { number: round, reductions, gathers };
         run.forward(&times);
@@ -37,13 +37,13 @@ struct Round<'a> {
     gathers: &'a [Millis],
 }
 
-struct Run<'a> {
+struct GatherRounds<'a> {
     replicas: Vec<Replica<'a>>,
     again: Range<usize>,
     run: RoundRun,
 }
 
-impl<'a> Run<'a> {
+impl<'a> GatherRounds<'a> {
     fn forward(&mut self, round: &Round) {
         let buckets = round.gathers.len();
         let mut arrival = self.gather(round, 0);
