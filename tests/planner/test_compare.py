@@ -9,7 +9,7 @@ from core.links import link
 from helpers import refused
 from hydraulis import Cluster, Link, LinkRates, Network, Planner, Scheme, Strategy
 from hydraulis.planner import load_profile
-from hydraulis.planner.compare import PARTS, ComparisonSetup, best_static, compare, least_time
+from hydraulis.planner.compare import PARTS, ComparisonSetup, best_static, cheapest_work, compare
 from hydraulis.planner.profile_document import fitted_times
 from hydraulis.planner.strategies import homogeneous_strategies
 from profiles import made_up_profile
@@ -124,7 +124,7 @@ def test_each_planner_under_test_runs_every_batch() -> None:
 
 
 def test_the_least_time_is_that_of_the_scheme_with_least_rank_time() -> None:
-    of = least_time(PROFILE)
+    of = cheapest_work(PROFILE)
     for length in (1, 100, 1000):
         times = [
             one.scheme.ranks * (one.quadratic_ms_per_token2 * length**2 + one.linear_ms_per_token * length)

@@ -154,7 +154,7 @@ class PlannerUnderTest:
             known[:] = [max(pair, key=_total_bytes) for pair in zip(known, memory, strict=True)]
 
 
-def least_time(profile: CostProfile) -> Callable[[Batch], float]:
+def cheapest_work(profile: CostProfile) -> Callable[[Batch], float]:
     """Return a function of a batch: the least time in ms of all ranks together that its sequences need.
 
     Each sequence runs under the scheme of the profile that takes the least time of its ranks. A wider replica
@@ -213,7 +213,7 @@ def compare(
 def _run(name: str, setting: ComparisonSetup, progress: ProgressCallback) -> PlannerUnderTest:
     planner, full_name = _planner(name, setting, progress)
     planned = PlannerUnderTest(full_name)
-    planned.needed_ms = sum(map(least_time(setting.profile), setting.batches)) / setting.cluster.gpus
+    planned.needed_ms = sum(map(cheapest_work(setting.profile), setting.batches)) / setting.cluster.gpus
     for done, batch in enumerate(setting.batches):
         progress(f"simulating {name}", done, len(setting.batches))
         try:

@@ -3,7 +3,7 @@
 //! Two arguments; the greater bound holds:
 //!
 //! - The longest path: each sequence passes all stages of some replica that admits it, in a micro-batch that costs at
-//!   least `a s^2 + b s + c`.
+//!   least `a s^2 + b s + c`. The least time `d` of micro-batches is left out.
 //! - The work: by an impossible time, all replicas together cannot hold the batch, for any assignment
 //!   (`dual_program`). The capacity of a pipeline is exact over all its micro-batches
 //!   ([`crate::capacity::PipelineCapacity`]).

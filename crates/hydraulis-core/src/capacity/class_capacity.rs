@@ -68,7 +68,7 @@ impl ClassCapacity {
     /// The earliest end of a replica with that much work in that many micro-batches.
     pub fn end(&self, micro_batches: usize, work: Millis) -> Millis {
         let end = self.end_with(micro_batches, work, self.cost.fixed_ms());
-        if self.cost.least_ms() <= self.cost.fixed_ms() {
+        if !self.cost.has_least() {
             return end;
         }
         end.max(self.end_with(micro_batches, Millis::ZERO, self.cost.least_ms()))

@@ -116,6 +116,11 @@ impl ClassCost {
         self.micro_batch.least
     }
 
+    /// Whether short micro-batches take longer than their sequences and `c`.
+    pub fn has_least(&self) -> bool {
+        self.least_ms() > self.fixed_ms()
+    }
+
     /// The time of a micro-batch: `c` and the sum over its sequences, or `d` if that is longer.
     pub fn micro_batch_ms(&self, sequences: impl Iterator<Item = Tokens>) -> Millis {
         self.micro_batch.micro_batch_ms(sequences)

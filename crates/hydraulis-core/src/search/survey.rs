@@ -150,7 +150,8 @@ impl<'a> Survey<'a> {
             let mut best: Option<(Replica, usize)> = None;
             for (at, &(class, _)) in mix.iter().enumerate() {
                 let (portion, earliest) = (self.portions[class][place], groups[at][0]);
-                let is_later = best.is_some_and(|(best, _)| earliest.end + portion.ms >= best.end);
+                let adds = self.packers[class].least_added(portion.ms);
+                let is_later = best.is_some_and(|(best, _)| earliest.end + adds >= best.end);
                 if portion.is_admitted && !is_later {
                     let grown = earliest.with(portion, &self.packers[class]);
                     best = best.filter(|(best, _)| best.end <= grown.end).or(Some((grown, at)));

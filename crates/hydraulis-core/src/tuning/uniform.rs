@@ -100,8 +100,9 @@ impl Split {
     fn bound(self, cost: &ClassCost, one: Millis) -> Millis {
         let slowest = cost.slowest_multiplier();
         let others = cost.stage_multipliers().iter().sum::<f64>() - slowest;
-        let all = one * count(self.sequences) + cost.fixed_ms() * count(self.micro_batches);
-        let least = one * count(self.sequences / self.micro_batches) + cost.fixed_ms();
+        let number = count(self.micro_batches);
+        let all = (one * count(self.sequences) + cost.fixed_ms() * number).max(cost.least_ms() * number);
+        let least = cost.ms_of_work(one * count(self.sequences / self.micro_batches));
         // The margin covers the rounding of sums in another order.
         (all * slowest + least * others) * (1.0 - 1e-12)
     }

@@ -76,11 +76,6 @@ impl CostFit {
     fn quality_json(&self) -> String {
         cost::FitQuality::of(&self.0).to_json()
     }
-
-    /// Half-width of the 95 % confidence interval of a micro-batch's mean time, relative to that time.
-    fn uncertainty(&self, lengths: Vec<u64>) -> f64 {
-        self.0.uncertainty(&lengths.into_iter().map(Tokens).collect::<Vec<_>>())
-    }
 }
 
 /// Fits the coefficients of several schemes of one model together, robust to outliers.

@@ -35,7 +35,7 @@ impl<'a> Fullest<'a> {
         self.by_room.remove(&(room, at));
         self.micro_batches[at].take(id, self.workload);
         // A micro-batch without time for the shortest sequence is closed.
-        if self.micro_batches[at].ms + self.workload.least_ms() <= self.limit {
+        if self.micro_batches[at].ms + self.workload.shortest_ms() <= self.limit {
             self.by_room.insert((self.micro_batches[at].room(self.workload), at));
         }
         true

@@ -98,7 +98,7 @@ impl Workload {
     }
 
     /// The time of the shortest sequence.
-    pub(super) fn least_ms(&self) -> Millis {
+    pub(super) fn shortest_ms(&self) -> Millis {
         self.longest_first.last().map(|&id| self.ms[id]).unwrap_or_default()
     }
 

@@ -186,7 +186,7 @@ impl<'a> Assigner<'a> {
             let adds = self.least_added(class, id);
             let open = |replica: &usize| self.loads[*replica].tokens() + tokens <= self.shares[*replica].most;
             for replica in self.rankings[class].earliest().filter(open).take(looked_at) {
-                // The replicas after this one end no earlier, and the sequence takes the same time on each.
+                // The replicas after this one end no earlier, and the sequence adds at least as much to each.
                 if best.is_some_and(|(best, _)| self.loads[replica].end + adds >= best.end) {
                     break;
                 }
@@ -208,7 +208,8 @@ impl<'a> Assigner<'a> {
     fn least_added(&self, class: usize, id: usize) -> Millis {
         let packer = &self.packers[class];
         let replaced = Millis(self.rates[class] * self.tokens[id].as_f64());
-        (packer.sequence_ms()[id] - replaced) * (packer.cost().slowest_multiplier() * self.ratios[class])
+        let added = packer.least_added(packer.sequence_ms()[id] - replaced);
+        added * (packer.cost().slowest_multiplier() * self.ratios[class])
     }
 
     pub(super) fn too_long(&self, sequence: usize, strategy: &Strategy) -> Error {
@@ -243,16 +244,24 @@ mod tests {
     use crate::cost::{CostModel, preset};
     use crate::spec::{CapacityBudget, Cluster, SearchBudget};
 
+    fn capacities(least_ms: f64) -> Capacities {
+        let mut profile = preset("llama-32b-a800").unwrap();
+        profile.schemes.iter_mut().for_each(|entry| entry.least_ms = least_ms);
+        Capacities::new(CostModel::new(profile, Cluster::new(64, 8).unwrap()), CapacityBudget::ONLINE)
+    }
+
     #[test]
     fn no_sequence_adds_less_than_its_stated_price() {
-        let capacities = Capacities::new(
-            CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()),
-            CapacityBudget::ONLINE,
-        );
+        for least_ms in [0.0, 300.0, 900.0] {
+            no_sequence_adds_less(&capacities(least_ms));
+        }
+    }
+
+    fn no_sequence_adds_less(capacities: &Capacities) {
         let lengths: Vec<i64> = (0..60).map(|i| 7_000 - 113 * i).collect();
         let batch = Batch::new(&lengths, None).unwrap();
         let assigner =
-            Assigner::new(&batch, &"1x<tp16>+2x<tp8,pp2>+4x<tp4>".parse().unwrap(), &capacities, &SearchBudget::ONLINE)
+            Assigner::new(&batch, &"1x<tp16>+2x<tp8,pp2>+4x<tp4>".parse().unwrap(), capacities, &SearchBudget::ONLINE)
                 .unwrap();
         for (scheme, replica) in [(0, 0), (1, 1), (2, 3)] {
             let mut load = Load::default();
@@ -265,12 +274,34 @@ mod tests {
         }
     }
 
+    /// The replica of `<tp8>` ends at its least time, with work for a part of it. That of `<tp16>` ends earlier, and later
+    /// than that with one more sequence, whose own time on `<tp8>` is longer than the difference.
+    #[test]
+    fn a_sequence_goes_where_it_fits_into_the_least_time() {
+        let mut profile = preset("llama-32b-a800").unwrap();
+        let narrow = profile.schemes.iter_mut().find(|entry| entry.scheme.to_string() == "<tp8>").unwrap();
+        narrow.least_ms = 2_000.0;
+        let cost = CostModel::new(profile, Cluster::new(64, 8).unwrap());
+        let capacities = Capacities::new(cost, CapacityBudget::ONLINE);
+        let batch = Batch::new(&[1_000, 14_000, 5_000], None).unwrap();
+        let strategy = "1x<tp16>+1x<tp8>".parse().unwrap();
+        let mut assigner = Assigner::new(&batch, &strategy, &capacities, &SearchBudget::ONLINE).unwrap();
+        let loads = [assigner.load(0, &[1]), assigner.load(1, &[0])];
+        for (class, load) in loads.into_iter().enumerate() {
+            assigner.rankings[class].change(class, Millis::ZERO, load.end);
+            assigner.loads[class] = load;
+        }
+        let own = assigner.packers[1].sequence_ms()[2];
+        let elsewhere = assigner.load(0, &[1, 2]).end;
+        assert!(loads[0].end < loads[1].end && loads[1].end < elsewhere, "{loads:?} {elsewhere:?}");
+        assert!(elsewhere < loads[1].end + own, "{loads:?} {elsewhere:?} {own:?}");
+        assert_eq!(assigner.take(2, 2), Some(1));
+        assert!(assigner.loads[1].end.is_close(loads[1].end));
+    }
+
     #[test]
     fn no_replica_takes_more_than_its_share() {
-        let capacities = Capacities::new(
-            CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()),
-            CapacityBudget::ONLINE,
-        );
+        let capacities = capacities(0.0);
         let lengths: Vec<i64> = (0..300).map(|i| 3_000 - 9 * i).collect();
         let (batch, by_length) = (Batch::new(&lengths, None).unwrap(), (0..300).collect::<Vec<usize>>());
         let mut assigner =

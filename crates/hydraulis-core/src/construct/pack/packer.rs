@@ -89,18 +89,13 @@ impl<'a> Packer<'a> {
         if self.cost.scheme().pp() > 1 {
             return self.fill_best(ids).ms;
         }
-        let times = if self.has_least() {
+        let times = if self.cost.has_least() {
             self.fill_flat(ids)
         } else {
             let bins = self.fewest(ids);
             ids.iter().map(|&id| self.ms[id]).sum::<Millis>() + self.cost.fixed_ms() * count(bins)
         };
         times * self.cost.stage_multipliers()[0]
-    }
-
-    /// Whether a short micro-batch takes longer than its sequences and `c`.
-    fn has_least(&self) -> bool {
-        self.cost.least_ms() > self.cost.fixed_ms()
     }
 
     /// Fills the fewest micro-batches of a scheme without a pipeline, and returns the sum of their times.
@@ -112,7 +107,7 @@ impl<'a> Packer<'a> {
         let (times, number) = (self.filled_ms(), self.buffers.next.bins.times().len());
         let least = self.cost.least_ms() - self.cost.fixed_ms();
         let is_short = self.buffers.next.bins.times().iter().any(|&time| time < least);
-        if number < 2 || !is_short || !self.has_least() {
+        if number < 2 || !is_short {
             return times;
         }
         let even = std::iter::repeat_n(Millis::ZERO, number);
@@ -205,6 +200,12 @@ impl<'a> Packer<'a> {
         let best = self.capacity.estimate(load, tokens);
         let beyond = Millis((self.cost.ms_of_work(longest) - best.longest).0.max(0.0));
         self.delay + best.end + beyond * (self.budget.stall * count(self.cost.scheme().stages() - 1))
+    }
+
+    /// The least by which work of this time raises [`Packer::estimate`] for a slowest stage of multiplier 1: nothing if it
+    /// may fit into the least time of a micro-batch.
+    pub fn least_added(&self, work: Millis) -> Millis {
+        if self.cost.has_least() { work.min(Millis::ZERO) } else { work }
     }
 
     /// The end of a replica without a pipeline with these totals as if no micro-batch took the least time.

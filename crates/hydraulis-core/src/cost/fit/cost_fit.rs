@@ -43,10 +43,6 @@ pub struct CostFit {
     pub outliers: usize,
     /// Range of the points.
     pub range: MeasuredRange,
-    /// Covariance of the coefficients, as if none were fixed at 0.
-    pub(super) covariance: [[f64; 3]; 3],
-    /// Standard errors to each side of an interval.
-    pub(super) t: f64,
 }
 
 impl CostFit {
@@ -58,13 +54,6 @@ impl CostFit {
     /// The time of a micro-batch.
     pub fn predict(&self, sequences: &[Tokens]) -> Millis {
         Millis(dot(&features(sequences), &self.coefficients()).max(self.least_ms))
-    }
-
-    /// Half the interval of 95 % of a micro-batch's mean time, relative to it, from the points' noise.
-    pub fn uncertainty(&self, sequences: &[Tokens]) -> f64 {
-        let features = features(sequences);
-        let spread = self.covariance.map(|row| dot(&row, &features));
-        self.t * dot(&spread, &features).max(0.0).sqrt() / self.predict(sequences).0
     }
 
     /// This fit, if the law explains the points at all.

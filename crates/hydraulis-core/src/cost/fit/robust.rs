@@ -220,8 +220,6 @@ impl Problem {
             residuals,
             outliers: weights.iter().filter(|&&weight| weight <= 0.0).count(),
             range: MeasuredRange::of(measurements),
-            covariance,
-            t,
         };
         for (coefficient, value) in settled.x.into_iter().enumerate() {
             let half = t * covariance[coefficient][coefficient].max(0.0).sqrt();
@@ -230,7 +228,7 @@ impl Problem {
         Some(fit)
     }
 
-    /// Covariance of the coefficients, after Huber (1981, section 7.6), and the factor to an interval of 95 %.
+    /// Covariance of the coefficients, as if none were fixed at 0, after Huber (1981, section 7.6), and the factor to an interval of 95 %.
     fn covariance(&self, settled: &Settled) -> Option<([[f64; UNKNOWNS]; UNKNOWNS], f64)> {
         let number = count(self.points.len());
         let left_over = self.points.len() - UNKNOWNS.min(self.points.len());
