@@ -18,7 +18,7 @@ const NEGATIVE: f64 = -1e-9;
 #[derive(Clone, Debug)]
 pub(crate) struct Covering {
     rows: usize,
-    /// The inverse of the basis, row by row.
+    /// The inverse of the basis, column by column: all sums go along columns, of which many are zero.
     inverse: Vec<f64>,
     basis: Vec<Basic>,
     amounts: Vec<f64>,
@@ -77,9 +77,8 @@ impl Covering {
                 return false;
             }
             *budget -= 1;
-            for place in 0..self.rows {
-                self.direction[place] = -self.inverse[place * self.rows + row];
-            }
+            let column = &self.inverse[row * self.rows..(row + 1) * self.rows];
+            self.direction.iter_mut().zip(column).for_each(|(direction, entry)| *direction = -entry);
             let reduced = self.prices[row];
             if !self.pivot(reduced, Basic::Own) {
                 return false;
@@ -94,9 +93,11 @@ impl Covering {
         if reduced >= 0.0 {
             return false;
         }
-        for place in 0..self.rows {
-            let row = &self.inverse[place * self.rows..(place + 1) * self.rows];
-            self.direction[place] = row.iter().zip(column).map(|(inverse, entry)| inverse * entry).sum();
+        self.direction.fill(0.0);
+        for (inverse, &entry) in self.inverse.chunks_exact(self.rows).zip(column) {
+            if entry != 0.0 {
+                self.direction.iter_mut().zip(inverse).for_each(|(direction, inverse)| *direction += inverse * entry);
+            }
         }
         self.pivot(reduced, Basic::Column(number))
     }
@@ -111,19 +112,18 @@ impl Covering {
     fn pivot(&mut self, reduced: f64, entering: Basic) -> bool {
         let Some(leaving) = self.leaving() else { return false };
         let scale = 1.0 / self.direction[leaving];
-        let (rows, amount) = (self.rows, self.amounts[leaving] * scale);
-        let pivot_row: Vec<f64> =
-            self.inverse[leaving * rows..(leaving + 1) * rows].iter().map(|entry| entry * scale).collect();
-        for place in 0..rows {
-            let factor = self.direction[place];
-            if place != leaving && factor != 0.0 {
-                self.amounts[place] = (self.amounts[place] - factor * amount).max(0.0);
-                let row = &mut self.inverse[place * rows..(place + 1) * rows];
-                row.iter_mut().zip(&pivot_row).for_each(|(entry, pivot)| *entry -= factor * pivot);
+        let amount = self.amounts[leaving] * scale;
+        for (amounts, factor) in self.amounts.iter_mut().zip(&self.direction) {
+            *amounts = (*amounts - factor * amount).max(0.0);
+        }
+        for (inverse, price) in self.inverse.chunks_exact_mut(self.rows).zip(&mut self.prices) {
+            let pivot = inverse[leaving] * scale;
+            if pivot != 0.0 {
+                inverse.iter_mut().zip(&self.direction).for_each(|(entry, factor)| *entry -= factor * pivot);
+                inverse[leaving] = pivot;
+                *price += reduced * pivot;
             }
         }
-        self.prices.iter_mut().zip(&pivot_row).for_each(|(price, pivot)| *price += reduced * pivot);
-        self.inverse[leaving * rows..(leaving + 1) * rows].copy_from_slice(&pivot_row);
         self.amounts[leaving] = amount;
         self.basis[leaving] = entering;
         true
