@@ -58,6 +58,8 @@ class TrainConfig:
             for all.
         timeout_s: Seconds after which a rank that does not take part in an exchange is lost; also the most
             time in which all ranks join.
+        start_timeout_s: Most seconds in which all ranks join, in place of `timeout_s`; absent for no limit of
+            its own.
         step_timeout_s: Seconds after which a step, without its checkpoint, is the loss of a rank; absent for
             no limit of its own.
         silence_s: Seconds without a sign of life after which a rank is lost, such as a stopped process.
@@ -92,6 +94,7 @@ class TrainConfig:
     evaluate_every: int | None = None
     evaluate_sequences: int | None = None
     timeout_s: float = 600.0
+    start_timeout_s: float | None = None
     step_timeout_s: float | None = None
     silence_s: float = 60.0
     exchange_channels: int = 8
@@ -133,6 +136,8 @@ class TrainConfig:
             if factor:
                 check_at_least(f"train.{name}", factor, 1)
         check_above("train.timeout_s", self.timeout_s, 0, _MOST_S)
+        if self.start_timeout_s is not None:
+            check_above("train.start_timeout_s", self.start_timeout_s, 0, _MOST_S)
         if self.step_timeout_s is not None:
             check_above("train.step_timeout_s", self.step_timeout_s, 0)
         check_above("train.silence_s", self.silence_s, 0, _MOST_S)

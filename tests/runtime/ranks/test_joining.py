@@ -49,6 +49,13 @@ def test_a_rank_that_never_comes_is_lost_and_named() -> None:
     assert str(started.find_lost(caught.value)).startswith("rank 1 had not joined: ")
 
 
+@pytest.mark.usefixtures("first_of_two")
+@pytest.mark.parametrize("timeout_s", [0.1, 60])
+def test_the_start_has_a_limit_of_its_own(timeout_s: float) -> None:
+    with refused("lost_rank", "within 0.5 s"):
+        joined(timedelta(seconds=timeout_s), liveness=LivenessSettings(start_timeout_s=0.5)).__enter__()
+
+
 def test_without_rank_zero_the_others_do_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     alone_under_torchrun(monkeypatch)
     monkeypatch.setenv("WORLD_SIZE", "2")

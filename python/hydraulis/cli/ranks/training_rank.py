@@ -75,7 +75,10 @@ def _run(program: str, config: RunConfig, *, as_json: bool) -> int:
     timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
     with StopRequest() as stop:
         liveness = LivenessSettings(
-            silence_s=config.train.silence_s, stop=stop, end=partial(end_as_lost, program)
+            start_timeout_s=config.train.start_timeout_s,
+            silence_s=config.train.silence_s,
+            stop=stop,
+            end=partial(end_as_lost, program),
         )
         try:
             with joined(

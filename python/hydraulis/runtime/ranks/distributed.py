@@ -37,7 +37,8 @@ def joined(
         timeout: Timeout of every collective, and of joining.
         device: This rank's device; all ranks have the same kind.
         deterministic: Whether repeated runs must give bitwise equal results (see `prepare_device`).
-        liveness: Reactions to a stop while ranks join, and to the loss of a rank; the defaults if left out.
+        liveness: Limit of the start, and reactions to a stop while ranks join and to the loss of a rank; the
+            defaults if left out.
         channels: Most channels of WORLD's NCCL communicator, by which neighbouring stages send to each other.
 
     Raises:

@@ -33,15 +33,17 @@ _STORE_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivenessSettings:
-    """The end of a rank that is asked to stop, or that lost another rank.
+    """The start of a rank, and its end if it is asked to stop or loses another rank.
 
     Attributes:
+        start_timeout_s: Most seconds of each part of joining; None for the timeout of the collectives.
         silence_s: Seconds without a sign of life after which a rank is lost.
         stop: Request to end the run; None if signals have their default effects.
         end: Function that prints the report of a loss and ends the process (see `Heartbeat`); None to let
             the collectives fail.
     """
 
+    start_timeout_s: float | None = None
     silence_s: float = 60.0
     stop: StopRequest | None = None
     end: Callable[[HydraulisError | None], None] | None = None
@@ -51,9 +53,10 @@ def join(timeout: timedelta, device: torch.device, settings: LivenessSettings, c
     """Join the process group that torchrun's environment variables describe.
 
     Args:
-        timeout: Most time of each part of joining, and timeout of every collective.
+        timeout: Timeout of every collective, and most time of each part of joining unless settings say
+            otherwise.
         device: This rank's device.
-        settings: Reactions to a stop and to a loss.
+        settings: Limit of the start, and reactions to a stop and to a loss.
         channels: Most channels of WORLD's NCCL communicator.
 
     Returns:
@@ -65,9 +68,10 @@ def join(timeout: timedelta, device: torch.device, settings: LivenessSettings, c
         KeyboardInterrupt: The run was interrupted while ranks joined.
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    within = partial(_within, timeout, settings.stop)
+    start = timeout if settings.start_timeout_s is None else timedelta(seconds=settings.start_timeout_s)
+    within = partial(_within, start, settings.stop)
     store = within(partial(_open_store, rank, world_size, timeout))
-    meeting = Meeting(store, rank, world_size, timeout)
+    meeting = Meeting(store, rank, world_size, start)
     attempt = within(meeting.find)
     heartbeat = within(partial(_start_heartbeat, attempt, rank, world_size, settings))
     heartbeat.timeout_s = timeout.total_seconds()
