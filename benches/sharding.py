@@ -135,7 +135,10 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     """Compare the searches on each batch."""
-    arguments = parser().parse_args()
+    options = parser()
+    arguments = options.parse_args()
+    if arguments.adapters and arguments.model not in MODELS:
+        options.error(f"--adapters needs --model, one of {', '.join(MODELS)}")
     if arguments.adapters:
         profile = with_adapters(arguments.model, arguments.device, arguments.adapters)
     else:

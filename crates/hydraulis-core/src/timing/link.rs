@@ -357,14 +357,17 @@ mod tests {
             trained,
         };
         let rows = [(1, false), (2, false), (3, true), (4, true), (4, false)];
-        let rows = rows.into_iter().map(|(layer_group, trained)| matrix(layer_group, trained)).collect();
-        let link = Link::new(ParameterTable::new(rows, LayerSplit::even(4)).unwrap(), SLOW_NODES).unwrap();
+        let rows: Vec<Parameter> =
+            rows.into_iter().map(|(layer_group, trained)| matrix(layer_group, trained)).collect();
+        let table = ParameterTable::new(rows, LayerSplit::even(4)).unwrap();
+        let link = Link::new(table.clone(), SLOW_NODES).unwrap();
         let cluster = Cluster::new(4, 2).unwrap();
         let positions = strategy_positions(&"4x<1>".parse().unwrap(), &cluster).unwrap();
-        let times = |has_gathers| {
+        let times_on = |link: &Link, has_gathers| {
             let rounds = Rounds { micro_batches: &[1, 1, 1, 1], has_gathers };
             link.transfer_times(&positions, Some(rounds), &cluster, &[]).unwrap()
         };
+        let times = |has_gathers| times_on(&link, has_gathers);
         let whole = times(false);
         let close = |times: &[Millis], expected: [f64; 6]| {
             times.iter().zip(expected).all(|(ms, expected)| (ms.0 - expected).abs() < 1e-12) && times.len() == 6
@@ -380,6 +383,10 @@ mod tests {
         // Five matrices in forward and one in backward, and two gradients.
         assert_eq!(sharded.moved_bytes, 2 * 4_000 * (2 * 6 + 4 * 2));
         assert!(sharded.total().is_close(Millis(6.0 * 0.008 + 2.0 * 0.016)), "{sharded:?}");
+        // Two messages in each of the two exchanges of the last layer.
+        let messages = at(LinkRates { message_us: 3.0, ..SLOW_RATES });
+        let late = times_on(&Link::new(table, messages).unwrap(), true);
+        assert!(close(&late.gathers[0], [0.0, 0.014, 0.014, 0.014, 0.028, 0.0]), "{late:?}");
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl LinkRates {
 /// computation. `docs/plan-bench.md` describes the model in full.
 ///
 /// Args:
-///     table: Table of the parameters that travel.
+///     table: Table of the model's parameters; frozen ones travel only where parameters are sharded.
 ///     gigabytes_per_s: Bandwidth at which each node sends, and at the same time receives, in 1e9 bytes a second.
 ///     gpu_gigabytes_per_s: Bandwidth of each GPU inside its node, in 1e9 bytes a second.
 ///     message_us: Time of a message in addition to its bytes, in microseconds.

@@ -24,11 +24,10 @@ class GradientReduction:
     node adds up its node's contributions, and sends the sums to the owner, which adds them in the order of
     nodes.
 
-    A rank alone adds its contributions without staging. Otherwise received contributions of two buckets are
-    staged, and a bucket starts only if staging is free. Computation
-    never waits for staging, because another rank's start may depend on that computation; so ranks start
-    buckets at different moments, in one order. With a side stream the next bucket first completes the one
-    before the last, and waits there.
+    The only rank of a node adds its contributions without staging. Otherwise received contributions of two
+    buckets are staged, and a bucket starts only if staging is free. Computation never waits for staging,
+    because another rank's start may depend on that computation; so ranks start buckets at different moments,
+    in one order. With a side stream the next bucket first completes the one before the last, and waits there.
 
     Args:
         groups: Groups of the exchanges; every rank starts its gathers of whole parameters there before its

@@ -76,10 +76,10 @@ class ParameterGather:
     Parameters arrive in the local shard itself, where a bucket is one piece. They arrive in the order of
     their owners; where that is not the order of the local shard, they are permuted once they are waited for.
 
-    A rank alone copies its own parameters without staging. Otherwise outgoing parameters that are not sharded
-    are staged in the gradient buffer, which is free before the first backward and about as large: a rank
-    sends on average as many elements as it receives, of at most the gradient's width. Buckets that do not
-    fit there together go as several loads, each once the one before has left. All ranks split the buckets
+    The only rank of a node copies parameters there without staging. Otherwise outgoing parameters that are
+    not sharded are staged in the gradient buffer, which is free before the first backward and about as large:
+    a rank sends on average as many elements as it receives, of at most the gradient's width. Buckets that do
+    not fit there together go as several loads, each once the one before has left. All ranks split the buckets
     alike, so every rank starts the same exchanges in the same order over all groups. A single bucket that
     does not fit takes overflow memory.
 

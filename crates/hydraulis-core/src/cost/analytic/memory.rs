@@ -8,8 +8,8 @@ use crate::units::count;
 
 /// Buckets in flight: two buckets being summed, and of the buckets relayed between nodes of 8 three quarters.
 const STAGING: u64 = 3;
-/// Gradients of the master parameters, and two moments.
-const OF_TRAINED: u64 = 3;
+/// Master parameters, their gradients, and two moments.
+const OF_TRAINED: u64 = 4;
 /// Share of a device's memory for its driver, libraries and a fragmented allocator.
 const MARGIN: f64 = 0.1;
 
@@ -21,9 +21,13 @@ pub(super) fn reserved_bytes(model: &ModelShape, device: &Device) -> u64 {
         + crate::units::whole(MARGIN * count(device.memory_bytes))
 }
 
-/// Bytes of the whole optimizer state.
+/// Bytes of the whole optimizer state. The owners of frozen parameters hold these alone, in the model's type.
 pub(super) fn optimizer_bytes(model: &ModelShape, device: &Device) -> u64 {
-    (model.parameters() + OF_TRAINED * model.trained_parameters()) * device.dtype.wide_bytes()
+    owned_bytes(model.parameters(), model.trained_parameters(), device)
+}
+
+fn owned_bytes(all: u64, trained: u64, device: &Device) -> u64 {
+    OF_TRAINED * trained * device.dtype.wide_bytes() + (all - trained) * device.dtype.bytes()
 }
 
 /// Bytes of the optimizer state of each stage's parameters, tied embeddings with the first stage; none for a single
@@ -40,7 +44,7 @@ pub(super) fn stage_optimizer_bytes(model: &ModelShape, scheme: Scheme, device: 
         Ok(stages)
     };
     let stages = owned(Parts::all(model))?.into_iter().zip(owned(Parts::trained(model))?);
-    Ok(Some(stages.map(|(all, trained)| (all + OF_TRAINED * trained) * device.dtype.wide_bytes()).collect()))
+    Ok(Some(stages.map(|(all, trained)| owned_bytes(all, trained, device)).collect()))
 }
 
 /// Bytes of parameters and gradients, by stage: the buffers of the largest stage on every rank; on the last stage also
