@@ -189,6 +189,28 @@ def test_a_step_beyond_the_run_is_not_searched_for_in_the_data(runs: Runs, tmp_p
     assert f"{10**18:,} steps are done and {STEPS:,} wanted" in resume.text
 
 
+def test_a_run_with_frozen_parameters_goes_on_with_sharded_ones(tmp_path: Path) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text(CONFIG.format(steps=STEPS, folder=tmp_path))
+    caps = {scheme: cap for scheme, cap in CAPS.items() if "pp" not in scheme}
+    profile = json.loads(made_up_profile(caps).to_json())
+    (tmp_path / "profile.json").write_text(json.dumps(profile))
+    (tmp_path / "sharded.json").write_text(json.dumps(profile | {"sharding": "parameters"}))
+    frozen = 'train.frozen=["model.embed_tokens.*", "model.layers.0.*", "*mlp*"]'
+    sharded = [f'planner.profile="{tmp_path}/sharded.json"', 'train.sharding="parameters"']
+    commands = [
+        command(config, frozen),
+        command(config, frozen, f"train.steps={STOPPED}"),
+        command(config, frozen, *sharded, resume="latest"),
+    ]
+    for rank in run_ranks(2, run_commands, commands):
+        assert [ended.code for ended in rank] == [0, 0, 0], rank
+    folders = (tmp_path / "run", tmp_path / "run-2")
+    whole, resumed = ([line["loss"] for line in lines(run, "metrics.jsonl")] for run in folders)
+    assert len(resumed) == STEPS
+    assert resumed == pytest.approx(whole, rel=1e-5)
+
+
 def test_a_resumed_run_succeeds_and_reports_its_first_step(runs: Runs) -> None:
     for rank in runs.ended:
         assert [ended.code for ended in rank] == [0, 0, 0], rank
