@@ -9,12 +9,20 @@ from runtime.text_sampler_workers import PROMPTS, STEP, due_steps, sample, sampl
 STRATEGIES = ("1x<tp2,pp2>", "2x<cp2>", "1x<pp2>+2x<1>", "4x<1>", "1x<tp2>", "1x<tp4>")
 
 
-@pytest.mark.parametrize(("temperature", "sharding"), [(0.0, "none"), (0.7, "none"), (0.7, "parameters")])
+@pytest.mark.parametrize(
+    ("temperature", "sharding", "frozen"),
+    [
+        (0.0, "none", ()),
+        (0.7, "none", ()),
+        (0.7, "parameters", ()),
+        (0.7, "parameters", ("model.embed_tokens.*", "model.layers.0.*", "*mlp*")),
+    ],
+)
 def test_any_strategy_continues_prompts_as_a_whole_decoder(
-    temperature: float, sharding: ShardingKind
+    temperature: float, sharding: ShardingKind, frozen: tuple[str, ...]
 ) -> None:
     strategies = [one for one in STRATEGIES if sharding == "none" or "pp" not in one]
-    by_rank = run_ranks(4, sample, strategies, temperature, sharding)
+    by_rank = run_ranks(4, sample, strategies, temperature, sharding, frozen)
     (first, expected), *others = by_rank
     assert len(set("".join(expected))) > 3
     for samples in first:

@@ -33,14 +33,17 @@ def configured(strategies: Sequence[str], temperature: float = 0.0, eos: str = "
 
 
 def sample(
-    strategies: Sequence[str], temperature: float, sharding: ShardingKind = "none"
+    strategies: Sequence[str],
+    temperature: float,
+    sharding: ShardingKind = "none",
+    frozen: tuple[str, ...] = (),
 ) -> tuple[list[Samples | None], list[str]]:
     """Sample under each strategy, and by a whole decoder on rank 0."""
     config = configured(strategies, temperature)
     schemes = sorted({scheme for text in strategies for scheme in Strategy(text).schemes})
     # Large initial values: the tokens of a continuation differ.
     model = dataclasses.replace(config.model, initializer_range=0.4)
-    settings = train_config(dtype=torch.float64, seed=SEED, sharding=sharding)
+    settings = train_config(dtype=torch.float64, seed=SEED, sharding=sharding, frozen=frozen)
     worker = Worker(model, config.optimizer, settings, schemes=schemes)
     before = worker.optimizer_shard.master.clone()
     found = [
