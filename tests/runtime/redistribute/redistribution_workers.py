@@ -3,20 +3,23 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis import Cluster, Link, Plan, Planner
 from hydraulis._core import LocalSlice, local_slices
+from hydraulis.config.kinds import ShardingKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.planner.profile_document import with_schemes
 from hydraulis.runtime.ranks.distributed import ranks_per_node
+from hydraulis.runtime.step import train_step
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
 from runtime.gathered import gather
 from runtime.redistribute.wire import Sent
-from runtime.tiny import CAPS, make_worker, plan_for
+from runtime.tiny import CAPS, make_worker, plan_for, planner_for
 
 
 class Pass(NamedTuple):
@@ -167,3 +170,13 @@ def travelled_in_bfloat16() -> tuple[bool, bool, set[torch.dtype], set[torch.dty
     once, twice = (torch.tensor(times * third, dtype=torch.float32).item() for times in (1, 2))
     summed = all((value == (twice if "norm" in name else once)).all() for name, value in gathered.items())
     return came, summed, of_parameters, set(dtypes)
+
+
+def staging_of_one_rank(sharding: ShardingKind, frozen: tuple[str, ...]) -> int:
+    """Train two steps of one rank; return the bytes that transfers staged in."""
+    worker = make_worker(["1x<1>"], sharding=sharding, frozen=frozen)
+    lengths = [20, 9, 30]
+    plan = planner_for(1, ["1x<1>"]).plan(lengths, [length - 1 for length in lengths])
+    losses = [train_step(worker, plan, lambda sequence: np.full(lengths[sequence], 7)).loss for _ in range(2)]
+    assert losses[1] < losses[0]
+    return sum(_staging(worker))

@@ -3,10 +3,12 @@
 import pytest
 import torch
 
+from hydraulis.config.kinds import ShardingKind
 from ranks import run_ranks
 from runtime.redistribute.redistribution_workers import (
     Pass,
     passes,
+    staging_of_one_rank,
     sum_of_large_and_small,
     travelled_in_bfloat16,
 )
@@ -81,6 +83,13 @@ def test_no_strategy_allocates(by_rank: list[list[Pass]]) -> None:
     for one in by_rank:
         assert one[0].reserved[-1] > 0
         assert all(step.staging == step.reserved == one[0].reserved for step in one)
+
+
+@pytest.mark.devices
+@pytest.mark.parametrize("frozen", [(), ("model.layers.0.*", "*mlp*")])
+@pytest.mark.parametrize("sharding", ["none", "gradients", "parameters"])
+def test_the_only_rank_stages_nothing(sharding: ShardingKind, frozen: tuple[str, ...]) -> None:
+    assert run_ranks(1, staging_of_one_rank, sharding, frozen) == [0]
 
 
 @pytest.mark.devices

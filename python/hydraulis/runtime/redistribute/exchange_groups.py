@@ -130,6 +130,11 @@ class ExchangeGroups:
         self.between = ExchangeGroup.create(rails, timeout, device, channels) if len(nodes) > 1 else None
 
     @property
+    def is_alone(self) -> bool:
+        """Whether the rank is the only one of the run, so that exchanges need no staging."""
+        return self.between is None and self.inside.is_alone
+
+    @property
     def has_side_stream(self) -> bool:
         """Whether exchanges have a stream of their own, so that waiting there holds up no computation."""
         return self._stream.is_apart

@@ -55,7 +55,9 @@ class GradientReduction:
         self._startable_from = 0
 
     def reserve(self, sizes: StagingSizes) -> None:
-        """Allocate the staging that any strategy needs."""
+        """Allocate the staging that any strategy needs; the only rank of a run needs none."""
+        if self._groups.is_alone:
+            return
         self._inside.reserve(sizes.contributions)
         if self._between is not None:
             self._between.reserve(sizes.relayed)

@@ -125,8 +125,11 @@ class ParameterGather:
 
         A rank sends as many parameters into its node as it receives gradients from there. Between nodes it
         sends at most its shard to each node, in all as many elements as its rail owns, and relays as many.
-        The last part that does not fit into the gradient buffer leaves at most its own size unused there.
+        The last part that does not fit into the gradient buffer leaves at most its own size unused there. The
+        only rank of a run needs neither.
         """
+        if self._groups.is_alone:
+            return
         for sizes in (trained, frozen):
             outgoing = sizes.contributions + 2 * sizes.relayed
             missing = outgoing - len(self._outgoing)
@@ -136,6 +139,8 @@ class ParameterGather:
 
     def reserve_layer_group(self, trained: StagingSizes, frozen: StagingSizes) -> None:
         """Allocate the staging of a single layer group of sharded parameters under any strategy."""
+        if self._groups.is_alone:
+            return
         self._grow_overflow(sum(sizes.contributions + 2 * sizes.relayed for sizes in (trained, frozen)))
         self._permuted.take(self._local_shard.parameter_places.largest_part)
 
@@ -219,7 +224,8 @@ class ParameterGather:
         return started
 
     def _from_owners(self, buckets: Sequence[GatheredBucket]) -> Iterator[_Outgoing]:
-        staging = self._split_staging([int(one.transfer.inside.far_counts.sum()) for one in buckets])
+        sizes = [int(one.transfer.inside.far_counts.sum()) for one in buckets]
+        staging = self._split_staging([0] * len(buckets) if self._groups.is_alone else sizes)
         for bucket, room in zip(buckets, staging, strict=True):
             source, far = self._owned(bucket, bucket.transfer.inside)
             yield _Outgoing(bucket, source, far, None, room)
