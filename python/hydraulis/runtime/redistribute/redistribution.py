@@ -270,16 +270,12 @@ class Redistribution:
     def _buckets(self, plan: Plan) -> list[GatheredBucket]:
         """List the buckets to gather by layer group; frozen ones only if a rank has moved."""
         placement = placement_of(plan)
-        trained, frozen = (
-            [GatheredBucket(number, is_trained, one) for number, one in enumerate(transfers)]
-            for is_trained, transfers in zip(
-                (True, False), self._trained_and_frozen(self._all_transfers(plan)), strict=True
-            )
-        )
-        if placement == self._frozen_placement:
-            return trained
-        self._frozen_placement = placement
-        return sorted([*trained, *frozen], key=attrgetter("layer_group"))
+        trained, frozen = self._trained_and_frozen(self._all_transfers(plan))
+        buckets = [GatheredBucket(number, True, one) for number, one in enumerate(trained)]
+        if placement != self._frozen_placement:
+            self._frozen_placement = placement
+            buckets += [GatheredBucket(number, False, one) for number, one in enumerate(frozen)]
+        return sorted(buckets, key=attrgetter("layer_group"))
 
     def _trained_and_frozen(
         self, transfers: list[BucketTransfer]
@@ -317,10 +313,7 @@ class Redistribution:
             before = int(trained[number].inside.near_counts.sum())
             placed = parameters.of_transfer(number, one, elements_before=before)
             gathered[number].append(GatheredBucket(number, False, placed))
-        return _Round(
-            [gradients.of_transfer(number, one) for number, one in enumerate(trained)],
-            gathered,
-        )
+        return _Round([gradients.of_transfer(number, one) for number, one in enumerate(trained)], gathered)
 
     def _trained_parameters(self, stage: Stage) -> Iterator[tuple[int, nn.Parameter]]:
         """Yield each trained parameter of a stage with the number of its bucket, which is a layer group."""

@@ -228,7 +228,8 @@ impl Problem {
         Some(fit)
     }
 
-    /// Covariance of the coefficients, as if none were fixed at 0, after Huber (1981, section 7.6), and the factor to an interval of 95 %.
+    /// Covariance of the coefficients, as if none were fixed at 0, after Huber (1981, section 7.6), and the factor to an
+    /// interval of 95 %.
     fn covariance(&self, settled: &Settled) -> Option<([[f64; UNKNOWNS]; UNKNOWNS], f64)> {
         let number = count(self.points.len());
         let left_over = self.points.len() - UNKNOWNS.min(self.points.len());
