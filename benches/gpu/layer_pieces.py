@@ -17,6 +17,7 @@ from torch import nn
 
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.data.collate import PackedMicroBatch, lay_out
+from hydraulis.model.embedding import Embedding
 from hydraulis.model.float8 import float8_linear
 from hydraulis.model.leaves import PLAIN, Leaves, compiled_leaves
 from hydraulis.model.rope import RotaryTable
@@ -54,6 +55,21 @@ def head_chunks(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the
         **{f"chunks of {size:,} tokens": lambda size=size: loss(size) for size in sizes},  # type: ignore[misc]
         "hydraulis": lambda: loss(None),
     }
+
+
+def embedding(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces
+    """Add to the float32 gradient of an embedding."""
+    tokens, width, rows = (64, 32, 96) if tiny else (TOKENS, HIDDEN, VOCABULARY)
+    table = Embedding(rows, width, device=device, dtype=torch.bfloat16)
+    table.weight.grad_dtype = torch.float32
+    table.weight.grad = torch.zeros_like(table.weight, dtype=torch.float32)
+    token_T, dx_TH = torch.randint(rows, (tokens,), device=device), _drawn(tokens, width, device=device)
+
+    def look_up(leaves: Leaves) -> None:
+        table.add_rows = leaves.add_rows
+        table(token_T).backward(dx_TH)
+
+    return plain_and_compiled(look_up, device)
 
 
 def swiglu(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the signature of all pieces

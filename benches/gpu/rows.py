@@ -141,6 +141,7 @@ PIECES: list[Piece] = [
     Piece(
         name="head loss by size of chunks", make=layer_pieces.head_chunks, flops=6.0 * 8192 * 4096 * 128_256
     ),
+    Piece(name="gradient of an embedding, Llama 3's vocabulary", make=layer_pieces.embedding),
     Piece(name="SwiGLU, forward and backward", make=layer_pieces.swiglu),
     Piece(name="rotation of 32 heads, forward and backward", make=layer_pieces.rotation),
     Piece(name="residual sum and norm, forward and backward", make=layer_pieces.residual_norm),

@@ -1,11 +1,12 @@
 """The head's chunked loss, whole and split over a tensor group, against torch's cross entropy."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers import refused
@@ -73,6 +74,25 @@ def test_a_split_vocabulary_gives_the_loss_of_one_rank(world_size: int, scale: f
     torch.testing.assert_close(
         torch.cat([x for _, _, x in results]), dweight_VH, rtol=1e-12, atol=1e-12 * scale
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_backward_adds_the_heads_gradient_directly(dtype: torch.dtype) -> None:
+    hidden_TH, weight_VH, target_T = draw(dtype)
+    weights = [nn.Parameter(weight_VH) for _ in range(2)]
+    ran: list[str] = []
+    for weight, share in zip(weights, (WHOLE, replace(WHOLE, adds_to_gradient=True)), strict=True):
+        weight.grad_dtype = torch.promote_types(dtype, torch.float32)
+        weight.grad = torch.ones_like(weight, dtype=weight.grad_dtype)
+        weight.register_post_accumulate_grad_hook(lambda _: ran.append("hook"))
+        for _ in range(2):
+            (3.0 * vocab_parallel_loss(hidden_TH, weight, target_T, 11, share)).backward()
+    returned, added = (weight.grad for weight in weights)
+    assert returned is not None
+    assert added is not None
+    torch.testing.assert_close(added, returned, rtol=1e-6, atol=1e-6)
+    assert float((added - 1).norm()) > 1
+    assert ran == 4 * ["hook"]
 
 
 def test_micro_batches_add_up_to_the_batch() -> None:
@@ -189,6 +209,13 @@ def test_chunks_are_long_on_cuda_and_their_bytes_limited(
     for device, expected in (("cpu", on_cpu), ("cuda", on_cuda)):
         chunk = chunk_tokens(tokens * width, rows, torch.bfloat16, torch.device(device))
         assert chunk == expected
+
+
+def test_chunks_are_nearly_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocabulary, "chunk_tokens", lambda *_: 100)
+    for tokens, sizes in ((99, [99]), (100, [100]), (201, 3 * [67]), (299, [100, 100, 99])):
+        chunks = list(vocabulary._chunks(torch.empty(tokens, WIDTH), WHOLE))
+        assert [len(range(tokens)[chunk]) for chunk in chunks] == sizes
 
 
 @pytest.mark.parametrize("size", [1, 100, TOKENS])

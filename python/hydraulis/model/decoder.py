@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from hydraulis.config.model import ModelConfig
+from hydraulis.model.embedding import Embedding
 from hydraulis.model.float8 import MULTIPLE, Quantize
 from hydraulis.model.leaves import PLAIN, Leaves
 from hydraulis.model.linear import Linear, add_adapters, map_together
@@ -105,7 +106,7 @@ class Decoder(nn.Module):
     The forward stops before the head: the loss computes the logits from the head's weight, chunk by chunk.
     """
 
-    embed_tokens: nn.Embedding | None
+    embed_tokens: Embedding | None
     norm: nn.RMSNorm | None
     lm_head: nn.Linear | None
     leaves: Leaves = PLAIN
@@ -116,7 +117,7 @@ class Decoder(nn.Module):
         # Passed in, because drawing normal values on the meta device imports torch._dynamo, which takes 1.4
         # s.
         embedding_VH = torch.empty(config.vocab_size, config.hidden_size)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, _weight=embedding_VH)
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, _weight=embedding_VH)
         self.layers = nn.ModuleDict({str(i): DecoderLayer(config) for i in range(config.num_hidden_layers)})
         self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
@@ -132,8 +133,10 @@ class Decoder(nn.Module):
             self.lm_head.weight = self.embed_tokens.weight
 
     def use_leaves(self, leaves: Leaves) -> None:
-        """Replace the elementwise operations of every layer."""
+        """Replace the elementwise operations of every layer and of the embedding."""
         self.leaves = leaves
+        if self.embed_tokens is not None:
+            self.embed_tokens.add_rows = leaves.add_rows
         for layer in self.layers.values():
             assert isinstance(layer, DecoderLayer)
             layer.leaves = layer.mlp.leaves = leaves

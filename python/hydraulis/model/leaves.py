@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from hydraulis.errors import HydraulisError, InvalidInputError
+from hydraulis.model.embedding import AddRows
 from hydraulis.model.float8 import Quantize, has_float8, quantize
 from hydraulis.model.residual_norm import AddNorm, NormKernels, add_norm_by, plain_add_norm
 from hydraulis.model.rope import Rotate, rotate_heads
@@ -51,6 +52,7 @@ class Leaves(NamedTuple):
         product: Kernels of SwiGLU's gated product.
         quantize: Rounding of a factor to float8, without gradients.
         loss: Kernels of cross entropy.
+        add_rows: Sum of the embedding's gradients by token; None for autograd's own.
     """
 
     add_norm: AddNorm
@@ -58,6 +60,7 @@ class Leaves(NamedTuple):
     product: ProductKernels
     quantize: Quantize
     loss: LossKernels
+    add_rows: AddRows | None
 
 
 def _exponentials(logits_cv: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,7 +82,7 @@ def _loss_gradient(
 
 
 PLAIN_LOSS = LossKernels(_exponentials, _loss_gradient)
-PLAIN = Leaves(plain_add_norm, rotate_heads, PLAIN_PRODUCT, quantize, PLAIN_LOSS)
+PLAIN = Leaves(plain_add_norm, rotate_heads, PLAIN_PRODUCT, quantize, PLAIN_LOSS, None)
 
 
 @functools.cache
@@ -97,6 +100,7 @@ def compiled_leaves(device: torch.device) -> Leaves:
         ProductKernels(kernels.multiply, kernels.product_gradients),
         kernels.quantize if has_float8(device) else quantize,
         LossKernels(kernels.exponentials, kernels.loss_gradient),
+        kernels.add_rows,
     )
 
 

@@ -7,7 +7,7 @@ The number of tokens is the size of the grid, or an argument that Triton does no
 of another size compiles nothing: a stage's warm-up makes all kernels of its steps.
 
 Legend: T tokens of the packed micro-batch, H hidden, N heads, D head dim, P = D/2 pairs, I width; R rows, C
-columns; B programs; c tokens of a chunk, v rows of the vocabulary.
+columns; B programs; c tokens of a chunk, V and v rows of the vocabulary.
 """
 
 from typing import Any
@@ -21,6 +21,8 @@ from hydraulis.model.float8 import EXPONENT, FRACTION, LARGEST, SMALLEST, Quanti
 
 # Elements of a program: enough for loads of 16 bytes by each of its 128 threads.
 _BLOCK = 1024
+# Tokens and columns of a program that adds up tokens of one row.
+_ROWS, _COLUMNS = 16, 128
 # Programs that share the rows of a sum over tokens: four for each of an H100's multiprocessors.
 _PROGRAMS = 528
 
@@ -248,6 +250,58 @@ def _product_gradients(
     tl.store(dup + place, d * g * s, mask=mask)
 
 
+def add_rows(total_VH: Tensor, row_T: Tensor, addend_TH: Tensor) -> None:
+    """Add each addend to its row of the total; the addends of one row are added up in one order."""
+    sorted_T, order_T = row_T.sort(stable=True)
+    tokens, width = addend_TH.shape
+    _add_rows[_grid(addend_TH, _COLUMNS)](
+        total_VH,
+        sorted_T,
+        order_T,
+        addend_TH.contiguous(),
+        tokens,
+        WIDTH=width,
+        ROWS=_ROWS,
+        BLOCK=_COLUMNS,
+        WIDE=_wide(total_VH),
+    )
+
+
+@triton.jit(do_not_specialize=["tokens"])
+def _add_rows(
+    total,
+    sorted_rows,
+    order,
+    addend,
+    tokens,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """Add up all tokens of one row, some at a time, in the program of the first of them."""
+    start = tl.program_id(0)
+    row = tl.load(sorted_rows + start)
+    before = tl.load(sorted_rows + start - 1, mask=start > 0, other=-1)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    in_row = column < WIDTH
+    place = row * WIDTH + column
+    if before != row:
+        total_row = tl.load(total + place, mask=in_row, other=0).to(WIDE)
+        here = row
+        while here == row:
+            number = start + tl.arange(0, ROWS)
+            mask = number < tokens
+            mask = mask & (tl.load(sorted_rows + number, mask=mask, other=-1) == row)
+            token = tl.load(order + number, mask=mask, other=0)
+            places = token[:, None] * WIDTH + column[None, :]
+            part = tl.load(addend + places, mask=mask[:, None] & in_row[None, :], other=0).to(WIDE)
+            total_row += tl.sum(part, axis=0)
+            start += ROWS
+            here = tl.load(sorted_rows + start, mask=start < tokens, other=-1)
+        tl.store(total + place, total_row, mask=in_row)
+
+
 def quantize(x_RC: Tensor) -> Quantized:
     """Round a factor to float8, as `float8.quantize` does, but for the scale of a row with NaN."""
     x_RC = x_RC.contiguous()
@@ -351,10 +405,10 @@ def _loss_gradient(logits, largest, factor, target, less, dlogits, WIDTH: tl.con
     tl.store(dlogits + row * WIDTH + column, value, mask=mask)
 
 
-def _grid(x_TI: Tensor) -> tuple[int, int]:
+def _grid(x_TI: Tensor, block: int = _BLOCK) -> tuple[int, int]:
     """Return one program for each row and each block of its columns."""
     width = x_TI.shape[-1]
-    return x_TI.numel() // width, triton.cdiv(width, _BLOCK)
+    return x_TI.numel() // width, triton.cdiv(width, block)
 
 
 def _warps(width: int) -> int:

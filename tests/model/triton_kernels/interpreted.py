@@ -90,6 +90,20 @@ def loss(leaves: Leaves, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return found.detach(), *torch.autograd.grad(found, [hidden_TH, weight_VH])
 
 
+def add_rows(leaves: Leaves, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Add the tokens' rows to those of an embedding's gradient."""
+    (addend_TH,) = given
+    wide = torch.promote_types(addend_TH.dtype, torch.float32)
+    total_VH = torch.linspace(-1, 2, 5 * addend_TH.shape[-1], dtype=wide).view(5, -1)
+    # Row 4 has no token, and row 0 the most.
+    token_T = (torch.arange(len(addend_TH)) * 7 % 11 - 7).clamp(min=0)
+    if leaves.add_rows is None:
+        total_VH.index_add_(0, token_T, addend_TH.to(wide))
+    else:
+        leaves.add_rows(total_VH, token_T, addend_TH)
+    return (total_VH,)
+
+
 # Results, shapes and the number of inputs of each leaf.
 LEAVES: dict[str, tuple[Results, Sequence[tuple[int, ...]], int]] = {
     "rotate": (rotate(1), HEADS, 1),
@@ -98,6 +112,7 @@ LEAVES: dict[str, tuple[Results, Sequence[tuple[int, ...]], int]] = {
     "sum and norm": (add_norm, ROWS, 3),
     "norm of more rows than programs": (add_norm, [(540, 4), (530, 10), (2, 8)], 3),
     "loss": (loss, [(13, 6), (40, 10), (130, 2)], 1),
+    "add rows": (add_rows, [(13, 6), (40, 130), (130, 2)], 1),
     "multiply": (multiply, ROWS, 2),
     "gradients": (gradients_of_product, ROWS, 3),
 }

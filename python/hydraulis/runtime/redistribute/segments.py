@@ -134,14 +134,19 @@ def _sum(total: Tensor, rows: Tensor) -> Tensor:
 
 def _add(pairs: list[tuple[Tensor, Tensor]]) -> None:
     """Add the second tensor of each pair to the first; the first ones do not overlap."""
-    if pairs:
+    if len(pairs) == 1:
+        # In one launch; a kernel for lists takes one for each 20 million elements.
+        pairs[0][0].add_(pairs[0][1])
+    elif pairs:
         places, values = zip(*pairs, strict=True)
         torch._foreach_add_(places, values)
 
 
 def _copy(pairs: list[tuple[Tensor, Tensor]]) -> None:
     """Copy the second tensor of each pair into the first."""
-    if pairs:
+    if len(pairs) == 1:
+        pairs[0][0].copy_(pairs[0][1])
+    elif pairs:
         places, values = zip(*pairs, strict=True)
         torch._foreach_copy_(places, values)
 
