@@ -24,10 +24,11 @@ class GradientReduction:
     node adds up its node's contributions, and sends the sums to the owner, which adds them in the order of
     nodes.
 
-    The only rank of a node adds its contributions without staging. Otherwise received contributions of two
-    buckets are staged, and a bucket starts only if staging is free. Computation never waits for staging,
-    because another rank's start may depend on that computation; so ranks start buckets at different moments,
-    in one order. With a side stream the next bucket first completes the one before the last, and waits there.
+    The only rank of a node adds its contributions without staging, and the only rank of a run copies them.
+    Otherwise received contributions of two buckets are staged, and a bucket starts only if staging is free.
+    Computation never waits for staging, because another rank's start may depend on that computation; so ranks
+    start buckets at different moments, in one order. With a side stream the next bucket first completes the
+    one before the last, and waits there.
 
     Args:
         groups: Groups of the exchanges; every rank starts its gathers of whole parameters there before its
@@ -65,6 +66,11 @@ class GradientReduction:
                 relay.take(sizes.relayed)
 
     @property
+    def _replaces(self) -> bool:
+        """Whether each element of the sums receives one contribution."""
+        return self._groups.is_alone
+
+    @property
     def staging(self) -> list[Tensor]:
         """The staging buffers, relays included."""
         if self._between is None:
@@ -81,14 +87,15 @@ class GradientReduction:
     def expect(
         self, buckets: Sequence[BucketTransfer | PlacedTransfer], accumulations: Mapping[int, int]
     ) -> None:
-        """Zero the sums and expect the gradients of an iteration; no bucket may start yet.
+        """Expect the gradients of an iteration; no bucket may start yet.
 
         Args:
             buckets: This rank's exchanges of each trained bucket.
             accumulations: Number of accumulations into each bucket's gradients over all micro-batches; a
                 bucket outside this rank's stage has no entry.
         """
-        self._sums.zero_()
+        if not self._replaces:
+            self._sums.zero_()
         self._buckets = buckets
         self._pending = dict(accumulations)
         self._num_unstarted = self._startable_from = len(buckets)
@@ -159,7 +166,7 @@ class GradientReduction:
             self._complete_at_owner()
         bucket = self._in_node.popleft()
         with self._groups.on_side_stream():
-            sums = self._inside.complete()
+            sums = self._inside.complete(replaces=self._replaces)
             if self._between is not None and bucket.between is not None:
                 self._between.start(bucket.between, sums, self._sums)
 

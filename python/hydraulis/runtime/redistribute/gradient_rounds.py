@@ -58,6 +58,11 @@ class GradientRounds(GradientReduction):
         # Last bucket in each part of the buffer.
         self._users: dict[int, int] = {}
 
+    @property
+    def _replaces(self) -> bool:
+        # Each round contributes.
+        return False
+
     def expect_rounds(
         self,
         rounds: Sequence[Sequence[BucketTransfer | PlacedTransfer]],
@@ -66,7 +71,7 @@ class GradientRounds(GradientReduction):
         *,
         is_paced: bool = False,
     ) -> None:
-        """Zero the sums and expect the gradients of an iteration; no bucket may start yet.
+        """Expect the gradients of an iteration; no bucket may start yet.
 
         Args:
             rounds: This rank's exchanges of each trained bucket, in each round.

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from hydraulis._core import Exchange
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroup, StartedExchange
-from hydraulis.runtime.redistribute.segments import add_packed, are_in_order, put_in_order, region
+from hydraulis.runtime.redistribute.segments import add_packed, are_in_order, put_in_order, region, unpack
 from hydraulis.runtime.redistribute.staging import Staging
 from hydraulis.runtime.state.places import PlacedExchange
 
@@ -84,9 +84,13 @@ class SummedExchanges:
         started = self._group.start(outgoing, incoming, exchange.near_counts, exchange.far_counts)
         self._in_flight.append(_Flight(exchange, incoming, started, target))
 
-    def complete(self) -> Tensor:
-        """Wait for the oldest exchange, add its contributions to its target, and return the target."""
+    def complete(self, *, replaces: bool = False) -> Tensor:
+        """Wait for the oldest exchange, add its contributions to its target, and return the target.
+
+        Args:
+            replaces: Whether the contributions, which are those of one rank, replace the target's elements.
+        """
         exchange, incoming, started, target = self._in_flight.popleft()
         started.wait()
-        add_packed(incoming, target, exchange.far)
+        (unpack if replaces else add_packed)(incoming, target, exchange.far)
         return target
