@@ -74,7 +74,7 @@ PARTS = (
     Part(
         name="memcheck",
         command=("sh", "-c", _MEMCHECK),
-        limit_s=120,
+        limit_s=240,
         environment={"CUDA_MODULE_LOADING": "LAZY", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
     ),
     # Last, because ranks that share a device take turns at every launch.

@@ -44,8 +44,8 @@ def head_chunks(device: torch.device, tiny: bool) -> Ways:  # noqa: FBT001 - the
     target_T = torch.randint(rows, (tokens,), device=device)
 
     def loss(chunk: int | None) -> None:
-        usual = vocabulary.chunk_tokens
-        with patch.object(vocabulary, "chunk_tokens", lambda *given: chunk or usual(*given)):
+        count = vocabulary.num_chunks if chunk is None else lambda tokens, *_: -(-tokens // chunk)
+        with patch.object(vocabulary, "num_chunks", count):
             share = VocabularyShare(rows, 0, None)
             total = vocab_parallel_loss(hidden_TH, weight_VH, target_T, tokens, share)
         torch.autograd.grad(total, (hidden_TH, weight_VH))

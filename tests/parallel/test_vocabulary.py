@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from helpers import refused
 from hydraulis.model.sequences import IGNORE_INDEX
 from hydraulis.parallel import vocabulary
-from hydraulis.parallel.vocabulary import MIN_CHUNK, VocabularyShare, chunk_tokens, vocab_parallel_loss
+from hydraulis.parallel.vocabulary import MIN_CHUNK, VocabularyShare, num_chunks, vocab_parallel_loss
 from parallel.vocabulary_workers import loss_and_gradients
 from ranks import run_ranks
 from small_model import token_loss
@@ -193,26 +193,28 @@ def test_whole_logits_are_never_stored(tokens: int, width: int, vocabulary: int)
 @pytest.mark.parametrize(
     ("tokens", "width", "rows", "on_cpu", "on_cuda"),
     [
-        # Llama 3 8B: one chunk on CUDA instead of eight.
-        (2048, 4096, 128_256, 128, 2048),
+        # Llama 3 8B: one chunk on CUDA instead of sixteen.
+        (2048, 4096, 128_256, 16, 1),
         # A short micro-batch is one chunk of all its tokens.
-        (500, 4096, 128_256, 128, 2048),
-        (131_072, 4096, 128_256, 4185, 2092),
+        (500, 4096, 128_256, 4, 1),
+        # No fifth chunk for the tokens beyond four times 2,048.
+        (8273, 4096, 128_256, 32, 4),
+        (3000, 2048, 32_000, 16, 1),
+        (131_072, 4096, 128_256, 32, 63),
         # Gemma's vocabulary: 1 GiB of float32 logits are 1,024 tokens.
-        (8192, 2048, 262_144, 128, 1024),
-        (131_072, 4096, 32_000, 16_777, 8388),
+        (8192, 2048, 262_144, 64, 8),
+        (131_072, 4096, 32_000, 8, 16),
     ],
 )
 def test_chunks_are_long_on_cuda_and_their_bytes_limited(
     tokens: int, width: int, rows: int, on_cpu: int, on_cuda: int
 ) -> None:
     for device, expected in (("cpu", on_cpu), ("cuda", on_cuda)):
-        chunk = chunk_tokens(tokens * width, rows, torch.bfloat16, torch.device(device))
-        assert chunk == expected
+        assert num_chunks(tokens, width, rows, torch.bfloat16, torch.device(device)) == expected
 
 
 def test_chunks_are_nearly_equal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vocabulary, "chunk_tokens", lambda *_: 100)
+    monkeypatch.setattr(vocabulary, "num_chunks", lambda tokens, *_: -(-tokens // 100))
     for tokens, sizes in ((99, [99]), (100, [100]), (201, 3 * [67]), (299, [100, 100, 99])):
         chunks = list(vocabulary._chunks(torch.empty(tokens, WIDTH), WHOLE))
         assert [len(range(tokens)[chunk]) for chunk in chunks] == sizes
@@ -222,7 +224,7 @@ def test_chunks_are_nearly_equal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_size_of_chunks_does_not_change_the_loss(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = draw()
     usual = single(*inputs, 11)
-    monkeypatch.setattr(vocabulary, "chunk_tokens", lambda *_: size)
+    monkeypatch.setattr(vocabulary, "num_chunks", lambda tokens, *_: -(-tokens // size))
     torch.testing.assert_close(single(*inputs, 11), usual, rtol=1e-12, atol=1e-13)
 
 

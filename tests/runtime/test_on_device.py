@@ -104,6 +104,7 @@ def assert_equals(result: Result, reference: Result, tolerance: float) -> None:
 @pytest.mark.parametrize(
     ("dtype", "attention", "tolerance"),
     [(torch.float64, "plain", 1e-10), (torch.float32, "auto", 1e-3), (torch.bfloat16, "auto", 0.2)],
+    ids=["float64", "float32", "bfloat16"],
 )
 def test_iterations_equal_the_cpus(
     device: str,

@@ -21,8 +21,8 @@ from hydraulis.model.float8 import EXPONENT, FRACTION, LARGEST, SMALLEST, Quanti
 
 # Elements of a program: enough for loads of 16 bytes by each of its 128 threads.
 _BLOCK = 1024
-# Tokens and columns of a program that adds up tokens of one row.
-_ROWS, _COLUMNS = 16, 128
+# Tokens of one row that a program adds up at a time.
+_ROWS = 4
 # Programs that share the rows of a sum over tokens: four for each of an H100's multiprocessors.
 _PROGRAMS = 528
 
@@ -254,7 +254,7 @@ def add_rows(total_VH: Tensor, row_T: Tensor, addend_TH: Tensor) -> None:
     """Add each addend to its row of the total; the addends of one row are added up in one order."""
     sorted_T, order_T = row_T.sort(stable=True)
     tokens, width = addend_TH.shape
-    _add_rows[_grid(addend_TH, _COLUMNS)](
+    _add_rows[_grid(addend_TH)](
         total_VH,
         sorted_T,
         order_T,
@@ -262,7 +262,7 @@ def add_rows(total_VH: Tensor, row_T: Tensor, addend_TH: Tensor) -> None:
         tokens,
         WIDTH=width,
         ROWS=_ROWS,
-        BLOCK=_COLUMNS,
+        BLOCK=_BLOCK,
         WIDE=_wide(total_VH),
     )
 
@@ -405,10 +405,10 @@ def _loss_gradient(logits, largest, factor, target, less, dlogits, WIDTH: tl.con
     tl.store(dlogits + row * WIDTH + column, value, mask=mask)
 
 
-def _grid(x_TI: Tensor, block: int = _BLOCK) -> tuple[int, int]:
+def _grid(x_TI: Tensor) -> tuple[int, int]:
     """Return one program for each row and each block of its columns."""
     width = x_TI.shape[-1]
-    return x_TI.numel() // width, triton.cdiv(width, block)
+    return x_TI.numel() // width, triton.cdiv(width, _BLOCK)
 
 
 def _warps(width: int) -> int:

@@ -151,7 +151,11 @@ class _BiasShare:
 
 
 class _VocabularyHooks:
-    """Looks up this rank's rows; a token of another rank's row gives zeros on this rank."""
+    """Looks up this rank's rows; a token of another rank's row gives zeros on this rank.
+
+    Until then it has some row of this rank, and such tokens are spread over the rows: one row for all of them
+    would have the zeros of their gradients to add up.
+    """
 
     def __init__(self, rows: range, tokens: _TokenHooks) -> None:
         self.rows = rows
@@ -162,7 +166,7 @@ class _VocabularyHooks:
         (tokens_T,) = args
         # Stored for the hook after the lookup, which receives only the changed tokens.
         self._foreign_T = (tokens_T < self.rows.start) | (tokens_T >= self.rows.stop)
-        return ((tokens_T - self.rows.start).masked_fill(self._foreign_T, 0),)
+        return ((tokens_T - self.rows.start) % len(self.rows),)
 
     def reduce_output(self, module: nn.Module, args: tuple[Any, ...], y_TH: Tensor) -> Tensor:
         foreign_T, self._foreign_T = self._foreign_T, None

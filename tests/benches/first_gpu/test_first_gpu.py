@@ -216,6 +216,25 @@ def test_each_claim_about_tests_names_some(modules: Any) -> None:
         ] * len(claims)
 
 
+def test_the_memory_checker_runs_a_step(modules: Any, tmp_path: Path) -> None:
+    """Let a checker that only lists the tests take the place of compute-sanitizer."""
+    checker = tmp_path / "compute-sanitizer"
+    checker.write_text('#!/bin/sh\nshift 6\nexec "$@" --collect-only\n', encoding="utf-8")
+    checker.chmod(0o755)
+    (own,) = (one for one in modules.plan.PARTS if one.name == "memcheck")
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    ended = subprocess.run(
+        own.command,
+        cwd=ROOT,
+        env=os.environ | own.environment | {"PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert "test_iterations_equal_the_cpus[float32-<1>-cuda]" in ended.stdout, ended.stderr
+
+
 def test_figures_are_judged_by_their_numbers(modules: Any) -> None:
     def judged(part: str, figures: dict[str, Any]) -> list[str]:
         outcome = modules.runner.Outcome(part=part, status="passed", seconds=1.0, note="", figures=figures)

@@ -38,7 +38,7 @@ KERNELS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "_norm_gradients": ([*[BF16] * 5, F32, "i32", "i32"], NORM | {"NEEDS_WEIGHT": True}),
     "_exponentials": ([F32] * 3, LOGITS),
     "_loss_gradient": ([*[F32] * 3, "*i64", F32, BF16], LOGITS),
-    "_add_rows": ([F32, "*i64", "*i64", BF16, "i32"], {"WIDTH": 2048, "ROWS": 16, "BLOCK": 128}),
+    "_add_rows": ([F32, "*i64", "*i64", BF16, "i32"], {"WIDTH": 2048, "ROWS": 4, "BLOCK": 1024}),
     "_quantize": ([BF16, FP8, F32], {"COLUMNS": 5632, "BLOCK": 4096} | FLOAT8),
 }
 
@@ -163,10 +163,10 @@ def compiled(name: str, capability: int = 90, narrow: str = BF16, **changes: Any
 def test_triton_compiles_each_kernel_for_an_h100(name: str) -> None:
     built = compiled(name)
     assert built.asm["cubin"].startswith(b"\x7fELF")
-    # Activations are read and written 16 bytes at a time; sums over columns or over tokens are not.
+    # Activations are read and written 16 bytes at a time; a token's sums are numbers.
     assert re.search(r"ld\.global\S*\.v4\.b32", built.asm["ptx"])
     is_wide = re.search(r"st\.global\S*\.v4\.b32", built.asm["ptx"]) is not None
-    assert is_wide is (name not in ("_exponentials", "_add_rows"))
+    assert is_wide is (name != "_exponentials")
 
 
 @pytest.mark.parametrize("name", [name for name in KERNELS if name != "_quantize"])
