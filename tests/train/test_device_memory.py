@@ -44,7 +44,11 @@ def fake_trainer(device: str, counts: list[int], monkeypatch: pytest.MonkeyPatch
             yield iteration(step)
 
     monkeypatch.setattr(trainer, "iterations", iterations)
-    monkeypatch.setattr(trainer, "is_fragmented", lambda asked: asked == worker.device)
+    monkeypatch.setattr(
+        trainer,
+        "FragmentationCheck",
+        lambda asked: SimpleNamespace(is_fragmented=lambda: asked == worker.device),
+    )
     for name in ("_record", "_evaluate", "_sample"):
         monkeypatch.setattr(Trainer, name, lambda *_: None)
     train = SimpleNamespace(profile_steps=(), step_timeout_s=None)

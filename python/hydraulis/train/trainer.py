@@ -23,7 +23,7 @@ from hydraulis.runtime.evaluator import Evaluator
 from hydraulis.runtime.iteration import Iteration
 from hydraulis.runtime.jumps import recall_jumps
 from hydraulis.runtime.loop import iterations
-from hydraulis.runtime.memory.device_memory import FRAGMENTED, fragmentation_note, is_fragmented
+from hydraulis.runtime.memory.device_memory import FRAGMENTED, FragmentationCheck, fragmentation_note
 from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory
 from hydraulis.runtime.planning.node_links import SLOW_LINKS, LinkChange
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
@@ -146,7 +146,7 @@ class Trainer:
         """Train until the last step or until stopped. Collective."""
         dropped = 0
         if self.worker.device.type == "cuda":
-            self.worker.votes.ask(FRAGMENTED, partial(is_fragmented, self.worker.device))
+            self.worker.votes.ask(FRAGMENTED, FragmentationCheck(self.worker.device).is_fragmented)
         if self.worker.redistribution.between_nodes is not None:
             self.worker.votes.ask(SLOW_LINKS, self._needs_link_check)
         report_slow_ranks(self.observer.message)

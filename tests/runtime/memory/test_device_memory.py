@@ -24,8 +24,8 @@ from hydraulis.profile.bench import SchemeBench
 from hydraulis.runtime.memory import device_memory
 from hydraulis.runtime.memory.device_memory import (
     DeviceMemory,
+    FragmentationCheck,
     fragmentation_note,
-    is_fragmented,
     with_device_memory,
 )
 from hydraulis.runtime.memory.out_of_memory import naming_full_device, naming_out_of_memory, requested_bytes
@@ -174,12 +174,31 @@ def test_activations_are_the_allocators_peak_over_forward_and_backward(
     assert bench._peak_bytes(3, [1]) == ((2 * 4 + 24) * MIB, 0)
 
 
-def test_more_than_a_twentieth_without_a_tensor_is_fragmentation(cuda: FakeCuda) -> None:
-    assert not is_fragmented(CUDA)
-    cuda.peak_allocated = 66_500
-    assert not is_fragmented(CUDA)
-    cuda.peak_allocated = 66_499
-    assert is_fragmented(CUDA)
+@pytest.mark.parametrize(("used", "is_fragmented"), [(66_500, False), (66_499, True)])
+def test_more_than_a_twentieth_that_no_step_used_is_fragmentation(
+    cuda: FakeCuda, *, used: int, is_fragmented: bool
+) -> None:
+    cuda.reserved = 40_000
+    check = FragmentationCheck(CUDA)
+    cuda.reserved, cuda.peak_allocated = 70_000, used
+    assert check.is_fragmented() is is_fragmented
+
+
+def test_memory_that_the_allocator_keeps_from_before_is_no_fragmentation(cuda: FakeCuda) -> None:
+    check = FragmentationCheck(CUDA)
+    # Reserved before the first step, which needs half of it.
+    cuda.peak_allocated = 35_000
+    assert not check.is_fragmented()
+    # A large step, then a small one.
+    cuda.reserved = cuda.peak_reserved = 78_000
+    cuda.peak_allocated = 76_000
+    assert not check.is_fragmented()
+    cuda.allocated = 30_000
+    cuda.reset(CUDA)
+    assert not check.is_fragmented()
+
+
+def test_the_warning_of_fragmentation_counts_the_ranks() -> None:
     assert "on 3 ranks" in fragmentation_note(3)
     assert "5%" in fragmentation_note(1)
 

@@ -95,16 +95,31 @@ def with_device_memory(config: RunConfig, device: torch.device) -> RunConfig:
     return dataclasses.replace(config, planner=planner)
 
 
-def is_fragmented(device: torch.device) -> bool:
-    """Return whether over 5 % of the reserved memory had no tensor, at the peak since the last reset."""
-    memory = DeviceMemory.read(device)
-    return memory.fragmentation > _FRAGMENTED * memory.peak_reserved
+class FragmentationCheck:
+    """Finds whether the allocator of a rank is fragmented, from all steps so far.
+
+    The allocator keeps the memory of the largest step, and of work before the first step, such as the
+    measurement of costs. A step that needs less leaves memory without tensors, which is no fragmentation.
+
+    Args:
+        device: CUDA device of the rank.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._used = DeviceMemory.read(device).reserved
+
+    def is_fragmented(self) -> bool:
+        """Return whether over 5 % of the reserved memory has had no tensor, the last step included."""
+        memory = DeviceMemory.read(self._device)
+        self._used = max(self._used, memory.peak_allocated)
+        return memory.peak_reserved - self._used > _FRAGMENTED * memory.peak_reserved
 
 
 def fragmentation_note(ranks: int) -> str:
     """Return the warning that the allocators of some ranks are fragmented."""
     return (
-        f"at the peak of a step, over {_FRAGMENTED:.0%} of the memory that torch's allocator has reserved "
-        f"held no tensor on {format_count(ranks, 'rank')}: plans do not count that memory; lower "
-        "planner.memory_mib if a rank runs out of memory"
+        f"over {_FRAGMENTED:.0%} of the memory that torch's allocator has reserved held no tensor in any "
+        f"step, on {format_count(ranks, 'rank')}: plans do not count that memory; lower planner.memory_mib "
+        "if a rank runs out of memory"
     )
