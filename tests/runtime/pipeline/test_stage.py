@@ -8,6 +8,7 @@ from torch import Tensor
 from helpers import refused
 from hydraulis import Scheme
 from hydraulis._core import Position, local_slices
+from hydraulis.config.kinds import ShardingKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.model.decoder import Decoder
@@ -35,11 +36,14 @@ WHOLE = Position.all(Scheme("<1>"))[0]
 
 
 def build(
-    config: ModelConfig, position: Position, dtype: torch.dtype = torch.float64
+    config: ModelConfig,
+    position: Position,
+    dtype: torch.dtype = torch.float64,
+    sharding: ShardingKind = "none",
 ) -> tuple[Stage, LocalShard, ModelParameters]:
     """Make a stage of tensor degree 1, which needs no process group, over buffers of random values."""
     parameters = ModelParameters.from_config(config)
-    buffers = LocalShard.allocate(parameters, [Scheme("<1>")], dtype)
+    buffers = LocalShard.allocate(parameters, [Scheme("<1>")], dtype, sharding=sharding)
     buffers.parameter.normal_(0.0, 0.2, generator=torch.Generator().manual_seed(1))
     groups = ProcessGroups(timeout=None)  # type: ignore[arg-type]
     return (
@@ -103,6 +107,20 @@ def test_gradients_accumulate_in_the_buffer() -> None:
     stage.forward(None, micro_batch(config), 11).backward()
     torch.testing.assert_close(buffers.gradient, 2 * once)
     assert once.abs().max() > 0
+
+
+@pytest.mark.parametrize(("sharding", "is_added"), [("none", True), ("gradients", False)])
+def test_the_head_adds_its_gradient_directly_unless_a_hook_makes_room_for_it(
+    sharding: ShardingKind, *, is_added: bool
+) -> None:
+    config = small_config()
+    stage, _, _ = build(config, WHOLE, sharding=sharding)
+    assert stage.module.lm_head is not None
+    returned: list[Tensor | None] = []
+    stage.module.lm_head.weight.register_hook(returned.append)
+    stage.forward(None, micro_batch(config), 11).backward()
+    (gradient,) = returned
+    assert (gradient is None) is is_added
 
 
 @pytest.mark.parametrize("tied", [False, True])
