@@ -100,6 +100,17 @@ def test_every_strategy_equals_one_process_in_float64(
     assert any(step.idle_ranks for step in result)
 
 
+@pytest.mark.parametrize("sharding", ["none", "gradients", "parameters"])
+def test_the_only_rank_of_a_run_equals_one_process(sharding: ShardingKind) -> None:
+    """Its contributions replace the sums of the step before; of several rounds they add up."""
+    config = model_config()
+    steps = [("1x<1>", batch) for _, batch in steps_of(config, 3)]
+    settings = ("ulysses", (), None, "per_micro_batch", sharding, ())
+    (result,) = run_ranks(1, train, config, OPTIMIZER, torch.float64, steps, *settings)
+    assert max(max(step.micro_batches) for step in result) >= 3
+    assert_equal(result, one_process(config, torch.float64, steps), 1e-10, 1e-10)
+
+
 # Frozen are layers in the middle; a part of each layer; the first layer groups, where no backward comes; all
 # but the head.
 @pytest.mark.parametrize(
