@@ -53,4 +53,5 @@ def test_a_weight_without_a_gradient_takes_autograds() -> None:
 def test_a_frozen_weight_has_no_gradient() -> None:
     own, _ = embedding(add_rows)
     own.weight = nn.Parameter(own.weight.detach(), requires_grad=False)
+    own.weight.grad = torch.ones_like(own.weight)
     assert not own(torch.tensor([1])).requires_grad

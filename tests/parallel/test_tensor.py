@@ -1,11 +1,13 @@
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from helpers import refused
 from hydraulis.config.model import ModelConfig
 from hydraulis.model.sequences import PackedSequences
 from hydraulis.parallel.tensor import (
+    _TokenHooks,
+    _VocabularyHooks,
     apply_tensor_parallel,
     check_tensor_degree,
     split_range,
@@ -112,6 +114,13 @@ def test_a_degree_of_one_hooks_nothing() -> None:
 def test_applying_checks_the_degree() -> None:
     with refused("scheme_model_mismatch", "tp = 16"):
         apply_tensor_parallel(build_decoder(small_config()), None, 0, 16)
+
+
+def test_tokens_of_other_ranks_are_spread_over_the_own_rows() -> None:
+    """One program adds up all tokens of a row, so a row that they share would hold up the others."""
+    hooks = _VocabularyHooks(range(10, 20), _TokenHooks(None, None))
+    (looked_up_T,) = hooks.keep_own_rows(nn.Module(), (torch.arange(30),))
+    assert looked_up_T.tolist() == 3 * list(range(10))
 
 
 def test_removing_the_handles_removes_every_hook() -> None:

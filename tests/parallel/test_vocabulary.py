@@ -195,11 +195,13 @@ def test_whole_logits_are_never_stored(tokens: int, width: int, vocabulary: int)
     [
         # Llama 3 8B: one chunk on CUDA instead of sixteen.
         (2048, 4096, 128_256, 16, 1),
-        # A short micro-batch is one chunk of all its tokens.
+        # On CUDA a short micro-batch is one chunk of all its tokens.
         (500, 4096, 128_256, 4, 1),
         # No fifth chunk for the tokens beyond four times 2,048.
         (8273, 4096, 128_256, 32, 4),
         (3000, 2048, 32_000, 16, 1),
+        # 1 GiB of logits are 2,092 tokens: three equal chunks.
+        (4185, 4096, 128_256, 32, 3),
         (131_072, 4096, 128_256, 32, 63),
         # Gemma's vocabulary: 1 GiB of float32 logits are 1,024 tokens.
         (8192, 2048, 262_144, 64, 8),

@@ -35,7 +35,9 @@ def iteration(step: int) -> Any:
 def fake_trainer(device: str, counts: list[int], monkeypatch: pytest.MonkeyPatch) -> Trainer:
     """Make a trainer whose steps do nothing but count the votes of all ranks."""
     one_node = SimpleNamespace(between_nodes=None)
-    worker: Any = SimpleNamespace(device=torch.device(device), votes=Votes(), redistribution=one_node)
+    worker: Any = SimpleNamespace(
+        device=torch.device(device), votes=Votes(), redistribution=one_node, memory=object()
+    )
 
     def iterations(*_: object) -> Iterator[Any]:
         for step, count in enumerate(counts, 1):
@@ -47,7 +49,7 @@ def fake_trainer(device: str, counts: list[int], monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         trainer,
         "FragmentationCheck",
-        lambda asked: SimpleNamespace(is_fragmented=lambda: asked == worker.device),
+        lambda *asked: SimpleNamespace(is_fragmented=lambda: asked == (worker.device, worker.memory)),
     )
     for name in ("_record", "_evaluate", "_sample"):
         monkeypatch.setattr(Trainer, name, lambda *_: None)

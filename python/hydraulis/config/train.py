@@ -33,8 +33,8 @@ class TrainConfig:
         dtype: Type of parameters and activations: `auto` is `bfloat16` with `device = "cuda"` and `float32`
             otherwise. Gradients are accumulated, and master parameters kept, in at least float32.
         compile: Whether Triton kernels compute rotations, residual sums with their norms, the MLP's gated
-            product, the loss and the rounding to float8. Needs CUDA devices and Triton. If absent, they do
-            with `device = "cuda"`.
+            product, the embedding's gradient, the loss and the rounding to float8. Needs CUDA devices and
+            Triton. If absent, they do with `device = "cuda"`.
         float8: Whether the linear maps of the layers multiply in float8 (e4m3, a scale for each row), on
             CUDA devices of capability 8.9 or later; needs `dtype` `bfloat16`. The CPU emulates it. The
             weights' gradients, the head and maps with a dimension that is no multiple of 16 keep `dtype`.

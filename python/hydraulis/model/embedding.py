@@ -20,7 +20,7 @@ AddRows = Callable[[Tensor, Tensor, Tensor], None]
 
 
 class Embedding(nn.Embedding):
-    """An embedding; with a kernel for it, backward adds to `weight.grad` directly.
+    """An embedding without torch's options; with a kernel, backward adds to `weight.grad` directly.
 
     Attributes:
         add_rows: Kernel that adds rows; None for autograd's own gradient.
@@ -30,7 +30,7 @@ class Embedding(nn.Embedding):
 
     def forward(self, input: Tensor) -> Tensor:
         """Look up each token; [T] in, [T, H] out."""
-        if self.add_rows is None or self.weight.grad is None or not self.weight.requires_grad:
+        if self.add_rows is None or self.weight.grad is None:
             return F.embedding(input, self.weight)
         return _lookup(input, self.weight, self.add_rows)
 

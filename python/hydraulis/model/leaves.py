@@ -1,4 +1,4 @@
-"""The elementwise operations of a layer and of the loss, the leaves: by torch, or by a kernel each.
+"""The elementwise operations of layers, loss and embedding, the leaves: by torch, or by a kernel each.
 
 A layer's matrix products and attention have kernels of their own. Between them, torch's operations (`PLAIN`)
 launch a kernel for each sum, product and function. `train.compile` takes a Triton kernel for each leaf

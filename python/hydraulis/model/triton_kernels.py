@@ -1,4 +1,4 @@
-"""The elementwise operations of a layer and of the loss on CUDA, by a Triton kernel each.
+"""The elementwise operations of layers, loss and embedding on CUDA, by a Triton kernel each.
 
 Torch's operations launch a kernel for each sum, product and function, and each kernel reads and writes whole
 activations. These kernels read each input once, compute in float32 (float64 for float64), and round once.
@@ -251,7 +251,16 @@ def _product_gradients(
 
 
 def add_rows(total_VH: Tensor, row_T: Tensor, addend_TH: Tensor) -> None:
-    """Add each addend to its row of the total; the addends of one row are added up in one order."""
+    """Add each addend to its row of the total; the addends of one row are added up in one order.
+
+    The time grows with the number of addends of the most frequent row.
+
+    Args:
+        total_VH: Total, contiguous.
+        row_T: Rows of the total, int64, none of them negative.
+        addend_TH: Addends.
+    """
+    assert total_VH.is_contiguous()
     sorted_T, order_T = row_T.sort(stable=True)
     tokens, width = addend_TH.shape
     _add_rows[_grid(addend_TH)](

@@ -153,8 +153,8 @@ class _BiasShare:
 class _VocabularyHooks:
     """Looks up this rank's rows; a token of another rank's row gives zeros on this rank.
 
-    Until then it has some row of this rank, and such tokens are spread over the rows: one row for all of them
-    would have the zeros of their gradients to add up.
+    The lookup takes some row of this rank for it. These rows differ, because one program of the gradient's
+    kernel adds up all tokens of a row.
     """
 
     def __init__(self, rows: range, tokens: _TokenHooks) -> None:

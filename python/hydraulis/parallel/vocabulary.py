@@ -2,11 +2,12 @@
 
 On the CPU a chunk has at most as many logits as the micro-batch has hidden values, or `MIN_CHUNK` tokens. On
 CUDA, where each chunk also reads and writes the head's whole gradient, a chunk has at least `MIN_CUDA_CHUNK`
-tokens, but at most `MAX_CUDA_LOGITS` bytes of logits. The gradients of a chunk are computed
-together with its logits, so nothing is computed twice. Saved for backward are the gradients of the hidden
-states and of the head, if it is not frozen; backward adds the latter to `weight.grad` in one pass. 1,024
-tokens of width 256 with a vocabulary of 131,072 took 138 MiB and 3.8 s, instead of 1,414 MiB and 4.7 s for
-whole logits (float32, one CPU core).
+tokens, and less than twice as many, unless `MAX_CUDA_LOGITS` bytes of logits demand fewer.
+
+The gradients of a chunk are computed together with its logits, so nothing is computed twice. Saved for
+backward are the gradients of the hidden states and of the head, if it is not frozen; backward adds the latter
+to `weight.grad` in one pass. 1,024 tokens of width 256 with a vocabulary of 131,072 took 138 MiB and 3.8 s,
+instead of 1,414 MiB and 4.7 s for whole logits (float32, one CPU core).
 
 If the vocabulary is split over a tensor group, two all-reduces of O(tokens) numbers per chunk (the maximum;
 the sum of exponentials with the target's logit) replace a gather of O(tokens V).

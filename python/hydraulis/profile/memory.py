@@ -53,8 +53,8 @@ def _beyond_tensors(worker: Worker) -> int:
 def sample_tokens(cap: int, most: int) -> int:
     """Return the smaller of two sizes near a cap: a quarter of it; the larger one leaves room for errors.
 
-    An allocator's peak is linear from some size on only: the loss holds one chunk of logits at a time, and a
-    smaller micro-batch has a smaller chunk.
+    An allocator's peak is nearly linear from some size on only: the loss holds one chunk of logits at a time,
+    and a smaller micro-batch has a smaller chunk. Chunks of larger ones differ by less than twice.
 
     Args:
         cap: Token cap by the bytes of `MEMORY_TOKENS`.

@@ -15,8 +15,8 @@
 **The way of a gradient.** `run_pipeline` calls `torch.autograd.backward`, which accumulates into
 `param.grad`, a view of `LocalShard.gradient`, and calls the hook `Redistribution._after_accumulation`. After
 the last backward through a layer group `GradientReduction.accumulated` starts the all-to-all of the group's
-bucket. `SummedExchanges.complete` adds the received contributions to `OptimizerShard.gradient`, which
-`ShardedOptimizer.step` reads.
+bucket. `SummedExchanges.complete` adds the received contributions to `OptimizerShard.gradient` (a rank alone
+copies them), which `ShardedOptimizer.step` reads.
 
 **Hooks** exist only where communication overlaps computation. `Redistribution.register_hooks` registers
 them on a stage when it is built: a forward pre-hook on each layer group waits for the group's parameters

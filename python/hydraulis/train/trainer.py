@@ -146,7 +146,8 @@ class Trainer:
         """Train until the last step or until stopped. Collective."""
         dropped = 0
         if self.worker.device.type == "cuda":
-            self.worker.votes.ask(FRAGMENTED, FragmentationCheck(self.worker.device).is_fragmented)
+            check = FragmentationCheck(self.worker.device, self.worker.memory)
+            self.worker.votes.ask(FRAGMENTED, check.is_fragmented)
         if self.worker.redistribution.between_nodes is not None:
             self.worker.votes.ask(SLOW_LINKS, self._needs_link_check)
         report_slow_ranks(self.observer.message)

@@ -28,6 +28,7 @@ from hydraulis.runtime.memory.device_memory import (
     fragmentation_note,
     with_device_memory,
 )
+from hydraulis.runtime.memory.iteration_memory import IterationMemory
 from hydraulis.runtime.memory.out_of_memory import naming_full_device, naming_out_of_memory, requested_bytes
 
 CUDA = torch.device("cuda", 0)
@@ -179,13 +180,14 @@ def test_more_than_a_twentieth_that_no_step_used_is_fragmentation(
     cuda: FakeCuda, *, used: int, is_fragmented: bool
 ) -> None:
     cuda.reserved = 40_000
-    check = FragmentationCheck(CUDA)
+    check = FragmentationCheck(CUDA, IterationMemory(CUDA))
     cuda.reserved, cuda.peak_allocated = 70_000, used
     assert check.is_fragmented() is is_fragmented
 
 
 def test_memory_that_the_allocator_keeps_from_before_is_no_fragmentation(cuda: FakeCuda) -> None:
-    check = FragmentationCheck(CUDA)
+    iterations = IterationMemory(CUDA)
+    check = FragmentationCheck(CUDA, iterations)
     # Reserved before the first step, which needs half of it.
     cuda.peak_allocated = 35_000
     assert not check.is_fragmented()
@@ -194,7 +196,13 @@ def test_memory_that_the_allocator_keeps_from_before_is_no_fragmentation(cuda: F
     cuda.peak_allocated = 76_000
     assert not check.is_fragmented()
     cuda.allocated = 30_000
-    cuda.reset(CUDA)
+    iterations.start()
+    assert cuda.peak_allocated == 30_000
+    assert not check.is_fragmented()
+    # An evaluation, of which the step before it knew nothing.
+    cuda.reserved = cuda.peak_reserved = 90_000
+    cuda.peak_allocated = 88_000
+    iterations.start()
     assert not check.is_fragmented()
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
+from hydraulis.runtime.memory.iteration_memory import IterationMemory
 from hydraulis.runtime.ranks.shared_devices import ranks_per_device
 from hydraulis.text.values import format_count
 
@@ -96,30 +97,32 @@ def with_device_memory(config: RunConfig, device: torch.device) -> RunConfig:
 
 
 class FragmentationCheck:
-    """Finds whether the allocator of a rank is fragmented, from all steps so far.
+    """Finds whether the allocator of a rank is fragmented.
 
     The allocator keeps the memory of the largest step, and of work before the first step, such as the
     measurement of costs. A step that needs less leaves memory without tensors, which is no fragmentation.
 
     Args:
         device: CUDA device of the rank.
+        iterations: Measurement of the rank's iterations, which knows the most bytes of tensors so far.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, iterations: IterationMemory) -> None:
         self._device = device
-        self._used = DeviceMemory.read(device).reserved
+        self._iterations = iterations
+        self._reserved_before = DeviceMemory.read(device).reserved
 
     def is_fragmented(self) -> bool:
-        """Return whether over 5 % of the reserved memory has had no tensor, the last step included."""
-        memory = DeviceMemory.read(self._device)
-        self._used = max(self._used, memory.peak_allocated)
-        return memory.peak_reserved - self._used > _FRAGMENTED * memory.peak_reserved
+        """Return whether over 5 % of the reserved memory is new since the start, and was never in use."""
+        reserved = DeviceMemory.read(self._device).peak_reserved
+        used = max(self._reserved_before, self._iterations.most_of_all())
+        return reserved - used > _FRAGMENTED * reserved
 
 
 def fragmentation_note(ranks: int) -> str:
     """Return the warning that the allocators of some ranks are fragmented."""
     return (
-        f"over {_FRAGMENTED:.0%} of the memory that torch's allocator has reserved held no tensor in any "
-        f"step, on {format_count(ranks, 'rank')}: plans do not count that memory; lower planner.memory_mib "
-        "if a rank runs out of memory"
+        f"over {_FRAGMENTED:.0%} of the memory that torch's allocator has reserved was never in use, on "
+        f"{format_count(ranks, 'rank')}: plans do not count that memory; lower planner.memory_mib if a rank "
+        "runs out of memory"
     )

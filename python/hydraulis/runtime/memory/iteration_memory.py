@@ -31,6 +31,7 @@ class IterationMemory:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._counted: dict[Position, int] = {}
+        self._most_before = 0
         self.saved: SavedActivations | None = None
 
     def start(
@@ -52,6 +53,7 @@ class IterationMemory:
         if copies is not None:
             copies.reset()
         if self._device.type == "cuda":
+            self._most_before = self.most_of_all()
             torch.cuda.reset_peak_memory_stats(self._device)
         elif position is not None and tokens > self._counted.get(position, 0):
             self._counted[position] = tokens
@@ -66,6 +68,10 @@ class IterationMemory:
         if self._device.type == "cuda":
             return int(torch.cuda.max_memory_allocated(self._device))
         return sum(tensor.nbytes for tensor in persistent)
+
+    def most_of_all(self) -> int:
+        """Return the most bytes of tensors on a CUDA device so far, in and between iterations."""
+        return max(self._most_before, int(torch.cuda.max_memory_allocated(self._device)))
 
     def peak_bytes(self, persistent: Iterable[Tensor]) -> int | None:
         """Return the most bytes with the saved activations; None if those were not counted."""

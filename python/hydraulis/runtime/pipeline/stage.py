@@ -95,9 +95,11 @@ class Stage:
             assert kinds.context is not None, "a profile states the kind of every scheme with context ranks"
             self._context = ContextParallel(kinds.context, context_group)
         rows = split_range(config.vocab_size, scheme.tp, position.tensor_slice)
-        # A sharded gradient has its memory only from its hooks on.
+        # Under sharded gradients a hook frees and zeroes the head's gradient after the loss's backward.
         has_whole_gradients = local_shard.gradient_places.starts is None
-        self._vocabulary = VocabularyShare(config.vocab_size, rows.start, group, has_whole_gradients)
+        self._vocabulary = VocabularyShare(
+            config.vocab_size, rows.start, group, adds_to_gradient=has_whole_gradients
+        )
         with torch.device("meta"):
             self.module = Decoder(config)
         layers = _layers([parameters.names[piece.parameter] for piece in slices])

@@ -153,8 +153,8 @@ class Redistribution:
     def _register_claims(self, stage: Stage) -> None:
         """Let a backward free a layer group's buffer before it computes the first of the group's gradients.
 
-        Products may add to a weight's gradient directly, so a layer claims its buffer at the gradient of its
-        output. The head's weight is used by the loss, and claims it at its own gradient.
+        Products and lookups may add to a weight's gradient directly, so a layer claims its buffer at the
+        gradient of its output. The head's weight is used by the loss, and claims it at its own gradient.
         """
         claims = {number: partial(self._before_accumulation, number) for number, _ in stage.layer_groups()}
         for number, module in stage.layer_groups():

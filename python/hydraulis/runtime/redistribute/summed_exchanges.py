@@ -1,4 +1,4 @@
-"""Exchanges whose contributions are added up where they arrive."""
+"""Exchanges whose contributions are added up where they arrive; those of a rank alone can be copied."""
 
 from collections import deque
 from typing import NamedTuple
@@ -71,8 +71,8 @@ class SummedExchanges:
         Args:
             exchange: This rank's part of it.
             source: Buffer of its near segments. They are put in order there, and must not change until
-                `complete` has added them up.
-            target: Buffer of its far segments, to which the received elements are added.
+                `complete` has taken them.
+            target: Buffer of its far segments, to which `complete` adds or copies the received elements.
         """
         staging = self.next_staging
         if not are_in_order(exchange.near):
@@ -85,7 +85,7 @@ class SummedExchanges:
         self._in_flight.append(_Flight(exchange, incoming, started, target))
 
     def complete(self, *, replaces: bool = False) -> Tensor:
-        """Wait for the oldest exchange, add its contributions to its target, and return the target.
+        """Wait for the oldest exchange, add or copy its contributions to its target, and return the target.
 
         Args:
             replaces: Whether the contributions, which are those of one rank, replace the target's elements.
