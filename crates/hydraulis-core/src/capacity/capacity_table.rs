@@ -37,12 +37,8 @@ impl CapacityTable {
         self.stage_multipliers == stage_multipliers && self.forward_share.total_cmp(&forward_share).is_eq()
     }
 
-    /// Most of `sum (t_m - c)` that `micro_batches` may take if the replica ends by `end`; negative if it cannot.
-    pub fn most_work(&self, micro_batches: usize, end: f64, fixed: f64) -> f64 {
-        self.most_work_at(self.level(end, fixed), micro_batches, end, fixed)
-    }
-
-    /// The same for the level of `end` and `fixed`.
+    /// Most of `sum (t_m - c)` that `micro_batches` may take if the replica ends by `end`, at the level of `end` and
+    /// `fixed`; negative if it cannot.
     pub(super) fn most_work_at(&self, level: usize, micro_batches: usize, end: f64, fixed: f64) -> f64 {
         let on_slowest = end / self.slowest - fixed * count(micro_batches);
         if micro_batches > self.budget.tabulated_counts {
@@ -142,7 +138,7 @@ mod tests {
             let times: Vec<Millis> = (0..micro_batches).map(|place| Millis(fixed + 3.0 + rise(place))).collect();
             let end = makespan(&times, &multipliers, 1.0 / 3.0, &mut MakespanBuffers::default()).0;
             let work = times.iter().map(|time| time.0 - fixed).sum::<f64>();
-            let most = table.most_work(micro_batches, end, fixed);
+            let most = table.most_work_at(table.level(end, fixed), micro_batches, end, fixed);
             assert!(work <= most * (1.0 + 1e-9), "{work} {most}");
             assert!(table.end(micro_batches, work, fixed) <= end * (1.0 + 1e-9));
             assert_eq!(table.shape(micro_batches, end, fixed).len(), micro_batches);

@@ -9,6 +9,9 @@ use crate::cost::ClassCost;
 use crate::spec::CapacityBudget;
 use crate::units::{Millis, Tokens, count};
 
+/// The share of a time by which micro-batches of the least time may exceed it by rounding.
+const ROUNDING: f64 = 1e-9;
+
 /// The capacity of a replica by a time, for every number of micro-batches.
 #[derive(Clone, Debug)]
 pub struct ClassCapacity {
@@ -128,26 +131,37 @@ impl ClassCapacity {
     /// Most time that the sequences of `micro_batches` can add if the replica ends by `end`; negative if that many
     /// cannot end by then. No packing exceeds it.
     pub fn most_work(&self, micro_batches: usize, end: Millis) -> f64 {
-        let fixed = self.cost.fixed_ms().0;
-        match self.cost.stage_multipliers() {
-            [multiplier] => end.0 / multiplier - fixed * count(micro_batches),
-            _ => self.capacities.most_work(micro_batches, end.0, fixed),
-        }
+        self.most_work_at(self.shares(end), micro_batches, end)
     }
 
-    /// The same, at the table's level of `end`.
-    fn most_work_at(&self, share: usize, micro_batches: usize, end: Millis) -> f64 {
-        match self.cost.stage_multipliers() {
-            [_] => self.most_work(micro_batches, end),
-            _ => self.capacities.most_work_at(share, micro_batches, end.0, self.cost.fixed_ms().0),
-        }
+    /// The same, at the table's levels of `end` for the fixed cost and for the least time.
+    ///
+    /// Micro-batches that all take `d` or longer have the capacity of a fixed cost `d`, and `d - c` of each of them is
+    /// work too.
+    fn most_work_at(&self, shares: [usize; 2], micro_batches: usize, end: Millis) -> f64 {
+        let (fixed, least, number) = (self.cost.fixed_ms().0, self.cost.least_ms().0, count(micro_batches));
+        let [multiplier] = self.cost.stage_multipliers() else {
+            let most = |share, fixed| self.capacities.most_work_at(share, micro_batches, end.0, fixed);
+            let work = most(shares[0], fixed);
+            if work <= 0.0 || !self.cost.has_least() {
+                return work;
+            }
+            let more = most(shares[1], least);
+            return if more < -ROUNDING * end.0 { more } else { work.min(more + (least - fixed) * number) };
+        };
+        within(end.0 / multiplier, fixed * number, least * number)
+    }
+
+    /// The table's levels of `end` for the fixed cost and for the least time.
+    fn shares(&self, end: Millis) -> [usize; 2] {
+        [self.cost.fixed_ms(), self.cost.least_ms()].map(|fixed| self.capacities.level(end.0, fixed.0))
     }
 
     /// The work that the slowest stage can compute by `end`, however well the pipeline is filled: never less than
     /// [`most_work`](ClassCapacity::most_work), and falling with every micro-batch.
     pub fn work_on_slowest(&self, micro_batches: usize, end: Millis) -> f64 {
-        let slowest = self.cost.slowest_multiplier();
-        end.0 / slowest - self.cost.fixed_ms().0 * count(micro_batches)
+        let [fixed, least] = [self.cost.fixed_ms(), self.cost.least_ms()].map(|ms| ms.0 * count(micro_batches));
+        within(end.0 / self.cost.slowest_multiplier(), fixed, least)
     }
 
     /// The capacity by `end` of each number of micro-batches, at most `most`, that holds more work or more tokens than
@@ -158,7 +172,7 @@ impl ClassCapacity {
         // Work grows faster than tokens, so no consecutive micro-batches do more than one sequence with all their
         // tokens.
         let full = self.cost.sequence_ms(limit.tokens).0;
-        let share = self.capacities.level(end.0, self.cost.fixed_ms().0);
+        let shares = self.shares(end);
         let (mut most_work, mut most_tokens) = (0.0_f64, 0.0_f64);
         for micro_batches in 1..=most {
             let on_slowest = self.work_on_slowest(micro_batches, end);
@@ -166,7 +180,7 @@ impl ClassCapacity {
             if on_slowest <= 0.0 || (on_slowest <= most_work && is_full) {
                 break;
             }
-            let work = self.most_work_at(share, micro_batches, end).min(count(limit.groups(micro_batches)) * full);
+            let work = self.most_work_at(shares, micro_batches, end).min(count(limit.groups(micro_batches)) * full);
             let room = limit.most_tokens(micro_batches);
             let tokens = if linear > 0.0 { room.min(work / linear) } else { room };
             if work > 0.0 && (work > most_work || tokens > most_tokens) {
@@ -182,5 +196,65 @@ impl ClassCapacity {
         let CapacityBudget { spacing, most_micro_batches, .. } = self.budget;
         let next = move |&micro_batches: &usize| Some(micro_batches + (micro_batches / spacing).max(1));
         std::iter::successors(Some(1), next).take_while(move |&micro_batches| micro_batches <= most_micro_batches)
+    }
+}
+
+/// What fixed costs leave of a time; negative if the least times alone take longer.
+fn within(time: f64, fixed: f64, least: f64) -> f64 {
+    if time * (1.0 + ROUNDING) < least { time - least } else { time - fixed }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cost::{CostModel, CostProfile, preset};
+    use crate::pipeline::{MakespanBuffers, makespan};
+    use crate::spec::{Cluster, Scheme};
+
+    /// The capacity of a scheme whose micro-batches take `least` milliseconds or longer.
+    fn capacity(scheme: &str, least: f64) -> ClassCapacity {
+        let mut profile: CostProfile = preset("llama-32b-a800").unwrap();
+        for entry in &mut profile.schemes {
+            entry.least_ms = least;
+        }
+        let cost = CostModel::new(profile, Cluster::new(64, 8).unwrap());
+        let scheme: Scheme = scheme.parse().unwrap();
+        ClassCapacity::new(cost.scheme(scheme).unwrap().clone(), CapacityBudget::ONLINE)
+    }
+
+    fn end(capacity: &ClassCapacity, works: &[f64]) -> Millis {
+        let times: Vec<Millis> = works.iter().map(|&work| capacity.cost().ms_of_work(Millis(work))).collect();
+        let (stages, forward) = (capacity.cost().stage_multipliers(), capacity.cost().forward_share());
+        makespan(&times, stages, forward, &mut MakespanBuffers::default())
+    }
+
+    proptest! {
+        #[test]
+        fn no_replica_with_a_least_time_holds_more(
+            scheme in prop::sample::select(vec!["<tp8>", "<tp4,pp2>", "<tp8,pp3>"]),
+            least in 0.0..900.0_f64,
+            works in prop::collection::vec(0.0..1_500.0_f64, 1..9),
+        ) {
+            let capacity = capacity(scheme, least);
+            let end = end(&capacity, &works);
+            let all = works.iter().sum::<f64>();
+            prop_assert!(all <= capacity.most_work(works.len(), end) * (1.0 + 1e-9) + 1e-6, "{all}");
+            prop_assert!(capacity.most_work(works.len(), end) <= capacity.work_on_slowest(works.len(), end) + 1e-6);
+        }
+    }
+
+    /// Six micro-batches that all take the least time hold `d - c` each, and one more cannot end by then.
+    #[test]
+    fn micro_batches_of_the_least_time_fill_a_replica() {
+        for scheme in ["<tp8>", "<tp4,pp2>"] {
+            let (capacity, plain) = (capacity(scheme, 500.0), capacity(scheme, 0.0));
+            let short = 500.0 - capacity.cost().fixed_ms().0;
+            let end = end(&capacity, &[short; 6]);
+            assert!((capacity.most_work(6, end) / (6.0 * short) - 1.0).abs() < 2e-3, "{scheme}");
+            assert!(capacity.most_work(7, end) < 0.0 && plain.most_work(7, end) > 0.0, "{scheme}");
+            assert!(capacity.levels(end, 20).iter().all(|level| level.micro_batches <= 6), "{scheme}");
+        }
     }
 }
