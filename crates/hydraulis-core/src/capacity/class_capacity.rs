@@ -68,6 +68,12 @@ impl ClassCapacity {
         self.capacities.shape(micro_batches, self.end(micro_batches, work).0, self.cost.fixed_ms().0)
     }
 
+    /// The longest of those times.
+    pub fn longest(&self, micro_batches: usize, work: Millis) -> Millis {
+        let end = self.end(micro_batches, work).0;
+        Millis(self.capacities.longest(micro_batches, end, self.cost.fixed_ms().0))
+    }
+
     /// The earliest end of a replica with that much work in that many micro-batches.
     pub fn end(&self, micro_batches: usize, work: Millis) -> Millis {
         let end = self.end_with(micro_batches, work, self.cost.fixed_ms());

@@ -84,7 +84,7 @@ mod tests {
     fn the_second_round_uses_packed_times() {
         // Eleven long sequences make short pipelines fill worse than estimated: the replicas without a pipeline must
         // take more.
-        let (capacities, strategy) = (capacities(), "2x<tp4,pp4>+8x<tp4>".parse().unwrap());
+        let (capacities, strategy) = (capacities(), "3x<tp4,pp4>+4x<tp4>".parse().unwrap());
         let lengths: Vec<i64> = (0..11).map(|i| 13_000 - 150 * i).chain((0..160).map(|i| 3_000 - 17 * i)).collect();
         let batch = Batch::new(&lengths, None).unwrap();
         let by_length: Vec<usize> = (0..lengths.len()).collect();

@@ -96,7 +96,7 @@ mod tests {
     fn replicas_end_together_by_packed_times() {
         let (batch, capacities) = (batch(), capacities());
         let by_length: Vec<usize> = (0..batch.len()).collect();
-        let strategy = "64x<tp4,pp2>".parse().unwrap();
+        let strategy = "32x<tp4,pp4>".parse().unwrap();
         let assigned_again = longest_first(&batch, &by_length, &strategy, &capacities, &SearchBudget::ONLINE).unwrap();
         let rebalanced = rebalance(&assigned_again, batch.tokens(), &by_length, DispatchBudget::ONLINE).unwrap();
         let spread = |assignment: &Assignment| {

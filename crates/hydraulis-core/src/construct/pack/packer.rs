@@ -1,9 +1,11 @@
 //! Chooses the number of micro-batches, their sequences and their order.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::capacity::ClassCapacity;
+use crate::construct::pack::around::around;
 use crate::construct::pack::bins::{Bins, first_fit_count};
 use crate::construct::pack::order::{OrderBuffers, in_shape, longest_at_both_ends, swap_pairs};
 use crate::cost::ClassCost;
@@ -217,6 +219,8 @@ impl<'a> Packer<'a> {
 
     /// Fills the number of micro-batches that would be best if sequences could be divided, and the neighbouring
     /// numbers; returns the best.
+    ///
+    /// If the longest sequence takes longer than the longest of those micro-batches, fewer and longer ones are best.
     fn fill_best(&mut self, ids: &[usize]) -> &Trial {
         self.buffers.best.ms = Millis::INFINITY;
         let fewest = self.fewest(ids);
@@ -224,7 +228,8 @@ impl<'a> Packer<'a> {
         let middle = self.capacity.best_count(load, fewest).min(ids.len());
         if !self.fill(ids, load, middle) {
             self.buffers.next.bins.first_fit(ids, self.tokens, &self.ms, self.cost.cap());
-            self.keep_better(load);
+            let capacity = self.capacity;
+            self.keep_better(|count| capacity.shape(count, load));
         }
         let PackingBudget { counts, spacing, .. } = self.budget;
         let fewer = (fewest..middle).rev().take(counts);
@@ -232,7 +237,28 @@ impl<'a> Packer<'a> {
         for count in fewer.chain(more) {
             self.fill(ids, load, count);
         }
+        self.fill_around_longest(ids, load, fewest, middle);
         &self.buffers.best
+    }
+
+    /// If the longest sequence takes longer than the longest of `middle` micro-batches, fills a few micro-batches whose times
+    /// rise and fall around it.
+    fn fill_around_longest(&mut self, ids: &[usize], load: Millis, fewest: usize, middle: usize) {
+        let (capacity, longest) = (self.capacity, self.cost.ms_of_work(self.ms[ids[0]]));
+        let reaches = |count: &usize| capacity.longest(*count, load) >= longest;
+        if reaches(&middle) {
+            return;
+        }
+        let reaching = (fewest..middle).rev().find(reaches).unwrap_or(fewest);
+        let (fixed, stages, fall) = (self.cost.fixed_ms(), self.cost.scheme().stages(), self.budget.fall);
+        let shape = |number: usize| around(longest, load + fixed * count(number), number, stages, fall);
+        for number in reaching.saturating_sub(1).max(fewest)..(reaching + 3).min(ids.len() + 1) {
+            let targets = shape(number);
+            let targets = targets.iter().map(|&time| Millis(time) - fixed);
+            if self.buffers.next.bins.towards(ids, self.tokens, &self.ms, self.cost.cap(), targets) {
+                self.keep_better(|number| Cow::Owned(shape(number)));
+            }
+        }
     }
 
     /// Fills `count` micro-batches whose times rise and fall as the pipeline fills best, or are all equal, which is
@@ -263,20 +289,22 @@ impl<'a> Packer<'a> {
     ) -> bool {
         let is_filled = self.buffers.next.bins.towards(ids, self.tokens, &self.ms, cap, targets);
         if is_filled {
-            self.keep_better(load);
+            let capacity = self.capacity;
+            self.keep_better(|count| capacity.shape(count, load));
         }
         is_filled
     }
 
-    /// Orders the bins just filled by the best shape, as far as memory allows it, and keeps them if they are the best.
-    fn keep_better(&mut self, load: Millis) {
+    /// Orders the bins just filled by the shape of their number, as far as memory allows it, and keeps them if they are the
+    /// best.
+    fn keep_better(&mut self, shape: impl Fn(usize) -> Cow<'a, [f64]>) {
         let Buffers { next: Trial { bins, order, .. }, times, order: buffers, .. } = &mut self.buffers;
         // The least targets may find no sequence short enough.
         let is_used = |bin: &usize| bins.totals()[*bin] > Tokens(0);
         let used = || (0..bins.totals().len()).filter(is_used);
         times.clear();
         times.extend(used().map(|bin| self.cost.ms_of_work(bins.times()[bin])));
-        in_shape(times, &self.capacity.shape(times.len(), load), buffers, order);
+        in_shape(times, &shape(times.len()), buffers, order);
         if times.len() < bins.totals().len() {
             let used: Vec<usize> = used().collect();
             for place in order.iter_mut() {
@@ -388,6 +416,37 @@ mod tests {
         // All micro-batches of first-fit take longer: it is kept, though it is less even.
         let (micro_batches, _) = packed(&[4_000, 3_800, 3_000, 3_000]);
         assert_eq!(micro_batches, [[0, 1], [2, 3]]);
+    }
+
+    /// A sequence longer than the best micro-batches goes through two stages next to few long ones: within 4 % of the best of
+    /// all ways to fill up to four micro-batches in order.
+    #[test]
+    fn a_long_sequence_has_long_micro_batches_next_to_it() {
+        let mut profile = preset("llama-32b-a800").unwrap();
+        profile.schemes.iter_mut().for_each(|entry| (entry.fixed_ms, entry.least_ms) = (5.0, 60.0));
+        let model = CostModel::new(profile, Cluster::new(64, 8).unwrap());
+        let capacities = Capacities::new(model, CapacityBudget::ONLINE);
+        let capacity = capacities.scheme("<tp8,pp2>".parse().unwrap()).unwrap();
+        for lengths in
+            [[7_000, 900, 800, 700, 600, 500, 400, 300, 200], [7_000, 400, 390, 380, 370, 360, 350, 340, 330]]
+        {
+            let batch = Batch::new(&lengths, None).unwrap();
+            let ids: Vec<usize> = (0..lengths.len()).collect();
+            let mut packer = Packer::new(capacity, &batch, PackingBudget::ONLINE);
+            let mut best = Millis::INFINITY;
+            for way in 0..4_usize.pow(9) {
+                let (mut micro_batches, mut left) = (vec![Vec::new(); 4], way);
+                for &id in &ids {
+                    micro_batches[left % 4].push(id);
+                    left /= 4;
+                }
+                micro_batches.retain(|micro_batch| !micro_batch.is_empty());
+                let times = packer.times(&micro_batches);
+                best = best.min(packer.makespan(&times));
+            }
+            let packing = packer.pack(&ids);
+            assert!(packing.ms <= best * 1.04, "{packing:?} {best:?}");
+        }
     }
 
     #[test]

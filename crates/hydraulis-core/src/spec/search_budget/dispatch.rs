@@ -79,9 +79,12 @@ pub struct PackingBudget {
     /// every other stage. The excess overlaps with other long sequences. On the 32B table and long-tailed lengths plans
     /// are equally short with 0.5 to 0.8, and longer with 1 and more.
     pub stall: f64,
+    /// Share of its first time to which the times of micro-batches fall after one that takes longer than all others. On 2
+    /// and 4 stages 0 to 0.3 end within 3 % of the optimum, 0.5 and 0.7 within 5 and 6 %.
+    pub fall: f64,
 }
 
 impl PackingBudget {
     /// The limits of both budgets.
-    pub const ONLINE: PackingBudget = PackingBudget { swaps: 1_000, counts: 3, spacing: 20, stall: 0.7 };
+    pub const ONLINE: PackingBudget = PackingBudget { swaps: 1_000, counts: 3, spacing: 20, stall: 0.7, fall: 0.2 };
 }
