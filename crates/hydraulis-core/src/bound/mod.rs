@@ -3,7 +3,7 @@
 //! Two arguments; the greater bound holds:
 //!
 //! - The longest path: each sequence passes all stages of some replica that admits it, in a micro-batch that costs at
-//!   least `a s^2 + b s + c`. The least time `d` of micro-batches is left out.
+//!   least `a s^2 + b s + c` and `d`.
 //! - The work: by an impossible time, all replicas together cannot hold the batch, for any assignment
 //!   (`dual_program`). The capacity of a pipeline is exact over all its micro-batches
 //!   ([`crate::capacity::PipelineCapacity`]).
@@ -13,7 +13,7 @@
 //! sequences cost more than the value of all replicas by that time. The best prices come from a linear program
 //! (`relaxation`), the dual of dividing sequences (Lenstra, Shmoys and Tardos 1990); of many schemes it has a part
 //! (`active`). Branching (`branch`) makes replicas and micro-batches whole. If a plan is still far from its bound, further
-//! programs make the longest sequences whole (`long`).
+//! programs make the longest sequences whole (`long`), over any strategy or for each strategy of a list.
 
 mod active;
 mod batch_sums;
@@ -171,6 +171,38 @@ impl<'a> Bounder<'a> {
         classes: &[AnyClass],
         leading: Vec<usize>,
         ranks: u32,
+        times: [Millis; 2],
+        cancellation: Cancellation,
+    ) -> Result<Millis> {
+        let limits = classes.iter().map(|class| {
+            let most = u64::from(ranks) / class.capacity.cost().scheme().ranks();
+            ClassLimits::new(class.capacity, 0, usize::try_from(most).unwrap_or(0))
+        });
+        let active = if classes.len() > self.budget.whole_classes { leading } else { Vec::new() };
+        self.with_whole(limits.collect(), active, ranks, times, cancellation)
+    }
+
+    /// The bound of one strategy with whole long sequences, as [`Bounder::of_long`].
+    pub(crate) fn of_long_strategy(
+        &self,
+        capacities: &Capacities,
+        strategy: &Strategy,
+        times: [Millis; 2],
+        cancellation: Cancellation,
+    ) -> Result<Millis> {
+        let groups = strategy.groups().into_iter();
+        let limits = groups.map(|(scheme, replicas)| {
+            capacities.scheme(scheme).map(|capacity| ClassLimits::new(capacity, replicas, replicas))
+        });
+        let ranks = u32::try_from(strategy.ranks()).unwrap_or(u32::MAX);
+        self.with_whole(limits.collect::<Result<_>>()?, Vec::new(), ranks, times, cancellation)
+    }
+
+    fn with_whole(
+        &self,
+        classes: Vec<ClassLimits>,
+        active: Vec<usize>,
+        ranks: u32,
         [from, until]: [Millis; 2],
         cancellation: Cancellation,
     ) -> Result<Millis> {
@@ -179,18 +211,14 @@ impl<'a> Bounder<'a> {
         if !is_small || !long.are_few {
             return Ok(from);
         }
-        let limits = classes.iter().map(|class| {
-            let most = u64::from(ranks) / class.capacity.cost().scheme().ranks();
-            ClassLimits::new(class.capacity, 0, usize::try_from(most).unwrap_or(0))
-        });
         let mut program = LongProgram {
             batch: &self.sums,
             long: &long,
-            classes: limits.collect(),
+            classes,
             ranks,
             counted: self.budget.counted_micro_batches,
             price_steps: self.budget.price_steps,
-            active: if classes.len() > self.budget.whole_classes { leading } else { Vec::new() },
+            active,
             budget: self.budget.long,
         };
         latest_impossible(&mut program, from, until, cancellation)

@@ -250,6 +250,11 @@ impl Planner {
             if known.is_some_and(|bound| bound.ms < least) {
                 *known = bound(strategy, least, self.budget.dual_solves)?;
             }
+            if let Some(known) = known.as_mut().filter(|bound| bound.ms < least * (1.0 - self.budget.bound.long.far)) {
+                let times = [known.ms, least];
+                *known =
+                    known.or_work(bounder.of_long_strategy(&self.capacities, strategy, times, task.cancellation)?);
+            }
         }
         let candidates = list.iter().zip(&bounds).map(|(strategy, bound)| {
             let evaluation = evaluations.iter().find(|evaluation| evaluation.strategy == *strategy);
