@@ -1,4 +1,4 @@
-"""How well each shipped table of times is predicted from the others, and how near to the peak devices come.
+"""How well measured times are predicted by arithmetic, and how near to the peak devices come.
 
     python benches/analytic.py
 
@@ -7,6 +7,9 @@ is predicted by arithmetic. Errors are of the time of one sequence, over all sch
 1,024 and so on up to each scheme's cap on 64 GPUs. The curves are of what all four teach: shares of the peak
 of matrix products by the hidden units of a rank, of the 7B model on one A800 by the tokens of a micro-batch
 of sequences of 128 tokens and by the length of one sequence, and of attention by itself.
+
+On an H100 the times of micro-batches of 1.1 billion parameters are compared with the predicted profile. Its
+efficiencies were set by a profile of the same model, so the errors are those of the formula.
 """
 
 import statistics
@@ -14,7 +17,18 @@ import sys
 
 from hydraulis import Cluster, CostProfile, InfeasibleError, Scheme
 from hydraulis._core import Efficiency
+from hydraulis.planner import load_profile
 
+# Milliseconds of one H100 by the tokens of a micro-batch, in sequences of 64, 512 and 2,048 tokens and in a
+# single one: benches/record/2026-11-26-gpu-attention.md.
+ON_H100 = {
+    2_048: (67, 75, 64, 64),
+    4_096: (64, 74, 78, 76),
+    6_144: (82, 89, 100, 121),
+    8_192: (109, 109, 123, 177),
+    12_288: (154, 159, 178, 315),
+    16_384: (211, 213, 239, 488),
+}
 CLUSTER = Cluster(gpus=64, gpus_per_node=8)
 LENGTHS = [512 << doublings for doublings in range(7)]
 WIDTHS = [256 << doublings for doublings in range(6)]
@@ -58,6 +72,23 @@ def error_table(profiles: list[CostProfile]) -> str:
     return text
 
 
+def errors_on_h100() -> list[float]:
+    """Give predicted over measured time, less 1, of each micro-batch measured on an H100."""
+    profile, scheme = load_profile("analytic:tinyllama-1.1b:H100"), Scheme("<1>")
+    found = []
+    for tokens, measured in ON_H100.items():
+        for length, ms in zip((64, 512, 2_048, tokens), measured, strict=True):
+            found.append(profile.micro_batch_ms(scheme, [length] * (tokens // length)) / ms - 1)
+    return found
+
+
+def row_of_h100() -> str:
+    """Give the row of the H100."""
+    found = sorted(map(abs, errors_on_h100()))
+    shares = (f"{size:.1%}" for size in (statistics.median(found), found[len(found) * 9 // 10], found[-1]))
+    return ROW.format("1.1B on one H100", 1, len(found), *shares, "<1>")
+
+
 def curves(efficiency: Efficiency) -> str:
     """Give how near to the peak the kinds of work come."""
     shown = CostProfile.preset(SHOWN)
@@ -89,7 +120,7 @@ def curve(shares: dict[int, float]) -> str:
 def main() -> None:
     """Print the errors and the curves."""
     profiles = [CostProfile.preset(name) for name in CostProfile.presets()]
-    sys.stdout.write(f"{error_table(profiles)}\n{curves(Efficiency.learnt(profiles))}")
+    sys.stdout.write(f"{error_table(profiles)}{row_of_h100()}\n{curves(Efficiency.learnt(profiles))}")
 
 
 if __name__ == "__main__":

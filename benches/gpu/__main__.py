@@ -6,7 +6,8 @@ attention: every kernel that takes the heads, on packed micro-batches of as many
 lengths, of long-tailed ones, and in a single one. step-1b, step-8b: a decoder in bfloat16 on micro-batches of
 long-tailed lengths, with the optimizer's step, by Hydraulis, by transformers and in torchtitan's form; MFU
 counts attention by the sum of squared lengths. profile: `hydraulis profile` and a training run, planned and
-measured. rows: pieces of work in several ways. collectives: those of a tensor group, between this machine's
+measured. kinds-1b, kinds-8b: the kernels of such a step of Hydraulis by kind of work. rows: pieces of work in
+several ways. collectives: those of a tensor group, between this machine's
 devices, or two ranks on the one device.
 
 A part that fails is noted, and the others are measured. `--tiny` shrinks all of it, to see that it runs.
@@ -26,6 +27,7 @@ import torch
 from benches.gpu import record
 from benches.gpu.attention import AttentionSetting, measure_attention
 from benches.gpu.collectives import measure_collectives
+from benches.gpu.kinds import measure_kinds
 from benches.gpu.machine import describe
 from benches.gpu.prediction import PredictionSetting, measure_prediction, memory_for_plans
 from benches.gpu.rows import measure_pieces
@@ -67,18 +69,25 @@ class Measurement:
 
     def steps(self, model: ModelConfig) -> dict[str, Any]:
         """Time a step by each way."""
+        peak = peak_tflops(self._device)
+        rows = measure_steps(self._step(model), self._clock, peak)
+        return {"steps": list(map(dataclasses.asdict, rows)), "peak_tflops": peak}
+
+    def kinds(self, model: ModelConfig) -> dict[str, Any]:
+        """Sum the kernels of a step by kind of work."""
+        rows = measure_kinds(self._step(model), peak_tflops(self._device))
+        return {"kinds": list(map(dataclasses.asdict, rows))}
+
+    def _step(self, model: ModelConfig) -> StepSetting:
         arguments = self._arguments
         seeds = range(arguments.micro_batches)
-        setting = StepSetting(
+        return StepSetting(
             device=self._device,
             dtype=self._dtype,
             model=TINY if self._tiny else model,
             micro_batches=[long_tail(self._tokens, self._tokens // 2, seed) for seed in seeds],
             checkpointing=arguments.checkpointing,
         )
-        peak = peak_tflops(self._device)
-        rows = measure_steps(setting, self._clock, peak)
-        return {"steps": list(map(dataclasses.asdict, rows)), "peak_tflops": peak}
 
     def prediction(self) -> dict[str, Any]:
         """Measure a profile, and compare it with a run."""
@@ -109,6 +118,8 @@ class Measurement:
             "attention": self.attention,
             "step-1b": lambda: self.steps(BILLION),
             "step-8b": lambda: self.steps(EIGHT_BILLION),
+            "kinds-1b": lambda: self.kinds(BILLION),
+            "kinds-8b": lambda: self.kinds(EIGHT_BILLION),
             "profile": self.prediction,
             "rows": self.rows,
             "collectives": self.collectives,

@@ -59,11 +59,28 @@ _PREDICTION: tuple[_Column, ...] = (
     ("tokens/s", _number("tokens_per_s", "{:,.0f}")),
     ("profile s", _number("profile_s")),
 )
-_COLUMNS = {"attention": _ATTENTION, "profile": _PREDICTION, "rows": _PIECES, "collectives": _PIECES}
+_KINDS: tuple[_Column, ...] = (
+    ("kind", _text("kind")),
+    ("kernels", _text("kernels")),
+    ("ms", _number("ms")),
+    ("times peak", _number("times_peak", "{:.2f}")),
+)
+_COLUMNS = {
+    "attention": _ATTENTION,
+    "kinds-1b": _KINDS,
+    "kinds-8b": _KINDS,
+    "profile": _PREDICTION,
+    "rows": _PIECES,
+    "collectives": _PIECES,
+}
+# The name of a part's rows where it is another one.
+_ROWS = {"step-1b": "steps", "step-8b": "steps", "kinds-1b": "kinds", "kinds-8b": "kinds"}
 _TITLES = {
     "attention": "Attention kernels",
     "step-1b": "A step of 1.1 billion parameters",
     "step-8b": "A step of 4 layers of Llama 3 8B",
+    "kinds-1b": "Kinds of work in a step of 1.1 billion parameters",
+    "kinds-8b": "Kinds of work in a step of 4 layers of Llama 3 8B",
     "profile": "Predicted by a profile of this device, and measured",
     "rows": "Pieces of work",
     "collectives": "Collectives of a tensor group",
@@ -77,7 +94,7 @@ def tables(figures: Figures) -> Iterable[tuple[str, list[list[str]]]]:
         if found is None:
             continue
         columns = _COLUMNS.get(part, _STEPS)
-        rows = [found["profile"]] if part == "profile" else found["steps" if columns is _STEPS else part]
+        rows = [found["profile"]] if part == "profile" else found[_ROWS.get(part, part)]
         yield title, [[name for name, _ in columns], *([value(row) for _, value in columns] for row in rows)]
 
 

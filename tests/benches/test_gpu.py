@@ -73,12 +73,42 @@ def test_transformers_and_hydraulis_begin_with_the_same_loss(figures: dict[str, 
             assert hydraulis["first_loss"] == pytest.approx(row["first_loss"], rel=1e-5)
 
 
+def test_the_kernels_of_a_step_are_summed_by_kind(figures: dict[str, Any]) -> None:
+    for part in ("kinds-1b", "kinds-8b"):
+        rows = {row["kind"]: row for row in figures[part]["kinds"]}
+        assert list(rows) == ["attention", "matrices", "optimizer", "other"]
+        assert all(row["ms"] > 0 and row["kernels"] > 0 for row in rows.values())
+        # The peak of a CPU is not known.
+        assert all(row["times_peak"] is None for row in rows.values())
+
+
+def test_a_kind_of_work_has_its_time_at_peak() -> None:
+    """Kernels of an H200's step, against the operations of 4 layers of 8 billion parameters by hand."""
+    kinds = importlib.import_module("benches.gpu.kinds")
+    shapes = importlib.import_module("benches.gpu.shapes")
+    named = {
+        "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<cutlass::bfloat16_t>>": "attention",
+        "nvjet_sm90_tss_128x256_64x4_2x1_v_badd_coopA_NTN": "matrices",
+        "multi_tensor_apply_kernel<at::native::FusedOptimizerTensorListMetadata<4>>": "optimizer",
+        "_multiply": "other",
+    }
+    for name, expected in named.items():
+        assert next(kind for kind, pattern in kinds.KINDS.items() if pattern.search(name)) == expected
+    setting = Mock(model=shapes.EIGHT_BILLION, lengths=[3_000, 1_000], squares=10_000_000)
+    at_peak = kinds._at_peak(setting, 989.0)
+    layer = 4096 * (2 * 4096 + 2 * 1024 + 3 * 14_336)
+    assert at_peak["matrices"] == pytest.approx(6 * (4 * layer + 4096 * 128_256) * 4_000 / 989e9)
+    assert at_peak["attention"] == pytest.approx(7 * 4 * 4096 * 10_000_000 / 989e9)
+    assert kinds._at_peak(setting, None) == {}
+
+
 def test_the_record_names_the_machine_and_has_every_part(figures: dict[str, Any]) -> None:
     machine = figures["machine"]
     assert {"date", "commit", "python", "torch", "load", "device"} <= machine.keys()
     assert figures["page_name"].startswith(machine["date"][:10])
     titles = (
         *("Attention kernels", "A step of 1.1", "A step of 4 layers", "Predicted by", "Pieces of work"),
+        *("Kinds of work in a step of 1.1", "Kinds of work in a step of 4 layers"),
         "Collectives of a tensor group",
     )
     for part in (*titles, machine["torch"], machine["device"], "benches.gpu --device cpu --tiny"):

@@ -113,7 +113,7 @@ VALUES = [
     SIMULATION.stages[0][0].memory,
     SIMULATION.timelines[0][0],
     PLAN.position(3),
-    _core.Efficiency.shipped(),
+    _core.Efficiency.shipped("H100"),
     extrapolation(),
     *INSTRUCTIONS.values(),
 ]

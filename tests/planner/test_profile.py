@@ -144,7 +144,13 @@ def test_an_analytic_profile_is_made_of_a_model_and_a_device(tmp_path: Path) -> 
 # Parameters by the model cards, in billions: those of all tables, the embedding and the head.
 @pytest.mark.parametrize(
     ("name", "billions"),
-    [("llama-3-8b", 8.03), ("llama-3-70b", 70.55), ("qwen3-8b", 8.19), ("qwen3-32b", 32.76)],
+    [
+        ("tinyllama-1.1b", 1.10),
+        ("llama-3-8b", 8.03),
+        ("llama-3-70b", 70.55),
+        ("qwen3-8b", 8.19),
+        ("qwen3-32b", 32.76),
+    ],
 )
 @pytest.mark.parametrize("device", ["H100", "H200"])
 def test_a_published_model_is_predicted_by_its_name(name: str, billions: float, device: str) -> None:
@@ -156,7 +162,7 @@ def test_a_published_model_is_predicted_by_its_name(name: str, billions: float, 
 
 
 def test_every_published_model_is_tested() -> None:
-    assert list(MODELS) == ["llama-3-8b", "llama-3-70b", "qwen3-8b", "qwen3-32b"]
+    assert list(MODELS) == ["tinyllama-1.1b", "llama-3-8b", "llama-3-70b", "qwen3-8b", "qwen3-32b"]
 
 
 def test_context_degrees_are_derived_on_request(tmp_path: Path) -> None:
@@ -216,11 +222,12 @@ def test_efficiencies_are_fitted_to_the_given_profiles() -> None:
     model = profiles[0].model
     assert model is not None
     assert model.parameters == 32 * (4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096) + 2 * 30592 * 4096 + 4096
-    default = CostProfile.analytic(model, Cluster(64, 8), "H100")
+    default = CostProfile.analytic(model, Cluster(64, 8), "A800")
     learnt = Efficiency.learnt(profiles)
-    assert learnt == Efficiency.shipped()
-    assert CostProfile.analytic(model, Cluster(64, 8), "H100", efficiency=learnt) == default
-    other = CostProfile.analytic(model, Cluster(64, 8), "H100", efficiency=Efficiency.learnt(profiles[1:]))
+    assert learnt == Efficiency.shipped("A100-80GB")
+    assert learnt.least_ms_per_layer == 0
+    assert CostProfile.analytic(model, Cluster(64, 8), "A800", efficiency=learnt) == default
+    other = CostProfile.analytic(model, Cluster(64, 8), "A800", efficiency=Efficiency.learnt(profiles[1:]))
     assert other != default
     assert other.micro_batch_ms(Scheme("<tp2>"), [900]) == pytest.approx(
         default.micro_batch_ms(Scheme("<tp2>"), [900]), rel=0.2
@@ -228,11 +235,39 @@ def test_efficiencies_are_fitted_to_the_given_profiles() -> None:
     assert other.error(Scheme("<tp2>")) is None
 
 
+def test_devices_like_an_h100_have_its_efficiencies() -> None:
+    on_h100 = Efficiency.shipped("H100")
+    assert [on_h100 == Efficiency.shipped(name) for name in ("H200", "H800", "B200", "H20", "A100-40GB")] == [
+        *(True, True, True),
+        *(False, False),
+    ]
+    times, of_table = dict(on_h100.times_peak), dict(Efficiency.shipped("A800").times_peak)
+    assert times["attention"] > 2 * of_table["attention"]
+    # The host's launches are the least time of a micro-batch there, and a part of every one in the tables.
+    assert times["launches"] == of_table["launches"] * 0
+    model = CostProfile.preset("llama-7b-a800").model
+    assert model is not None
+    profile = CostProfile.analytic(model, Cluster(64, 8), "H100", checkpointing=["none", "full"])
+    least = {
+        text: profile.micro_batch_ms(Scheme(text), [1]) for text in ("<1>", "<tp2>", "<pp4>", "<1,full>")
+    }
+    assert least["<1>"] == pytest.approx(32 * on_h100.least_ms_per_layer)
+    assert least["<tp2>"] == least["<1>"]
+    assert least["<pp4>"] == pytest.approx(least["<1>"] / 4)
+    assert least["<1,full>"] > least["<1>"]
+    # A profile with least times teaches them.
+    taught = Efficiency.learnt([profile])
+    assert taught.least_ms_per_layer == pytest.approx(on_h100.least_ms_per_layer)
+    assert taught.of_attention == pytest.approx(on_h100.of_attention, rel=0.01)
+    with refused("profile_unknown", "V100"):
+        Efficiency.shipped("V100")
+
+
 def test_the_share_of_the_peak_is_operations_per_predicted_time() -> None:
     model, cluster, efficiency = (
         CostProfile.preset("llama-7b-a800").model,
         Cluster(64, 8),
-        Efficiency.shipped(),
+        Efficiency.shipped("A800"),
     )
     assert model is not None
     profile = CostProfile.analytic(model, cluster, "A800")

@@ -26,6 +26,18 @@ QWEN_3: dict[str, Any] = {
 }
 
 MODELS: dict[str, dict[str, Any]] = {
+    # TinyLlama/TinyLlama_v1.1
+    "tinyllama-1.1b": {
+        "model_type": "llama",
+        "vocab_size": 32_000,
+        "hidden_size": 2_048,
+        "intermediate_size": 5_632,
+        "num_hidden_layers": 22,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False,
+    },
     # meta-llama/Meta-Llama-3-8B
     "llama-3-8b": LLAMA_3
     | {

@@ -208,8 +208,9 @@ mod tests {
     fn rich_on(cluster: Cluster) -> Capacities {
         let model = preset("llama-7b-a800").unwrap().model.unwrap();
         let kinds = [CheckpointingKind::None, CheckpointingKind::Full];
-        let efficiency = Efficiency::shipped().unwrap();
-        let profile = CostProfile::analytic(&model, &cluster, &device("H100").unwrap(), &kinds, &efficiency).unwrap();
+        let on = device("H100").unwrap();
+        let efficiency = Efficiency::shipped(&on).unwrap();
+        let profile = CostProfile::analytic(&model, &cluster, &on, &kinds, &efficiency).unwrap();
         Capacities::new(CostModel::new(profile, cluster), CapacityBudget::ONLINE)
     }
 

@@ -62,8 +62,9 @@ mod tests {
         let model = preset("llama-7b-a800").unwrap().model.unwrap();
         let cluster = Cluster::new(16, 8).unwrap();
         let kinds = [CheckpointingKind::None, CheckpointingKind::Selective, CheckpointingKind::Full];
-        let efficiency = Efficiency::shipped().unwrap();
-        let profile = CostProfile::analytic(&model, &cluster, &device("H100").unwrap(), &kinds, &efficiency).unwrap();
+        let on = device("H100").unwrap();
+        let efficiency = Efficiency::shipped(&on).unwrap();
+        let profile = CostProfile::analytic(&model, &cluster, &on, &kinds, &efficiency).unwrap();
         CostModel::new(profile, cluster)
     }
 

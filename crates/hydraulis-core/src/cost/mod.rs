@@ -19,7 +19,7 @@ mod profile;
 mod recomputation;
 mod replica_class;
 
-pub use analytic::{DEVICES, Device, Efficiency, device};
+pub use analytic::{DEVICES, Device, Efficiency, MeasuredDevice, device};
 pub use class_cost::{ClassCost, Reliability};
 pub use fit::{CostFit, Interval, MeasuredRange, Measurement, fit, fit_schemes, micro_batches_to_measure};
 pub use memory::{InFlightLimit, RankMemory};

@@ -270,7 +270,7 @@ mod tests {
         let model = preset("llama-7b-a800").unwrap().model.unwrap();
         let device = device("A100-40GB").unwrap();
         let mut profile =
-            CostProfile::analytic(&model, &cluster, &device, &kinds, &Efficiency::shipped().unwrap()).unwrap();
+            CostProfile::analytic(&model, &cluster, &device, &kinds, &Efficiency::shipped(&device).unwrap()).unwrap();
         profile.hardware.host_memory_bytes = Some(3 << 20);
         let model = CostModel::new(profile, cluster);
         let scheme: Scheme = "<tp8,offload>".parse().unwrap();

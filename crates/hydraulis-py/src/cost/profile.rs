@@ -38,7 +38,7 @@ impl CostProfile {
     ///     cluster: Cluster that bounds the schemes.
     ///     device: Name of a device, one of `devices`.
     ///     checkpointing: Kinds of checkpointing for each scheme: `none`, `selective`, `full`, `offload`, `full-offload`; default `none` alone.
-    ///     efficiency: Shares of peak performance that the device reaches; default those learnt from the shipped profiles.
+    ///     efficiency: Shares of peak performance that the device reaches; default those of the measured device that is like it.
     ///     host_gigabytes_per_s: Rate of copies to host memory, each way, above 0; default that of the device.
     ///     host_memory_bytes: Host memory of a rank; default that of the device.
     ///
@@ -71,7 +71,7 @@ impl CostProfile {
                 host_memory_bytes: host_memory_bytes.unwrap_or(known.host_memory_bytes),
                 ..known
             };
-            let efficiency = efficiency.map_or_else(cost::Efficiency::shipped, Ok)?;
+            let efficiency = efficiency.map_or_else(|| cost::Efficiency::shipped(&device), Ok)?;
             cost::CostProfile::analytic(&model, cluster, &device, &kinds, &efficiency).map(CostProfile)
         })
     }
@@ -305,16 +305,22 @@ impl Efficiency {
         detached(py, || cost::Efficiency::learnt(&profiles)).map(Efficiency)
     }
 
-    /// The efficiency learnt from the shipped profiles.
+    /// The efficiency of the measured device that is like this one: learnt from the shipped profiles, or an H100's.
     #[staticmethod]
-    fn shipped(py: Python<'_>) -> PyResult<Efficiency> {
-        detached(py, cost::Efficiency::shipped).map(Efficiency)
+    fn shipped(py: Python<'_>, device: Text<'_>) -> PyResult<Efficiency> {
+        detached(py, || cost::Efficiency::shipped(&cost::device(&device)?)).map(Efficiency)
     }
 
     /// Time of each kind of work relative to its time at peak, by name; `launches` in milliseconds per layer.
     #[getter]
     fn times_peak(&self) -> Vec<(&'static str, f64)> {
         self.0.kinds().collect()
+    }
+
+    /// The least time of a micro-batch in milliseconds for each layer of a stage; 0 where no profile has one.
+    #[getter]
+    fn least_ms_per_layer(&self) -> f64 {
+        self.0.least_ms_per_layer()
     }
 
     /// Share of peak that matrix products reach on a rank with this number of overlapped units.
@@ -348,12 +354,12 @@ impl Efficiency {
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
         let times: Vec<f64> = self.0.kinds().map(|(_, times)| times).collect();
-        made_by::<Efficiency>(py, "_of", times)
+        made_by::<Efficiency>(py, "_of", (times, self.0.least_ms_per_layer()))
     }
 
     #[classmethod]
-    fn _of(_class: &Bound<'_, PyType>, times: [f64; cost::Efficiency::KINDS]) -> Efficiency {
-        Efficiency(cost::Efficiency::of_times_peak(times))
+    fn _of(_class: &Bound<'_, PyType>, times: ([f64; cost::Efficiency::KINDS], f64)) -> Efficiency {
+        Efficiency(cost::Efficiency::of_times_peak(times.0, times.1))
     }
 
     fn __repr__(&self) -> String {

@@ -121,8 +121,9 @@ mod tests {
     #[test]
     fn a_part_of_the_classes_proves_about_as_much_as_all() {
         let (model, cluster) = (preset("llama-7b-a800").unwrap().model.unwrap(), Cluster::new(16, 8).unwrap());
-        let (kinds, efficiency) = ([CheckpointingKind::None, CheckpointingKind::Full], Efficiency::shipped().unwrap());
-        let profile = CostProfile::analytic(&model, &cluster, &device("H100").unwrap(), &kinds, &efficiency).unwrap();
+        let (kinds, on) = ([CheckpointingKind::None, CheckpointingKind::Full], device("H100").unwrap());
+        let efficiency = Efficiency::shipped(&on).unwrap();
+        let profile = CostProfile::analytic(&model, &cluster, &on, &kinds, &efficiency).unwrap();
         let capacities = Capacities::new(CostModel::new(profile, cluster), CapacityBudget::ONLINE);
         let schemes = usable_schemes(capacities.cost());
         let classes: Vec<AnyClass> =

@@ -24,11 +24,12 @@ impl CostProfile {
         let unknown = || ProfileError::ModelUnknown { profile: self.name.clone() };
         let model = self.model.clone().ok_or_else(unknown)?;
         let nodes = self.hardware.gpus_per_node;
+        let device = device(&self.hardware.device)?;
         let ratios = Ratios {
             model,
-            device: device(&self.hardware.device)?,
+            efficiency: Efficiency::shipped(&device)?,
+            device,
             cluster: Cluster::new(nodes.saturating_mul(NODES), nodes)?,
-            efficiency: Efficiency::shipped()?,
         };
         let mut derived = Vec::new();
         for base in self.schemes.iter().filter(|entry| entry.scheme.cp() == 1 && entry.scheme.pp() == 1) {
@@ -116,7 +117,7 @@ mod tests {
         let (model, on) = (table.model.clone().unwrap(), device("A800").unwrap());
         let cluster = Cluster::new(256, 8).unwrap();
         let none = [CheckpointingKind::None];
-        let analytic = CostProfile::analytic(&model, &cluster, &on, &none, &Efficiency::shipped().unwrap()).unwrap();
+        let analytic = CostProfile::analytic(&model, &cluster, &on, &none, &Efficiency::shipped(&on).unwrap()).unwrap();
         let derived = &profile.schemes[table.schemes.len()..];
         assert!(derived.len() >= 8);
         for entry in derived {
@@ -154,7 +155,7 @@ mod tests {
         let (model, on) = (preset("llama-7b-a800").unwrap().model.unwrap(), device("H100").unwrap());
         let cluster = Cluster::new(256, 8).unwrap();
         let whole =
-            CostProfile::analytic(&model, &cluster, &on, &CheckpointingKind::ALL, &Efficiency::shipped().unwrap())
+            CostProfile::analytic(&model, &cluster, &on, &CheckpointingKind::ALL, &Efficiency::shipped(&on).unwrap())
                 .unwrap();
         let mut without = whole.clone();
         without.schemes.retain(|entry| entry.scheme.cp() == 1);

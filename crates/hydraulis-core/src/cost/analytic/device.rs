@@ -18,7 +18,8 @@ pub struct Device {
     pub memory_gb_per_s: f64,
     /// Rate at which the device sends to the others of its node at once.
     pub link_gb_per_s: f64,
-    /// Rate at which the device sends to other nodes. No data sheet has it: one network port of 200 Gbit/s a device.
+    /// Rate at which the device sends to other nodes: one network port of 200 Gbit/s a device, and of 400 where the
+    /// maker's own nodes have these.
     pub network_gb_per_s: f64,
     /// Rate of copies to host memory and at the same time back, each way, in practice. Devices that share a switch have
     /// less.
@@ -26,6 +27,17 @@ pub struct Device {
     /// Host memory of a node of the maker's own systems, divided by the node's devices, less a fifth for processes and
     /// data.
     pub host_memory_bytes: u64,
+    /// The measured device whose efficiencies this one is expected to have.
+    pub like: MeasuredDevice,
+}
+
+/// A device whose efficiencies were measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MeasuredDevice {
+    /// The A800 and A100 of the shipped tables.
+    A800,
+    /// The H100.
+    H100,
 }
 
 const GB: u64 = 1_000_000_000;
@@ -49,7 +61,18 @@ const fn gpu(
         network_gb_per_s,
         host_gb_per_s: 55.0,
         host_memory_bytes: of_node(2_048 * GB),
+        like: MeasuredDevice::A800,
     }
+}
+
+/// A device with the tensor cores of an H100 or later ones.
+const fn hopper(device: Device) -> Device {
+    Device { like: MeasuredDevice::H100, ..device }
+}
+
+/// A device with a network port of 400 Gbit/s in the maker's own nodes.
+const fn on_fast_network(device: Device) -> Device {
+    Device { network_gb_per_s: 50.0, ..device }
 }
 
 /// A device's part of the memory of a node of eight, of which a fifth is left to processes and data.
@@ -70,16 +93,20 @@ const fn on_pcie4(device: Device, node_bytes: u64) -> Device {
 ///
 /// `PCIe` has 31.5 GB/s each way with 16 lanes of generation 4 (A100, A800) and 63 of generation 5 (the others); copies reach
 /// about 25 and 55. Nodes of eight are taken to have the memory of NVIDIA's own ("DGX A100", 2020: 1 TB with 40 GB devices and 2 TB
-/// with 80 GB; "DGX H100", 2022: 2 TB).
+/// with 80 GB; "DGX H100", 2022: 2 TB). A device of a "DGX H100", "DGX H200" or "DGX B200" has a network port of 400 Gbit/s
+/// to itself, one of a "DGX A100" of 200.
+///
+/// An H20 has the memory of an H100 and a seventh of its operations, so kernels that leave an H100's tensor cores idle need not
+/// leave the H20's so: it is taken to be like the A800, whose peak is near.
 pub const DEVICES: [Device; 10] = [
     on_pcie4(gpu("A100-40GB", 312.0, 40 * GIB, 1_555.0, 300.0), 1_024 * GB),
     on_pcie4(gpu("A100-80GB", 312.0, 80 * GIB, 2_039.0, 300.0), 2_048 * GB),
     on_pcie4(gpu("A800-80GB", 312.0, 80 * GIB, 2_039.0, 200.0), 2_048 * GB),
-    gpu("H100-80GB", 989.5, 80 * GIB, 3_350.0, 450.0),
-    gpu("H800-80GB", 989.5, 80 * GIB, 3_350.0, 200.0),
+    on_fast_network(hopper(gpu("H100-80GB", 989.5, 80 * GIB, 3_350.0, 450.0))),
+    hopper(gpu("H800-80GB", 989.5, 80 * GIB, 3_350.0, 200.0)),
     gpu("H20-96GB", 148.0, 96 * GB, 4_000.0, 450.0),
-    gpu("H200-141GB", 989.5, 141 * GB, 4_800.0, 450.0),
-    gpu("B200-180GB", 2_250.0, 180 * GB, 8_000.0, 900.0),
+    on_fast_network(hopper(gpu("H200-141GB", 989.5, 141 * GB, 4_800.0, 450.0))),
+    on_fast_network(hopper(gpu("B200-180GB", 2_250.0, 180 * GB, 8_000.0, 900.0))),
     gpu("MI300X-192GB", 1_307.4, 192 * GB, 5_300.0, 448.0),
     Device {
         name: "cpu",
@@ -91,6 +118,7 @@ pub const DEVICES: [Device; 10] = [
         network_gb_per_s: 1.0,
         host_gb_per_s: 5.0,
         host_memory_bytes: 8 * GIB,
+        like: MeasuredDevice::A800,
     },
 ];
 

@@ -1,8 +1,8 @@
 //! Time of each kind of work as a multiple of its time at peak, learnt from measured profiles.
 
-use crate::cost::CostProfile;
-use crate::cost::analytic::work::{ATTENTION, KINDS, MATRICES, NAMES, NARROW, Work, narrowness};
-use crate::cost::analytic::{Device, device};
+use crate::cost::analytic::work::{ATTENTION, KINDS, LAYERS, MATRICES, NAMES, NARROW, Work, narrowness};
+use crate::cost::analytic::{Device, MeasuredDevice, device};
+use crate::cost::{CostProfile, PRESETS, preset};
 use crate::error::{Error, ProfileError, Result};
 use crate::linear::{Row, non_negative};
 use crate::spec::{Cluster, ModelShape, Scheme};
@@ -18,10 +18,22 @@ const LENGTHS: [u64; 7] = [512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768];
 /// Nodes of the cluster whose caps limit the measured lengths.
 const NODES: u32 = 8;
 
+/// The efficiencies of an H100 with torch's flash attention and `train.compile`.
+///
+/// Sources: matrices, sums of the kernels' times of 1.1 billion parameters and of 4 layers of Llama 3 8B
+/// (`python -m benches.gpu --only kinds`, benches/record/2026-11-27-gpu.md: 1.35 to 1.42, no more at half the width);
+/// attention, elementwise, weights and the least time, the profile of the 1.1 billion parameters in that record; exchanges in a
+/// node, `DistCA`'s NCCL tests of 8 H100 (github.com/hao-ai-lab/DistCA, 2afd2192: 308 to 350 of 450 GB/s for all-gather and
+/// reduce-scatter of 134 and 268 MB); exchanges between nodes, the tables of the A800.
+const ON_H100: Efficiency =
+    Efficiency { times_peak: [1.38, 0.0, 1.35, 1.65, 1.06, 3.45, 0.0, 1.73], least_ms_per_layer: 3.06 };
+
 /// For each kind of work, its time as a multiple of the time at peak; for a layer's launches, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Efficiency {
     pub(super) times_peak: [f64; KINDS],
+    /// The least time of a micro-batch, in milliseconds for each layer of a stage.
+    pub(super) least_ms_per_layer: f64,
 }
 
 /// One time from a table.
@@ -29,17 +41,32 @@ struct Known {
     /// Time at peak, by kind of work.
     work: [f64; KINDS],
     ms: f64,
+    /// The least time over the layers of a stage; none if the scheme has no least time.
+    least_ms_per_layer: Option<f64>,
 }
 
 impl Efficiency {
-    /// The efficiencies that explain these profiles best, by least squares of relative errors.
+    /// The efficiencies of the measured device that is like this one.
+    pub fn shipped(device: &Device) -> Result<Efficiency> {
+        match device.like {
+            MeasuredDevice::A800 => {
+                let tables = PRESETS.iter().map(|(name, _)| preset(name));
+                Efficiency::learnt(&tables.collect::<Result<Vec<CostProfile>>>()?)
+            }
+            MeasuredDevice::H100 => Ok(ON_H100),
+        }
+    }
+
+    /// The efficiencies that explain these profiles best, by least squares of relative errors; the least time of a layer is
+    /// the mean over the schemes that have one.
     ///
     /// Each profile must state its model and be of a known device.
     pub fn learnt(profiles: &[CostProfile]) -> Result<Efficiency> {
-        let mut rows: Vec<Row<KINDS>> = Vec::new();
+        let (mut rows, mut least): (Vec<Row<KINDS>>, Vec<f64>) = (Vec::new(), Vec::new());
         for profile in profiles {
             for known in known(profile)? {
                 rows.push(Row { features: known.work.map(|ms| ms / known.ms), target: 1.0 });
+                least.extend(known.least_ms_per_layer);
             }
         }
         for (kind, expected) in EXPECTED.iter().enumerate() {
@@ -48,15 +75,22 @@ impl Efficiency {
             rows.push(Row { features, target: 1.0 / DOUBT });
         }
         let times_peak = non_negative(&rows).expect("the expectations alone determine every entry");
-        Ok(Efficiency { times_peak })
+        let least_ms_per_layer = least.iter().sum::<f64>() / count(least.len().max(1));
+        Ok(Efficiency { times_peak, least_ms_per_layer })
     }
 
     /// Number of kinds of work.
     pub const KINDS: usize = KINDS;
 
-    /// The efficiencies with these multiples of the time at peak, in the order of the kinds.
-    pub fn of_times_peak(times_peak: [f64; KINDS]) -> Efficiency {
-        Efficiency { times_peak }
+    /// The efficiencies with these multiples of the time at peak, in the order of the kinds, and this least time.
+    pub fn of_times_peak(times_peak: [f64; KINDS], least_ms_per_layer: f64) -> Efficiency {
+        Efficiency { times_peak, least_ms_per_layer }
+    }
+
+    /// The least time of a micro-batch, in milliseconds for each layer of a stage: the launches of its kernels, where the
+    /// device waits for the host. 0 where no profile has one.
+    pub fn least_ms_per_layer(&self) -> f64 {
+        self.least_ms_per_layer
     }
 
     /// The kinds of work by name, each with its time as a multiple of the time at peak; for a layer's launches, in
@@ -87,9 +121,8 @@ impl Efficiency {
         lengths: &[Tokens],
     ) -> f64 {
         let work = Work::of(model, scheme, device, gpus_per_node);
-        let [quadratic, linear, fixed] = work.coefficients(&self.times_peak);
-        let ms = |tokens: &Tokens| (quadratic * tokens.as_f64() + linear) * tokens.as_f64();
-        work.operations(lengths) / (lengths.iter().map(ms).sum::<f64>() + fixed)
+        let times = work.times(self);
+        work.operations(lengths) / times.micro_batch_ms(lengths.iter().copied()).0
     }
 }
 
@@ -106,8 +139,9 @@ fn known(profile: &CostProfile) -> Result<Vec<Known>> {
     for cost in crate::cost::CostModel::new(profile.clone(), cluster).best() {
         let work = Work::of(model, cost.scheme(), &device, gpus_per_node);
         for tokens in LENGTHS.into_iter().filter(|&tokens| tokens <= cost.cap().0.max(LENGTHS[0])) {
-            let ms = cost.micro_batch_ms([Tokens(tokens)].into_iter()).0;
-            known.push(Known { work: work.alone(count(tokens)), ms });
+            let ms = (cost.sequence_ms(Tokens(tokens)) + cost.fixed_ms()).0;
+            let least_ms_per_layer = cost.has_least().then(|| cost.least_ms().0 / work.fixed[LAYERS]);
+            known.push(Known { work: work.alone(count(tokens)), ms, least_ms_per_layer });
         }
     }
     Ok(known)

@@ -1,5 +1,5 @@
 //! A cost profile without hardware: the work by arithmetic, the device by its data sheet, efficiencies from measured
-//! tables.
+//! devices.
 //!
 //! It serves to plan before a cluster is available, and to compare devices. A measured profile is better:
 //! `docs/cost-model.md` gives the error of predicting each shipped table from the others.
@@ -10,15 +10,15 @@ mod efficiency;
 mod memory;
 mod work;
 
-pub use device::{DEVICES, Device, device};
+pub use device::{DEVICES, Device, MeasuredDevice, device};
 pub use efficiency::Efficiency;
 
 use work::Work;
 
+use crate::cost::CostProfile;
 use crate::cost::host_copies::HostCopies;
 use crate::cost::profile::{Hardware, Memory, SchemeProfile};
 use crate::cost::recomputation::Recomputation;
-use crate::cost::{CostProfile, PRESETS, preset};
 use crate::error::Result;
 use crate::spec::{CheckpointingKind, Cluster, ContextKind, LayerSplit, ModelShape, Scheme};
 use crate::units::count;
@@ -31,14 +31,6 @@ const MOST_PP: u16 = 16;
 const MOST_CP: u16 = 64;
 /// Caps are multiples of this, as in the tables.
 const TOKEN_MULTIPLE: u64 = 128;
-
-impl Efficiency {
-    /// The efficiencies learnt from the shipped profiles.
-    pub fn shipped() -> Result<Efficiency> {
-        let profiles: Vec<CostProfile> = PRESETS.iter().map(|(name, _)| preset(name)).collect::<Result<_>>()?;
-        Efficiency::learnt(&profiles)
-    }
-}
 
 impl CostProfile {
     /// Predicts the profile of a model on a device, for all schemes that divide the model and fit the cluster, under
@@ -59,8 +51,8 @@ impl CostProfile {
         CostProfile {
             name: format!("analytic-{}", device.name),
             source: format!(
-                "predicted for {} layers of hidden size {} from the data sheet of {}, with efficiencies learnt from measured \
-                 profiles: docs/cost-model.md states their error",
+                "predicted for {} layers of hidden size {} from the data sheet of {}, with the efficiencies of a measured \
+                 device: docs/cost-model.md states their error",
                 fields.num_hidden_layers, fields.hidden_size, device.name
             ),
             hardware: Hardware {
@@ -95,14 +87,14 @@ fn predicted(
     efficiency: &Efficiency,
 ) -> Result<SchemeProfile> {
     let work = Work::of(model, scheme, device, cluster.gpus_per_node());
-    let [quadratic, linear, fixed] = work.coefficients(&efficiency.times_peak);
+    let times = work.times(efficiency);
     let entry = SchemeProfile {
         scheme,
         context: (scheme.cp() > 1).then_some(ContextKind::Ulysses),
-        quadratic_ms_per_token2: quadratic,
-        linear_ms_per_token: linear,
-        fixed_ms: fixed,
-        least_ms: 0.0,
+        quadratic_ms_per_token2: times.quadratic_ms_per_token2,
+        linear_ms_per_token: times.linear_ms_per_token,
+        fixed_ms: times.fixed.0,
+        least_ms: times.least.0,
         forward_share: Recomputation::of(scheme.layer_plan()).forward_share(work::frozen_share(model)),
         resident_bytes: memory::resident_bytes(model, scheme, device, cluster)?,
         stage_optimizer_bytes: memory::stage_optimizer_bytes(model, scheme, device)?,
@@ -161,6 +153,7 @@ fn stage_multipliers(model: &ModelShape, scheme: Scheme) -> Result<Option<Vec<f6
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost::preset;
 
     /// The layer plans that a profile derives from its kinds, against the same arithmetic for each plan by itself: of a
     /// model whose stages are even (pp2, pp4), or not (pp3).
@@ -168,7 +161,7 @@ mod tests {
     fn derived_layer_plans_are_the_predicted_ones() {
         let model = preset("llama-13b-a800").unwrap().model.unwrap();
         let (on, cluster) = (device("H100").unwrap(), Cluster::new(64, 8).unwrap());
-        let efficiency = Efficiency::shipped().unwrap();
+        let efficiency = Efficiency::shipped(&on).unwrap();
         let mut uniform = CostProfile::analytic(&model, &cluster, &on, &CheckpointingKind::ALL, &efficiency).unwrap();
         for kind in CheckpointingKind::ALL {
             let uneven = Scheme::new(2, 1, 3).unwrap().under(kind);

@@ -1,9 +1,10 @@
 //! The work of a micro-batch, by arithmetic: operations, bytes, and a device's time for them at its peak.
 
-use crate::cost::analytic::Device;
+use crate::cost::analytic::{Device, Efficiency};
+use crate::cost::class_cost::MicroBatchCost;
 use crate::cost::recomputation::{OPERATIONS, Recomputation};
 use crate::spec::{CheckpointingKind, LayerPlan, ModelShape, Scheme};
-use crate::units::{Tokens, count};
+use crate::units::{Millis, Tokens, count};
 
 /// Kinds of work, each with its own efficiency.
 pub(super) const KINDS: usize = 8;
@@ -37,7 +38,7 @@ const IN_NODE: usize = 2;
 const BETWEEN_NODES: usize = 3;
 const ELEMENTWISE: usize = 4;
 pub(super) const ATTENTION: usize = 5;
-const LAYERS: usize = 6;
+pub(super) const LAYERS: usize = 6;
 const WEIGHTS: usize = 7;
 
 /// Hidden units of a rank at which narrow matrices count once.
@@ -110,10 +111,15 @@ impl Work {
         lengths.iter().map(of_sequence).sum()
     }
 
-    /// The coefficients `a`, `b`, `c`, if each kind takes this multiple of its time at peak.
-    pub(super) fn coefficients(&self, times_peak: &[f64; KINDS]) -> [f64; 3] {
-        [&self.quadratic, &self.linear, &self.fixed]
-            .map(|part| part.iter().zip(times_peak).map(|(ms, times)| ms * times).sum())
+    /// The times of a micro-batch at these efficiencies.
+    pub(super) fn times(&self, efficiency: &Efficiency) -> MicroBatchCost {
+        let sum = |part: &[f64; KINDS]| part.iter().zip(efficiency.times_peak).map(|(ms, times)| ms * times).sum();
+        MicroBatchCost {
+            quadratic_ms_per_token2: sum(&self.quadratic),
+            linear_ms_per_token: sum(&self.linear),
+            fixed: Millis(sum(&self.fixed)),
+            least: Millis(efficiency.least_ms_per_layer * self.fixed[LAYERS]),
+        }
     }
 
     /// The time of one sequence, by kind.

@@ -237,7 +237,7 @@ mod tests {
     fn analytic_of(model: &ModelShape) -> CostProfile {
         let (cluster, device) = (Cluster::new(64, 8).unwrap(), device("A100-80GB").unwrap());
         let kinds = [CheckpointingKind::None];
-        CostProfile::analytic(model, &cluster, &device, &kinds, &Efficiency::shipped().unwrap()).unwrap()
+        CostProfile::analytic(model, &cluster, &device, &kinds, &Efficiency::shipped(&device).unwrap()).unwrap()
     }
 
     #[test]

@@ -19,9 +19,9 @@ fn llama_32b() -> ModelShape {
 }
 
 fn analytic(device_name: &str, checkpointing: CheckpointingKind) -> CostProfile {
-    let efficiency = Efficiency::shipped().unwrap();
-    CostProfile::analytic(&llama_32b(), &cluster(), &device(device_name).unwrap(), &[checkpointing], &efficiency)
-        .unwrap()
+    let on = device(device_name).unwrap();
+    let efficiency = Efficiency::shipped(&on).unwrap();
+    CostProfile::analytic(&llama_32b(), &cluster(), &on, &[checkpointing], &efficiency).unwrap()
 }
 
 /// Relative errors of the times of single sequences, under each scheme, at each admitted length.
@@ -112,8 +112,8 @@ fn context_ranks_share_the_tokens_and_exchange_heads() {
 
 #[test]
 fn every_kind_of_checkpointing_has_every_scheme() {
-    let efficiency = Efficiency::shipped().unwrap();
     let on = device("H100").unwrap();
+    let efficiency = Efficiency::shipped(&on).unwrap();
     let profile = CostProfile::analytic(&llama_32b(), &cluster(), &on, &CheckpointingKind::ALL, &efficiency).unwrap();
     let of = |kind: CheckpointingKind| -> Vec<Scheme> {
         let schemes = profile.schemes.iter().map(|entry| entry.scheme);
@@ -191,7 +191,8 @@ fn adapted(model: &ModelShape) -> ModelShape {
 #[test]
 fn adapters_take_the_memory_and_the_operations_of_what_is_trained() {
     let (plain, model) = (llama_32b(), adapted(&llama_32b()));
-    let (device, efficiency) = (device("H100").unwrap(), Efficiency::shipped().unwrap());
+    let device = device("H100").unwrap();
+    let efficiency = Efficiency::shipped(&device).unwrap();
     let of = |model: &ModelShape| {
         CostProfile::analytic(model, &cluster(), &device, &[CheckpointingKind::None], &efficiency).unwrap()
     };
@@ -220,7 +221,8 @@ fn the_shards_of_all_stages_are_those_of_the_model() {
     let tied = ModelShape::try_from(fields).unwrap();
     assert!(tied.parameters() < untied.parameters());
     for model in [adapted(&untied), untied, tied] {
-        let (device, efficiency) = (device("H100").unwrap(), Efficiency::shipped().unwrap());
+        let device = device("H100").unwrap();
+        let efficiency = Efficiency::shipped(&device).unwrap();
         let kinds = [CheckpointingKind::None];
         let profile = CostProfile::analytic(&model, &cluster(), &device, &kinds, &efficiency).unwrap();
         for SchemeProfile { scheme, stage_optimizer_bytes, .. } in &profile.schemes {
