@@ -28,7 +28,7 @@ use crate::units::{Millis, Tokens, count};
 /// Strategies that are known without a search.
 #[derive(Clone, Copy)]
 pub(super) struct SimpleStrategies<'a> {
-    /// Mixes of few schemes, evaluated if the search's initial strategies admit no plan.
+    /// Mixes of few schemes, of which some are planned if the search's initial strategies admit no plan.
     pub(super) mixes: &'a [Strategy],
     /// Strategies of the list without a search, evaluated if the search stays far from its bound.
     pub(super) listed: &'a [Strategy],
@@ -133,10 +133,22 @@ impl<'a> Search<'a> {
         }
         self.evaluate_counts(&root.rounded(gpus))?;
         // The longest sequence may need a scheme that neither initial strategy has.
-        if self.evaluations.is_empty() {
-            mixes.iter().try_for_each(|strategy| self.evaluate(strategy.clone()))?;
-        }
-        Ok(())
+        if self.evaluations.is_empty() { self.start_from_mixes(branches, mixes) } else { Ok(()) }
+    }
+
+    /// Plans the mixes of the least estimates among the most valuable ones that admit every sequence.
+    fn start_from_mixes(&mut self, branches: &Branches, mixes: &[Strategy]) -> Result<()> {
+        let values = Values::by(branches.least(), branches, &self.classes);
+        let worth = |strategy: &Strategy| values.as_ref().map_or(0.0, |values| values.of_strategy(strategy));
+        let admitting = mixes.iter().filter(|strategy| self.task.admits(strategy));
+        let mut valued: Vec<(f64, &Strategy)> = admitting.map(|strategy| (worth(strategy), strategy)).collect();
+        valued.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(other.1)));
+        valued.truncate(self.estimated().max(1));
+        let valued: Vec<Strategy> = valued.into_iter().map(|(_, strategy)| strategy.clone()).collect();
+        let first = valued.first().cloned();
+        self.consider_promising(valued, self.budget.restarts)?;
+        // A batch of many sequences has no estimates.
+        first.filter(|_| self.evaluations.is_empty()).map_or(Ok(()), |strategy| self.evaluate(strategy))
     }
 
     /// The longest sequence that at least half of the ranks used by the program admit.
