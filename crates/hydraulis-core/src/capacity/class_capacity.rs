@@ -63,31 +63,39 @@ impl ClassCapacity {
     }
 
     /// The times of `micro_batches`, one or more, in running order and as shares of the whole, that take least for that
-    /// work.
+    /// work by the fixed cost alone: packed towards times of at least `d`, replicas end up to 0.8 % later.
     pub fn shape(&self, micro_batches: usize, work: Millis) -> Cow<'_, [f64]> {
         self.capacities.shape(micro_batches, self.end(micro_batches, work).0, self.cost.fixed_ms().0)
     }
 
     /// The longest of those times.
     pub fn longest(&self, micro_batches: usize, work: Millis) -> Millis {
-        let end = self.end(micro_batches, work).0;
-        Millis(self.capacities.longest(micro_batches, end, self.cost.fixed_ms().0))
+        self.longest_by(micro_batches, self.end(micro_batches, work))
+    }
+
+    fn longest_by(&self, micro_batches: usize, end: Millis) -> Millis {
+        Millis(self.capacities.longest(micro_batches, end.0, self.cost.fixed_ms().0))
     }
 
     /// The earliest end of a replica with that much work in that many micro-batches.
     pub fn end(&self, micro_batches: usize, work: Millis) -> Millis {
-        let end = self.end_with(micro_batches, work, self.cost.fixed_ms());
-        if !self.cost.has_least() {
-            return end;
+        let shortest = self.shortest();
+        let beyond = (work - self.idle_ms() * count(micro_batches)).max(Millis::ZERO);
+        match self.cost.stage_multipliers() {
+            [multiplier] => (beyond + shortest * count(micro_batches)) * *multiplier,
+            _ => Millis(self.capacities.end(micro_batches, beyond.0, shortest.0)),
         }
-        end.max(self.end_with(micro_batches, Millis::ZERO, self.cost.least_ms()))
     }
 
-    fn end_with(&self, micro_batches: usize, work: Millis, fixed: Millis) -> Millis {
-        match self.cost.stage_multipliers() {
-            [multiplier] => (work + fixed * count(micro_batches)) * *multiplier,
-            _ => Millis(self.capacities.end(micro_batches, work.0, fixed.0)),
-        }
+    /// The least that any micro-batch takes: `c`, or `d` if that is longer.
+    fn shortest(&self) -> Millis {
+        self.cost.fixed_ms().max(self.cost.least_ms())
+    }
+
+    /// The work for which a micro-batch of the least time has room, `d - c`: micro-batches that take `d` or longer have the
+    /// capacity of a fixed cost `d`, and this work each.
+    fn idle_ms(&self) -> Millis {
+        self.shortest() - self.cost.fixed_ms()
     }
 
     /// The number of micro-batches, `fewest` or more, that ends earliest.
@@ -109,7 +117,7 @@ impl ClassCapacity {
             return Estimate { end: Millis(best.end), longest: Millis(best.longest) };
         }
         let end = self.end(fewest, work);
-        Estimate { end, longest: Millis(self.capacities.longest(fewest, end.0, self.cost.fixed_ms().0)) }
+        Estimate { end, longest: self.longest_by(fewest, end) }
     }
 
     fn best(&self, work: Millis) -> Point {
@@ -129,45 +137,40 @@ impl ClassCapacity {
                 }
             }
             let (micro_batches, end) = best;
-            let longest = self.capacities.longest(micro_batches, end, self.cost.fixed_ms().0);
-            Point { micro_batches, end, longest }
+            Point { micro_batches, end, longest: self.longest_by(micro_batches, Millis(end)).0 }
         })
     }
 
     /// Most time that the sequences of `micro_batches` can add if the replica ends by `end`; negative if that many
     /// cannot end by then. No packing exceeds it.
     pub fn most_work(&self, micro_batches: usize, end: Millis) -> f64 {
-        self.most_work_at(self.shares(end), micro_batches, end)
+        self.most_work_at(self.share(end), micro_batches, end)
     }
 
-    /// The same, at the table's levels of `end` for the fixed cost and for the least time.
-    ///
-    /// Micro-batches that all take `d` or longer have the capacity of a fixed cost `d`, and `d - c` of each of them is
-    /// work too.
-    fn most_work_at(&self, shares: [usize; 2], micro_batches: usize, end: Millis) -> f64 {
-        let (fixed, least, number) = (self.cost.fixed_ms().0, self.cost.least_ms().0, count(micro_batches));
-        let [multiplier] = self.cost.stage_multipliers() else {
-            let most = |share, fixed| self.capacities.most_work_at(share, micro_batches, end.0, fixed);
-            let work = most(shares[0], fixed);
-            if work <= 0.0 || !self.cost.has_least() {
-                return work;
-            }
-            let more = most(shares[1], least);
-            return if more < -ROUNDING * end.0 { more } else { work.min(more + (least - fixed) * number) };
+    /// The same, at the table's level of `end`.
+    fn most_work_at(&self, share: usize, micro_batches: usize, end: Millis) -> f64 {
+        let beyond = match self.cost.stage_multipliers() {
+            [multiplier] => end.0 / multiplier - self.shortest().0 * count(micro_batches),
+            _ => self.capacities.most_work_at(share, micro_batches, end.0, self.shortest().0),
         };
-        within(end.0 / multiplier, fixed * number, least * number)
+        self.with_idle(beyond, micro_batches, end)
     }
 
-    /// The table's levels of `end` for the fixed cost and for the least time.
-    fn shares(&self, end: Millis) -> [usize; 2] {
-        [self.cost.fixed_ms(), self.cost.least_ms()].map(|fixed| self.capacities.level(end.0, fixed.0))
+    /// The table's level of `end`.
+    fn share(&self, end: Millis) -> usize {
+        self.capacities.level(end.0, self.shortest().0)
+    }
+
+    /// The work beyond micro-batches of the least time and in them; negative if these alone end later.
+    fn with_idle(&self, beyond: f64, micro_batches: usize, end: Millis) -> f64 {
+        if beyond < -ROUNDING * end.0 { beyond } else { beyond + self.idle_ms().0 * count(micro_batches) }
     }
 
     /// The work that the slowest stage can compute by `end`, however well the pipeline is filled: never less than
     /// [`most_work`](ClassCapacity::most_work), and falling with every micro-batch.
     pub fn work_on_slowest(&self, micro_batches: usize, end: Millis) -> f64 {
-        let [fixed, least] = [self.cost.fixed_ms(), self.cost.least_ms()].map(|ms| ms.0 * count(micro_batches));
-        within(end.0 / self.cost.slowest_multiplier(), fixed, least)
+        let beyond = end.0 / self.cost.slowest_multiplier() - self.shortest().0 * count(micro_batches);
+        self.with_idle(beyond, micro_batches, end)
     }
 
     /// The capacity by `end` of each number of micro-batches, at most `most`, that holds more work or more tokens than
@@ -178,7 +181,7 @@ impl ClassCapacity {
         // Work grows faster than tokens, so no consecutive micro-batches do more than one sequence with all their
         // tokens.
         let full = self.cost.sequence_ms(limit.tokens).0;
-        let shares = self.shares(end);
+        let share = self.share(end);
         let (mut most_work, mut most_tokens) = (0.0_f64, 0.0_f64);
         for micro_batches in 1..=most {
             let on_slowest = self.work_on_slowest(micro_batches, end);
@@ -186,7 +189,7 @@ impl ClassCapacity {
             if on_slowest <= 0.0 || (on_slowest <= most_work && is_full) {
                 break;
             }
-            let work = self.most_work_at(shares, micro_batches, end).min(count(limit.groups(micro_batches)) * full);
+            let work = self.most_work_at(share, micro_batches, end).min(count(limit.groups(micro_batches)) * full);
             let room = limit.most_tokens(micro_batches);
             let tokens = if linear > 0.0 { room.min(work / linear) } else { room };
             if work > 0.0 && (work > most_work || tokens > most_tokens) {
@@ -203,11 +206,6 @@ impl ClassCapacity {
         let next = move |&micro_batches: &usize| Some(micro_batches + (micro_batches / spacing).max(1));
         std::iter::successors(Some(1), next).take_while(move |&micro_batches| micro_batches <= most_micro_batches)
     }
-}
-
-/// What fixed costs leave of a time; negative if the least times alone take longer.
-fn within(time: f64, fixed: f64, least: f64) -> f64 {
-    if time * (1.0 + ROUNDING) < least { time - least } else { time - fixed }
 }
 
 #[cfg(test)]
