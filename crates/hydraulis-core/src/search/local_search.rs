@@ -6,7 +6,7 @@
 //! the best one, local search moves to neighbours whose estimate is shorter. Then branching divides the bound until the
 //! best plan is proven near its bound or the budget is used up. If the plan still seems far from the bound, local
 //! search restarts from the rounded counts of the branches and from the strategies that a planner would list without a
-//! search. The budget counts candidates, not time.
+//! search. At last strategies of equal replicas are estimated. The budget counts candidates, not time.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -98,6 +98,9 @@ impl<'a> Search<'a> {
         if branches.least() < self.least() * (1.0 - self.budget.far) {
             self.restart_from_list(simple.listed, &branches)?;
         }
+        if branches.least() < self.least() * (1.0 - self.budget.near) {
+            self.try_equal_replicas(&branches)?;
+        }
         Ok(Some(branches))
     }
 
@@ -139,9 +142,9 @@ impl<'a> Search<'a> {
     /// Plans the mixes of the least estimates among the most valuable ones that admit every sequence.
     fn start_from_mixes(&mut self, branches: &Branches, mixes: &[Strategy]) -> Result<()> {
         let values = Values::by(branches.least(), branches, &self.classes);
-        let worth = |strategy: &Strategy| values.as_ref().map_or(0.0, |values| values.of_strategy(strategy));
+        let value = |strategy: &Strategy| values.as_ref().map_or(0.0, |values| values.of_strategy(strategy));
         let admitting = mixes.iter().filter(|strategy| self.task.admits(strategy));
-        let mut valued: Vec<(f64, &Strategy)> = admitting.map(|strategy| (worth(strategy), strategy)).collect();
+        let mut valued: Vec<(f64, &Strategy)> = admitting.map(|strategy| (value(strategy), strategy)).collect();
         valued.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(other.1)));
         valued.truncate(self.estimated().max(1));
         let valued: Vec<Strategy> = valued.into_iter().map(|(_, strategy)| strategy.clone()).collect();
@@ -251,6 +254,25 @@ impl<'a> Search<'a> {
         let bounded = bounded.into_iter().map(|(_, strategy)| strategy).collect();
         self.consider_promising(bounded, self.budget.restarts)?;
         if self.least() < before { self.move_to_neighbours(branches) } else { Ok(()) }
+    }
+
+    /// Plans strategies of equal replicas of the leading classes that by their values may be shorter than the best plan.
+    fn try_equal_replicas(&mut self, branches: &Branches) -> Result<()> {
+        let enough = self.least() * (1.0 - self.budget.near);
+        let Some(values) = Values::by(enough, branches, &self.classes) else { return Ok(()) };
+        let cluster = self.cluster();
+        let placed = |scheme: Scheme, number: usize| {
+            Strategy::new(vec![scheme; number]).ok().filter(|strategy| place(strategy, cluster).is_ok())
+        };
+        // As many replicas as aligned ranks allow.
+        let equal = |scheme: Scheme| {
+            let most = usize::try_from(u64::from(cluster.gpus()) / scheme.ranks()).ok()?;
+            let widest = (1..=most).rev().find_map(|number| placed(scheme, number))?;
+            (!self.seen.contains(&widest)).then_some(widest)
+        };
+        let equal = self.schemes(&self.leading).into_iter().filter_map(equal);
+        let promising = values.promising(equal);
+        self.consider_promising(promising, self.budget.restarts)
     }
 
     /// Number of strategies that one step may estimate.

@@ -17,7 +17,8 @@ pub struct LocalSearchBudget {
     pub exposed: f64,
     /// Share of the time. A plan that may be longer than the best one by more restarts the search.
     pub far: f64,
-    /// Strategies planned by a restart, before local search. With half as many, iterations at 500,000 tokens are 0.5 %
+    /// Strategies planned by a restart, before local search, by the start where no initial strategy admits the longest
+    /// sequence, and of those of equal replicas. With half as many, iterations at 500,000 tokens are 0.5 %
     /// longer.
     pub restarts: usize,
     /// Neighbours planned in each step. 2 to 4 give about the same iteration; 4 is slower.
