@@ -1,7 +1,7 @@
 """The kernels of a training step of Hydraulis by kind of work, beside the device's peak.
 
 An analytic cost profile multiplies the time at peak of each kind of work (`docs/cost-model.md`). Sums of
-kernels' times show these multiples on a device: they count what the device computes, and not what it waits.
+kernels' times show these multiples on a device; they leave out the time that it waits.
 """
 
 import re
@@ -15,8 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from hydraulis.model.flops import training_flops
 
-# By a kernel's name, on the CPU by an operation's; the first that matches. Names of flash attention's kernels
-# have a type of CUTLASS.
+# By the name of a kernel, or of an operation on the CPU; the first that matches. Attention has "cutlass" too.
 KINDS = {
     "attention": re.compile(r"flash|attention", re.IGNORECASE),
     "matrices": re.compile(r"nvjet|gemm|cutlass|aten::(mm|addmm|bmm)$", re.IGNORECASE),
@@ -55,8 +54,11 @@ def measure_kinds(setting: StepSetting, peak_tflops: float | None) -> list[KindR
             _wait(setting.device)
     times, numbers = dict.fromkeys(KINDS, 0.0), Counter[str]()
     for event in traced.events():
+        ms = _milliseconds(event, setting.device)
+        if ms == 0.0:  # A call of the runtime.
+            continue
         kind = next(kind for kind, pattern in KINDS.items() if pattern.search(event.name))
-        times[kind] += _milliseconds(event, setting.device)
+        times[kind] += ms
         numbers[kind] += 1
     at_peak = _at_peak(setting, peak_tflops)
     return [
@@ -75,7 +77,7 @@ def _at_peak(setting: StepSetting, peak_tflops: float | None) -> dict[str, float
     if peak_tflops is None:
         return {}
     matrices = training_flops(setting.model, sum(setting.lengths), 0)
-    # MFU counts 2 and 4.
+    # MFU counts 2 operations forward and 4 backward.
     attention = training_flops(setting.model, 0, setting.squares) * ATTENTION_OPERATIONS / 6.0
     return {"matrices": matrices / peak_tflops / 1e9, "attention": attention / peak_tflops / 1e9}
 

@@ -244,7 +244,7 @@ def test_devices_like_an_h100_have_its_efficiencies() -> None:
     times, of_table = dict(on_h100.times_peak), dict(Efficiency.shipped("A800").times_peak)
     assert times["attention"] > 2 * of_table["attention"]
     # The host's launches are the least time of a micro-batch there, and a part of every one in the tables.
-    assert times["launches"] == of_table["launches"] * 0
+    assert times["launches"] == 0 < of_table["launches"]
     model = CostProfile.preset("llama-7b-a800").model
     assert model is not None
     profile = CostProfile.analytic(model, Cluster(64, 8), "H100", checkpointing=["none", "full"])

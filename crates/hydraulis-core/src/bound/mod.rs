@@ -182,7 +182,7 @@ impl<'a> Bounder<'a> {
         self.with_whole(limits.collect(), active, ranks, times, cancellation)
     }
 
-    /// The bound of one strategy with whole long sequences, as [`Bounder::of_long`].
+    /// The bound of one strategy with whole long sequences, as [`Bounder::of_long`], on ranks of one speed.
     pub(crate) fn of_long_strategy(
         &self,
         capacities: &Capacities,

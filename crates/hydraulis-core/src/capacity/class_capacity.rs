@@ -80,10 +80,10 @@ impl ClassCapacity {
     /// The earliest end of a replica with that much work in that many micro-batches.
     pub fn end(&self, micro_batches: usize, work: Millis) -> Millis {
         let shortest = self.shortest();
-        let beyond = (work - self.idle_ms() * count(micro_batches)).max(Millis::ZERO);
+        let excess = (work - self.idle_ms() * count(micro_batches)).max(Millis::ZERO);
         match self.cost.stage_multipliers() {
-            [multiplier] => (beyond + shortest * count(micro_batches)) * *multiplier,
-            _ => Millis(self.capacities.end(micro_batches, beyond.0, shortest.0)),
+            [multiplier] => (excess + shortest * count(micro_batches)) * *multiplier,
+            _ => Millis(self.capacities.end(micro_batches, excess.0, shortest.0)),
         }
     }
 
@@ -149,11 +149,11 @@ impl ClassCapacity {
 
     /// The same, at the table's level of `end`.
     fn most_work_at(&self, share: usize, micro_batches: usize, end: Millis) -> f64 {
-        let beyond = match self.cost.stage_multipliers() {
+        let excess = match self.cost.stage_multipliers() {
             [multiplier] => end.0 / multiplier - self.shortest().0 * count(micro_batches),
             _ => self.capacities.most_work_at(share, micro_batches, end.0, self.shortest().0),
         };
-        self.with_idle(beyond, micro_batches, end)
+        self.with_idle(excess, micro_batches, end)
     }
 
     /// The table's level of `end`.
@@ -161,16 +161,17 @@ impl ClassCapacity {
         self.capacities.level(end.0, self.shortest().0)
     }
 
-    /// The work beyond micro-batches of the least time and in them; negative if these alone end later.
-    fn with_idle(&self, beyond: f64, micro_batches: usize, end: Millis) -> f64 {
-        if beyond < -ROUNDING * end.0 { beyond } else { beyond + self.idle_ms().0 * count(micro_batches) }
+    /// The most work of micro-batches that together may take `excess` more than their least times; negative if the least
+    /// times alone end too late.
+    fn with_idle(&self, excess: f64, micro_batches: usize, end: Millis) -> f64 {
+        if excess < -ROUNDING * end.0 { excess } else { excess + self.idle_ms().0 * count(micro_batches) }
     }
 
     /// The work that the slowest stage can compute by `end`, however well the pipeline is filled: never less than
     /// [`most_work`](ClassCapacity::most_work), and falling with every micro-batch.
     pub fn work_on_slowest(&self, micro_batches: usize, end: Millis) -> f64 {
-        let beyond = end.0 / self.cost.slowest_multiplier() - self.shortest().0 * count(micro_batches);
-        self.with_idle(beyond, micro_batches, end)
+        let excess = end.0 / self.cost.slowest_multiplier() - self.shortest().0 * count(micro_batches);
+        self.with_idle(excess, micro_batches, end)
     }
 
     /// The capacity by `end` of each number of micro-batches, at most `most`, that holds more work or more tokens than

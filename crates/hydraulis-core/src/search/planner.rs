@@ -17,7 +17,7 @@ use crate::plan::FORMAT;
 use crate::plan::{Bound, Candidate, Outcome, Plan, ReplicaPlan, Scope};
 use crate::search::evaluation::Evaluation;
 use crate::search::local_search::{Search, SimpleStrategies};
-use crate::search::objective::TIE;
+use crate::search::objective::{IterationTime, Objective, TIE};
 use crate::search::task::Task;
 use crate::spec::{Cluster, MemoryRule, Scheme, SearchBudget, Strategy};
 use crate::timing::{Link, RunLink};
@@ -246,12 +246,14 @@ impl Planner {
         let mut bounds = bounds.collect::<Result<Vec<_>>>()?;
         let evaluations = evaluate_promising(task, list, &bounds)?;
         let least = task.objective.least(&evaluations);
+        let (iteration, is_uniform) = (IterationTime.least(&evaluations), self.cost().cluster().is_uniform());
+        let is_far = |bound: &&mut Bound| is_uniform && bound.ms < iteration * (1.0 - self.budget.bound.long.far);
         for (strategy, known) in list.iter().zip(&mut bounds) {
             if known.is_some_and(|bound| bound.ms < least) {
                 *known = bound(strategy, least, self.budget.dual_solves)?;
             }
-            if let Some(known) = known.as_mut().filter(|bound| bound.ms < least * (1.0 - self.budget.bound.long.far)) {
-                let times = [known.ms, least];
+            if let Some(known) = known.as_mut().filter(is_far) {
+                let times = [known.ms, iteration * (1.0 - self.budget.local_search.near)];
                 *known =
                     known.or_work(bounder.of_long_strategy(&self.capacities, strategy, times, task.cancellation)?);
             }

@@ -220,7 +220,8 @@ impl<'a> Packer<'a> {
     /// Fills the number of micro-batches that would be best if sequences could be divided, and the neighbouring
     /// numbers; returns the best.
     ///
-    /// If the longest sequence takes longer than the longest of those micro-batches, fewer and longer ones are best.
+    /// If the longest sequence takes longer than the longest of those micro-batches, a few long micro-batches around it are
+    /// tried too.
     fn fill_best(&mut self, ids: &[usize]) -> &Trial {
         self.buffers.best.ms = Millis::INFINITY;
         let fewest = self.fewest(ids);
@@ -242,7 +243,7 @@ impl<'a> Packer<'a> {
     }
 
     /// If the longest sequence takes longer than the longest of `middle` micro-batches, fills a few micro-batches whose times
-    /// rise and fall around it.
+    /// rise and fall around it. With the in-flight limit, micro-batches of more than one sequence stay within the cap here.
     fn fill_around_longest(&mut self, ids: &[usize], load: Millis, fewest: usize, middle: usize) {
         let (capacity, longest) = (self.capacity, self.cost.ms_of_work(self.ms[ids[0]]));
         let reaches = |count: &usize| capacity.longest(*count, load) >= longest;

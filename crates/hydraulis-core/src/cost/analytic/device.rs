@@ -96,8 +96,8 @@ const fn on_pcie4(device: Device, node_bytes: u64) -> Device {
 /// with 80 GB; "DGX H100", 2022: 2 TB). A device of a "DGX H100", "DGX H200" or "DGX B200" has a network port of 400 Gbit/s
 /// to itself, one of a "DGX A100" of 200.
 ///
-/// An H20 has the memory of an H100 and a seventh of its operations, so kernels that leave an H100's tensor cores idle need not
-/// leave the H20's so: it is taken to be like the A800, whose peak is near.
+/// An H20's memory is 1.2 times as fast as an H100's, and its peak is a seventh. Kernels that cannot keep an H100's tensor cores
+/// busy may keep an H20's busy, so it is taken to be like the A800, whose peak is the nearest of the measured ones.
 pub const DEVICES: [Device; 10] = [
     on_pcie4(gpu("A100-40GB", 312.0, 40 * GIB, 1_555.0, 300.0), 1_024 * GB),
     on_pcie4(gpu("A100-80GB", 312.0, 80 * GIB, 2_039.0, 300.0), 2_048 * GB),

@@ -1,4 +1,4 @@
-//! Time of each kind of work as a multiple of its time at peak, learnt from measured profiles.
+//! Time of each kind of work as a multiple of its time at peak, learnt from tables or measured on a device.
 
 use crate::cost::analytic::work::{ATTENTION, KINDS, LAYERS, MATRICES, NAMES, NARROW, Work, narrowness};
 use crate::cost::analytic::{Device, MeasuredDevice, device};
@@ -20,10 +20,9 @@ const NODES: u32 = 8;
 
 /// The efficiencies of an H100 with torch's flash attention and `train.compile`.
 ///
-/// Sources: matrices, sums of the kernels' times of 1.1 billion parameters and of 4 layers of Llama 3 8B
-/// (`python -m benches.gpu --only kinds`, benches/record/2026-11-27-gpu.md: 1.35 to 1.42, no more at half the width);
-/// attention, elementwise, weights and the least time, the profile of the 1.1 billion parameters in that record; exchanges in a
-/// node, `DistCA`'s NCCL tests of 8 H100 (github.com/hao-ai-lab/DistCA, 2afd2192: 308 to 350 of 450 GB/s for all-gather and
+/// Sources: matrices, sums of kernels' times (`python -m benches.gpu --only kinds-1b kinds-8b`,
+/// benches/record/2026-11-27-h100-profiles.md: 1.35 to 1.42 on H200 and H100, no more at half the width); attention, elementwise,
+/// weights and the least time, the profile of 1.1 billion parameters in benches/record/2026-11-27-gpu.md; exchanges in a node, `DistCA`'s NCCL tests of 8 H100 (github.com/hao-ai-lab/DistCA, 2afd2192: 308 to 350 of 450 GB/s for all-gather and
 /// reduce-scatter of 134 and 268 MB); exchanges between nodes, the tables of the A800.
 const ON_H100: Efficiency =
     Efficiency { times_peak: [1.38, 0.0, 1.35, 1.65, 1.06, 3.45, 0.0, 1.73], least_ms_per_layer: 3.06 };

@@ -79,8 +79,9 @@ pub struct PackingBudget {
     /// every other stage. The excess overlaps with other long sequences. On the 32B table and long-tailed lengths plans
     /// are equally short with 0.5 to 0.8, and longer with 1 and more.
     pub stall: f64,
-    /// Share of its first time to which the times of micro-batches fall after one that takes longer than all others. On 2
-    /// and 4 stages 0 to 0.3 end within 3 % of the optimum, 0.5 and 0.7 within 5 and 6 %.
+    /// Slope of the times of micro-batches after one that takes longer than all others: they fall evenly, and would reach
+    /// this share of the first of them one place after the last. On 2 and 4 stages 0 to 0.3 end within 3 % of the optimum,
+    /// 0.5 and 0.7 within 5 and 6 %.
     pub fall: f64,
 }
 

@@ -104,7 +104,7 @@ fn whole_long_sequences_bound_batches_that_they_decide() {
     }
 }
 
-/// One long sequence passes all stages of the only replicas: a bound that divides it is 14 and 12 % below the plan.
+/// Long sequences pass all stages of the only replicas: the gaps of bounds that divide them are 15 and 12 %.
 #[test]
 fn a_whole_long_sequence_bounds_the_strategies_of_a_list() {
     let short = vec![300; 60];
