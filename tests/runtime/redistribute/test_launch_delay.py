@@ -18,9 +18,10 @@ CASES = {
     "2x<tp4,pp4>+1x<tp16>+1x<tp8,pp2>": ("llama-32b-a800", 60, 25.0),
     "4x<tp2,pp8>": ("llama-7b-a800", 32, 5.0),
     "4x<pp8>+2x<tp16>": ("llama-7b-a800", 32, 25.0),
+    "2x<pp8>+3x<tp16>": ("llama-7b-a800", 32, 25.0),
 }
 # Those in which a stage is still busy with earlier micro-batches when a later stage is done.
-DELAYING = {"2x<tp8,pp4>", "4x<tp2,pp8>", "4x<pp8>+2x<tp16>"}
+DELAYING = {"2x<tp8,pp4>", "4x<tp2,pp8>", "4x<pp8>+2x<tp16>", "2x<pp8>+3x<tp16>"}
 NUM_BATCHES = 4
 
 
@@ -113,10 +114,6 @@ def test_no_step_ends_later_than_if_buckets_started_once_complete(strategy: str)
 
 
 def test_reductions_after_all_computation_would_end_a_step_later() -> None:
-    late, complete = [], []
-    for one in reductions("4x<pp8>+2x<tp16>"):
-        late.append(one.end(np.full_like(one.complete, one.simulated.iteration_ms)))
-        complete.append(one.end(one.complete))
-    assert all(after > own for after, own in zip(late, complete, strict=True))
-    # By 0.4 to 6 %: least where the replicas' last gradients exist together.
-    assert sum(late) > sum(complete) * 1.02
+    for one in reductions("2x<pp8>+3x<tp16>"):
+        last = np.full_like(one.complete, one.simulated.iteration_ms)
+        assert one.end(last) > one.end(one.complete) * 1.01
