@@ -1,4 +1,4 @@
-"""The kernels of a training step of Hydraulis by kind of work, beside the device's peak.
+"""The kernels of a training step of Hydraulis by kind of work, compared with the device's peak.
 
 An analytic cost profile multiplies the time at peak of each kind of work (`docs/cost-model.md`). Sums of
 kernels' times show these multiples on a device; they leave out the time that it waits.

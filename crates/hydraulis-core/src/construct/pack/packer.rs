@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::capacity::ClassCapacity;
-use crate::construct::pack::around::around;
 use crate::construct::pack::bins::{Bins, first_fit_count};
 use crate::construct::pack::order::{OrderBuffers, in_shape, longest_at_both_ends, swap_pairs};
 use crate::cost::ClassCost;
@@ -24,8 +23,8 @@ pub struct Packing {
 
 /// A candidate packing, without lists of sequences.
 #[derive(Clone, Debug, Default)]
-struct Trial {
-    bins: Bins,
+pub(super) struct Trial {
+    pub(super) bins: Bins,
     /// The non-empty micro-batches, in running order.
     order: Vec<usize>,
     ms: Millis,
@@ -33,9 +32,9 @@ struct Trial {
 
 /// Buffers reused between packings, so that a search allocates nothing.
 #[derive(Clone, Debug, Default)]
-struct Buffers {
+pub(super) struct Buffers {
     best: Trial,
-    next: Trial,
+    pub(super) next: Trial,
     times: Vec<Millis>,
     spaced: Vec<Millis>,
     order: OrderBuffers,
@@ -46,15 +45,15 @@ struct Buffers {
 /// Packs sets of one batch's sequences under one class.
 #[derive(Clone, Debug)]
 pub struct Packer<'a> {
-    capacity: &'a ClassCapacity,
-    cost: &'a ClassCost,
-    tokens: &'a [Tokens],
+    pub(super) capacity: &'a ClassCapacity,
+    pub(super) cost: &'a ClassCost,
+    pub(super) tokens: &'a [Tokens],
     /// Shared by the packer's copies.
-    ms: Arc<[Millis]>,
-    buffers: Buffers,
+    pub(super) ms: Arc<[Millis]>,
+    pub(super) buffers: Buffers,
     /// Time by which a replica ends later than any packing of it.
     delay: Millis,
-    budget: PackingBudget,
+    pub(super) budget: PackingBudget,
 }
 
 impl<'a> Packer<'a> {
@@ -242,26 +241,6 @@ impl<'a> Packer<'a> {
         &self.buffers.best
     }
 
-    /// If the longest sequence takes longer than the longest of `middle` micro-batches, fills a few micro-batches whose times
-    /// rise and fall around it. With the in-flight limit, micro-batches of more than one sequence stay within the cap here.
-    fn fill_around_longest(&mut self, ids: &[usize], load: Millis, fewest: usize, middle: usize) {
-        let (capacity, longest) = (self.capacity, self.cost.ms_of_work(self.ms[ids[0]]));
-        let reaches = |count: &usize| capacity.longest(*count, load) >= longest;
-        if reaches(&middle) {
-            return;
-        }
-        let reaching = (fewest..middle).rev().find(reaches).unwrap_or(fewest);
-        let (fixed, stages, fall) = (self.cost.fixed_ms(), self.cost.scheme().stages(), self.budget.fall);
-        let shape = |number: usize| around(longest, load + fixed * count(number), number, stages, fall);
-        for number in reaching.saturating_sub(1).max(fewest)..(reaching + 3).min(ids.len() + 1) {
-            let targets = shape(number);
-            let targets = targets.iter().map(|&time| Millis(time) - fixed);
-            if self.buffers.next.bins.towards(ids, self.tokens, &self.ms, self.cost.cap(), targets) {
-                self.keep_better(|number| Cow::Owned(shape(number)));
-            }
-        }
-    }
-
     /// Fills `count` micro-batches whose times rise and fall as the pipeline fills best, or are all equal, which is
     /// better if a few long sequences leave no choice. Returns whether all sequences found room.
     fn fill(&mut self, ids: &[usize], load: Millis, count: usize) -> bool {
@@ -298,7 +277,7 @@ impl<'a> Packer<'a> {
 
     /// Orders the bins just filled by the shape of their number, as far as memory allows it, and keeps them if they are the
     /// best.
-    fn keep_better(&mut self, shape: impl Fn(usize) -> Cow<'a, [f64]>) {
+    pub(super) fn keep_better(&mut self, shape: impl Fn(usize) -> Cow<'a, [f64]>) {
         let Buffers { next: Trial { bins, order, .. }, times, order: buffers, .. } = &mut self.buffers;
         // The least targets may find no sequence short enough.
         let is_used = |bin: &usize| bins.totals()[*bin] > Tokens(0);
@@ -359,12 +338,12 @@ impl<'a> Packer<'a> {
         bins.iter().map(|bin| bin.iter().map(|&id| self.tokens[id]).sum()).collect()
     }
 
-    fn times(&self, bins: &[Vec<usize>]) -> Vec<Millis> {
+    pub(super) fn times(&self, bins: &[Vec<usize>]) -> Vec<Millis> {
         let time = |bin: &Vec<usize>| self.cost.ms_of_work(bin.iter().map(|&id| self.ms[id]).sum());
         bins.iter().map(time).collect()
     }
 
-    fn makespan(&mut self, times: &[Millis]) -> Millis {
+    pub(super) fn makespan(&mut self, times: &[Millis]) -> Millis {
         makespan(times, self.cost.stage_multipliers(), self.cost.forward_share(), &mut self.buffers.makespan)
     }
 }
@@ -417,37 +396,6 @@ mod tests {
         // All micro-batches of first-fit take longer: it is kept, though it is less even.
         let (micro_batches, _) = packed(&[4_000, 3_800, 3_000, 3_000]);
         assert_eq!(micro_batches, [[0, 1], [2, 3]]);
-    }
-
-    /// A sequence longer than the best micro-batches goes through two stages next to few long ones: within 4 % of the best of
-    /// all ways to fill up to four micro-batches in order.
-    #[test]
-    fn a_long_sequence_has_long_micro_batches_next_to_it() {
-        let mut profile = preset("llama-32b-a800").unwrap();
-        profile.schemes.iter_mut().for_each(|entry| (entry.fixed_ms, entry.least_ms) = (5.0, 60.0));
-        let model = CostModel::new(profile, Cluster::new(64, 8).unwrap());
-        let capacities = Capacities::new(model, CapacityBudget::ONLINE);
-        let capacity = capacities.scheme("<tp8,pp2>".parse().unwrap()).unwrap();
-        for lengths in
-            [[7_000, 900, 800, 700, 600, 500, 400, 300, 200], [7_000, 400, 390, 380, 370, 360, 350, 340, 330]]
-        {
-            let batch = Batch::new(&lengths, None).unwrap();
-            let ids: Vec<usize> = (0..lengths.len()).collect();
-            let mut packer = Packer::new(capacity, &batch, PackingBudget::ONLINE);
-            let mut best = Millis::INFINITY;
-            for way in 0..4_usize.pow(9) {
-                let (mut micro_batches, mut left) = (vec![Vec::new(); 4], way);
-                for &id in &ids {
-                    micro_batches[left % 4].push(id);
-                    left /= 4;
-                }
-                micro_batches.retain(|micro_batch| !micro_batch.is_empty());
-                let times = packer.times(&micro_batches);
-                best = best.min(packer.makespan(&times));
-            }
-            let packing = packer.pack(&ids);
-            assert!(packing.ms <= best * 1.04, "{packing:?} {best:?}");
-        }
     }
 
     #[test]
