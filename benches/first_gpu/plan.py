@@ -77,6 +77,12 @@ PARTS = (
         limit_s=240,
         environment={"CUDA_MODULE_LOADING": "LAZY", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
     ),
+    Part(
+        name="faults",
+        command=(*_PYTEST, "--timeout", "500", "tests/faults/test_campaign.py", "-m", "devices"),
+        limit_s=600,
+        environment={"HYDRAULIS_TEST_DEVICE": "cuda"},
+    ),
     # Last, because ranks that share a device take turns at every launch.
     Part(
         name="launch-waits",
@@ -249,5 +255,10 @@ CLAIMS = (
         judge=by_figures(_collectives),
     ),
     Claim(text="The core of the distributed suite passes over NCCL", part="suite", judge=by_tests()),
+    Claim(
+        text="A run goes on from memory after the loss of ranks, to the same losses",
+        part="faults",
+        judge=by_tests(),
+    ),
     Claim(text="No kernel of a step accesses invalid memory", part="memcheck", judge=_no_invalid_access),
 )

@@ -70,8 +70,13 @@ class Measurement:
     def steps(self, model: ModelConfig) -> dict[str, Any]:
         """Time a step by each way."""
         peak = peak_tflops(self._device)
-        rows = measure_steps(self._step(model), self._clock, peak)
-        return {"steps": list(map(dataclasses.asdict, rows)), "peak_tflops": peak}
+        rows = []
+        for row in measure_steps(self._step(model), self._clock, peak):
+            rows.append(dataclasses.asdict(row))
+            # A limit may end the process before the table.
+            sys.stdout.write(f"  {row.way}: {row.refusal or f'{row.step_ms:.1f} ms'}\n")
+            sys.stdout.flush()
+        return {"steps": rows, "peak_tflops": peak}
 
     def kinds(self, model: ModelConfig) -> dict[str, Any]:
         """Sum the kernels of a step by kind of work."""

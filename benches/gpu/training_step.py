@@ -111,9 +111,10 @@ class StepRow:
     refusal: str | None = None
 
 
-def measure_steps(setting: StepSetting, clock: Clock, peak_tflops: float | None) -> list[StepRow]:
+def measure_steps(setting: StepSetting, clock: Clock, peak_tflops: float | None) -> Iterator[StepRow]:
     """Time a step by each way, one after another, each alone on the device."""
-    return [_measure(name, way, setting, clock, peak_tflops) for name, way in ways(setting).items()]
+    for name, way in ways(setting).items():
+        yield _measure(name, way, setting, clock, peak_tflops)
 
 
 def ways(setting: StepSetting) -> dict[str, Way]:

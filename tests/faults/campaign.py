@@ -3,6 +3,8 @@
 Every case trains 8 steps. The run starts again after each loss of ranks, and continues from the copies of the
 state in memory; a run that ends by another error is resumed. Its losses and gradient norms must equal those
 of an undisturbed run to the bit, and no file in memory may be left.
+
+HYDRAULIS_TEST_DEVICE=cuda trains on the CUDA devices at hand, which the ranks share if there are too few.
 """
 
 import re
@@ -17,6 +19,7 @@ from faults.injection import STRIKE, Fault
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, step_of
 from hydraulis.runtime.records.run_directory import MEMORY
 from profiles import made_up_profile
+from ranks import kind_of_ranks
 from train.small_run import CONFIG
 
 RANKS, STEPS = 4, 8
@@ -113,6 +116,7 @@ CASES: Mapping[str, Case] = {
     ),
     "SIGSTOP of a rank": lost([Fault("forward", 2, 3, "SIGSTOP")]),
     "SIGSTOP of rank 0": lost([Fault("backward", 0, 3, "SIGSTOP")]),
+    "SIGKILL of the fork server": lost([Fault("forward", 1, 4, "SIGKILL of the fork server")]),
     "SIGSTOP of the store's process": Case([[Fault("backward", 0, 3, "SIGSTOP of the store")]]),
     "full disk at a copy": Case([[Fault("copy", 1, 3, "full disk")]]),
     "full disk at a checkpoint": Case([[Fault("save", 1, 4, "full disk")]], code="file_unwritable"),
@@ -182,6 +186,8 @@ def arguments(folder: Path) -> list[str]:
         "train.trace_step=0",
         # Plans must not depend on the times of a busy machine.
         "planner.slow_rank=0",
+        f"train.device={kind_of_ranks()}",
+        "train.deterministic=true",
     )
     return ["train", str(config), *(word for setting in settings for word in ("--set", setting))]
 

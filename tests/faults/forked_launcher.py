@@ -21,8 +21,9 @@ from hydraulis.cli.ranks import forked_rank, local_ranks
 from hydraulis.cli.ranks.forked_rank import be_a_rank
 from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.errors import HydraulisError
+from hydraulis.runtime.ranks.shared_devices import SHARE_VARIABLE, set_nccl_up
 from hydraulis.runtime.ranks.torchrun import RESTART_COUNT
-from ranks import _context
+from ranks import _context, kind_of_ranks
 from train.train_workers import load_made_up
 
 EVENTS = "events.jsonl"
@@ -108,12 +109,26 @@ def _be_a_rank(
 ) -> None:
     rank, number = int(environment["RANK"]), int(environment[RESTART_COUNT])
     sys.stdout = sys.stderr = (folder / f"start-{number}-rank-{rank}.txt").open("w", buffering=1)
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    _choose_devices(environment)
     own = [fault for fault in faults[number] if fault.rank == rank] if number < len(faults) else []
     setattr(StandardLibrary, "load", load_made_up)  # noqa: B010
     install(own, folder / EVENTS)
     other = [word for fault in own if fault.kind == "other setting" for word in ("--set", OTHER_SETTING)]
     be_a_rank([*words, *other], environment, *rest)
+
+
+def _choose_devices(environment: Mapping[str, str]) -> None:
+    """Hide CUDA devices from a rank on the CPU; on CUDA, let all ranks share those of this machine."""
+    if kind_of_ranks() == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        return
+    os.environ |= {
+        **environment,
+        SHARE_VARIABLE: "1",
+        "NCCL_SOCKET_IFNAME": environment["GLOO_SOCKET_IFNAME"],
+    }
+    # A pretended node of one rank has enough devices by its own count.
+    set_nccl_up()
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:

@@ -54,6 +54,7 @@ Kind = Literal[
     "SIGKILL with the node's memory",
     "SIGSTOP",
     "SIGSTOP of the store",
+    "SIGKILL of the fork server",
     "full disk",
     "error",
     "delay",
@@ -176,6 +177,9 @@ def strike(fault: Fault, events: Path) -> None:
         return
     if fault.kind == "SIGSTOP of the store":
         os.kill(store_process(), signal.SIGSTOP)
+        return
+    if fault.kind == "SIGKILL of the fork server":
+        os.kill(os.getppid(), signal.SIGKILL)
         return
     if fault.kind == "SIGKILL with the node's memory":
         for copy in (events.parent / "memory").glob(f"*/*.by-{fault.rank:05d}.*"):

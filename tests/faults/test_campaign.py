@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from faults.campaign import CASES, RANKS, SHORT, SHORT_ON_NODES, STEPS, Case, Row, run_case, train_undisturbed
 from faults.injection import PLACES
 
@@ -14,6 +16,7 @@ def row_of(folder: Path, case: Case) -> Row:
     )
 
 
+@pytest.mark.devices
 def test_a_run_goes_on_from_memory_after_each_loss(tmp_path: Path) -> None:
     row = row_of(tmp_path, SHORT)
     assert row.wrong == []
@@ -22,6 +25,7 @@ def test_a_run_goes_on_from_memory_after_each_loss(tmp_path: Path) -> None:
     assert row.lost == 1
 
 
+@pytest.mark.devices
 def test_a_run_goes_on_from_twins_and_without_them_from_the_newest_checkpoint(tmp_path: Path) -> None:
     row = row_of(tmp_path, SHORT_ON_NODES)
     assert row.wrong == []

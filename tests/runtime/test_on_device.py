@@ -4,6 +4,7 @@ Where there is no CUDA device these run on the CPU alone, with another attention
 """
 
 import json
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,7 +122,11 @@ def test_iterations_equal_the_cpus(
         result = iterate(worker, 3, f"1x{scheme}")
     assert_equals(result, reference, tolerance)
     lasting = sum(tensor.nbytes for tensor in worker.persistent)
-    assert lasting == result.memory_bytes if device == "cpu" else lasting < result.memory_bytes
+    # Without a cache, as under a checker of memory, torch's allocator counts nothing.
+    if device == "cpu":
+        assert lasting == result.memory_bytes
+    elif "PYTORCH_NO_CUDA_MEMORY_CACHING" not in os.environ:
+        assert lasting < result.memory_bytes
 
 
 @on_each_device

@@ -15,6 +15,7 @@ LOST_RANK = "lost_rank"
 EXIT_INTERNAL = 1
 EXIT_REFUSED = 2
 EXIT_LOST_RANK = 3
+EXIT_UNKNOWN = 255  # of a forked rank whose server ended first, as multiprocessing reports it
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 EXIT_PIPE_CLOSED = 141  # 128 + SIGPIPE
 

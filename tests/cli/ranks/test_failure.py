@@ -54,6 +54,22 @@ def rank(code: int, passed: dict[str, str] | None = None, output: str | None = N
             "SIGKILL ended ranks 1, 2: go on with --resume run",
             "",
         ),
+        # A library ends the process, as `exit(7)` in C does.
+        (
+            [rank(3, LOST), rank(7, None, "no licence\n")],
+            [1, 0],
+            "lost_rank",
+            "rank 1 ended with exit code 7: go on with --resume run",
+            "no licence\n",
+        ),
+        # The fork server was killed, and no rank's end is known.
+        (
+            [rank(255), rank(255, None, "")],
+            [0, 1],
+            "lost_rank",
+            "ranks 0, 1 ended with exit code 255, or after the process that forks ranks: SIGKILL is also",
+            "",
+        ),
         # Half of an error: its rank was killed meanwhile.
         (
             [EndedRank(-signal.SIGKILL, None, io.BytesIO(b'{"code":'))],
@@ -93,6 +109,8 @@ def test_stopped_ranks_add_no_report(capfd: pytest.CaptureFixture[str]) -> None:
     "ranks",
     [
         [rank(-signal.SIGTERM), rank(-signal.SIGTERM, None, "")],
+        # The request reached the fork server too.
+        [rank(255), rank(255, None, "")],
         # Terminated while the ranks joined.
         [rank(3, LOST), rank(3, None, "")],
     ],

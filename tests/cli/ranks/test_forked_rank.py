@@ -11,6 +11,7 @@ import pytest
 
 import ranks
 from helpers import refused
+from hydraulis.cli.exit import EXIT_UNKNOWN
 from hydraulis.cli.ranks import forked_rank
 from hydraulis.cli.ranks.forked_rank import ForkedRank, InheritedFile, can_fork
 from hydraulis.cli.ranks.local_ranks import run_local_ranks
@@ -24,6 +25,25 @@ for module, name in ((torch.cuda, "is_available"), (torch.cuda, "_lazy_init"), (
     setattr(module, name, lambda *_, name=name: uses.append(name))
 import hydraulis.cli.ranks.fork_server
 print(uses, len(os.listdir("/proc/self/task")))
+"""
+
+# Kills the server, whose rank ends only after that: by itself, or by the signal that its launcher sends.
+_ORPHAN = """
+import multiprocessing, os, signal, sys, time
+from hydraulis.cli.ranks import forked_rank
+from hydraulis.cli.ranks.forked_rank import ForkedRank
+
+context = multiprocessing.get_context("forkserver")
+forked_rank._context = lambda: context
+rank = ForkedRank(time.sleep, float(sys.argv[1]))
+os.kill(int(open(f"/proc/{rank._process.pid}/stat").read().rpartition(")")[2].split()[1]), signal.SIGKILL)
+while rank._process.exitcode is None:
+    time.sleep(0.01)
+print(rank.poll())
+if sys.argv[2] == "kill":
+    rank.kill()
+rank.wait()
+print(rank.poll(), os.path.exists(f"/proc/{rank._process.pid}/exe"))
 """
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux")
@@ -49,6 +69,29 @@ def test_a_rank_has_its_exit_code() -> None:
     rank = ForkedRank(sys.exit, 3)
     rank.wait()
     assert rank.poll() == 3
+
+
+@pytest.mark.parametrize(("seconds", "end"), [("3", "sleep"), ("60", "kill")])
+def test_a_rank_is_followed_to_its_end_after_that_of_its_server(seconds: str, end: str) -> None:
+    words = [sys.executable, "-c", _ORPHAN, seconds, end]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    begun = time.monotonic()
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["None", f"{EXIT_UNKNOWN} False"], done.stderr
+    assert time.monotonic() - begun < 50
+
+
+def test_a_server_that_ends_while_a_rank_starts_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ended:
+        def Process(self, **_: object) -> "Ended":  # noqa: N802 - as in multiprocessing
+            return self
+
+        def start(self) -> None:
+            raise EOFError
+
+    monkeypatch.setattr(forked_rank, "_context", Ended)
+    with refused("lost_rank", "the process that forks ranks ended"):
+        ForkedRank(time.sleep, 60)
 
 
 def test_a_rank_writes_into_a_file_of_its_launcher() -> None:

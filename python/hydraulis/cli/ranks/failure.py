@@ -8,11 +8,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_LOST_RANK, LOST_RANK, report
+from hydraulis.cli.exit import (
+    EXIT_INTERNAL,
+    EXIT_INTERRUPTED,
+    EXIT_LOST_RANK,
+    EXIT_PIPE_CLOSED,
+    EXIT_REFUSED,
+    EXIT_UNKNOWN,
+    LOST_RANK,
+    report,
+)
 from hydraulis.cli.ranks.report import end_progress_line
 from hydraulis.errors import HydraulisError
 
 _PROGRAM = "hydraulis"
+# Codes of ranks that have written an error or a traceback themselves.
+_TOLD = (EXIT_INTERNAL, EXIT_REFUSED, EXIT_PIPE_CLOSED)
+# Codes of ranks that a request to stop ended before they could handle it.
+_STOPPED = (-signal.SIGTERM, EXIT_UNKNOWN)
 _SILENT = HydraulisError("a rank did not answer, and no other one reports it; start again", code="lost_rank")
 
 
@@ -50,7 +63,8 @@ def report_failure(ranks: Sequence[EndedRank], failed: Sequence[int], *, is_stop
     """Raise the cause of a failure, and print the standard error of its rank.
 
     An error that a rank reported is the cause, unless it is the loss of another rank. Otherwise the cause is
-    the first rank that ended without a report: by a signal, or with a traceback on its standard error.
+    the first rank that ended without a report: by a signal, by an exit code of a library, or with a traceback
+    on its standard error.
 
     Args:
         ranks: All ranks.
@@ -71,7 +85,7 @@ def report_failure(ranks: Sequence[EndedRank], failed: Sequence[int], *, is_stop
         if error.code != LOST_RANK:
             raise error
     first = next((rank for rank in failed if _is_unexplained(ranks[rank])), None)
-    if is_stopped and (bool(errors) if first is None else ranks[first].code == -signal.SIGTERM):
+    if is_stopped and (bool(errors) if first is None else ranks[first].code in _STOPPED):
         # The ranks were still loading, or connecting to each other.
         raise KeyboardInterrupt
     if first is None:
@@ -79,10 +93,10 @@ def report_failure(ranks: Sequence[EndedRank], failed: Sequence[int], *, is_stop
             raise next(iter(errors.values()), _SILENT)
         return EXIT_INTERRUPTED
     _print(ranks[first].output)
-    if ranks[first].code < 0:
+    if ranks[first].code not in _TOLD:
         unnamed = next((ranks[rank].error(named=False) for rank in errors), None)
         together = sorted(rank for rank in failed if ranks[rank].code == ranks[first].code)
-        raise _ended_by_signal(together, -ranks[first].code, unnamed)
+        raise _loss_of(together, ranks[first].code, unnamed)
     if errors:
         # It names the newest checkpoint.
         report(_PROGRAM, next(iter(errors.values())))
@@ -93,11 +107,21 @@ def _is_unexplained(rank: EndedRank) -> bool:
     return rank.code not in (EXIT_INTERRUPTED, EXIT_LOST_RANK) and rank.error() is None
 
 
-def _ended_by_signal(ranks: Sequence[int], number: int, lost: HydraulisError | None) -> HydraulisError:
-    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    then = lost or "SIGKILL is also the signal of the kernel when memory runs out; start again"
+def _loss_of(ranks: Sequence[int], code: int, lost: HydraulisError | None) -> HydraulisError:
+    """Return the loss of ranks that ended with one code, before the error of a rank that noticed it."""
     listed = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
-    return HydraulisError(f"{name} ended {listed}: {then}", code="lost_rank")
+    memory = "SIGKILL is also the signal of the kernel when memory runs out; start again"
+    if code == EXIT_UNKNOWN:
+        said = f"{listed} ended with exit code {code}, or after the process that forks ranks"
+    elif code < 0:
+        known = -code in set(signal.Signals)
+        said = f"{signal.Signals(-code).name if known else f'signal {-code}'} ended {listed}"
+    else:
+        said, memory = (
+            f"{listed} ended with exit code {code}",
+            "a library may have ended the process; start again",
+        )
+    return HydraulisError(f"{said}: {lost or memory}", code="lost_rank")
 
 
 def _print(output: IO[bytes] | None) -> None:

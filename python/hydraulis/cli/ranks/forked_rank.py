@@ -2,7 +2,8 @@
 
 Loading torch takes seconds of CPU time. Ranks that do it themselves share the cores of their node, and do it
 again after each loss of a rank. The server does it once. Then a rank starts in a tenth of a second, and
-shares the memory of all that is loaded. The server ends with the launcher; its ranks are terminated then.
+shares the memory of all that is loaded. The server ends with the launcher; its ranks are terminated then. If
+the server alone is killed, its ranks receive SIGTERM, end as after any request to stop, and count as lost.
 """
 
 import multiprocessing
@@ -11,14 +12,16 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from multiprocessing import forkserver, reduction
+from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
+from hydraulis.cli.exit import EXIT_UNKNOWN
 from hydraulis.cli.ranks.report import PARENT
 from hydraulis.cli.start import command, hide_torch_warnings
+from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks.liveness.bounded import Stopped, call_within
 
 SERVER = "HYDRAULIS_FORK_SERVER"
@@ -50,30 +53,58 @@ class InheritedFile:
 class ForkedRank:
     """A forked process with the methods of `Popen` that the launcher uses.
 
+    The server tells the exit code. After the server's own end the code is `EXIT_UNKNOWN`, and the process is
+    followed by a descriptor of its own, where the kernel has them (Linux 5.3).
+
     Args:
         function: Function of the process, importable by name.
         arguments: Arguments of the function.
+
+    Raises:
+        HydraulisError: The server ended meanwhile (code `lost_rank`).
     """
 
     def __init__(self, function: Callable[..., object], *arguments: object) -> None:
         self._process = _context().Process(target=function, args=arguments)
-        self._process.start()
+        try:
+            self._process.start()
+        except (EOFError, ConnectionError) as error:
+            message = "the process that forks ranks ended while it started one; start again"
+            raise HydraulisError(message, code="lost_rank") from error
+        self._descriptor: int | None = None
+        # A process that has ended already has none.
+        with suppress(OSError):
+            self._descriptor = os.pidfd_open(self._process.ident or 0)
 
     def poll(self) -> int | None:
         """Return the exit code; None while the process runs."""
-        return self._process.exitcode
+        code = self._process.exitcode
+        runs = code == EXIT_UNKNOWN and self._descriptor is not None and not wait([self._descriptor], 0)
+        return None if runs else code
 
     def wait(self) -> None:
         """Wait for the end of the process."""
         self._process.join()
+        if self._descriptor is not None:
+            wait([self._descriptor])
+            os.close(self._descriptor)
+            self._descriptor = None
 
     def kill(self) -> None:
         """Send SIGKILL to a process that runs."""
         self._process.kill()
+        self._signal_orphan(signal.SIGKILL)
 
     def terminate(self) -> None:
         """Send SIGTERM to a process that runs."""
         self._process.terminate()
+        self._signal_orphan(signal.SIGTERM)
+
+    def _signal_orphan(self, number: signal.Signals) -> None:
+        """Send a signal to a process whose server has ended; `multiprocessing` takes it for ended too."""
+        if self._process.exitcode == EXIT_UNKNOWN and self._descriptor is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._descriptor, number)
 
 
 def can_fork(is_stopped: Callable[[], bool]) -> bool:
@@ -124,9 +155,8 @@ def be_a_rank(
     command()
 
 
-@cache
 def _context() -> ForkServerContext:
-    """Start the server, which ends with the calling thread."""
+    """Start the server, unless it runs; it ends with the calling thread."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_MODULE])
     before = dict(os.environ)

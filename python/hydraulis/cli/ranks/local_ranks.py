@@ -51,11 +51,10 @@ def run_local_ranks(
         KeyboardInterrupt: A signal ended the ranks before they could handle it, or a second interrupt.
     """
     with _requests() as requests, tempfile.TemporaryFile() as run_file:
-        forks = can_fork(lambda: bool(requests))
         for restart in range(max_restarts):
             try:
                 environment = _environment(restart, run_file)
-                return _run_once(num_ranks, arguments, grace_s, requests, environment, forks=forks)
+                return _run_once(num_ranks, arguments, grace_s, requests, environment)
             except HydraulisError as error:
                 if error.code != LOST_RANK or requests:
                     raise
@@ -64,7 +63,7 @@ def run_local_ranks(
                 sys.stderr.write(f"{_PROGRAM}: {again}\n")
                 sys.stderr.flush()
         environment = _environment(max_restarts, run_file)
-        return _run_once(num_ranks, arguments, grace_s, requests, environment, forks=forks)
+        return _run_once(num_ranks, arguments, grace_s, requests, environment)
 
 
 def _run_once(
@@ -73,8 +72,6 @@ def _run_once(
     grace_s: float,
     requests: Sequence[int],
     environment: Mapping[str, str],
-    *,
-    forks: bool,
 ) -> int:
     """Start the ranks and wait for their end, as `run_local_ranks` does without a restart."""
     with ExitStack() as stack:
@@ -85,7 +82,7 @@ def _run_once(
         errors = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(num_ranks)]
         ranks: list[_RankProcess] = []
         start: _Starter = _start
-        if forks:
+        if can_fork(lambda: bool(requests)):
             start = partial(_fork, stack.enter_context(served_store(port)))
             environment = {**environment, AGENT_STORE: "True"}
         try:
