@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::capacity::ClassCapacity;
 use crate::capacity::placed_classes::PlacedClasses;
 use crate::capacity::relaxed_class::{RelaxedClass, SpeedLevels};
-use crate::capacity::{CapacityTable, ClassCapacity};
 use crate::cost::{ClassCost, CostModel};
 use crate::error::Result;
 use crate::layout::place;
@@ -24,13 +24,12 @@ pub struct Capacities {
 }
 
 impl Capacities {
-    /// The capacities under `cost`; pipelines with equal stages and passes share their capacity tables.
+    /// The capacities under `cost`.
     pub fn new(cost: CostModel, budget: CapacityBudget) -> Capacities {
-        let mut tables = Tables { known: Vec::new(), budget };
-        let best = cost.best().iter().map(|cost| (cost.cap().0 > 0).then(|| tables.capacity(cost.clone())));
-        let best: Vec<Option<ClassCapacity>> = best.collect();
+        let capacity = |cost: &ClassCost| (cost.cap().0 > 0).then(|| ClassCapacity::new(cost.clone(), budget));
+        let best = cost.best().iter().map(capacity).collect();
         let levels = SpeedLevels::of_cluster(cost.cluster(), budget.speed_levels);
-        let relaxed = levels.relaxed(&cost, |cost| tables.capacity(cost));
+        let relaxed = levels.relaxed(&cost, |cost| ClassCapacity::new(cost, budget));
         Capacities { cost, best, placed: Arc::new(PlacedClasses::new(budget)), levels, relaxed }
     }
 
@@ -77,23 +76,5 @@ impl Capacities {
     /// The optimistic classes of a cluster with ranks of different speed or memory; none if all are alike.
     pub(crate) fn relaxed(&self) -> &[RelaxedClass] {
         &self.relaxed
-    }
-}
-
-/// Capacities that share their tables.
-struct Tables {
-    known: Vec<Arc<CapacityTable>>,
-    budget: CapacityBudget,
-}
-
-impl Tables {
-    fn capacity(&mut self, cost: ClassCost) -> ClassCapacity {
-        let (stages, forward_share) = (cost.stage_multipliers(), cost.forward_share());
-        let known = self.known.iter().find(|table| table.is_of(stages, forward_share)).cloned();
-        let table = known.unwrap_or_else(|| {
-            self.known.push(Arc::new(CapacityTable::new(stages, forward_share, self.budget)));
-            Arc::clone(&self.known[self.known.len() - 1])
-        });
-        ClassCapacity::with(cost, table, self.budget)
     }
 }

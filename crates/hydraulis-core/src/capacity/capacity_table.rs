@@ -1,12 +1,15 @@
 //! The capacities of one kind of pipeline, computed on first use.
 
 use std::borrow::Cow;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use crate::capacity::PipelineCapacity;
 use crate::capacity::extended_capacity::ExtendedCapacity;
 use crate::spec::CapacityBudget;
 use crate::units::count;
+
+/// The tables of this process that are in use: a planner whose times are corrected needs those of the one before it.
+static IN_USE: Mutex<Vec<Weak<CapacityTable>>> = Mutex::new(Vec::new());
 
 /// Capacities for stages of these multipliers, by micro-batch count and fixed share.
 ///
@@ -21,8 +24,24 @@ pub struct CapacityTable {
 }
 
 impl CapacityTable {
+    /// The table that this process has for stages of these multipliers and this share, or an empty one.
+    pub fn shared(stage_multipliers: &[f64], forward_share: f64, budget: CapacityBudget) -> Arc<CapacityTable> {
+        let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        in_use.retain(|table| table.strong_count() > 0);
+        let known = in_use.iter().filter_map(Weak::upgrade).find(|table| {
+            table.stage_multipliers == stage_multipliers
+                && table.forward_share.total_cmp(&forward_share).is_eq()
+                && table.budget == budget
+        });
+        known.unwrap_or_else(|| {
+            let table = Arc::new(CapacityTable::new(stage_multipliers, forward_share, budget));
+            in_use.push(Arc::downgrade(&table));
+            table
+        })
+    }
+
     /// An empty table.
-    pub fn new(stage_multipliers: &[f64], forward_share: f64, budget: CapacityBudget) -> CapacityTable {
+    fn new(stage_multipliers: &[f64], forward_share: f64, budget: CapacityBudget) -> CapacityTable {
         CapacityTable {
             stage_multipliers: stage_multipliers.to_vec(),
             forward_share,
@@ -30,11 +49,6 @@ impl CapacityTable {
             budget,
             capacities: vec![OnceLock::new(); budget.tabulated_counts * budget.tabulated_shares],
         }
-    }
-
-    /// Whether the table is for stages of these multipliers and this share.
-    pub fn is_of(&self, stage_multipliers: &[f64], forward_share: f64) -> bool {
-        self.stage_multipliers == stage_multipliers && self.forward_share.total_cmp(&forward_share).is_eq()
     }
 
     /// Most of `sum (t_m - c)` that `micro_batches` may take if the replica ends by `end`, at the level of `end` and
@@ -145,6 +159,22 @@ mod tests {
             let longest = table.longest(micro_batches, end, fixed);
             assert!((end / count(micro_batches + 2)..end / 4.0).contains(&longest), "{longest} of {end}");
         }
+    }
+
+    /// Tables of the same stages and passes are one, for as long as it is in use.
+    #[test]
+    fn tables_are_shared_while_in_use() {
+        let (stages, budget) = ([1.0, 1.25, 0.875], CapacityBudget::ONLINE);
+        let shared = |share: f64| CapacityTable::shared(&stages, share, budget);
+        let (first, other) = (shared(0.25), shared(0.375));
+        assert!(Arc::ptr_eq(&first, &shared(0.25)) && !Arc::ptr_eq(&first, &other));
+        let coarse = CapacityBudget { pivots: 1, ..budget };
+        assert!(!Arc::ptr_eq(&first, &CapacityTable::shared(&stages, 0.25, coarse)));
+        first.end(4, 1.0, 0.1);
+        let computed = |table: &CapacityTable| table.capacities.iter().filter(|entry| entry.get().is_some()).count();
+        assert!(computed(&shared(0.25)) > 0);
+        drop(first);
+        assert_eq!(computed(&shared(0.25)), 0);
     }
 
     /// The estimate for more micro-batches than the table has continues from the table's last entries.

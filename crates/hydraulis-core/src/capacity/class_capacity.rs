@@ -42,14 +42,9 @@ pub struct Estimate {
 }
 
 impl ClassCapacity {
-    /// The capacity of one class by itself.
+    /// The capacity of one class. Pipelines with equal stages and passes share their tables.
     pub fn new(cost: ClassCost, budget: CapacityBudget) -> ClassCapacity {
-        let capacities = Arc::new(CapacityTable::new(cost.stage_multipliers(), cost.forward_share(), budget));
-        ClassCapacity::with(cost, capacities, budget)
-    }
-
-    /// The capacity of a class whose pipeline has this table.
-    pub(super) fn with(cost: ClassCost, capacities: Arc<CapacityTable>, budget: CapacityBudget) -> ClassCapacity {
+        let capacities = CapacityTable::shared(cost.stage_multipliers(), cost.forward_share(), budget);
         // Without a fixed cost, the least distinguished work is a small share of a full micro-batch's.
         let full = cost.sequence_ms(cost.cap()).0;
         let least = cost.fixed_ms().0.max(full / count(budget.least_work_part));
