@@ -22,12 +22,17 @@ pub struct CapacityBudget {
     pub spacing: usize,
     /// Worse numbers of micro-batches skipped before the comparison ends.
     pub worse_counts: usize,
-    /// Tolerances up to each number of micro-batches. A program ignores paths longer than the end by a smaller share,
-    /// and its bound is weaker by at most this share. Programs of many micro-batches take long: with the least tolerance
-    /// for all, the table takes a second, and few replicas have so many micro-batches.
+    /// Tolerances up to each number of micro-batches: a program ends when the work that it proves is greater than that of
+    /// known times by a smaller share. Programs of many micro-batches take long, and few replicas have so many.
     pub tolerances: [(usize, f64); 3],
     /// Point at which a program seeks paths, as a share of the way from its own times to the best known times.
     pub near: f64,
+    /// Share of the tolerance by which a path must be longer than the end to enter a program; if none is, it ends too.
+    pub violated: f64,
+    /// Micro-batches at either end that have rows of their own in a coarse program, whose times begin the search.
+    pub coarse_ends: usize,
+    /// Neighbouring micro-batches in the middle that share a row of the coarse program.
+    pub coarse_width: usize,
     /// Amounts of work per doubling that have their own best number of micro-batches. Times between them are
     /// interpolated.
     pub work_steps: usize,
@@ -51,8 +56,11 @@ impl CapacityBudget {
         most_micro_batches: 1_024,
         spacing: 32,
         worse_counts: 3,
-        tolerances: [(16, 5e-4), (32, 2e-3), (usize::MAX, 5e-3)],
-        near: 0.7,
+        tolerances: [(16, 2e-4), (32, 5e-4), (usize::MAX, 3e-3)],
+        near: 0.95,
+        violated: 0.1,
+        coarse_ends: 8,
+        coarse_width: 4,
         work_steps: 4,
         work_doublings: 20,
         least_work_part: 1_024,
