@@ -67,7 +67,15 @@ def rank(code: int, passed: dict[str, str] | None = None, output: str | None = N
             [rank(255), rank(255, None, "")],
             [0, 1],
             "lost_rank",
-            "ranks 0, 1 ended with exit code 255, or after the process that forks ranks: SIGKILL is also",
+            "the process that forks ranks was killed, or ranks 0, 1 ended with exit code 255: SIGKILL",
+            "",
+        ),
+        # The same, and a rank reported the loss of a stopped one.
+        (
+            [rank(255, LOST), rank(255, None, "")],
+            [0],
+            "lost_rank",
+            "rank 1 ended: go on with --resume run",
             "",
         ),
         # Half of an error: its rank was killed meanwhile.
@@ -109,7 +117,7 @@ def test_stopped_ranks_add_no_report(capfd: pytest.CaptureFixture[str]) -> None:
     "ranks",
     [
         [rank(-signal.SIGTERM), rank(-signal.SIGTERM, None, "")],
-        # The request reached the fork server too.
+        # The fork server was killed after the request.
         [rank(255), rank(255, None, "")],
         # Terminated while the ranks joined.
         [rank(3, LOST), rank(3, None, "")],

@@ -46,6 +46,25 @@ rank.wait()
 print(rank.poll(), os.path.exists(f"/proc/{rank._process.pid}/exe"))
 """
 
+# Kills the server, and tells what a rank of the next one has loaded and inherited.
+_RESTARTED = """
+import os, signal, sys, tempfile
+from multiprocessing import forkserver
+from hydraulis.cli.ranks.forked_rank import ForkedRank, InheritedFile, can_fork
+
+assert can_fork(lambda: False)
+server = forkserver._forkserver._forkserver_pid
+os.kill(server, signal.SIGKILL)
+os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
+assert can_fork(lambda: False)
+with tempfile.TemporaryFile() as file:
+    told = "os.write(number, str(('torch' in sys.modules, os.environ.get('OMP_NUM_THREADS'))).encode())"
+    rank = ForkedRank(exec, "import os, sys\\n" + told, {"number": InheritedFile(file.fileno())})
+    rank.wait()
+    file.seek(0)
+    print(file.read().decode())
+"""
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux")
 
 
@@ -79,6 +98,14 @@ def test_a_rank_is_followed_to_its_end_after_that_of_its_server(seconds: str, en
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["None", f"{EXIT_UNKNOWN} False"], done.stderr
     assert time.monotonic() - begun < 50
+
+
+def test_a_new_server_has_loaded_what_the_killed_one_had() -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("OMP_NUM_THREADS", None)
+    words = [sys.executable, "-c", _RESTARTED]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "(True, '1')\n", done.stderr
 
 
 def test_a_server_that_ends_while_a_rank_starts_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ use crate::capacity::extended_capacity::ExtendedCapacity;
 use crate::spec::CapacityBudget;
 use crate::units::count;
 
-/// The tables of this process that are in use: a planner whose times are corrected needs those of the one before it.
+/// The tables in use in this process. A planner with corrected times takes those of the planner that it replaces.
 static IN_USE: Mutex<Vec<Weak<CapacityTable>>> = Mutex::new(Vec::new());
 
 /// Capacities for stages of these multipliers, by micro-batch count and fixed share.

@@ -24,7 +24,7 @@ from hydraulis.errors import HydraulisError
 _PROGRAM = "hydraulis"
 # Codes of ranks that have written an error or a traceback themselves.
 _TOLD = (EXIT_INTERNAL, EXIT_REFUSED, EXIT_PIPE_CLOSED)
-# Codes of ranks that a request to stop ended before they could handle it.
+# Codes of ranks that a request to stop ended before they could handle it; 255 tells nothing, and counts too.
 _STOPPED = (-signal.SIGTERM, EXIT_UNKNOWN)
 _SILENT = HydraulisError("a rank did not answer, and no other one reports it; start again", code="lost_rank")
 
@@ -78,7 +78,7 @@ def report_failure(ranks: Sequence[EndedRank], failed: Sequence[int], *, is_stop
         HydraulisError: The cause, once for all ranks.
         KeyboardInterrupt: The signal to stop ended a rank before it could handle it.
     """
-    if ranks[0].code < 0:
+    if ranks[0].code not in (0, EXIT_INTERRUPTED, EXIT_LOST_RANK, *_TOLD):
         end_progress_line()
     errors = {rank: error for rank in failed if (error := ranks[rank].error()) is not None}
     for error in errors.values():
@@ -89,7 +89,7 @@ def report_failure(ranks: Sequence[EndedRank], failed: Sequence[int], *, is_stop
         # The ranks were still loading, or connecting to each other.
         raise KeyboardInterrupt
     if first is None:
-        if any(rank.code == EXIT_LOST_RANK for rank in ranks):
+        if errors or any(rank.code == EXIT_LOST_RANK for rank in ranks):
             raise next(iter(errors.values()), _SILENT)
         return EXIT_INTERRUPTED
     _print(ranks[first].output)
@@ -110,18 +110,16 @@ def _is_unexplained(rank: EndedRank) -> bool:
 def _loss_of(ranks: Sequence[int], code: int, lost: HydraulisError | None) -> HydraulisError:
     """Return the loss of ranks that ended with one code, before the error of a rank that noticed it."""
     listed = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
-    memory = "SIGKILL is also the signal of the kernel when memory runs out; start again"
+    advice = "SIGKILL is also the signal of the kernel when memory runs out; start again"
     if code == EXIT_UNKNOWN:
-        said = f"{listed} ended with exit code {code}, or after the process that forks ranks"
+        said = f"the process that forks ranks was killed, or {listed} ended with exit code {code}"
     elif code < 0:
         known = -code in set(signal.Signals)
         said = f"{signal.Signals(-code).name if known else f'signal {-code}'} ended {listed}"
     else:
-        said, memory = (
-            f"{listed} ended with exit code {code}",
-            "a library may have ended the process; start again",
-        )
-    return HydraulisError(f"{said}: {lost or memory}", code="lost_rank")
+        said = f"{listed} ended with exit code {code}"
+        advice = "a library may have ended the process; start again"
+    return HydraulisError(f"{said}: {lost or advice}", code="lost_rank")
 
 
 def _print(output: IO[bytes] | None) -> None:

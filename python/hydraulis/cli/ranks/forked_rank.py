@@ -54,7 +54,8 @@ class ForkedRank:
     """A forked process with the methods of `Popen` that the launcher uses.
 
     The server tells the exit code. After the server's own end the code is `EXIT_UNKNOWN`, and the process is
-    followed by a descriptor of its own, where the kernel has them (Linux 5.3).
+    followed by a descriptor of its own, where kernel (Linux 5.3) and interpreter have them; elsewhere it
+    counts as ended.
 
     Args:
         function: Function of the process, importable by name.
@@ -72,8 +73,8 @@ class ForkedRank:
             message = "the process that forks ranks ended while it started one; start again"
             raise HydraulisError(message, code="lost_rank") from error
         self._descriptor: int | None = None
-        # A process that has ended already has none.
-        with suppress(OSError):
+        # An interpreter or a kernel without them, or a process that has ended already.
+        with suppress(OSError, AttributeError):
             self._descriptor = os.pidfd_open(self._process.ident or 0)
 
     def poll(self) -> int | None:
@@ -86,25 +87,26 @@ class ForkedRank:
         """Wait for the end of the process."""
         self._process.join()
         if self._descriptor is not None:
-            wait([self._descriptor])
+            if self._process.exitcode == EXIT_UNKNOWN:
+                wait([self._descriptor])
             os.close(self._descriptor)
             self._descriptor = None
 
     def kill(self) -> None:
         """Send SIGKILL to a process that runs."""
-        self._process.kill()
-        self._signal_orphan(signal.SIGKILL)
+        self._signal(signal.SIGKILL, self._process.kill)
 
     def terminate(self) -> None:
         """Send SIGTERM to a process that runs."""
-        self._process.terminate()
-        self._signal_orphan(signal.SIGTERM)
+        self._signal(signal.SIGTERM, self._process.terminate)
 
-    def _signal_orphan(self, number: signal.Signals) -> None:
-        """Send a signal to a process whose server has ended; `multiprocessing` takes it for ended too."""
-        if self._process.exitcode == EXIT_UNKNOWN and self._descriptor is not None:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._descriptor, number)
+    def _signal(self, number: signal.Signals, by_server: Callable[[], None]) -> None:
+        """Send a signal; `multiprocessing` takes a process whose server has ended for ended too."""
+        if self._descriptor is None:
+            by_server()
+            return
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._descriptor, number)
 
 
 def can_fork(is_stopped: Callable[[], bool]) -> bool:
@@ -123,8 +125,8 @@ def can_fork(is_stopped: Callable[[], bool]) -> bool:
         call_within(float("inf"), first.start, is_stopped)
     except Stopped as stopped:
         raise KeyboardInterrupt from stopped
-    except EOFError:
-        # The server could not load a module. An interpreter of its own reports the reason.
+    except (EOFError, ConnectionError):
+        # The server could not load a module, or was killed. An interpreter of its own reports the reason.
         return False
     first.join()
     return True

@@ -34,8 +34,8 @@ def run_local_ranks(
     """Run `hydraulis ARGUMENTS` as several ranks over the loopback interface, and wait for their end.
 
     A failed rank ends the others. After the loss of a rank all are started again, at most `max_restarts`
-    times; another failure would recur. An interrupt or termination is passed on to all ranks; a second
-    interrupt kills them.
+    times; an exit code that Hydraulis does not use counts as a loss. Another failure would recur. An
+    interrupt or termination is passed on to all ranks; a second interrupt kills them.
 
     Args:
         num_ranks: Number of ranks.

@@ -21,8 +21,13 @@ def served_store(port: int) -> Iterator[int]:
     The store ends when no process has the file open, so it outlives the ranks also if this process is killed.
     """
     reader, writer = os.pipe()
-    store = ForkedRank(serve_store, port, InheritedFile(reader))
-    os.close(reader)
+    try:
+        store = ForkedRank(serve_store, port, InheritedFile(reader))
+    except BaseException:
+        os.close(writer)
+        raise
+    finally:
+        os.close(reader)
     try:
         yield writer
     finally:

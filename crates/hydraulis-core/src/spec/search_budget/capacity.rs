@@ -1,9 +1,9 @@
 //! The linear programs of a pipeline's capacity.
 
-/// The limits of the table of pipeline capacities and of the best number of micro-batches. Each number is 1 or more.
+/// The limits of the table of pipeline capacities and of the best number of micro-batches. Each count is 1 or more.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CapacityBudget {
-    /// Changes of basis for each micro-batch of a program. Most programs take 8 to 16.
+    /// Changes of basis for each micro-batch of a program.
     pub pivots: usize,
     /// Numbers of micro-batches with their own program. Above this number, bounds count only the slowest stage's own
     /// work, and estimates scale the capacity of this number.
@@ -22,12 +22,13 @@ pub struct CapacityBudget {
     pub spacing: usize,
     /// Worse numbers of micro-batches skipped before the comparison ends.
     pub worse_counts: usize,
-    /// Tolerances up to each number of micro-batches: a program ends when the work that it proves is greater than that of
-    /// known times by a smaller share. Programs of many micro-batches take long, and few replicas have so many.
+    /// Tolerances up to each number of micro-batches: a program ends when the work that it proves is greater than that
+    /// of known times by a smaller share. Programs of many micro-batches take long, and few replicas have so many.
     pub tolerances: [(usize, f64); 3],
     /// Point at which a program seeks paths, as a share of the way from its own times to the best known times.
     pub near: f64,
-    /// Share of the tolerance by which a path must be longer than the end to enter a program; if none is, it ends too.
+    /// Share of the tolerance by which a path must be longer than the end to enter a program. A program without such a
+    /// path ends.
     pub violated: f64,
     /// Micro-batches at either end that have rows of their own in a coarse program, whose times begin the search.
     pub coarse_ends: usize,
