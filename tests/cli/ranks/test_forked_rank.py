@@ -108,15 +108,27 @@ def test_a_new_server_has_loaded_what_the_killed_one_had() -> None:
     assert done.stdout == "(True, '1')\n", done.stderr
 
 
-def test_a_server_that_ends_while_a_rank_starts_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Ended:
-        def Process(self, **_: object) -> "Ended":  # noqa: N802 - as in multiprocessing
-            return self
+class EndedServer:
+    """The context of a server that has ended: its processes cannot start."""
 
-        def start(self) -> None:
-            raise EOFError
+    def __init__(self, error: type[Exception]) -> None:
+        self._error = error
 
-    monkeypatch.setattr(forked_rank, "_context", Ended)
+    def Process(self, **_: object) -> "EndedServer":  # noqa: N802 - as in multiprocessing
+        return self
+
+    def start(self) -> None:
+        raise self._error
+
+
+of_an_ended_server = pytest.mark.parametrize("error", [EOFError, ConnectionRefusedError])
+
+
+@of_an_ended_server
+def test_a_server_that_ends_while_a_rank_starts_is_a_loss(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forked_rank, "_context", lambda: EndedServer(error))
     with refused("lost_rank", "the process that forks ranks ended"):
         ForkedRank(time.sleep, 60)
 
@@ -147,15 +159,11 @@ def test_an_interrupt_ends_the_wait_for_the_server(monkeypatch: pytest.MonkeyPat
         can_fork(lambda: True)
 
 
-def test_a_server_that_cannot_load_leaves_the_start_to_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Ended:
-        def Process(self, **_: object) -> "Ended":  # noqa: N802 - as in multiprocessing
-            return self
-
-        def start(self) -> None:
-            raise EOFError
-
-    monkeypatch.setattr(forked_rank, "_context", Ended)
+@of_an_ended_server
+def test_a_server_that_cannot_load_leaves_the_start_to_interpreters(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forked_rank, "_context", lambda: EndedServer(error))
     assert not can_fork(lambda: False)
 
 

@@ -218,8 +218,23 @@ mod tests {
             let share = part / end(&vec![1.0; times.len()]);
             let capacity = PipelineCapacity::new(&multipliers, 1.0 / 3.0, times.len(), share, CapacityBudget::ONLINE);
             let work = capacity.shape().iter().map(|time| time - share).sum::<f64>();
-            prop_assert!(end(capacity.shape()) <= 1.0 + 1e-3);
+            prop_assert!(end(capacity.shape()) <= 1.0 + 1e-9);
             prop_assert!((work - capacity.most_work(1.0, share)).abs() <= 2e-3 * work.max(0.1), "{work}");
+        }
+    }
+
+    /// Around the number of micro-batches from which a coarse program begins the search, and far above it.
+    #[test]
+    fn a_coarse_start_leaves_the_capacity_exact() {
+        let (multipliers, share) = ([1.0; 8], 0.5_f64.powi(8));
+        for (micro_batches, tolerance) in [(20, 5e-4), (21, 5e-4), (22, 5e-4), (32, 5e-4), (33, 3e-3), (64, 3e-3)] {
+            let capacity = PipelineCapacity::new(&multipliers, 1.0 / 3.0, micro_batches, share, CapacityBudget::ONLINE);
+            let times: Vec<Millis> = capacity.shape().iter().copied().map(Millis).collect();
+            assert_eq!(times.len(), micro_batches);
+            assert!(makespan(&times, &multipliers, 1.0 / 3.0, &mut MakespanBuffers::default()).0 <= 1.0 + 1e-9);
+            let work = capacity.shape().iter().map(|time| time - share).sum::<f64>();
+            let excess = capacity.most_work(1.0, share) / work - 1.0;
+            assert!((-1e-9..=tolerance).contains(&excess), "{micro_batches}: {excess}");
         }
     }
 

@@ -23,7 +23,7 @@ pub struct CapacityBudget {
     /// Worse numbers of micro-batches skipped before the comparison ends.
     pub worse_counts: usize,
     /// Tolerances up to each number of micro-batches: a program ends when the work that it proves is greater than that
-    /// of known times by a smaller share. Programs of many micro-batches take long, and few replicas have so many.
+    /// of known times by a smaller share. Programs of more micro-batches take longer, and few replicas have them.
     pub tolerances: [(usize, f64); 3],
     /// Point at which a program seeks paths, as a share of the way from its own times to the best known times.
     pub near: f64,
