@@ -100,10 +100,10 @@ class ForkedRank:
         """Send SIGTERM to a process that runs."""
         self._signal(signal.SIGTERM, self._process.terminate)
 
-    def _signal(self, number: signal.Signals, by_server: Callable[[], None]) -> None:
+    def _signal(self, number: signal.Signals, without_descriptor: Callable[[], None]) -> None:
         """Send a signal; `multiprocessing` takes a process whose server has ended for ended too."""
         if self._descriptor is None:
-            by_server()
+            without_descriptor()
             return
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._descriptor, number)
