@@ -4,13 +4,14 @@
 
 Ways to use the nodes, each by a search:
 
-- `mixed`: all nodes, by the rate and memory of each kind (`hydraulis.planner.nodes`);
+- `mixed`: all nodes, by the profile of each kind (`hydraulis.planner.nodes`);
+- `one rate`: all nodes, by the first kind's profile and one rate of each kind for all schemes;
 - `even`: all nodes, planned as if every one were the slowest kind, which gives like replicas like work;
 - one kind alone, by its own profile.
 
 Each plan is judged by a clock that the planner does not use: a stage takes the time of its slowest rank under
-the profile of that rank's own device, scheme by scheme. `planned` over `judged` shows the error of one rate
-for all schemes. Transfers between iterations are left out.
+the profile of that rank's own device, scheme by scheme. `judged` over `planned` is the error of the planner's
+times: of pipelines on several kinds by `mixed`. Transfers between iterations are left out.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from hydraulis import Cluster, CostProfile, Plan, Planner, Scheme
 from hydraulis._core import Backward, Forward
 from hydraulis.errors import InfeasibleError
 from hydraulis.planner import load_profile, read_lengths
-from hydraulis.planner.nodes import NodeKind, mixed_cluster
+from hydraulis.planner.nodes import NodeKind, mix_nodes
 
 Batch = npt.NDArray[np.int64]
 MODEL = "llama-32b-a800"
@@ -136,7 +137,7 @@ def compare(nodes: Sequence[tuple[str, int]], batches: Sequence[Batch]) -> dict[
     profiles = [load_profile(f"analytic:{MODEL}:{device}") for device, _ in nodes]
     kinds = [NodeKind(count, profile) for (_, count), profile in zip(nodes, profiles, strict=True)]
     reference, by_kind = profiles[0], [OwnClock(profile) for profile in profiles]
-    mixed = mixed_cluster(reference, kinds, PER_NODE)
+    profile, mixed = mix_nodes(reference, kinds, PER_NODE)
     clocks = [clock for clock, kind in zip(by_kind, kinds, strict=True) for _ in range(kind.nodes * PER_NODE)]
     assert mixed.rates is not None
     assert mixed.memory_bytes is not None
@@ -146,8 +147,10 @@ def compare(nodes: Sequence[tuple[str, int]], batches: Sequence[Batch]) -> dict[
         rates=[min(mixed.rates)] * mixed.gpus,
         memory_bytes=[min(mixed.memory_bytes)] * mixed.gpus,
     )
+    by_rate = Cluster(mixed.gpus, PER_NODE, rates=mixed.rates, memory_bytes=mixed.memory_bytes)
     found = {
-        "mixed": run(_search(reference, mixed), clocks, batches),
+        "mixed": run(_search(profile, mixed), clocks, batches),
+        "one rate": run(_search(reference, by_rate), clocks, batches),
         "even": run(_search(reference, slowest), clocks, batches),
     }
     for clock, kind in zip(by_kind, kinds, strict=True):

@@ -1,22 +1,23 @@
-"""Clusters with nodes of several kinds: their rates, their memory, and the refusals of wrong descriptions."""
+"""Clusters with nodes of several kinds: their times, rates and memory, and refusals of wrong descriptions."""
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
 
 from helpers import refused
-from hydraulis import CostProfile, Planner
+from hydraulis import Cluster, CostProfile, Plan, Planner, Scheme
 from hydraulis.planner import load_profile
 from hydraulis.planner.nodes import (
     NodeKind,
     RelativeSpeed,
     describe_nodes,
-    mixed_cluster,
+    mix_nodes,
     parse_nodes,
     relative_speed,
 )
-from hydraulis.planner.profile_document import with_scaled_times
+from hydraulis.planner.profile_document import with_scaled_times, with_schemes
 from profiles import made_up_profile
 
 CAPS = {"<1>": 4096, "<tp2>": 8192, "<pp2>": 4096, "<tp2,cp8>": 16384}
@@ -39,19 +40,59 @@ def test_the_rate_is_the_median_over_schemes_within_a_node() -> None:
 
 def test_ranks_have_the_rate_and_the_memory_of_their_nodes() -> None:
     fast = faster(dict.fromkeys(CAPS, 2.0), memory=20_000_000_000)
-    cluster = mixed_cluster(REFERENCE, [NodeKind(1, REFERENCE), NodeKind(2, fast)], 2)
+    profile, cluster = mix_nodes(REFERENCE, [NodeKind(1, REFERENCE), NodeKind(2, fast)], 2)
     assert (cluster.gpus, cluster.gpus_per_node) == (6, 2)
     assert cluster.rates == pytest.approx([1.0, 1.0, 2.0, 2.0, 2.0, 2.0])
     assert cluster.memory_bytes == [10_000_000_000] * 2 + [20_000_000_000] * 4
+    assert cluster.devices == [0] * 2 + [1] * 4
+    assert pickle.loads(pickle.dumps(cluster)) == cluster
     lengths = [300] * 100
-    plan = Planner(REFERENCE, cluster, strategies=["6x<1>"]).plan(lengths)
+    plan = Planner(profile, cluster, strategies=["6x<1>"]).plan(lengths)
     work = {replica.ranks[0]: sum(map(len, replica.micro_batches)) for replica in plan.replicas}
     assert [work[rank] for rank in range(6)] == [10, 10, 20, 20, 20, 20]
 
 
+def test_each_scheme_takes_the_times_of_its_ranks_own_profile() -> None:
+    fast = faster({"<1>": 2.0, "<tp2>": 5.0, "<pp2>": 2.0, "<tp2,cp8>": 2.0})
+    profile, cluster = mix_nodes(REFERENCE, [NodeKind(1, fast), NodeKind(1, REFERENCE)], 2)
+    assert profile.other_devices == [(2.0, fast)]
+    lengths = [3_000, 3_000]
+    plan = Planner(profile, cluster, strategies=["1x<tp2>+2x<1>"]).plan(lengths)
+    assert plan.replicas[0].ranks == [0, 1]
+    own = {"<tp2>": fast, "<1>": REFERENCE}
+    for replica in plan.replicas:
+        taken = [
+            own[str(replica.scheme)].micro_batch_ms(replica.scheme, [lengths[sequence] for sequence in ids])
+            for ids in replica.micro_batches
+        ]
+        assert replica.predicted_ms == pytest.approx(sum(taken))
+    again = Plan.from_json(plan.to_json())
+    assert again == plan
+    assert Planner(profile, cluster).check(again, lengths) == []
+
+
+def test_another_profile_of_several_devices_has_the_same_edits_on_each() -> None:
+    fast = faster(dict.fromkeys(CAPS, 4.0))
+    profile, _ = mix_nodes(REFERENCE, [NodeKind(1, REFERENCE), NodeKind(1, fast)], 8)
+    scheme = Scheme("<tp2>")
+    edited = with_scaled_times(with_schemes(profile, [scheme]), lambda _: 3.0)
+    ((_, on_fast),) = edited.other_devices
+    assert edited.schemes == on_fast.schemes == ["<tp2>"]
+    assert on_fast.micro_batch_ms(scheme, [700]) == pytest.approx(3 * fast.micro_batch_ms(scheme, [700]))
+    assert edited.micro_batch_ms(scheme, [700]) == pytest.approx(3 * REFERENCE.micro_batch_ms(scheme, [700]))
+
+
+def test_a_cluster_with_a_device_of_no_profile_is_refused() -> None:
+    with refused("argument_invalid", "rank 3 is device 1", REFERENCE.name, "with_other_devices"):
+        Planner(REFERENCE, Cluster(4, 2, devices=[0, 0, 0, 1]))
+    with refused("profile_invalid", "other_devices[0].rate"):
+        REFERENCE.with_other_devices([(0.0, REFERENCE)])
+
+
 def test_nodes_of_one_kind_are_the_usual_cluster() -> None:
-    cluster = mixed_cluster(REFERENCE, [NodeKind(2, REFERENCE)], 4)
-    assert cluster.rates is None
+    profile, cluster = mix_nodes(REFERENCE, [NodeKind(2, REFERENCE)], 4)
+    assert profile == REFERENCE
+    assert cluster.rates is cluster.devices is None
     assert cluster.memory_bytes == [REFERENCE.memory_bytes] * 8
 
 

@@ -21,6 +21,8 @@ use crate::convert::text::Text;
 ///     rates: Speed of each rank relative to the profile, from 0.001 to 1,000: at 0.5 every time is twice as long; all 1
 ///         if absent.
 ///     memory_bytes: Memory of each rank in bytes; the profile's if absent.
+///     devices: Device of each rank: 0 for the profile's own, k for the k-th of its other devices
+///         (`CostProfile.with_other_devices`); all 0 if absent.
 ///
 /// Raises:
 ///     InvalidInputError: The ranks do not fill the nodes, or a list has not one valid value for each rank (code
@@ -33,13 +35,14 @@ pub(crate) struct Cluster(pub(crate) spec::Cluster);
 #[pymethods]
 impl Cluster {
     #[new]
-    #[pyo3(signature = (gpus, gpus_per_node, *, rates = None, memory_bytes = None))]
+    #[pyo3(signature = (gpus, gpus_per_node, *, rates = None, memory_bytes = None, devices = None))]
     fn new(
         py: Python<'_>,
         gpus: Integer,
         gpus_per_node: Integer,
         rates: Option<Vec<f64>>,
         memory_bytes: Option<Vec<u64>>,
+        devices: Option<Vec<u16>>,
     ) -> PyResult<Cluster> {
         let (gpus, gpus_per_node) = (gpus.read(py, "gpus")?, gpus_per_node.read(py, "gpus_per_node")?);
         let shape = match (u32::try_from(gpus), u32::try_from(gpus_per_node)) {
@@ -50,8 +53,12 @@ impl Cluster {
             Some(rates) => cluster.with_rates(rates),
             None => Ok(cluster),
         });
-        let cluster = with_rates.and_then(|cluster| match memory_bytes {
+        let with_memory = with_rates.and_then(|cluster| match memory_bytes {
             Some(bytes) => cluster.with_memory_bytes(bytes),
+            None => Ok(cluster),
+        });
+        let cluster = with_memory.and_then(|cluster| match devices {
+            Some(devices) => cluster.with_devices(devices),
             None => Ok(cluster),
         });
         cluster.map(Cluster).map_err(|error| raise(py, &error))
@@ -81,10 +88,17 @@ impl Cluster {
         self.0.memory_bytes().map(<[u64]>::to_vec)
     }
 
+    /// Device of each rank, as a number of the profile; None if all are the profile's own.
+    #[getter]
+    fn devices(&self) -> Option<Vec<u32>> {
+        self.0.devices().map(|devices| devices.iter().copied().map(u32::from).collect())
+    }
+
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((u32, u32), Bound<'py, PyDict>)> {
         let named = PyDict::new(py);
         named.set_item("rates", self.rates())?;
         named.set_item("memory_bytes", self.memory_bytes())?;
+        named.set_item("devices", self.devices())?;
         Ok(((self.gpus(), self.gpus_per_node()), named))
     }
 
@@ -93,7 +107,8 @@ impl Cluster {
             |name: &str, values: Option<String>| values.map(|values| format!(", {name}={values}")).unwrap_or_default();
         let rates = list("rates", self.0.rates().map(|rates| format!("{rates:?}")));
         let memory = list("memory_bytes", self.0.memory_bytes().map(|bytes| format!("{bytes:?}")));
-        format!("Cluster(gpus={}, gpus_per_node={}{rates}{memory})", self.gpus(), self.gpus_per_node())
+        let devices = list("devices", self.0.devices().map(|devices| format!("{devices:?}")));
+        format!("Cluster(gpus={}, gpus_per_node={}{rates}{memory}{devices})", self.gpus(), self.gpus_per_node())
     }
 }
 

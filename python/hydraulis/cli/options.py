@@ -4,10 +4,10 @@ import argparse
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from hydraulis._core import Cluster, CostProfile, LinkRates
 from hydraulis.config.kinds import MemoryRule
@@ -15,7 +15,7 @@ from hydraulis.config.layered.layers import PRESETS
 from hydraulis.config.planner import LINK_FROM_PROFILE, check_strategy_names
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner.models import MODELS
-from hydraulis.planner.nodes import describe_nodes, mixed_cluster, parse_nodes
+from hydraulis.planner.nodes import describe_nodes, mix_nodes, parse_nodes
 from hydraulis.planner.profile import load_profile, resolve_link_rates
 
 BATCH_OPTION = "--tokens-per-batch"
@@ -123,30 +123,48 @@ def overrides_of(arguments: argparse.Namespace) -> list[str]:
 
 
 def cluster_of(arguments: argparse.Namespace, profile: CostProfile) -> Cluster:
-    """Build the cluster of `--gpus` or `--nodes`, and `--gpus-per-node`.
+    """Build the cluster of `--gpus` and `--gpus-per-node`."""
+    return Cluster(arguments.gpus, arguments.gpus_per_node or profile.gpus_per_node)
+
+
+class PlannedCosts(NamedTuple):
+    """The costs that a command plans with.
+
+    Attributes:
+        profile: Cost profile.
+        cluster: Cluster.
+        node_lines: Description of each kind of nodes; empty without `--nodes`.
+    """
+
+    profile: CostProfile
+    cluster: Cluster
+    node_lines: str
+
+
+def costs_of(arguments: argparse.Namespace) -> PlannedCosts:
+    """Load the profile, with its derived schemes, and build the cluster of `--gpus` or `--nodes`.
 
     Raises:
-        InvalidInputError: The command takes `--nodes`, and not exactly one of the two is given (code
-            `option_invalid`), or the nodes are refused (see `parse_nodes` and `mixed_cluster`).
+        InvalidInputError: Not exactly one of `--gpus` and `--nodes` is given (code `option_invalid`), or the
+            nodes are refused (see `parse_nodes` and `mix_nodes`).
     """
-    per_node = arguments.gpus_per_node or profile.gpus_per_node
-    if "nodes" not in arguments:
-        return Cluster(arguments.gpus, per_node)
+    profile = load_profile(arguments.profile)
     if (arguments.gpus is None) == (arguments.nodes is None):
         message = f"--gpus and {_NODES} both state the cluster: give one of them"
         raise InvalidInputError(message, code="option_invalid")
+    lines: Iterable[str] = ()
     if arguments.nodes is None:
-        return Cluster(arguments.gpus, per_node)
-    return mixed_cluster(profile, parse_nodes(_NODES, arguments.nodes, arguments.profile), per_node)
-
-
-def node_lines(arguments: argparse.Namespace, profile: CostProfile) -> str:
-    """Return the lines that describe the kinds of `--nodes`; empty without the option."""
-    if arguments.nodes is None:
-        return ""
-    kinds = parse_nodes(_NODES, arguments.nodes, arguments.profile)
-    per_node = arguments.gpus_per_node or profile.gpus_per_node
-    return "".join(f"{line}\n" for line in describe_nodes(profile, kinds, per_node))
+        cluster = cluster_of(arguments, profile)
+    else:
+        kinds = parse_nodes(_NODES, arguments.nodes, arguments.profile)
+        per_node = arguments.gpus_per_node or profile.gpus_per_node
+        lines = describe_nodes(profile, kinds, per_node)
+        profile, cluster = mix_nodes(profile, kinds, per_node)
+    if arguments.layer_plans is not None:
+        profile = profile.with_layer_plans(arguments.layer_plans)
+    if arguments.layer_splits is not None:
+        profile = profile.with_layer_splits(arguments.layer_splits)
+    return PlannedCosts(profile, cluster, "".join(f"{line}\n" for line in lines))
 
 
 def add_memory(parser: argparse.ArgumentParser) -> None:
@@ -161,7 +179,7 @@ def add_memory(parser: argparse.ArgumentParser) -> None:
 
 
 def add_layer_plans(parser: argparse.ArgumentParser) -> None:
-    """Declare `--layer-plans`; see `profile_of`."""
+    """Declare `--layer-plans`; see `costs_of`."""
     parser.add_argument(
         "--layer-plans",
         type=count,
@@ -172,7 +190,7 @@ def add_layer_plans(parser: argparse.ArgumentParser) -> None:
 
 
 def add_layer_splits(parser: argparse.ArgumentParser) -> None:
-    """Declare `--layer-splits`; see `profile_of`."""
+    """Declare `--layer-splits`; see `costs_of`."""
     parser.add_argument(
         "--layer-splits",
         type=count,
@@ -180,14 +198,6 @@ def add_layer_splits(parser: argparse.ArgumentParser) -> None:
         help="add schemes with fewer layers in stages on slow ranks, such as <pp2,split:3-9>, N for each "
         "place of such stages; candidates where ranks differ (default: none)",
     )
-
-
-def profile_of(arguments: argparse.Namespace) -> CostProfile:
-    """Load the profile of `--profile`, with the schemes of `--layer-plans` and `--layer-splits`."""
-    profile = load_profile(arguments.profile)
-    if arguments.layer_plans is not None:
-        profile = profile.with_layer_plans(arguments.layer_plans)
-    return profile if arguments.layer_splits is None else profile.with_layer_splits(arguments.layer_splits)
 
 
 def add_link(parser: argparse.ArgumentParser) -> None:

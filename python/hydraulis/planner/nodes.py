@@ -1,9 +1,9 @@
-"""Clusters with nodes of several kinds: rate and memory of each rank, from a cost profile of each kind.
+"""Clusters with nodes of several kinds, each with a cost profile of its own.
 
 A kind's rate is the time of a micro-batch under the reference profile over its time under the kind's own
-profile: the median over schemes within a node and three lengths. A plan counts with this one rate for all
-schemes, though it differs between them (`RelativeSpeed.least` and `.greatest`), and with the links of the
-reference profile.
+profile: the median over schemes within a node and three lengths. Replicas on nodes of one kind take the times
+of its profile. The rates put the ranks in one order, and compare the stages of a pipeline on several kinds.
+Links and memory figures are those of the reference profile.
 """
 
 import re
@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.errors import InvalidInputError
@@ -80,26 +80,46 @@ def relative_speed(reference: CostProfile, profile: CostProfile, gpus_per_node: 
     return RelativeSpeed(statistics.median(ratios), min(ratios), max(ratios))
 
 
-def mixed_cluster(reference: CostProfile, kinds: Sequence[NodeKind], gpus_per_node: int) -> Cluster:
-    """Build the cluster of these nodes, one kind after another in the order of ranks.
+class MixedNodes(NamedTuple):
+    """The arguments of a planner for nodes of several kinds.
+
+    Attributes:
+        profile: Profile of all devices.
+        cluster: Cluster whose ranks have the rate, the memory and the device of their node's kind.
+    """
+
+    profile: CostProfile
+    cluster: Cluster
+
+
+def mix_nodes(reference: CostProfile, kinds: Sequence[NodeKind], gpus_per_node: int) -> MixedNodes:
+    """Build the profile and the cluster of these nodes, one kind after another in the order of ranks.
 
     Args:
-        reference: Cost profile to plan with; its devices have rate 1.
+        reference: Cost profile of rate 1; its strategies, links and memory figures hold for all nodes.
         kinds: Nodes of each kind.
         gpus_per_node: GPUs of every node.
 
     Raises:
-        InvalidInputError: A kind does not compare with the reference (see `relative_speed`).
+        InvalidInputError: A kind does not compare with the reference (see `relative_speed`), or has another
+            sharding (code `profile_invalid`).
     """
-    of_kinds = [(kind.nodes * gpus_per_node, kind.profile) for kind in kinds]
-    rates = [relative_speed(reference, profile, gpus_per_node).rate for _, profile in of_kinds]
-    ranks = [count for count, _ in of_kinds]
-    return Cluster(
+    profiles = [reference]
+    for kind in kinds:
+        if kind.profile not in profiles:
+            profiles.append(kind.profile)
+    rates = [relative_speed(reference, profile, gpus_per_node).rate for profile in profiles]
+    devices = [profiles.index(kind.profile) for kind in kinds]
+    ranks = [kind.nodes * gpus_per_node for kind in kinds]
+    cluster = Cluster(
         sum(ranks),
         gpus_per_node,
-        rates=_repeated(rates, ranks),
-        memory_bytes=_repeated([profile.memory_bytes for _, profile in of_kinds], ranks),
+        rates=_repeated([rates[device] for device in devices], ranks),
+        memory_bytes=_repeated([kind.profile.memory_bytes for kind in kinds], ranks),
+        devices=_repeated(devices, ranks),
     )
+    others = list(zip(rates[1:], profiles[1:], strict=True))
+    return MixedNodes(reference.with_other_devices(others) if others else reference, cluster)
 
 
 def parse_nodes(field: str, text: str, reference: str) -> list[NodeKind]:

@@ -5,8 +5,9 @@ The core validates every document: an invalid field raises `InvalidInputError` (
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, NamedTuple, Self
 
 from hydraulis._core import CostFit, CostProfile, LayerSplit, ModelShape, Scheme
@@ -252,8 +253,9 @@ def with_schemes(profile: CostProfile, schemes: Collection[Scheme]) -> CostProfi
     names = {str(scheme) for scheme in schemes}
 
     def edit(document: dict[str, Any]) -> None:
-        document["schemes"] = [entry for entry in document["schemes"] if entry["scheme"] in names]
-        document["strategies"] = []
+        for of_device in _of_each_device(document):
+            of_device["schemes"] = [entry for entry in of_device["schemes"] if entry["scheme"] in names]
+            of_device["strategies"] = []
 
     return profile if names == set(profile.schemes) else _edited(profile, edit)
 
@@ -263,7 +265,7 @@ def with_times(profile: CostProfile, times: Mapping[Scheme, SchemeTimes], note: 
 
     Args:
         profile: Profile with all these schemes.
-        times: New times of each scheme.
+        times: New times of each scheme, on the profile's first device.
         note: Origin of the times, appended to the profile's source.
     """
     fields = {str(scheme): _time_fields(scheme_times) for scheme, scheme_times in times.items()}
@@ -280,7 +282,7 @@ def with_scaled_times(profile: CostProfile, factor_of: Callable[[str], float]) -
     """Return the profile with the coefficients of each scheme multiplied by `factor_of(scheme)`."""
 
     def edit(document: dict[str, Any]) -> None:
-        for entry in document["schemes"]:
+        for entry in chain.from_iterable(of_device["schemes"] for of_device in _of_each_device(document)):
             factor = factor_of(entry["scheme"])
             entry.update((name, factor * entry[name]) for name in _COEFFICIENTS if name in entry)
 
@@ -311,6 +313,13 @@ def measured_links(profile: CostProfile) -> list[LinkMeasurement]:
     """Return the measured links of a profile; empty if it has none."""
     links = json.loads(profile.to_json())["hardware"].get("links", [])
     return [LinkMeasurement(**link) for link in links]
+
+
+def _of_each_device(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the document of a profile and those of its other devices."""
+    yield document
+    for other in document.get("other_devices", []):
+        yield other["profile"]
 
 
 def _edited(profile: CostProfile, edit: Callable[[dict[str, Any]], None]) -> CostProfile:

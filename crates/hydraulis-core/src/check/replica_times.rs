@@ -1,4 +1,4 @@
-//! The checker's own times of a replica: the profile's, slowed by the slowest rank of each stage.
+//! The checker's own times of a replica: those of its slowest rank's device, slowed by the slowest rank of each stage.
 
 use crate::batch::Batch;
 use crate::cost::CostModel;
@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::plan::ReplicaPlan;
 use crate::units::Tokens;
 
-/// The times of a replica's micro-batches on ranks of rate 1, and the factor of each of its stages on its own ranks.
+/// The times of a replica's micro-batches on ranks of rate 1 of the slowest rank's device, and the factor of each of its stages on its own ranks.
 pub(super) struct ReplicaTimes {
     /// Time of each micro-batch in ms, in running order.
     pub(super) micro_batches: Vec<f64>,
@@ -18,14 +18,18 @@ pub(super) struct ReplicaTimes {
 
 impl ReplicaTimes {
     pub(super) fn of(replica: &ReplicaPlan, batch: &Batch, cost: &CostModel) -> Result<ReplicaTimes> {
-        let entry = cost.profile().scheme(replica.scheme)?;
+        let rank = |rank: &u32| (cost.cluster().rate(*rank), cost.cluster().device(*rank));
+        let slowest =
+            replica.ranks.iter().map(rank).min_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+        let (profile, rate) = cost.profile().of_device(slowest.unwrap_or_default().1);
+        let entry = profile.scheme(replica.scheme)?;
         let length = |id: &usize| batch.tokens().get(*id).copied().unwrap_or_default();
         let sequence = |tokens: Tokens| {
             let length = tokens.as_f64();
             entry.quadratic_ms_per_token2 * length * length + entry.linear_ms_per_token * length
         };
         let work = |ids: &Vec<usize>| ids.iter().map(|id| sequence(length(id))).sum::<f64>();
-        let time = |ids: &Vec<usize>| entry.least_ms.max(work(ids) + entry.fixed_ms);
+        let time = |ids: &Vec<usize>| entry.least_ms.max(work(ids) + entry.fixed_ms) * rate;
         let usual = vec![1.0; replica.scheme.stages()];
         let multipliers = entry.stage_multipliers.as_ref().unwrap_or(&usual);
         let slowed = multipliers.iter().zip(stage_ranks(replica)).map(|(multiplier, ranks)| {

@@ -33,18 +33,20 @@ impl ClassCost {
         // The coefficients are those of the slowest stage's ranks, so that replicas that differ in speed alone have
         // equal multipliers and share their tables of capacities.
         let slowest = class.slowest();
-        let measured = entry.stage_multipliers.clone().unwrap_or_else(|| vec![1.0; entry.scheme.stages()]);
-        let multipliers = measured.iter().zip(&class.stages).map(|(own, pool)| own * (slowest / pool.speed));
+        let (of_device, rate) = profile.of_device(slowest.device);
+        let timed = of_device.scheme(entry.scheme).unwrap_or(entry);
+        let measured = timed.stage_multipliers.clone().unwrap_or_else(|| vec![1.0; entry.scheme.stages()]);
+        let multipliers = measured.iter().zip(&class.stages).map(|(own, pool)| own * (slowest.speed / pool.speed));
         let cap = profile.fullest_stage(entry, cluster, &class.stages).cap;
         ClassCost {
-            context: entry.context,
-            micro_batch: entry.micro_batch_cost().at_speed(slowest),
+            context: timed.context,
+            micro_batch: timed.micro_batch_cost().at_speed(slowest.speed / rate),
             cap,
             in_flight_limit: InFlightLimit { micro_batches: 1, tokens: cap },
-            forward_share: entry.forward_share,
+            forward_share: timed.forward_share,
             stage_multipliers: multipliers.collect(),
             limits_in_flight: limits_in_flight(profile, entry, cluster, &class.stages, cap),
-            fit: entry.fit,
+            fit: timed.fit,
             class,
         }
     }

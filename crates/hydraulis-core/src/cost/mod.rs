@@ -7,6 +7,9 @@
 //!
 //! A stage is as fast as the slowest of its ranks and has room for as much as the smallest: on ranks of rate `r` each
 //! time is the profile's divided by `r`. The [`ReplicaClass`] of a replica states both for each stage.
+//!
+//! A profile may have times of several devices ([`OtherDevice`]). The coefficients of a replica are those of its slowest
+//! rank's device, and its other stages take times in proportion to their rates: exact for replicas on one kind of device.
 
 mod analytic;
 mod class_cost;
@@ -26,7 +29,7 @@ pub use memory::{InFlightLimit, RankMemory};
 pub use model::CostModel;
 pub use per_stage::PerStage;
 pub use profile::{
-    CostProfile, Excluded, FitQuality, Hardware, LinkOperation, MeasuredLink, Memory, PRESETS, SchemeProfile,
-    StrategyList, preset,
+    CostProfile, Excluded, FitQuality, Hardware, LinkOperation, MeasuredLink, Memory, OtherDevice, PRESETS,
+    SchemeProfile, StrategyList, preset,
 };
 pub use replica_class::{RankPool, ReplicaClass};

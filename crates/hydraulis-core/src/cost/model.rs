@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::cost::memory::FullestStage;
 use crate::cost::profile::SchemeProfile;
 use crate::cost::{ClassCost, CostProfile, RankMemory, RankPool, ReplicaClass};
-use crate::error::{Error, Result};
+use crate::error::{ClusterError, Error, Result};
 use crate::spec::{Cluster, MemoryRule, Scheme};
 use crate::units::Tokens;
 
@@ -39,6 +39,19 @@ impl CostModel {
         CostModel { memory, best, ..self }
     }
 
+    /// Refuses a cluster with a device of which the profile has no times.
+    pub(crate) fn check_devices(&self) -> Result<()> {
+        let devices = self.profile.devices();
+        let unknown = |&rank: &u32| usize::from(self.cluster.device(rank)) >= devices;
+        match (0..self.cluster.gpus()).find(unknown) {
+            Some(rank) => {
+                let (device, profile) = (self.cluster.device(rank), self.profile.name.clone());
+                Err(ClusterError::Device { rank, device, profile, devices }.into())
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The memory rule of micro-batches.
     pub fn memory(&self) -> MemoryRule {
         self.memory
@@ -54,8 +67,8 @@ impl CostModel {
         &self.cluster
     }
 
-    /// Each scheme of the profile on ranks as fast as the cluster's fastest and with as much memory as its largest: no
-    /// replica is faster or admits more.
+    /// Each scheme of the profile on ranks like the cluster's fastest, with as much memory as its largest: no replica admits
+    /// more, and of one device none is faster.
     pub fn best(&self) -> &[ClassCost] {
         &self.best
     }

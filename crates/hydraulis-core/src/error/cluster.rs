@@ -36,6 +36,22 @@ pub enum ClusterError {
         /// Greatest rate.
         limit: f64,
     },
+    /// A rank is a device of which the profile has no times.
+    #[error(
+        "rank {rank} is device {device}, and cost profile '{profile}' has times of {devices} ({} to {}): add the profile of each other device (CostProfile.with_other_devices), or correct the cluster's devices",
+        0,
+        devices - 1
+    )]
+    Device {
+        /// The rank.
+        rank: u32,
+        /// Its device.
+        device: u16,
+        /// Name of the profile.
+        profile: String,
+        /// Number of the profile's devices.
+        devices: usize,
+    },
     /// A rank has no memory.
     #[error("rank {rank} has 0 bytes of memory: state the bytes of its device")]
     NoMemory {

@@ -61,6 +61,7 @@ impl Planner {
     /// such splits.
     pub fn new(profile: CostProfile, cluster: Cluster, strategies: Option<Vec<Strategy>>) -> Result<Planner> {
         let cost = CostModel::new(profile, cluster);
+        cost.check_devices()?;
         let given = match strategies {
             Some(list) if list.is_empty() => return Err(StrategyError::NoneGiven.into()),
             Some(list) => list,
@@ -85,6 +86,7 @@ impl Planner {
     /// A planner that searches the set of replicas for each batch.
     pub fn search(profile: CostProfile, cluster: Cluster) -> Result<Planner> {
         let cost = CostModel::new(profile, cluster);
+        cost.check_devices()?;
         let mixes = mixes(&cost);
         if mixes.is_empty() {
             return Err(nothing_fits(&cost));

@@ -1,6 +1,7 @@
 //! A cluster's ranks, their nodes, and where they differ their speed and memory.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,14 +11,10 @@ use crate::error::{ClusterError, Error, Grouped, Result};
 /// allocation fails.
 pub(crate) const MAX_GPUS: u32 = 1 << 20;
 
-/// Limits of a rank's rate. They refuse typing errors; a rank slower than the least is of no use to any plan.
-const LEAST_RATE: f64 = 1e-3;
-const MAX_RATE: f64 = 1e3;
-
 /// A cluster of GPUs in equal nodes. Each GPU is one rank; ranks are numbered node by node.
 ///
-/// Ranks may differ in two ways from those that a profile measured. A rank of rate 0.5 takes twice the profile's times.
-/// A rank's memory may be larger or smaller than the profile's device.
+/// Ranks may differ in three ways from those that a profile measured. A rank of rate 0.5 takes twice the profile's times.
+/// A rank's memory may be larger or smaller than the profile's device. A rank may be another device of the profile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "ClusterFields")]
 pub struct Cluster {
@@ -29,6 +26,9 @@ pub struct Cluster {
     /// Bytes of each rank; empty if all have the profile's memory.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     memory_bytes: Vec<u64>,
+    /// Device of each rank; empty if all are the profile's first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    devices: Vec<u16>,
 }
 
 /// The fields of a cluster in a document, before validation.
@@ -41,6 +41,8 @@ struct ClusterFields {
     rates: Vec<f64>,
     #[serde(default)]
     memory_bytes: Vec<u64>,
+    #[serde(default)]
+    devices: Vec<u16>,
 }
 
 impl TryFrom<ClusterFields> for Cluster {
@@ -50,11 +52,17 @@ impl TryFrom<ClusterFields> for Cluster {
         if !fields.rates.is_empty() {
             cluster = cluster.with_rates(fields.rates)?;
         }
-        if fields.memory_bytes.is_empty() { Ok(cluster) } else { cluster.with_memory_bytes(fields.memory_bytes) }
+        if !fields.memory_bytes.is_empty() {
+            cluster = cluster.with_memory_bytes(fields.memory_bytes)?;
+        }
+        if fields.devices.is_empty() { Ok(cluster) } else { cluster.with_devices(fields.devices) }
     }
 }
 
 impl Cluster {
+    /// Limits of a rank's rate. They refuse typing errors; a rank slower than the least is of no use to any plan.
+    pub(crate) const RATES: RangeInclusive<f64> = 1e-3..=1e3;
+
     /// A cluster of `gpus` GPUs in nodes of `gpus_per_node`. A part of one node is a valid cluster.
     pub fn new(gpus: u32, gpus_per_node: u32) -> Result<Cluster> {
         let whole_nodes =
@@ -62,7 +70,7 @@ impl Cluster {
         if gpus == 0 || !whole_nodes {
             return Err(Error::ClusterShape { gpus: gpus.into(), gpus_per_node: gpus_per_node.into() });
         }
-        Ok(Cluster { gpus, gpus_per_node, rates: Vec::new(), memory_bytes: Vec::new() })
+        Ok(Cluster { gpus, gpus_per_node, rates: Vec::new(), memory_bytes: Vec::new(), devices: Vec::new() })
     }
 
     /// The same cluster with a rate for each rank: its speed relative to the ranks that the profile measured.
@@ -71,11 +79,9 @@ impl Cluster {
     /// 0.001 or above 1,000.
     pub fn with_rates(self, rates: Vec<f64>) -> Result<Cluster> {
         self.expect_one_for_each_rank("rates", rates.len())?;
-        let is_rate = |rate: f64| (LEAST_RATE..=MAX_RATE).contains(&rate);
-        if let Some(rank) = rates.iter().position(|&rate| !is_rate(rate)) {
-            return Err(
-                ClusterError::Rate { rank, rate: rates[rank].to_string(), least: LEAST_RATE, limit: MAX_RATE }.into()
-            );
+        if let Some(rank) = rates.iter().position(|rate| !Cluster::RATES.contains(rate)) {
+            let (least, limit) = Cluster::RATES.into_inner();
+            return Err(ClusterError::Rate { rank, rate: rates[rank].to_string(), least, limit }.into());
         }
         let is_uniform = rates.iter().all(|rate| rate.total_cmp(&1.0).is_eq());
         Ok(Cluster { rates: if is_uniform { Vec::new() } else { rates }, ..self })
@@ -90,6 +96,15 @@ impl Cluster {
             return Err(ClusterError::NoMemory { rank }.into());
         }
         Ok(Cluster { memory_bytes, ..self })
+    }
+
+    /// The same cluster with the device of each rank: 0 for the profile's first, `k` for the `k`-th of its other devices.
+    ///
+    /// Refused with `argument_invalid` if their number is not that of the ranks.
+    pub fn with_devices(self, devices: Vec<u16>) -> Result<Cluster> {
+        self.expect_one_for_each_rank("devices", devices.len())?;
+        let is_uniform = devices.iter().all(|&device| device == 0);
+        Ok(Cluster { devices: if is_uniform { Vec::new() } else { devices }, ..self })
     }
 
     fn expect_one_for_each_rank(&self, field: &'static str, given: usize) -> Result<()> {
@@ -107,9 +122,9 @@ impl Cluster {
         self.gpus_per_node
     }
 
-    /// Whether every rank has the profile's speed and memory.
+    /// Whether every rank is the profile's first device and has its speed and memory.
     pub fn is_uniform(&self) -> bool {
-        self.rates.is_empty() && self.memory_bytes.is_empty()
+        self.rates.is_empty() && self.memory_bytes.is_empty() && self.devices.is_empty()
     }
 
     /// The rate of each rank; none if all are 1.
@@ -120,6 +135,16 @@ impl Cluster {
     /// The memory of each rank in bytes; none if all have the profile's.
     pub fn memory_bytes(&self) -> Option<&[u64]> {
         (!self.memory_bytes.is_empty()).then_some(self.memory_bytes.as_slice())
+    }
+
+    /// The device of each rank; none if all are the profile's first.
+    pub fn devices(&self) -> Option<&[u16]> {
+        (!self.devices.is_empty()).then_some(self.devices.as_slice())
+    }
+
+    /// The device of a rank.
+    pub fn device(&self, rank: u32) -> u16 {
+        self.devices.get(rank as usize).copied().unwrap_or_default()
     }
 
     /// The rate of a rank.
@@ -173,11 +198,15 @@ mod tests {
             assert_eq!(error.code(), "argument_invalid");
             assert!(error.to_string().contains(&format!("rank 2 has rate {bad}")), "{error}");
         }
+        assert_eq!(cluster().with_devices(vec![0; 4]).unwrap(), cluster());
+        let two = cluster().with_devices(vec![0, 0, 1, 1]).unwrap();
+        assert_eq!((two.device(1), two.device(2), two.is_uniform()), (0, 1, false));
         let small = cluster().with_memory_bytes(vec![9, 9, 9, 7]).unwrap();
         assert_eq!((small.memory_of(3), small.rate(3)), (Some(7), 1.0));
         for error in [
             cluster().with_rates(vec![1.0; 3]).unwrap_err(),
             cluster().with_memory_bytes(vec![9; 5]).unwrap_err(),
+            cluster().with_devices(vec![1; 2]).unwrap_err(),
             cluster().with_memory_bytes(vec![9, 9, 0, 9]).unwrap_err(),
         ] {
             assert_eq!(error.code(), "argument_invalid", "{error}");
@@ -191,6 +220,10 @@ mod tests {
         assert_eq!(text(&cluster), r#"{"gpus":4,"gpus_per_node":2}"#);
         let mixed = cluster.with_rates(vec![1.0, 1.0, 0.5, 0.5]).unwrap().with_memory_bytes(vec![5; 4]).unwrap();
         assert_eq!(serde_json::from_str::<Cluster>(&text(&mixed)).unwrap(), mixed);
+        let other = Cluster::new(4, 2).unwrap().with_devices(vec![0, 0, 1, 1]).unwrap();
+        assert_eq!(text(&other), r#"{"gpus":4,"gpus_per_node":2,"devices":[0,0,1,1]}"#);
+        assert_eq!(serde_json::from_str::<Cluster>(&text(&other)).unwrap(), other);
+        assert!(serde_json::from_str::<Cluster>(r#"{"gpus":4,"gpus_per_node":2,"devices":[1,1]}"#).is_err());
         assert!(serde_json::from_str::<Cluster>(r#"{"gpus":4,"gpus_per_node":2,"rates":[1,1,0,1]}"#).is_err());
         assert!(serde_json::from_str::<Cluster>(r#"{"gpus":4,"gpus_per_node":2,"rates":[2,2]}"#).is_err());
     }

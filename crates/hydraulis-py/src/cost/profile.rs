@@ -130,6 +130,32 @@ impl CostProfile {
         detached(py, move || profile.with_sharding(kind)).map(CostProfile)
     }
 
+    /// Returns the profile with the times of the cluster's other devices, of the schemes that all profiles have.
+    ///
+    /// Its name joins theirs. Memory figures stay those of this profile.
+    ///
+    /// Args:
+    ///     others: Each other device's rate and profile. A rank of this rate takes the times of the profile, and at another
+    ///         rate times in inverse proportion.
+    ///
+    /// Raises:
+    ///     InvalidInputError: A rate is not from 0.001 to 1,000, a profile is of another model or sharding or of several
+    ///         devices itself, or no scheme is in all profiles (code `profile_invalid`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+    fn with_other_devices(&self, py: Python<'_>, others: Vec<(f64, Py<CostProfile>)>) -> PyResult<CostProfile> {
+        let others = others.into_iter();
+        let others =
+            others.map(|(rate, profile)| cost::OtherDevice { rate, profile: profile.get().0.clone() }).collect();
+        let profile = self.0.clone();
+        detached(py, move || profile.with_other_devices(others)).map(CostProfile)
+    }
+
+    /// Rate and profile of each other device; empty for a profile of one device.
+    #[getter]
+    fn other_devices(&self) -> Vec<(f64, CostProfile)> {
+        self.0.other_devices.iter().map(|other| (other.rate, CostProfile(other.profile.clone()))).collect()
+    }
+
     /// Names of the devices that `analytic` knows.
     #[staticmethod]
     fn devices() -> Vec<&'static str> {

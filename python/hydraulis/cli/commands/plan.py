@@ -16,10 +16,8 @@ from hydraulis.cli.options import (
     add_link,
     add_memory,
     add_strategies,
-    cluster_of,
+    costs_of,
     link_rates_of,
-    node_lines,
-    profile_of,
     strategies_of,
     written_to,
 )
@@ -94,8 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         # Checked before the work.
         require_matplotlib()
     check_files_writable(arguments.trace, arguments.figure)
-    profile = profile_of(arguments)
-    cluster = cluster_of(arguments, profile)
+    profile, cluster, node_lines = costs_of(arguments)
     rates = link_rates_of(arguments, profile, cluster)
     planner = Planner(
         profile,
@@ -118,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         sys.stderr.writelines(f"  {violation}\n" for violation in violations)
         return EXIT_INTERNAL
-    explained = node_lines(arguments, profile) + planner.explain(plan)
+    explained = node_lines + planner.explain(plan)
     text = fitted(explained, terminal_width()) + written_to(arguments.trace, arguments.figure)
     sys.stdout.write(plan.to_json() + "\n" if arguments.json else text)
     return 0

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from hydraulis._core import Link, RankMemory, Strategy
 from hydraulis.cli.analysis.sampled_batches import sample_batches
 from hydraulis.cli.options import (
+    PlannedCosts,
     add_batches,
     add_cluster,
     add_figure,
@@ -18,11 +19,9 @@ from hydraulis.cli.options import (
     add_link,
     add_memory,
     add_strategies,
-    cluster_of,
+    costs_of,
     json_line,
     link_rates_of,
-    node_lines,
-    profile_of,
     strategies_of,
     written_to,
 )
@@ -125,19 +124,20 @@ def run(arguments: argparse.Namespace) -> int:
         require_matplotlib()
     check_files_writable(arguments.figure)
     planners = _planners(arguments.compare)
+    costs = costs_of(arguments)
     with Progress() as progress:
-        setting = _setting(arguments, progress)
+        setting = _setting(arguments, costs, progress)
         results = compare(setting, planners, progress)
-        title, nodes = _title(arguments, setting), node_lines(arguments, setting.profile)
+        title = _title(arguments, setting)
         if arguments.figure:
             progress(f"drawing {arguments.figure}")
             comparison_figure(results, title).save(arguments.figure)
-    sys.stdout.write(
-        json_line(_document(arguments, setting, results), arguments.figure)
-        if arguments.json
-        else fitted(f"{title}\n{nodes}\n{comparison_table(results, setting.profile)}", terminal_width())
-        + written_to(arguments.figure)
-    )
+    if arguments.json:
+        sys.stdout.write(json_line(_document(arguments, setting, results), arguments.figure))
+        return 0
+    table = comparison_table(results, setting.profile)
+    text = fitted(f"{title}\n{costs.node_lines}\n{table}", terminal_width())
+    sys.stdout.write(text + written_to(arguments.figure))
     return 0
 
 
@@ -174,15 +174,14 @@ def _planners(text: str) -> list[str]:
     return planners
 
 
-def _setting(arguments: argparse.Namespace, progress: Progress) -> ComparisonSetup:
+def _setting(arguments: argparse.Namespace, costs: PlannedCosts, progress: Progress) -> ComparisonSetup:
     """Build the setting of the comparison.
 
     Raises:
         InvalidInputError: Link rates are malformed (code `config_value`), required and missing
             (`option_invalid`), or need the shape of a model that the profile lacks (`profile_invalid`).
     """
-    profile = profile_of(arguments)
-    cluster = cluster_of(arguments, profile)
+    profile, cluster, _ = costs
     listed = strategies_of(arguments.strategies)
     planned = link_rates_of(arguments, profile, cluster)
     actual_rates, actual = arguments.link, planned

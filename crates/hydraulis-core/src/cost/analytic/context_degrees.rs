@@ -20,7 +20,11 @@ impl CostProfile {
     /// that has neither stages nor context ranks. A scheme that the profile has or leaves out is not derived.
     ///
     /// The name of the result ends in `,cp`, and its source says which schemes are derived.
-    pub fn with_context_degrees(mut self) -> Result<CostProfile> {
+    pub fn with_context_degrees(self) -> Result<CostProfile> {
+        self.on_each_device(|profile| profile.context_degrees_added())
+    }
+
+    fn context_degrees_added(mut self) -> Result<CostProfile> {
         let unknown = || ProfileError::ModelUnknown { profile: self.name.clone() };
         let model = self.model.clone().ok_or_else(unknown)?;
         let nodes = self.hardware.gpus_per_node;

@@ -4,9 +4,9 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use crate::cost::profile::cost_profile::FORMAT;
-use crate::cost::{CostProfile, FitQuality, MeasuredLink, SchemeProfile};
+use crate::cost::{CostProfile, FitQuality, MeasuredLink, OtherDevice, SchemeProfile};
 use crate::error::{ProfileError, Result};
-use crate::spec::{LinkRates, Scheme};
+use crate::spec::{Cluster, LinkRates, Scheme};
 
 /// The greatest coefficient: far above any measured one, and small enough that no batch's time overflows.
 const MAX_COEFFICIENT: f64 = 1e6;
@@ -52,7 +52,10 @@ impl CostProfile {
         let of_schemes = self.schemes.iter().enumerate().filter_map(|(index, entry)| {
             self.broken(index, entry).map(|broken| broken.of(format_args!("schemes[{index}] {} ", entry.scheme)))
         });
-        let first = of_links.chain(of_schemes).next();
+        let of_devices = self.other_devices.iter().enumerate().filter_map(|(index, other)| {
+            self.broken_device(other).map(|broken| broken.of(format_args!("other_devices[{index}].")))
+        });
+        let first = of_links.chain(of_schemes).chain(of_devices).next();
         first.map_or(Ok(()), |(field, Broken { value, limit, .. })| refuse(field, value, limit))
     }
 
@@ -66,6 +69,31 @@ impl CostProfile {
             .or_else(|| broken_layers(entry.scheme, layers))
             .or_else(|| self.broken_kind(entry.scheme))
             .or_else(|| is_again.then(|| Broken::new("scheme", entry.scheme.to_string(), "given once")))
+    }
+
+    /// The first field of another device's profile that does not belong to this one.
+    fn broken_device(&self, other: &OtherDevice) -> Option<Broken> {
+        let OtherDevice { rate, profile } = other;
+        let names = |profile: &CostProfile| {
+            profile.every_scheme().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        if !Cluster::RATES.contains(rate) {
+            let limit = format!("a number from {} to {}", Cluster::RATES.start(), Cluster::RATES.end());
+            return Some(Broken::new("rate", rate.to_string(), limit));
+        }
+        if !profile.other_devices.is_empty() {
+            let limit = "empty: state each device once";
+            return Some(Broken::new("profile.other_devices", "a list of profiles".into(), limit));
+        }
+        if profile.model != self.model {
+            return Some(Broken::new("profile.model", "another one".into(), "that of the first device"));
+        }
+        if profile.sharding != self.sharding {
+            let limit = format!("'{}', as on the first device", self.sharding);
+            return Some(Broken::new("profile.sharding", format!("'{}'", profile.sharding), limit));
+        }
+        let limit = || format!("those of the first device, in their order: {}", names(self));
+        (profile.every_scheme() != self.every_scheme()).then(|| Broken::new("profile.schemes", names(profile), limit()))
     }
 
     /// A scheme with stages, where ranks hold parameters or gradients in parts.

@@ -5,7 +5,7 @@ use serde_path_to_error::Track;
 
 use crate::cost::class_cost::MicroBatchCost;
 use crate::cost::profile::document::ProfileDocument;
-use crate::cost::{CostFit, MeasuredLink, MeasuredRange, PerStage};
+use crate::cost::{CostFit, MeasuredLink, MeasuredRange, OtherDevice, PerStage};
 use crate::error::{ProfileError, Result};
 use crate::spec::{ContextKind, Dtype, ModelShape, Scheme, ShardingKind, Strategy};
 use crate::units::{Millis, Tokens, count};
@@ -57,6 +57,9 @@ pub struct CostProfile {
     pub excluded: Vec<Excluded>,
     /// Strategies to choose from when the caller names none.
     pub strategies: Vec<StrategyList>,
+    /// Profiles of the cluster's other devices; empty if it has this profile's alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub other_devices: Vec<OtherDevice>,
 }
 
 /// The hardware of a profile's measurements.
@@ -273,6 +276,7 @@ impl CostProfile {
             schemes: Vec::new(),
             excluded: Vec::new(),
             strategies: Vec::new(),
+            other_devices: Vec::new(),
         }
     }
 

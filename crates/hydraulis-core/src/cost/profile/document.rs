@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer};
 
 use crate::cost::profile::CostProfile;
-use crate::cost::{Excluded, Hardware, Memory, SchemeProfile, StrategyList};
+use crate::cost::{Excluded, Hardware, Memory, OtherDevice, SchemeProfile, StrategyList};
 use crate::spec::{Dtype, ModelShape, ShardingKind};
 
 /// The fields of a [`CostProfile`], none of which is checked yet.
@@ -28,6 +28,8 @@ pub(crate) struct ProfileDocument {
     excluded: Vec<Excluded>,
     #[serde(default)]
     strategies: Vec<StrategyList>,
+    #[serde(default)]
+    other_devices: Vec<OtherDevice>,
 }
 
 impl<'de> Deserialize<'de> for CostProfile {

@@ -27,7 +27,11 @@ impl CostProfile {
     /// Degrees have none if the profile does not name its model, or has no entry without checkpointing, or states the
     /// bytes of the fullest of several stages alone. In stages of equal length the plans have equal numbers of layers of
     /// each kind.
-    pub fn with_layer_plans(mut self, between: u16) -> Result<CostProfile> {
+    pub fn with_layer_plans(self, between: u16) -> Result<CostProfile> {
+        self.on_each_device(|profile| profile.layer_plans_added(between))
+    }
+
+    fn layer_plans_added(mut self, between: u16) -> Result<CostProfile> {
         let Some(split) = self.model.as_ref().map(LayerSplit::of) else { return Ok(self) };
         let mut added = Vec::new();
         for keeping in self.schemes.iter().filter(|entry| entry.scheme.layer_plan().keeps_activations()) {

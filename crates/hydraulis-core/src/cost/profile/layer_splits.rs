@@ -16,7 +16,11 @@ impl CostProfile {
     /// [`LayerSplit::splits_for_slow_stages`] has them.
     ///
     /// Without its model a profile has none. The schemes are candidates on clusters whose ranks differ only.
-    pub fn with_layer_splits(mut self, number: u32) -> Result<CostProfile> {
+    pub fn with_layer_splits(self, number: u32) -> Result<CostProfile> {
+        self.on_each_device(|profile| profile.layer_splits_added(number))
+    }
+
+    fn layer_splits_added(mut self, number: u32) -> Result<CostProfile> {
         let Some(split) = self.model.as_ref().map(LayerSplit::of) else { return Ok(self) };
         let mut added = Vec::new();
         for entry in self.schemes.iter().filter(|entry| entry.scheme.split().is_by_cost()) {

@@ -16,7 +16,11 @@ impl CostProfile {
     ///
     /// Refused with `link_model` if the profile does not state its model, with `profile_value` if every scheme has
     /// stages, or if the profile has another sharding already.
-    pub fn with_sharding(mut self, kind: ShardingKind) -> Result<CostProfile> {
+    pub fn with_sharding(self, kind: ShardingKind) -> Result<CostProfile> {
+        self.on_each_device(|profile| profile.sharded(kind))
+    }
+
+    fn sharded(mut self, kind: ShardingKind) -> Result<CostProfile> {
         if self.sharding == kind {
             return Ok(self);
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use hydraulis_core::batch::Batch;
-use hydraulis_core::cost::CostProfile;
+use hydraulis_core::cost::{CostProfile, OtherDevice};
 use hydraulis_core::layout::place;
 use hydraulis_core::search::Planner;
 use hydraulis_core::spec::{self, CheckpointingKind, Cluster, MemoryRule, Scheme};
@@ -74,20 +74,48 @@ pub(crate) fn small_case() -> impl Strategy<Value = Case> {
     case(3, 2, sizes.prop_flat_map(|size| vec(0.0..1.0, size)))
 }
 
-/// As [`small_case`], on up to six ranks of different rates, some of which have more memory than the profile's device.
+/// As [`small_case`], on up to six ranks of different rates. Some have more memory than the profile's device, or are
+/// another device.
 pub(crate) fn small_mixed_case() -> impl Strategy<Value = Case> {
     let few = small_case().prop_filter("too many placements", |case| case.cluster.gpus() <= 6);
     let rates = vec(select(vec![1.0, 1.0, 0.5, 0.8, 0.1, 2.0]), 6);
     let memory = option::weighted(0.3, vec(select(vec![MEMORY, MEMORY + 700_000, MEMORY * 3]), 6));
-    (few, rates, memory).prop_map(|(mut case, rates, memory)| {
+    let devices = option::weighted(0.5, (vec(0..=1_u16, 6), vec(other_times(), 5), select(vec![0.3, 1.0, 1.5])));
+    (few, rates, memory, devices).prop_map(|(mut case, rates, memory, devices)| {
         let gpus = case.cluster.gpus() as usize;
         let cluster = case.cluster.with_rates(rates[..gpus].to_vec()).unwrap();
         case.cluster = match memory {
             Some(memory) => cluster.with_memory_bytes(memory[..gpus].to_vec()).unwrap(),
             None => cluster,
         };
+        if let Some((of_ranks, times, rate)) = devices {
+            case.cluster = case.cluster.with_devices(of_ranks[..gpus].to_vec()).unwrap();
+            let profile = of_another_device(case.profile.clone(), &times);
+            case.profile = case.profile.with_other_devices(vec![OtherDevice { rate, profile }]).unwrap();
+        }
         case
     })
+}
+
+/// Another device's coefficients relative to those of a scheme, and its share of the forward.
+fn other_times() -> impl Strategy<Value = ([f64; 4], f64)> {
+    let factor = || select(vec![0.2, 1.0, 1.7, 6.0]);
+    ((factor(), factor(), factor(), factor()).prop_map(|(a, b, c, d)| [a, b, c, d]), 0.1..0.9)
+}
+
+/// The profile with other times, those of one scheme after another.
+fn of_another_device(mut profile: CostProfile, times: &[([f64; 4], f64)]) -> CostProfile {
+    for (entry, ([a, b, c, d], forward_share)) in profile.schemes.iter_mut().zip(times) {
+        entry.quadratic_ms_per_token2 *= a;
+        entry.linear_ms_per_token *= b;
+        entry.fixed_ms *= c;
+        entry.least_ms *= d;
+        entry.forward_share = *forward_share;
+        if let Some(multipliers) = &mut entry.stage_multipliers {
+            multipliers.reverse();
+        }
+    }
+    profile
 }
 
 fn case(
