@@ -7,59 +7,89 @@ use crate::capacity::placed_classes::PlacedClasses;
 use crate::capacity::relaxed_class::{RelaxedClass, SpeedLevels};
 use crate::cost::{ClassCost, CostModel};
 use crate::error::Result;
-use crate::layout::place;
+use crate::layout::{PlacementOrder, place_in_order};
 use crate::spec::{CapacityBudget, Scheme, Strategy};
 
 /// A cost model, and the capacity of each class of replicas that a strategy's placement makes.
 #[derive(Clone, Debug)]
 pub struct Capacities {
+    known: Arc<Known>,
+    /// The order in which replicas take ranks of several kinds.
+    order: PlacementOrder,
+}
+
+/// The capacities of every order of placement.
+#[derive(Debug)]
+struct Known {
     cost: CostModel,
     /// Capacity of each scheme on the cluster's best ranks; none if a replica has no room for a token.
     best: Vec<Option<ClassCapacity>>,
     /// Capacities of the classes on other ranks, computed on first use.
-    placed: Arc<PlacedClasses>,
+    placed: PlacedClasses,
     levels: SpeedLevels,
     /// Optimistic classes of a cluster with ranks of different speed; see [`RelaxedClass`].
     relaxed: Vec<RelaxedClass>,
 }
 
 impl Capacities {
-    /// The capacities under `cost`.
+    /// The capacities under `cost`, where replicas take the fastest ranks first.
     pub fn new(cost: CostModel, budget: CapacityBudget) -> Capacities {
         let capacity = |cost: &ClassCost| (cost.cap().0 > 0).then(|| ClassCapacity::new(cost.clone(), budget));
         let best = cost.best().iter().map(capacity).collect();
         let levels = SpeedLevels::of_cluster(cost.cluster(), budget.speed_levels);
         let relaxed = levels.relaxed(&cost, |cost| ClassCapacity::new(cost, budget));
-        Capacities { cost, best, placed: Arc::new(PlacedClasses::new(budget)), levels, relaxed }
+        let known = Known { cost, best, placed: PlacedClasses::new(budget), levels, relaxed };
+        Capacities { known: Arc::new(known), order: PlacementOrder::default() }
+    }
+
+    /// The same capacities in each order of placement that a planner tries, these first.
+    pub(crate) fn in_each_order(self) -> Vec<Capacities> {
+        let orders = PlacementOrder::all(self.cost().cluster());
+        orders.into_iter().map(|order| Capacities { order, ..self.clone() }).collect()
+    }
+
+    /// The ranks of each replica of a strategy.
+    pub(crate) fn place(&self, strategy: &Strategy) -> Result<Vec<Vec<u32>>> {
+        place_in_order(strategy, self.cost().cluster(), &self.order)
     }
 
     /// The cost model.
     pub fn cost(&self) -> &CostModel {
-        &self.cost
+        &self.known.cost
     }
 
     /// The capacity of one scheme on the cluster's best ranks, which must admit at least one token.
     pub fn scheme(&self, scheme: Scheme) -> Result<&ClassCapacity> {
-        self.cost.scheme(scheme)?;
-        let found = self.best.iter().flatten().find(|capacity| capacity.cost().scheme() == scheme);
+        self.known.cost.scheme(scheme)?;
+        let found = self.known.best.iter().flatten().find(|capacity| capacity.cost().scheme() == scheme);
         Ok(found.expect("every class that the cost model gives has room for a token"))
     }
 
     /// The classes of a strategy's replicas where they are placed, in the strategy's order, each with the number of
     /// consecutive replicas. Every replica must admit at least one token.
     pub fn classes(&self, strategy: &Strategy) -> Result<Vec<(&ClassCapacity, usize)>> {
-        if self.cost.cluster().is_uniform() {
+        let cost_model = self.cost();
+        if cost_model.cluster().is_uniform() {
             return strategy.groups().into_iter().map(|(scheme, number)| Ok((self.scheme(scheme)?, number))).collect();
         }
         let mut classes: Vec<(&ClassCapacity, usize)> = Vec::new();
-        for (&scheme, ranks) in strategy.schemes().iter().zip(place(strategy, self.cost.cluster())?) {
-            let cost = self.cost.replica(scheme, &ranks)?;
+        for (&scheme, ranks) in strategy.schemes().iter().zip(self.place(strategy)?) {
+            let cost = cost_model.replica(scheme, &ranks)?;
             match classes.last_mut() {
                 Some((last, number)) if last.cost().class() == cost.class() => *number += 1,
-                _ => classes.push((self.placed.capacity(&cost), 1)),
+                _ => classes.push((self.known.placed.capacity(&cost), 1)),
             }
         }
         Ok(classes)
+    }
+
+    /// Whether a replica of the strategy has stages on ranks of different devices.
+    pub(crate) fn has_mixed_pipelines(&self, strategy: &Strategy) -> bool {
+        let is_mixed = |class: &ClassCapacity| {
+            let stages = &class.cost().class().stages;
+            stages.iter().any(|pool| pool.device != stages[0].device)
+        };
+        self.classes(strategy).is_ok_and(|classes| classes.iter().any(|(class, _)| is_mixed(class)))
     }
 
     /// The class of each replica of a strategy, in the strategy's order; see [`Capacities::classes`].
@@ -70,11 +100,11 @@ impl Capacities {
 
     /// Number of ranks of each level of speed and of faster ones, the slowest level first; all ranks are of the first.
     pub(crate) fn level_ranks(&self) -> &[u32] {
-        self.levels.ranks()
+        self.known.levels.ranks()
     }
 
     /// The optimistic classes of a cluster with ranks of different speed or memory; none if all are alike.
     pub(crate) fn relaxed(&self) -> &[RelaxedClass] {
-        &self.relaxed
+        &self.known.relaxed
     }
 }

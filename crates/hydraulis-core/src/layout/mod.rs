@@ -49,6 +49,7 @@ pub use local_shard::{LocalSlice, local_slices};
 pub use optimizer_shards::{OptimizerShards, ShardSlice};
 pub use parameter::{Parameter, ParameterTable};
 pub use placement::place;
+pub(crate) use placement::{PlacementOrder, place_in_order};
 pub use position::{Position, micro_batches_of_ranks, positions_of, strategy_positions};
 pub(crate) use runs::length;
 pub use transfer::{BucketTransfer, Exchange, Segment, transfer};

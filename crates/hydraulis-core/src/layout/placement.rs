@@ -17,13 +17,88 @@ use crate::spec::{Cluster, Strategy};
 /// and ranks of no replica are the slowest. A group is as fast as its slowest rank. If wide groups at the fastest
 /// places leave no room for the others, every group takes the first free place.
 pub fn place(strategy: &Strategy, cluster: &Cluster) -> Result<Vec<Vec<u32>>> {
+    place_in_order(strategy, cluster, &PlacementOrder::default())
+}
+
+/// The same, where replicas take the kinds of ranks in this order, and within a kind the fastest first.
+pub(crate) fn place_in_order(strategy: &Strategy, cluster: &Cluster, order: &PlacementOrder) -> Result<Vec<Vec<u32>>> {
     if strategy.ranks() > u64::from(cluster.gpus()) {
         let (needed, gpus) = (strategy.ranks(), cluster.gpus());
         return Err(StrategyError::TooLarge { strategy: strategy.to_string(), needed, gpus }.into());
     }
-    let fastest_first =
-        if cluster.is_uniform() { None } else { place_by(strategy, FreeRanks::fastest_first(cluster)).ok() };
-    fastest_first.map_or_else(|| place_by(strategy, FreeRanks::first(cluster)), Ok)
+    let ordered =
+        if cluster.is_uniform() { None } else { place_by(strategy, FreeRanks::in_order(cluster, order)).ok() };
+    ordered.map_or_else(|| place_by(strategy, FreeRanks::first(cluster)), Ok)
+}
+
+/// The order in which replicas, the widest first, take ranks of several kinds: of different devices or memory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct PlacementOrder {
+    /// Device and memory of each kind, the first to be taken first; empty if the fastest ranks of any kind come first.
+    kinds: Vec<(u16, Option<u64>)>,
+}
+
+impl PlacementOrder {
+    /// Most kinds of which every order is tried.
+    const PERMUTED: usize = 3;
+
+    /// The different orders that a planner tries: the fastest ranks first, and every order of the cluster's kinds. Of more
+    /// than three kinds the fastest or the slowest kind comes first.
+    pub(crate) fn all(cluster: &Cluster) -> Vec<PlacementOrder> {
+        let mut kinds: Vec<RankKind> = Vec::new();
+        if cluster.devices().is_some() || cluster.memory_bytes().is_some() {
+            (0..cluster.gpus()).for_each(|rank| RankKind::add(&mut kinds, cluster, rank));
+        }
+        kinds.sort_by(|one, other| other.greatest.total_cmp(&one.greatest));
+        let mut orders = if kinds.len() <= PlacementOrder::PERMUTED {
+            permutations(&kinds)
+        } else {
+            vec![kinds.clone(), kinds.iter().copied().rev().collect()]
+        };
+        // In descending order of speed kinds that do not overlap are taken as the fastest ranks are.
+        orders.retain(|order| !order.windows(2).all(|pair| pair[0].least >= pair[1].greatest));
+        let of_kinds = orders.into_iter().map(|order| order.into_iter().map(|kind| kind.kind).collect());
+        std::iter::once(Vec::new()).chain(of_kinds).map(|kinds| PlacementOrder { kinds }).collect()
+    }
+
+    /// The place of a rank's kind in the order; 0 where kinds do not count.
+    fn of_rank(&self, cluster: &Cluster, rank: u32) -> usize {
+        let kind = (cluster.device(rank), cluster.memory_of(rank));
+        self.kinds.iter().position(|&other| other == kind).unwrap_or_default()
+    }
+}
+
+/// The ranks of one kind.
+#[derive(Clone, Copy)]
+struct RankKind {
+    /// Device and memory.
+    kind: (u16, Option<u64>),
+    least: f64,
+    greatest: f64,
+}
+
+impl RankKind {
+    /// Counts the rank among the known kinds.
+    fn add(kinds: &mut Vec<RankKind>, cluster: &Cluster, rank: u32) {
+        let (kind, rate) = ((cluster.device(rank), cluster.memory_of(rank)), cluster.rate(rank));
+        match kinds.iter_mut().find(|other| other.kind == kind) {
+            Some(known) => (known.least, known.greatest) = (known.least.min(rate), known.greatest.max(rate)),
+            None => kinds.push(RankKind { kind, least: rate, greatest: rate }),
+        }
+    }
+}
+
+/// Every order of these kinds.
+fn permutations(kinds: &[RankKind]) -> Vec<Vec<RankKind>> {
+    if kinds.is_empty() {
+        return vec![Vec::new()];
+    }
+    let beginning_with = |first: usize| {
+        let mut rest = kinds.to_vec();
+        let first = rest.remove(first);
+        permutations(&rest).into_iter().map(move |rest| std::iter::once(first).chain(rest).collect())
+    };
+    (0..kinds.len()).flat_map(beginning_with).collect()
 }
 
 fn place_by(strategy: &Strategy, mut free: FreeRanks) -> Result<Vec<Vec<u32>>> {
@@ -48,7 +123,8 @@ fn place_by(strategy: &Strategy, mut free: FreeRanks) -> Result<Vec<Vec<u32>>> {
 struct FreeRanks<'a> {
     taken: Vec<bool>,
     cluster: &'a Cluster,
-    is_fastest_first: bool,
+    /// The order of kinds; none to take the first free place of any kind.
+    order: Option<&'a PlacementOrder>,
     /// Width of the groups of the last search, its places, and the number of them that were taken: these cannot have
     /// become free.
     width: u32,
@@ -59,11 +135,11 @@ struct FreeRanks<'a> {
 impl FreeRanks<'_> {
     fn first(cluster: &Cluster) -> FreeRanks<'_> {
         let taken = vec![false; cluster.gpus() as usize];
-        FreeRanks { taken, cluster, is_fastest_first: false, width: 0, places: Vec::new(), passed: 0 }
+        FreeRanks { taken, cluster, order: None, width: 0, places: Vec::new(), passed: 0 }
     }
 
-    fn fastest_first(cluster: &Cluster) -> FreeRanks<'_> {
-        FreeRanks { is_fastest_first: true, ..FreeRanks::first(cluster) }
+    fn in_order<'o>(cluster: &'o Cluster, order: &'o PlacementOrder) -> FreeRanks<'o> {
+        FreeRanks { order: Some(order), ..FreeRanks::first(cluster) }
     }
 
     /// The first rank of the best free group.
@@ -93,8 +169,12 @@ impl FreeRanks<'_> {
         let in_node =
             move |first: u32| (first..first + node).step_by(width as usize).take((node / width).max(1) as usize);
         let mut places: Vec<u32> = nodes.flat_map(in_node).filter(|start| start + width <= gpus).collect();
-        if self.is_fastest_first {
-            places.sort_by_cached_key(|&start| Reverse(self.quality(start..start + width)));
+        if let Some(order) = self.order {
+            places.sort_by_cached_key(|&start| {
+                let ranks = start..start + width;
+                let kind = ranks.clone().map(|rank| order.of_rank(self.cluster, rank)).max();
+                (kind, Reverse(self.quality(ranks)))
+            });
         }
         places
     }
@@ -174,6 +254,43 @@ mod tests {
         // The stages of a pipeline follow each other in the order of ranks.
         let ranks = placed_on_slow("2x<tp4,pp2>", &[(5, 0.5), (9, 0.6)]);
         assert_eq!(ranks, [vec![0, 1, 2, 3, 12, 13, 14, 15], vec![4, 5, 6, 7, 8, 9, 10, 11]]);
+    }
+
+    /// Ranks 0 to 7 are slow and have much memory, ranks 8 to 11 are fast, and ranks 12 to 15 are another device.
+    fn of_three_kinds() -> Cluster {
+        let each = |values: [u16; 3]| (0..16).map(move |rank| values[if rank < 8 { 0 } else { rank / 4 - 1 }]);
+        let cluster =
+            Cluster::new(16, 8).unwrap().with_rates(each([5, 20, 10]).map(|rate| f64::from(rate) * 0.1).collect());
+        let cluster = cluster.unwrap().with_memory_bytes(each([96, 80, 80]).map(u64::from).collect()).unwrap();
+        cluster.with_devices(each([0, 0, 1]).collect()).unwrap()
+    }
+
+    #[test]
+    fn replicas_take_kinds_in_every_order() {
+        let (cluster, strategy) = (of_three_kinds(), "1x<tp4>+2x<tp2>".parse().unwrap());
+        let orders = PlacementOrder::all(&cluster);
+        let mut firsts: Vec<Vec<u32>> = orders
+            .iter()
+            .map(|order| place_in_order(&strategy, &cluster, order).unwrap().iter().map(|ranks| ranks[0]).collect())
+            .collect();
+        // The fastest first, and the other five orders.
+        assert_eq!(firsts[0], [8, 12, 14]);
+        firsts.sort();
+        assert_eq!(firsts, [[0, 4, 6], [0, 4, 6], [8, 0, 2], [8, 12, 14], [12, 0, 2], [12, 8, 10]]);
+    }
+
+    #[test]
+    fn ranks_of_one_kind_have_one_order_and_many_kinds_have_few() {
+        let cluster = || Cluster::new(16, 4).unwrap();
+        let usual = vec![PlacementOrder::default()];
+        assert_eq!(PlacementOrder::all(&cluster()), usual);
+        assert_eq!(PlacementOrder::all(&cluster().with_rates((1..=16).map(f64::from).collect()).unwrap()), usual);
+        assert_eq!(PlacementOrder::all(&cluster().with_memory_bytes(vec![7; 16]).unwrap()), usual);
+        let four = cluster().with_devices((0..16).map(|rank| rank / 4).collect()).unwrap();
+        let faster = four.clone().with_rates((0..16).map(|rank| f64::from(rank / 4 + 1)).collect()).unwrap();
+        assert_eq!(PlacementOrder::all(&faster).len(), 2);
+        let first = place_in_order(&"1x<tp4>".parse().unwrap(), &faster, &PlacementOrder::all(&faster)[1]).unwrap();
+        assert_eq!(first, [[0, 1, 2, 3]]);
     }
 
     #[test]

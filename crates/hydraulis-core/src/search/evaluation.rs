@@ -12,6 +12,8 @@ use crate::units::{Millis, Tokens};
 #[derive(Clone, Debug)]
 pub(super) struct Evaluation {
     pub(super) strategy: Strategy,
+    /// Number of the task's order of placement.
+    pub(super) order: usize,
     pub(super) packings: Vec<Packing>,
     pub(super) iteration_ms: Millis,
     pub(super) transfers: Option<PlannedTransfers>,

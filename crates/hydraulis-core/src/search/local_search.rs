@@ -327,7 +327,7 @@ impl<'a> Search<'a> {
         let enough = self.least() * (1.0 - self.budget.near);
         // Before the first plan any time is good enough: programs at an infinite one would need capacities of their own.
         let is_first = self.evaluations.is_empty();
-        let ruled_out = || self.bounder.rules_out(self.task.capacities, &strategy, enough);
+        let ruled_out = || self.bounder.rules_out(self.task.capacities(), &strategy, enough);
         let is_ruled_out = if is_first { Some(false) } else { ruled_out() };
         let Some(is_ruled_out) = is_ruled_out.filter(|_| self.task.admits(&strategy)) else { return Ok(()) };
         let outcome = if is_ruled_out {
@@ -351,7 +351,7 @@ impl<'a> Search<'a> {
     /// The strategy's lower bound; bounds above the best plan's time are not proven.
     fn bound(&self, strategy: &Strategy) -> Option<Millis> {
         let limit = ProofLimit { until: self.least(), dual_solves: 1 };
-        self.bounder.of_strategy(self.task.capacities, strategy, limit).map(|bound| bound.ms)
+        self.bounder.of_strategy(self.task.capacities(), strategy, limit).map(|bound| bound.ms)
     }
 
     /// The schemes of these classes.
@@ -360,7 +360,7 @@ impl<'a> Search<'a> {
     }
 
     pub(super) fn cluster(&self) -> &Cluster {
-        self.task.capacities.cost().cluster()
+        self.task.capacities().cost().cluster()
     }
 
     /// The best time so far.

@@ -12,7 +12,6 @@ use crate::construct::{
 };
 use crate::cost::{ClassCost, CostModel, CostProfile};
 use crate::error::{Error, Result, StrategyError};
-use crate::layout::place;
 use crate::plan::FORMAT;
 use crate::plan::{Bound, Candidate, Outcome, Plan, ReplicaPlan, Scope};
 use crate::search::evaluation::Evaluation;
@@ -26,10 +25,11 @@ use crate::units::{Millis, Tokens, count};
 /// Plans batches for one model on one cluster.
 #[derive(Clone, Debug)]
 pub struct Planner {
-    capacities: Capacities,
+    /// The capacities in each order of placement, that of the fastest ranks first.
+    placed: Vec<Capacities>,
     /// With the in-flight limit, also the capacities by the per-micro-batch limit: plans within that limit are often
     /// shorter than plans found without it.
-    by_cap: Option<Capacities>,
+    by_cap: Option<Vec<Capacities>>,
     choice: Choice,
     budget: SearchBudget,
     link: Option<Arc<RunLink>>,
@@ -69,7 +69,7 @@ impl Planner {
         };
         let list = with_layer_splits(usable_strategies(given, &cost)?, &cost);
         Ok(Planner {
-            capacities: Capacities::new(cost, SearchBudget::ONLINE.capacity),
+            placed: Capacities::new(cost, SearchBudget::ONLINE.capacity).in_each_order(),
             by_cap: None,
             choice: Choice::List(list),
             budget: SearchBudget::ONLINE,
@@ -94,24 +94,26 @@ impl Planner {
         let pool = undominated(&usable_schemes(&cost), &cost);
         let choice = Choice::Any { pool, mixes, listed: candidates(&cost) };
         let budget = SearchBudget::ONLINE;
-        Ok(Planner { capacities: Capacities::new(cost, budget.capacity), by_cap: None, choice, budget, link: None })
+        let placed = Capacities::new(cost, budget.capacity).in_each_order();
+        Ok(Planner { placed, by_cap: None, choice, budget, link: None })
     }
 
     /// The same planner with another budget.
     #[must_use]
     pub fn with_budget(self, budget: SearchBudget) -> Planner {
-        let capacities = |known: &Capacities| Capacities::new(known.cost().clone(), budget.capacity);
-        let by_cap = self.by_cap.as_ref().map(capacities);
-        Planner { capacities: capacities(&self.capacities), by_cap, budget, ..self }
+        let placed = |known: &[Capacities]| Capacities::new(known[0].cost().clone(), budget.capacity).in_each_order();
+        let by_cap = self.by_cap.as_deref().map(placed);
+        Planner { placed: placed(&self.placed), by_cap, budget, ..self }
     }
 
     /// The same planner with another memory rule.
     #[must_use]
     pub fn with_memory(self, memory: MemoryRule) -> Planner {
         // The usable schemes and strategies depend on token caps alone, which are the same under every rule.
-        let capacities = |memory| Capacities::new(self.cost().clone().with_memory(memory), self.budget.capacity);
-        let by_cap = (memory == MemoryRule::InFlight).then(|| capacities(MemoryRule::PerMicroBatch));
-        let planner = Planner { capacities: capacities(memory), by_cap, ..self };
+        let placed =
+            |memory| Capacities::new(self.cost().clone().with_memory(memory), self.budget.capacity).in_each_order();
+        let by_cap = (memory == MemoryRule::InFlight).then(|| placed(MemoryRule::PerMicroBatch));
+        let planner = Planner { placed: placed(memory), by_cap, ..self };
         // The rule decides which scheme dominates another.
         planner.with_pool(undominated)
     }
@@ -153,7 +155,12 @@ impl Planner {
 
     /// The planner's cost model.
     pub fn cost(&self) -> &CostModel {
-        self.capacities.cost()
+        self.capacities().cost()
+    }
+
+    /// The capacities where replicas take the fastest ranks first; bounds are the same in every order of placement.
+    fn capacities(&self) -> &Capacities {
+        &self.placed[0]
     }
 
     /// The strategies of the list; for a search, its fallback strategies.
@@ -195,7 +202,7 @@ impl Planner {
     pub fn plan_cancellable(&self, batch: &Batch, cancellation: Cancellation) -> Result<Plan> {
         let plan = self.plan_by_rule(batch, cancellation)?;
         let Some(by_cap) = &self.by_cap else { return Ok(plan) };
-        let planner = Planner { capacities: by_cap.clone(), by_cap: None, ..self.clone() };
+        let planner = Planner { placed: by_cap.clone(), by_cap: None, ..self.clone() };
         match planner.plan_by_rule(batch, cancellation) {
             Ok(within_caps) => Ok(plan.or_shorter(within_caps)),
             Err(Error::SequenceTooLong { .. }) => Ok(plan),
@@ -257,7 +264,7 @@ impl Planner {
             if let Some(known) = known.as_mut().filter(is_far) {
                 let times = [known.ms, iteration * (1.0 - self.budget.local_search.near)];
                 *known =
-                    known.or_work(bounder.of_long_strategy(&self.capacities, strategy, times, task.cancellation)?);
+                    known.or_work(bounder.of_long_strategy(self.capacities(), strategy, times, task.cancellation)?);
             }
         }
         let candidates = list.iter().zip(&bounds).map(|(strategy, bound)| {
@@ -289,11 +296,11 @@ impl Planner {
     /// The classes that replicas of these schemes have on some ranks: each scheme's own, or on ranks of different speed
     /// its relaxed ones.
     fn any_classes(&self, pool: &[Scheme]) -> Result<Vec<AnyClass<'_>>> {
-        let relaxed = self.capacities.relaxed();
+        let relaxed = self.capacities().relaxed();
         if relaxed.is_empty() {
             return pool
                 .iter()
-                .map(|&scheme| Ok(AnyClass { capacity: self.capacities.scheme(scheme)?, level: 0 }))
+                .map(|&scheme| Ok(AnyClass { capacity: self.capacities().scheme(scheme)?, level: 0 }))
                 .collect();
         }
         let is_usable = |scheme: Scheme| pool.contains(&scheme);
@@ -313,7 +320,7 @@ impl Planner {
             }
             Choice::Any { pool, .. } => {
                 let branches =
-                    bounder.of_any(&self.any_classes(pool).ok()?, self.capacities.level_ranks(), Millis::ZERO);
+                    bounder.of_any(&self.any_classes(pool).ok()?, self.capacities().level_ranks(), Millis::ZERO);
                 branches.map(|branches| branches.least())
             }
         }
@@ -331,17 +338,17 @@ impl Planner {
 
     /// A task that plans the batch with this planner.
     pub(super) fn task<'a>(&'a self, batch: &'a Batch, cancellation: Cancellation<'a>) -> Task<'a> {
-        Task::new(batch, &self.capacities, self.link.as_deref(), &self.budget, cancellation)
+        Task::new(batch, &self.placed, self.link.as_deref(), &self.budget, cancellation)
     }
 
     /// The bound of one strategy; none if it does not admit every sequence.
     pub(super) fn bound(&self, bounder: &Bounder, strategy: &Strategy, limit: ProofLimit) -> Option<Bound> {
-        bounder.of_strategy(&self.capacities, strategy, limit)
+        bounder.of_strategy(self.capacities(), strategy, limit)
     }
 
     pub(super) fn replicas(&self, batch: &Batch, chosen: &Evaluation) -> Result<Vec<ReplicaPlan>> {
-        let ranks = place(&chosen.strategy, self.cost().cluster())?;
-        let classes = self.capacities.replicas(&chosen.strategy)?;
+        let placed = &self.placed[chosen.order];
+        let (ranks, classes) = (placed.place(&chosen.strategy)?, placed.replicas(&chosen.strategy)?);
         let parts = classes.into_iter().zip(ranks).zip(&chosen.packings);
         let replicas = parts.map(|((class, ranks), packing)| {
             let (cost, scheme) = (class.cost(), class.cost().scheme());
@@ -365,8 +372,8 @@ impl Planner {
 
     /// The longest sequence that a strategy admits.
     pub(crate) fn admitted_by(&self, strategy: &Strategy) -> Tokens {
-        let classes = self.capacities.classes(strategy).unwrap_or_default();
-        classes.iter().map(|(class, _)| class.cost().longest()).max().unwrap_or_default()
+        let classes = self.placed.iter().flat_map(|placed| placed.classes(strategy).unwrap_or_default());
+        classes.map(|(class, _)| class.cost().longest()).max().unwrap_or_default()
     }
 
     /// The schemes that a plan may use.

@@ -13,7 +13,7 @@ use crate::units::Millis;
 impl<'a> Search<'a> {
     /// The undivided branch over the classes, with every time before `from` impossible.
     pub(super) fn branches(&self, from: Millis) -> Option<Branches<'a>> {
-        self.bounder.of_any(&self.classes, self.task.capacities.level_ranks(), from)
+        self.bounder.of_any(&self.classes, self.task.capacities().level_ranks(), from)
     }
 
     /// The branches without the classes that no plan shorter than the best one has, where there are many; none if there is
@@ -57,7 +57,7 @@ impl<'a> Search<'a> {
         if proven >= least * (1.0 - long.far) {
             return Ok(proven);
         }
-        let (until, ranks) = (least * (1.0 - self.budget.near), self.task.capacities.level_ranks());
+        let (until, ranks) = (least * (1.0 - self.budget.near), self.task.capacities().level_ranks());
         let &[gpus] = ranks else { return Ok(proven) };
         let Some(values) = Values::by(least, branches, &self.classes) else { return Ok(least) };
         let leading = values.leading(&self.classes, [long.classes, long.wide_classes], self.admits_longest());

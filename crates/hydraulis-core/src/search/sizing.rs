@@ -243,7 +243,7 @@ mod tests {
         let batch = Batch::new(lengths, None).unwrap();
         let budget = SearchBudget { refinements: 0, ..SearchBudget::ONLINE };
         let bounder = Bounder::new(&batch, BoundBudget::ONLINE);
-        let task = Task::new(&batch, &capacities, None, &budget, NEVER_CANCELLED);
+        let task = Task::new(&batch, std::slice::from_ref(&capacities), None, &budget, NEVER_CANCELLED);
         let classes: Vec<AnyClass> = of_schemes.iter().map(|&capacity| AnyClass { capacity, level: 0 }).collect();
         let branches = bounder.of_any(&classes, &[gpus], Millis::ZERO).unwrap();
         let mut sizing = Sizing::new(&task, &of_schemes, branches.root().prices(), gpus, Tokens(short));

@@ -253,7 +253,7 @@ mod tests {
             schemes.iter().map(|&scheme| capacities.scheme(scheme).unwrap()).collect();
         let batch = Batch::new(lengths, None).unwrap();
         let bounder = Bounder::new(&batch, budget.bound);
-        let task = Task::new(&batch, &capacities, None, budget, NEVER_CANCELLED);
+        let task = Task::new(&batch, std::slice::from_ref(&capacities), None, budget, NEVER_CANCELLED);
         let classes: Vec<AnyClass> = of_schemes.iter().map(|&capacity| AnyClass { capacity, level: 0 }).collect();
         let branches = bounder.of_any(&classes, &[64], Millis::ZERO).unwrap();
         let cutoff = branches.least() * cutoff;
@@ -305,7 +305,7 @@ mod tests {
         let budget = SearchBudget::ONLINE;
         let capacities = Capacities::new(cost, budget.capacity);
         let batch = Batch::new(&three_long(), None).unwrap();
-        let task = Task::new(&batch, &capacities, None, &budget, NEVER_CANCELLED);
+        let task = Task::new(&batch, std::slice::from_ref(&capacities), None, &budget, NEVER_CANCELLED);
         let portions = portions(&task, SurveyBudget { portion: 10, least_portion: 200, ..SurveyBudget::ONLINE });
         assert_eq!(portions.concat(), task.by_length());
         assert!(portions[..3].iter().all(|portion| portion.len() == 1));

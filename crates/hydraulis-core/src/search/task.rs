@@ -23,7 +23,8 @@ use crate::units::{Millis, Tokens, count};
 /// A batch with its ids in order, longest first, and everything that planning one strategy for it needs.
 pub(super) struct Task<'a> {
     pub(super) batch: &'a Batch,
-    pub(super) capacities: &'a Capacities,
+    /// The capacities in each order of placement, that of the fastest ranks first.
+    placed: &'a [Capacities],
     link: Option<&'a RunLink>,
     by_length: Vec<usize>,
     pub(super) budget: &'a SearchBudget,
@@ -36,7 +37,7 @@ impl<'a> Task<'a> {
     /// work on the batch.
     pub(super) fn new(
         batch: &'a Batch,
-        capacities: &'a Capacities,
+        placed: &'a [Capacities],
         link: Option<&'a RunLink>,
         budget: &'a SearchBudget,
         cancellation: Cancellation<'a>,
@@ -44,7 +45,12 @@ impl<'a> Task<'a> {
         let mut by_length: Vec<usize> = (0..batch.len()).collect();
         by_length.sort_by_key(|&id| (Reverse(batch.tokens()[id]), id));
         let objective: &dyn Objective = if link.is_some() { &StepTime } else { &IterationTime };
-        Task { batch, capacities, link, by_length, budget, objective, cancellation }
+        Task { batch, placed, link, by_length, budget, objective, cancellation }
+    }
+
+    /// The capacities where replicas take the fastest ranks first. Bounds are the same in every order.
+    pub(super) fn capacities(&self) -> &'a Capacities {
+        &self.placed[0]
     }
 
     /// The batch's ids, longest first.
@@ -52,20 +58,35 @@ impl<'a> Task<'a> {
         &self.by_length
     }
 
-    /// Whether the strategy's replicas, where they are placed, admit the longest sequence.
+    /// Whether the strategy's replicas admit the longest sequence, in some order of placement.
     pub(super) fn admits(&self, strategy: &Strategy) -> bool {
         let (_, longest) = self.batch.longest();
-        if self.capacities.cost().cluster().is_uniform() {
+        let usual = self.capacities();
+        if usual.cost().cluster().is_uniform() {
             let mut schemes = strategy.schemes().chunk_by(|one, other| one == other).map(|run| run[0]);
-            return schemes.any(|scheme| self.capacities.scheme(scheme).is_ok_and(|one| one.cost().admits(longest)));
+            return schemes.any(|scheme| usual.scheme(scheme).is_ok_and(|one| one.cost().admits(longest)));
         }
-        let classes = self.capacities.classes(strategy);
-        classes.is_ok_and(|classes| classes.iter().any(|(class, _)| class.cost().admits(longest)))
+        self.orders(strategy).any(|order| {
+            let classes = self.placed[order].classes(strategy);
+            classes.is_ok_and(|classes| classes.iter().any(|(class, _)| class.cost().admits(longest)))
+        })
+    }
+
+    /// The orders of placement that are tried: that of the fastest ranks first, and others whose pipelines are each on one
+    /// kind of device. A pipeline on two waits for the slower ranks, and its capacity takes long to compute.
+    fn orders(&self, strategy: &Strategy) -> impl Iterator<Item = usize> {
+        (0..self.placed.len()).filter(move |&order| order == 0 || !self.placed[order].has_mixed_pipelines(strategy))
     }
 
     /// Estimated time of the strategy, without packing; none if the strategy does not admit every sequence.
     pub(super) fn estimate(&self, strategy: &Strategy) -> Option<Millis> {
-        estimate(self.batch, &self.by_length, strategy, self.capacities, self.budget)
+        self.shortest_order(strategy).map(|(ms, _)| ms)
+    }
+
+    /// The least estimated time of the strategy, and its order of placement; none if no order admits every sequence.
+    fn shortest_order(&self, strategy: &Strategy) -> Option<(Millis, usize)> {
+        let estimated = |placed| estimate(self.batch, &self.by_length, strategy, placed, self.budget);
+        self.orders(strategy).filter_map(|order| Some((estimated(&self.placed[order])?, order))).min()
     }
 
     /// Dispatches, refines, packs, and saves micro-batches.
@@ -75,8 +96,10 @@ impl<'a> Task<'a> {
 
     /// Dispatches, refines and packs.
     pub(super) fn draft(&self, strategy: &Strategy) -> Result<Evaluation> {
-        let assignment = longest_first(self.batch, &self.by_length, strategy, self.capacities, self.budget)?;
-        self.refined(strategy, assignment, 0)
+        let has_several = self.placed.len() > 1;
+        let order = if has_several { self.shortest_order(strategy).map_or(0, |(_, order)| order) } else { 0 };
+        let assignment = longest_first(self.batch, &self.by_length, strategy, &self.placed[order], self.budget)?;
+        self.refined(strategy, order, assignment, 0)
     }
 
     /// Dispatches, refines and packs as `draft` does, but sequences longer than `short` stay on the replicas where they
@@ -89,18 +112,24 @@ impl<'a> Task<'a> {
     ) -> Result<Evaluation> {
         let tokens = self.batch.tokens();
         let budget = self.budget.dispatch;
-        let placed = Assignment::of(self.batch, strategy, self.capacities, placed, self.budget.packing)?;
+        let placed = Assignment::of(self.batch, strategy, self.capacities(), placed, self.budget.packing)?;
         let others = self.by_length.partition_point(|&id| tokens[id] > short);
         let assigned = assign_to_placed(&placed, tokens, &self.by_length[others..], budget);
         match assigned.and_then(|assigned| rebalance(&assigned, tokens, &self.by_length, budget)) {
-            Some(assignment) => self.refined(strategy, assignment, self.budget.local_search.more_partners),
+            Some(assignment) => self.refined(strategy, 0, assignment, self.budget.local_search.more_partners),
             None => self.draft(strategy),
         }
     }
 
-    fn refined(&self, strategy: &Strategy, mut assignment: Assignment, more_partners: usize) -> Result<Evaluation> {
+    fn refined(
+        &self,
+        strategy: &Strategy,
+        order: usize,
+        mut assignment: Assignment,
+        more_partners: usize,
+    ) -> Result<Evaluation> {
         let stop = refine(&mut assignment, self.batch.tokens(), self.limits(more_partners), self.cancellation)?;
-        self.around_transfers(self.packed(strategy, assignment, stop)?)
+        self.around_transfers(self.packed(strategy, order, assignment, stop)?)
     }
 
     fn limits(&self, more_partners: usize) -> Limits {
@@ -115,7 +144,7 @@ impl<'a> Task<'a> {
         if !waits {
             return Ok(evaluation);
         }
-        let classes = self.capacities.replicas(&evaluation.strategy)?;
+        let classes = self.placed[evaluation.order].replicas(&evaluation.strategy)?;
         let delay = |class: &ReplicaClass| {
             let replicas = classes.iter().zip(&evaluation.delays);
             let own = replicas.filter(|(one, _)| one.cost().class() == class).map(|(_, &delay)| delay);
@@ -123,7 +152,7 @@ impl<'a> Task<'a> {
         };
         let mut assignment = self.assignment(&evaluation)?.delayed(delay);
         let stop = refine(&mut assignment, self.batch.tokens(), self.limits(0), self.cancellation)?;
-        let later = self.packed(&evaluation.strategy, assignment, stop)?;
+        let later = self.packed(&evaluation.strategy, evaluation.order, assignment, stop)?;
         Ok(if self.is_shorter(&later, &evaluation) { later } else { evaluation })
     }
 
@@ -140,7 +169,8 @@ impl<'a> Task<'a> {
             ids
         };
         let sequences = evaluation.packings.iter().map(by_length).collect();
-        Assignment::of(self.batch, &evaluation.strategy, self.capacities, sequences, self.budget.packing)
+        let placed = &self.placed[evaluation.order];
+        Assignment::of(self.batch, &evaluation.strategy, placed, sequences, self.budget.packing)
     }
 
     /// Assigns few sequences exactly, merges micro-batches, and returns the shorter evaluation. A budget without
@@ -159,11 +189,11 @@ impl<'a> Task<'a> {
         let shorter = exact.as_ref().unwrap_or(&assignment);
         let merged = merge_micro_batches(shorter, tokens, &self.by_length, budget, self.cancellation)?;
         let Some(merged) = merged.or(exact) else { return Ok(evaluation) };
-        let merged = self.packed(&evaluation.strategy, merged, evaluation.stop)?;
+        let merged = self.packed(&evaluation.strategy, evaluation.order, merged, evaluation.stop)?;
         Ok(if self.is_shorter(&merged, &evaluation) { merged } else { evaluation })
     }
 
-    fn packed(&self, strategy: &Strategy, mut assignment: Assignment, stop: Stop) -> Result<Evaluation> {
+    fn packed(&self, strategy: &Strategy, order: usize, mut assignment: Assignment, stop: Stop) -> Result<Evaluation> {
         // With a link, a replica that does not end last may still be the one that others wait for.
         let is_linked = self.link.is_some();
         let mut packings = if is_linked { assignment.refined_packings() } else { assignment.refined_where_last() };
@@ -171,9 +201,10 @@ impl<'a> Task<'a> {
         let weighed = strategy.schemes().iter().zip(&packings);
         let gpu_ms = weighed.map(|(scheme, packing)| count(scheme.ranks()) * packing.ms.0).sum();
         let iteration_ms = packings.iter().map(|packing| packing.ms).max().unwrap_or_default();
-        let times = |link| PlannedTransfers::new(link, self.capacities, self.batch, strategy, &packings, iteration_ms);
+        let placed = &self.placed[order];
+        let times = |link| PlannedTransfers::new(link, placed, self.batch, strategy, &packings, iteration_ms);
         let (transfers, delays) = self.link.map(times).transpose()?.unzip();
         let delays = delays.unwrap_or_default();
-        Ok(Evaluation { strategy: strategy.clone(), packings, iteration_ms, transfers, delays, gpu_ms, stop })
+        Ok(Evaluation { strategy: strategy.clone(), order, packings, iteration_ms, transfers, delays, gpu_ms, stop })
     }
 }

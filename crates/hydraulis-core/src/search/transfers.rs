@@ -5,7 +5,6 @@ use crate::capacity::{Capacities, ClassCapacity};
 use crate::construct::pack::Packing;
 use crate::cost::ClassCost;
 use crate::error::Result;
-use crate::layout::place;
 use crate::layout::{micro_batches_of_ranks, positions_of};
 use crate::pipeline::MakespanBuffers;
 use crate::plan::PlannedTransfers;
@@ -27,7 +26,7 @@ impl PlannedTransfers {
         let cluster = capacities.cost().cluster();
         let costs = capacities.replicas(strategy)?.into_iter().map(ClassCapacity::cost);
         let costs: Vec<&ClassCost> = costs.collect();
-        let ranks = place(strategy, cluster)?;
+        let ranks = capacities.place(strategy)?;
         let replicas = costs.iter().zip(&ranks).zip(packings);
         let at_work = replicas.filter(|(_, packing)| !packing.micro_batches.is_empty());
         let standing = at_work.clone().map(|((cost, ranks), _)| (cost.scheme(), ranks.as_slice()));

@@ -110,7 +110,7 @@ mod tests {
         for lengths in [long, (1..60).map(|i| 120 * i).collect()] {
             let batch = Batch::new(&lengths, None).unwrap();
             let bounder = Bounder::new(&batch, budget.bound);
-            let task = Task::new(&batch, &capacities, None, &budget, NEVER_CANCELLED);
+            let task = Task::new(&batch, std::slice::from_ref(&capacities), None, &budget, NEVER_CANCELLED);
             let branches = bounder.of_any(&classes, &[32], Millis::ZERO).unwrap();
             let end = branches.least() * 1.2;
             let values = Values::by(end, &branches, &classes).unwrap();
