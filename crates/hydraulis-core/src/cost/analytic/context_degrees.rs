@@ -21,7 +21,7 @@ impl CostProfile {
     ///
     /// The name of the result ends in `,cp`, and its source says which schemes are derived.
     pub fn with_context_degrees(self) -> Result<CostProfile> {
-        self.on_each_device(|profile| profile.context_degrees_added())
+        self.on_each_device(CostProfile::context_degrees_added)
     }
 
     fn context_degrees_added(mut self) -> Result<CostProfile> {

@@ -170,3 +170,27 @@ fn owners_depend_on_rates_only_where_stages_may_change_places() {
     // Owners in the replica groups of fixed stages would lack some of their own elements.
     assert_eq!(owners(&slow, &["<tp4,pp2>"]), owners(&slow, &["<tp4,pp2>", "<tp4>"]));
 }
+
+/// The widest replica is on the slow node, whose memory alone admits the longest sequence.
+#[test]
+fn replicas_are_placed_on_the_kind_of_ranks_that_suits_them() {
+    let profile = preset("llama-7b-a800").unwrap();
+    let large = profile.hardware.memory_bytes;
+    let rates = (0..16).map(|rank| if rank < 8 { 2.0 } else { 1.0 }).collect();
+    let memory = (0..16).map(|rank| if rank < 8 { large / 2 } else { large }).collect();
+    let cluster = Cluster::new(16, 8).unwrap().with_rates(rates).unwrap().with_memory_bytes(memory).unwrap();
+    let planner = Planner::new(profile, cluster, Some(vec!["1x<tp8>+4x<tp2>".parse().unwrap()])).unwrap();
+    let caps: Vec<u64> = [0, 8]
+        .map(|first| planner.cost().replica("<tp8>".parse().unwrap(), &(first..first + 8).collect::<Vec<_>>()))
+        .map(|cost| cost.unwrap().cap().0)
+        .into();
+    assert_eq!(planner.longest_admitted().0, caps[1]);
+    let on_fast = |plan: &Plan| plan.replicas[0].ranks[0] == 0;
+    for (longest, expected) in [(caps[0], true), (caps[0] + 1, false), (caps[1], false)] {
+        let lengths: Vec<i64> = (0..200).map(|_| 100).chain([i64::try_from(longest).unwrap()]).collect();
+        let batch = Batch::new(&lengths, None).unwrap();
+        let plan = planner.plan(&batch).unwrap();
+        assert_eq!(planner.check(&plan, &batch), []);
+        assert_eq!(on_fast(&plan), expected, "{longest} {caps:?}");
+    }
+}
