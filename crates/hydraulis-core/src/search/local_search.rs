@@ -277,7 +277,8 @@ impl<'a> Search<'a> {
 
     /// Number of strategies that one step may estimate.
     fn estimated(&self) -> usize {
-        self.budget.estimated_sequences / self.task.batch.len()
+        let kinds = if self.task.has_several_orders() { self.budget.estimated_on_kinds } else { 1 };
+        kinds * self.budget.estimated_sequences / self.task.batch.len()
     }
 
     /// Plans at most `most` of the strategies, those of the least estimate.

@@ -72,6 +72,11 @@ impl<'a> Task<'a> {
         })
     }
 
+    /// Whether ranks are of several kinds, which replicas may take in several orders.
+    pub(super) fn has_several_orders(&self) -> bool {
+        self.placed.len() > 1
+    }
+
     /// The orders of placement that are tried: that of the fastest ranks first, and others whose pipelines are each on one
     /// kind of device. A pipeline on two waits for the slower ranks, and its capacity takes long to compute.
     fn orders(&self, strategy: &Strategy) -> impl Iterator<Item = usize> {
@@ -96,8 +101,8 @@ impl<'a> Task<'a> {
 
     /// Dispatches, refines and packs.
     pub(super) fn draft(&self, strategy: &Strategy) -> Result<Evaluation> {
-        let has_several = self.placed.len() > 1;
-        let order = if has_several { self.shortest_order(strategy).map_or(0, |(_, order)| order) } else { 0 };
+        let order =
+            if self.has_several_orders() { self.shortest_order(strategy).map_or(0, |(_, order)| order) } else { 0 };
         let assignment = longest_first(self.batch, &self.by_length, strategy, &self.placed[order], self.budget)?;
         self.refined(strategy, order, assignment, 0)
     }
