@@ -17,6 +17,7 @@ times: of pipelines on several kinds by `mixed`. Transfers between iterations ar
 import argparse
 import json
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -103,28 +104,40 @@ def _computations(plan: Plan, rank: int) -> list[tuple[int, bool]]:
 
 
 class Figures(NamedTuple):
-    """Mean times of one way to use the nodes, in ms.
+    """Times of one way to use the nodes, in ms.
 
     Attributes:
-        planned_ms: Planned time.
-        judged_ms: Time by each rank's own profile.
+        planned_ms: Mean planned time.
+        judged_ms: Mean time by each rank's own profile.
+        gap: Median gap between plan and bound.
+        planning_ms: Median time of planning.
         strategies: Strategies of the batches.
     """
 
     planned_ms: float
     judged_ms: float
+    gap: float
+    planning_ms: float
     strategies: list[str]
 
 
 def run(planner: Planner, clocks: Sequence[OwnClock], batches: Sequence[Batch]) -> Figures | None:
     """Plan and judge the batches; None if a sequence is too long for this use of the nodes."""
-    try:
-        plans = [planner.plan(batch) for batch in batches]
-    except InfeasibleError:
-        return None
-    judged = [judged_ms(plan, clocks) for plan in plans]
-    planned = float(np.mean([plan.iteration_ms for plan in plans]))
-    return Figures(planned, float(np.mean(judged)), [plan.strategy for plan in plans])
+    plans, planning_ms = [], []
+    for batch in batches:
+        start = time.perf_counter()
+        try:
+            plans.append(planner.plan(batch))
+        except InfeasibleError:
+            return None
+        planning_ms.append(1e3 * (time.perf_counter() - start))
+    return Figures(
+        planned_ms=float(np.mean([plan.iteration_ms for plan in plans])),
+        judged_ms=float(np.mean([judged_ms(plan, clocks) for plan in plans])),
+        gap=float(np.median([plan.gap for plan in plans])),
+        planning_ms=float(np.median(planning_ms)),
+        strategies=[plan.strategy for plan in plans],
+    )
 
 
 def compare(nodes: Sequence[tuple[str, int]], batches: Sequence[Batch]) -> dict[str, Figures | None]:
@@ -175,15 +188,25 @@ def report(found: Mapping[str, Figures | None], path: str) -> None:
     """Print a table, and write the figures where that was asked for."""
     usual = found["mixed"]
     assert usual is not None
-    row = "{:<12} {:>11} {:>11} {:>7}  {}\n"
-    sys.stdout.write(row.format("nodes", "planned ms", "judged ms", "ratio", "strategy of the first batch"))
+    row = "{:<12} {:>11} {:>11} {:>7} {:>7} {:>12}  {}\n"
+    titles = (
+        "nodes",
+        "planned ms",
+        "judged ms",
+        "ratio",
+        "gap",
+        "planning ms",
+        "strategy of the first batch",
+    )
+    sys.stdout.write(row.format(*titles))
     for name, figures in found.items():
         if figures is None:
-            sys.stdout.write(row.format(name, "-", "-", "-", "a sequence is too long"))
+            sys.stdout.write(row.format(name, *"-----", "a sequence is too long"))
             continue
         ratio = f"{figures.judged_ms / usual.judged_ms:.2f}"
-        planned, judged = f"{figures.planned_ms:,.0f}", f"{figures.judged_ms:,.0f}"
-        sys.stdout.write(row.format(name, planned, judged, ratio, figures.strategies[0]))
+        ms = [f"{ms:,.0f}" for ms in (figures.planned_ms, figures.judged_ms, figures.planning_ms)]
+        gap = f"{100 * figures.gap:.1f} %"
+        sys.stdout.write(row.format(name, *ms[:2], ratio, gap, ms[2], figures.strategies[0]))
     if path:
         document = {name: None if one is None else one._asdict() for name, one in found.items()}
         Path(path).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

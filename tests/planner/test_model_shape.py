@@ -90,6 +90,9 @@ def test_adapters_are_rows_of_the_shape_and_the_base_is_frozen(tmp_path: Path) -
     check_profile(config_of_run, profile)
     with refused("profile_mismatch", "embed_tokens.weight [256, 128]", "frozen"):
         check_profile(load(tmp_path / "run.toml", ["lora.rank=2", "lora.alpha=4"]), profile)
+    # So is a profile of several devices.
+    with refused("profile_mismatch", profile.name, "several devices", "rate of each rank"):
+        check_profile(config_of_run, profile.with_other_devices([(2.0, profile)]))
 
 
 CONFIG = """

@@ -57,13 +57,19 @@ def build_layer_split(config: ModelConfig, stage_layers: Sequence[Sequence[int]]
 
 
 def check_profile(config: RunConfig, profile: CostProfile) -> None:
-    """Refuse a profile of another model, type, kernels or assignment of layers.
+    """Refuse a profile of another model, type, kernels or assignment of layers, or of several devices.
 
     Facts that the profile lacks are accepted.
 
     Raises:
         InvalidInputError: The profile differs from the run (code `profile_mismatch`).
     """
+    if profile.other_devices:
+        message = (
+            f"profile '{profile.name}' of planner.profile = '{config.planner.profile}' has times of several "
+            "devices, and a run measures the rate of each rank by itself; give the profile of one device"
+        )
+        raise InvalidInputError(message, code="profile_mismatch")
     differing = profile.model and profile.model.difference(build_model_shape(config.model))
     differing = differing or find_split_difference(config, profile)
     differing = differing or next(iter(find_type_differences(config, profile)), None)
