@@ -39,6 +39,7 @@ pub(crate) struct Input {
     pub(crate) memory: String,
     pub(crate) link: Option<LinkInput>,
     pub(crate) limit: Option<LimitInput>,
+    pub(crate) ranks: RanksInput,
 }
 
 /// The limit on a run's strategies, and the strategies used so far.
@@ -46,6 +47,14 @@ pub(crate) struct Input {
 pub(crate) struct LimitInput {
     pub(crate) most: usize,
     pub(crate) used: Vec<String>,
+}
+
+/// Rate, memory and device of each rank, where ranks differ.
+#[derive(Debug, Default)]
+pub(crate) struct RanksInput {
+    pub(crate) rates: Option<Vec<f64>>,
+    pub(crate) memory_bytes: Option<Vec<u64>>,
+    pub(crate) devices: Option<Vec<u16>>,
 }
 
 impl Input {
@@ -68,6 +77,7 @@ impl Input {
         let memory = memory(u)?;
         let link = if u.ratio(1, 2)? { Some(LinkInput::of(u)?) } else { None };
         let limit = if u.ratio(1, 4)? { Some(limit(u, &profile)?) } else { None };
+        let ranks = if u.ratio(1, 3)? { ranks(u, gpus, &mut profile)? } else { RanksInput::default() };
         Ok(Input {
             profile: profile.to_string(),
             gpus,
@@ -78,6 +88,7 @@ impl Input {
             memory,
             link,
             limit,
+            ranks,
         })
     }
 }
@@ -128,6 +139,33 @@ fn profile(u: &mut Unstructured, gpus: u32) -> Result<Value> {
         "memory": {"reserved_bytes": RESERVED, "optimizer_bytes": gpus, "token_multiple": u.int_in_range(1..=3)?},
         "schemes": schemes,
     }))
+}
+
+/// Runs of ranks of different rate, memory and device, and the times of another device in the profile.
+fn ranks(u: &mut Unstructured, gpus: u32, profile: &mut Value) -> Result<RanksInput> {
+    let runs = u.int_in_range(1..=4)?;
+    let run_of = |rank: u32| (rank * runs / gpus.max(1)) as usize;
+    let rates: Vec<f64> = (0..runs).map(|_| Ok(*u.choose(&[1.0, 1.0, 0.5, 0.8, 0.1, 3.0])?)).collect::<Result<_>>()?;
+    let memory: Vec<u64> =
+        (0..runs).map(|_| Ok(*u.choose(&[MEMORY, MEMORY / 2, 3 * MEMORY])?)).collect::<Result<_>>()?;
+    let devices: Vec<u16> = (0..runs).map(|_| u.int_in_range(0..=1)).collect::<Result<_>>()?;
+    let (has_rates, has_memory, has_devices): (bool, bool, bool) = (u.arbitrary()?, u.arbitrary()?, u.arbitrary()?);
+    if has_devices {
+        let mut other = profile.clone();
+        for entry in other["schemes"].as_array_mut().into_iter().flatten() {
+            for field in ["quadratic_ms_per_token2", "linear_ms_per_token", "fixed_ms"] {
+                let factor = *u.choose(&[1.0, 0.3, 5.0])?;
+                entry[field] = json!(entry[field].as_f64().unwrap_or_default() * factor);
+            }
+        }
+        profile["other_devices"] = json!([{"rate": *u.choose(&[1.0, 0.5, 2.0, 0.0])?, "profile": other}]);
+    }
+    let of_ranks = 0..gpus;
+    Ok(RanksInput {
+        rates: has_rates.then(|| of_ranks.clone().map(|rank| rates[run_of(rank)]).collect()),
+        memory_bytes: has_memory.then(|| of_ranks.clone().map(|rank| memory[run_of(rank)]).collect()),
+        devices: has_devices.then(|| of_ranks.map(|rank| devices[run_of(rank)]).collect()),
+    })
 }
 
 fn scheme(u: &mut Unstructured) -> Result<Value> {

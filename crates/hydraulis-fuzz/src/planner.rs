@@ -31,7 +31,7 @@ pub fn probe(bytes: &[u8]) {
     let Some(profile) = expected(CostProfile::from_json(&input.profile), &PROFILE) else { return };
     let again = CostProfile::from_json(&profile.to_json());
     assert_eq!(again.as_ref(), Ok(&profile), "a profile reads back as it was written");
-    let Some(cluster) = expected(Cluster::new(input.gpus, input.gpus_per_node), &CLUSTER) else { return };
+    let Some(cluster) = expected(cluster(&input), &CLUSTER) else { return };
     let Some(batch) = expected(Batch::new(&input.lengths, input.targets.as_deref()), &BATCH) else { return };
     let Some(strategies) = expected(input.strategies.as_deref().map(parsed).transpose(), &STRATEGY) else { return };
     let Some(memory) = expected(input.memory.parse::<MemoryRule>(), &MEMORY) else { return };
@@ -44,6 +44,20 @@ pub fn probe(bytes: &[u8]) {
         {
             probe_limited(&planner, &batch, limit);
         }
+    }
+}
+
+fn cluster(input: &Input) -> Result<Cluster> {
+    let mut cluster = Cluster::new(input.gpus, input.gpus_per_node)?;
+    if let Some(rates) = &input.ranks.rates {
+        cluster = cluster.with_rates(rates.clone())?;
+    }
+    if let Some(bytes) = &input.ranks.memory_bytes {
+        cluster = cluster.with_memory_bytes(bytes.clone())?;
+    }
+    match &input.ranks.devices {
+        Some(devices) => cluster.with_devices(devices.clone()),
+        None => Ok(cluster),
     }
 }
 

@@ -66,7 +66,7 @@ impl<'a> Task<'a> {
             let mut schemes = strategy.schemes().chunk_by(|one, other| one == other).map(|run| run[0]);
             return schemes.any(|scheme| usual.scheme(scheme).is_ok_and(|one| one.cost().admits(longest)));
         }
-        self.orders(strategy).any(|order| {
+        Capacities::tried(self.placed, strategy).any(|order| {
             let classes = self.placed[order].classes(strategy);
             classes.is_ok_and(|classes| classes.iter().any(|(class, _)| class.cost().admits(longest)))
         })
@@ -77,12 +77,6 @@ impl<'a> Task<'a> {
         self.placed.len() > 1
     }
 
-    /// The orders of placement that are tried: that of the fastest ranks first, and others whose pipelines are each on one
-    /// kind of device. A pipeline on two waits for the slower ranks, and its capacity takes long to compute.
-    fn orders(&self, strategy: &Strategy) -> impl Iterator<Item = usize> {
-        (0..self.placed.len()).filter(move |&order| order == 0 || !self.placed[order].has_mixed_pipelines(strategy))
-    }
-
     /// Estimated time of the strategy, without packing; none if the strategy does not admit every sequence.
     pub(super) fn estimate(&self, strategy: &Strategy) -> Option<Millis> {
         self.shortest_order(strategy).map(|(ms, _)| ms)
@@ -91,7 +85,8 @@ impl<'a> Task<'a> {
     /// The least estimated time of the strategy, and its order of placement; none if no order admits every sequence.
     fn shortest_order(&self, strategy: &Strategy) -> Option<(Millis, usize)> {
         let estimated = |placed| estimate(self.batch, &self.by_length, strategy, placed, self.budget);
-        self.orders(strategy).filter_map(|order| Some((estimated(&self.placed[order])?, order))).min()
+        let orders = Capacities::tried(self.placed, strategy);
+        orders.filter_map(|order| Some((estimated(&self.placed[order])?, order))).min()
     }
 
     /// Dispatches, refines, packs, and saves micro-batches.
