@@ -3,6 +3,7 @@
 import json
 import pickle
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -82,9 +83,22 @@ def test_another_profile_of_several_devices_has_the_same_edits_on_each() -> None
     assert edited.micro_batch_ms(scheme, [700]) == pytest.approx(3 * REFERENCE.micro_batch_ms(scheme, [700]))
 
 
+def test_devices_without_rates_have_their_own() -> None:
+    profile, cluster = mix_nodes(REFERENCE, [NodeKind(1, REFERENCE), NodeKind(1, faster({"<1>": 2.0}))], 2)
+    lengths = [300] * 60
+    stated = Planner(
+        profile, Cluster(4, 2, rates=cluster.rates, devices=cluster.devices), strategies=["4x<1>"]
+    )
+    derived = Planner(profile, Cluster(4, 2, devices=cluster.devices), strategies=["4x<1>"])
+    assert derived.plan(lengths) == stated.plan(lengths)
+
+
 def test_a_cluster_with_a_device_of_no_profile_is_refused() -> None:
     with refused("argument_invalid", "rank 3 is device 1", REFERENCE.name, "with_other_devices"):
         Planner(REFERENCE, Cluster(4, 2, devices=[0, 0, 0, 1]))
+    for number in (-1, 70_000, 0.5):
+        with refused("argument_invalid", "devices", str(number)):
+            Cluster(2, 2, devices=cast("list[int]", [0, number]))
     with refused("profile_invalid", "other_devices[0].rate"):
         REFERENCE.with_other_devices([(0.0, REFERENCE)])
 

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::convert::errors::{invalid, raise};
-use crate::convert::integers::Integer;
+use crate::convert::integers::{Integer, counts_of};
 use crate::convert::text::Text;
 
 /// A cluster of GPUs in equal nodes; a rank is a GPU, numbered node by node.
@@ -18,8 +18,8 @@ use crate::convert::text::Text;
 /// Args:
 ///     gpus: Number of ranks; they fill whole nodes, or a part of one.
 ///     gpus_per_node: Number of ranks in a node.
-///     rates: Speed of each rank relative to the profile, from 0.001 to 1,000: at 0.5 every time is twice as long; all 1
-///         if absent.
+///     rates: Speed of each rank relative to the profile, from 0.001 to 1,000: at 0.5 every time is twice as long; if
+///         absent or all 1, each rank has the rate of its device.
 ///     memory_bytes: Memory of each rank in bytes; the profile's if absent.
 ///     devices: Device of each rank: 0 for the profile's own, k for the k-th of its other devices
 ///         (`CostProfile.with_other_devices`); all 0 if absent.
@@ -42,13 +42,14 @@ impl Cluster {
         gpus_per_node: Integer,
         rates: Option<Vec<f64>>,
         memory_bytes: Option<Vec<u64>>,
-        devices: Option<Vec<u16>>,
+        devices: Option<Vec<Integer>>,
     ) -> PyResult<Cluster> {
         let (gpus, gpus_per_node) = (gpus.read(py, "gpus")?, gpus_per_node.read(py, "gpus_per_node")?);
         let shape = match (u32::try_from(gpus), u32::try_from(gpus_per_node)) {
             (Ok(gpus), Ok(gpus_per_node)) => spec::Cluster::new(gpus, gpus_per_node),
             _ => Err(Error::ClusterShape { gpus, gpus_per_node }),
         };
+        let devices = devices.map(|list| counts_of(py, "devices", list)).transpose()?;
         let with_rates = shape.and_then(|cluster| match rates {
             Some(rates) => cluster.with_rates(rates),
             None => Ok(cluster),

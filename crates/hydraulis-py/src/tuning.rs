@@ -45,6 +45,7 @@ pub(crate) fn uniform_plans(
     let (profile, cluster) = (profile.0.clone(), cluster.0.clone());
     detached(py, move || {
         let costs = CostModel::new(profile, cluster).with_memory(memory);
+        costs.check_devices()?;
         let plans = tuning::uniform_plans(&costs, length, sequences).into_iter();
         Ok(plans
             .map(|plan| (format!("{}x{}", plan.replicas, plan.scheme), plan.micro_batches, plan.iteration_ms.0))

@@ -83,15 +83,8 @@ impl Capacities {
         Ok(classes)
     }
 
-    /// The orders of placement that are tried for a strategy, as numbers of `each`: that of the fastest ranks first, and
-    /// others whose pipelines are each on one kind of device. A pipeline on two waits for the slower ranks, and its capacity
-    /// takes long to compute.
-    pub(crate) fn tried(each: &[Capacities], strategy: &Strategy) -> impl Iterator<Item = usize> {
-        (0..each.len()).filter(move |&order| order == 0 || !each[order].has_mixed_pipelines(strategy))
-    }
-
     /// Whether a replica of the strategy has stages on ranks of different devices.
-    fn has_mixed_pipelines(&self, strategy: &Strategy) -> bool {
+    pub(crate) fn has_mixed_pipelines(&self, strategy: &Strategy) -> bool {
         let is_mixed = |class: &ClassCapacity| {
             let stages = &class.cost().class().stages;
             stages.iter().any(|pool| pool.device != stages[0].device)

@@ -6,7 +6,8 @@ use crate::error::Result;
 use crate::plan::ReplicaPlan;
 use crate::units::Tokens;
 
-/// The times of a replica's micro-batches on ranks of rate 1 of the slowest rank's device, and the factor of each of its stages on its own ranks.
+/// The times of a replica's micro-batches on ranks of rate 1 of the slowest rank's device, and the factor of each of its
+/// stages on its own ranks.
 pub(super) struct ReplicaTimes {
     /// Time of each micro-batch in ms, in running order.
     pub(super) micro_batches: Vec<f64>,

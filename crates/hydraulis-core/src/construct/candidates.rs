@@ -3,16 +3,21 @@
 use crate::construct::layer_splits::{is_for_slow_stages, with_layer_splits};
 use crate::cost::{ClassCost, CostModel};
 use crate::error::{Error, Result, StrategyError};
-use crate::layout::place;
+use crate::layout::{PlacementOrder, place, place_in_order};
 use crate::spec::{Cluster, Scheme, Strategy};
 
-/// The profile's own list for a cluster of this size, or else every mix of two schemes.
+/// The profile's own list for a cluster of this size, or else every mix of two schemes. On ranks of different memory those
+/// without room are left out.
 pub fn candidates(cost: &CostModel) -> Vec<Strategy> {
     let gpus = cost.cluster().gpus();
-    match cost.profile().strategies.iter().find(|list| list.gpus == gpus) {
+    let mut list = match cost.profile().strategies.iter().find(|list| list.gpus == gpus) {
         Some(list) => with_layer_splits(list.strategies.clone(), cost),
         None => mixes(cost),
+    };
+    if cost.cluster().memory_bytes().is_some() {
+        list.retain(|strategy| usable_strategies(vec![strategy.clone()], cost).is_ok());
     }
+    list
 }
 
 /// The schemes that fit the cluster and leave memory for at least one token. Where all ranks are alike, splits for slow
@@ -24,18 +29,27 @@ pub fn usable_schemes(cost: &CostModel) -> Vec<Scheme> {
     candidates.filter(|&scheme| place_alone(scheme, cost).is_ok()).collect()
 }
 
-/// The distinct strategies; refused if one does not fit the cluster or memory.
+/// The distinct strategies; refused if one does not fit the cluster, or memory in any order of placement.
 pub fn usable_strategies(strategies: Vec<Strategy>, cost: &CostModel) -> Result<Vec<Strategy>> {
+    let orders = PlacementOrder::all(cost.cluster());
     let mut list: Vec<Strategy> = Vec::new();
     for strategy in strategies {
-        let ranks = place(&strategy, cost.cluster())?;
-        let mut replicas = strategy.schemes().iter().zip(&ranks);
-        replicas.try_for_each(|(&scheme, ranks)| cost.replica(scheme, ranks).map(drop))?;
+        let usual = has_room(&strategy, cost, &orders[0]);
+        if usual.is_err() && !orders[1..].iter().any(|order| has_room(&strategy, cost, order).is_ok()) {
+            usual?;
+        }
         if !list.contains(&strategy) {
             list.push(strategy);
         }
     }
     if list.is_empty() { Err(nothing_fits(cost)) } else { Ok(list) }
+}
+
+/// Refuses a strategy of which a replica has no place, or no room for a token where this order places it.
+fn has_room(strategy: &Strategy, cost: &CostModel, order: &PlacementOrder) -> Result<()> {
+    let ranks = place_in_order(strategy, cost.cluster(), order)?;
+    let mut replicas = strategy.schemes().iter().zip(&ranks);
+    replicas.try_for_each(|(&scheme, ranks)| cost.replica(scheme, ranks).map(drop))
 }
 
 /// The error for a cluster without a usable scheme: it names, among the schemes that can be placed, the one that needs

@@ -24,7 +24,10 @@ impl CostModel {
     ///
     /// Caps are computed, never read: the optimizer state is sharded over all ranks of the cluster, so a larger cluster
     /// leaves more room for activations.
+    ///
+    /// Where a cluster states devices and no rates, each device has its own rate.
     pub fn new(profile: CostProfile, cluster: Cluster) -> CostModel {
+        let cluster = with_rates_of_devices(&profile, cluster);
         let pool = RankPool::best_of(&profile, &cluster);
         let cost =
             |entry: &SchemeProfile| ClassCost::new(&profile, entry, &cluster, ReplicaClass::on(entry.scheme, pool));
@@ -40,7 +43,7 @@ impl CostModel {
     }
 
     /// Refuses a cluster with a device of which the profile has no times.
-    pub(crate) fn check_devices(&self) -> Result<()> {
+    pub fn check_devices(&self) -> Result<()> {
         let devices = self.profile.devices();
         let unknown = |&rank: &u32| usize::from(self.cluster.device(rank)) >= devices;
         match (0..self.cluster.gpus()).find(unknown) {
@@ -144,6 +147,17 @@ impl CostModel {
 
     fn best_class(&self, scheme: Scheme) -> ReplicaClass {
         ReplicaClass::on(scheme, RankPool::best_of(&self.profile, &self.cluster))
+    }
+}
+
+/// The cluster with the rate of each rank's device, if it states devices alone.
+fn with_rates_of_devices(profile: &CostProfile, cluster: Cluster) -> Cluster {
+    match cluster.devices() {
+        Some(devices) if cluster.rates().is_none() => {
+            let rates = devices.iter().map(|&device| profile.of_device(device).1).collect();
+            cluster.with_rates(rates).expect("a checked profile has a valid rate for each device")
+        }
+        _ => cluster,
     }
 }
 

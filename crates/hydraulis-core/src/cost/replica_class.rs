@@ -1,4 +1,4 @@
-//! The class of a replica: its scheme, and the speed and memory of its stages' ranks.
+//! The class of a replica: its scheme, and the speed, device and memory of its stages' ranks.
 
 use std::cmp::Ordering;
 
@@ -18,7 +18,7 @@ pub struct RankPool {
 
 /// The scheme of a replica, and the ranks of each of its stages.
 ///
-/// Two replicas of one scheme on ranks of different speed or memory are of two classes. Classes are the keys of costs
+/// Two replicas of one scheme on ranks of different speed, device or memory are of two classes. Classes are the keys of costs
 /// and capacities.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplicaClass {

@@ -38,8 +38,7 @@ pub enum ClusterError {
     },
     /// A rank is a device of which the profile has no times.
     #[error(
-        "rank {rank} is device {device}, and cost profile '{profile}' has times of {devices} ({} to {}): add the profile of each other device (CostProfile.with_other_devices), or correct the cluster's devices",
-        0,
+        "rank {rank} is device {device}, and the greatest number of a device in cost profile '{profile}' is {}: add the profile of each other device (CostProfile.with_other_devices), or correct the cluster's devices",
         devices - 1
     )]
     Device {

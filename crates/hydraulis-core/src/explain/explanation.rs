@@ -75,7 +75,9 @@ fn rates(plan: &Plan) -> String {
     let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
     let greatest = rates.iter().copied().fold(0.0, f64::max);
     let idle = plan.positions().iter().filter(|position| position.is_none()).count();
-    format!(" and of rates {least:.2} to {greatest:.2}, {} idle", grouped(idle as u64))
+    let range =
+        if least < greatest { format!("rates {least:.2} to {greatest:.2}") } else { format!("rate {least:.2}") };
+    format!(" and of {range}, {} idle", grouped(idle as u64))
 }
 
 fn counted(number: u64, what: &str) -> String {

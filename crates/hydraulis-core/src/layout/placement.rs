@@ -39,15 +39,23 @@ pub(crate) struct PlacementOrder {
 }
 
 impl PlacementOrder {
-    /// Most kinds of which every order is tried.
+    /// Most kinds of which every order is tried, and most of which any order but the usual one is.
     const PERMUTED: usize = 3;
+    const ORDERED: usize = 16;
 
     /// The different orders that a planner tries: the fastest ranks first, and every order of the cluster's kinds. Of more
-    /// than three kinds the fastest or the slowest kind comes first.
+    /// than three kinds the fastest or the slowest kind comes first; of more than 16 kinds the fastest ranks alone.
     pub(crate) fn all(cluster: &Cluster) -> Vec<PlacementOrder> {
         let mut kinds: Vec<RankKind> = Vec::new();
         if cluster.devices().is_some() || cluster.memory_bytes().is_some() {
-            (0..cluster.gpus()).for_each(|rank| RankKind::add(&mut kinds, cluster, rank));
+            // One kind too many is enough to know.
+            let mut ranks = 0..cluster.gpus();
+            while let Some(rank) = ranks.next().filter(|_| kinds.len() <= PlacementOrder::ORDERED) {
+                RankKind::add(&mut kinds, cluster, rank);
+            }
+        }
+        if kinds.len() > PlacementOrder::ORDERED {
+            return vec![PlacementOrder::default()];
         }
         kinds.sort_by(|one, other| other.greatest.total_cmp(&one.greatest));
         let mut orders = if kinds.len() <= PlacementOrder::PERMUTED {
@@ -55,8 +63,7 @@ impl PlacementOrder {
         } else {
             vec![kinds.clone(), kinds.iter().copied().rev().collect()]
         };
-        // In descending order of speed kinds that do not overlap are taken as the fastest ranks are.
-        orders.retain(|order| !order.windows(2).all(|pair| pair[0].least >= pair[1].greatest));
+        orders.retain(|order| !order.windows(2).all(|pair| pair[0].comes_first(&pair[1])));
         let of_kinds = orders.into_iter().map(|order| order.into_iter().map(|kind| kind.kind).collect());
         std::iter::once(Vec::new()).chain(of_kinds).map(|kinds| PlacementOrder { kinds }).collect()
     }
@@ -78,6 +85,12 @@ struct RankKind {
 }
 
 impl RankKind {
+    /// Whether all its ranks are taken before any of the other kind where the fastest ranks come first.
+    fn comes_first(&self, other: &RankKind) -> bool {
+        let are_alike = self.least >= other.greatest && other.least >= self.greatest;
+        self.least > other.greatest || (are_alike && self.kind.1 > other.kind.1)
+    }
+
     /// Counts the rank among the known kinds.
     fn add(kinds: &mut Vec<RankKind>, cluster: &Cluster, rank: u32) {
         let (kind, rate) = ((cluster.device(rank), cluster.memory_of(rank)), cluster.rate(rank));
@@ -286,6 +299,21 @@ mod tests {
         assert_eq!(PlacementOrder::all(&cluster()), usual);
         assert_eq!(PlacementOrder::all(&cluster().with_rates((1..=16).map(f64::from).collect()).unwrap()), usual);
         assert_eq!(PlacementOrder::all(&cluster().with_memory_bytes(vec![7; 16]).unwrap()), usual);
+        assert_eq!(PlacementOrder::all(&cluster().with_memory_bytes((1..=16).collect()).unwrap()).len(), 2);
+        assert_eq!(
+            PlacementOrder::all(&Cluster::new(17, 17).unwrap().with_memory_bytes((1..=17).collect()).unwrap()),
+            usual
+        );
+        // Kinds of equal speed: less memory first, or the other device first.
+        let memory = cluster().with_memory_bytes((0..16).map(|rank| 40 + rank / 8).collect()).unwrap();
+        assert_eq!(PlacementOrder::all(&memory).len(), 2);
+        let place = |order: &PlacementOrder| place_in_order(&"1x<tp4>".parse().unwrap(), &memory, order).unwrap();
+        assert_eq!(
+            PlacementOrder::all(&memory).iter().map(place).collect::<Vec<_>>(),
+            [[[8, 9, 10, 11]], [[0, 1, 2, 3]]]
+        );
+        let devices = cluster().with_devices((0..16).map(|rank| rank / 8).collect()).unwrap();
+        assert_eq!(PlacementOrder::all(&devices).len(), 3);
         let four = cluster().with_devices((0..16).map(|rank| rank / 4).collect()).unwrap();
         let faster = four.clone().with_rates((0..16).map(|rank| f64::from(rank / 4 + 1)).collect()).unwrap();
         assert_eq!(PlacementOrder::all(&faster).len(), 2);

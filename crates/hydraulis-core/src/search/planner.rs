@@ -372,8 +372,7 @@ impl Planner {
 
     /// The longest sequence that a strategy admits.
     pub(crate) fn admitted_by(&self, strategy: &Strategy) -> Tokens {
-        let orders = Capacities::tried(&self.placed, strategy);
-        let classes = orders.flat_map(|order| self.placed[order].classes(strategy).unwrap_or_default());
+        let classes = self.placed.iter().flat_map(|placed| placed.classes(strategy).unwrap_or_default());
         classes.map(|(class, _)| class.cost().longest()).max().unwrap_or_default()
     }
 

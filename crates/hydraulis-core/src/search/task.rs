@@ -66,8 +66,8 @@ impl<'a> Task<'a> {
             let mut schemes = strategy.schemes().chunk_by(|one, other| one == other).map(|run| run[0]);
             return schemes.any(|scheme| usual.scheme(scheme).is_ok_and(|one| one.cost().admits(longest)));
         }
-        Capacities::tried(self.placed, strategy).any(|order| {
-            let classes = self.placed[order].classes(strategy);
+        self.placed.iter().any(|placed| {
+            let classes = placed.classes(strategy);
             classes.is_ok_and(|classes| classes.iter().any(|(class, _)| class.cost().admits(longest)))
         })
     }
@@ -82,10 +82,17 @@ impl<'a> Task<'a> {
         self.shortest_order(strategy).map(|(ms, _)| ms)
     }
 
-    /// The least estimated time of the strategy, and its order of placement; none if no order admits every sequence.
+    /// The least estimated time of the strategy, and its order of placement; none if no order of these admits every sequence.
+    ///
+    /// These are the order of the fastest ranks first, and others whose pipelines are each on one kind of device. A pipeline
+    /// on two waits for the slower ranks, and its capacity takes long to compute.
     fn shortest_order(&self, strategy: &Strategy) -> Option<(Millis, usize)> {
+        let is_tried = |order: &usize| *order == 0 || !self.placed[*order].has_mixed_pipelines(strategy);
+        self.shortest_of((0..self.placed.len()).filter(is_tried), strategy)
+    }
+
+    fn shortest_of(&self, orders: impl Iterator<Item = usize>, strategy: &Strategy) -> Option<(Millis, usize)> {
         let estimated = |placed| estimate(self.batch, &self.by_length, strategy, placed, self.budget);
-        let orders = Capacities::tried(self.placed, strategy);
         orders.filter_map(|order| Some((estimated(&self.placed[order])?, order))).min()
     }
 
@@ -96,8 +103,8 @@ impl<'a> Task<'a> {
 
     /// Dispatches, refines and packs.
     pub(super) fn draft(&self, strategy: &Strategy) -> Result<Evaluation> {
-        let order =
-            if self.has_several_orders() { self.shortest_order(strategy).map_or(0, |(_, order)| order) } else { 0 };
+        let shortest = || self.shortest_order(strategy).or_else(|| self.shortest_of(0..self.placed.len(), strategy));
+        let order = if self.has_several_orders() { shortest().map_or(0, |(_, order)| order) } else { 0 };
         let assignment = longest_first(self.batch, &self.by_length, strategy, &self.placed[order], self.budget)?;
         self.refined(strategy, order, assignment, 0)
     }

@@ -47,7 +47,7 @@ macro_rules! counts {
     )*};
 }
 
-counts!(u32, u64, usize);
+counts!(u16, u32, u64, usize);
 
 impl Integer {
     /// A default of the core.

@@ -139,8 +139,9 @@ impl CostProfile {
     ///         rate times in inverse proportion.
     ///
     /// Raises:
-    ///     InvalidInputError: A rate is not from 0.001 to 1,000, a profile is of another model or sharding or of several
-    ///         devices itself, or no scheme is in all profiles (code `profile_invalid`).
+    ///     InvalidInputError: A rate is not from 0.001 to 1,000, no scheme is in all profiles, or another profile is of
+    ///         several devices, or differs in model, type, sharding, or a scheme's layers or kind of context parallelism
+    ///         (code `profile_invalid`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     fn with_other_devices(&self, py: Python<'_>, others: Vec<(f64, Py<CostProfile>)>) -> PyResult<CostProfile> {
         let others = others.into_iter();

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use crate::cost::profile::cost_profile::FORMAT;
 use crate::cost::{CostProfile, FitQuality, MeasuredLink, OtherDevice, SchemeProfile};
 use crate::error::{ProfileError, Result};
-use crate::spec::{Cluster, LinkRates, Scheme};
+use crate::spec::{Cluster, Dtype, LinkRates, Scheme};
 
 /// The greatest coefficient: far above any measured one, and small enough that no batch's time overflows.
 const MAX_COEFFICIENT: f64 = 1e6;
@@ -74,9 +74,6 @@ impl CostProfile {
     /// The first field of another device's profile that does not belong to this one.
     fn broken_device(&self, other: &OtherDevice) -> Option<Broken> {
         let OtherDevice { rate, profile } = other;
-        let names = |profile: &CostProfile| {
-            profile.every_scheme().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
-        };
         if !Cluster::RATES.contains(rate) {
             let limit = format!("a number from {} to {}", Cluster::RATES.start(), Cluster::RATES.end());
             return Some(Broken::new("rate", rate.to_string(), limit));
@@ -92,8 +89,15 @@ impl CostProfile {
             let limit = format!("'{}', as on the first device", self.sharding);
             return Some(Broken::new("profile.sharding", format!("'{}'", profile.sharding), limit));
         }
-        let limit = || format!("those of the first device, in their order: {}", names(self));
-        (profile.every_scheme() != self.every_scheme()).then(|| Broken::new("profile.schemes", names(profile), limit()))
+        if profile.dtype != self.dtype {
+            let name = |dtype: Option<Dtype>| dtype.map_or("absent".into(), |dtype| format!("'{}'", dtype.name()));
+            let limit = format!("{}, as on the first device", name(self.dtype));
+            return Some(Broken::new("profile.dtype", name(profile.dtype), limit));
+        }
+        let described = |profile: &CostProfile| profile.schemes.iter().map(described).collect::<Vec<_>>().join(" ");
+        let (given, own) = (described(profile), described(self));
+        let limit = || format!("those of the first device, in their order: {own}");
+        (given != own).then(|| Broken::new("profile.schemes", given.clone(), limit()))
     }
 
     /// A scheme with stages, where ranks hold parameters or gradients in parts.
@@ -101,6 +105,13 @@ impl CostProfile {
         let limit = "a scheme without stages where sharding is not 'none'";
         (scheme.pp() > 1 && !self.sharding.is_none()).then(|| Broken::new("scheme", scheme.to_string(), limit))
     }
+}
+
+/// A scheme with its layers and its kind of context parallelism.
+fn described(entry: &SchemeProfile) -> String {
+    let layers = entry.stage_layers.as_ref().map(|layers| format!(" of layers {layers:?}")).unwrap_or_default();
+    let context = entry.context.map(|kind| format!(" by {kind}")).unwrap_or_default();
+    format!("{}{layers}{context}", entry.scheme)
 }
 
 /// A field of an entry whose value is outside its range.

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cost::profile::CostProfile;
+use crate::cost::profile::{CostProfile, Excluded};
 use crate::error::Result;
 
 /// A device of the cluster besides the profile's first.
@@ -20,19 +20,26 @@ pub struct OtherDevice {
 }
 
 impl CostProfile {
-    /// A profile of this profile's device and of others: of the schemes that all of them have. Its name joins theirs.
+    /// A profile of this profile's devices and of others: of the schemes that all of them have. Its name joins theirs.
     ///
-    /// Refused with `profile_invalid` if there is no such scheme, if a rate is not from 0.001 to 1,000, or if a profile is of
-    /// another model or sharding, or of several devices itself.
-    pub fn with_other_devices(self, others: Vec<OtherDevice>) -> Result<CostProfile> {
+    /// Refused with `profile_invalid` if there is no such scheme, if a rate is not from 0.001 to 1,000, or if another profile
+    /// is of several devices, or differs in model, type, sharding, or a scheme's layers or kind of context parallelism.
+    pub fn with_other_devices(mut self, others: Vec<OtherDevice>) -> Result<CostProfile> {
         let names = others.iter().map(|other| other.profile.name.as_str());
         let name = std::iter::once(self.name.as_str()).chain(names).collect::<Vec<_>>().join(" + ");
-        CostProfile { name, ..self }.joined(others)
+        let known = std::mem::take(&mut self.other_devices);
+        CostProfile { name, ..self }.joined(known.into_iter().chain(others).collect())
     }
 
     fn joined(mut self, mut others: Vec<OtherDevice>) -> Result<CostProfile> {
-        let is_on_all = |scheme| others.iter().all(|other| other.profile.scheme(scheme).is_ok());
-        self.schemes.retain(|entry| is_on_all(entry.scheme));
+        let lacking = |scheme| others.iter().find(|other| other.profile.scheme(scheme).is_err());
+        let reason = |other: &OtherDevice| format!("profile '{}' has no times of it", other.profile.name);
+        let left_out = self
+            .schemes
+            .iter()
+            .filter_map(|entry| Some(Excluded { scheme: entry.scheme, reason: reason(lacking(entry.scheme)?) }));
+        self.excluded.extend(left_out);
+        self.schemes.retain(|entry| lacking(entry.scheme).is_none());
         for other in &mut others {
             let entries = self.schemes.iter().filter_map(|entry| other.profile.scheme(entry.scheme).ok().cloned());
             other.profile.schemes = entries.collect();
@@ -74,6 +81,7 @@ impl CostProfile {
 mod tests {
     use super::*;
     use crate::cost::preset;
+    use crate::spec::Dtype;
 
     fn half_as_fast(scheme: &str) -> CostProfile {
         let mut profile = preset("llama-7b-a800").unwrap();
@@ -93,13 +101,24 @@ mod tests {
         let left_out = other.schemes.pop().unwrap().scheme;
         let both = of_two(other).unwrap();
         assert_eq!(both.name, "llama-7b-a800 + slow");
-        assert!(both.scheme(left_out).is_err() && both.schemes.len() + 1 == half_as_fast("<1>").schemes.len());
+        let error = both.scheme(left_out).unwrap_err().to_string();
+        assert!(error.contains("left out: profile 'slow' has no times of it"), "{error}");
+        assert!(both.schemes.len() + 1 == half_as_fast("<1>").schemes.len());
         assert_eq!(both.every_scheme(), both.of_device(1).0.every_scheme());
         assert_eq!((both.of_device(0).1, both.of_device(1).1, both.devices()), (1.0, 0.5, 2));
         for list in &both.strategies {
             assert!(list.strategies.iter().all(|strategy| !strategy.schemes().contains(&left_out)));
         }
         assert_eq!(CostProfile::from_json(&both.to_json()).unwrap(), both);
+    }
+
+    #[test]
+    fn further_devices_follow_the_known_ones() {
+        let further = OtherDevice { rate: 2.0, profile: CostProfile { name: "fast".into(), ..half_as_fast("<1>") } };
+        let three = of_two(half_as_fast("<tp8>")).unwrap().with_other_devices(vec![further]).unwrap();
+        assert_eq!((three.name.as_str(), three.devices()), ("llama-7b-a800 + slow + fast", 3));
+        assert_eq!((three.of_device(1).1, three.of_device(2).1), (0.5, 2.0));
+        assert_eq!(three.clone().with_other_devices(Vec::new()).unwrap(), three);
     }
 
     #[test]
@@ -127,6 +146,11 @@ mod tests {
             1.0,
             "profile.model",
         );
+        refused(CostProfile { dtype: Some(Dtype::Float64), ..half_as_fast("<1>") }, 1.0, "profile.dtype");
+        let mut other = half_as_fast("<1>");
+        let split = other.schemes.iter_mut().find(|entry| entry.scheme.pp() == 2).unwrap();
+        split.stage_layers = Some(vec![1, 31]);
+        refused(other, 1.0, "profile.schemes");
         let mut document: serde_json::Value =
             serde_json::from_str(&of_two(half_as_fast("<1>")).unwrap().to_json()).unwrap();
         document["schemes"].as_array_mut().unwrap().pop();

@@ -28,8 +28,8 @@ pub struct LocalSearchBudget {
     pub planned_sequences: usize,
     /// Sequences assigned in each step to estimate neighbours. On 64 GPUs this number is enough for all neighbours.
     pub estimated_sequences: usize,
-    /// Multiple of these sequences on ranks of several kinds, where values of replicas are on their best kind and hardly
-    /// tell neighbours apart. With 1, iterations on mixed nodes are 0.6 to 2.5 % longer.
+    /// Multiple of these sequences on ranks of several kinds. A value there is that of a replica on its best kind, so
+    /// neighbours of about equal value differ more in time. With 1, iterations on mixed nodes are 0.6 to 2.6 % longer.
     pub estimated_on_kinds: usize,
     /// Plans whose micro-batches are merged at the end of a search, the shortest ones.
     pub merged: usize,

@@ -2,7 +2,7 @@
 
 use hydraulis_core::batch::Batch;
 use hydraulis_core::check::check;
-use hydraulis_core::cost::preset;
+use hydraulis_core::cost::{CostModel, CostProfile, OtherDevice, preset};
 use hydraulis_core::explain::explain;
 use hydraulis_core::layout::{OptimizerShards, ParameterTable};
 use hydraulis_core::plan::Plan;
@@ -193,4 +193,62 @@ fn replicas_are_placed_on_the_kind_of_ranks_that_suits_them() {
         assert_eq!(planner.check(&plan, &batch), []);
         assert_eq!(on_fast(&plan), expected, "{longest} {caps:?}");
     }
+}
+
+/// 12 fast ranks of one memory, then 12 slow ranks of another device and memory, in nodes of four.
+fn of_two_kinds(fast_memory: u64, slow_memory: u64) -> Cluster {
+    let rates = (0..24).map(|rank| if rank < 12 { 1.0 } else { 0.5 }).collect();
+    let memory = (0..24).map(|rank| if rank < 12 { fast_memory } else { slow_memory }).collect();
+    let cluster = Cluster::new(24, 4).unwrap().with_rates(rates).unwrap().with_memory_bytes(memory).unwrap();
+    cluster.with_devices((0..24).map(|rank| rank / 12).collect()).unwrap()
+}
+
+fn of_two_devices() -> CostProfile {
+    let profile = preset("llama-7b-a800").unwrap();
+    profile.clone().with_other_devices(vec![OtherDevice { rate: 0.5, profile }]).unwrap()
+}
+
+/// Where the wide replica is on the slow ranks, a pipeline is on ranks of both kinds: no other order admits the sequence.
+#[test]
+fn the_longest_sequence_may_need_a_pipeline_on_two_kinds() {
+    let (cluster, gib) = (of_two_kinds(60 << 30, 96 << 30), 1_u64 << 30);
+    let planner = Planner::new(of_two_devices(), cluster, Some(vec!["1x<tp8>+2x<tp4,pp2>".parse().unwrap()])).unwrap();
+    let longest = i64::try_from(planner.longest_admitted().0).unwrap();
+    let on_large = CostModel::new(of_two_devices(), of_two_kinds(96 * gib, 96 * gib));
+    assert_eq!(planner.longest_admitted(), on_large.scheme("<tp8>".parse().unwrap()).unwrap().cap());
+    let batch = Batch::new(&[longest, 500, 500], None).unwrap();
+    let plan = planner.plan(&batch).unwrap();
+    assert_eq!(planner.check(&plan, &batch), []);
+    assert_eq!(planner.plan(&Batch::new(&[longest + 1], None).unwrap()).unwrap_err().code(), "sequence_too_long");
+}
+
+/// On 26 GiB no rank of <tp2> has room for a token, so the two replicas must be on the slow ranks.
+#[test]
+fn a_list_may_have_strategies_that_fit_in_another_order_only() {
+    let cluster = of_two_kinds(26 << 30, 96 << 30);
+    let listed =
+        |strategy: &str| Planner::new(of_two_devices(), cluster.clone(), Some(vec![strategy.parse().unwrap()]));
+    let batch = Batch::new(&[500; 30], None).unwrap();
+    let plan = listed("2x<tp2>").unwrap().plan(&batch).unwrap();
+    assert!(plan.replicas.iter().all(|replica| replica.ranks[0] >= 12), "{:?}", plan.replicas);
+    assert_eq!(listed("7x<tp2>").err().map(|error| error.code()), Some("scheme_too_large"));
+    // Without a list, mixes that have no room are left out.
+    let planner = Planner::new(of_two_devices(), cluster.clone(), None).unwrap();
+    let plan = planner.plan(&batch).unwrap();
+    assert_eq!(planner.check(&plan, &batch), []);
+}
+
+/// Of two nodes of equal speed, the one of less memory may be better for the wide replica.
+#[test]
+fn kinds_of_equal_speed_are_taken_in_either_order() {
+    let plan = |rate: f64| {
+        let rates = (0..16).map(|rank| if rank < 8 { 1.0 } else { rate }).collect();
+        let memory = (0..16).map(|rank| if rank < 8 { 48 << 30 } else { 80 << 30 }).collect();
+        let cluster = Cluster::new(16, 8).unwrap().with_rates(rates).unwrap().with_memory_bytes(memory).unwrap();
+        let strategies = Some(vec!["1x<tp8>+4x<tp2>".parse().unwrap()]);
+        let planner = Planner::new(preset("llama-7b-a800").unwrap(), cluster, strategies).unwrap();
+        let lengths: Vec<i64> = [9_000; 60].into_iter().chain([300; 100]).collect();
+        planner.plan(&Batch::new(&lengths, None).unwrap()).unwrap().iteration_ms.0
+    };
+    assert!((plan(1.0) / plan(0.9999) - 1.0).abs() < 0.01, "{} {}", plan(1.0), plan(0.9999));
 }
