@@ -123,8 +123,8 @@ def test_kinds_are_named_by_devices_or_by_profiles(tmp_path: Path) -> None:
 def test_the_kinds_are_described_with_their_rates() -> None:
     kinds = [NodeKind(2, REFERENCE), NodeKind(1, faster({"<1>": 2.0, "<tp2>": 3.0, "<pp2>": 4.0}))]
     first, second = describe_nodes(REFERENCE, kinds, 8)
-    assert first == "2 x 8 none: rate 1.00, 10 GB"
-    assert second == "1 x 8 none: rate 3.00 (2.00 to 4.00 by scheme), 10 GB"
+    assert first == "2 x 8 none, ranks 0-15: rate 1.00, 10 GB"
+    assert second == "1 x 8 none, ranks 16-23: rate 3.00 (2.00 to 4.00 by scheme), 10 GB"
 
 
 @pytest.mark.parametrize("text", ["", ";", "H100", "0xH100", "2 x H100", "2xH100,1xH20", "-1xH20"])

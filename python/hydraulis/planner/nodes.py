@@ -153,16 +153,19 @@ def parse_nodes(field: str, text: str, reference: str) -> list[NodeKind]:
 
 
 def describe_nodes(reference: CostProfile, kinds: Sequence[NodeKind], gpus_per_node: int) -> Iterator[str]:
-    """Describe each kind's nodes and rate, a line for each."""
+    """Describe each kind's nodes, ranks and rate, a line for each."""
+    first = 0
     for kind in kinds:
+        last = first + kind.nodes * gpus_per_node - 1
         speed = relative_speed(reference, kind.profile, gpus_per_node)
         spread = (
             "" if speed.least == speed.greatest else f" ({speed.least:.2f} to {speed.greatest:.2f} by scheme)"
         )
         yield (
-            f"{kind.nodes} x {gpus_per_node} {kind.profile.device}: rate {speed.rate:.2f}{spread}, "
-            f"{kind.profile.memory_bytes / 1e9:.0f} GB"
+            f"{kind.nodes} x {gpus_per_node} {kind.profile.device}, ranks {first}-{last}: "
+            f"rate {speed.rate:.2f}{spread}, {kind.profile.memory_bytes / 1e9:.0f} GB"
         )
+        first = last + 1
 
 
 def _profile_name(kind: str, reference: str) -> str:

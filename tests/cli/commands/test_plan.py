@@ -392,7 +392,9 @@ def test_nodes_of_several_kinds_state_the_cluster(lengths: Path, capsys: pytest.
     given = ["plan", "--profile", profile, "--lengths", str(lengths), "--strategies", "1x<tp8>"]
     assert main([*given, "--nodes", nodes]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("1 x 8 A100-80GB: rate 1.00, 86 GB\n1 x 8 H100-80GB: rate 2.")
+    assert text.startswith(
+        "1 x 8 A100-80GB, ranks 0-7: rate 1.00, 86 GB\n1 x 8 H100-80GB, ranks 8-15: rate 2."
+    )
     assert "16 GPUs in nodes of 8 and of rates 1.00 to 2." in text
     assert main([*given, "--nodes", nodes, "--gpus-per-node", "4", "--json"]) == 0
     cluster = json.loads(capsys.readouterr().out)["cluster"]

@@ -326,4 +326,7 @@ def test_the_kinds_of_nodes_are_listed_with_their_rates(
     batches = ["--lengths", str(path), "--tokens-per-batch", "20000", "--count", "1"]
     assert main([*given, *batches, "--compare", "4x<tp4>"]) == 0
     text = capsys.readouterr().out
-    assert "on 16 GPUs\n1 x 8 A100-80GB: rate 1.00, 86 GB\n1 x 8 H20-96GB: rate 0." in text
+    assert (
+        "on 16 GPUs\n1 x 8 A100-80GB, ranks 0-7: rate 1.00, 86 GB\n1 x 8 H20-96GB, ranks 8-15: rate 0."
+        in text
+    )
