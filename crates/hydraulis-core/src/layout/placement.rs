@@ -39,23 +39,20 @@ pub(crate) struct PlacementOrder {
 }
 
 impl PlacementOrder {
-    /// Most kinds of which every order is tried, and most of which any order but the usual one is.
+    /// Most kinds of which every order is tried.
     const PERMUTED: usize = 3;
+    /// Most kinds of which an order is tried. Each rank's kind is looked up among them for every placement.
     const ORDERED: usize = 16;
 
     /// The different orders that a planner tries: the fastest ranks first, and every order of the cluster's kinds. Of more
     /// than three kinds the fastest or the slowest kind comes first; of more than 16 kinds the fastest ranks alone.
     pub(crate) fn all(cluster: &Cluster) -> Vec<PlacementOrder> {
         let mut kinds: Vec<RankKind> = Vec::new();
-        if cluster.devices().is_some() || cluster.memory_bytes().is_some() {
-            // One kind too many is enough to know.
-            let mut ranks = 0..cluster.gpus();
-            while let Some(rank) = ranks.next().filter(|_| kinds.len() <= PlacementOrder::ORDERED) {
-                RankKind::add(&mut kinds, cluster, rank);
+        for rank in 0..cluster.gpus() {
+            RankKind::add(&mut kinds, cluster, rank);
+            if kinds.len() > PlacementOrder::ORDERED {
+                return vec![PlacementOrder::default()];
             }
-        }
-        if kinds.len() > PlacementOrder::ORDERED {
-            return vec![PlacementOrder::default()];
         }
         kinds.sort_by(|one, other| other.greatest.total_cmp(&one.greatest));
         let mut orders = if kinds.len() <= PlacementOrder::PERMUTED {

@@ -26,7 +26,7 @@ use crate::units::{Millis, Tokens, count};
 #[derive(Clone, Debug)]
 pub struct Planner {
     /// The capacities in each order of placement, that of the fastest ranks first.
-    placed: Vec<Capacities>,
+    by_order: Vec<Capacities>,
     /// With the in-flight limit, also the capacities by the per-micro-batch limit: plans within that limit are often
     /// shorter than plans found without it.
     by_cap: Option<Vec<Capacities>>,
@@ -69,7 +69,7 @@ impl Planner {
         };
         let list = with_layer_splits(usable_strategies(given, &cost)?, &cost);
         Ok(Planner {
-            placed: Capacities::new(cost, SearchBudget::ONLINE.capacity).in_each_order(),
+            by_order: Capacities::new(cost, SearchBudget::ONLINE.capacity).in_each_order(),
             by_cap: None,
             choice: Choice::List(list),
             budget: SearchBudget::ONLINE,
@@ -94,26 +94,26 @@ impl Planner {
         let pool = undominated(&usable_schemes(&cost), &cost);
         let choice = Choice::Any { pool, mixes, listed: candidates(&cost) };
         let budget = SearchBudget::ONLINE;
-        let placed = Capacities::new(cost, budget.capacity).in_each_order();
-        Ok(Planner { placed, by_cap: None, choice, budget, link: None })
+        let by_order = Capacities::new(cost, budget.capacity).in_each_order();
+        Ok(Planner { by_order, by_cap: None, choice, budget, link: None })
     }
 
     /// The same planner with another budget.
     #[must_use]
     pub fn with_budget(self, budget: SearchBudget) -> Planner {
-        let placed = |known: &[Capacities]| Capacities::new(known[0].cost().clone(), budget.capacity).in_each_order();
-        let by_cap = self.by_cap.as_deref().map(placed);
-        Planner { placed: placed(&self.placed), by_cap, budget, ..self }
+        let in_each = |known: &[Capacities]| Capacities::new(known[0].cost().clone(), budget.capacity).in_each_order();
+        let by_cap = self.by_cap.as_deref().map(in_each);
+        Planner { by_order: in_each(&self.by_order), by_cap, budget, ..self }
     }
 
     /// The same planner with another memory rule.
     #[must_use]
     pub fn with_memory(self, memory: MemoryRule) -> Planner {
         // The usable schemes and strategies depend on token caps alone, which are the same under every rule.
-        let placed =
+        let in_each =
             |memory| Capacities::new(self.cost().clone().with_memory(memory), self.budget.capacity).in_each_order();
-        let by_cap = (memory == MemoryRule::InFlight).then(|| placed(MemoryRule::PerMicroBatch));
-        let planner = Planner { placed: placed(memory), by_cap, ..self };
+        let by_cap = (memory == MemoryRule::InFlight).then(|| in_each(MemoryRule::PerMicroBatch));
+        let planner = Planner { by_order: in_each(memory), by_cap, ..self };
         // The rule decides which scheme dominates another.
         planner.with_pool(undominated)
     }
@@ -160,7 +160,7 @@ impl Planner {
 
     /// The capacities where replicas take the fastest ranks first; bounds are the same in every order of placement.
     fn capacities(&self) -> &Capacities {
-        &self.placed[0]
+        &self.by_order[0]
     }
 
     /// The strategies of the list; for a search, its fallback strategies.
@@ -202,7 +202,7 @@ impl Planner {
     pub fn plan_cancellable(&self, batch: &Batch, cancellation: Cancellation) -> Result<Plan> {
         let plan = self.plan_by_rule(batch, cancellation)?;
         let Some(by_cap) = &self.by_cap else { return Ok(plan) };
-        let planner = Planner { placed: by_cap.clone(), by_cap: None, ..self.clone() };
+        let planner = Planner { by_order: by_cap.clone(), by_cap: None, ..self.clone() };
         match planner.plan_by_rule(batch, cancellation) {
             Ok(within_caps) => Ok(plan.or_shorter(within_caps)),
             Err(Error::SequenceTooLong { .. }) => Ok(plan),
@@ -338,7 +338,7 @@ impl Planner {
 
     /// A task that plans the batch with this planner.
     pub(super) fn task<'a>(&'a self, batch: &'a Batch, cancellation: Cancellation<'a>) -> Task<'a> {
-        Task::new(batch, &self.placed, self.link.as_deref(), &self.budget, cancellation)
+        Task::new(batch, &self.by_order, self.link.as_deref(), &self.budget, cancellation)
     }
 
     /// The bound of one strategy; none if it does not admit every sequence.
@@ -347,8 +347,8 @@ impl Planner {
     }
 
     pub(super) fn replicas(&self, batch: &Batch, chosen: &Evaluation) -> Result<Vec<ReplicaPlan>> {
-        let placed = &self.placed[chosen.order];
-        let (ranks, classes) = (placed.place(&chosen.strategy)?, placed.replicas(&chosen.strategy)?);
+        let capacities = &self.by_order[chosen.order];
+        let (ranks, classes) = (capacities.place(&chosen.strategy)?, capacities.replicas(&chosen.strategy)?);
         let parts = classes.into_iter().zip(ranks).zip(&chosen.packings);
         let replicas = parts.map(|((class, ranks), packing)| {
             let (cost, scheme) = (class.cost(), class.cost().scheme());
@@ -372,7 +372,7 @@ impl Planner {
 
     /// The longest sequence that a strategy admits.
     pub(crate) fn admitted_by(&self, strategy: &Strategy) -> Tokens {
-        let classes = self.placed.iter().flat_map(|placed| placed.classes(strategy).unwrap_or_default());
+        let classes = self.by_order.iter().flat_map(|capacities| capacities.classes(strategy).unwrap_or_default());
         classes.map(|(class, _)| class.cost().longest()).max().unwrap_or_default()
     }
 

@@ -24,7 +24,7 @@ use crate::units::{Millis, Tokens, count};
 pub(super) struct Task<'a> {
     pub(super) batch: &'a Batch,
     /// The capacities in each order of placement, that of the fastest ranks first.
-    placed: &'a [Capacities],
+    by_order: &'a [Capacities],
     link: Option<&'a RunLink>,
     by_length: Vec<usize>,
     pub(super) budget: &'a SearchBudget,
@@ -37,7 +37,7 @@ impl<'a> Task<'a> {
     /// work on the batch.
     pub(super) fn new(
         batch: &'a Batch,
-        placed: &'a [Capacities],
+        by_order: &'a [Capacities],
         link: Option<&'a RunLink>,
         budget: &'a SearchBudget,
         cancellation: Cancellation<'a>,
@@ -45,12 +45,12 @@ impl<'a> Task<'a> {
         let mut by_length: Vec<usize> = (0..batch.len()).collect();
         by_length.sort_by_key(|&id| (Reverse(batch.tokens()[id]), id));
         let objective: &dyn Objective = if link.is_some() { &StepTime } else { &IterationTime };
-        Task { batch, placed, link, by_length, budget, objective, cancellation }
+        Task { batch, by_order, link, by_length, budget, objective, cancellation }
     }
 
     /// The capacities where replicas take the fastest ranks first. Bounds are the same in every order.
     pub(super) fn capacities(&self) -> &'a Capacities {
-        &self.placed[0]
+        &self.by_order[0]
     }
 
     /// The batch's ids, longest first.
@@ -66,15 +66,15 @@ impl<'a> Task<'a> {
             let mut schemes = strategy.schemes().chunk_by(|one, other| one == other).map(|run| run[0]);
             return schemes.any(|scheme| usual.scheme(scheme).is_ok_and(|one| one.cost().admits(longest)));
         }
-        self.placed.iter().any(|placed| {
-            let classes = placed.classes(strategy);
+        self.by_order.iter().any(|capacities| {
+            let classes = capacities.classes(strategy);
             classes.is_ok_and(|classes| classes.iter().any(|(class, _)| class.cost().admits(longest)))
         })
     }
 
     /// Whether ranks are of several kinds, which replicas may take in several orders.
     pub(super) fn has_several_orders(&self) -> bool {
-        self.placed.len() > 1
+        self.by_order.len() > 1
     }
 
     /// Estimated time of the strategy, without packing; none if the strategy does not admit every sequence.
@@ -87,13 +87,13 @@ impl<'a> Task<'a> {
     /// These are the order of the fastest ranks first, and others whose pipelines are each on one kind of device. A pipeline
     /// on two waits for the slower ranks, and its capacity takes long to compute.
     fn shortest_order(&self, strategy: &Strategy) -> Option<(Millis, usize)> {
-        let is_tried = |order: &usize| *order == 0 || !self.placed[*order].has_mixed_pipelines(strategy);
-        self.shortest_of((0..self.placed.len()).filter(is_tried), strategy)
+        let is_tried = |order: &usize| *order == 0 || !self.by_order[*order].has_mixed_pipelines(strategy);
+        self.shortest_of((0..self.by_order.len()).filter(is_tried), strategy)
     }
 
     fn shortest_of(&self, orders: impl Iterator<Item = usize>, strategy: &Strategy) -> Option<(Millis, usize)> {
-        let estimated = |placed| estimate(self.batch, &self.by_length, strategy, placed, self.budget);
-        orders.filter_map(|order| Some((estimated(&self.placed[order])?, order))).min()
+        let estimated = |capacities| estimate(self.batch, &self.by_length, strategy, capacities, self.budget);
+        orders.filter_map(|order| Some((estimated(&self.by_order[order])?, order))).min()
     }
 
     /// Dispatches, refines, packs, and saves micro-batches.
@@ -103,9 +103,9 @@ impl<'a> Task<'a> {
 
     /// Dispatches, refines and packs.
     pub(super) fn draft(&self, strategy: &Strategy) -> Result<Evaluation> {
-        let shortest = || self.shortest_order(strategy).or_else(|| self.shortest_of(0..self.placed.len(), strategy));
+        let shortest = || self.shortest_order(strategy).or_else(|| self.shortest_of(0..self.by_order.len(), strategy));
         let order = if self.has_several_orders() { shortest().map_or(0, |(_, order)| order) } else { 0 };
-        let assignment = longest_first(self.batch, &self.by_length, strategy, &self.placed[order], self.budget)?;
+        let assignment = longest_first(self.batch, &self.by_length, strategy, &self.by_order[order], self.budget)?;
         self.refined(strategy, order, assignment, 0)
     }
 
@@ -151,7 +151,7 @@ impl<'a> Task<'a> {
         if !waits {
             return Ok(evaluation);
         }
-        let classes = self.placed[evaluation.order].replicas(&evaluation.strategy)?;
+        let classes = self.by_order[evaluation.order].replicas(&evaluation.strategy)?;
         let delay = |class: &ReplicaClass| {
             let replicas = classes.iter().zip(&evaluation.delays);
             let own = replicas.filter(|(one, _)| one.cost().class() == class).map(|(_, &delay)| delay);
@@ -176,8 +176,8 @@ impl<'a> Task<'a> {
             ids
         };
         let sequences = evaluation.packings.iter().map(by_length).collect();
-        let placed = &self.placed[evaluation.order];
-        Assignment::of(self.batch, &evaluation.strategy, placed, sequences, self.budget.packing)
+        let capacities = &self.by_order[evaluation.order];
+        Assignment::of(self.batch, &evaluation.strategy, capacities, sequences, self.budget.packing)
     }
 
     /// Assigns few sequences exactly, merges micro-batches, and returns the shorter evaluation. A budget without
@@ -208,8 +208,8 @@ impl<'a> Task<'a> {
         let weighed = strategy.schemes().iter().zip(&packings);
         let gpu_ms = weighed.map(|(scheme, packing)| count(scheme.ranks()) * packing.ms.0).sum();
         let iteration_ms = packings.iter().map(|packing| packing.ms).max().unwrap_or_default();
-        let placed = &self.placed[order];
-        let times = |link| PlannedTransfers::new(link, placed, self.batch, strategy, &packings, iteration_ms);
+        let capacities = &self.by_order[order];
+        let times = |link| PlannedTransfers::new(link, capacities, self.batch, strategy, &packings, iteration_ms);
         let (transfers, delays) = self.link.map(times).transpose()?.unzip();
         let delays = delays.unwrap_or_default();
         Ok(Evaluation { strategy: strategy.clone(), order, packings, iteration_ms, transfers, delays, gpu_ms, stop })
