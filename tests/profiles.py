@@ -8,12 +8,16 @@ from hydraulis import CostProfile, Scheme
 MULTIPLE = 4
 
 
-def made_up_profile(caps: Mapping[str, int], context: str = "ulysses") -> CostProfile:
+def made_up_profile(
+    caps: Mapping[str, int], context: str = "ulysses", device: str = "none", slowdown: float = 1.0
+) -> CostProfile:
     """Make a profile in which each scheme admits so many tokens; work is shared evenly over its ranks.
 
     Args:
         caps: Token caps by the scheme's text.
         context: Kind of context parallelism of all schemes that have any.
+        device: Name of the device.
+        slowdown: Factor of all times.
     """
     bytes_per_token = 1000.0
     memory = 10_000_000_000
@@ -22,9 +26,9 @@ def made_up_profile(caps: Mapping[str, int], context: str = "ulysses") -> CostPr
         ranks = Scheme(text).ranks
         return {
             "scheme": text,
-            "quadratic_ms_per_token2": 1e-4 / ranks,
-            "linear_ms_per_token": 0.05 / ranks,
-            "fixed_ms": 2.0 / ranks,
+            "quadratic_ms_per_token2": slowdown * 1e-4 / ranks,
+            "linear_ms_per_token": slowdown * 0.05 / ranks,
+            "fixed_ms": slowdown * 2.0 / ranks,
             "forward_share": 1 / 3,
             "resident_bytes": memory - round(cap * bytes_per_token),
             "activation_bytes_per_token": bytes_per_token,
@@ -37,7 +41,7 @@ def made_up_profile(caps: Mapping[str, int], context: str = "ulysses") -> CostPr
         "format": "hydraulis.cost-profile/2",
         "name": "made-up",
         "source": "made up for a test",
-        "hardware": {"device": "none", "gpus_per_node": 8, "memory_bytes": memory},
+        "hardware": {"device": device, "gpus_per_node": 8, "memory_bytes": memory},
         "memory": {"reserved_bytes": 0, "optimizer_bytes": 0, "token_multiple": MULTIPLE},
         "schemes": [scheme(text, cap) for text, cap in caps.items()],
     }

@@ -251,9 +251,11 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     ),
     "profile_mismatch": ErrorCode(
         "A saved cost profile was measured for another model, type, kernels (`train.compile`, "
-        "`train.float8`), exchange (`train.symmetric_memory`) or split of layers than the run's.",
+        "`train.float8`), exchange (`train.symmetric_memory`) or split of layers than the run's, or there is "
+        "none for a rank's device.",
         "Measure a profile of this run (`hydraulis profile RUN.toml`), or leave `planner.profile` empty. If "
-        "`stage_layers` alone differs, set `train.stage_layers` to the profile's.",
+        "`stage_layers` alone differs, set `train.stage_layers` to the profile's. Name the profiles of "
+        "further devices in `planner.device_profiles`.",
     ),
     "rank_zero_failed": ErrorCode(
         "Rank 0 failed in work for all ranks with an exception that has no code.",

@@ -81,6 +81,7 @@ BAD_VALUES = {
     "planner.layer_plans": "-1",
     "planner.layer_splits": "-1",
     "planner.max_strategies": "0",
+    "planner.device_profiles": '[""]',
     "planner.link": '"fast"',
     "planner.recalibrate": "1.0",
     "planner.slow_rank": "1.0",
@@ -194,6 +195,10 @@ def test_infinities_and_nan_are_refused(tmp_path: Path, name: str, value: str) -
         (
             'planner.checkpointing=["full"]',
             ["planner.checkpointing = ['full']", "planner.strategies", "<tp2,full>"],
+        ),
+        (
+            'planner.device_profiles=["h100.json"]',
+            ["planner.device_profiles = ['h100.json']", "planner.profile is empty"],
         ),
         ("planner.lookahead=65", ["planner.lookahead = 65 ", "below 65"]),
         (

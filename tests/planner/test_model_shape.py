@@ -87,12 +87,11 @@ def test_adapters_are_rows_of_the_shape_and_the_base_is_frozen(tmp_path: Path) -
     config_of_run = config_with(tmp_path, "[]")
     document["model"] = json.loads(build_model_shape(config_of_run.model).to_json())
     profile = CostProfile.from_json(json.dumps(document))
-    check_profile(config_of_run, profile)
+    check_profile(config_of_run, "planner.profile", profile)
     with refused("profile_mismatch", "embed_tokens.weight [256, 128]", "frozen"):
-        check_profile(load(tmp_path / "run.toml", ["lora.rank=2", "lora.alpha=4"]), profile)
-    # So is a profile of several devices.
-    with refused("profile_mismatch", profile.name, "several devices", "rate of each rank"):
-        check_profile(config_of_run, profile.with_other_devices([(2.0, profile)]))
+        check_profile(
+            load(tmp_path / "run.toml", ["lora.rank=2", "lora.alpha=4"]), "planner.profile", profile
+        )
 
 
 CONFIG = """
@@ -134,7 +133,7 @@ def profile_under(stage_layers: list[int] | None) -> CostProfile:
 def test_a_profile_serves_under_the_split_it_was_measured_with(
     tmp_path: Path, measured: list[int] | None, stated: str
 ) -> None:
-    check_profile(config_with(tmp_path, stated), profile_under(measured))
+    check_profile(config_with(tmp_path, stated), "planner.profile", profile_under(measured))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +148,7 @@ def test_a_profile_of_another_split_is_refused(
     tmp_path: Path, measured: list[int] | None, stated: str, says: str
 ) -> None:
     with refused("profile_mismatch", says):
-        check_profile(config_with(tmp_path, stated), profile_under(measured))
+        check_profile(config_with(tmp_path, stated), "planner.profile", profile_under(measured))
 
 
 def test_a_profile_of_other_gradients_is_refused(tmp_path: Path) -> None:
@@ -162,9 +161,9 @@ def test_a_profile_of_other_gradients_is_refused(tmp_path: Path) -> None:
     assert (profile.sharding, sharded.sharding) == ("none", "gradients")
     for here, right, wrong in (("none", profile, sharded), ("gradients", sharded, profile)):
         config = load(tmp_path / "run.toml", [f"train.sharding={here}"])
-        check_profile(config, right)
+        check_profile(config, "planner.profile", right)
         with refused("profile_mismatch", f"sharding {wrong.sharding}", f"the run has {here}"):
-            check_profile(config, wrong)
+            check_profile(config, "planner.profile", wrong)
 
 
 @pytest.mark.parametrize(
@@ -183,6 +182,6 @@ def test_a_profile_of_other_kernels_is_refused(tmp_path: Path, name: str, settin
             assert getattr(profile, name) is there
             if there is not here and there is not None:
                 with refused("profile_mismatch", f"{setting} {str(there).lower()}"):
-                    check_profile(config, profile)
+                    check_profile(config, "planner.profile", profile)
             else:
-                check_profile(config, profile)
+                check_profile(config, "planner.profile", profile)

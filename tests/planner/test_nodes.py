@@ -12,11 +12,9 @@ from hydraulis import Cluster, CostProfile, Plan, Planner, Scheme
 from hydraulis.planner import load_profile
 from hydraulis.planner.nodes import (
     NodeKind,
-    RelativeSpeed,
     describe_nodes,
     mix_nodes,
     parse_nodes,
-    relative_speed,
 )
 from hydraulis.planner.profile_document import with_scaled_times, with_schemes
 from profiles import made_up_profile
@@ -30,13 +28,6 @@ def faster(factors: dict[str, float], memory: int | None = None) -> CostProfile:
     document = json.loads(with_scaled_times(REFERENCE, lambda scheme: 1 / factors.get(scheme, 1.0)).to_json())
     document["hardware"]["memory_bytes"] = memory or document["hardware"]["memory_bytes"]
     return CostProfile.from_json(json.dumps(document))
-
-
-def test_the_rate_is_the_median_over_schemes_within_a_node() -> None:
-    kind = faster({"<1>": 2.0, "<tp2>": 3.0, "<pp2>": 4.0, "<tp2,cp8>": 100.0})
-    assert relative_speed(REFERENCE, kind, 8) == pytest.approx(RelativeSpeed(3.0, 2.0, 4.0))
-    assert relative_speed(REFERENCE, kind, 16).greatest == pytest.approx(100.0)
-    assert relative_speed(REFERENCE, REFERENCE, 8) == RelativeSpeed(1.0, 1.0, 1.0)
 
 
 def test_ranks_have_the_rate_and_the_memory_of_their_nodes() -> None:
@@ -131,12 +122,3 @@ def test_the_kinds_are_described_with_their_rates() -> None:
 def test_other_forms_are_refused(text: str) -> None:
     with refused("option_invalid", "--nodes", "COUNTxKIND"):
         parse_nodes("--nodes", text, "analytic:llama-7b-a800:H100")
-
-
-def test_profiles_that_do_not_compare_are_refused() -> None:
-    with refused("option_invalid", "llama-7b-a800", "llama-13b-a800"):
-        relative_speed(load_profile("llama-7b-a800"), load_profile("llama-13b-a800"), 8)
-    with refused("option_invalid", REFERENCE.name, "8 GPUs"):
-        relative_speed(REFERENCE, made_up_profile({"<tp4>": 4096}), 8)
-    with refused("option_invalid", "1 GPUs"):
-        relative_speed(made_up_profile({"<tp2>": 64}), made_up_profile({"<tp2>": 64}), 1)

@@ -12,10 +12,23 @@ from hydraulis import Cluster, Scheme
 from hydraulis.data.sources.prepare import prepare_sources
 from hydraulis.parallel.communicators import Channels, communicator_bytes
 from hydraulis.runtime.memory.resident import resident_memory
-from preflight.checked_run import findings, read
+from preflight.checked_run import CAPS, findings, read
 from preflight.preflight_workers import count_bytes
 from profiles import made_up_profile
 from ranks import run_ranks
+
+
+def test_several_devices_are_named_and_the_first_is_checked(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "small.json").write_text(
+        made_up_profile({**CAPS, "<1>": 8}, device="B", slowdown=2.0).to_json()
+    )
+    both = findings(read(made, f"planner.device_profiles=['{tmp_path}/small.json']"))
+    alone = findings(read(made))
+    assert both["profile"].status == "ok"
+    assert both["profile"].text == (
+        "made-up + made-up of none and B, each for the ranks on it; the checks below are for none"
+    )
+    assert both["longest"] == alone["longest"]
 
 
 def test_without_a_profile_the_run_measures_one(made: Path) -> None:

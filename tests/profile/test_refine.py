@@ -73,6 +73,27 @@ def test_coefficients_become_those_of_the_run(run: Path) -> None:
     assert refined.profile.cap_tokens(Scheme("<1>"), CLUSTER) == before.cap_tokens(Scheme("<1>"), CLUSTER)
 
 
+def test_each_device_of_a_profile_is_refined_by_its_own_ranks(run: Path) -> None:
+    """The run is slower than the profile's first device by FACTOR, and rank 1 is of another device."""
+    plans = [json.loads(line) for line in (run / "plans.jsonl").read_text().splitlines()]
+    rate = plans[0]["cluster"].get("rates", [1.0, 1.0])[1]
+    profile = made_up_profile(CAPS)
+    other = made_up_profile(CAPS, device="slow", slowdown=3.0)
+    # Rank 1 computes at its usual rate: that of a device that takes three times as long.
+    for plan in plans:
+        plan["cluster"] |= {"devices": [0, 1], "rates": [1.0, rate]}
+    (run / "plans.jsonl").write_text("".join(json.dumps(plan) + "\n" for plan in plans))
+    (run / "profile.json").write_text(profile.with_other_devices([(rate, other)]).to_json())
+    refined = refine(run)
+    assert {entry.scheme for entry in refined.schemes} >= {"<1> on none", "<1> on slow"}
+    ((_, slow),) = refined.profile.other_devices
+    of_first, of_slow = (one.micro_batch_ms(Scheme("<1>"), [900, 40]) for one in (refined.profile, slow))
+    usual = profile.micro_batch_ms(Scheme("<1>"), [900, 40])
+    assert of_first == pytest.approx(FACTOR * usual, rel=0.02)
+    assert of_slow == pytest.approx(FACTOR * usual / rate, rel=0.02)
+    assert refined.unchanged == ["<tp2>"]
+
+
 def test_micro_batches_of_schemes_outside_the_profile_are_ignored(run: Path) -> None:
     (run / "profile.json").write_text(made_up_profile({"<1>": 4096}).to_json())
     refined = refine(run)

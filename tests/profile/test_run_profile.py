@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from helpers import refused
-from hydraulis import Scheme
+from hydraulis import Cluster, CostProfile, Scheme
 from hydraulis.config.run import RunConfig, load
 from hydraulis.model.attention.plain import PlainAttention
 from hydraulis.planner.model_shape import build_layer_split, build_model_shape
@@ -22,6 +22,8 @@ from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.ranks.device import CPU, device_name
 from hydraulis.runtime.state.parameters import ModelParameters
 from profiles import made_up_profile
+
+ONE = Cluster(1, 1)
 
 CONFIG = """
 [model]
@@ -134,11 +136,11 @@ def test_a_different_memory_is_noted(tmp_path: Path, *, is_named: bool) -> None:
     resumed = resumed_of(tmp_path, config, device_name(CPU))
     named = made_up_profile({"<1>": 64})
     notes: list[str] = []
-    assert chosen_profile(config, resumed, notes.append) is not None
+    assert chosen_profile(config, ONE, resumed, notes.append) is not None
     assert notes == []
     (tmp_path / "profile.json").write_text(named.to_json())
     override = [f"planner.profile={tmp_path}/profile.json"] if is_named else []
-    assert chosen_profile(config_with(tmp_path, *override), resumed, notes.append) == named
+    assert chosen_profile(config_with(tmp_path, *override), ONE, resumed, notes.append) == named
     # 10 GB in MiB, and the configured memory.
     (note,) = notes
     assert "9,536.743164 MiB" in note
@@ -154,12 +156,12 @@ def test_a_profile_of_less_optimizer_state_is_refused(tmp_path: Path) -> None:
     document["memory"]["optimizer_bytes"] = 12 * parameters
     path.write_text(json.dumps(document))
     named = f"planner.profile={path}"
-    assert chosen_profile(config_with(tmp_path, named, "optimizer.name='lion'"), None) is not None
+    assert chosen_profile(config_with(tmp_path, named, "optimizer.name='lion'"), ONE, None) is not None
     with refused("profile_mismatch", f"{12 * parameters:,}", "'adamw'", f"{16 * parameters:,}"):
-        chosen_profile(config_with(tmp_path, named), None)
+        chosen_profile(config_with(tmp_path, named), ONE, None)
     # Frozen parameters have no state.
     frozen = "train.frozen=['model.layers.*']"
-    assert chosen_profile(config_with(tmp_path, named, frozen), None) is not None
+    assert chosen_profile(config_with(tmp_path, named, frozen), ONE, None) is not None
 
 
 def test_a_profile_without_measured_conditions_is_used(tmp_path: Path) -> None:
@@ -169,3 +171,60 @@ def test_a_profile_without_measured_conditions_is_used(tmp_path: Path) -> None:
     assert named.attention is None
     (tmp_path / "profile.json").write_text(named.to_json())
     assert resume_with(config, resumed) == (True, [])
+
+
+def write_profile(path: Path, profile: CostProfile) -> str:
+    path.write_text(profile.to_json())
+    return str(path)
+
+
+def test_profiles_of_several_devices_are_joined(tmp_path: Path) -> None:
+    caps = {"<1>": 64}
+    first, second, third = (
+        write_profile(tmp_path / f"{name}.json", made_up_profile(caps, device=name, slowdown=slowdown))
+        for name, slowdown in (("A", 1.0), ("B", 2.0), ("C", 0.5))
+    )
+    named = f"planner.profile={first}", f"planner.device_profiles=['{second}', '{third}']"
+    profile = chosen_profile(config_with(tmp_path, *named), ONE, None)
+    assert profile is not None
+    assert [(rate, other.device) for rate, other in profile.other_devices] == [(0.5, "B"), (2.0, "C")]
+    # The run's own profile has all devices, and is a profile to name.
+    whole = f"planner.profile={write_profile(tmp_path / 'whole.json', profile)}"
+    assert chosen_profile(config_with(tmp_path, whole), ONE, None) == profile
+    with refused("profile_mismatch", "two profiles of B"):
+        chosen_profile(config_with(tmp_path, whole, f"planner.device_profiles=['{second}']"), ONE, None)
+    other = write_profile(tmp_path / "other.json", made_up_profile({"<tp2>": 64}, device="D"))
+    with refused("option_invalid", "no scheme in common"):
+        chosen_profile(config_with(tmp_path, named[0], f"planner.device_profiles=['{other}']"), ONE, None)
+
+
+def test_each_device_profile_is_checked_like_the_first(tmp_path: Path) -> None:
+    config = config_with(tmp_path)
+    resumed_of(tmp_path, config, "A")
+    document = json.loads((tmp_path / "profile.json").read_text())
+    parameters = ModelParameters.from_config(config.model).num_elements(trained=True)
+    document["memory"]["optimizer_bytes"] = 16 * parameters
+    (tmp_path / "profile.json").write_text(json.dumps(document))
+    document["hardware"]["device"], document["dtype"] = "B", "bfloat16"
+    (tmp_path / "other.json").write_text(json.dumps(document))
+    named = f"planner.profile={tmp_path}/profile.json", f"planner.device_profiles=['{tmp_path}/other.json']"
+    with refused("profile_mismatch", "planner.device_profiles[0] = ", "dtype bfloat16"):
+        chosen_profile(config_with(tmp_path, *named), ONE, None)
+
+
+def test_a_resumed_run_keeps_its_profile_if_a_device_of_it_is_here(tmp_path: Path) -> None:
+    config = config_with(tmp_path)
+    resumed = resumed_of(tmp_path, config, "another device")
+    path = tmp_path / "profile.json"
+    first = CostProfile.from_json(path.read_text())
+    document = json.loads(first.to_json())
+    document["hardware"]["device"] = device_name(CPU)
+    here = CostProfile.from_json(json.dumps(document))
+    path.write_text(first.with_other_devices([(2.0, here)]).to_json())
+    assert resume_with(config, resumed) == (True, [])
+    document["hardware"]["memory_bytes"] *= 2
+    there = CostProfile.from_json(json.dumps(document))
+    path.write_text(first.with_other_devices([(2.0, there)]).to_json())
+    is_used, (note,) = resume_with(config, resumed)
+    assert not is_used
+    assert "memory was 12 MiB and is 6 MiB" in note

@@ -18,6 +18,7 @@ from train.train_workers import (
     Ended,
     collectives_of_steps,
     run_commands,
+    run_on_two_devices,
     run_while_writing,
     run_with_slow_link,
     run_with_slow_rank,
@@ -124,6 +125,40 @@ def test_a_slow_rank_is_named_once_and_planned_for_also_by_a_resumed_run(tmp_pat
     unaware = read_lines(tmp_path / "run-2" / "metrics.jsonl")
     assert [line["rank_rates"] for line in unaware] == [[]] * STEPS
     assert [line["strategy"] for line in unaware[:3]] == [line["strategy"] for line in lines[:3]]
+
+
+def test_ranks_of_two_devices_are_planned_by_the_profile_of_each(tmp_path: Path) -> None:
+    slow = tmp_path / "SLOW"
+    slow.write_text(made_up_profile(CAPS, device="slow CPU", slowdown=3.0).to_json())
+    alone = command_line(tmp_path, 'planner.strategies=["2x<1>"]', "data.max_tokens=32")
+    (tmp_path / "PROFILE").write_text(made_up_profile(CAPS, device="fast CPU").to_json())
+    both = [*alone, "--set", f"planner.device_profiles=['{slow}']"]
+    resumed = [*both, "--set", "train.steps=6", "--resume", str(tmp_path / "run")]
+    (tmp_path / "OTHER").write_text(made_up_profile(CAPS, device="other CPU").to_json())
+    unknown = [*alone, "--set", f"planner.device_profiles=['{tmp_path}/OTHER']"]
+    (first, again, of_one, refused), _ = run_ranks(2, run_on_two_devices, [both, resumed, alone, unknown])
+    assert [one.code for one in (first, again, of_one)] == [0, 0, 0], first.err + again.err + of_one.err
+    assert "several devices" not in first.out
+    assert "1 of fast CPU, 1 of slow CPU" in of_one.out
+    plans = read_lines(tmp_path / "run" / "plans.jsonl")
+    assert len(plans) == 6
+    for plan in plans:
+        assert (plan["cluster"]["devices"], plan["cluster"]["rates"]) == ([0, 1], [1, pytest.approx(1 / 3)])
+        tokens = {
+            replica["ranks"][0]: sum(
+                plan["batch"]["tokens"][sequence] for one in replica["micro_batches"] for sequence in one
+            )
+            for replica in plan["replicas"]
+        }
+        assert tokens[0] > tokens[1]
+    # No rank is slow for its device.
+    lines = read_lines(tmp_path / "run" / "metrics.jsonl")
+    assert [line["rank_rates"] for line in lines] == [[]] * 6
+    # Sequences on other ranks give the same losses.
+    losses = [line["loss"] for line in read_lines(tmp_path / "run-2" / "metrics.jsonl")]
+    assert [line["loss"] for line in lines[:STEPS]] == pytest.approx(losses, rel=1e-5)
+    assert refused.code == 2
+    assert "error [profile_mismatch]: rank 1 on " in refused.err
 
 
 def test_a_slow_link_is_named_once_and_planned_for_until_a_resume(tmp_path: Path) -> None:

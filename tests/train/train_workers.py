@@ -31,6 +31,7 @@ from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.iteration import Iteration
 from hydraulis.runtime.memory import iteration_memory
 from hydraulis.runtime.pipeline.timers import CpuTimers, StepTimes
+from hydraulis.runtime.planning import rank_devices
 from hydraulis.runtime.ranks import distributed
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.records.recorder import Recorder
@@ -95,6 +96,13 @@ def run_with_slow_rank(commands: Sequence[Sequence[str]]) -> list[Ended]:
 
     setattr(CpuTimers, "read", made_up)  # noqa: B010
     setattr(iteration_memory, "_saved_activations", lambda _, __: None)  # noqa: B010
+    return run_commands(commands)
+
+
+def run_on_two_devices(commands: Sequence[Sequence[str]]) -> list[Ended]:
+    """Run the commands on ranks of which the second names its device `slow CPU`."""
+    name = ("fast CPU", "slow CPU")[dist.get_rank()]
+    setattr(rank_devices, "device_name", lambda _: name)  # noqa: B010
     return run_commands(commands)
 
 

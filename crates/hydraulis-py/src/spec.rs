@@ -50,16 +50,16 @@ impl Cluster {
             _ => Err(Error::ClusterShape { gpus, gpus_per_node }),
         };
         let devices = devices.map(|list| counts_of(py, "devices", list)).transpose()?;
-        let with_rates = shape.and_then(|cluster| match rates {
+        let with_devices = shape.and_then(|cluster| match devices {
+            Some(devices) => cluster.with_devices(devices),
+            None => Ok(cluster),
+        });
+        let with_rates = with_devices.and_then(|cluster| match rates {
             Some(rates) => cluster.with_rates(rates),
             None => Ok(cluster),
         });
-        let with_memory = with_rates.and_then(|cluster| match memory_bytes {
+        let cluster = with_rates.and_then(|cluster| match memory_bytes {
             Some(bytes) => cluster.with_memory_bytes(bytes),
-            None => Ok(cluster),
-        });
-        let cluster = with_memory.and_then(|cluster| match devices {
-            Some(devices) => cluster.with_devices(devices),
             None => Ok(cluster),
         });
         cluster.map(Cluster).map_err(|error| raise(py, &error))
@@ -93,6 +93,12 @@ impl Cluster {
     #[getter]
     fn devices(&self) -> Option<Vec<u32>> {
         self.0.devices().map(|devices| devices.iter().copied().map(u32::from).collect())
+    }
+
+    /// Returns the device whose times a replica on these ranks takes: that of the slowest, of equally slow ones the first.
+    fn device_of_slowest(&self, py: Python<'_>, ranks: Vec<Integer>) -> PyResult<u16> {
+        let ranks: Vec<u32> = counts_of(py, "ranks", ranks)?;
+        Ok(self.0.device_of_slowest(&ranks))
     }
 
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((u32, u32), Bound<'py, PyDict>)> {

@@ -98,6 +98,8 @@ class PlannerConfig:
             passes keys and values from rank to rank.
         profile: Path of a saved cost profile, which has its own memory and context parallelism; empty to
             measure a profile at the start.
+        device_profiles: Paths of the saved profiles of the other devices, where the ranks have several; each
+            rank takes the profile with the name of its device. The first is that of `profile`.
         profile_seconds: Time in seconds after which the measurement starts no new pass. It always makes one
             pass. If the times fit no cost formula, it repeats this time, at most twice.
         memory_mib: Memory of one rank in MiB for a measured profile; a saved profile has its own. Absent for
@@ -128,6 +130,7 @@ class PlannerConfig:
     max_strategies: int | None = None
     context: ContextKind = "ulysses"
     profile: str = ""
+    device_profiles: tuple[str, ...] = ()
     profile_seconds: float = 20.0
     memory_mib: int | None = None
     host_memory_mib: int | None = None
@@ -170,6 +173,7 @@ class PlannerConfig:
         self._check_layer_splits()
         if self.max_strategies is not None:
             check_at_least("planner.max_strategies", self.max_strategies, 1)
+        self._check_profiles()
         check_above("planner.profile_seconds", self.profile_seconds, 0)
         self._check_memory()
         self._check_lookahead()
@@ -180,6 +184,16 @@ class PlannerConfig:
             check_at_least("planner.slow_link", self.slow_link, LEAST_SLOW_LINK)
         if self.link not in (LINK_FROM_PROFILE, NO_LINK):
             parse_link_rates("planner.link", self.link)
+
+    def _check_profiles(self) -> None:
+        for i, name in enumerate(self.device_profiles):
+            check_not_empty(f"planner.device_profiles[{i}]", name)
+        if self.device_profiles and not self.profile:
+            message = (
+                f"planner.device_profiles = {list(self.device_profiles)} names the profiles of further "
+                "devices, but planner.profile is empty: name the profile of the first device there"
+            )
+            raise InvalidInputError(message, code="config_value")
 
     def _check_memory(self) -> None:
         for field, mib in (("memory_mib", self.memory_mib), ("host_memory_mib", self.host_memory_mib)):

@@ -56,29 +56,28 @@ def build_layer_split(config: ModelConfig, stage_layers: Sequence[Sequence[int]]
     return LayerSplit(config.num_hidden_layers, head_layers=head_layers, stated=stage_layers)
 
 
-def check_profile(config: RunConfig, profile: CostProfile) -> None:
-    """Refuse a profile of another model, type, kernels or assignment of layers, or of several devices.
+def check_profile(config: RunConfig, source: str, profile: CostProfile) -> None:
+    """Refuse a profile of another model, type, kernels or assignment of layers.
 
     Facts that the profile lacks are accepted.
+
+    Args:
+        config: Configuration of the run.
+        source: Key and value that name the profile, for the message.
+        profile: Profile to check.
 
     Raises:
         InvalidInputError: The profile differs from the run (code `profile_mismatch`).
     """
-    if profile.other_devices:
-        message = (
-            f"profile '{profile.name}' of planner.profile = '{config.planner.profile}' has times of several "
-            "devices, and a run measures the rate of each rank by itself; give the profile of one device"
-        )
-        raise InvalidInputError(message, code="profile_mismatch")
     differing = profile.model and profile.model.difference(build_model_shape(config.model))
     differing = differing or find_split_difference(config, profile)
     differing = differing or next(iter(find_type_differences(config, profile)), None)
     if differing:
         name, measured, wanted = differing
         message = (
-            f"profile '{profile.name}' of planner.profile = '{config.planner.profile}' was measured with "
-            f"{name} {measured or 'none'}, and the run has {wanted or 'none'}; measure a profile of this run "
-            "(hydraulis profile RUN.toml), or leave planner.profile out"
+            f"profile '{profile.name}' of {source} was measured with {name} {measured or 'none'}, and the "
+            f"run has {wanted or 'none'}; measure a profile of this run (hydraulis profile RUN.toml), or "
+            "leave this one out"
         )
         raise InvalidInputError(message, code="profile_mismatch")
 

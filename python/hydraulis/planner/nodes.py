@@ -1,26 +1,15 @@
-"""Clusters with nodes of several kinds, each with a cost profile of its own.
-
-A kind's rate is the time of a micro-batch under the reference profile over its time under the kind's own
-profile: the median over schemes within a node and three lengths. Replicas on nodes of one kind take the times
-of its profile. The rates put the ranks in one order, and compare the stages of a pipeline on several kinds.
-Links and memory figures are those of the reference profile.
-"""
+"""Clusters with nodes of several kinds, stated by a cost profile of each kind."""
 
 import re
-import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from hydraulis._core import Cluster, CostProfile, Scheme
+from hydraulis._core import Cluster, CostProfile
 from hydraulis.errors import InvalidInputError
+from hydraulis.planner.devices import cluster_of_devices, join_devices, relative_speed
 from hydraulis.planner.profile import ANALYTIC, load_profile
-
-T = TypeVar("T")
-
-# Micro-batches of sequences of these tokens, with about as many tokens each.
-_MICRO_BATCHES = ([1_024] * 8, [4_096] * 2, [8_192])
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,50 +23,6 @@ class NodeKind:
 
     nodes: int
     profile: CostProfile
-
-
-@dataclass(frozen=True, slots=True)
-class RelativeSpeed:
-    """Speed of a kind's devices relative to those of a reference profile.
-
-    Attributes:
-        rate: Median over schemes and lengths.
-        least: Least ratio of any scheme and length.
-        greatest: Greatest ratio of any scheme and length.
-    """
-
-    rate: float
-    least: float
-    greatest: float
-
-
-def relative_speed(reference: CostProfile, profile: CostProfile, gpus_per_node: int) -> RelativeSpeed:
-    """Compare two profiles of a model by their common schemes whose stages are within a node.
-
-    Raises:
-        InvalidInputError: The profiles are of different models or have no such scheme in common (code
-            `option_invalid`).
-    """
-    if reference.model != profile.model:
-        message = (
-            f"profiles '{reference.name}' and '{profile.name}' are of different models: state the nodes of a "
-            "cluster by profiles of one model"
-        )
-        raise InvalidInputError(message, code="option_invalid")
-    common = [Scheme(text) for text in reference.schemes if text in set(profile.schemes)]
-    ratios = [
-        reference.micro_batch_ms(scheme, lengths) / profile.micro_batch_ms(scheme, lengths)
-        for scheme in common
-        if scheme.tp * scheme.cp <= gpus_per_node
-        for lengths in _MICRO_BATCHES
-    ]
-    if not ratios:
-        message = (
-            f"profiles '{reference.name}' and '{profile.name}' have no scheme in common within "
-            f"{gpus_per_node} GPUs: use profiles of the same schemes"
-        )
-        raise InvalidInputError(message, code="option_invalid")
-    return RelativeSpeed(statistics.median(ratios), min(ratios), max(ratios))
 
 
 class MixedNodes(NamedTuple):
@@ -108,18 +53,11 @@ def mix_nodes(reference: CostProfile, kinds: Sequence[NodeKind], gpus_per_node: 
     for kind in kinds:
         if kind.profile not in profiles:
             profiles.append(kind.profile)
-    rates = [relative_speed(reference, profile, gpus_per_node).rate for profile in profiles]
-    devices = [profiles.index(kind.profile) for kind in kinds]
-    ranks = [kind.nodes * gpus_per_node for kind in kinds]
-    cluster = Cluster(
-        sum(ranks),
-        gpus_per_node,
-        rates=_repeated([rates[device] for device in devices], ranks),
-        memory_bytes=_repeated([kind.profile.memory_bytes for kind in kinds], ranks),
-        devices=_repeated(devices, ranks),
+    devices = chain.from_iterable(
+        [profiles.index(kind.profile)] * (kind.nodes * gpus_per_node) for kind in kinds
     )
-    others = list(zip(rates[1:], profiles[1:], strict=True))
-    return MixedNodes(reference.with_other_devices(others) if others else reference, cluster)
+    profile = join_devices(reference, profiles[1:], gpus_per_node)
+    return MixedNodes(profile, cluster_of_devices(profile, list(devices), gpus_per_node))
 
 
 def parse_nodes(field: str, text: str, reference: str) -> list[NodeKind]:
@@ -175,7 +113,3 @@ def _profile_name(kind: str, reference: str) -> str:
     model, _, device = reference.rpartition(":")
     _, *checkpointing = device.split(",")
     return ",".join([f"{model}:{kind}", *checkpointing])
-
-
-def _repeated(values: Sequence[T], counts: Sequence[int]) -> list[T]:
-    return list(chain.from_iterable([value] * count for value, count in zip(values, counts, strict=True)))

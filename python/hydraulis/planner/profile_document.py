@@ -260,20 +260,24 @@ def with_schemes(profile: CostProfile, schemes: Collection[Scheme]) -> CostProfi
     return profile if names == set(profile.schemes) else _edited(profile, edit)
 
 
-def with_times(profile: CostProfile, times: Mapping[Scheme, SchemeTimes], note: str) -> CostProfile:
-    """Return the profile with new times of some schemes.
+def with_times(
+    profile: CostProfile, times: Mapping[Scheme, SchemeTimes], note: str, device: int = 0
+) -> CostProfile:
+    """Return the profile with new times of some schemes on one device.
 
     Args:
         profile: Profile with all these schemes.
-        times: New times of each scheme, on the profile's first device.
-        note: Origin of the times, appended to the profile's source.
+        times: New times of each scheme.
+        note: Origin of the times, appended to the source of the device's profile.
+        device: Number of the device.
     """
     fields = {str(scheme): _time_fields(scheme_times) for scheme, scheme_times in times.items()}
 
     def edit(document: dict[str, Any]) -> None:
-        for entry in document["schemes"]:
+        of_device = list(_of_each_device(document))[device]
+        for entry in of_device["schemes"]:
             entry.update(fields.get(entry["scheme"], {}))
-        document["source"] += f"; {note}"
+        of_device["source"] += f"; {note}"
 
     return _edited(profile, edit)
 

@@ -31,9 +31,11 @@ class StaticComparison:
     A static strategy must admit the longest sequence of the run, not only of one batch.
 
     Attributes:
+        cluster: Cluster of the run's ranks, with which the batches are planned.
         longest: Tokens of the longest sequence of the run.
     """
 
+    cluster: Cluster
     longest: int
     _planners: dict[str, Planner] = field(init=False, default_factory=dict)
     _totals: dict[str, float] = field(init=False, default_factory=dict)
@@ -52,7 +54,7 @@ class StaticComparison:
 
         With a link, the time of a batch includes its exposed transfers.
         """
-        comparison = cls(longest)
+        comparison = cls(cluster, longest)
         for strategy in strategies:
             planner = Planner(profile, cluster, strategies=[strategy], link=link, memory=memory)
             if planner.longest_admitted >= longest:

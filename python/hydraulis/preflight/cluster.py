@@ -11,6 +11,7 @@ from hydraulis.model.leaves import require_triton
 from hydraulis.parallel.communicators import Channels, communicator_bytes
 from hydraulis.parallel.groups import most_groups_of_rank
 from hydraulis.parallel.symmetric_memory import require_symmetric_memory
+from hydraulis.planner.devices import device_profiles
 from hydraulis.planner.profile_document import with_schemes
 from hydraulis.planner.strategies import named_strategies
 from hydraulis.preflight.finding import Status, with_warnings
@@ -179,7 +180,7 @@ class ClusterChecks:
             HydraulisError: The profile is refused (see `chosen_profile`).
         """
         try:
-            profile = chosen_profile(self.config, resumed)
+            profile = chosen_profile(self.config, self.cluster, resumed)
         except InvalidInputError as error:
             if error.code not in _MACHINE_ERRORS:
                 raise
@@ -192,7 +193,9 @@ class ClusterChecks:
                 "schemes, whichever takes longer"
             )
         self.profile = profile
-        text = f"{profile.name} of {profile.device}"
+        text = f"{profile.name} of {' and '.join(one.device for one in device_profiles(profile))}"
+        if profile.other_devices:
+            text += f", each for the ranks on it; the checks below are for {profile.device}"
         return "ok", text if self.config.planner.profile or not resumed else f"{text}, that of {resumed.run}"
 
     def longest(self, longest: int | None) -> tuple[Status, str]:

@@ -6,10 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from hydraulis._core import CostProfile, Plan, Scheme
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import read_regular, unreadable_error
+from hydraulis.planner.devices import device_profiles, device_rates
 from hydraulis.planner.profile import load_profile
 from hydraulis.planner.profile_document import with_times
 from hydraulis.profile.fit import TimedMicroBatch, fit_times
@@ -23,12 +25,19 @@ from hydraulis.text.documents import parse_json
 LEAST_MICRO_BATCHES = 16
 
 
+class _Timed(NamedTuple):
+    """A scheme on one of the profile's devices."""
+
+    device: int
+    scheme: Scheme
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefinedScheme:
     """The prediction error of a scheme before and after.
 
     Attributes:
-        scheme: Scheme, as text.
+        scheme: Scheme as text, with its device if the profile has several.
         micro_batches: Number of fitted micro-batches.
         error_before: Median relative error of the run's profile.
         error_after: Median relative error of the refined profile.
@@ -84,14 +93,15 @@ def refine(run_directory: Path, progress: ProgressCallback = ignore_progress) ->
     """
     require_run(run_directory)
     profile = load_profile(run_directory / PROFILE)
-    timed: dict[Scheme, list[TimedMicroBatch]] = defaultdict(list)
+    timed: dict[_Timed, list[TimedMicroBatch]] = defaultdict(list)
+    rates = device_rates(profile)
     for plan, times in _iterations(run_directory, progress):
-        _collect(plan, times, timed)
+        _collect(plan, times, rates, timed)
     # Before it resumed, the run may have used schemes that are not in its current profile.
     used = {
-        scheme: runs
-        for scheme, runs in timed.items()
-        if len(runs) >= LEAST_MICRO_BATCHES and str(scheme) in profile.schemes
+        one: runs
+        for one, runs in timed.items()
+        if len(runs) >= LEAST_MICRO_BATCHES and str(one.scheme) in profile.schemes
     }
     if not used:
         message = (
@@ -99,19 +109,24 @@ def refine(run_directory: Path, progress: ProgressCallback = ignore_progress) ->
             "refine a longer run"
         )
         raise InvalidInputError(message, code="fit_underdetermined")
-    progress(f"fitting {', '.join(map(str, used))}", 0, 0)
-    note = f"times fitted again to the run {run_directory.name}"
-    refined = with_times(profile, fit_times(used), note)
+    schemes = {one.scheme for one in used}
+    progress(f"fitting {', '.join(map(str, sorted(schemes)))}", 0, 0)
+    refined, before = profile, device_profiles(profile)
+    for device in sorted({one.device for one in used}):
+        runs_of = {one.scheme: runs for one, runs in used.items() if one.device == device}
+        note = f"times fitted again to the run {run_directory.name}"
+        refined = with_times(refined, fit_times(runs_of), note, device)
+    after = device_profiles(refined)
     changes = [
         RefinedScheme(
-            scheme=str(scheme),
+            scheme=str(one.scheme) if len(after) == 1 else f"{one.scheme} on {after[one.device].device}",
             micro_batches=len(runs),
-            error_before=_median_error(profile, scheme, runs),
-            error_after=_median_error(refined, scheme, runs),
+            error_before=_median_error(before[one.device], one.scheme, runs),
+            error_after=_median_error(after[one.device], one.scheme, runs),
         )
-        for scheme, runs in used.items()
+        for one, runs in used.items()
     ]
-    unchanged = [text for text in profile.schemes if Scheme(text) not in used]
+    unchanged = [text for text in profile.schemes if Scheme(text) not in schemes]
     return Refined(profile=refined, schemes=changes, unchanged=unchanged)
 
 
@@ -147,13 +162,15 @@ def _lines(path: Path) -> list[str]:
         raise unreadable_error(path, error) from error
 
 
-def _collect(plan: Plan, times: MicroBatchTimes, timed: dict[Scheme, list[TimedMicroBatch]]) -> None:
-    """Sort the times of one iteration by scheme, at full rate; a micro-batch without sequences is not run."""
-    for replica, by_micro_batch in zip(plan.replicas, at_full_rate(plan, times), strict=True):
+def _collect(
+    plan: Plan, times: MicroBatchTimes, rates: Sequence[float], timed: dict[_Timed, list[TimedMicroBatch]]
+) -> None:
+    """Sort the times of one iteration, at full rate; a micro-batch without sequences is not run."""
+    for replica, device, by_micro_batch in at_full_rate(plan, times, rates):
         for sequences, stages in zip(replica.micro_batches, by_micro_batch, strict=True):
             if sequences:
                 lengths = [int(plan.lengths[sequence]) for sequence in sequences]
-                timed[replica.scheme].append((lengths, stages))
+                timed[_Timed(device, replica.scheme)].append((lengths, stages))
 
 
 def _median_error(profile: CostProfile, scheme: Scheme, runs: Sequence[TimedMicroBatch]) -> float:

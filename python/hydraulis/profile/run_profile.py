@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from hydraulis._core import CostProfile, Scheme, Strategy
+from hydraulis._core import Cluster, CostProfile, Scheme, Strategy
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.varlen import choose_kernel
+from hydraulis.planner.devices import device_of_name, device_profiles, join_devices
 from hydraulis.planner.model_shape import (
     check_profile,
     find_split_difference,
@@ -30,12 +31,13 @@ from hydraulis.runtime.worker import Worker
 
 
 def saved_profile(
-    config: RunConfig, resumed: ResumedRun | None, note: Callable[[str], None]
+    config: RunConfig, cluster: Cluster, resumed: ResumedRun | None, note: Callable[[str], None]
 ) -> CostProfile | None:
-    """Read the configured profile, or else that of a resumed run, so that plans do not change. Collective.
+    """Read the configured profiles, or else that of a resumed run, so that plans do not change. Collective.
 
     Args:
         config: Configuration of the run.
+        cluster: Cluster of the run's ranks.
         resumed: Run to continue; None for a new run.
         note: Callback on rank 0 for messages: why the resumed run's profile does not fit, and `memory_note`.
 
@@ -43,12 +45,13 @@ def saved_profile(
         The profile, equal on every rank; None if there is none.
 
     Raises:
-        InvalidInputError: The configured profile cannot be read (see `load_profile`) or was not measured for
-            this run (see `check_profile`), or with less optimizer state (code `profile_mismatch`).
+        InvalidInputError: A configured profile cannot be read (see `load_profile`) or was not measured for
+            this run (see `check_profile`), or with less optimizer state (code `profile_mismatch`), or the
+            profiles do not compare (see `join_devices`).
     """
 
     def text() -> str:
-        profile = chosen_profile(config, resumed, note)
+        profile = chosen_profile(config, cluster, resumed, note)
         return profile.to_json() if profile else ""
 
     read = from_rank_zero(text)
@@ -56,13 +59,16 @@ def saved_profile(
 
 
 def chosen_profile(
-    config: RunConfig, resumed: ResumedRun | None, note: Callable[[str], None] = lambda _: None
+    config: RunConfig,
+    cluster: Cluster,
+    resumed: ResumedRun | None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> CostProfile | None:
     """Read the profile of `saved_profile` on a single rank, with the same errors."""
     if not config.planner.profile:
         profile = _resumed_profile(config, resumed, note) if resumed else None
     else:
-        profile = _configured_profile(config)
+        profile = _configured_profile(config, cluster)
     memory = memory_note(config, profile) if profile else ""
     if memory:
         note(f"memory: {memory}")
@@ -109,15 +115,35 @@ def measured_profile(
         return None if profile is None else with_links(profile, measure_links(worker.groups, worker.device))
 
 
-def _configured_profile(config: RunConfig) -> CostProfile:
-    profile = load_profile(config.planner.profile)
-    check_profile(config, profile)
-    _check_optimizer(config, profile)
-    return profile
+def _configured_profile(config: RunConfig, cluster: Cluster) -> CostProfile:
+    named = {"planner.profile": config.planner.profile}
+    named |= {f"planner.device_profiles[{i}]": name for i, name in enumerate(config.planner.device_profiles)}
+    profiles = []
+    for key, name in named.items():
+        source, profile = f"{key} = '{name}'", load_profile(name)
+        check_profile(config, source, profile)
+        _check_optimizer(config, source, profile)
+        profiles.append(profile)
+    first, *others = profiles
+    joined = join_devices(first, others, cluster.gpus_per_node)
+    devices = [profile.device for profile in device_profiles(joined)]
+    twice = next((device for device in devices if devices.count(device) > 1), None)
+    if twice is not None:
+        message = (
+            f"planner.profile and planner.device_profiles have two profiles of {twice}: give one profile of "
+            "each device"
+        )
+        raise InvalidInputError(message, code="profile_mismatch")
+    return joined
 
 
-def _check_optimizer(config: RunConfig, profile: CostProfile) -> None:
+def _check_optimizer(config: RunConfig, source: str, profile: CostProfile) -> None:
     """Refuse a measured profile with less optimizer state than the run has: its caps would be too large.
+
+    Args:
+        config: Configuration of the run.
+        source: Key and value that name the profile, for the message.
+        profile: Profile to check.
 
     Raises:
         InvalidInputError: The state is larger than the profile's (code `profile_mismatch`).
@@ -130,10 +156,9 @@ def _check_optimizer(config: RunConfig, profile: CostProfile) -> None:
     if profile.attention is None or needed <= stated:
         return
     message = (
-        f"profile '{profile.name}' of planner.profile = '{config.planner.profile}' was measured with "
-        f"{stated:,} bytes of master parameters, gradients and optimizer state, and the run with "
-        f"optimizer.name = '{config.optimizer.name}' has {needed:,}; measure a profile of this run "
-        "(hydraulis profile RUN.toml), or leave planner.profile out"
+        f"profile '{profile.name}' of {source} was measured with {stated:,} bytes of master parameters, "
+        f"gradients and optimizer state, and the run with optimizer.name = '{config.optimizer.name}' has "
+        f"{needed:,}; measure a profile of this run (hydraulis profile RUN.toml), or leave this one out"
     )
     raise InvalidInputError(message, code="profile_mismatch")
 
@@ -160,9 +185,11 @@ def _differences(config: RunConfig, profile: CostProfile) -> list[str]:
         device = choose_device(config.train.device)
         dtype: torch.dtype = getattr(torch, config.train.dtype)
         heads = torch.empty(0, 1, config.model.head_dim, dtype=dtype, device=device)
+        of_devices = device_profiles(profile)
+        own = of_devices[device_of_name(profile, device_name(device)) or 0]
         pairs += [
-            ("memory", f"{profile.memory_bytes / MIB:.10g} MiB", f"{config.planner.memory_mib} MiB"),
-            ("device", profile.device, device_name(device)),
+            ("memory", f"{own.memory_bytes / MIB:.10g} MiB", f"{config.planner.memory_mib} MiB"),
+            ("device", own.device, device_name(device)),
             ("attention", profile.attention, choose_kernel(heads, config.train.attention).name),
         ]
     # All schemes are measured again: a new scheme can enlarge the largest stage, which sizes every rank's

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hydraulis._core import Plan
 from hydraulis.data.sampling.batch_group import BatchGroup
 from hydraulis.model.flops import Utilisation
-from hydraulis.runtime.planning.run_planner import BatchPlanner, LearningPlanner
+from hydraulis.runtime.planning.run_planner import BatchPlanner, LearningPlanner, Learnt
 from hydraulis.runtime.planning.step_batches import StepBatch
 from hydraulis.runtime.records.measured_times import rank_balance
 from hydraulis.runtime.records.metrics import StepMetrics
@@ -68,6 +68,7 @@ def step_metrics(
     tokens, squares = int(plan.lengths.sum()), int((plan.lengths**2).sum())
     # Only rank 0 has a planner and the measured peaks.
     has_peaks = any(measured.peak_bytes)
+    learnt = planner.planned_with(plan) if isinstance(planner, LearningPlanner) else Learnt({}, None)
     return StepMetrics(
         step=taken.step,
         loss=result.loss,
@@ -98,8 +99,8 @@ def step_metrics(
         replica_planned_ms=tuple(replica.predicted_ms for replica in plan.replicas),
         replica_measured_ms=measured.replica_ms,
         ranks_per_device=utilisation.ranks_per_device,
-        rank_rates=tuple(plan.cluster.rates or ()),
-        link_slowdowns=planner.link_slowdowns(plan) if isinstance(planner, LearningPlanner) else (),
+        rank_rates=tuple(learnt.rates or ()),
+        link_slowdowns=tuple(learnt.link_slowdowns),
         moved=taken.group.num_moved(taken.step),
     )
 

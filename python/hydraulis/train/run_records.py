@@ -81,7 +81,9 @@ def _static(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> Static
     if run.config.planner.recalibrate:
         return None
     longest, memory = int(run.data.train.lengths.max()), run.config.planner.memory
-    return StaticComparison.for_strategies(profile, run.cluster, planner.strategies, longest, memory=memory)
+    return StaticComparison.for_strategies(
+        profile, planner.cluster, planner.strategies, longest, memory=memory
+    )
 
 
 def build_saver(run: OpenedRun, worker: Worker, recorder: Recorder) -> CheckpointSaver:

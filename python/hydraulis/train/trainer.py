@@ -26,6 +26,7 @@ from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.memory.device_memory import FRAGMENTED, FragmentationCheck, fragmentation_note
 from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory
 from hydraulis.runtime.planning.node_links import SLOW_LINKS, LinkChange
+from hydraulis.runtime.planning.rank_devices import with_rank_devices
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
 from hydraulis.runtime.planning.run_schemes import run_schemes, with_layer_splits
 from hydraulis.runtime.planning.step_batches import StepPosition
@@ -97,7 +98,7 @@ class Trainer:
             The trainer; None if the run was stopped during the measurement.
         """
         config = run.config
-        saved = saved_profile(config, run.resumed, observer.message)
+        saved = saved_profile(config, run.cluster, run.resumed, observer.message)
         schemes = run_schemes(config, run.cluster, saved)
         report_model(config, observer)
         observer.status("building the model")
@@ -113,12 +114,13 @@ class Trainer:
         whole = _with_derived(whole, config.planner)
         profile = _with_derived(with_schemes(whole, schemes), config.planner)
         profile = with_room_for_copies(profile, config, run.cluster, observer.message)
-        link = run_link(config.planner, profile, run.cluster, worker.local_shard)
+        cluster = with_rank_devices(run.cluster, profile, worker.device, observer.message)
+        link = run_link(config.planner, profile, cluster, worker.local_shard)
         planner = RunPlanner(
-            config.planner, profile, run.cluster, link, includes_waits=worker.device.type == "cuda"
+            config.planner, profile, cluster, link, includes_waits=worker.device.type == "cuda"
         )
         # A planner of its own: evaluation must not count against planner.max_strategies of training.
-        evaluating = RunPlanner(config.planner, profile, run.cluster, link)
+        evaluating = RunPlanner(config.planner, profile, cluster, link)
         text_sampler = TextSampler(config, worker, evaluating)
         planner.check_longest(max(run.data.longest, text_sampler.longest))
         # The directory gets the unrestricted profile: resumed steps may have used more schemes.

@@ -24,6 +24,7 @@ class MadeUpRun:
         slowdowns: how many times as long each rank computes.
         waits: whether each rank of a stage has the time of the slowest.
         noise: a factor for each step and rank.
+        usual: rate of each rank that is not slow.
     """
 
     def __init__(
@@ -34,13 +35,15 @@ class MadeUpRun:
         waits: bool = False,
         noise: Noise = lambda _step, _rank: 1.0,
         threshold: float = 1.5,
+        usual: Sequence[float] = (1.0,) * RANKS,
     ) -> None:
         self.strategy = strategy
         self.slowdowns = dict(slowdowns)
         self.waits = waits
         self.noise = noise
         self.unit = UNIT
-        self.known = RankRates(RANKS, threshold, includes_waits=waits)
+        self.usual = usual
+        self.known = RankRates(usual, threshold, includes_waits=waits)
         self.changes: list[tuple[int, RateChange]] = []
         self.step = 0
         self.iteration_ms = 0.0
@@ -49,7 +52,9 @@ class MadeUpRun:
         """Plan each step with the known rates, and observe it."""
         for _ in range(number):
             self.step += 1
-            cluster = Cluster(RANKS, RANKS, rates=self.known.rates)
+            rates = self.known.rates or [1.0] * RANKS
+            usual_and_own = zip(self.usual, rates, strict=True)
+            cluster = Cluster(RANKS, RANKS, rates=[usual * own for usual, own in usual_and_own])
             planner = Planner(PROFILE, cluster, strategies=[self.strategy])
             plan = planner.plan(lengths)
             computed: list[float | None] = [0.0] * RANKS
@@ -59,9 +64,9 @@ class MadeUpRun:
                     PROFILE.micro_batch_ms(replica.scheme, plan.lengths[one].tolist()) for one in ids
                 )
                 for stage in replica.stages:
-                    slowest = max(self.slowdowns.get(rank, 1.0) for rank in stage)
+                    each = {rank: self.slowdowns.get(rank, 1.0) / self.usual[rank] for rank in stage}
                     for rank in stage:
-                        slowdown = slowest if self.waits else self.slowdowns.get(rank, 1.0)
+                        slowdown = max(each.values()) if self.waits else each[rank]
                         computed[rank] = full_ms * slowdown * self.noise(self.step, rank)
             self.iteration_ms = max(ms for ms in computed if ms is not None)
             changes = self.known.observe(plan, planner.timeline(plan), computed)
@@ -82,6 +87,21 @@ def test_a_slow_rank_has_its_rate_after_two_steps_and_is_reported_once(strategy:
     assert run.steps(1).known.slowdowns == [1.0, 1.0, 2.0, 1.0]
     assert run.steps(10).changes == [(2, RateChange(2, 2.0))]
     assert run.known.rates == [1.0, 1.0, 0.5, 1.0]
+
+
+@pytest.mark.parametrize("strategy", ["4x<1>", "2x<tp2>", "2x<pp2>", "1x<tp4>"])
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_device_with_another_rate_is_not_slow(strategy: str, *, waits: bool) -> None:
+    run = MadeUpRun(strategy, {}, waits=waits, usual=[1.0, 1.0, 0.25, 3.0]).steps(6)
+    assert run.known.rates is None
+    assert run.changes == []
+
+
+@pytest.mark.parametrize("strategy", ["4x<1>", "2x<tp2>", "2x<pp2>", "1x<tp4>"])
+def test_a_slow_rank_is_slow_relative_to_its_device(strategy: str) -> None:
+    run = MadeUpRun(strategy, {3: 2.0}, usual=[1.0, 1.0, 0.25, 3.0]).steps(6)
+    assert run.known.rates == [1.0, 1.0, 1.0, 0.5]
+    assert run.changes == [(2, RateChange(3, 2.0))]
 
 
 def test_plans_with_the_rate_take_a_fraction_of_the_time() -> None:
@@ -177,7 +197,7 @@ def test_short_steps_are_no_observation() -> None:
 def test_times_that_are_not_comparable_are_no_observation() -> None:
     planner = Planner(PROFILE, Cluster(RANKS, RANKS), strategies=["4x<1>"])
     plan = planner.plan(LENGTHS)
-    known = RankRates(RANKS, 1.5, includes_waits=False)
+    known = RankRates([1.0] * RANKS, 1.5, includes_waits=False)
     for _ in range(5):
         assert known.observe(plan, planner.timeline(plan), [1e3, 1e3, None, 1e3]) == []
         assert known.observe(plan, planner.timeline(plan), [None] * RANKS) == []
@@ -211,6 +231,6 @@ def test_a_resumed_run_continues_with_the_rates_of_equally_many_ranks() -> None:
     assert resumed.steps(4).changes == []
     resumed.slowdowns = {}
     assert resumed.steps(2).changes == [(6, RateChange(2, 1.0))]
-    other = RankRates(2, 1.5, includes_waits=False)
+    other = RankRates([1.0, 1.0], 1.5, includes_waits=False)
     other.resume(run.known.rates)
     assert other.rates is None

@@ -7,6 +7,8 @@ import pytest
 
 from hydraulis import Cluster, CostProfile, Plan, Planner, Scheme
 from hydraulis._core import Backward, Forward, Span
+from hydraulis.planner.devices import cluster_of_devices
+from hydraulis.planner.profile_document import with_scaled_times
 from hydraulis.runtime.planning.recalibration import BOUND, Recalibration
 from profiles import made_up_profile
 
@@ -48,6 +50,28 @@ def test_the_moving_average_approaches_the_measurement() -> None:
         learnt.observe(*iteration("2x<1>", 1.3))
         assert learnt.factors["<1>"] == pytest.approx(1.3 ** (1 - 0.75**number), rel=1e-9)
     assert learnt.factors["<1>"] == pytest.approx(1.3, rel=1e-4)
+
+
+def test_times_are_compared_with_those_of_the_replicas_device() -> None:
+    slow = with_scaled_times(PROFILE, lambda scheme: 3.0 if scheme == "<1>" else 4.0)
+    profile = PROFILE.with_other_devices([(0.25, slow)])
+    learnt = Recalibration(profile, 0.5)
+    for devices in ([0, 1], [1, 1], [1, 0]):
+        # Rank 1 computes at half the rate of its device, which plans know.
+        usual = cluster_of_devices(profile, devices, 2)
+        assert usual.rates is not None
+        rates = [usual.rates[0], usual.rates[1] / 2]
+        cluster = Cluster(2, 2, rates=rates, memory_bytes=usual.memory_bytes, devices=devices)
+        planner = Planner(profile, cluster, strategies=["2x<1>"])
+        plan = planner.plan(LENGTHS)
+        learnt.observe(plan, planner.timeline(plan))
+        assert learnt.factors == {"<1>": pytest.approx(1.0, rel=1e-9)}
+    corrected = learnt.profile({"<1>": 2.0})
+    ((rate, other),) = corrected.other_devices
+    assert rate == 0.25
+    assert other.micro_batch_ms(Scheme("<1>"), [9]) == pytest.approx(
+        2 * slow.micro_batch_ms(Scheme("<1>"), [9])
+    )
 
 
 def test_stages_are_compared_with_their_mean() -> None:

@@ -9,6 +9,8 @@ import torch
 
 from hydraulis import Cluster, CostProfile, Plan, Planner, Scheme
 from hydraulis.config.planner import PlannerConfig
+from hydraulis.planner.devices import cluster_of_devices
+from hydraulis.planner.profile_document import with_scaled_times
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -152,6 +154,28 @@ def test_rates_change_the_plans_that_are_requested_later() -> None:
     resumed = RunPlanner(config("4x<1>"), PROFILE, CLUSTER)
     resumed.resume([], {}, plan.cluster.rates or ())
     assert resumed.plan(LENGTHS) == plan
+
+
+def test_a_slow_rank_of_another_device_has_a_share_of_its_rate() -> None:
+    twice = PROFILE.with_other_devices([(0.5, with_scaled_times(PROFILE, lambda _: 2.0))])
+    usual = cluster_of_devices(twice, [0, 0, 1, 1], 4)
+    run = RunPlanner(config("4x<1>"), twice, usual)
+    first = run.plan(LENGTHS)
+    assert first.cluster == usual
+    for _ in range(2):
+        run.observe_ranks(
+            first, [300.0 * (1 + (rank == 3)) * share for rank, share in enumerate(shares(first))]
+        )
+    run.learn()
+    plan = run.plan(LENGTHS)
+    assert plan.cluster.rates == [1.0, 1.0, 0.5, 0.25]
+    assert (plan.cluster.devices, plan.cluster.memory_bytes) == ([0, 0, 1, 1], usual.memory_bytes)
+    assert run.check(plan, LENGTHS) == []
+    assert run.planned_with(plan).rates == [1.0, 1.0, 1.0, 0.5]
+    assert run.planned_with(first).rates is None
+    # The least rate that a cluster can state is the limit.
+    run.resume([], {}, [1.0, 1.0, 1.0, 0.001])
+    assert run.plan(LENGTHS).cluster.rates == [1.0, 1.0, 0.5, 0.001]
 
 
 def test_no_rank_is_slow_if_rates_are_not_wanted() -> None:

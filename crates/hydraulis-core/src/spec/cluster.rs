@@ -49,13 +49,13 @@ impl TryFrom<ClusterFields> for Cluster {
     type Error = Error;
     fn try_from(fields: ClusterFields) -> Result<Cluster> {
         let mut cluster = Cluster::new(fields.gpus, fields.gpus_per_node)?;
+        if !fields.devices.is_empty() {
+            cluster = cluster.with_devices(fields.devices)?;
+        }
         if !fields.rates.is_empty() {
             cluster = cluster.with_rates(fields.rates)?;
         }
-        if !fields.memory_bytes.is_empty() {
-            cluster = cluster.with_memory_bytes(fields.memory_bytes)?;
-        }
-        if fields.devices.is_empty() { Ok(cluster) } else { cluster.with_devices(fields.devices) }
+        if fields.memory_bytes.is_empty() { Ok(cluster) } else { cluster.with_memory_bytes(fields.memory_bytes) }
     }
 }
 
@@ -83,8 +83,9 @@ impl Cluster {
             let (least, limit) = Cluster::RATES.into_inner();
             return Err(ClusterError::Rate { rank, rate: rates[rank].to_string(), least, limit }.into());
         }
-        let is_uniform = rates.iter().all(|rate| rate.total_cmp(&1.0).is_eq());
-        Ok(Cluster { rates: if is_uniform { Vec::new() } else { rates }, ..self })
+        // With devices and without rates each rank would have its device's.
+        let is_usual = self.devices.is_empty() && rates.iter().all(|rate| rate.total_cmp(&1.0).is_eq());
+        Ok(Cluster { rates: if is_usual { Vec::new() } else { rates }, ..self })
     }
 
     /// The same cluster with the memory of each rank, in bytes, in place of the profile's.
@@ -147,6 +148,13 @@ impl Cluster {
         self.devices.get(rank as usize).copied().unwrap_or_default()
     }
 
+    /// The device of the slowest of these ranks; of equally slow ones the first device. A replica takes its times.
+    pub fn device_of_slowest(&self, ranks: &[u32]) -> u16 {
+        let each = ranks.iter().map(|&rank| (self.rate(rank), self.device(rank)));
+        let slowest = each.min_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+        slowest.map(|(_, device)| device).unwrap_or_default()
+    }
+
     /// The rate of a rank.
     pub fn rate(&self, rank: u32) -> f64 {
         self.rates.get(rank as usize).copied().unwrap_or(1.0)
@@ -200,7 +208,10 @@ mod tests {
         }
         assert_eq!(cluster().with_devices(vec![0; 4]).unwrap(), cluster());
         let two = cluster().with_devices(vec![0, 0, 1, 1]).unwrap();
+        let slowed = two.clone().with_rates(vec![2.0, 1.0, 1.0, 0.5]).unwrap();
+        assert_eq!([&[0, 1, 2][..], &[2, 1], &[0, 3], &[2]].map(|ranks| slowed.device_of_slowest(ranks)), [0, 0, 1, 1]);
         assert_eq!((two.device(1), two.device(2), two.is_uniform()), (0, 1, false));
+        assert_eq!(two.with_rates(vec![1.0; 4]).unwrap().rates(), Some(&[1.0; 4][..]));
         let small = cluster().with_memory_bytes(vec![9, 9, 9, 7]).unwrap();
         assert_eq!((small.memory_of(3), small.rate(3)), (Some(7), 1.0));
         for error in [
@@ -222,7 +233,10 @@ mod tests {
         assert_eq!(serde_json::from_str::<Cluster>(&text(&mixed)).unwrap(), mixed);
         let other = Cluster::new(4, 2).unwrap().with_devices(vec![0, 0, 1, 1]).unwrap();
         assert_eq!(text(&other), r#"{"gpus":4,"gpus_per_node":2,"devices":[0,0,1,1]}"#);
-        assert_eq!(serde_json::from_str::<Cluster>(&text(&other)).unwrap(), other);
+        let at_usual_rates = other.clone().with_rates(vec![1.0; 4]).unwrap();
+        for one in [other, at_usual_rates] {
+            assert_eq!(serde_json::from_str::<Cluster>(&text(&one)).unwrap(), one);
+        }
         assert!(serde_json::from_str::<Cluster>(r#"{"gpus":4,"gpus_per_node":2,"devices":[1,1]}"#).is_err());
         assert!(serde_json::from_str::<Cluster>(r#"{"gpus":4,"gpus_per_node":2,"rates":[1,1,0,1]}"#).is_err());
         assert!(serde_json::from_str::<Cluster>(r#"{"gpus":4,"gpus_per_node":2,"rates":[2,2]}"#).is_err());

@@ -3,7 +3,7 @@
 An observation of a rank is its measured over its predicted time in one step, relative to the other ranks:
 divided by the low median of that ratio over all ranks with work, each of them counted at its known slowdown.
 Errors of prediction that all ranks share cancel. A rank's slowdown is the median of its last three
-observations.
+observations. Ranks of different devices have different usual rates: slowdowns are relative to those.
 
 - A rank becomes slow when its slowdown reaches the threshold, so two of three steps decide.
 - A slow rank recovers when its slowdown falls below the middle of 1 and the threshold. In between, its rate
@@ -54,7 +54,7 @@ class RankRates:
     """Keeps the slowdown of every rank.
 
     Args:
-        ranks: Number of ranks.
+        usual: Rate of each rank that is not slow: that of its device.
         threshold: Slowdown from which a rank is slow, above 1.
         includes_waits: Whether a computation's time includes its waits for tensor and context ranks.
 
@@ -62,7 +62,9 @@ class RankRates:
         slowdowns: Slowdown of each rank that plans count with; 1 for a rank that is not slow.
     """
 
-    def __init__(self, ranks: int, threshold: float, *, includes_waits: bool) -> None:
+    def __init__(self, usual: Sequence[float], threshold: float, *, includes_waits: bool) -> None:
+        ranks = len(usual)
+        self._usual = usual
         self._threshold = threshold
         self._recovered_below = (1 + threshold) / 2
         self._includes_waits = includes_waits
@@ -76,7 +78,7 @@ class RankRates:
 
     @property
     def rates(self) -> list[float] | None:
-        """The rate of each rank; None if no rank is slow."""
+        """The rate of each rank relative to its usual one; None if no rank is slow."""
         if all(slowdown == 1.0 for slowdown in self.slowdowns):
             return None
         return [1.0 / slowdown for slowdown in self.slowdowns]
@@ -100,7 +102,7 @@ class RankRates:
             computed_ms: Measured computation time of each rank, in milliseconds; None for a rank whose time
                 is not comparable.
         """
-        expected = _expected(plan, predicted, self.slowdowns, includes_waits=self._includes_waits)
+        expected = self._expected(plan, predicted)
         observed = self._observations(expected, computed_ms)
         for rank, slowdown in observed.items():
             self._last[rank].append(slowdown)
@@ -111,6 +113,26 @@ class RankRates:
             self._update(rank)
         self._try_idle_again(expected)
         return self._changes()
+
+    def _expected(self, plan: Plan, predicted: Sequence[Sequence[Span]]) -> "dict[int, _Expected]":
+        """Return the expected computation of each rank with work."""
+        expected = {}
+        times = micro_batch_times(plan, predicted)
+        for replica, by_micro_batch, rates in zip(plan.replicas, times, stage_rates(plan), strict=True):
+            # An empty micro-batch has a predicted time, and is never run.
+            run = [
+                stages
+                for sequences, stages in zip(replica.micro_batches, by_micro_batch, strict=True)
+                if sequences
+            ]
+            for stage, ranks in enumerate(replica.stages if run else []):
+                at_rate_1_ms = sum(stages[stage] for stages in run) * rates[stage]
+                slowest = max(self.slowdowns[rank] / self._usual[rank] for rank in ranks)
+                for rank in ranks:
+                    usual, own = self._usual[rank], self.slowdowns[rank]
+                    slowdown = slowest * usual if self._includes_waits else own
+                    expected[rank] = _Expected(at_rate_1_ms / usual, slowdown)
+        return expected
 
     def _observations(
         self, expected: "dict[int, _Expected]", computed_ms: Sequence[float | None]
@@ -186,27 +208,6 @@ class _Expected(NamedTuple):
 
     full_rate_ms: float
     slowdown: float
-
-
-def _expected(
-    plan: Plan, predicted: Sequence[Sequence[Span]], slowdowns: Sequence[float], *, includes_waits: bool
-) -> dict[int, _Expected]:
-    """Return the expected computation of each rank with work."""
-    expected = {}
-    times = micro_batch_times(plan, predicted)
-    for replica, by_micro_batch, rates in zip(plan.replicas, times, stage_rates(plan), strict=True):
-        # An empty micro-batch has a predicted time, and is never run.
-        run = [
-            stages
-            for sequences, stages in zip(replica.micro_batches, by_micro_batch, strict=True)
-            if sequences
-        ]
-        for stage, ranks in enumerate(replica.stages if run else []):
-            full_rate_ms = sum(stages[stage] for stages in run) * rates[stage]
-            slowest = max(slowdowns[rank] for rank in ranks)
-            for rank in ranks:
-                expected[rank] = _Expected(full_rate_ms, slowest if includes_waits else slowdowns[rank])
-    return expected
 
 
 def _filled(slowdown: float) -> deque[float]:

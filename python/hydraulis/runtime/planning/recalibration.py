@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from hydraulis._core import CostProfile, Plan, Scheme, Span
+from hydraulis.planner.devices import device_profiles, device_rates
 from hydraulis.planner.profile_document import with_scaled_times
 from hydraulis.runtime.records.measured_times import at_full_rate, micro_batch_times
 
@@ -16,7 +17,8 @@ class Recalibration:
     """Keeps an exponential average of measured over predicted time for each scheme.
 
     The average is over logarithms, so that ratios of 2 and 1/2 cancel. A scheme that has not run yet gets the
-    geometric mean of the other schemes' factors, so the correction neither favours nor penalises it.
+    geometric mean of the other schemes' factors, so the correction neither favours nor penalises it. A factor
+    holds on all devices of the profile.
 
     Args:
         profile: Cost profile to correct.
@@ -28,6 +30,7 @@ class Recalibration:
 
     def __init__(self, profile: CostProfile, weight: float) -> None:
         self._profile = profile
+        self._of_devices = device_profiles(profile)
         self._weight = weight
         self.factors: dict[str, float] = {}
 
@@ -42,13 +45,14 @@ class Recalibration:
         predicted: dict[Scheme, float] = defaultdict(float)
         measured: dict[Scheme, float] = defaultdict(float)
         # A slow rank is no error of the profile.
-        by_replica = at_full_rate(plan, micro_batch_times(plan, timelines))
-        for replica, times in zip(plan.replicas, by_replica, strict=True):
+        full = at_full_rate(plan, micro_batch_times(plan, timelines), device_rates(self._profile))
+        for replica, device, times in full:
+            profile = self._of_devices[device]
             for sequences, stages in zip(replica.micro_batches, times, strict=True):
                 # An empty micro-batch is never run, although its predicted time is `c`, or `d`.
                 if not sequences:
                     continue
-                expected_ms = self._profile.micro_batch_ms(replica.scheme, lengths[sequences].tolist())
+                expected_ms = profile.micro_batch_ms(replica.scheme, lengths[sequences].tolist())
                 predicted[replica.scheme] += expected_ms
                 # The stages' multipliers have mean 1, so the mean over stages matches the prediction.
                 measured[replica.scheme] += math.fsum(stages) / len(stages)

@@ -21,6 +21,29 @@ from hydraulis.runtime.step_result import TimedCrossing
 Counts = npt.NDArray[np.int64]
 
 
+# A smaller relative change of a factor does not justify rebuilding the planner and its tables.
+_NOTED_CHANGE = 0.01
+
+# The least rate of a rank in the core.
+_LEAST_RATE = 1e-3
+
+Lengths = npt.NDArray[np.int64]
+
+
+class Learnt(NamedTuple):
+    """The measurements that plans are made with.
+
+    Attributes:
+        factors: Correction factor of each scheme's times, by its text.
+        rates: Rate of each rank relative to its device's; None if no rank is slow.
+        link_slowdowns: Slowdown of each node's links; empty if none are slow.
+    """
+
+    factors: Mapping[str, float]
+    rates: Sequence[float] | None
+    link_slowdowns: Sequence[float] = ()
+
+
 class BatchPlanner(Protocol):
     """A planner of single batches: `Planner`, or one that corrects its predicted times during a run."""
 
@@ -71,37 +94,17 @@ class LearningPlanner(Protocol):
         """Use the times so far for the plans that are requested from now on."""
         ...
 
-    def link_slowdowns(self, plan: Plan, /) -> tuple[float, ...]:
-        """Return the slowdown of each node's links that a recent plan counts with; empty if none are slow."""
+    def planned_with(self, plan: Plan, /) -> Learnt:
+        """Return the measurements that a recent plan was made with."""
         ...
 
 
-# A smaller relative change of a factor does not justify rebuilding the planner and its tables.
-_NOTED_CHANGE = 0.01
-
-Lengths = npt.NDArray[np.int64]
-
-
-class Learnt(NamedTuple):
-    """The measurements that plans are made with.
-
-    Attributes:
-        factors: Correction factor of each scheme's times, by its text.
-        rates: Rate of each rank; None if no rank is slow.
-        link_slowdowns: Slowdown of each node's links; empty if none are slow.
-    """
-
-    factors: Mapping[str, float]
-    rates: Sequence[float] | None
-    link_slowdowns: Sequence[float] = ()
-
-
 class _Made(NamedTuple):
-    """A recent plan, with the planner that made it and the slowdowns that it counted with."""
+    """A recent plan, with the planner and the measurements that it was made with."""
 
     plan: Plan
     planner: Planner
-    link_slowdowns: tuple[float, ...]
+    learnt: Learnt
 
 
 class RunPlanner:
@@ -113,11 +116,12 @@ class RunPlanner:
     Args:
         config: The planner's configuration.
         profile: Cost profile with exactly the schemes that the run may use.
-        cluster: Cluster of the run's ranks.
+        cluster: Cluster of the run's ranks, with the rate of each rank's device where ranks differ.
         link: Links used to predict transfers; None to exclude transfers.
         includes_waits: Whether measured computations include waits for tensor and context ranks, as on CUDA.
 
     Attributes:
+        cluster: Cluster of the run's ranks, none of them slow.
         used: Strategies of the plans so far, in the order of their first use.
         recalibration: Correction of the schemes' times; None without `planner.recalibrate`.
         rank_rates: Rates of slow ranks; None without `planner.slow_rank`.
@@ -136,7 +140,7 @@ class RunPlanner:
     ) -> None:
         self._config = config
         self._profile = profile
-        self._cluster = cluster
+        self.cluster = cluster
         self._link = link
         self._planned_with = self._learnt = Learnt({}, None)
         self._planner = self._made(profile, cluster, link)
@@ -145,7 +149,7 @@ class RunPlanner:
         self.used: list[str] = []
         self.recalibration = Recalibration(profile, config.recalibrate) if config.recalibrate else None
         self.rank_rates = (
-            RankRates(cluster.gpus, config.slow_rank, includes_waits=includes_waits)
+            RankRates(self._usual_rates, config.slow_rank, includes_waits=includes_waits)
             if config.slow_rank
             else None
         )
@@ -160,7 +164,7 @@ class RunPlanner:
     def strategies(self) -> list[str]:
         """The configured strategies; for a search, the homogeneous strategies to compare it with."""
         return (
-            homogeneous_strategies(self._profile, self._cluster)
+            homogeneous_strategies(self._profile, self.cluster)
             if self._config.is_search
             else self._planner.strategies
         )
@@ -191,8 +195,7 @@ class RunPlanner:
         plan = self._planner.plan(lengths, targets, used=used)
         if plan.strategy not in self.used:
             self.used.append(plan.strategy)
-        slowdowns = tuple(self._planned_with.link_slowdowns)
-        self._made_by.append(_Made(plan, self._planner, slowdowns))
+        self._made_by.append(_Made(plan, self._planner, self._planned_with))
         return plan
 
     def check(self, plan: Plan, lengths: Lengths, targets: Lengths | None = None) -> list[str]:
@@ -249,10 +252,10 @@ class RunPlanner:
             () if self.node_links is None else self.node_links.slowdowns,
         )
 
-    def link_slowdowns(self, plan: Plan) -> tuple[float, ...]:
-        """Return the slowdown of each node's links that a recent plan counts with; empty if none are slow."""
+    def planned_with(self, plan: Plan) -> Learnt:
+        """Return the measurements that a recent plan was made with; none for other plans."""
         recent = list(self._made_by)
-        return next((made.link_slowdowns for made in recent if made.plan == plan), ())
+        return next((made.learnt for made in recent if made.plan == plan), Learnt({}, None))
 
     def resume(
         self,
@@ -292,9 +295,22 @@ class RunPlanner:
     def _profile_with(self, factors: Mapping[str, float]) -> CostProfile:
         return self._profile if self.recalibration is None else self.recalibration.profile(factors)
 
+    @property
+    def _usual_rates(self) -> list[float]:
+        """The rate of each rank that is not slow."""
+        return self.cluster.rates or [1.0] * self.cluster.gpus
+
     def _cluster_with(self, rates: Sequence[float] | None) -> Cluster:
-        usual = self._cluster
-        return Cluster(usual.gpus, usual.gpus_per_node, rates=rates, memory_bytes=usual.memory_bytes)
+        if rates is None:
+            return self.cluster
+        of_usual = zip(self._usual_rates, rates, strict=True)
+        return Cluster(
+            self.cluster.gpus,
+            self.cluster.gpus_per_node,
+            rates=[max(usual * rate, _LEAST_RATE) for usual, rate in of_usual],
+            memory_bytes=self.cluster.memory_bytes,
+            devices=self.cluster.devices,
+        )
 
     def _made(self, profile: CostProfile, cluster: Cluster, link: Link | None) -> Planner:
         strategies: Sequence[str] | Literal["search"] = (

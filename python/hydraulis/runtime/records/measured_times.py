@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from hydraulis._core import Plan, Span
+from hydraulis._core import Plan, Replica, Span
 
 # Milliseconds by replica, micro-batch and stage, forward plus backward.
 MicroBatchTimes = list[list[list[float]]]
@@ -37,12 +38,35 @@ def stage_rates(plan: Plan) -> list[list[float]]:
     return [[min(rates[rank] for rank in ranks) for ranks in replica.stages] for replica in plan.replicas]
 
 
-def at_full_rate(plan: Plan, times: MicroBatchTimes) -> MicroBatchTimes:
-    """Return the times of micro-batches that ranks of rate 1 would take, by the plan's rates."""
-    return [
-        [[ms * rate for ms, rate in zip(stages, rates, strict=True)] for stages in by_micro_batch]
-        for by_micro_batch, rates in zip(times, stage_rates(plan), strict=True)
-    ]
+class ReplicaTimes(NamedTuple):
+    """The times of a replica's micro-batches, as its device's ranks of full rate would take them.
+
+    Attributes:
+        replica: Replica of the plan.
+        device: Number of the device in the plan's cost profile whose times it takes.
+        times: Milliseconds by micro-batch and stage.
+    """
+
+    replica: Replica
+    device: int
+    times: list[list[float]]
+
+
+def at_full_rate(plan: Plan, times: MicroBatchTimes, rates_of_devices: Sequence[float]) -> list[ReplicaTimes]:
+    """Return the times that ranks without slowdown would take, by the plan's rates.
+
+    Args:
+        plan: Plan of the iteration.
+        times: Measured times of its micro-batches.
+        rates_of_devices: Full rate of each device.
+    """
+    found = []
+    for replica, by_micro_batch, rates in zip(plan.replicas, times, stage_rates(plan), strict=True):
+        device = plan.cluster.device_of_slowest(replica.ranks)
+        shares = [rate / rates_of_devices[device] for rate in rates]
+        full = [[ms * share for ms, share in zip(stages, shares, strict=True)] for stages in by_micro_batch]
+        found.append(ReplicaTimes(replica, device, full))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

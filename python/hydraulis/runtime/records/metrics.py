@@ -58,7 +58,8 @@ class StepMetrics:
         replica_planned_ms: Predicted time of each replica, in the plan's order.
         replica_measured_ms: Measured time of each replica; 0 for a replica without work.
         ranks_per_device: Ranks that share one device. Above 1 the run is a test, and times mean nothing.
-        rank_rates: Rate of each rank that the plan counts with; empty if no rank is slow.
+        rank_rates: Rate of each rank relative to its device's that the plan counts with; empty if no rank
+            is slow.
         link_slowdowns: Time of each node's transfers to other nodes, relative to the usual one, that the plan
             counts with; empty if no links are slow.
         moved: Sequences that a lookahead moved here from other steps' batches.

@@ -242,8 +242,8 @@ class Recorder:
         compared = []
         for number, line in enumerate(record_lines(self.directory, PLANS)):
             plan = read_record(line, Plan.from_json) if number in by_line else None
-            # Static strategies are planned for equal ranks.
-            if plan is not None and plan.cluster.rates is None:
+            # Static strategies are planned for ranks without slowdown.
+            if plan is not None and plan.cluster.rates == self.static.cluster.rates:
                 self.static.add(plan.lengths)
                 compared.append(by_line[number])
         return len(compared), sum(compared)
