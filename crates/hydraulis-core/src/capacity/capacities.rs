@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::capacity::ClassCapacity;
 use crate::capacity::placed_classes::PlacedClasses;
 use crate::capacity::relaxed_class::{RelaxedClass, SpeedLevels};
-use crate::cost::{ClassCost, CostModel};
+use crate::cost::{ClassCost, CostModel, ReplicaClass};
 use crate::error::Result;
 use crate::layout::{PlacementOrder, place_in_order};
 use crate::spec::{CapacityBudget, Scheme, Strategy};
@@ -37,8 +37,9 @@ impl Capacities {
         let capacity = |cost: &ClassCost| (cost.cap().0 > 0).then(|| ClassCapacity::new(cost.clone(), budget));
         let best = cost.best().iter().map(capacity).collect();
         let levels = SpeedLevels::of_cluster(cost.cluster(), budget.speed_levels);
-        let relaxed = levels.relaxed(&cost, |cost| ClassCapacity::new(cost, budget));
-        let known = Known { cost, best, placed: PlacedClasses::new(budget), levels, relaxed };
+        let relaxed = levels.relaxed(&cost, |cost| ClassCapacity::new(cost, budget).relaxed());
+        let placed = PlacedClasses::new(&cost, budget);
+        let known = Known { cost, best, placed, levels, relaxed };
         Capacities { known: Arc::new(known), order: PlacementOrder::default() }
     }
 
@@ -74,22 +75,13 @@ impl Capacities {
         }
         let mut classes: Vec<(&ClassCapacity, usize)> = Vec::new();
         for (&scheme, ranks) in strategy.schemes().iter().zip(self.place(strategy)?) {
-            let cost = cost_model.replica(scheme, &ranks)?;
+            let class = ReplicaClass::of_ranks(scheme, cost_model.profile(), cost_model.cluster(), &ranks);
             match classes.last_mut() {
-                Some((last, number)) if last.cost().class() == cost.class() => *number += 1,
-                _ => classes.push((self.known.placed.capacity(&cost), 1)),
+                Some((last, number)) if *last.cost().class() == class => *number += 1,
+                _ => classes.push((self.known.placed.capacity(class, cost_model)?, 1)),
             }
         }
         Ok(classes)
-    }
-
-    /// Whether a replica of the strategy has stages on ranks of different devices.
-    pub(crate) fn has_mixed_pipelines(&self, strategy: &Strategy) -> bool {
-        let is_mixed = |class: &ClassCapacity| {
-            let stages = &class.cost().class().stages;
-            stages.iter().any(|pool| pool.device != stages[0].device)
-        };
-        self.classes(strategy).is_ok_and(|classes| classes.iter().any(|(class, _)| is_mixed(class)))
     }
 
     /// The class of each replica of a strategy, in the strategy's order; see [`Capacities::classes`].

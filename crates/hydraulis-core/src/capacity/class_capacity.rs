@@ -19,6 +19,8 @@ pub struct ClassCapacity {
     capacities: Arc<CapacityTable>,
     work_table: Arc<WorkTable>,
     budget: CapacityBudget,
+    /// Whether bounds count what the slowest stage can compute alone, in place of the pipeline's capacity.
+    is_of_slowest: bool,
 }
 
 /// The capacity of one number of micro-batches.
@@ -49,7 +51,16 @@ impl ClassCapacity {
         let full = cost.sequence_ms(cost.cap()).0;
         let least = cost.fixed_ms().0.max(full / count(budget.least_work_part));
         let work_table = Arc::new(WorkTable::new(least, budget));
-        ClassCapacity { cost, capacities, work_table, budget }
+        ClassCapacity { cost, capacities, work_table, budget, is_of_slowest: false }
+    }
+
+    /// The same capacity for bounds alone. A pipeline with one stage much slower than the others is filled in a small share
+    /// of its time, and the linear programs of its capacity would take long for many such classes.
+    pub(super) fn relaxed(self) -> ClassCapacity {
+        let multipliers = self.cost.stage_multipliers();
+        let mean = multipliers.iter().sum::<f64>() / count(multipliers.len());
+        let is_of_slowest = self.cost.slowest_multiplier() >= self.budget.uneven * mean;
+        ClassCapacity { is_of_slowest, ..self }
     }
 
     /// The class's cost.
@@ -185,7 +196,8 @@ impl ClassCapacity {
             if on_slowest <= 0.0 || (on_slowest <= most_work && is_full) {
                 break;
             }
-            let work = self.most_work_at(share, micro_batches, end).min(count(limit.groups(micro_batches)) * full);
+            let most = if self.is_of_slowest { on_slowest } else { self.most_work_at(share, micro_batches, end) };
+            let work = most.min(count(limit.groups(micro_batches)) * full);
             let room = limit.most_tokens(micro_batches);
             let tokens = if linear > 0.0 { room.min(work / linear) } else { room };
             if work > 0.0 && (work > most_work || tokens > most_tokens) {

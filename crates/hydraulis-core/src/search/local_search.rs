@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use crate::bound::{AnyClass, Bounder, Branches, Node, Price, ProofLimit};
 use crate::capacity::ClassCapacity;
 use crate::construct::neighbours;
+use crate::cost::ClassCost;
 use crate::error::Result;
 use crate::layout::place;
 use crate::plan::{Bound, Candidate, Outcome};
@@ -205,7 +206,9 @@ impl<'a> Search<'a> {
             around.retain(|other| !self.seen.contains(other));
             let Some(values) = Values::by(before * (1.0 - self.budget.near), branches, &self.classes) else { break };
             let mut around = values.promising(around.into_iter());
-            around.sort_by_key(|other| !self.relieves(other, best));
+            if let Some(relieves) = self.relieves(best) {
+                around.sort_by_key(|other| !relieves(other));
+            }
             self.consider_promising(around, self.budget.neighbours)?;
             if self.least() >= before {
                 break;
@@ -214,17 +217,24 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Whether `other` has more replicas that admit the longest sequence of the replica that ends last, and at least as
-    /// many of that replica's scheme.
-    fn relieves(&self, other: &Strategy, evaluation: &Evaluation) -> bool {
-        let Some((slowest, longest)) = evaluation.bottleneck(self.task.batch) else { return false };
-        let admits = |scheme: &Scheme| {
-            let mut costs = self.classes.iter().map(|class| class.capacity.cost());
-            costs.any(|cost| cost.scheme() == *scheme && cost.admits(longest))
+    /// Whether a strategy has more replicas than this evaluation's that admit the longest sequence of the replica that ends
+    /// last, and at least as many of that replica's scheme; none if no replica has a sequence.
+    fn relieves(&self, evaluation: &Evaluation) -> Option<impl Fn(&Strategy) -> bool + use<>> {
+        let (slowest, longest) = evaluation.bottleneck(self.task.batch)?;
+        let costs = self.classes.iter().map(|class| class.capacity.cost());
+        let admitting: BTreeSet<Scheme> = costs.filter(|cost| cost.admits(longest)).map(ClassCost::scheme).collect();
+        let counts = move |strategy: &Strategy| {
+            let number = |is_counted: &dyn Fn(&Scheme) -> bool| {
+                let runs = strategy.schemes().chunk_by(|one, other| one == other);
+                runs.filter(|run| is_counted(&run[0])).map(<[Scheme]>::len).sum::<usize>()
+            };
+            (number(&|scheme| admitting.contains(scheme)), number(&|scheme| *scheme == slowest))
         };
-        let admitting = |strategy: &Strategy| strategy.schemes().iter().filter(|scheme| admits(scheme)).count();
-        let alike = |strategy: &Strategy| strategy.schemes().iter().filter(|scheme| **scheme == slowest).count();
-        admitting(other) > admitting(&evaluation.strategy) && alike(other) >= alike(&evaluation.strategy)
+        let own = counts(&evaluation.strategy);
+        Some(move |other: &Strategy| {
+            let (admitting, alike) = counts(other);
+            admitting > own.0 && alike >= own.1
+        })
     }
 
     /// Restarts local search from the rounded replica counts of the bound's branches, if the plan of one is shorter.
@@ -247,13 +257,21 @@ impl<'a> Search<'a> {
         let unseen = listed.iter().filter(|strategy| !self.seen.contains(strategy));
         let mut promising = values.promising(unseen.cloned());
         promising.truncate(self.estimated());
-        let mut bounded: Vec<(Millis, Strategy)> =
-            promising.into_iter().filter_map(|strategy| Some((self.bound(&strategy)?, strategy))).collect();
+        // As in `evaluate`, on ranks of different speed estimates alone decide.
+        if self.cluster().is_uniform() {
+            promising = self.by_bound(promising, enough);
+        }
+        self.consider_promising(promising, self.budget.restarts)?;
+        if self.least() < before { self.move_to_neighbours(branches) } else { Ok(()) }
+    }
+
+    /// The strategies whose bounds are below `enough`, in the order of their bounds.
+    fn by_bound(&self, strategies: Vec<Strategy>, enough: Millis) -> Vec<Strategy> {
+        let bounded = strategies.into_iter().filter_map(|strategy| Some((self.bound(&strategy)?, strategy)));
+        let mut bounded: Vec<(Millis, Strategy)> = bounded.collect();
         bounded.retain(|(bound, _)| self.task.objective.bound(*bound) < enough);
         bounded.sort();
-        let bounded = bounded.into_iter().map(|(_, strategy)| strategy).collect();
-        self.consider_promising(bounded, self.budget.restarts)?;
-        if self.least() < before { self.move_to_neighbours(branches) } else { Ok(()) }
+        bounded.into_iter().map(|(_, strategy)| strategy).collect()
     }
 
     /// Plans strategies of equal replicas of the leading classes that by their values may be shorter than the best plan.
@@ -327,9 +345,10 @@ impl<'a> Search<'a> {
         }
         let enough = self.least() * (1.0 - self.budget.near);
         // Before the first plan any time is good enough: programs at an infinite one would need capacities of their own.
-        let is_first = self.evaluations.is_empty();
+        // Programs for every placement on ranks of different speed take longer than the plans that they save.
+        let is_bounded = !self.evaluations.is_empty() && self.cluster().is_uniform();
         let ruled_out = || self.bounder.rules_out(self.task.capacities(), &strategy, enough);
-        let is_ruled_out = if is_first { Some(false) } else { ruled_out() };
+        let is_ruled_out = if is_bounded { ruled_out() } else { Some(false) };
         let Some(is_ruled_out) = is_ruled_out.filter(|_| self.task.admits(&strategy)) else { return Ok(()) };
         let outcome = if is_ruled_out {
             Outcome::Pruned(enough)

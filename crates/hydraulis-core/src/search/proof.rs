@@ -19,7 +19,7 @@ impl<'a> Search<'a> {
     /// The branches without the classes that no plan shorter than the best one has, where there are many; none if there is
     /// no such plan.
     pub(super) fn without_impossible(&mut self, branches: Branches<'a>) -> Option<Branches<'a>> {
-        let is_planned = !self.evaluations.is_empty() && self.has_many() && self.cluster().is_uniform();
+        let is_planned = !self.evaluations.is_empty() && self.has_many();
         let values = Values::by(self.least(), &branches, &self.classes).filter(|_| is_planned);
         let Some(values) = values else { return Some(branches) };
         let possible = values.possible(&self.classes, self.cluster().gpus());

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use crate::batch::Batch;
 use crate::cancellation::Cancellation;
-use crate::capacity::Capacities;
+use crate::capacity::{Capacities, ClassCapacity};
 use crate::construct::dispatch::{
     Assignment, Limits, assign_exactly, assign_to_placed, can_assign_exactly, can_merge, estimate, longest_first,
     merge_micro_batches, rebalance, refine,
@@ -84,16 +84,30 @@ impl<'a> Task<'a> {
 
     /// The least estimated time of the strategy, and its order of placement; none if no order of these admits every sequence.
     ///
-    /// These are the order of the fastest ranks first, and others whose pipelines are each on one kind of device. A pipeline
-    /// on two waits for the slower ranks, and its capacity takes long to compute.
+    /// Where ranks are of several kinds, these are the orders in which each pipeline is on one kind of device. A pipeline on
+    /// two waits for the slower ranks, and its capacity takes long to compute.
     fn shortest_order(&self, strategy: &Strategy) -> Option<(Millis, usize)> {
-        let is_tried = |order: &usize| *order == 0 || !self.by_order[*order].has_mixed_pipelines(strategy);
-        self.shortest_of((0..self.by_order.len()).filter(is_tried), strategy)
+        self.shortest_of(strategy, |classes| !self.has_several_orders() || !has_mixed_pipelines(classes))
     }
 
-    fn shortest_of(&self, orders: impl Iterator<Item = usize>, strategy: &Strategy) -> Option<(Millis, usize)> {
-        let estimated = |capacities| estimate(self.batch, &self.by_length, strategy, capacities, self.budget);
-        orders.filter_map(|order| Some((estimated(&self.by_order[order])?, order))).min()
+    /// The least estimated time among the orders that `is_tried` names; orders that make the same replicas are one.
+    fn shortest_of(
+        &self,
+        strategy: &Strategy,
+        is_tried: impl Fn(&[(&ClassCapacity, usize)]) -> bool,
+    ) -> Option<(Millis, usize)> {
+        let mut made: Vec<Vec<(&ClassCapacity, usize)>> = Vec::new();
+        let mut shortest: Option<(Millis, usize)> = None;
+        for (order, capacities) in self.by_order.iter().enumerate() {
+            let Ok(classes) = capacities.classes(strategy) else { continue };
+            if !is_tried(&classes) || made.iter().any(|other| are_alike(other, &classes)) {
+                continue;
+            }
+            let estimated = estimate(self.batch, &self.by_length, &classes, self.budget);
+            shortest = shortest.into_iter().chain(estimated.map(|ms| (ms, order))).min();
+            made.push(classes);
+        }
+        shortest
     }
 
     /// Dispatches, refines, packs, and saves micro-batches.
@@ -103,7 +117,7 @@ impl<'a> Task<'a> {
 
     /// Dispatches, refines and packs.
     pub(super) fn draft(&self, strategy: &Strategy) -> Result<Evaluation> {
-        let shortest = || self.shortest_order(strategy).or_else(|| self.shortest_of(0..self.by_order.len(), strategy));
+        let shortest = || self.shortest_order(strategy).or_else(|| self.shortest_of(strategy, |_| true));
         let order = if self.has_several_orders() { shortest().map_or(0, |(_, order)| order) } else { 0 };
         let assignment = longest_first(self.batch, &self.by_length, strategy, &self.by_order[order], self.budget)?;
         self.refined(strategy, order, assignment, 0)
@@ -214,4 +228,22 @@ impl<'a> Task<'a> {
         let delays = delays.unwrap_or_default();
         Ok(Evaluation { strategy: strategy.clone(), order, packings, iteration_ms, transfers, delays, gpu_ms, stop })
     }
+}
+
+/// Whether a replica has stages on ranks of different devices.
+fn has_mixed_pipelines(classes: &[(&ClassCapacity, usize)]) -> bool {
+    let is_mixed = |class: &ClassCapacity| {
+        let stages = &class.cost().class().stages;
+        stages.iter().any(|pool| pool.device != stages[0].device)
+    };
+    classes.iter().any(|(class, _)| is_mixed(class))
+}
+
+/// Whether two strategies have equally many replicas of each class.
+fn are_alike(one: &[(&ClassCapacity, usize)], other: &[(&ClassCapacity, usize)]) -> bool {
+    let number_in = |list: &[(&ClassCapacity, usize)], class: &ClassCapacity| -> usize {
+        list.iter().filter(|(other, _)| std::ptr::eq(*other, class)).map(|(_, number)| number).sum()
+    };
+    let all = one.iter().chain(other);
+    all.into_iter().all(|(class, _)| number_in(one, class) == number_in(other, class))
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::batch::Batch;
-use crate::capacity::Capacities;
+use crate::capacity::{Capacities, ClassCapacity};
 use crate::construct::dispatch::assignment::{packers, replicas};
 use crate::construct::dispatch::load::Ranking;
 use crate::construct::dispatch::share::Share;
@@ -41,8 +41,17 @@ impl<'a> Assigner<'a> {
         capacities: &'a Capacities,
         budget: &SearchBudget,
     ) -> Result<Assigner<'a>> {
-        let (packers, class_of) = packers(batch, strategy, capacities, budget.packing)?;
-        Ok(Assigner::on(batch.tokens(), packers, class_of, budget.dispatch))
+        Ok(Assigner::of_classes(batch, &capacities.classes(strategy)?, budget))
+    }
+
+    /// A first round for these numbers of replicas of each class.
+    pub(super) fn of_classes(
+        batch: &'a Batch,
+        classes: &[(&'a ClassCapacity, usize)],
+        budget: &SearchBudget,
+    ) -> Assigner<'a> {
+        let (packers, class_of) = packers(batch, classes, budget.packing);
+        Assigner::on(batch.tokens(), packers, class_of, budget.dispatch)
     }
 
     /// A new round for the replicas of an assignment.

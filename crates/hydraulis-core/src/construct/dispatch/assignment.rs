@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 
 use crate::batch::Batch;
-use crate::capacity::Capacities;
+use crate::capacity::{Capacities, ClassCapacity};
 use crate::construct::pack::{Packer, Packing};
 use crate::cost::ReplicaClass;
 use crate::error::Result;
@@ -41,7 +41,7 @@ impl<'a> Assignment<'a> {
         sequences: Vec<Vec<usize>>,
         budget: PackingBudget,
     ) -> Result<Assignment<'a>> {
-        let (packers, class_of) = packers(batch, strategy, capacities, budget)?;
+        let (packers, class_of) = packers(batch, &capacities.classes(strategy)?, budget);
         Ok(Assignment::new(packers, class_of, sequences))
     }
 
@@ -115,18 +115,16 @@ impl<'a> Assignment<'a> {
     }
 }
 
-/// A packer for each class of a strategy's replicas, and each replica's index into them.
+/// A packer for each class of replicas, and each replica's index into them.
 pub(super) fn packers<'a>(
     batch: &'a Batch,
-    strategy: &Strategy,
-    capacities: &'a Capacities,
+    classes: &[(&'a ClassCapacity, usize)],
     budget: PackingBudget,
-) -> Result<(Vec<Packer<'a>>, Vec<usize>)> {
-    let classes = capacities.classes(strategy)?;
+) -> (Vec<Packer<'a>>, Vec<usize>) {
     let packers = classes.iter().map(|(capacity, _)| Packer::new(capacity, batch, budget)).collect();
     let replicas = classes.iter().enumerate();
     let class_of = replicas.flat_map(|(class, (_, replicas))| std::iter::repeat_n(class, *replicas)).collect();
-    Ok((packers, class_of))
+    (packers, class_of)
 }
 
 /// The replicas of one class; these are consecutive.

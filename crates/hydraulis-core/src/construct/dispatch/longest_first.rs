@@ -1,7 +1,7 @@
 //! The first assignment: longest sequence first.
 
 use crate::batch::Batch;
-use crate::capacity::Capacities;
+use crate::capacity::{Capacities, ClassCapacity};
 use crate::construct::dispatch::Assignment;
 use crate::construct::dispatch::assigner::Assigner;
 use crate::error::Result;
@@ -29,18 +29,17 @@ pub fn longest_first<'a>(
     Ok(if second.iteration_ms() < first.iteration_ms() { second } else { first })
 }
 
-/// Estimated end of the slowest replica if each sequence, longest first, goes to the replica that ended earliest, one
+/// Estimated end of the slowest of these replicas, given by class and number, if each sequence, longest first, goes to the replica that ended earliest, one
 /// replica of each class considered; none if a sequence is not admitted.
 ///
 /// A small part of the work of [`longest_first`], which also packs the sequences.
 pub fn estimate(
     batch: &Batch,
     by_length: &[usize],
-    strategy: &Strategy,
-    capacities: &Capacities,
+    classes: &[(&ClassCapacity, usize)],
     budget: &SearchBudget,
 ) -> Option<Millis> {
-    let mut assigner = Assigner::new(batch, strategy, capacities, budget).ok()?;
+    let mut assigner = Assigner::of_classes(batch, classes, budget);
     by_length.iter().try_for_each(|&id| assigner.take(id, 1).map(drop))?;
     assigner.end()
 }
@@ -63,7 +62,8 @@ mod tests {
         let (capacities, strategy) = (capacities(), "4x<tp4>".parse().unwrap());
         let batch = Batch::new(&[5_000, 5_000, 5_000, 5_000, 900, 900, 900, 900], None).unwrap();
         let by_length: Vec<usize> = (0..8).collect();
-        let estimated = estimate(&batch, &by_length, &strategy, &capacities, &SearchBudget::ONLINE).unwrap();
+        let classes = capacities.classes(&strategy).unwrap();
+        let estimated = estimate(&batch, &by_length, &classes, &SearchBudget::ONLINE).unwrap();
         let assigned_again = longest_first(&batch, &by_length, &strategy, &capacities, &SearchBudget::ONLINE).unwrap();
         assert!(estimated.is_close(assigned_again.iteration_ms()), "{estimated:?} {:?}", assigned_again.iteration_ms());
         assert!(assigned_again.sequences().iter().all(|ids| ids.len() == 2));
@@ -73,7 +73,8 @@ mod tests {
     fn a_sequence_that_is_not_admitted_has_no_estimate() {
         let (capacities, strategy) = (capacities(), "4x<tp4>".parse().unwrap());
         let batch = Batch::new(&[30_000, 10], None).unwrap();
-        assert_eq!(estimate(&batch, &[0, 1], &strategy, &capacities, &SearchBudget::ONLINE), None);
+        let classes = capacities.classes(&strategy).unwrap();
+        assert_eq!(estimate(&batch, &[0, 1], &classes, &SearchBudget::ONLINE), None);
         assert_eq!(
             longest_first(&batch, &[0, 1], &strategy, &capacities, &SearchBudget::ONLINE).unwrap_err().code(),
             "sequence_too_long"

@@ -42,6 +42,9 @@ pub struct CapacityBudget {
     /// Denominator of the part of a full micro-batch's work that is the least tabulated amount, if the fixed cost of a
     /// micro-batch is smaller.
     pub least_work_part: usize,
+    /// Time of a pipeline's slowest stage over the mean of its stages, from which bounds over every placement count the
+    /// slowest stage alone.
+    pub uneven: f64,
     /// Most levels of speed, into which the bound groups a cluster's ranks. If the ranks have more rates, the bound
     /// counts the slower ranks of a level as its fastest.
     pub speed_levels: usize,
@@ -65,6 +68,7 @@ impl CapacityBudget {
         work_steps: 4,
         work_doublings: 20,
         least_work_part: 1_024,
+        uneven: 1.3,
         speed_levels: 4,
     };
 }
