@@ -8,10 +8,10 @@ from hydraulis.planner import load_profile
 from hydraulis.planner.devices import (
     RelativeSpeed,
     cluster_of_devices,
-    device_of_name,
     device_profiles,
     device_rates,
     join_devices,
+    number_of_device,
     relative_speed,
 )
 from hydraulis.planner.profile_document import with_scaled_times
@@ -51,7 +51,7 @@ def test_joined_devices_have_their_rates_and_ranks_their_memory() -> None:
     cluster = cluster_of_devices(profile, [2, 0, 0, 1], 2)
     assert cluster.rates == pytest.approx([0.25, 1.0, 1.0, 0.5])
     assert cluster.memory_bytes == [10_000_000_000] * 4
-    assert [cluster.device_of_slowest(ranks) for ranks in ([0, 1], [1, 2], [2, 3])] == [2, 0, 1]
+    assert cluster.devices == [2, 0, 0, 1]
     assert join_devices(REFERENCE, [], 8) == REFERENCE
 
 
@@ -65,6 +65,8 @@ def test_joined_devices_have_their_rates_and_ranks_their_memory() -> None:
         ("NVIDIA H100 80GB HBM3", 4),
         ("NVIDIA H100 80GB HBM3, shared by 2 ranks", 4),
         ("NVIDIA H100 NVL", None),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", None),
+        ("NVIDIA H20 MIG 1g.12gb", None),
         ("x86_64 CPU", 5),
         ("AMD Instinct MI300X", None),
     ],
@@ -73,11 +75,12 @@ def test_a_rank_has_the_device_with_the_longest_name_that_its_own_contains(
     name: str, device: int | None
 ) -> None:
     names = ("A100-40GB", "A100-80GB", "H20-96GB", "H200-141GB", "NVIDIA H100 80GB HBM3", "cpu")
-    assert device_of_name(named(*names), name) == device
+    assert number_of_device(names, name) == device
 
 
 def test_the_name_of_a_data_sheet_gives_way_to_that_of_a_measurement() -> None:
-    both = named("H100-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA H100")
-    assert device_of_name(both, "NVIDIA H100 80GB HBM3") == 1
-    assert device_of_name(both, "NVIDIA H100 PCIe") == 2
-    assert device_of_name(both, "NVIDIA H100 80GB") == 0
+    names = ["H100-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA H100"]
+    assert number_of_device(names, "NVIDIA H100 80GB HBM3") == 1
+    assert number_of_device(names, "NVIDIA H100 PCIe") == 2
+    assert number_of_device(names, "NVIDIA H100 80GB") == 0
+    assert number_of_device(["NVIDIA H20 MIG 1g.12gb"], "NVIDIA H20 MIG 1g.12gb") == 0

@@ -85,13 +85,40 @@ def test_each_device_of_a_profile_is_refined_by_its_own_ranks(run: Path) -> None
     (run / "plans.jsonl").write_text("".join(json.dumps(plan) + "\n" for plan in plans))
     (run / "profile.json").write_text(profile.with_other_devices([(rate, other)]).to_json())
     refined = refine(run)
-    assert {entry.scheme for entry in refined.schemes} >= {"<1> on none", "<1> on slow"}
+    # The pipelines are on both devices, and no times of either.
+    assert [entry.scheme for entry in refined.schemes] == ["<1> on none", "<1> on slow"]
     ((_, slow),) = refined.profile.other_devices
     of_first, of_slow = (one.micro_batch_ms(Scheme("<1>"), [900, 40]) for one in (refined.profile, slow))
     usual = profile.micro_batch_ms(Scheme("<1>"), [900, 40])
     assert of_first == pytest.approx(FACTOR * usual, rel=0.02)
     assert of_slow == pytest.approx(FACTOR * usual / rate, rel=0.02)
-    assert refined.unchanged == ["<tp2>"]
+    unchanged = [f"{scheme} on {device}" for device in ("none", "slow") for scheme in ("<pp2>", "<tp2>")]
+    assert refined.unchanged == unchanged
+
+
+def test_devices_of_a_replaced_profile_are_known_by_their_names(run: Path) -> None:
+    plans = [json.loads(line) for line in (run / "plans.jsonl").read_text().splitlines()]
+    rate = plans[0]["cluster"].get("rates", [1.0, 1.0])[1]
+    profile, other = made_up_profile(CAPS), made_up_profile(CAPS, device="slow", slowdown=1 / rate)
+    for step, plan in enumerate(plans, 1):
+        is_early = step <= 30
+        plan["cluster"]["devices"] = [0, 1] if is_early else [1, 0]
+        plan["cluster"]["rates"] = [1.0, rate] if is_early else [1.0 / rate, 1.0]
+    (run / "plans.jsonl").write_text("".join(json.dumps(plan) + "\n" for plan in plans))
+    early = profile.with_other_devices([(rate, other)])
+    (run / "profile-00000030.json").write_text(early.to_json())
+    late = other.with_other_devices([(1.0 / rate, profile)])
+    (run / "profile.json").write_text(late.to_json())
+    refined = refine(run)
+    assert [entry.scheme for entry in refined.schemes] == ["<1> on none", "<1> on slow"]
+    assert all(entry.error_before == pytest.approx(1 - 1 / FACTOR, rel=0.1) for entry in refined.schemes)
+    # A device that the profile no longer has is left out.
+    (run / "profile.json").write_text(profile.to_json())
+    for plan in plans[30:]:
+        plan["cluster"] |= {"devices": [0, 0], "rates": [1.0, rate]}
+    (run / "plans.jsonl").write_text("".join(json.dumps(plan) + "\n" for plan in plans))
+    alone = refine(run)
+    assert alone.schemes[0].scheme == "<1>"
 
 
 def test_micro_batches_of_schemes_outside_the_profile_are_ignored(run: Path) -> None:

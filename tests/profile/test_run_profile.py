@@ -194,7 +194,7 @@ def test_profiles_of_several_devices_are_joined(tmp_path: Path) -> None:
     with refused("profile_mismatch", "two profiles of B"):
         chosen_profile(config_with(tmp_path, whole, f"planner.device_profiles=['{second}']"), ONE, None)
     other = write_profile(tmp_path / "other.json", made_up_profile({"<tp2>": 64}, device="D"))
-    with refused("option_invalid", "no scheme in common"):
+    with refused("profile_mismatch", "no scheme in common", f"planner.device_profiles[0] = '{other}'"):
         chosen_profile(config_with(tmp_path, named[0], f"planner.device_profiles=['{other}']"), ONE, None)
 
 
@@ -218,7 +218,11 @@ def test_a_resumed_run_keeps_its_profile_if_a_device_of_it_is_here(tmp_path: Pat
     path = tmp_path / "profile.json"
     first = CostProfile.from_json(path.read_text())
     document = json.loads(first.to_json())
-    document["hardware"]["device"] = device_name(CPU)
+    # A shorter name than torch's, and a kernel of its own.
+    document["hardware"]["device"] = "cpu"
+    path.write_text(first.to_json())
+    document["attention"], other_kernel = PlainAttention.name, "kernel of the other device"
+    first = CostProfile.from_json(json.dumps(json.loads(first.to_json()) | {"attention": other_kernel}))
     here = CostProfile.from_json(json.dumps(document))
     path.write_text(first.with_other_devices([(2.0, here)]).to_json())
     assert resume_with(config, resumed) == (True, [])

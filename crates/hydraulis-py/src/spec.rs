@@ -95,12 +95,6 @@ impl Cluster {
         self.0.devices().map(|devices| devices.iter().copied().map(u32::from).collect())
     }
 
-    /// Returns the device whose times a replica on these ranks takes: that of the slowest, of equally slow ones the first.
-    fn device_of_slowest(&self, py: Python<'_>, ranks: Vec<Integer>) -> PyResult<u16> {
-        let ranks: Vec<u32> = counts_of(py, "ranks", ranks)?;
-        Ok(self.0.device_of_slowest(&ranks))
-    }
-
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((u32, u32), Bound<'py, PyDict>)> {
         let named = PyDict::new(py);
         named.set_item("rates", self.rates())?;

@@ -91,7 +91,12 @@ def device_rates(profile: CostProfile) -> list[float]:
 
 
 def cluster_of_devices(profile: CostProfile, devices: Sequence[int], gpus_per_node: int) -> Cluster:
-    """Build the cluster whose ranks have these devices, each with its device's rate and memory."""
+    """Build the cluster whose ranks have these devices, each with its device's rate and memory.
+
+    If all are the first device, the cluster states neither: plans for equal ranks are made faster.
+    """
+    if not any(devices):
+        return Cluster(len(devices), gpus_per_node)
     rates = device_rates(profile)
     memory_bytes = [one.memory_bytes for one in device_profiles(profile)]
     return Cluster(
@@ -103,25 +108,25 @@ def cluster_of_devices(profile: CostProfile, devices: Sequence[int], gpus_per_no
     )
 
 
-def device_of_name(profile: CostProfile, name: str) -> int | None:
-    """Return the number of the device that a profile calls by this name or by a shorter one.
+def number_of_device(devices: Sequence[str], name: str) -> int | None:
+    """Return the place of the device that has this name or a shorter one.
 
     A shorter name has some of the words: `H100-80GB` of a data sheet is torch's `NVIDIA H100 80GB HBM3`. The
-    size of memory counts only if `name` has one.
+    size of memory counts only if `name` has one. A part of a device (`MIG`) has no shorter name.
 
     Returns:
-        The device with most of the words; None if no device has such a name.
+        The place of the device with most of the words; None if no device has such a name.
     """
-    words = _words(name)
-    known = [_words(one.device) for one in device_profiles(profile)]
-    fitting = [device for device, its in enumerate(known) if _is_short_for(its, words)]
-    return max(fitting, key=lambda device: len(known[device] & words), default=None)
+    words, known = _words(name), [_words(device) for device in devices]
+    fitting = [place for place, its in enumerate(known) if _is_short_for(its, words)]
+    return max(fitting, key=lambda place: len(known[place] & words), default=None)
 
 
 def _is_short_for(short: set[str], long: set[str]) -> bool:
     """Return whether all words of a name are in another, but for a size of memory that the other lacks."""
     has_size = any(map(_MEMORY_SIZE.fullmatch, long))
-    return {word for word in short if has_size or not _MEMORY_SIZE.fullmatch(word)} <= long
+    is_part = "mig" in long and "mig" not in short
+    return not is_part and {word for word in short if has_size or not _MEMORY_SIZE.fullmatch(word)} <= long
 
 
 def _words(name: str) -> set[str]:

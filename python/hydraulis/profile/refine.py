@@ -18,7 +18,7 @@ from hydraulis.profile.fit import TimedMicroBatch, fit_times
 from hydraulis.progress import ProgressCallback, ignore_progress
 from hydraulis.runtime.records.measured_times import MicroBatchTimes, at_full_rate
 from hydraulis.runtime.records.resumed_records import LOST
-from hydraulis.runtime.records.run_directory import PLANS, PROFILE, TIMES, require_run
+from hydraulis.runtime.records.run_directory import PLANS, PROFILE, TIMES, last_step_of, require_run
 from hydraulis.text.documents import parse_json
 
 # A fit to fewer micro-batches of a scheme is no better than the fit of the profile.
@@ -30,6 +30,18 @@ class _Timed(NamedTuple):
 
     device: int
     scheme: Scheme
+
+
+class _Devices(NamedTuple):
+    """The devices of a profile that a run planned with.
+
+    Attributes:
+        rates: Full rate of each device.
+        numbers: Number of each device in the profile to refine; None if that has no device of this name.
+    """
+
+    rates: list[float]
+    numbers: list[int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +68,7 @@ class Refined:
     Attributes:
         profile: Profile of the run, with new coefficients for the refined schemes.
         schemes: Refined schemes.
-        unchanged: Schemes with too few micro-batches in the run.
+        unchanged: Schemes with too few micro-batches in the run, named like those.
     """
 
     profile: CostProfile
@@ -94,9 +106,10 @@ def refine(run_directory: Path, progress: ProgressCallback = ignore_progress) ->
     require_run(run_directory)
     profile = load_profile(run_directory / PROFILE)
     timed: dict[_Timed, list[TimedMicroBatch]] = defaultdict(list)
-    rates = device_rates(profile)
-    for plan, times in _iterations(run_directory, progress):
-        _collect(plan, times, rates, timed)
+    planned = _planned_devices(run_directory, profile)
+    for step, plan, times in _iterations(run_directory, progress):
+        devices = next(devices for last, devices in planned if step <= last)
+        _collect(plan, times, devices, timed)
     # Before it resumed, the run may have used schemes that are not in its current profile.
     used = {
         one: runs
@@ -119,25 +132,48 @@ def refine(run_directory: Path, progress: ProgressCallback = ignore_progress) ->
     after = device_profiles(refined)
     changes = [
         RefinedScheme(
-            scheme=str(one.scheme) if len(after) == 1 else f"{one.scheme} on {after[one.device].device}",
+            scheme=_scheme_on(one.scheme, one.device, after),
             micro_batches=len(runs),
             error_before=_median_error(before[one.device], one.scheme, runs),
             error_after=_median_error(after[one.device], one.scheme, runs),
         )
         for one, runs in used.items()
     ]
-    unchanged = [text for text in profile.schemes if Scheme(text) not in schemes]
+    unchanged = [
+        _scheme_on(Scheme(text), device, before)
+        for device in range(len(before))
+        for text in profile.schemes
+        if _Timed(device, Scheme(text)) not in used
+    ]
     return Refined(profile=refined, schemes=changes, unchanged=unchanged)
 
 
-def _iterations(run_directory: Path, progress: ProgressCallback) -> Iterator[tuple[Plan, MicroBatchTimes]]:
+def _planned_devices(run_directory: Path, profile: CostProfile) -> list[tuple[float, _Devices]]:
+    """Return the last step of each profile of a run, the earliest first, with its devices.
+
+    A resumed run may have another profile, which numbers the devices differently.
+    """
+    replaced = {last_step_of(path.name): path for path in run_directory.glob("profile-*.json")}
+    profiles = [(float(last), load_profile(path)) for last, path in replaced.items() if last is not None]
+    names = [one.device for one in device_profiles(profile)]
+    found = []
+    for last, one in [*sorted(profiles, key=lambda entry: entry[0]), (math.inf, profile)]:
+        own = [device.device for device in device_profiles(one)]
+        numbers = [names.index(name) if name in names else None for name in own]
+        found.append((last, _Devices(device_rates(one), numbers)))
+    return found
+
+
+def _iterations(
+    run_directory: Path, progress: ProgressCallback
+) -> Iterator[tuple[int, Plan, MicroBatchTimes]]:
     path = run_directory / TIMES
     plans, lines = _lines(run_directory / PLANS), _lines(path)
     # A run that ended between its two writes of a step has one more plan.
     for number, (plan, line) in enumerate(zip(plans, lines, strict=False), 1):
         progress("reading steps", number - 1, len(lines))
         if LOST not in (plan, line):
-            yield _timed(Plan.from_json(plan), line, f"file '{path}', line {number}")
+            yield (number, *_timed(Plan.from_json(plan), line, f"file '{path}', line {number}"))
 
 
 def _timed(plan: Plan, line: str, place: str) -> tuple[Plan, MicroBatchTimes]:
@@ -163,14 +199,22 @@ def _lines(path: Path) -> list[str]:
 
 
 def _collect(
-    plan: Plan, times: MicroBatchTimes, rates: Sequence[float], timed: dict[_Timed, list[TimedMicroBatch]]
+    plan: Plan, times: MicroBatchTimes, devices: _Devices, timed: dict[_Timed, list[TimedMicroBatch]]
 ) -> None:
     """Sort the times of one iteration, at full rate; a micro-batch without sequences is not run."""
-    for replica, device, by_micro_batch in at_full_rate(plan, times, rates):
+    for replica, planned, by_micro_batch in at_full_rate(plan, times, devices.rates):
+        device = devices.numbers[planned]
+        if device is None:
+            continue
         for sequences, stages in zip(replica.micro_batches, by_micro_batch, strict=True):
             if sequences:
                 lengths = [int(plan.lengths[sequence]) for sequence in sequences]
                 timed[_Timed(device, replica.scheme)].append((lengths, stages))
+
+
+def _scheme_on(scheme: Scheme, device: int, devices: Sequence[CostProfile]) -> str:
+    """Return the scheme's text, with its device if there are several."""
+    return str(scheme) if len(devices) == 1 else f"{scheme} on {devices[device].device}"
 
 
 def _median_error(profile: CostProfile, scheme: Scheme, runs: Sequence[TimedMicroBatch]) -> float:

@@ -10,7 +10,7 @@ from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.varlen import choose_kernel
-from hydraulis.planner.devices import device_of_name, device_profiles, join_devices
+from hydraulis.planner.devices import device_profiles, join_devices, number_of_device
 from hydraulis.planner.model_shape import (
     check_profile,
     find_split_difference,
@@ -76,9 +76,12 @@ def chosen_profile(
 
 
 def memory_note(config: RunConfig, profile: CostProfile) -> str:
-    """Return a message if the profile's memory differs from the configuration's, otherwise ''."""
+    """Return a message if the profile's memory differs from the configuration's, otherwise ''.
+
+    The memory of several devices differs anyway.
+    """
     given = config.planner.memory_mib
-    if given is None or profile.memory_bytes == given * MIB:
+    if given is None or profile.other_devices or profile.memory_bytes == given * MIB:
         return ""
     memory = f"{profile.memory_bytes / MIB:,.10g} MiB of the profile"
     return f"{memory}; planner.memory_mib = {given:,} is not used"
@@ -125,7 +128,12 @@ def _configured_profile(config: RunConfig, cluster: Cluster) -> CostProfile:
         _check_optimizer(config, source, profile)
         profiles.append(profile)
     first, *others = profiles
-    joined = join_devices(first, others, cluster.gpus_per_node)
+    try:
+        joined = join_devices(first, others, cluster.gpus_per_node)
+    except InvalidInputError as error:
+        sources = " and ".join(f"{key} = '{name}'" for key, name in named.items())
+        message = f"{sources}: {error}"
+        raise InvalidInputError(message, code="profile_mismatch") from error
     devices = [profile.device for profile in device_profiles(joined)]
     twice = next((device for device in devices if devices.count(device) > 1), None)
     if twice is not None:
@@ -180,23 +188,37 @@ def _differences(config: RunConfig, profile: CostProfile) -> list[str]:
     pairs = find_type_differences(config, profile)
     split = find_split_difference(config, profile)
     pairs += [split] if split else []
+    of_devices = device_profiles(profile)
     # A profile without an attention kernel was not measured by a run, and the earlier run accepted it.
-    if profile.attention is not None:
-        device = choose_device(config.train.device)
-        dtype: torch.dtype = getattr(torch, config.train.dtype)
-        heads = torch.empty(0, 1, config.model.head_dim, dtype=dtype, device=device)
-        of_devices = device_profiles(profile)
-        own = of_devices[device_of_name(profile, device_name(device)) or 0]
-        pairs += [
-            ("memory", f"{own.memory_bytes / MIB:.10g} MiB", f"{config.planner.memory_mib} MiB"),
-            ("device", own.device, device_name(device)),
-            ("attention", profile.attention, choose_kernel(heads, config.train.attention).name),
-        ]
+    if any(one.attention is not None for one in of_devices):
+        pairs += _device_differences(config, of_devices)
     # All schemes are measured again: a new scheme can enlarge the largest stage, which sizes every rank's
     # buffers, and the times are fitted together.
     reason = "all schemes are measured, because they share their buffers and the fit of their times"
     lacking = [f"it lacks {', '.join(missing)}, and {reason}"] if missing else []
     return lacking + [f"{name} was {old} and is {new}" for name, old, new in pairs if old != new]
+
+
+def _device_differences(config: RunConfig, of_devices: Sequence[CostProfile]) -> list[tuple[str, str, str]]:
+    """List the differences of memory, device and attention between this rank and its device's profile.
+
+    A device that is none of several has none: it is refused once the devices of all ranks are known.
+    """
+    device = choose_device(config.train.device)
+    name = device_name(device)
+    number = number_of_device([one.device for one in of_devices], name)
+    if number is None and len(of_devices) > 1:
+        return []
+    own = of_devices[number or 0]
+    if own.attention is None:
+        return []
+    dtype: torch.dtype = getattr(torch, config.train.dtype)
+    heads = torch.empty(0, 1, config.model.head_dim, dtype=dtype, device=device)
+    return [
+        ("memory", f"{own.memory_bytes / MIB:.10g} MiB", f"{config.planner.memory_mib} MiB"),
+        ("device", own.device if number is None else name, name),
+        ("attention", own.attention, choose_kernel(heads, config.train.attention).name),
+    ]
 
 
 def _configured_schemes(config: RunConfig) -> set[str]:

@@ -53,4 +53,8 @@ def test_a_device_without_a_profile_is_refused_by_rank_and_host() -> None:
     ranks = [RankDevice("a", "slow CPU"), RankDevice("b", device_name(CPU))]
     with refused("profile_mismatch", "rank 1 on b", device_name(CPU), "fast CPU, slow CPU"):
         device_numbers(BOTH, ranks)
+    enough = RankDevice("a", "slow CPU", 9_800_000_000)
+    with refused("profile_mismatch", "rank 1 on a", "9,400,000,000 bytes", "10,000,000,000 for slow CPU"):
+        device_numbers(BOTH, [enough, enough._replace(memory_bytes=9_400_000_000)])
+    assert device_numbers(BOTH, [enough]) == [1]
     assert device_numbers(BOTH, [RankDevice(socket.gethostname(), "Fast cpu")]) == [0]

@@ -104,6 +104,12 @@ def test_a_slow_rank_is_slow_relative_to_its_device(strategy: str) -> None:
     assert run.changes == [(2, RateChange(3, 2.0))]
 
 
+def test_all_ranks_of_a_device_with_too_short_times_are_slow() -> None:
+    run = MadeUpRun("4x<1>", {2: 1.6, 3: 1.6}, usual=[1.0, 1.0, 3.0, 3.0]).steps(3)
+    assert run.known.rates == [1.0, 1.0, 0.625, 0.625]
+    assert len(run.changes) == 2
+
+
 def test_plans_with_the_rate_take_a_fraction_of_the_time() -> None:
     run = MadeUpRun("4x<1>", {2: 2.0})
     usual = run.steps(1).iteration_ms

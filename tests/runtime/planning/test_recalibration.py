@@ -74,6 +74,16 @@ def test_times_are_compared_with_those_of_the_replicas_device() -> None:
     )
 
 
+def test_replicas_on_two_devices_change_no_factor() -> None:
+    profile = PROFILE.with_other_devices([(0.5, with_scaled_times(PROFILE, lambda _: 3.0))])
+    learnt = Recalibration(profile, 0.5)
+    for devices, is_learnt in (([0, 1], False), ([1, 1], True)):
+        planner = Planner(profile, cluster_of_devices(profile, devices, 2), strategies=["1x<pp2>"])
+        plan = planner.plan(LENGTHS)
+        learnt.observe(plan, planner.timeline(plan))
+        assert bool(learnt.factors) is is_learnt
+
+
 def test_stages_are_compared_with_their_mean() -> None:
     learnt = Recalibration(PROFILE, 0.5)
     learnt.observe(*iteration("1x<pp2>", 1.21))

@@ -37,7 +37,7 @@ impl Capacities {
         let capacity = |cost: &ClassCost| (cost.cap().0 > 0).then(|| ClassCapacity::new(cost.clone(), budget));
         let best = cost.best().iter().map(capacity).collect();
         let levels = SpeedLevels::of_cluster(cost.cluster(), budget.speed_levels);
-        let relaxed = levels.relaxed(&cost, |cost| ClassCapacity::new(cost, budget).relaxed());
+        let relaxed = levels.relaxed(&cost, |cost| ClassCapacity::new(cost, budget).for_bounds());
         let placed = PlacedClasses::new(&cost, budget);
         let known = Known { cost, best, placed, levels, relaxed };
         Capacities { known: Arc::new(known), order: PlacementOrder::default() }

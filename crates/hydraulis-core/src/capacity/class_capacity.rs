@@ -19,8 +19,8 @@ pub struct ClassCapacity {
     capacities: Arc<CapacityTable>,
     work_table: Arc<WorkTable>,
     budget: CapacityBudget,
-    /// Whether bounds count what the slowest stage can compute alone, in place of the pipeline's capacity.
-    is_of_slowest: bool,
+    /// Whether the slowest stage alone counts, in place of the pipeline.
+    counts_slowest_stage_alone: bool,
 }
 
 /// The capacity of one number of micro-batches.
@@ -51,16 +51,17 @@ impl ClassCapacity {
         let full = cost.sequence_ms(cost.cap()).0;
         let least = cost.fixed_ms().0.max(full / count(budget.least_work_part));
         let work_table = Arc::new(WorkTable::new(least, budget));
-        ClassCapacity { cost, capacities, work_table, budget, is_of_slowest: false }
+        ClassCapacity { cost, capacities, work_table, budget, counts_slowest_stage_alone: false }
     }
 
-    /// The same capacity for bounds alone. A pipeline with one stage much slower than the others is filled in a small share
-    /// of its time, and the linear programs of its capacity would take long for many such classes.
-    pub(super) fn relaxed(self) -> ClassCapacity {
+    /// The capacity that bounds over every placement count: that of the slowest stage alone, if it is much slower than the
+    /// others. Filling takes a small share of the time of such a pipeline, so the bound is almost the same, and the linear
+    /// programs of all such classes would take long.
+    pub(super) fn for_bounds(self) -> ClassCapacity {
         let multipliers = self.cost.stage_multipliers();
         let mean = multipliers.iter().sum::<f64>() / count(multipliers.len());
-        let is_of_slowest = self.cost.slowest_multiplier() >= self.budget.uneven * mean;
-        ClassCapacity { is_of_slowest, ..self }
+        let counts_slowest_stage_alone = self.cost.slowest_multiplier() >= self.budget.uneven * mean;
+        ClassCapacity { counts_slowest_stage_alone, ..self }
     }
 
     /// The class's cost.
@@ -196,7 +197,8 @@ impl ClassCapacity {
             if on_slowest <= 0.0 || (on_slowest <= most_work && is_full) {
                 break;
             }
-            let most = if self.is_of_slowest { on_slowest } else { self.most_work_at(share, micro_batches, end) };
+            let most =
+                if self.counts_slowest_stage_alone { on_slowest } else { self.most_work_at(share, micro_batches, end) };
             let work = most.min(count(limit.groups(micro_batches)) * full);
             let room = limit.most_tokens(micro_batches);
             let tokens = if linear > 0.0 { room.min(work / linear) } else { room };
@@ -221,7 +223,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cost::{CostModel, CostProfile, preset};
+    use crate::cost::{CostModel, CostProfile, RankPool, ReplicaClass, preset};
     use crate::pipeline::{MakespanBuffers, makespan};
     use crate::spec::{Cluster, Scheme};
 
@@ -254,6 +256,33 @@ mod tests {
             let all = works.iter().sum::<f64>();
             prop_assert!(all <= capacity.most_work(works.len(), end) * (1.0 + 1e-9) + 1e-6, "{all}");
             prop_assert!(capacity.most_work(works.len(), end) <= capacity.work_on_slowest(works.len(), end) + 1e-6);
+        }
+    }
+
+    /// A pipeline with a slow stage holds at least its capacity by linear programs, and a little more.
+    #[test]
+    fn bounds_count_the_slowest_stage_of_an_uneven_pipeline() {
+        let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+        let usual = RankPool::of_profile(model.profile());
+        let capacity = |slow: f64| {
+            let mut class = ReplicaClass::on("<tp4,pp2>".parse().unwrap(), usual);
+            class.stages[0] = RankPool { speed: slow, ..usual };
+            ClassCapacity::new(model.class(class).unwrap(), CapacityBudget::ONLINE)
+        };
+        for (slow, is_counted_alone) in [(0.9, false), (0.5, true)] {
+            let exact = capacity(slow);
+            let end = exact.end(12, Millis(4_000.0));
+            let (levels, relaxed) = (exact.levels(end, 30), exact.clone().for_bounds().levels(end, 30));
+            let most = |levels: &[Level]| levels.iter().map(|level| level.work_ms).fold(0.0, f64::max);
+            assert_eq!(most(&relaxed) > most(&levels), is_counted_alone, "{slow}");
+            assert!(most(&relaxed) < most(&levels) * 1.05, "{slow}");
+            for level in levels {
+                let covers = |other: &Level| {
+                    let holds = other.work_ms >= level.work_ms && other.tokens >= level.tokens;
+                    holds && other.micro_batches <= level.micro_batches
+                };
+                assert!(relaxed.iter().any(covers), "{slow} {level:?}");
+            }
         }
     }
 

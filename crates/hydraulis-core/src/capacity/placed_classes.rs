@@ -64,3 +64,33 @@ impl Drop for PlacedClasses {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::{RankPool, preset};
+    use crate::spec::Cluster;
+
+    /// Queries of two threads for the same classes, in opposite orders, return the same capacities.
+    #[test]
+    fn a_class_has_one_capacity_in_all_threads() {
+        let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+        let placed = PlacedClasses::new(&cost, CapacityBudget::ONLINE);
+        let scheme: Scheme = "<tp8>".parse().unwrap();
+        let class = |number: u16| {
+            let pool = RankPool { speed: 1.0 - 0.01 * f64::from(number), ..RankPool::of_profile(cost.profile()) };
+            ReplicaClass::on(scheme, pool)
+        };
+        let found = |number: u16| std::ptr::from_ref(placed.capacity(class(number), &cost).unwrap()) as usize;
+        let (forwards, backwards) = std::thread::scope(|scope| {
+            let one = scope.spawn(|| (0..40).map(found).collect::<Vec<_>>());
+            let other = scope.spawn(|| (0..40).rev().map(found).collect::<Vec<_>>());
+            (one.join().unwrap(), other.join().unwrap())
+        });
+        assert!(forwards.iter().eq(backwards.iter().rev()));
+        assert_eq!(forwards, (0..40).map(found).collect::<Vec<_>>());
+        assert!((1..40).all(|number| forwards[number] != forwards[0]));
+        let unknown = ReplicaClass::on("<tp2,cp4>".parse().unwrap(), RankPool::of_profile(cost.profile()));
+        assert_eq!(placed.capacity(unknown, &cost).unwrap_err().code(), "scheme_unknown");
+    }
+}

@@ -338,7 +338,7 @@ impl<'a> Search<'a> {
         Strategy::new(replicas.collect()).ok().filter(|strategy| place(strategy, self.cluster()).is_ok())
     }
 
-    /// Plans a new strategy, unless its bound is above the best time less 0.1 %.
+    /// Plans a new strategy, unless ranks are equal and its bound is above the best time less 0.1 %.
     fn evaluate(&mut self, strategy: Strategy) -> Result<()> {
         if self.is_spent() || !self.seen.insert(strategy.clone()) {
             return Ok(());

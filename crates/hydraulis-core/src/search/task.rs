@@ -100,7 +100,7 @@ impl<'a> Task<'a> {
         let mut shortest: Option<(Millis, usize)> = None;
         for (order, capacities) in self.by_order.iter().enumerate() {
             let Ok(classes) = capacities.classes(strategy) else { continue };
-            if !is_tried(&classes) || made.iter().any(|other| are_alike(other, &classes)) {
+            if !is_tried(&classes) || made.iter().any(|other| have_same_replicas(other, &classes)) {
                 continue;
             }
             let estimated = estimate(self.batch, &self.by_length, &classes, self.budget);
@@ -239,8 +239,8 @@ fn has_mixed_pipelines(classes: &[(&ClassCapacity, usize)]) -> bool {
     classes.iter().any(|(class, _)| is_mixed(class))
 }
 
-/// Whether two strategies have equally many replicas of each class.
-fn are_alike(one: &[(&ClassCapacity, usize)], other: &[(&ClassCapacity, usize)]) -> bool {
+/// Whether two placements of a strategy have equally many replicas of each class.
+fn have_same_replicas(one: &[(&ClassCapacity, usize)], other: &[(&ClassCapacity, usize)]) -> bool {
     let number_in = |list: &[(&ClassCapacity, usize)], class: &ClassCapacity| -> usize {
         list.iter().filter(|(other, _)| std::ptr::eq(*other, class)).map(|(_, number)| number).sum()
     };

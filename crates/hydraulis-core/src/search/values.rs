@@ -152,6 +152,41 @@ mod tests {
     }
 
     #[test]
+    fn schemes_of_shorter_plans_on_unequal_ranks_are_possible() {
+        let rates = [1.0; 6].into_iter().chain([0.5; 6]).chain([0.3; 4]).collect();
+        let cluster = Cluster::new(16, 8).unwrap().with_rates(rates).unwrap();
+        let cost = CostModel::new(preset("llama-7b-a800").unwrap(), cluster);
+        let (listed, budget) = (mixes(&cost), SearchBudget::ONLINE);
+        let capacities = Capacities::new(cost, budget.capacity);
+        let relaxed = capacities.relaxed().iter();
+        let classes: Vec<AnyClass> =
+            relaxed.map(|class| AnyClass { capacity: &class.capacity, level: class.level }).collect();
+        let batch = Batch::new(&(0..200).map(|i| 200 + 13 * i).collect::<Vec<i64>>(), None).unwrap();
+        let bounder = Bounder::new(&batch, budget.bound);
+        let task = Task::new(&batch, std::slice::from_ref(&capacities), None, &budget, NEVER_CANCELLED);
+        let branches = bounder.of_any(&classes, capacities.level_ranks(), Millis::ZERO).unwrap();
+        let admitted = listed.iter().filter(|strategy| task.admits(strategy));
+        let planned: Vec<(&Strategy, Millis)> =
+            admitted.map(|strategy| (strategy, task.draft(strategy).unwrap().iteration_ms)).collect();
+        let shortest = planned.iter().map(|(_, ms)| *ms).min().unwrap();
+        let (mut left_out, mut in_time) = (0, 0);
+        for share in [1.001, 1.02, 1.05, 1.1, 1.2] {
+            let end = shortest * share;
+            let possible = Values::by(end, &branches, &classes).unwrap().possible(&classes, 16);
+            left_out += classes.len() - possible.len();
+            for (strategy, _) in planned.iter().filter(|(_, ms)| *ms < end) {
+                in_time += 1;
+                for replica in capacities.replicas(strategy).unwrap() {
+                    let scheme = replica.cost().scheme();
+                    let is_possible = possible.iter().any(|&class| classes[class].capacity.cost().scheme() == scheme);
+                    assert!(is_possible, "{strategy}: {scheme} {share}");
+                }
+            }
+        }
+        assert!(left_out > 0 && in_time > 5, "{left_out} {in_time}");
+    }
+
+    #[test]
     fn the_longest_sequence_always_has_a_leading_class() {
         let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
         let schemes = usable_schemes(&cost);

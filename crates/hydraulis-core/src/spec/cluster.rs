@@ -148,13 +148,6 @@ impl Cluster {
         self.devices.get(rank as usize).copied().unwrap_or_default()
     }
 
-    /// The device of the slowest of these ranks; of equally slow ones the first device. A replica takes its times.
-    pub fn device_of_slowest(&self, ranks: &[u32]) -> u16 {
-        let each = ranks.iter().map(|&rank| (self.rate(rank), self.device(rank)));
-        let slowest = each.min_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-        slowest.map(|(_, device)| device).unwrap_or_default()
-    }
-
     /// The rate of a rank.
     pub fn rate(&self, rank: u32) -> f64 {
         self.rates.get(rank as usize).copied().unwrap_or(1.0)
@@ -208,8 +201,6 @@ mod tests {
         }
         assert_eq!(cluster().with_devices(vec![0; 4]).unwrap(), cluster());
         let two = cluster().with_devices(vec![0, 0, 1, 1]).unwrap();
-        let slowed = two.clone().with_rates(vec![2.0, 1.0, 1.0, 0.5]).unwrap();
-        assert_eq!([&[0, 1, 2][..], &[2, 1], &[0, 3], &[2]].map(|ranks| slowed.device_of_slowest(ranks)), [0, 0, 1, 1]);
         assert_eq!((two.device(1), two.device(2), two.is_uniform()), (0, 1, false));
         assert_eq!(two.with_rates(vec![1.0; 4]).unwrap().rates(), Some(&[1.0; 4][..]));
         let small = cluster().with_memory_bytes(vec![9, 9, 9, 7]).unwrap();

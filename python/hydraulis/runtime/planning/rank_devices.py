@@ -9,10 +9,14 @@ import torch
 
 from hydraulis._core import Cluster, CostProfile
 from hydraulis.errors import InvalidInputError
-from hydraulis.planner.devices import cluster_of_devices, device_of_name, device_profiles
+from hydraulis.planner.devices import cluster_of_devices, device_profiles, number_of_device
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import device_name
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
+from hydraulis.runtime.ranks.shared_devices import ranks_per_device
+
+# A data sheet states up to 2 % more memory than the driver gives.
+_LEAST_SHARE = 0.95
 
 
 class RankDevice(NamedTuple):
@@ -21,10 +25,12 @@ class RankDevice(NamedTuple):
     Attributes:
         host: Name of the rank's host.
         device: Name of its device.
+        memory_bytes: Memory of the device for the rank; None on the CPU.
     """
 
     host: str
     device: str
+    memory_bytes: int | None = None
 
 
 def with_rank_devices(
@@ -38,13 +44,14 @@ def with_rank_devices(
         cluster: Cluster of the run's ranks.
         profile: Cost profile of the run.
         device: Device of this rank.
-        note: Callback on rank 0 for a message about ranks that differ from the profile's device.
+        note: Callback on rank 0 for a message about ranks of different devices.
 
     Raises:
-        InvalidInputError: The profile has several devices, and a rank's is none of them (code
-            `profile_mismatch`).
+        InvalidInputError: The profile has several devices, and a rank's is none of them or has less memory
+            (code `profile_mismatch`).
     """
-    ranks = host.gather_objects(RankDevice(socket.gethostname(), device_name(device))) or []
+    own = RankDevice(socket.gethostname(), device_name(device), _memory_bytes(device))
+    ranks = host.gather_objects(own) or []
 
     def numbers() -> str:
         if profile.other_devices:
@@ -62,21 +69,38 @@ def device_numbers(profile: CostProfile, ranks: Sequence[RankDevice]) -> list[in
     """Return the number of each rank's device in the profile.
 
     Raises:
-        InvalidInputError: A rank's device is none of the profile's (code `profile_mismatch`).
+        InvalidInputError: A rank's device is none of the profile's, or has less memory (code
+            `profile_mismatch`).
     """
+    of_devices = device_profiles(profile)
+    names = [one.device for one in of_devices]
     numbers = []
     for rank, one in enumerate(ranks):
-        number = device_of_name(profile, one.device)
+        place = f"rank {rank} on {one.host} computes on {one.device}"
+        number = number_of_device(names, one.device)
         if number is None:
-            known = ", ".join(other.device for other in device_profiles(profile))
             message = (
-                f"rank {rank} on {one.host} computes on {one.device}, and the profile '{profile.name}' has "
-                f"times of {known}; add a profile of this device to planner.device_profiles (hydraulis "
-                "profile RUN.toml on such a node)"
+                f"{place}, and the profile '{profile.name}' has times of {', '.join(names)}; measure a "
+                "profile on such a node (hydraulis profile RUN.toml), and name the profiles of all devices "
+                "in planner.profile and planner.device_profiles"
+            )
+            raise InvalidInputError(message, code="profile_mismatch")
+        planned = of_devices[number].memory_bytes
+        if one.memory_bytes is not None and one.memory_bytes < _LEAST_SHARE * planned:
+            message = (
+                f"{place} with {one.memory_bytes:,} bytes, and profile '{of_devices[number].name}' plans "
+                f"{planned:,} for {names[number]}; measure a profile on such a node (hydraulis profile "
+                "RUN.toml)"
             )
             raise InvalidInputError(message, code="profile_mismatch")
         numbers.append(number)
     return numbers
+
+
+def _memory_bytes(device: torch.device) -> int | None:
+    if device.type != "cuda":
+        return None
+    return int(torch.cuda.get_device_properties(device).total_memory) // ranks_per_device(device)
 
 
 def mixture_note(profile: CostProfile, ranks: Sequence[RankDevice]) -> str:

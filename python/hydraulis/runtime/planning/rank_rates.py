@@ -3,7 +3,8 @@
 An observation of a rank is its measured over its predicted time in one step, relative to the other ranks:
 divided by the low median of that ratio over all ranks with work, each of them counted at its known slowdown.
 Errors of prediction that all ranks share cancel. A rank's slowdown is the median of its last three
-observations. Ranks of different devices have different usual rates: slowdowns are relative to those.
+observations. Ranks of different devices have different usual rates: slowdowns are relative to those. If the
+profile of one device promises too short times, all ranks of that device become slow.
 
 - A rank becomes slow when its slowdown reaches the threshold, so two of three steps decide.
 - A slow rank recovers when its slowdown falls below the middle of 1 and the threshold. In between, its rate
@@ -34,8 +35,8 @@ LEAST_MS = 100.0
 """Computation time of a rank in a step, below which the step is no observation of the rank."""
 # Steps without work after which a slow rank is tried again, at first and at most.
 _FIRST_PATIENCE, _MOST_PATIENCE = 32, 1024
-# The least rate of a rank in the core is the inverse.
-_MOST_SLOWDOWN = 1000.0
+LEAST_RATE = 1e-3
+"""The least rate of a rank in the core."""
 
 
 class RateChange(NamedTuple):
@@ -216,4 +217,4 @@ def _filled(slowdown: float) -> deque[float]:
 
 def _rounded(slowdown: float) -> float:
     """Round to two digits: the bound counts few levels of speed, and like ranks shall have the same rate."""
-    return float(f"{min(max(slowdown, 1.0), _MOST_SLOWDOWN):.2g}")
+    return float(f"{min(max(slowdown, 1.0), 1 / LEAST_RATE):.2g}")

@@ -13,7 +13,7 @@ from hydraulis.errors import InfeasibleError
 from hydraulis.planner.profile import resolve_link_rates
 from hydraulis.planner.strategies import homogeneous_strategies
 from hydraulis.runtime.planning.node_links import LinkChange, NodeLinks
-from hydraulis.runtime.planning.rank_rates import RankRates, RateChange
+from hydraulis.runtime.planning.rank_rates import LEAST_RATE, RankRates, RateChange
 from hydraulis.runtime.planning.recalibration import Recalibration
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.step_result import TimedCrossing
@@ -23,11 +23,6 @@ Counts = npt.NDArray[np.int64]
 
 # A smaller relative change of a factor does not justify rebuilding the planner and its tables.
 _NOTED_CHANGE = 0.01
-
-# The least rate of a rank in the core.
-_LEAST_RATE = 1e-3
-
-Lengths = npt.NDArray[np.int64]
 
 
 class Learnt(NamedTuple):
@@ -188,7 +183,7 @@ class RunPlanner:
             )
             raise InfeasibleError(message, code="sequence_too_long")
 
-    def plan(self, lengths: Lengths, targets: Lengths | None = None) -> Plan:
+    def plan(self, lengths: Counts, targets: Counts | None = None) -> Plan:
         """Plan a batch with the learnt times and rates; raises the errors of `Planner.plan`."""
         self._correct()
         used = self.used if self._config.max_strategies is not None else None
@@ -198,19 +193,19 @@ class RunPlanner:
         self._made_by.append(_Made(plan, self._planner, self._planned_with))
         return plan
 
-    def check(self, plan: Plan, lengths: Lengths, targets: Lengths | None = None) -> list[str]:
+    def check(self, plan: Plan, lengths: Counts, targets: Counts | None = None) -> list[str]:
         """Return the violations in the last plan; empty for a valid plan."""
         return self._planner.check(plan, lengths, targets)
 
     def plan_lookahead(
-        self, batches: Sequence[Lengths], targets: Sequence[Lengths], *, max_delay: int
+        self, batches: Sequence[Counts], targets: Sequence[Counts], *, max_delay: int
     ) -> LookaheadPlan:
         """Plan batches together with the learnt times and rates; see `Planner.plan_lookahead`."""
         self._correct()
         return self._planner.plan_lookahead(batches, targets, max_delay=max_delay)
 
     def check_lookahead(
-        self, plan: LookaheadPlan, batches: Sequence[Lengths], targets: Sequence[Lengths], *, max_delay: int
+        self, plan: LookaheadPlan, batches: Sequence[Counts], targets: Sequence[Counts], *, max_delay: int
     ) -> list[str]:
         """Return the violations in the last plan of several batches; empty for a valid plan."""
         return self._planner.check_lookahead(plan, batches, targets, max_delay=max_delay)
@@ -307,7 +302,7 @@ class RunPlanner:
         return Cluster(
             self.cluster.gpus,
             self.cluster.gpus_per_node,
-            rates=[max(usual * rate, _LEAST_RATE) for usual, rate in of_usual],
+            rates=[max(usual * rate, LEAST_RATE) for usual, rate in of_usual],
             memory_bytes=self.cluster.memory_bytes,
             devices=self.cluster.devices,
         )

@@ -55,14 +55,20 @@ class ReplicaTimes(NamedTuple):
 def at_full_rate(plan: Plan, times: MicroBatchTimes, rates_of_devices: Sequence[float]) -> list[ReplicaTimes]:
     """Return the times that ranks without slowdown would take, by the plan's rates.
 
+    Replicas on several devices are left out: their times are none of a single device's.
+
     Args:
         plan: Plan of the iteration.
         times: Measured times of its micro-batches.
         rates_of_devices: Full rate of each device.
     """
     found = []
+    devices = plan.cluster.devices
     for replica, by_micro_batch, rates in zip(plan.replicas, times, stage_rates(plan), strict=True):
-        device = plan.cluster.device_of_slowest(replica.ranks)
+        own = {devices[rank] for rank in replica.ranks} if devices else {0}
+        if len(own) > 1:
+            continue
+        (device,) = own
         shares = [rate / rates_of_devices[device] for rate in rates]
         full = [[ms * share for ms, share in zip(stages, shares, strict=True)] for stages in by_micro_batch]
         found.append(ReplicaTimes(replica, device, full))

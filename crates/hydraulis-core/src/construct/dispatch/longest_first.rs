@@ -29,10 +29,11 @@ pub fn longest_first<'a>(
     Ok(if second.iteration_ms() < first.iteration_ms() { second } else { first })
 }
 
-/// Estimated end of the slowest of these replicas, given by class and number, if each sequence, longest first, goes to the replica that ended earliest, one
-/// replica of each class considered; none if a sequence is not admitted.
+/// Estimated end of the slowest replica if each sequence, longest first, goes to the replica that ended earliest, one
+/// replica of each class considered. None if a sequence is not admitted.
 ///
-/// A small part of the work of [`longest_first`], which also packs the sequences.
+/// `classes` has each class with its number of replicas. A small part of the work of [`longest_first`], which also packs the
+/// sequences.
 pub fn estimate(
     batch: &Batch,
     by_length: &[usize],
