@@ -10,6 +10,7 @@ from hydraulis.planner.devices import (
     cluster_of_devices,
     device_profiles,
     device_rates,
+    is_same_device,
     join_devices,
     number_of_device,
     relative_speed,
@@ -84,3 +85,11 @@ def test_the_name_of_a_data_sheet_gives_way_to_that_of_a_measurement() -> None:
     assert number_of_device(names, "NVIDIA H100 PCIe") == 2
     assert number_of_device(names, "NVIDIA H100 80GB") == 0
     assert number_of_device(["NVIDIA H20 MIG 1g.12gb"], "NVIDIA H20 MIG 1g.12gb") == 0
+
+
+def test_a_device_has_a_long_and_a_short_name() -> None:
+    for one, other in (("H100-80GB", "NVIDIA H100 80GB HBM3"), ("H20-96GB", "NVIDIA H20"), ("none", "none")):
+        assert is_same_device(one, other)
+        assert is_same_device(other, one)
+    for one, other in (("H20-96GB", "NVIDIA H200"), ("A100-40GB", "A100-80GB"), ("fast CPU", "slow CPU")):
+        assert not is_same_device(one, other)

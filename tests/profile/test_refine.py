@@ -112,6 +112,12 @@ def test_devices_of_a_replaced_profile_are_known_by_their_names(run: Path) -> No
     refined = refine(run)
     assert [entry.scheme for entry in refined.schemes] == ["<1> on none", "<1> on slow"]
     assert all(entry.error_before == pytest.approx(1 - 1 / FACTOR, rel=0.1) for entry in refined.schemes)
+    # Names of a device may differ in length.
+    sheet = json.loads(early.to_json())
+    sheet["other_devices"][0]["profile"]["hardware"]["device"] = "very slow"
+    (run / "profile-00000030.json").write_text(json.dumps(sheet))
+    counts = {entry.scheme: entry.micro_batches for entry in refined.schemes}
+    assert {entry.scheme: entry.micro_batches for entry in refine(run).schemes} == counts
     # A device that the profile no longer has is left out.
     (run / "profile.json").write_text(profile.to_json())
     for plan in plans[30:]:

@@ -122,6 +122,11 @@ def number_of_device(devices: Sequence[str], name: str) -> int | None:
     return max(fitting, key=lambda place: len(known[place] & words), default=None)
 
 
+def is_same_device(one: str, other: str) -> bool:
+    """Return whether two names are of the same device; one may be shorter (see `number_of_device`)."""
+    return _is_short_for(_words(one), _words(other)) or _is_short_for(_words(other), _words(one))
+
+
 def _is_short_for(short: set[str], long: set[str]) -> bool:
     """Return whether all words of a name are in another, but for a size of memory that the other lacks."""
     has_size = any(map(_MEMORY_SIZE.fullmatch, long))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hydraulis._core import CostProfile, Plan, Scheme
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import read_regular, unreadable_error
-from hydraulis.planner.devices import device_profiles, device_rates
+from hydraulis.planner.devices import device_profiles, device_rates, is_same_device
 from hydraulis.planner.profile import load_profile
 from hydraulis.planner.profile_document import with_times
 from hydraulis.profile.fit import TimedMicroBatch, fit_times
@@ -37,7 +37,7 @@ class _Devices(NamedTuple):
 
     Attributes:
         rates: Full rate of each device.
-        numbers: Number of each device in the profile to refine; None if that has no device of this name.
+        numbers: Number of each device in the profile to refine; None if that has no such device.
     """
 
     rates: list[float]
@@ -159,7 +159,11 @@ def _planned_devices(run_directory: Path, profile: CostProfile) -> list[tuple[fl
     found = []
     for last, one in [*sorted(profiles, key=lambda entry: entry[0]), (math.inf, profile)]:
         own = [device.device for device in device_profiles(one)]
-        numbers = [names.index(name) if name in names else None for name in own]
+        # An earlier profile may have the name of a data sheet where this one has torch's.
+        numbers = [
+            next((number for number, other in enumerate(names) if is_same_device(name, other)), None)
+            for name in own
+        ]
         found.append((last, _Devices(device_rates(one), numbers)))
     return found
 

@@ -55,7 +55,7 @@ class ReplicaTimes(NamedTuple):
 def at_full_rate(plan: Plan, times: MicroBatchTimes, rates_of_devices: Sequence[float]) -> list[ReplicaTimes]:
     """Return the times that ranks without slowdown would take, by the plan's rates.
 
-    Replicas on several devices are left out: their times are none of a single device's.
+    Replicas on several devices are left out: their times are of no single device.
 
     Args:
         plan: Plan of the iteration.
