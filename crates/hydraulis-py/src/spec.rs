@@ -19,7 +19,7 @@ use crate::convert::text::Text;
 ///     gpus: Number of ranks; they fill whole nodes, or a part of one.
 ///     gpus_per_node: Number of ranks in a node.
 ///     rates: Speed of each rank relative to the profile, from 0.001 to 1,000: at 0.5 every time is twice as long; if
-///         absent or all 1, each rank has the rate of its device.
+///         absent, each rank has the rate of its device.
 ///     memory_bytes: Memory of each rank in bytes; the profile's if absent.
 ///     devices: Device of each rank: 0 for the profile's own, k for the k-th of its other devices
 ///         (`CostProfile.with_other_devices`); all 0 if absent.
@@ -77,7 +77,7 @@ impl Cluster {
         self.0.gpus_per_node()
     }
 
-    /// Speed of each rank relative to the profile; None if all are 1.
+    /// Speed of each rank relative to the profile; None if all are 1 and the first device, or none was given.
     #[getter]
     fn rates(&self) -> Option<Vec<f64>> {
         self.0.rates().map(<[f64]>::to_vec)

@@ -20,7 +20,7 @@ pub(crate) const MAX_GPUS: u32 = 1 << 20;
 pub struct Cluster {
     gpus: u32,
     gpus_per_node: u32,
-    /// Rate of each rank; empty if all are 1.
+    /// Rate of each rank; empty if none is stated, or all are 1 on the profile's first device.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rates: Vec<f64>,
     /// Bytes of each rank; empty if all have the profile's memory.
@@ -128,7 +128,7 @@ impl Cluster {
         self.rates.is_empty() && self.memory_bytes.is_empty() && self.devices.is_empty()
     }
 
-    /// The rate of each rank; none if all are 1.
+    /// The rate of each rank; none if none is stated, or all are 1 on the profile's first device.
     pub fn rates(&self) -> Option<&[f64]> {
         (!self.rates.is_empty()).then_some(self.rates.as_slice())
     }
