@@ -30,7 +30,7 @@ def stage_bytes(
     """Count the saved bytes of one sequence, or of several sequences with these lengths."""
     parameters = ModelParameters.from_config(small_config(**changes))
     whole = Position.all(Scheme("<1>").under(checkpointing))[0]
-    buffers = LocalShard.allocate(parameters, [whole.scheme], dtype)
+    buffers = LocalShard(parameters, [whole.scheme], dtype)
     buffers.parameter.fill_(0.1)
     groups = ProcessGroups(timeout=None)  # type: ignore[arg-type]
     stage = Stage(whole, StageKinds(None, **KINDS), 0, groups, buffers)

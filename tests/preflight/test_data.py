@@ -19,7 +19,7 @@ from preflight.checked_run import findings, read
 
 def test_data_without_an_index_are_sampled(made: Path) -> None:
     found = findings(read(made))
-    assert {name for name, one in found.items() if one.status == "later"} == {"data", "length"}
+    assert {name for name, one in found.items() if one.status == "later"} == {"data", "length", "time"}
     assert {one.status for one in found.values()} == {"ok", "later"}
     assert lacks(found["data"].text, "source 0", "1 file", "`hydraulis analyze RUN.toml`") == []
     assert str(made / "base") in found["model"].text

@@ -44,7 +44,7 @@ def test_activations_are_the_bytes_that_a_stage_saves_for_backward(checkpointing
 @pytest.mark.parametrize("scheme", ["<1>", "<tp2>", "<pp2>", "<tp2,pp2>"])
 def test_resident_bytes_are_those_of_the_buffers(scheme: str) -> None:
     config = small_config(**SHAPE)
-    buffers = LocalShard.allocate(ModelParameters.from_config(config), [Scheme(scheme)], torch.float32)
+    buffers = LocalShard(ModelParameters.from_config(config), [Scheme(scheme)], torch.float32)
     # On a last stage the loss keeps the gradient of the head beside them.
     head = 4 * config.vocab_size * config.hidden_size // Scheme(scheme).tp
     held = buffers.parameter.nbytes + buffers.gradient.nbytes
@@ -58,7 +58,7 @@ def test_resident_bytes_are_those_of_the_buffers(scheme: str) -> None:
 def test_resident_bytes_of_adapters_are_those_of_the_buffers() -> None:
     adapters = Adapters(rank=4, alpha=8.0, targets=TARGETS)
     config = small_config(**SHAPE, adapters=adapters)
-    buffers = LocalShard.allocate(ModelParameters.from_config(config), [Scheme("<1>")], torch.float32)
+    buffers = LocalShard(ModelParameters.from_config(config), [Scheme("<1>")], torch.float32)
     held = buffers.parameter.nbytes + buffers.gradient.nbytes
     # A frozen layer leaves its owners beyond the gradient buffer, which is that of the adapters.
     trained = ModelParameters.from_config(config).num_elements(trained=True)

@@ -145,7 +145,7 @@ def test_a_stage_computes_on_its_device_alone_and_the_host_waits_for_nothing(
     for position in (place for place in positions if (place.tensor_rank, place.context_rank) == (0, 0)):
         waits = HostWaits()
         with fake:
-            buffers = LocalShard.allocate(PARAMETERS, [Scheme(scheme)], dtype, CUDA)
+            buffers = LocalShard(PARAMETERS, [Scheme(scheme)], dtype, CUDA)
             stage = Stage(position, StageKinds(context), 0, groups, buffers)
             with waits:
                 batch = stage.collate([np.arange(length) for length in (30, 11, 5)])

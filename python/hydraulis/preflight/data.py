@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hydraulis.config.data import CHAT_FORMATS, DataConfig
 from hydraulis.config.run import RunConfig
-from hydraulis.data.dataset import check_largest_token
+from hydraulis.data.dataset import Dataset, check_largest_token
 from hydraulis.data.index.builder import check_index_directory
 from hydraulis.data.open import Datasets, make_datasets, open_sources
 from hydraulis.data.sampling.run_length import run_length
@@ -27,11 +27,13 @@ class DataChecks:
     Attributes:
         config: Configuration of the run.
         data: Sequences of the run, after the check `sources`; None if they are not indexed yet.
+        steps: Number of steps, after the check `length`; None if it follows from data without an index.
     """
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
         self.data: Datasets | None = None
+        self.steps: int | None = None
 
     def tokenizer(self) -> tuple[Status, str]:
         """Load the tokenizer, and compare its tokens with the model's vocabulary.
@@ -86,12 +88,14 @@ class DataChecks:
         steps, epochs = self.config.train.steps, self.config.train.epochs
         if epochs is None:
             assert steps is not None  # a valid configuration sets one of the two
+            self.steps = steps
             return with_warnings(format_count(steps, "step"), *_unreached(self.config, steps))
         if self.data is None:
             return self._unknown_length(epochs)
         found = run_length(self.config, self.data.train)
         assert found is not None  # train.epochs is set
         num_steps = found.steps if steps is None else min(steps, found.steps)
+        self.steps = num_steps
         text = f"{format_count(num_steps, 'step')}; {found}, the last of {found.last_tokens:,} tokens"
         if found.dropped:
             text += f"; dropped at ends of epochs: {format_count(found.dropped, 'sequence')}"
@@ -112,6 +116,11 @@ class DataChecks:
         }
         names = [f"{name} = {value:,}" for name, value in compared.items() if value]
         return "later", "; ".join((text, *([f"compare it with {', '.join(names)}"] if names else [])))
+
+    @property
+    def train(self) -> Dataset | None:
+        """The training sequences; None if they are not indexed yet."""
+        return None if self.data is None else self.data.train
 
     @property
     def longest(self) -> int | None:

@@ -12,6 +12,7 @@ from hydraulis.preflight.data import DataChecks
 from hydraulis.preflight.finding import Check, Finding, run_check
 from hydraulis.preflight.folders import FolderChecks, check_services
 from hydraulis.preflight.model import check_model
+from hydraulis.preflight.step_time import check_step_time
 from hydraulis.progress import ProgressCallback, ignore_progress
 from hydraulis.runtime.memory.device_memory import with_device_memory
 
@@ -52,6 +53,7 @@ def preflight(
         ("strategies", lambda: ranks.strategies(data.sequences_per_batch)),
         ("memory", ranks.memory),
         ("longest", lambda: ranks.longest(data.longest)),
+        ("time", lambda: check_step_time(config, cluster, ranks.profile, data.train, data.steps)),
         ("output", lambda: folders.output(data.data)),
         ("copies", lambda: check_copies(config, cluster, ranks.profile)),
         ("services", lambda: check_services(config)),

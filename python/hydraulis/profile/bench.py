@@ -57,10 +57,11 @@ class SchemeBench:
         }
         worker.ensure_groups([placed.get(rank) for rank in range(worker.cluster.gpus)])
         self.position = placed.get(dist.get_rank())
-        self._redistribution = worker.redistribution
+        self._worker = worker
         self._stage = self._recomputed = self._uncheckpointed = None
         self._offloading = 0
         self._timers = step_timers(worker.device)
+        self._fit()
         if self.position is not None:
             self._stage = worker.stage(self.position, context)
             layers = map(int, self._stage.module.layers)
@@ -77,7 +78,7 @@ class SchemeBench:
         Every rank calls this, because all ranks gather frozen parameters again together. Under sharded
         parameters layer groups share memory, and those set last leave their values there.
         """
-        self._redistribution.forget_frozen()
+        self._fit()
         if self._stage is None:
             return
         generator = torch.Generator(self._stage.device).manual_seed(0)
@@ -89,6 +90,7 @@ class SchemeBench:
 
     def saved_bytes(self, tokens: int) -> SavedBytes:
         """Count this rank's saved bytes at its peak, from micro-batches of `tokens` and `2 tokens`."""
+        self._fit()
         if self._stage is None or self.position is None:
             return SavedBytes(0.0, 0.0)
         bytes_few, host_few = self._peak_bytes(self.position.in_flight, [tokens])
@@ -135,12 +137,17 @@ class SchemeBench:
         recomputed = (whole - least) / len(self._stage.module.layers)
         return in_flight * saved + recomputed + passing, in_flight * host
 
+    def _fit(self) -> None:
+        """Give the local shard the size for this scheme; benches take turns with it."""
+        self._worker.fit_local_shard_alone(self.scheme)
+
     def _micro_batch_bytes(self, stage: Stage, lengths: list[int]) -> int:
         micro_batch = self._micro_batch(lengths)
         return activation_bytes(stage, self._input(micro_batch), micro_batch)
 
     def time(self, lengths: list[int]) -> Timing | None:
         """Time one micro-batch of sequences with these lengths; None outside all replicas."""
+        self._fit()
         if self._stage is None:
             return None
         micro_batch = self._micro_batch(lengths)

@@ -75,8 +75,7 @@ def scheme_memory(worker: Worker, bench: SchemeBench, tokens: int = MEMORY_TOKEN
     if bench.position is not None:
         saved[bench.position.stage] = torch.tensor(bench.saved_bytes(tokens), dtype=torch.float64)
     host.all_reduce(saved, dist.ReduceOp.MAX)
-    # Every rank's buffers have the size of the largest stage of all schemes.
-    buffers = worker.local_shard.parameter.nbytes + worker.local_shard.gradient.nbytes
+    buffers = worker.local_shard.bytes_of(bench.scheme)
     by_stage = [SavedBytes(*stage) for stage in saved.tolist()]
     trained, frozen = (
         worker.parameters.stage_elements(bench.scheme, trained=trained) for trained in (True, False)

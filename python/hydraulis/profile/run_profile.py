@@ -192,9 +192,8 @@ def _differences(config: RunConfig, profile: CostProfile) -> list[str]:
     # A profile without an attention kernel was not measured by a run, and the earlier run accepted it.
     if any(one.attention is not None for one in of_devices):
         pairs += _device_differences(config, of_devices)
-    # All schemes are measured again: a new scheme can enlarge the largest stage, which sizes every rank's
-    # buffers, and the times are fitted together.
-    reason = "all schemes are measured, because they share their buffers and the fit of their times"
+    # A new scheme can also enlarge the staging of transfers, which every rank has.
+    reason = "all schemes are measured, because their times are fitted together"
     lacking = [f"it lacks {', '.join(missing)}, and {reason}"] if missing else []
     return lacking + [f"{name} was {old} and is {new}" for name, old, new in pairs if old != new]
 

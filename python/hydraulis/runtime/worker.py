@@ -42,7 +42,7 @@ from hydraulis.runtime.pipeline.rank_work import RankWork, neighbours, own_repli
 from hydraulis.runtime.pipeline.stage import Stage, StageKinds
 from hydraulis.runtime.pipeline.timers import step_timers
 from hydraulis.runtime.pipeline.warm_up import warm_up
-from hydraulis.runtime.placement import ByPlacement, placement_of
+from hydraulis.runtime.placement import ByPlacement, Placement, placement_of
 from hydraulis.runtime.ranks.device import choose_device, tensor_backend_of
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.every_rank import on_every_rank
@@ -127,9 +127,7 @@ class Worker:
         if train.symmetric_memory:
             self.groups.share_memory((scheme.tp for scheme in schemes), self.cluster)
         check_stages(train.sharding, self.schemes)
-        self.local_shard = LocalShard.allocate(
-            self.parameters, self.schemes, dtype, self.device, train.sharding
-        )
+        self.local_shard = LocalShard(self.parameters, self.schemes, dtype, self.device, train.sharding)
         source = values or InitialValues(self.parameters, train.seed, wide_dtype(dtype))
         placement = ShardPlacement(self.device, self.cluster, schemes)
         # Reading may fail on a single rank.
@@ -154,6 +152,8 @@ class Worker:
         self._stages: dict[tuple[Position, ContextKind | None], Stage] = {}
         self._groups_ms = 0.0
         self._connected = ByPlacement[None]()
+        # Placement that the local shard has the size for; None outside any plan.
+        self._fitted: Placement | None = None
 
     @property
     def completed(self) -> int:
@@ -199,6 +199,7 @@ class Worker:
         self._groups_ms = self.groups.made_ms - groups_ms
         rank, replica = dist.get_rank(), own_replica(plan)
         position = plan.position(rank)
+        self._fit_local_shard(plan, position)
         stage = None if position is None or replica is None else self.stage(position, replica.context)
         return RankWork(
             position=position,
@@ -209,6 +210,21 @@ class Worker:
             denominator=int(plan.targets.sum()),
             sequences=PlannedSequences(plan, read, self.parameters.config.vocab_size),
         )
+
+    def _fit_local_shard(self, plan: Plan, position: Position | None) -> None:
+        """Resize the local shard for a plan; frozen parameters of another placement are then lost."""
+        placement = placement_of(plan)
+        if placement != self._fitted:
+            schemes = {replica.scheme for replica in plan.replicas if replica.micro_batches}
+            self.local_shard.fit(None if position is None else position.scheme, schemes)
+            self.redistribution.forget_frozen()
+            self._fitted = placement
+
+    def fit_local_shard_alone(self, scheme: Scheme) -> None:
+        """Resize the local shard for replicas of one scheme, outside any plan. Collective."""
+        self.local_shard.fit(scheme, [scheme])
+        self.redistribution.forget_frozen()
+        self._fitted = None
 
     def _connect(self, plan: Plan) -> None:
         """Create the missing groups of a plan's places, and connect neighbouring stages. Collective."""

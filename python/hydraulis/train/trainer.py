@@ -11,7 +11,6 @@ from typing import Self
 import torch.distributed as dist
 
 from hydraulis._core import CostProfile, Scheme
-from hydraulis.config.planner import PlannerConfig
 from hydraulis.errors import HydraulisError
 from hydraulis.planner.profile_document import with_schemes
 from hydraulis.profile.measure import WARMING_UP, announcement
@@ -28,7 +27,7 @@ from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory
 from hydraulis.runtime.planning.node_links import SLOW_LINKS, LinkChange
 from hydraulis.runtime.planning.rank_devices import with_rank_devices
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
-from hydraulis.runtime.planning.run_schemes import run_schemes, with_layer_splits
+from hydraulis.runtime.planning.run_schemes import run_schemes, with_derived_schemes, with_layer_splits
 from hydraulis.runtime.planning.step_batches import StepPosition
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import device_name, dtype_note
@@ -111,11 +110,12 @@ class Trainer:
         if whole is None:
             return None
         observer.status("creating the run directory")
-        whole = _with_derived(whole, config.planner)
-        profile = _with_derived(with_schemes(whole, schemes), config.planner)
+        whole = with_derived_schemes(whole, config.planner)
+        profile = with_derived_schemes(with_schemes(whole, schemes), config.planner)
         profile = with_room_for_copies(profile, config, run.cluster, observer.message)
         cluster = with_rank_devices(run.cluster, profile, worker.device, observer.message)
-        link = run_link(config.planner, profile, cluster, worker.local_shard)
+        dtype = worker.local_shard.parameter.dtype
+        link = run_link(config.planner, profile, cluster, worker.parameters, dtype)
         planner = RunPlanner(
             config.planner, profile, cluster, link, includes_waits=worker.device.type == "cuda"
         )
@@ -302,7 +302,8 @@ class Trainer:
         between = self.worker.redistribution.between_nodes
         if not self.worker.votes.count(SLOW_LINKS) or between is None:
             return
-        pair_ms = measure_pairs(between, self.worker.local_shard.gradient, self.worker.cluster)
+        shard = self.worker.local_shard
+        pair_ms = measure_pairs(between, shard.gradient[: shard.common_gradients], self.worker.cluster)
         if self.planner.node_links is not None and pair_ms:
             self._report_links(self.planner.node_links.take_check(pair_ms))
 
@@ -325,11 +326,6 @@ class Trainer:
             for line in samples.describe():
                 self.observer.message(line)
             on_rank_zero(partial(self.recorder.sampled, samples))
-
-
-def _with_derived(profile: CostProfile, planner: PlannerConfig) -> CostProfile:
-    """Add the layer plans and the splits of layers of a run's plans to the measured schemes."""
-    return profile.with_layer_plans(planner.layer_plans).with_layer_splits(planner.layer_splits)
 
 
 def _measured(

@@ -43,7 +43,7 @@ def build(
 ) -> tuple[Stage, LocalShard, ModelParameters]:
     """Make a stage of tensor degree 1, which needs no process group, over buffers of random values."""
     parameters = ModelParameters.from_config(config)
-    buffers = LocalShard.allocate(parameters, [Scheme("<1>")], dtype, sharding=sharding)
+    buffers = LocalShard(parameters, [Scheme("<1>")], dtype, sharding=sharding)
     buffers.parameter.normal_(0.0, 0.2, generator=torch.Generator().manual_seed(1))
     groups = ProcessGroups(timeout=None)  # type: ignore[arg-type]
     return (

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from hydraulis import Cluster, CostProfile, Plan, Planner, Scheme
+from hydraulis import Cluster, CostProfile, Plan, Planner
 from hydraulis.config.planner import PlannerConfig
 from hydraulis.planner.devices import cluster_of_devices
 from hydraulis.planner.profile_document import with_scaled_times
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
-from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.parameters import ModelParameters
 from profiles import made_up_profile
 from small_model import small_config
@@ -22,6 +21,7 @@ CLUSTER = Cluster(gpus=4, gpus_per_node=4)
 SLOWER = {"<tp2>": 1.5, "<tp4>": 2.2}
 LENGTHS = np.array([60, 31, 30, 22, 9, 9, 5, 2])
 LIST = ("4x<1>", "2x<tp2>", "1x<tp4>")
+TRANSFERRED = (ModelParameters.from_config(small_config()), torch.bfloat16)
 
 
 def profile() -> CostProfile:
@@ -100,12 +100,6 @@ def test_recalibration_changes_the_chosen_strategy() -> None:
     assert deaf.plan(LENGTHS) == before
 
 
-@pytest.fixture(scope="module")
-def buffers() -> LocalShard:
-    parameters = ModelParameters.from_config(small_config())
-    return LocalShard.allocate(parameters, [Scheme("<1>")], torch.bfloat16)
-
-
 def with_links(unlinked: CostProfile) -> CostProfile:
     document = json.loads(unlinked.to_json())
     link = {"operation": "all_to_all", "ranks": 4, "latency_ms": 0.3, "gigabytes_per_s": 2.0}
@@ -113,10 +107,10 @@ def with_links(unlinked: CostProfile) -> CostProfile:
     return CostProfile.from_json(json.dumps(document))
 
 
-def test_transfers_are_planned_by_measured_or_stated_links(buffers: LocalShard) -> None:
-    link = run_link(config(*LIST), with_links(PROFILE), CLUSTER, buffers)
+def test_transfers_are_planned_by_measured_or_stated_links() -> None:
+    link = run_link(config(*LIST), with_links(PROFILE), CLUSTER, *TRANSFERRED)
     assert "6 GB/s a node, 1.5 GB/s a GPU, 100 us" in repr(link)
-    stated = run_link(config(*LIST, link="25,40,5"), PROFILE, CLUSTER, buffers)
+    stated = run_link(config(*LIST, link="25,40,5"), PROFILE, CLUSTER, *TRANSFERRED)
     assert "25 GB/s a node, 40 GB/s a GPU, 5 us" in repr(stated)
     plan = RunPlanner(config(*LIST), PROFILE, CLUSTER, stated).plan(LENGTHS)
     # All ranks' parameters in bfloat16 one way, and their sums in float32 the other.
@@ -125,10 +119,10 @@ def test_transfers_are_planned_by_measured_or_stated_links(buffers: LocalShard) 
     assert plan.step_ms > plan.iteration_ms
 
 
-def test_without_links_transfers_are_left_out(buffers: LocalShard) -> None:
-    assert run_link(config(*LIST), PROFILE, CLUSTER, buffers) is None
-    assert run_link(config(*LIST, link="none"), with_links(PROFILE), CLUSTER, buffers) is None
-    assert run_link(config(*LIST, link="25"), PROFILE, Cluster(gpus=1, gpus_per_node=1), buffers) is None
+def test_without_links_transfers_are_left_out() -> None:
+    assert run_link(config(*LIST), PROFILE, CLUSTER, *TRANSFERRED) is None
+    assert run_link(config(*LIST, link="none"), with_links(PROFILE), CLUSTER, *TRANSFERRED) is None
+    assert run_link(config(*LIST, link="25"), PROFILE, Cluster(gpus=1, gpus_per_node=1), *TRANSFERRED) is None
     assert RunPlanner(config(*LIST), PROFILE, CLUSTER).plan(LENGTHS).transfer_ms is None
 
 

@@ -52,6 +52,13 @@ def test_a_list_uses_those_of_its_strategies() -> None:
     assert run_schemes(listed, CLUSTER, PROFILE) == schemes("<1>", "<tp2>")
 
 
+def test_a_search_leaves_out_schemes_of_a_profile_that_have_no_memory_for_a_token() -> None:
+    caps = {"<1>": 0, "<tp2>": 64, "<pp2>": 64}
+    assert run_schemes(config(["search"]), CLUSTER, made_up_profile(caps)) == schemes("<tp2>", "<pp2>")
+    with refused("no_strategies"):
+        run_schemes(config(["search"]), CLUSTER, made_up_profile({"<1>": 0}))
+
+
 def test_sharded_gradients_need_schemes_without_stages() -> None:
     def sharded(strategies: Sequence[str]) -> RunConfig:
         whole = config(strategies)

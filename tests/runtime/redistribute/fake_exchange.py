@@ -118,5 +118,7 @@ def shards(owned: int, local: int, dtype: torch.dtype = torch.float32) -> tuple[
         gradient=torch.full((local,), 7.0, dtype=wide),
         parameter_places=Places(local),
         gradient_places=Places(local),
+        common_gradients=local,
+        least_gradients=local,
     )
     return optimizer_shard, local_shard

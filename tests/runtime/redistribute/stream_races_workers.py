@@ -233,7 +233,18 @@ def _races(strategies: Sequence[str], lengths: Sequence[int], left_out: str) -> 
     with patch.object(exchange_groups, "SideStream", FakeSideStream):
         worker = make_worker(strategies, config=config)
     streams.distinguish(worker.persistent)
-    with Communication(worker, streams).patched(), streams:
+    fit = worker.local_shard.fit
+
+    def fit_and_distinguish(*args: Any) -> None:
+        # A resized buffer is at another address.
+        fit(*args)
+        streams.distinguish(worker.persistent)
+
+    with (
+        patch.object(worker.local_shard, "fit", fit_and_distinguish),
+        Communication(worker, streams).patched(),
+        streams,
+    ):
         for plan in plans:
             train_step(worker, plan, tokens.__getitem__)
     return streams.races

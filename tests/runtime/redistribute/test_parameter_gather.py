@@ -91,6 +91,20 @@ def test_buckets_without_common_room_are_sent_one_after_another() -> None:
     assert len(gather.staging[0]) == 0
 
 
+def test_ranks_split_the_buckets_for_the_smallest_of_their_buffers() -> None:
+    buckets = [bucket([(0, 1)], [(0, 1)] * 3), bucket([(1, 1)], [(1, 1)] * 3)]
+    # This rank's buffer has room for both buckets, that of another rank for one.
+    for common, waits in ((8, [0, 0]), (3, [1, 0])):
+        exchange = FakeExchange([torch.tensor([5.0]), torch.tensor([6.0])])
+        optimizer_shard, local_shard = shards(owned=2, local=8)
+        local_shard.common_gradients = common
+        gather = gather_from(exchange, optimizer_shard, local_shard)
+        gather.start(trained(buckets))
+        assert [work.waits for work in exchange.works] == waits
+        gather.finish()
+        assert local_shard.parameter.tolist()[:3] == [5, 6, 0]
+
+
 def test_a_bucket_larger_than_the_gradient_buffer_has_its_own_room() -> None:
     exchange = FakeExchange([torch.tensor([5.0])] * 2)
     optimizer_shard, local_shard = shards(owned=2, local=2)

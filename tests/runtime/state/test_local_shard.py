@@ -1,4 +1,4 @@
-"""The local shard has room for the largest stage of any scheme."""
+"""The local shard has the size of its scheme, at first of the largest one."""
 
 import pytest
 import torch
@@ -6,9 +6,10 @@ import torch
 from helpers import refused
 from hydraulis import Scheme
 from hydraulis._core import Position, local_slices
+from hydraulis.config.kinds import ShardingKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.runtime.pipeline.stage import cut_stage
-from hydraulis.runtime.state.local_shard import LocalShard
+from hydraulis.runtime.state.local_shard import LocalShard, largest_stage
 from hydraulis.runtime.state.parameters import ModelParameters
 from small_model import build_decoder, slice_rows, small_config, split_dim
 
@@ -48,7 +49,7 @@ def test_buffers_are_as_large_as_the_largest_stage(schemes: list[str]) -> None:
         for text in schemes
         for place in Position.all(Scheme(text))
     )
-    buffers = LocalShard.allocate(
+    buffers = LocalShard(
         ModelParameters.from_config(config), [Scheme(text) for text in schemes], torch.float32
     )
     assert buffers.parameter.shape == buffers.gradient.shape == (largest,)
@@ -56,15 +57,66 @@ def test_buffers_are_as_large_as_the_largest_stage(schemes: list[str]) -> None:
     assert buffers.parameter.untyped_storage().data_ptr() != buffers.gradient.untyped_storage().data_ptr()
 
 
+def storage_bytes(buffers: LocalShard) -> int:
+    return buffers.parameter.untyped_storage().nbytes() + buffers.gradient.untyped_storage().nbytes()
+
+
+def test_a_rank_holds_the_bytes_of_its_own_scheme() -> None:
+    wide, narrow = Scheme("<tp2>"), Scheme("<1>")
+    parameters = ModelParameters.from_config(small_config())
+    alone = {
+        scheme: storage_bytes(LocalShard(parameters, [scheme], torch.bfloat16)) for scheme in (wide, narrow)
+    }
+    assert alone[wide] < 0.6 * alone[narrow]
+    buffers = LocalShard(parameters, [wide, narrow], torch.bfloat16)
+    assert buffers.least_gradients == largest_stage(parameters, wide).trained
+    for own, others in ((wide, []), (narrow, [wide]), (narrow, []), (wide, [narrow])):
+        buffers.fit(own, [own, *others])
+        assert storage_bytes(buffers) == alone[own] == buffers.bytes_of(own)
+        assert len(buffers.gradient) == len(buffers.parameter) == largest_stage(parameters, own).elements
+        common = min(largest_stage(parameters, scheme).trained for scheme in (own, *others))
+        assert buffers.common_gradients == common
+    # A rank without work sends parameters from as much room as the others have in common.
+    buffers.fit(None, [wide, narrow])
+    assert (len(buffers.parameter), len(buffers.gradient)) == (0, buffers.common_gradients)
+
+
+def test_views_of_a_local_shard_stay_valid() -> None:
+    wide, narrow = Scheme("<tp2>"), Scheme("<1>")
+    buffers = LocalShard(ModelParameters.from_config(small_config()), [wide, narrow], torch.float32)
+    view, whole = buffers.parameter[3:5], buffers.parameter
+    for own in (wide, narrow):
+        buffers.fit(own, [own])
+        buffers.parameter.copy_(torch.arange(len(buffers.parameter)))
+        assert view.tolist() == [3, 4]
+    assert whole.sum() == buffers.parameter.sum()
+    buffers.fit(narrow, [narrow, wide])
+    assert view.tolist() == [3, 4]  # the values of a buffer that keeps its size stay
+
+
+@pytest.mark.parametrize("sharding", ["gradients", "parameters"])
+def test_sharded_buffers_have_one_size(sharding: ShardingKind) -> None:
+    wide, narrow = Scheme("<tp2>"), Scheme("<1>")
+    parameters = ModelParameters.from_config(small_config())
+    buffers = LocalShard(parameters, [wide, narrow], torch.float32, sharding=sharding)
+    gradients, both = len(buffers.gradient), storage_bytes(buffers)
+    buffers.fit(wide, [wide, narrow])
+    assert len(buffers.gradient) == buffers.common_gradients == buffers.least_gradients == gradients
+    if sharding == "parameters":
+        assert storage_bytes(buffers) == both
+    else:
+        assert len(buffers.parameter) == largest_stage(parameters, wide).elements
+
+
 @pytest.mark.parametrize(
     ("dtype", "gradient"),
     [(torch.bfloat16, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)],
 )
 def test_gradients_are_kept_in_at_least_float32(dtype: torch.dtype, gradient: torch.dtype) -> None:
-    buffers = LocalShard.allocate(ModelParameters.from_config(small_config()), [Scheme("<1>")], dtype)
+    buffers = LocalShard(ModelParameters.from_config(small_config()), [Scheme("<1>")], dtype)
     assert (buffers.parameter.dtype, buffers.gradient.dtype) == (dtype, gradient)
 
 
 def test_more_stages_than_layers_are_refused() -> None:
     with refused("scheme_model_mismatch", 4, 3):
-        LocalShard.allocate(ModelParameters.from_config(small_config()), [Scheme("<pp4>")], torch.float32)
+        LocalShard(ModelParameters.from_config(small_config()), [Scheme("<pp4>")], torch.float32)

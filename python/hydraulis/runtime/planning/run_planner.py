@@ -6,16 +6,18 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from hydraulis._core import Cluster, CostProfile, Link, LookaheadPlan, Plan, Planner, RankMemory, Span
 from hydraulis.config.planner import PlannerConfig
 from hydraulis.errors import InfeasibleError
+from hydraulis.model.tensors import wide_dtype
 from hydraulis.planner.profile import resolve_link_rates
 from hydraulis.planner.strategies import homogeneous_strategies
 from hydraulis.runtime.planning.node_links import LinkChange, NodeLinks
 from hydraulis.runtime.planning.rank_rates import LEAST_RATE, RankRates, RateChange
 from hydraulis.runtime.planning.recalibration import Recalibration
-from hydraulis.runtime.state.local_shard import LocalShard
+from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.step_result import TimedCrossing
 
 Counts = npt.NDArray[np.int64]
@@ -322,7 +324,11 @@ class RunPlanner:
 
 
 def run_link(
-    config: PlannerConfig, profile: CostProfile, cluster: Cluster, local_shard: LocalShard
+    config: PlannerConfig,
+    profile: CostProfile,
+    cluster: Cluster,
+    parameters: ModelParameters,
+    dtype: torch.dtype,
 ) -> Link | None:
     """Return the links used to predict a run's transfers; None if configuration and profile have none.
 
@@ -330,16 +336,17 @@ def run_link(
         config: The planner's configuration.
         profile: Cost profile, whose measured links are used if the configuration selects them.
         cluster: Cluster of the run's ranks.
-        local_shard: Local shard of a rank; its dtypes give the bytes of transferred elements.
+        parameters: Parameters of the model.
+        dtype: Dtype of parameters, which gives the bytes of transferred elements.
     """
     rates = resolve_link_rates("planner.link", config.link, profile, cluster)
     if rates is None:
         return None
     return Link(
-        local_shard.parameters.table,
+        parameters.table,
         gigabytes_per_s=rates.gigabytes_per_s,
         gpu_gigabytes_per_s=rates.gpu_gigabytes_per_s,
         message_us=rates.message_us,
-        parameter_bytes=local_shard.parameter.itemsize,
-        gradient_bytes=local_shard.gradient.itemsize,
+        parameter_bytes=dtype.itemsize,
+        gradient_bytes=wide_dtype(dtype).itemsize,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from hydraulis._core import Cluster, CostProfile, Scheme, Strategy
+from hydraulis.config.planner import PlannerConfig
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.parallel.checkpointing import check_layer_plan
@@ -53,7 +54,7 @@ def run_schemes(
 def with_layer_splits(config: RunConfig, schemes: Sequence[Scheme]) -> list[Scheme]:
     """Add the splits of their layers that plans may choose once a rank is slow, sorted.
 
-    The ranks hold memory for the largest stage of any of them, and owners do not depend on the split.
+    Owners do not depend on the split.
 
     Raises:
         InvalidInputError: A scheme has more stages than the model has layers (code `scheme_model_mismatch`).
@@ -62,6 +63,11 @@ def with_layer_splits(config: RunConfig, schemes: Sequence[Scheme]) -> list[Sche
     number = config.planner.layer_splits
     splits = (other for scheme in schemes for other in split.splits_for_slow_stages(scheme, number))
     return sorted({*schemes, *splits})
+
+
+def with_derived_schemes(profile: CostProfile, planner: PlannerConfig) -> CostProfile:
+    """Add the layer plans and the splits of layers of a run's plans to the profile's schemes."""
+    return profile.with_layer_plans(planner.layer_plans).with_layer_splits(planner.layer_splits)
 
 
 def _named(
@@ -93,7 +99,10 @@ def _checked(scheme: Scheme, config: RunConfig, cluster: Cluster, profile: CostP
 def _is_admitted(scheme: Scheme, config: RunConfig, cluster: Cluster, profile: CostProfile | None) -> bool:
     try:
         _checked(scheme, config, cluster, profile)
-    except InvalidInputError:
+        if profile is not None:
+            # Refuses a scheme that leaves no memory for a token.
+            profile.cap_tokens(scheme, cluster)
+    except (InvalidInputError, InfeasibleError):
         return False
     return scheme.pp <= config.model.num_hidden_layers
 

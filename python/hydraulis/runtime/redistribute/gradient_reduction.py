@@ -42,7 +42,7 @@ class GradientReduction:
     ) -> None:
         self._groups = groups
         self._sums = optimizer_shard.gradient
-        self._contributions = local_shard.gradient
+        self._local_shard = local_shard
         self._inside = SummedExchanges(groups.inside, self._sums)
         self._between = SummedExchanges(groups.between, self._sums) if groups.between else None
         # Sums of the node's contributions: of the buckets inside the node, and of those between nodes.
@@ -146,7 +146,7 @@ class GradientReduction:
             if self._between is not None:
                 self._relays.rotate(-1)
                 target = self._relays[-1].take(bucket.relayed).zero_()
-            self._inside.start(bucket.inside, self._contributions, target)
+            self._inside.start(bucket.inside, self._local_shard.gradient, target)
         self._in_node.append(bucket)
 
     def _free_staging(self) -> bool:

@@ -103,7 +103,7 @@ class GradientRounds(GradientReduction):
             # On CUDA computation waits for what the side stream has completed.
             self._groups.join()
         self._users[part] = number
-        region(self._contributions, self._buckets[number].inside.near).zero_()
+        region(self._local_shard.gradient, self._buckets[number].inside.near).zero_()
 
     def accumulated(self, bucket: int) -> None:
         """Note one accumulation into a bucket's gradients; start the buckets that are complete by it."""

@@ -80,8 +80,8 @@ class ParameterGather:
     not sharded are staged in the gradient buffer, which is free before the first backward and about as large:
     a rank sends on average as many elements as it receives, of at most the gradient's width. Buckets that do
     not fit there together go as several loads, each once the one before has left. All ranks split the buckets
-    alike, so every rank starts the same exchanges in the same order over all groups. A single bucket that
-    does not fit takes overflow memory.
+    alike, for the smallest of their buffers, so every rank starts the same exchanges in the same order over
+    all groups. A single bucket that does not fit takes overflow memory.
 
     On several nodes a parameter reaches each node once and is distributed inside it. This thread waits for
     the first part, bucket by bucket: on the CPU before the first forward.
@@ -115,8 +115,6 @@ class ParameterGather:
         self._free_staging = free_staging
         # Memory to permute frozen parameters in, or sharded ones.
         self._permuted = Staging(local_shard.parameter[:0])
-        outgoing = local_shard.gradient if free_staging is not None else local_shard.gradient[:0]
-        self._outgoing = outgoing.view(local_shard.parameter.dtype)
         self._overflow = local_shard.parameter.new_empty(0)
         self._in_flight: deque[_Flight] = deque()
 
@@ -132,7 +130,7 @@ class ParameterGather:
             return
         for sizes in (trained, frozen):
             outgoing = sizes.contributions + 2 * sizes.relayed
-            missing = outgoing - len(self._outgoing)
+            missing = outgoing - self._elements(self._local_shard.least_gradients)
             if missing > 0:
                 self._grow_overflow(min(outgoing, missing + max(sizes.contributions, sizes.relayed)))
         self._permuted.take(min(frozen.bucket, len(self._local_shard.parameter)))
@@ -154,7 +152,8 @@ class ParameterGather:
         self.crossing = self._crossing(buckets)
         with self._groups.on_side_stream():
             previous: Sequence[StartedExchange] = ()
-            for load in loads([bucket.transfer.room for bucket in buckets], len(self._outgoing)):
+            capacity = self._elements(self._local_shard.common_gradients)
+            for load in loads([bucket.transfer.room for bucket in buckets], capacity):
                 for started in previous:
                     started.wait()
                 previous = self._start_load(buckets[load.start : load.stop])
@@ -258,15 +257,30 @@ class ParameterGather:
     def _split_staging(self, sizes: Sequence[int]) -> list[Tensor]:
         """Split the gradient buffer, then the overflow, into pieces of these sizes."""
         ends = list(accumulate(sizes))
-        num_fitting = bisect_right(ends, len(self._outgoing))
+        outgoing = self._outgoing
+        num_fitting = bisect_right(ends, len(outgoing))
         fitting = ends[num_fitting - 1] if num_fitting else 0
         missing = sum(sizes) - fitting
         self._grow_overflow(missing)
         rest = [*sizes[num_fitting:], len(self._overflow) - missing]
         return [
-            *self._outgoing[:fitting].split(list(sizes[:num_fitting])),
+            *outgoing[:fitting].split(list(sizes[:num_fitting])),
             *self._overflow.split(rest)[:-1],
         ]
+
+    @property
+    def _outgoing(self) -> Tensor:
+        """The gradient buffer as staging of parameters; empty for sharded parameters."""
+        gradient = self._local_shard.gradient
+        if self._free_staging is None:
+            gradient = gradient[:0]
+        return gradient.view(self._local_shard.parameter.dtype)
+
+    def _elements(self, gradients: int) -> int:
+        """Return the number of parameters that this many gradients have room for as staging."""
+        if self._free_staging is None:
+            return 0
+        return gradients * self._local_shard.gradient.itemsize // self._local_shard.parameter.itemsize
 
     def _grow_overflow(self, elements: int) -> None:
         if elements > len(self._overflow):

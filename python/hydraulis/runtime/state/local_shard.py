@@ -1,9 +1,8 @@
 """The local shard: flat parameter and gradient buffers behind every stage that a rank may run."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,60 +13,10 @@ from hydraulis.model.rope import rotary_frequencies
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.state.parameters import ModelParameters
-from hydraulis.runtime.state.places import Places, buffer_places
+from hydraulis.runtime.state.places import buffer_places
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LocalShard:
-    """Parameters and gradients of the rank's stage in the current iteration.
-
-    The buffers are allocated once for the largest stage of the run, so a change of strategy allocates
-    nothing. Trained parameters come first, so whole gradients have the offsets of their parameters.
-
-    Attributes:
-        parameters: The model's parameters.
-        parameter: Flat parameters, trained and frozen ones, or those of two layer groups, in the model's
-            dtype.
-        gradient: Flat gradients of the trained parameters, or of two layer groups of them, in at least
-            float32, because bfloat16 would lose small terms of long sums. Each `param.grad` of a stage is a
-            view of it.
-        parameter_places: Places in the buffer of parameters.
-        gradient_places: Places in the buffer of gradients.
-    """
-
-    parameters: ModelParameters
-    parameter: Tensor
-    gradient: Tensor
-    parameter_places: Places
-    gradient_places: Places
-
-    @classmethod
-    def allocate(
-        cls,
-        parameters: ModelParameters,
-        schemes: Sequence[Scheme],
-        dtype: torch.dtype,
-        device: torch.device = CPU,
-        sharding: ShardingKind = "none",
-    ) -> Self:
-        """Allocate the buffers for the largest stage of these schemes, and the rotary frequencies.
-
-        Raises:
-            InvalidInputError: A scheme has more stages than the model has layers (code
-                `scheme_model_mismatch`).
-        """
-        sizes = [largest_stage(parameters, scheme) for scheme in schemes]
-        elements, trained = (max(column) for column in zip(*sizes, strict=True))
-        places = buffer_places(parameters, schemes, sharding, elements=elements, trained=trained)
-        # Kept from now on, so that no stage allocates them.
-        rotary_frequencies(parameters.config, wide_dtype(dtype), device)
-        return cls(
-            parameters,
-            torch.zeros(places.parameters.elements, dtype=dtype, device=device),
-            torch.zeros(places.gradients.elements, dtype=wide_dtype(dtype), device=device),
-            places.parameters,
-            places.gradients,
-        )
+# Schemes whose sizes are kept: those of a rich profile, under each kind of checkpointing.
+_MOST_SCHEMES = 1_024
 
 
 class StageSize(NamedTuple):
@@ -82,7 +31,116 @@ class StageSize(NamedTuple):
     trained: int
 
 
-@lru_cache
+class LocalShard:
+    """Parameters and gradients of the rank's stage in the current iteration.
+
+    The buffers have the size of the largest stage of the rank's scheme, so a rank of a wide replica has more
+    memory for activations than one of a narrow replica. `fit` resizes their storages, and the parameters of
+    stages, which are views of them, stay valid. A sharded buffer has one size for all schemes. Trained
+    parameters come first, so whole gradients have the offsets of their parameters.
+
+    Args:
+        parameters: The model's parameters.
+        schemes: Every scheme that a plan of the run may use. At first, the buffers have room for each.
+        dtype: Dtype of the parameters.
+        device: Device of the buffers.
+        sharding: Tensors that ranks hold in parts.
+
+    Attributes:
+        parameters: The model's parameters.
+        parameter_places: Places in the buffer of parameters.
+        gradient_places: Places in the buffer of gradients.
+
+    Raises:
+        InvalidInputError: A scheme has more stages than the model has layers (code `scheme_model_mismatch`).
+    """
+
+    def __init__(
+        self,
+        parameters: ModelParameters,
+        schemes: Sequence[Scheme],
+        dtype: torch.dtype,
+        device: torch.device = CPU,
+        sharding: ShardingKind = "none",
+    ) -> None:
+        sizes = [largest_stage(parameters, scheme) for scheme in schemes]
+        most = StageSize(*(max(column) for column in zip(*sizes, strict=True)))
+        self.parameters = parameters
+        self.parameter_places, self.gradient_places = buffer_places(
+            parameters, schemes, sharding, **most._asdict()
+        )
+        # Kept from now on, so that no stage allocates them.
+        rotary_frequencies(parameters.config, wide_dtype(dtype), device)
+        self._parameter = torch.zeros(self.parameter_places.elements, dtype=dtype, device=device)
+        self._gradient = torch.zeros(self.gradient_places.elements, dtype=wide_dtype(dtype), device=device)
+        self._least_trained = min(size.trained for size in sizes)
+        self._size, self._common = self._sized(most), self._gradient.numel()
+
+    @property
+    def parameter(self) -> Tensor:
+        """Flat parameters, trained and frozen ones, or those of two layer groups, in the model's dtype."""
+        return self._parameter[: self._size.elements]
+
+    @property
+    def gradient(self) -> Tensor:
+        """Flat gradients of the trained parameters, or of two layer groups of them.
+
+        They are in at least float32, because bfloat16 would lose small terms of long sums. Each `param.grad`
+        of a stage is a view of them.
+        """
+        return self._gradient[: self._size.trained]
+
+    @property
+    def common_gradients(self) -> int:
+        """Number of gradients for which every rank has room in the current iteration."""
+        return self._common
+
+    @property
+    def least_gradients(self) -> int:
+        """Number of gradients for which every rank has room in any iteration."""
+        return self._sized(StageSize(0, self._least_trained)).trained
+
+    def bytes_of(self, scheme: Scheme) -> int:
+        """Return the bytes of both buffers on a rank of a scheme."""
+        size = self._sized(largest_stage(self.parameters, scheme))
+        return size.elements * self._parameter.itemsize + size.trained * self._gradient.itemsize
+
+    def fit(self, own: Scheme | None, schemes: Iterable[Scheme]) -> None:
+        """Resize the buffers for an iteration; the values of a resized buffer are undefined.
+
+        Nothing may be in flight from or to the buffers.
+
+        Args:
+            own: Scheme of this rank; None without work, where only outgoing parameters need room.
+            schemes: Schemes of the iteration's replicas.
+        """
+        least = min(largest_stage(self.parameters, scheme).trained for scheme in schemes)
+        needed = StageSize(0, least) if own is None else largest_stage(self.parameters, own)
+        self._common = self._sized(StageSize(0, least)).trained
+        self._size = self._sized(needed)
+        _resize([(self._parameter, self._size.elements), (self._gradient, self._size.trained)])
+
+    def _sized(self, stage: StageSize) -> StageSize:
+        """Return the sizes of the buffers for a stage: a sharded buffer has one for all."""
+        parameter, gradient = self.parameter_places, self.gradient_places
+        return StageSize(
+            stage.elements if parameter.starts is None else parameter.elements,
+            stage.trained if gradient.starts is None else gradient.elements,
+        )
+
+
+def _resize(buffers: Iterable[tuple[Tensor, int]]) -> None:
+    """Give the storage of each flat tensor room for so many elements."""
+    sizes = [(flat.untyped_storage(), elements * flat.itemsize) for flat, elements in buffers]
+    changed = [(storage, size) for storage, size in sizes if storage.nbytes() != size]
+    # All memory is returned before any is requested.
+    for storage, _ in changed:
+        storage.resize_(0)
+    for storage, size in changed:
+        storage.resize_(size)
+
+
+@lru_cache(_MOST_SCHEMES)
 def largest_stage(parameters: ModelParameters, scheme: Scheme) -> StageSize:
     """Return the most elements, and the most trained elements, of any rank of a scheme.
 

@@ -36,6 +36,7 @@ class ModelParameters:
         names: Names of the parameters, by index.
         trained: Whether each parameter is trained, by index; trained ones come first. A frozen parameter has
             neither gradient nor moments.
+        layer_groups: Layer group in whose buckets each parameter is, by index: its first one.
         shapes: Shapes of the whole parameters, by name.
     """
 
@@ -43,6 +44,7 @@ class ModelParameters:
     table: ParameterTable
     names: tuple[str, ...]
     trained: tuple[bool, ...]
+    layer_groups: tuple[int, ...]
     shapes: Mapping[str, torch.Size]
 
     @classmethod
@@ -82,6 +84,7 @@ class ModelParameters:
             table=table,
             names=tuple(entry.name for entry in table.parameters),
             trained=tuple(entry.trained for entry in table.parameters),
+            layer_groups=tuple(entry.layer_groups[0] for entry in table.parameters),
             shapes={name: torch.Size(row.shape) for name, row in rows.items()},
         )
 
@@ -93,7 +96,7 @@ class ModelParameters:
     @property
     def first_trained_layer_group(self) -> int:
         """The first layer group that has a trained parameter; trained parameters stand first in the table."""
-        return self.table.parameters[0].layer_groups[0]
+        return self.layer_groups[0]
 
     def is_trained(self, name: str) -> bool:
         """Whether the parameter of this name is trained."""

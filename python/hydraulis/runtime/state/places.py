@@ -22,6 +22,8 @@ from hydraulis.config.kinds import ShardingKind
 from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.state.parameters import ModelParameters
 
+# Schemes whose largest layer groups are kept: those of a rich profile, under each kind of checkpointing.
+_MOST_SCHEMES = 1_024
 BUFFERS = 2
 """Parts that the layer groups of a sharded buffer use in turn."""
 
@@ -78,7 +80,7 @@ class Places:
         # The end of each layer group's parameters so far.
         ends: dict[int, int] = {}
         for piece in slices:
-            number = _layer_group_of(parameters, piece)
+            number = parameters.layer_groups[piece.parameter]
             places[piece.parameter] = ends.setdefault(number, self._start(number))
             ends[number] += piece.elements
         return places
@@ -186,7 +188,7 @@ def _turn(layer_group: int, staying: frozenset[int]) -> int:
     return BUFFERS if layer_group in staying else layer_group % BUFFERS
 
 
-@lru_cache
+@lru_cache(_MOST_SCHEMES)
 def _largest_groups(parameters: ModelParameters, scheme: Scheme, *, has_frozen: bool) -> Counter[int]:
     """Return the most elements of each layer group on any rank of a scheme without stages."""
     largest = Counter[int]()
@@ -196,11 +198,6 @@ def _largest_groups(parameters: ModelParameters, scheme: Scheme, *, has_frozen: 
         sizes = Counter[int]()
         for piece in local_slices(parameters.table, position):
             if has_frozen or parameters.trained[piece.parameter]:
-                sizes[_layer_group_of(parameters, piece)] += piece.elements
+                sizes[parameters.layer_groups[piece.parameter]] += piece.elements
         largest |= sizes
     return largest
-
-
-def _layer_group_of(parameters: ModelParameters, piece: LocalSlice) -> int:
-    """Return the layer group in whose buckets a parameter is: its first one."""
-    return parameters.table.parameters[piece.parameter].layer_groups[0]

@@ -3,8 +3,8 @@
 //! A micro-batch may have `cap` tokens: the rank's memory less the reserve, less its optimizer shard over all ranks of
 //! the cluster, less parameters and gradients, over the activation bytes per token. The tokens are those of the whole
 //! micro-batch, so cp ranks admit about cp times as many. Caps are computed, never read. In a profile that a run
-//! measured, parameters and gradients are the flat buffers, sized for the largest stage of any scheme, plus the
-//! gradient of a trained head between the loss and its backward.
+//! measured, parameters and gradients are the flat buffers, sized for the scheme's largest stage, plus the gradient of a
+//! trained head between the loss and its backward.
 //!
 //! Two rules limit a pipeline ([`MemoryRule`](crate::spec::MemoryRule)):
 //!

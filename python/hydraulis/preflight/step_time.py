@@ -1,0 +1,117 @@
+"""The check of a run's predicted time: its first steps, as planned and under each kind of sharding."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hydraulis._core import Cluster, CostProfile, Link
+from hydraulis.config.run import RunConfig
+from hydraulis.data.dataset import Dataset
+from hydraulis.data.sampling.run_sampler import make_sampler
+from hydraulis.errors import HydraulisError
+from hydraulis.planner.profile_document import with_schemes
+from hydraulis.preflight.finding import Status, with_warnings
+from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
+from hydraulis.runtime.planning.run_schemes import run_schemes, with_derived_schemes
+from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.text.values import format_count, format_percent
+
+_SHARDED: tuple[Literal["gradients", "parameters"], ...] = ("gradients", "parameters")
+_STEPS = 3
+# A smaller gain is within the errors of predicted times.
+_LEAST_GAIN = 0.05
+# Units of time in ms, the longest first.
+_UNITS = {"days": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1_000}
+
+
+class _Lengths(NamedTuple):
+    """A batch: tokens and targets of each sequence, int64 [sequences]."""
+
+    tokens: npt.NDArray[np.int64]
+    targets: npt.NDArray[np.int64]
+
+
+def check_step_time(
+    config: RunConfig, cluster: Cluster, profile: CostProfile | None, data: Dataset | None, steps: int | None
+) -> tuple[Status, str]:
+    """Plan the first steps of a run, and warn if a kind of sharding makes them shorter.
+
+    Args:
+        config: Configuration of the run.
+        cluster: Cluster of the run.
+        profile: Cost profile that the run reads; None if it measures one.
+        data: Training sequences; None if they are not indexed yet.
+        steps: Number of steps of the run; None if it follows from data without an index.
+
+    Raises:
+        HydraulisError: The run has no scheme, or a batch has no plan (see `run_schemes` and `Planner.plan`).
+    """
+    if profile is None or data is None or steps is None:
+        missing = "data without an index" if profile is not None else "a profile that the run measures"
+        return "later", f"follows from {missing}"
+    batches = _first_batches(config, data, min(_STEPS, steps))
+    mean_ms = _mean_step_ms(config, cluster, profile, batches)
+    has_transfers = _link(config, cluster, profile) is not None
+    text = (
+        f"first {format_count(len(batches), 'step')}: {mean_ms:,.0f} ms each in the mean, predicted "
+        f"{'with' if has_transfers else 'without'} transfers; {format_count(steps, 'such step')}: "
+        f"{_duration(steps * mean_ms)}"
+    )
+    is_compared = has_transfers and config.train.sharding == "none" and config.planner.is_search
+    return with_warnings(
+        text, _shorter_by_sharding(config, cluster, profile, batches, mean_ms) if is_compared else ""
+    )
+
+
+def _first_batches(config: RunConfig, data: Dataset, number: int) -> list[_Lengths]:
+    """Sample the first batches, as the run does."""
+    sampler = make_sampler(config.data, data, config.train.seed, config.train.epochs)
+    sequences = [sampler.batch(step).sequences for step in range(number)]
+    return [_Lengths(data.lengths[of_batch], data.target_counts[of_batch]) for of_batch in sequences]
+
+
+def _mean_step_ms(
+    config: RunConfig, cluster: Cluster, profile: CostProfile, batches: Sequence[_Lengths]
+) -> float:
+    """Return the mean predicted time of the batches' steps in ms."""
+    used = with_schemes(profile, run_schemes(config, cluster, profile))
+    used = with_derived_schemes(used, config.planner)
+    planner = RunPlanner(config.planner, used, cluster, _link(config, cluster, used))
+    return float(np.mean([planner.plan(*batch).step_ms for batch in batches]))
+
+
+def _link(config: RunConfig, cluster: Cluster, profile: CostProfile) -> Link | None:
+    model = ModelParameters.from_config(config.model, config.train.frozen, config.train.stage_layers)
+    return run_link(config.planner, profile, cluster, model, getattr(torch, config.train.dtype))
+
+
+def _duration(ms: float) -> str:
+    """Format a duration in the longest unit of which it has two, or in seconds."""
+    unit = next((name for name, size in _UNITS.items() if ms >= 2 * size), "s")
+    return f"{ms / _UNITS[unit]:,.1f} {unit}"
+
+
+def _shorter_by_sharding(
+    config: RunConfig, cluster: Cluster, profile: CostProfile, batches: Sequence[_Lengths], mean_ms: float
+) -> str:
+    """Name the kind of sharding with the shortest steps if these are clearly shorter; otherwise empty."""
+    best, best_ms = "", (1 - _LEAST_GAIN) * mean_ms
+    for kind in _SHARDED:
+        sharded = dataclasses.replace(config, train=dataclasses.replace(config.train, sharding=kind))
+        try:
+            sharded_ms = _mean_step_ms(sharded, cluster, profile.with_sharding(kind), batches)
+        except HydraulisError:
+            # The profile does not name its model, has only schemes with stages, or admits shorter sequences.
+            continue
+        if sharded_ms < best_ms:
+            best, best_ms = kind, sharded_ms
+    if not best:
+        return ""
+    return (
+        f"with train.sharding = '{best}' they take {best_ms:,.0f} ms, "
+        f"{format_percent(1 - best_ms / mean_ms, 0)} less: set it, with a profile of that sharding"
+    )

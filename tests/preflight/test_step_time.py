@@ -1,0 +1,152 @@
+"""The predicted time of the first steps, and of the run, and the kinds of sharding that would shorten it."""
+
+import re
+from dataclasses import asdict, replace
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from helpers import refused
+from hydraulis import Cluster, CostProfile, Link, LinkRates, Planner, Scheme
+from hydraulis.config.layered.table import from_table
+from hydraulis.config.model import ModelConfig
+from hydraulis.config.run import RunConfig
+from hydraulis.data.sampling.run_sampler import make_sampler
+from hydraulis.planner.model_shape import build_model_shape
+from hydraulis.planner.profile_document import with_schemes
+from hydraulis.preflight import step_time
+from hydraulis.preflight.step_time import check_step_time
+from profiles import made_up_profile
+
+CLUSTER = Cluster(64, 8)
+# The shape of Llama with 32B parameters.
+MODEL = ModelConfig(
+    vocab_size=32_000,
+    hidden_size=6_656,
+    intermediate_size=17_920,
+    num_hidden_layers=60,
+    num_attention_heads=52,
+    num_key_value_heads=52,
+)
+LENGTHS = np.minimum(np.random.default_rng(0).lognormal(6.2, 1.2, 2_000), 16_384).astype(np.int64)
+DATA: Any = SimpleNamespace(lengths=LENGTHS, target_counts=LENGTHS - 1)
+
+
+def config(link: str, *strategies: str) -> RunConfig:
+    tables = {
+        "model": asdict(MODEL),
+        "data": {"tokens_per_batch": 200_000, "max_tokens": 16_384, "index_directory": "index"},
+        "optimizer": {},
+        "train": {"steps": 1_000, "dtype": "bfloat16"},
+        "planner": {"strategies": list(strategies) or ["search"], "memory_mib": 80_000, "link": link},
+        "lora": {},
+        "samples": {},
+        "checkpoint": {},
+        "output": {"directory": "run"},
+    }
+    return from_table(RunConfig, tables, "")
+
+
+@lru_cache
+def profile() -> CostProfile:
+    whole = CostProfile.analytic(
+        build_model_shape(MODEL), CLUSTER, "A100-80GB", checkpointing=["none", "full"]
+    )
+    few = ("<1>", "<cp4>", "<tp2>", "<tp2,cp4>", "<tp4>", "<tp4,pp2>", "<tp8>", "<tp4,full>")
+    return with_schemes(whole, [Scheme(one) for one in few])
+
+
+def described(link: str, *strategies: str, steps: int = 1_000, **train: Any) -> tuple[str, str]:
+    run = config(link, *strategies)
+    run = replace(run, train=replace(run.train, **train))
+    return check_step_time(run, CLUSTER, profile(), DATA, steps)
+
+
+def planned_ms(
+    link: float | None, kind: Literal["none", "gradients", "parameters"], batches: int = 3
+) -> float:
+    """Plan the same batches with a planner of its own."""
+    used = profile() if kind == "none" else profile().with_sharding(kind)
+    rates = None if link is None else LinkRates(gigabytes_per_s=link)
+    planner = Planner(
+        used, CLUSTER, strategies="search", link=None if rates is None else Link.of_profile(used, rates)
+    )
+    run = config("none")
+    sampler = make_sampler(run.data, DATA, run.train.seed)
+    taken = [sampler.batch(number).sequences for number in range(batches)]
+    return float(np.mean([planner.plan(LENGTHS[of], LENGTHS[of] - 1).step_ms for of in taken]))
+
+
+def test_what_no_profile_or_index_tells_is_told_later() -> None:
+    run = config("none")
+    assert check_step_time(run, CLUSTER, None, DATA, 5) == (
+        "later",
+        "follows from a profile that the run measures",
+    )
+    for data, steps in ((None, 5), (DATA, None)):
+        assert check_step_time(run, CLUSTER, profile(), data, steps) == (
+            "later",
+            "follows from data without an index",
+        )
+
+
+def test_the_mean_of_the_first_steps_is_that_of_their_plans() -> None:
+    status, text = described("none")
+    ms = planned_ms(None, "none")
+    assert (status, text) == (
+        "ok",
+        f"first 3 steps: {ms:,.0f} ms each in the mean, predicted without transfers; 1,000 such steps: "
+        f"{1_000 * ms / 60_000:,.1f} min",
+    )
+    # A run of one step has no more batches.
+    ms = planned_ms(None, "none", 1)
+    assert described("none", steps=1)[1].startswith(f"first 1 step: {ms:,.0f} ms each in the mean, ")
+
+
+def test_the_kind_of_sharding_with_the_shortest_steps_is_a_warning() -> None:
+    ms = {kind: planned_ms(200.0, kind) for kind in ("none", "gradients", "parameters")}
+    best = min(ms, key=ms.__getitem__)
+    assert best != "none"
+    assert ms[best] < 0.95 * ms["none"]
+    status, text = described("200")
+    assert status == "warning"
+    assert f"first 3 steps: {ms['none']:,.0f} ms each in the mean, predicted with transfers" in text
+    less = f"{1 - ms[best] / ms['none']:.0%}".replace("%", " %")
+    assert text.endswith(
+        f"; with train.sharding = '{best}' they take {ms[best]:,.0f} ms, {less} less: set it, with a profile "
+        "of that sharding"
+    )
+
+
+@pytest.mark.parametrize(("link", "strategies"), [("2", ()), ("none", ()), ("200", ("16x<tp4,full>",))])
+def test_no_sharding_is_named_where_it_gains_nothing_or_is_not_known_to(
+    link: str, strategies: tuple[str, ...]
+) -> None:
+    """Over slow links, without any, and for a list of strategies."""
+    status, text = described(link, *strategies)
+    assert (status, "sharding" in text) == ("ok", False)
+
+
+def test_a_profile_that_cannot_be_sharded_has_a_time_too() -> None:
+    caps = {"<tp4>": 20_000, "<tp8>": 40_000}
+    status, text = check_step_time(config("200"), CLUSTER, made_up_profile(caps), DATA, 10)
+    assert status == "ok"
+    assert re.match(
+        r"first 3 steps: [\d,]+ ms each in the mean, predicted with transfers; 10 such steps: ", text
+    )
+
+
+def test_a_sequence_without_a_plan_is_refused() -> None:
+    with refused("sequence_too_long"):
+        check_step_time(config("none"), CLUSTER, made_up_profile({"<tp4>": 1_000}), DATA, 10)
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [(500.0, "0.5 s"), (119_999.0, "120.0 s"), (120_000.0, "2.0 min"), (7.2e6, "2.0 h"), (5e8, "5.8 days")],
+)
+def test_durations_have_the_longest_unit_with_two_of_it(ms: float, text: str) -> None:
+    assert step_time._duration(ms) == text
