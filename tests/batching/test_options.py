@@ -98,3 +98,8 @@ def test_columns_are_named(name: str) -> None:
     values = {"groups": np.arange(60), name: np.full(60, 0.5)}
     with refused("lengths_invalid", f"{name} have shape"):
         sampler(long_tail(60), **values)
+
+
+def test_two_sizes_of_a_step_are_refused_as_two() -> None:
+    with refused("argument_invalid", "sequences_per_step and tokens_per_step both", "leave one out"):
+        sampler([9] * 9, sequences_per_step=8, tokens_per_step=80)

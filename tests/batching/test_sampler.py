@@ -118,7 +118,9 @@ def test_no_batch_is_empty_unless_allowed() -> None:
 
 
 def test_without_room_for_a_sequence_each_the_step_is_refused() -> None:
-    few = sampler([900, 900, 900], ranks=4, rank=0, sequences_per_step=3)
+    with refused("argument_invalid", "sequences_per_step is 3", "4 ranks", "allow_empty"):
+        sampler([900, 900, 900], ranks=4, rank=0, sequences_per_step=3)
+    few = sampler([900, 900, 900], ranks=4, rank=0, tokens_per_step=2_700)
     with refused("batch_unplaceable", 3, 4, "allow_empty"):
         list(few)
     with refused("batch_unplaceable"):

@@ -23,6 +23,12 @@ PACK = ["pack", "--lengths", "x", "--window", "8", "--output", "x.npz"]
             "hydraulis plan",
         ),
         # The misspelled option is reported, not a missing one.
+        (["train", "run.toml", "--gpus", "4"], "no option --gpus (did you mean --ranks?)", "hydraulis train"),
+        (
+            ["check", "run.toml", "--ranks", "4"],
+            "no option --ranks (did you mean --gpus?)",
+            "hydraulis check",
+        ),
         (["pack", "--wndow", "8"], "no option --wndow (did you mean --window?)", "hydraulis pack"),
         (["pack", "--wind", "8"], "no option --wind (did you mean --window?)", "hydraulis pack"),
         (

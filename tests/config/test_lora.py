@@ -51,6 +51,7 @@ def test_its_text_can_be_read_again(tmp_path: Path) -> None:
         (["lora.targets=[]"], "config_value", "lora.targets = [] must be non-empty"),
         (['lora.targets=["q_prj"]'], "config_value", "choose one; did you mean 'q_proj'?"),
         (["lora.rnk=2"], "config_unknown_key", "did you mean 'rank'?"),
+        (["optimizer.lr=2"], "config_unknown_key", "did you mean 'learning_rate'?"),
         (["model.adapters={rank=1}"], "config_missing_key", "'alpha'"),
         (
             ['model.adapters={rank=1, alpha=1.0, targets=["q_proj"]}'],

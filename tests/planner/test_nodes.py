@@ -44,6 +44,13 @@ def test_ranks_have_the_rate_and_the_memory_of_their_nodes() -> None:
     assert [work[rank] for rank in range(6)] == [10, 10, 20, 20, 20, 20]
 
 
+def test_a_device_next_to_a_profile_that_is_not_analytic_is_refused() -> None:
+    with refused(
+        "option_invalid", "--nodes", "'H100' is a device", "analytic:MODEL:DEVICE", "'llama-7b-a800'"
+    ):
+        parse_nodes("--nodes", "1xllama-7b-a800;2xH100", "llama-7b-a800")
+
+
 def test_each_scheme_takes_the_times_of_its_ranks_own_profile() -> None:
     fast = faster({"<1>": 2.0, "<tp2>": 5.0, "<pp2>": 2.0, "<tp2,cp8>": 2.0})
     profile, cluster = mix_nodes(REFERENCE, [NodeKind(1, fast), NodeKind(1, REFERENCE)], 2)

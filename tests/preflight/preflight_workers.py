@@ -9,13 +9,15 @@ from hydraulis.runtime.worker import Worker
 
 
 def count_bytes(config: RunConfig, schemes: Sequence[str]) -> dict[str, int]:
-    """Return the bytes that a worker allocates, after its optimizer's first step."""
+    """Return the most bytes that a worker holds, after its optimizer's first step."""
     train = with_steps(config, RunLength(1, 1, 0, 0, 0)).train
     worker = Worker(config.model, config.optimizer, train, schemes=[Scheme(one) for one in schemes])
     worker.optimizer_shard.step(0.0)
     shard = worker.optimizer_shard
     optimizer = [shard.gradient, *(buffer.flat for buffer in shard.buffers().values())]
-    return {
-        "optimizer": sum(flat.nbytes for flat in optimizer),
-        "local": worker.local_shard.parameter.nbytes + worker.local_shard.gradient.nbytes,
-    }
+    local = []
+    for scheme in worker.schemes:
+        worker.fit_local_shard_alone(scheme)
+        held = (worker.local_shard.parameter, worker.local_shard.gradient)
+        local.append(sum(flat.untyped_storage().nbytes() for flat in held))
+    return {"optimizer": sum(flat.nbytes for flat in optimizer), "local": max(local)}

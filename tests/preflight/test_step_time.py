@@ -80,17 +80,10 @@ def planned_ms(
     return float(np.mean([planner.plan(LENGTHS[of], LENGTHS[of] - 1).step_ms for of in taken]))
 
 
-def test_what_no_profile_or_index_tells_is_told_later() -> None:
-    run = config("none")
-    assert check_step_time(run, CLUSTER, None, DATA, 5) == (
-        "later",
-        "follows from a profile that the run measures",
-    )
-    for data, steps in ((None, 5), (DATA, None)):
-        assert check_step_time(run, CLUSTER, profile(), data, steps) == (
-            "later",
-            "follows from data without an index",
-        )
+def test_what_follows_from_other_checks_is_told_later() -> None:
+    later = ("later", "follows from profile, data and length")
+    for cost, data, steps in ((None, DATA, 5), (profile(), None, 5), (profile(), DATA, None)):
+        assert check_step_time(config("none"), CLUSTER, cost, data, steps) == later
 
 
 def test_the_mean_of_the_first_steps_is_that_of_their_plans() -> None:
@@ -98,12 +91,20 @@ def test_the_mean_of_the_first_steps_is_that_of_their_plans() -> None:
     ms = planned_ms(None, "none")
     assert (status, text) == (
         "ok",
-        f"first 3 steps: {ms:,.0f} ms each in the mean, predicted without transfers; 1,000 such steps: "
-        f"{1_000 * ms / 60_000:,.1f} min",
+        f"{ms:,.0f} ms for each of the first 3 steps on average, predicted without transfers: "
+        f"{1_000 * ms / 60_000:,.1f} min for 1,000 steps",
     )
     # A run of one step has no more batches.
     ms = planned_ms(None, "none", 1)
-    assert described("none", steps=1)[1].startswith(f"first 1 step: {ms:,.0f} ms each in the mean, ")
+    assert described("none", steps=1)[1].startswith(f"{ms:,.0f} ms for each of the first 1 step on average, ")
+
+
+def test_a_resumed_run_has_the_steps_that_are_left() -> None:
+    text = check_step_time(config("none"), CLUSTER, profile(), DATA, 1_000, completed=900)[1]
+    assert text.endswith(f": {100 * planned_ms(None, 'none') / 60_000:,.1f} min for 100 steps")
+    assert check_step_time(config("none"), CLUSTER, profile(), DATA, 5, completed=9)[1].endswith(
+        "for 0 steps"
+    )
 
 
 def test_the_kind_of_sharding_with_the_shortest_steps_is_a_warning() -> None:
@@ -113,30 +114,35 @@ def test_the_kind_of_sharding_with_the_shortest_steps_is_a_warning() -> None:
     assert ms[best] < 0.95 * ms["none"]
     status, text = described("200")
     assert status == "warning"
-    assert f"first 3 steps: {ms['none']:,.0f} ms each in the mean, predicted with transfers" in text
+    assert text.startswith(f"{ms['none']:,.0f} ms for each of the first 3 steps on average, predicted with ")
     less = f"{1 - ms[best] / ms['none']:.0%}".replace("%", " %")
     assert text.endswith(
-        f"; with train.sharding = '{best}' they take {ms[best]:,.0f} ms, {less} less: set it, with a profile "
-        "of that sharding"
+        f"; with train.sharding = '{best}' they take {ms[best]:,.0f} ms, {less} less: set it, and name a "
+        "profile of that sharding"
     )
 
 
-@pytest.mark.parametrize(("link", "strategies"), [("2", ()), ("none", ()), ("200", ("16x<tp4,full>",))])
-def test_no_sharding_is_named_where_it_gains_nothing_or_is_not_known_to(
-    link: str, strategies: tuple[str, ...]
-) -> None:
-    """Over slow links, without any, and for a list of strategies."""
-    status, text = described(link, *strategies)
+def test_no_sharding_is_named_over_slow_links() -> None:
+    status, text = described("2")
     assert (status, "sharding" in text) == ("ok", False)
+
+
+@pytest.mark.parametrize(
+    ("link", "strategies", "is_compared"),
+    [("200", (), True), ("none", (), False), ("200", ("16x<tp4,full>",), False)],
+)
+def test_kinds_of_sharding_are_compared_with_links_and_for_a_search(
+    link: str, strategies: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, *, is_compared: bool
+) -> None:
+    monkeypatch.setattr(step_time, "_shorter_by_sharding", lambda *_: "compared")
+    assert ("compared" in described(link, *strategies)[1]) is is_compared
 
 
 def test_a_profile_that_cannot_be_sharded_has_a_time_too() -> None:
     caps = {"<tp4>": 20_000, "<tp8>": 40_000}
     status, text = check_step_time(config("200"), CLUSTER, made_up_profile(caps), DATA, 10)
     assert status == "ok"
-    assert re.match(
-        r"first 3 steps: [\d,]+ ms each in the mean, predicted with transfers; 10 such steps: ", text
-    )
+    assert re.match(r"[\d,]+ ms for each of the first 3 steps on average, predicted with transfers: ", text)
 
 
 def test_a_sequence_without_a_plan_is_refused() -> None:

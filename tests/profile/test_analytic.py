@@ -55,6 +55,33 @@ def test_resident_bytes_are_those_of_the_buffers(scheme: str) -> None:
         assert predicted == pytest.approx([held, held + head], rel=0.02)
 
 
+@pytest.mark.parametrize("is_measured", [False, True])
+def test_no_stage_of_a_split_holds_more_than_its_resident_bytes(*, is_measured: bool) -> None:
+    """Every rank's buffers have the size of the longest stage, whatever its own stage has."""
+    config = small_config(**SHAPE | {"num_hidden_layers": 16})
+    parameters, usual = ModelParameters.from_config(config), Scheme("<pp4>")
+    profile = CostProfile.analytic(build_model_shape(config), Cluster(4, 4), "cpu")
+    if is_measured:
+        # A measured profile states the buffers of the usual split, and nothing that is rounded.
+        document = json.loads(profile.to_json())
+        bytes_of = LocalShard(parameters, [usual], torch.float32).bytes_of(usual)
+        document["schemes"] = [
+            entry | {"resident_bytes": [bytes_of] * 4}
+            for entry in document["schemes"]
+            if entry["scheme"] == str(usual)
+        ]
+        profile = CostProfile.from_json(json.dumps(document))
+    entries = {
+        Scheme(entry["scheme"]): entry["resident_bytes"]
+        for entry in json.loads(profile.with_layer_splits(3).to_json())["schemes"]
+    }
+    splits = [scheme for scheme in entries if scheme.split and scheme.pp == 4]
+    assert len(splits) >= 6
+    shard = LocalShard(parameters, splits, torch.float32)
+    for scheme in splits:
+        assert min(entries[scheme]) >= shard.bytes_of(scheme)
+
+
 def test_resident_bytes_of_adapters_are_those_of_the_buffers() -> None:
     adapters = Adapters(rank=4, alpha=8.0, targets=TARGETS)
     config = small_config(**SHAPE, adapters=adapters)

@@ -82,13 +82,18 @@ def test_memory_is_counted_exactly(document: dict[str, Any], entries: dict[str, 
     # Parameters and gradients; master parameters, gradients and two moments.
     assert document["memory"]["optimizer_bytes"] == 4 * FLOAT32 * total
     layer = sum(size for name, size in sizes.items() if name.startswith("layers.0."))
-    # Every rank's buffers have the size of the largest stage; a last stage saves the head's gradient for the
-    # loss.
-    head = sizes["lm_head.weight"]
-    shares = {"<1>": head, "<1,full>": head, "<tp2>": head // 2, "<cp2>": head}
-    expected: dict[str, Any] = {text: FLOAT32 * (2 * total + share + 1) for text, share in shares.items()}
-    expected["<pp2>"] = [FLOAT32 * (2 * total + more) for more in (0, head + 1)]
-    expected["<pp3>"] = [FLOAT32 * (2 * total + more) for more in (0, 0, head + 1)]
+    # A rank's buffers have the size of its scheme's largest stage; a last stage saves the head's gradient for
+    # the loss. Tensor ranks halve everything but norms.
+    head, embedding = sizes["lm_head.weight"], sizes["embed_tokens.weight"]
+    norms = sum(size for name, size in sizes.items() if "norm" in name)
+    held = dict.fromkeys(("<1>", "<1,full>", "<cp2>"), (total, head))
+    held["<tp2>"] = ((total - norms) // 2 + norms, head // 2)
+    expected: dict[str, Any] = {
+        text: FLOAT32 * (2 * elements + share + 1) for text, (elements, share) in held.items()
+    }
+    end = max(embedding, head + sizes["norm.weight"])
+    expected["<pp2>"] = [FLOAT32 * (2 * (2 * layer + embedding) + more) for more in (0, head + 1)]
+    expected["<pp3>"] = [FLOAT32 * (2 * (layer + end) + more) for more in (0, 0, head + 1)]
     assert {text: entry["resident_bytes"] for text, entry in entries.items()} == expected
     # The optimizer state of each stage's parameters; a single stage has that of all parameters.
     first, middle, last = entries["<pp3>"]["stage_optimizer_bytes"]

@@ -45,12 +45,15 @@ def train_adapters(
     steps: Sequence[tuple[str, Batch]],
     context: ContextKind,
     sharding: ShardingKind = "none",
-) -> tuple[list[Step], int] | None:
-    """Run each batch under its strategy; rank 0 returns the steps and the elements of its gradient buffer."""
+) -> tuple[list[Step], list[int]] | None:
+    """Run each batch under its strategy; rank 0 returns the steps and each one's gradient elements."""
     schemes = {scheme for strategy, _ in steps for scheme in Strategy(strategy).schemes}
     settings = train_config(dtype=torch.float64, seed=SEED, sharding=sharding)
     values = Values(ModelParameters.from_config(config))
     worker = Worker(config, optimizer, settings, schemes=sorted(schemes), values=values)
     profile = with_sharding(with_schemes(made_up_profile(caps_of(worker), context), worker.schemes), sharding)
-    records = [_step(worker, profile, strategy, batch) for strategy, batch in steps]
-    return (records, worker.local_shard.gradient.numel()) if dist.get_rank() == 0 else None
+    records, elements = [], []
+    for strategy, batch in steps:
+        records.append(_step(worker, profile, strategy, batch))
+        elements.append(worker.local_shard.gradient.numel())
+    return (records, elements) if dist.get_rank() == 0 else None

@@ -102,7 +102,11 @@ def test_only_adapters_move_while_ranks_stay_where_they_are(node: int) -> None:
     assert second == 2 * 3 * trained
     assert first == second + 3 * frozen
     assert last < 2 * 2 * trained < frozen < moved
-    assert gradient_elements == trained
+    # Under <tp2> the matrices whose rank is a dimension of both halves stay whole.
+    wide, narrow = gradient_elements[-1], gradient_elements[0]
+    assert gradient_elements == [narrow, narrow, wide, wide]
+    assert narrow == trained
+    assert trained / 2 < wide < trained
     # Between two nodes each adapter element passes once each way.
     crossing = 2 * trained if node == 2 else 0
     assert result[1].sent_bytes[1] == crossing * torch.float64.itemsize

@@ -145,7 +145,7 @@ def test_adapters_are_trained_as_in_one_process(
     result, elements = run_ranks(8, train_adapters, config, OPTIMIZER, steps, "ring", sharding)[0]
     assert_equal(result, by_peft(config, steps), 1e-10, 1e-10)
     # Two of four layers.
-    assert elements == ModelParameters.from_config(config).num_elements(trained=True) // 2
+    assert set(elements) == {ModelParameters.from_config(config).num_elements(trained=True) // 2}
 
 
 def test_losses_are_those_without_sharding_and_the_same_in_every_run() -> None:

@@ -11,8 +11,15 @@ CHECKPOINT = Path("my runs/demo/checkpoints/step-00000070")
 RESUME = (CHECKPOINT, "--resume 'my runs/demo'")
 
 
-def progress(checkpoint: Path | None, every: int | None = None) -> RunProgress:
-    return RunProgress(completed=70, num_steps=86, checkpoint=checkpoint, checkpoint_every=every)
+def progress(checkpoint: Path | None, every: int | None = None, copies: str = "") -> RunProgress:
+    return RunProgress(
+        completed=70,
+        num_steps=86,
+        checkpoint=checkpoint,
+        checkpoint_every=every,
+        run=Path("my runs/demo"),
+        copies=copies,
+    )
 
 
 def test_a_stopped_run_names_its_step_and_how_it_is_resumed() -> None:
@@ -25,6 +32,14 @@ def test_a_stopped_run_names_its_step_and_how_it_is_resumed() -> None:
 @pytest.mark.parametrize("every", [None, 5])
 def test_a_failed_run_names_its_newest_checkpoint(every: int | None) -> None:
     assert lacks(progress(CHECKPOINT, every).after_failure(), "step 70 of 86", *RESUME) == []
+
+
+@pytest.mark.parametrize("checkpoint", [None, CHECKPOINT])
+def test_a_failed_run_names_its_copies_before_its_checkpoint(checkpoint: Path | None) -> None:
+    text = progress(checkpoint, 5, "/dev/shm").after_failure()
+    assert lacks(text, "step 70 of 86", "/dev/shm on the nodes", "--resume 'my runs/demo'") == []
+    assert "no checkpoint" not in text
+    assert str(CHECKPOINT) not in text
 
 
 @pytest.mark.parametrize(("every", "setting"), [(None, "checkpoint.every_steps"), (5, "every_steps = 5")])

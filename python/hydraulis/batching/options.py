@@ -60,7 +60,18 @@ def check_options(sampler: Any) -> None:
     _convert(sampler)
     sizes = (sampler.sequences_per_step, sampler.tokens_per_step)
     if None not in sizes or (sizes == (None, None) and sampler.micro_batches is None):
-        message = "the size of a step is needed: give sequences_per_step, tokens_per_step or micro_batches"
+        message = (
+            "the size of a step is needed: give sequences_per_step, tokens_per_step or micro_batches"
+            if sizes == (None, None)
+            else "sequences_per_step and tokens_per_step both set the size of a step; leave one out"
+        )
+        raise InvalidInputError(message, code="argument_invalid")
+    sequences = sampler.sequences_per_step
+    if sequences is not None and sequences < sampler.ranks and not sampler.allow_empty:
+        message = (
+            f"sequences_per_step is {sequences}: each of {sampler.ranks} ranks needs a sequence; raise it, or "
+            "set allow_empty=True"
+        )
         raise InvalidInputError(message, code="argument_invalid")
     if sampler.rank is not None and sampler.rank >= sampler.ranks:
         message = f"rank is {sampler.rank}: it must be from 0 to {sampler.ranks - 1}, below ranks; correct it"

@@ -9,6 +9,9 @@ from typing import Any, NoReturn
 from hydraulis.errors import InvalidInputError
 from hydraulis.text.values import nearest_name
 
+# Processes that a command starts, and devices that another one plans for.
+_SAME_NUMBER = {"--gpus": "--ranks", "--ranks": "--gpus"}
+
 
 class Parser(argparse.ArgumentParser):
     """An `ArgumentParser` that raises `HydraulisError` and takes no abbreviated options.
@@ -75,6 +78,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
-    """Suggest the nearest of the known words; empty if none is near."""
-    near = nearest_name(word, known)
+    """Suggest the word for the same number in another command, or the nearest one; empty if none is near."""
+    words = list(known)
+    same = _SAME_NUMBER.get(word)
+    near = same if same in words else nearest_name(word, words)
     return "" if near is None else f" (did you mean {near}?)"

@@ -80,10 +80,11 @@ def parse_nodes(field: str, text: str, reference: str) -> list[NodeKind]:
         found = re.fullmatch(rf"([1-9][0-9]{{0,5}})x({name})", entry)
         if found is None:
             message = (
-                f"{field} = {text!r}: {entry!r} must be COUNTxKIND, such as 4xA100-80GB or 4xprofile.json"
+                f"{field} = {text!r}: {entry!r} must be COUNTxKIND, such as 4xprofile.json, or 4xA100-80GB "
+                "with an analytic profile"
             )
             raise InvalidInputError(message, code="option_invalid")
-        kinds.append(NodeKind(int(found[1]), load_profile(_profile_name(found[2], reference))))
+        kinds.append(NodeKind(int(found[1]), _profile_of(field, found[2], reference)))
     if not kinds:
         message = f"{field} = {text!r} names no nodes: write COUNTxKIND;COUNTxKIND"
         raise InvalidInputError(message, code="option_invalid")
@@ -106,10 +107,20 @@ def describe_nodes(reference: CostProfile, kinds: Sequence[NodeKind], gpus_per_n
         first = last + 1
 
 
-def _profile_name(kind: str, reference: str) -> str:
-    """Return the name of a kind's profile: of the reference's model and checkpointing if that is analytic."""
-    if not reference.startswith(ANALYTIC):
-        return kind
+def _profile_of(field: str, kind: str, reference: str) -> CostProfile:
+    """Load a kind's profile: of the reference's model and checkpointing if that is analytic."""
+    if reference.startswith(ANALYTIC):
+        return load_profile(_analytic_name(kind, reference))
+    try:
+        return load_profile(kind)
+    except InvalidInputError as error:
+        if error.code != "profile_unknown":
+            raise
+        message = f"{field}: {error}; a device's name needs a reference {ANALYTIC}MODEL:DEVICE"
+        raise InvalidInputError(message, code=error.code) from None
+
+
+def _analytic_name(kind: str, reference: str) -> str:
     model, _, device = reference.rpartition(":")
     _, *checkpointing = device.split(",")
     return ",".join([f"{model}:{kind}", *checkpointing])

@@ -11,6 +11,7 @@ from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.reader import check_shards, read_manifest
 from hydraulis.runtime.checkpoint.resume import ResumedRun, newest_of
 from hydraulis.runtime.records.output_folder import look_at_output
+from hydraulis.runtime.records.run_config import changed_settings
 from hydraulis.runtime.records.run_lock import check_unlocked
 from hydraulis.runtime.records.tracking import require_trackers
 
@@ -26,6 +27,11 @@ class FolderChecks:
     def __init__(self, config: RunConfig) -> None:
         self.config = config
         self.resumed: ResumedRun | None = None
+
+    @property
+    def completed(self) -> int:
+        """Number of steps that the resumed run has completed; 0 for a new run."""
+        return 0 if self.resumed is None else self.resumed.manifest.step
 
     def is_resumed(self) -> bool:
         """Whether the run reads its parameters from a checkpoint, or would if that were not refused."""
@@ -65,7 +71,8 @@ class FolderChecks:
         nothing_left = resumed.nothing_left(config.train.num_steps)
         if nothing_left:
             return "warning", nothing_left
-        return "ok", f"resumes after step {resumed.manifest.step} of {resumed.run}"
+        changed = "".join(f"; {one}" for one in changed_settings(resumed.run, config))
+        return "ok", f"resumes after step {resumed.manifest.step} of {resumed.run}{changed}"
 
     def output(self, data: Datasets | None) -> tuple[Status, str]:
         """Check that the output folder can be written and has room for the checkpoints.

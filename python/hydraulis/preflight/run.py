@@ -53,7 +53,12 @@ def preflight(
         ("strategies", lambda: ranks.strategies(data.sequences_per_batch)),
         ("memory", ranks.memory),
         ("longest", lambda: ranks.longest(data.longest)),
-        ("time", lambda: check_step_time(config, cluster, ranks.profile, data.train, data.steps)),
+        (
+            "time",
+            lambda: check_step_time(
+                config, cluster, ranks.profile, data.train, data.steps, folders.completed
+            ),
+        ),
         ("output", lambda: folders.output(data.data)),
         ("copies", lambda: check_copies(config, cluster, ranks.profile)),
         ("services", lambda: check_services(config)),

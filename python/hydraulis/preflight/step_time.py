@@ -36,9 +36,16 @@ class _Lengths(NamedTuple):
 
 
 def check_step_time(
-    config: RunConfig, cluster: Cluster, profile: CostProfile | None, data: Dataset | None, steps: int | None
+    config: RunConfig,
+    cluster: Cluster,
+    profile: CostProfile | None,
+    data: Dataset | None,
+    steps: int | None,
+    completed: int = 0,
 ) -> tuple[Status, str]:
     """Plan the first steps of a run, and warn if a kind of sharding makes them shorter.
+
+    Each batch is planned alone, also with `planner.lookahead`.
 
     Args:
         config: Configuration of the run.
@@ -46,20 +53,21 @@ def check_step_time(
         profile: Cost profile that the run reads; None if it measures one.
         data: Training sequences; None if they are not indexed yet.
         steps: Number of steps of the run; None if it follows from data without an index.
+        completed: Number of steps that a resumed run has completed.
 
     Raises:
         HydraulisError: The run has no scheme, or a batch has no plan (see `run_schemes` and `Planner.plan`).
     """
     if profile is None or data is None or steps is None:
-        missing = "data without an index" if profile is not None else "a profile that the run measures"
-        return "later", f"follows from {missing}"
-    batches = _first_batches(config, data, min(_STEPS, steps))
+        return "later", "follows from profile, data and length"
+    left = max(0, steps - completed)
+    batches = _first_batches(config, data, max(1, min(_STEPS, steps)))
     mean_ms = _mean_step_ms(config, cluster, profile, batches)
     has_transfers = _link(config, cluster, profile) is not None
     text = (
-        f"first {format_count(len(batches), 'step')}: {mean_ms:,.0f} ms each in the mean, predicted "
-        f"{'with' if has_transfers else 'without'} transfers; {format_count(steps, 'such step')}: "
-        f"{_duration(steps * mean_ms)}"
+        f"{mean_ms:,.0f} ms for each of the first {format_count(len(batches), 'step')} on average, predicted "
+        f"{'with' if has_transfers else 'without'} transfers: {_duration(left * mean_ms)} for "
+        f"{format_count(left, 'step')}"
     )
     is_compared = has_transfers and config.train.sharding == "none" and config.planner.is_search
     return with_warnings(
@@ -113,5 +121,5 @@ def _shorter_by_sharding(
         return ""
     return (
         f"with train.sharding = '{best}' they take {best_ms:,.0f} ms, "
-        f"{format_percent(1 - best_ms / mean_ms, 0)} less: set it, with a profile of that sharding"
+        f"{format_percent(1 - best_ms / mean_ms, 0)} less: set it, and name a profile of that sharding"
     )

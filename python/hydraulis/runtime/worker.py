@@ -195,11 +195,12 @@ class Worker:
         """
         self._check_plan(plan)
         groups_ms = self.groups.made_ms
-        self._connected.get(placement_of(plan), partial(self._connect, plan))
+        placement = placement_of(plan)
+        self._connected.get(placement, partial(self._connect, plan))
         self._groups_ms = self.groups.made_ms - groups_ms
         rank, replica = dist.get_rank(), own_replica(plan)
         position = plan.position(rank)
-        self._fit_local_shard(plan, position)
+        self._fit_local_shard(placement, position)
         stage = None if position is None or replica is None else self.stage(position, replica.context)
         return RankWork(
             position=position,
@@ -211,11 +212,14 @@ class Worker:
             sequences=PlannedSequences(plan, read, self.parameters.config.vocab_size),
         )
 
-    def _fit_local_shard(self, plan: Plan, position: Position | None) -> None:
-        """Resize the local shard for a plan; frozen parameters of another placement are then lost."""
-        placement = placement_of(plan)
+    def _fit_local_shard(self, placement: Placement, position: Position | None) -> None:
+        """Resize the local shard for a placement; frozen parameters are then gathered again."""
         if placement != self._fitted:
-            schemes = {replica.scheme for replica in plan.replicas if replica.micro_batches}
+            schemes = {
+                scheme
+                for scheme, is_used in zip(placement.schemes, placement.is_used, strict=True)
+                if is_used
+            }
             self.local_shard.fit(None if position is None else position.scheme, schemes)
             self.redistribution.forget_frozen()
             self._fitted = placement
@@ -343,13 +347,13 @@ class Worker:
         for replica in plan.replicas:
             check_context_degree(self.parameters.config, replica.scheme, replica.context)
             check_layer_plan(self.parameters.config, replica.scheme)
-            # The local shard and the process groups do not depend on checkpointing.
+            # Process groups, staging and owners do not depend on checkpointing.
             if replica.scheme.under("none") not in {scheme.under("none") for scheme in self.schemes}:
-                # Its stages may be larger than the local shard, or may not divide the model.
+                # Its transfers may be larger than the staging, or its stages may not divide the model.
                 known = ", ".join(map(str, self.schemes))
                 message = (
-                    f"the plan uses scheme {replica.scheme}, and the ranks hold memory for {known}; plan "
-                    "with the schemes of the run only"
+                    f"the plan uses scheme {replica.scheme}, and the run's schemes are {known}; plan with "
+                    "these only"
                 )
                 raise InvalidInputError(message, code="plan_mismatch")
 

@@ -19,12 +19,16 @@ class RunProgress:
         num_steps: Number of steps of the whole run.
         checkpoint: Newest complete checkpoint; None if there is none.
         checkpoint_every: Steps between checkpoints (`checkpoint.every_steps`); None for one at the end only.
+        run: The run's folder.
+        copies: Folder in the memory of the nodes with whole copies of the state; empty without any.
     """
 
     completed: int
     num_steps: int
     checkpoint: Path | None
     checkpoint_every: int | None
+    run: Path
+    copies: str = ""
 
     def after_stop(self) -> str:
         """Describe the position of a run that was asked to stop."""
@@ -36,6 +40,11 @@ class RunProgress:
     def after_failure(self) -> str:
         """Describe the position of a run that failed."""
         position = f"failed after step {self.completed} of {self.num_steps}"
+        if self.copies:
+            return (
+                f"{position}; copies of the state are in {self.copies} on the nodes; to resume: the same "
+                f"command with {_resume_option(self.run)}, before another run with copies removes them"
+            )
         if self.checkpoint is not None:
             return f"{position}; newest checkpoint: {_resume_hint(self.checkpoint)}"
         if self.checkpoint_every is None:
@@ -84,5 +93,8 @@ class TrainingObserver:
 
 def _resume_hint(checkpoint: Path) -> str:
     """Name a checkpoint and the option that resumes from it."""
-    run = shlex.quote(str(checkpoint.parents[1]))
-    return f"{checkpoint}; to resume: the same command with --resume {run}"
+    return f"{checkpoint}; to resume: the same command with {_resume_option(checkpoint.parents[1])}"
+
+
+def _resume_option(run: Path) -> str:
+    return f"--resume {shlex.quote(str(run))}"

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hydraulis._core import CostProfile
-from hydraulis.config.run import to_dict
 from hydraulis.data.analysis import analyze_run
 from hydraulis.planner.static import StaticComparison
 from hydraulis.runtime.checkpoint.description import Description
@@ -18,7 +17,8 @@ from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.ranks.flight_recorder import keep_dumps_in
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.records.recorder import Recorder
-from hydraulis.runtime.records.run_directory import ANALYSIS, CORPUS, RUN_CONFIG, RunDirectory, write_profile
+from hydraulis.runtime.records.run_config import write_config
+from hydraulis.runtime.records.run_directory import ANALYSIS, CORPUS, RunDirectory, write_profile
 from hydraulis.runtime.records.run_lock import RunLock
 from hydraulis.runtime.records.tracking import open_trackers
 from hydraulis.runtime.worker import Worker
@@ -64,7 +64,7 @@ def build_recorder(
 def _write_first(directory: RunDirectory, run: OpenedRun, profile: CostProfile) -> None:
     """Write the files that a run directory has before its first step."""
     config, data = run.config, run.data.train
-    directory.write(RUN_CONFIG, json.dumps(to_dict(config), indent=2) + "\n")
+    write_config(directory, config, run.completed)
     corpus = data.describe() | {"files": list(map(asdict, run.files))}
     directory.write(CORPUS, json.dumps(corpus, indent=2) + "\n")
     directory.write(ANALYSIS, json.dumps(analyze_run(config, data, run.cluster.gpus).to_dict()) + "\n")

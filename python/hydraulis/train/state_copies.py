@@ -1,6 +1,7 @@
 """The copies of a run's state in the memory of the nodes."""
 
 import os
+import shlex
 from datetime import timedelta
 from pathlib import Path
 
@@ -39,6 +40,11 @@ def build_keeper(
         return None
     previous = run.resumed.folder if isinstance(run.resumed, RunInMemory) else None
     start = RunStart.begin(directory, Path(base), previous)
+    for other in start.other_runs():
+        observer.message(
+            f"{base} has copies of the state of {other}, which failed; this run removes them with its first "
+            f"own: to continue that one, stop now and start it with --resume {shlex.quote(str(other))}"
+        )
     twins = TwinExchange.create(worker.cluster, timedelta(seconds=run.config.train.timeout_s))
     shard = worker.optimizer_shard
     keeper = StateKeeper(

@@ -109,7 +109,7 @@ class Trainer:
         whole = saved or _measured(run, worker, schemes, stop, observer)
         if whole is None:
             return None
-        observer.status("creating the run directory")
+        observer.status("preparing the planner")
         whole = with_derived_schemes(whole, config.planner)
         profile = with_derived_schemes(with_schemes(whole, schemes), config.planner)
         profile = with_room_for_copies(profile, config, run.cluster, observer.message)
@@ -123,6 +123,7 @@ class Trainer:
         evaluating = RunPlanner(config.planner, profile, cluster, link)
         text_sampler = TextSampler(config, worker, evaluating)
         planner.check_longest(max(run.data.longest, text_sampler.longest))
+        observer.status("creating the run directory")
         # The directory gets the unrestricted profile: resumed steps may have used more schemes.
         recorder = build_recorder(run, whole, planner, observer.message)
         observer.message(directory_message(recorder.directory.path, run))
@@ -219,6 +220,8 @@ class Trainer:
             num_steps=self.run.config.train.num_steps,
             checkpoint=checkpoint,
             checkpoint_every=self.run.config.checkpoint.every_steps,
+            run=self.recorder.directory.path,
+            copies=self.run.config.checkpoint.memory_folder if self.keeper and self.keeper.has_whole else "",
         )
 
     @contextmanager

@@ -127,7 +127,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "config.json").touch()
     assert main(["report", str(tmp_path), "--png", str(tmp_path / "pictures")]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"hydraulis: error [run_unreadable]: '{tmp_path}' was not written by a run")
+    assert said.startswith(f"hydraulis: error [run_unreadable]: '{tmp_path}' is not the folder of a run of ")
     assert "it has no profile.json; name the folder of a run" in said
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 

@@ -340,7 +340,7 @@ def test_a_killed_rank_is_reported_by_the_remaining_one(
     assert f"; newest checkpoint: {newest}; to resume: the same command with --resume {directory}" in error
     # The connection that broke, or the system's word on the process: whichever is noticed first.
     assert any(why in error for why in (" (Connection ", " (Read error ", f" (rank {killed} ended)"))
-    assert "lost another one (" in error
+    assert "the connection to another rank broke (" in error
     assert "failed after" not in out
     assert_no_traceback_of_ours(err)
     if launcher == "hydraulis":

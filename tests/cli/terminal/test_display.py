@@ -230,7 +230,11 @@ def test_the_summary_of_a_stopped_run_names_its_steps(capsys: pytest.CaptureFixt
 
 def test_the_position_of_an_ended_run_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     ended = RunProgress(
-        completed=30, num_steps=86, checkpoint=Path("run/checkpoints/step-00000025"), checkpoint_every=5
+        completed=30,
+        num_steps=86,
+        checkpoint=Path("run/checkpoints/step-00000025"),
+        checkpoint_every=5,
+        run=Path("run"),
     )
     with TrainingDisplay(0) as display:
         display.num_steps(86)

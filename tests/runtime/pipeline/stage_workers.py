@@ -16,6 +16,7 @@ def stages_are_kept() -> tuple[bool, bool, tuple[int, int]]:
     stage = worker.stage(place, None)
     batch = stage.collate([np.zeros(11, dtype=np.uint8)])
     kept = worker.stage(same_place, None) is stage
+    worker.fit_local_shard_alone(other_place.scheme)
     return kept, worker.stage(other_place, None) is not stage, stage.hidden_shape(batch)
 
 

@@ -4,7 +4,7 @@ import socket
 
 import torch.distributed as dist
 
-from helpers import refused
+from helpers import lacks, refused
 from hydraulis import Cluster, CostProfile
 from hydraulis.planner.devices import join_devices
 from hydraulis.runtime.planning import rank_devices
@@ -12,6 +12,7 @@ from hydraulis.runtime.planning.rank_devices import (
     RankDevice,
     device_numbers,
     mixture_note,
+    other_device_note,
     with_rank_devices,
 )
 from hydraulis.runtime.ranks.device import CPU, device_name
@@ -47,6 +48,11 @@ def test_a_profile_of_one_device_is_used_for_all_and_rank_0_says_so() -> None:
 
 def test_equal_ranks_are_not_noted() -> None:
     assert mixture_note(FAST, [RankDevice("here", "slow CPU")] * 4) == ""
+
+
+def test_a_profile_of_another_device_than_the_ranks_is_noted() -> None:
+    assert lacks(other_device_note(FAST, "slow CPU"), "compute on slow CPU", "of fast CPU", "'made-up'") == []
+    assert other_device_note(FAST, "Fast cpu") == ""
 
 
 def test_a_device_without_a_profile_is_refused_by_rank_and_host() -> None:

@@ -55,8 +55,13 @@ def test_a_list_uses_those_of_its_strategies() -> None:
 def test_a_search_leaves_out_schemes_of_a_profile_that_have_no_memory_for_a_token() -> None:
     caps = {"<1>": 0, "<tp2>": 64, "<pp2>": 64}
     assert run_schemes(config(["search"]), CLUSTER, made_up_profile(caps)) == schemes("<tp2>", "<pp2>")
-    with refused("no_strategies"):
-        run_schemes(config(["search"]), CLUSTER, made_up_profile({"<1>": 0}))
+    # Another device may have room for what the first has not.
+    other = made_up_profile({"<1>": 0, "<tp2>": 64, "<pp2>": 0}, device="B")
+    first = made_up_profile({"<1>": 64, "<tp2>": 0, "<pp2>": 0})
+    both = first.with_other_devices([(1.0, other)])
+    assert run_schemes(config(["search"]), CLUSTER, both) == schemes("<1>", "<tp2>")
+    # The planner refuses these, and names the one that lacks least.
+    assert run_schemes(config(["search"]), CLUSTER, made_up_profile({"<1>": 0})) == schemes("<1>")
 
 
 def test_sharded_gradients_need_schemes_without_stages() -> None:

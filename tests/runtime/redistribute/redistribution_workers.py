@@ -13,6 +13,7 @@ from hydraulis._core import LocalSlice, local_slices
 from hydraulis.config.kinds import ShardingKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.planner.profile_document import with_schemes
+from hydraulis.runtime.placement import placement_of
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.step import train_step
 from hydraulis.runtime.worker import Worker
@@ -53,6 +54,11 @@ def passes(config: ModelConfig, strategies: Sequence[str], lengths: Sequence[int
     return [_pass(worker, plan_for(dist.get_world_size(), text, lengths), reserved) for text in strategies]
 
 
+def _fit(worker: Worker, plan: Plan) -> None:
+    """Give the buffers their size, as the worker does before a step."""
+    worker._fit_local_shard(placement_of(plan), plan.position(dist.get_rank()))
+
+
 def _staging(worker: Worker) -> list[int]:
     # Rooms take turns.
     return sorted(room.nbytes for room in worker.redistribution.staging)
@@ -60,6 +66,7 @@ def _staging(worker: Worker) -> list[int]:
 
 def _pass(worker: Worker, plan: Plan, reserved: list[int]) -> Pass:
     redistribution, buffers, shard = worker.redistribution, worker.local_shard, worker.optimizer_shard
+    _fit(worker, plan)
     buffers.parameter.fill_(torch.nan)
     # Leftovers must not count.
     shard.gradient.fill_(1e6)
@@ -132,7 +139,9 @@ def _canonical(worker: Worker, gathered: dict[str, Tensor] | None) -> dict[str, 
 def sum_of_large_and_small() -> tuple[float, float] | None:
     """Contribute 2^60, -2^60 and 1 from ranks 0, 1 and 2: only in rank order is the sum 1."""
     worker = make_worker(["3x<1>"])
-    worker.redistribution.start_parameter_gather(plan_for(3, "3x<1>", [20, 20, 20]))
+    plan = plan_for(3, "3x<1>", [20, 20, 20])
+    _fit(worker, plan)
+    worker.redistribution.start_parameter_gather(plan)
     worker.redistribution.finish_parameter_gather()
     worker.local_shard.gradient.fill_([2.0**60, -(2.0**60), 1.0][dist.get_rank()])
     worker.redistribution.finish_gradient_reduction()
@@ -151,6 +160,7 @@ def travelled_in_bfloat16() -> tuple[bool, bool, set[torch.dtype], set[torch.dty
     setattr(dist, "all_to_all_single", recording)  # noqa: B010
     worker = make_worker(["1x<tp2>", "2x<1>"], dtype=torch.bfloat16)
     plan = plan_for(2, "1x<tp2>", [20, 20])
+    _fit(worker, plan)
     worker.redistribution.start_parameter_gather(plan)
     worker.redistribution.finish_parameter_gather()
     master = gather(worker.optimizer_shard, worker.optimizer_shard.master) or {}

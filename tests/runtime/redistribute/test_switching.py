@@ -1,4 +1,4 @@
-"""A change of strategy allocates nothing; modules and process groups are made on first use only."""
+"""A change of strategy makes no lasting tensor; modules and process groups are made on first use only."""
 
 import pytest
 

@@ -11,6 +11,8 @@ from hydraulis.config.model import ModelConfig
 from hydraulis.runtime.pipeline.stage import cut_stage
 from hydraulis.runtime.state.local_shard import LocalShard, largest_stage
 from hydraulis.runtime.state.parameters import ModelParameters
+from ranks import run_ranks
+from runtime.state.local_shard_workers import Held, held_in_steps
 from small_model import build_decoder, slice_rows, small_config, split_dim
 
 # Three layers on two stages: the second one has the head too, so the first has two of them.
@@ -42,19 +44,27 @@ def test_a_local_shard_has_the_elements_of_the_split_decoder(text: str, *, tied:
 @pytest.mark.parametrize(
     "schemes", [["<1>"], ["<tp4>"], ["<pp3>", "<tp2,pp2>"], ["<tp4>", "<cp8>"], ["<pp2>"]]
 )
-def test_buffers_are_as_large_as_the_largest_stage(schemes: list[str]) -> None:
+def test_buffers_are_as_large_as_the_schemes_largest_stage(schemes: list[str]) -> None:
     config = small_config()
-    largest = max(
-        stage_elements(config, Scheme(text), place.stage, place.tensor_slice)
+    largest = {
+        text: max(
+            stage_elements(config, Scheme(text), place.stage, place.tensor_slice)
+            for place in Position.all(Scheme(text))
+        )
         for text in schemes
-        for place in Position.all(Scheme(text))
-    )
+    }
     buffers = LocalShard(
         ModelParameters.from_config(config), [Scheme(text) for text in schemes], torch.float32
     )
-    assert buffers.parameter.shape == buffers.gradient.shape == (largest,)
-    assert buffers.parameter.dtype == buffers.gradient.dtype == torch.float32
-    assert buffers.parameter.untyped_storage().data_ptr() != buffers.gradient.untyped_storage().data_ptr()
+    assert buffers.parameter.shape == buffers.gradient.shape == (min(largest.values()),)
+    assert not buffers.parameter.any()
+    assert not buffers.gradient.any()
+    for text in schemes:
+        buffers.fit(Scheme(text), [Scheme(text)])
+        assert buffers.parameter.shape == buffers.gradient.shape == (largest[text],)
+        assert buffers.parameter.dtype == buffers.gradient.dtype == torch.float32
+        both = {flat.untyped_storage().data_ptr() for flat in (buffers.parameter, buffers.gradient)}
+        assert len(both) == 2
 
 
 def storage_bytes(buffers: LocalShard) -> int:
@@ -81,17 +91,54 @@ def test_a_rank_holds_the_bytes_of_its_own_scheme() -> None:
     assert (len(buffers.parameter), len(buffers.gradient)) == (0, buffers.common_gradients)
 
 
+def test_ranks_of_one_step_hold_the_bytes_of_their_own_schemes() -> None:
+    strategies = ["1x<tp2>+1x<1>", "3x<1>", "1x<tp2>", "1x<pp3>"]
+    by_rank: list[list[Held]] = run_ranks(3, held_in_steps, strategies, [30, 20, 9])
+    names = [[held.scheme for held in rank] for rank in by_rank]
+    assert names == [["<tp2>", "<1>", "<tp2>", "<pp3>"]] * 2 + [["<1>", "<1>", "", "<pp3>"]]
+    for held in (one for rank in by_rank for one in rank if one.scheme):
+        assert held.bytes == held.of_scheme
+    # A rank without work holds room for gradients alone, as a rank of the narrowest buffer has.
+    parameters = ModelParameters.from_config(small_config())
+    assert by_rank[2][2].bytes == 8 * largest_stage(parameters, Scheme("<tp2>")).trained
+    assert by_rank[0][0].bytes < 0.6 * by_rank[2][0].bytes
+
+
 def test_views_of_a_local_shard_stay_valid() -> None:
     wide, narrow = Scheme("<tp2>"), Scheme("<1>")
     buffers = LocalShard(ModelParameters.from_config(small_config()), [wide, narrow], torch.float32)
-    view, whole = buffers.parameter[3:5], buffers.parameter
-    for own in (wide, narrow):
+    buffers.fit(narrow, [narrow])
+    views = [(buffers.parameter[3:5], [3, 4]), (buffers.parameter[-2:], [21382, 21383])]
+    for own, valid in ((wide, 1), (narrow, 2), (wide, 1), (narrow, 2)):
         buffers.fit(own, [own])
         buffers.parameter.copy_(torch.arange(len(buffers.parameter)))
-        assert view.tolist() == [3, 4]
-    assert whole.sum() == buffers.parameter.sum()
+        for view, values in views[:valid]:
+            assert view.tolist() == values
+    # The values of a buffer that keeps its size stay.
     buffers.fit(narrow, [narrow, wide])
-    assert view.tolist() == [3, 4]  # the values of a buffer that keeps its size stay
+    assert [view.tolist() for view, _ in views] == [values for _, values in views]
+
+
+def test_a_device_without_memory_for_a_scheme_leaves_empty_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide, narrow = Scheme("<tp2>"), Scheme("<1>")
+    buffers = LocalShard(ModelParameters.from_config(small_config()), [wide, narrow], torch.float32)
+    resize, held, sizes = torch.UntypedStorage.resize_, storage_bytes(buffers), []
+
+    def limited(storage: torch.UntypedStorage, size: int) -> None:
+        sizes.append(size)
+        # Half of it is the parameters' part.
+        if size > held // 2:
+            raise torch.OutOfMemoryError
+        resize(storage, size)
+
+    monkeypatch.setattr(torch.UntypedStorage, "resize_", limited)
+    with pytest.raises(torch.OutOfMemoryError):
+        buffers.fit(narrow, [narrow])
+    # All memory was returned before any was requested, and nothing reads what is not there.
+    assert sizes[:2] == [0, 0]
+    assert storage_bytes(buffers) == buffers.parameter.nbytes + buffers.gradient.nbytes == 0
+    buffers.fit(wide, [wide])
+    assert storage_bytes(buffers) == held
 
 
 @pytest.mark.parametrize("sharding", ["gradients", "parameters"])

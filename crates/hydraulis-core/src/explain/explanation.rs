@@ -241,11 +241,11 @@ fn what_is_reliable(plan: &Plan) -> String {
     let mut text = String::new();
     // A gap that the text does not report as a gap leaves nothing to gain.
     if plan.gap() > LEAST_TOLD && plan.gap() < cost_of(error) {
-        let whose = if stated.is_some() { "that are off by the profile's own" } else { "that are, as is usual," };
-        let off = if stated.is_some() { "" } else { " off" };
+        let usual = if stated.is_some() { "" } else { ", as is usual" };
         let _ = write!(
             text,
-            "\nCoefficients {whose} {:.1} %{off} cost more than that: on the cluster a shorter plan may be no shorter.",
+            "\nThe profile's times are {:.1} % off{usual}, which lengthens plans by more than that: a plan at the bound may \
+             be no faster on the cluster.",
             percent(error)
         );
     }

@@ -113,7 +113,10 @@ impl Degrees {
         for part in parts {
             let (axis, digits) =
                 Axis::ALL.iter().find_map(|axis| Some((axis, part.strip_prefix(axis.name())?))).ok_or_else(|| {
-                    format!("'{part}' is not tp, cp or pp with a number, nor none, selective or full at the end")
+                    format!(
+                        "'{part}' is not tp, cp or pp with a number, nor none, selective, full, offload or full-offload \
+                         at the end"
+                    )
                 })?;
             let degree: u16 = digits.parse().map_err(|_| format!("'{digits}' is no degree"))?;
             if degrees[axis.index()].replace(degree).is_some() {

@@ -2,7 +2,7 @@
 
 use hydraulis_core::codes;
 use pyo3::prelude::*;
-use pyo3::types::PyBool;
+use pyo3::types::{PyBool, PyString};
 
 use crate::convert::errors::invalid;
 
@@ -26,7 +26,8 @@ impl FromPyObject<'_, '_> for Integer {
         let index = value.call_method0("__index__").ok().filter(|_| !is_bool);
         let whole = index.as_ref().and_then(|index| index.extract().ok()).map(Integer::Whole);
         Ok(whole.unwrap_or_else(|| {
-            let text: String = value.to_string().chars().take(SHOWN).collect();
+            let shown = if value.is_instance_of::<PyString>() { format!("'{}'", *value) } else { value.to_string() };
+            let text: String = shown.chars().take(SHOWN).collect();
             let why = if index.is_some() { "a whole number within 64 bits" } else { "a whole number (an int)" };
             Integer::Refused(text, why)
         }))

@@ -65,4 +65,7 @@ def describe_files(summary: RunSummary) -> Iterator[str]:
 
 def _meaning(name: str) -> str:
     step = last_step_of(name)
-    return _MEANINGS.get(name, "file") if step is None else f"cost profile until step {step}"
+    if step is None:
+        return _MEANINGS.get(name, "file")
+    replacing, _, _ = name.partition("-")
+    return f"{_MEANINGS[replacing + '.json']} until step {step}"

@@ -122,7 +122,10 @@ def _unknown_key(
     key: str, own: Sequence[str], section: str, kind: str, hints: SectionHints
 ) -> InvalidInputError:
     choices = own if kind == "section" else [*hints.keys, *own]
-    near, other = nearest_name(key, choices, cutoff=0.0), hints.elsewhere.get(key)
+    # Such as lr for learning_rate.
+    initials = {"".join(word[:1] for word in name.split("_")): name for name in choices}
+    near = initials.get(key) or nearest_name(key, choices, cutoff=0.0)
+    other = hints.elsewhere.get(key)
     remedy = f"did you mean '{near}'?" if other is None else f"it belongs to [{other}]"
     message = (
         f"{kind} '{key}' in {_title(section)} is unknown; {remedy} (the {kind}s are {', '.join(choices)})"

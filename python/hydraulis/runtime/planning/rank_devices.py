@@ -44,7 +44,8 @@ def with_rank_devices(
         cluster: Cluster of the run's ranks.
         profile: Cost profile of the run.
         device: Device of this rank.
-        note: Callback on rank 0 for a message about ranks of different devices.
+        note: Callback on rank 0 for a message about ranks of different devices, or of another than the
+            profile's.
 
     Raises:
         InvalidInputError: The profile has several devices, and a rank's is none of them or has less memory
@@ -56,7 +57,7 @@ def with_rank_devices(
     def numbers() -> str:
         if profile.other_devices:
             return json.dumps(device_numbers(profile, ranks))
-        message = mixture_note(profile, ranks)
+        message = mixture_note(profile, ranks) or other_device_note(profile, ranks[0].device)
         if message:
             note(message)
         return "[]"
@@ -112,4 +113,14 @@ def mixture_note(profile: CostProfile, ranks: Sequence[RankDevice]) -> str:
     return (
         f"the ranks have several devices ({', '.join(counts)}), and plans count with the times of "
         f"'{profile.name}' for all of them; planner.device_profiles gives each kind its own"
+    )
+
+
+def other_device_note(profile: CostProfile, device: str) -> str:
+    """Return the message that a profile of one device plans for ranks on another; empty for the same one."""
+    if number_of_device([profile.device], device) is not None:
+        return ""
+    return (
+        f"the ranks compute on {device}, and plans count with the times and the memory of {profile.device}, "
+        f"the device of '{profile.name}'"
     )

@@ -178,10 +178,17 @@ class RunPlanner:
             InfeasibleError: No strategy admits it (code `sequence_too_long`).
         """
         if longest > self.longest_admitted:
+            remedies = [
+                "use more ranks",
+                "name a profile with more memory" if self._config.profile else "raise planner.memory_mib",
+            ]
+            if self._config.schemes or not self._config.is_search:
+                key, wider = ("schemes", "scheme") if self._config.is_search else ("strategies", "strategy")
+                remedies.append(f"add a wider {wider} to planner.{key}")
             message = (
-                f"the longest sequence has {longest} tokens, and no strategy admits more than "
-                f"{self.longest_admitted}: lower data.max_tokens, raise planner.memory_mib, or add a wider "
-                "strategy to planner.strategies"
+                f"the longest sequence has {longest:,} tokens, and no strategy admits more than "
+                f"{self.longest_admitted:,}: lower data.max_tokens, {', '.join(remedies[:-1])}, or "
+                f"{remedies[-1]}"
             )
             raise InfeasibleError(message, code="sequence_too_long")
 

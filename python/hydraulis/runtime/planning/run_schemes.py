@@ -1,6 +1,7 @@
 """Determines the schemes that a run's replicas may use."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from hydraulis._core import Cluster, CostProfile, Scheme, Strategy
 from hydraulis.config.planner import PlannerConfig
@@ -9,6 +10,7 @@ from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.parallel.checkpointing import check_layer_plan
 from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.parallel.tensor import check_tensor_degree
+from hydraulis.planner.devices import device_profiles
 from hydraulis.planner.model_shape import build_layer_split
 from hydraulis.planner.strategies import named_strategies
 from hydraulis.runtime.memory.resident import resident_memory
@@ -42,6 +44,9 @@ def run_schemes(
         return sorted(_named(scheme, where, config, cluster, profile) for scheme, where in named.items())
     candidates = _all_schemes(config, cluster) if profile is None else map(Scheme, profile.schemes)
     schemes = {scheme for scheme in candidates if _is_admitted(scheme, config, cluster, profile)}
+    if profile is not None:
+        # Without any, the planner's refusal names the scheme that lacks least.
+        schemes = {scheme for scheme in schemes if _has_room(scheme, cluster, profile)} or schemes
     if not schemes:
         message = (
             f"planner.strategies = ['search'] finds no scheme for this model on {cluster.gpus} ranks; name "
@@ -99,12 +104,18 @@ def _checked(scheme: Scheme, config: RunConfig, cluster: Cluster, profile: CostP
 def _is_admitted(scheme: Scheme, config: RunConfig, cluster: Cluster, profile: CostProfile | None) -> bool:
     try:
         _checked(scheme, config, cluster, profile)
-        if profile is not None:
-            # Refuses a scheme that leaves no memory for a token.
-            profile.cap_tokens(scheme, cluster)
-    except (InvalidInputError, InfeasibleError):
+    except InvalidInputError:
         return False
     return scheme.pp <= config.model.num_hidden_layers
+
+
+def _has_room(scheme: Scheme, cluster: Cluster, profile: CostProfile) -> bool:
+    """Whether a scheme leaves memory for a token on some device of the profile."""
+    for of_device in device_profiles(profile):
+        with suppress(InfeasibleError):
+            of_device.cap_tokens(scheme, cluster)
+            return True
+    return False
 
 
 def _all_schemes(config: RunConfig, cluster: Cluster) -> Iterator[Scheme]:

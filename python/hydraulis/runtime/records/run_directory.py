@@ -213,41 +213,48 @@ def why_no_folder(path: Path) -> str:
 
 def not_a_run(path: Path, why: str) -> InvalidInputError:
     """Build the error for a folder, or a file in one, that no run of this version has written."""
-    message = f"'{path}' was not written by a run of this version: {why}; name the folder of a run"
+    message = f"'{path}' is not the folder of a run of this version: {why}; name the folder of a run"
     return InvalidInputError(message, code="run_unreadable")
 
 
-_REPLACED = re.compile(r"profile-(\d{8,})\.json")
+_REPLACED = re.compile(r"(?:profile|config)-(\d{8,})\.json")
 
 
 def last_step_of(name: str) -> int | None:
-    """Return the last step planned with the replaced profile in this file; None for any other file name."""
+    """Return the last step of the replaced profile or configuration in this file; None for another file."""
     match = _REPLACED.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def write_profile(directory: RunDirectory, profile: CostProfile, completed: int) -> None:
-    """Write the current profile; a different profile of earlier steps is renamed first.
+    """Write the current profile; a different one of earlier steps is kept (see `write_replacing`)."""
+    write_replacing(directory, PROFILE, (profile.to_json() + "\n").encode(), completed)
 
-    A replaced profile becomes `profile-STEP.json`, named after the last step planned with it. Records of
-    steps after `completed` are discarded when a run resumes, so replaced profiles of only such steps are
+
+def write_replacing(directory: RunDirectory, name: str, text: bytes, completed: int) -> None:
+    """Write a file of all further steps; a different one of earlier steps is renamed first.
+
+    A replaced `profile.json` becomes `profile-STEP.json`, named after the last step planned with it. Records
+    of steps after `completed` are discarded when a run resumes, so replaced files of only such steps are
     removed.
 
     Args:
         directory: Directory of the run.
-        profile: Profile of all further plans.
+        name: Name of the file.
+        text: Content of the file.
         completed: Number of completed steps; 0 at the start of a run.
 
     Raises:
         HydraulisError: A file cannot be written (code `file_unwritable`).
     """
-    replaced, text = f"profile-{completed:08}.json", (profile.to_json() + "\n").encode()
-    later = sorted(path for path in directory.path.glob("profile-*.json") if path.name >= replaced)
-    previous_file = (later or [directory.path / PROFILE])[0]
+    stem, suffix = name.split(".")
+    replaced = f"{stem}-{completed:08}.{suffix}"
+    later = sorted(path for path in directory.path.glob(f"{stem}-*.{suffix}") if path.name >= replaced)
+    previous_file = (later or [directory.path / name])[0]
     previous = previous_file.read_bytes() if previous_file.exists() else text
     if previous != text:
         directory.write(replaced, previous)
-    directory.write(PROFILE, text)
+    directory.write(name, text)
     for path in later:
         if previous == text or path.name != replaced:
             directory.remove(path.name)

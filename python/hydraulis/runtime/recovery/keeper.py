@@ -90,6 +90,11 @@ class StateKeeper:
         frozen = sum(parts[False].elements for parts in self._parts.values())
         return COPIES_AT_ONCE * self._shard.master.itemsize * trained + self._shard.frozen.itemsize * frozen
 
+    @property
+    def has_whole(self) -> bool:
+        """Whether the nodes have a whole copy of the state, of this start or of the one that it continues."""
+        return not self._is_over and (self._start.is_alone or self._start.previous is not None)
+
     def after(self, step: int) -> None:
         """Complete a copy that all ranks have written, and begin the one after `step` iterations."""
         if self._is_over:

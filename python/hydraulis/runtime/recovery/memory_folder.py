@@ -6,8 +6,9 @@ import re
 import shutil
 import stat
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import read_regular, replace_file
@@ -17,6 +18,7 @@ from hydraulis.text.documents import parse_json
 
 _SETTING = "checkpoint.memory_folder"
 _OWNER = "owner.json"
+_RUN = "run"
 _NAME = re.compile(r"(frozen|step-(\d+))\.shard-(\d+)-of-(\d+)\.by-(\d+)\.safetensors")
 
 
@@ -69,8 +71,11 @@ class MemoryFolder:
         """The path of the folder."""
         return self.base / f"{_prefix()}{self.start}"
 
-    def create(self) -> None:
+    def create(self, run: Path) -> None:
         """Create the folder, for this user alone, and record the launcher of this rank as its owner.
+
+        Args:
+            run: Folder of the run.
 
         Raises:
             HydraulisError: The folder cannot be written (code `file_unwritable`).
@@ -89,7 +94,8 @@ class MemoryFolder:
         if not is_first:
             return
         with writing(self.path, _SETTING), replace_file(self.path / _OWNER) as unfinished:
-            unfinished.write_text(json.dumps(asdict(Process.launcher())), encoding="utf-8")
+            owner = {_RUN: str(run.absolute()), **asdict(Process.launcher())}
+            unfinished.write_text(json.dumps(owner), encoding="utf-8")
 
     def copies(self) -> list[CopyName]:
         """List the files of this start on this node."""
@@ -109,9 +115,20 @@ class MemoryFolder:
 
     def remove_abandoned(self) -> None:
         """Remove the folders of earlier starts by this rank's launcher, and of launchers that have ended."""
-        for path in self.base.glob(f"{_prefix()}*"):
-            if path != self.path and _is_abandoned(path):
-                shutil.rmtree(path, ignore_errors=True)
+        for path in self._abandoned():
+            shutil.rmtree(path, ignore_errors=True)
+
+    def abandoned_starts(self) -> dict[str, Path]:
+        """Return the folder of the run of each start whose copies `remove_abandoned` would remove."""
+        starts = {}
+        for path in self._abandoned():
+            with suppress(OSError, ValueError, KeyError):
+                starts[path.name.removeprefix(_prefix())] = Path(str(_owner(path)[_RUN]))
+        return starts
+
+    def _abandoned(self) -> list[Path]:
+        others = (path for path in self.base.glob(f"{_prefix()}*") if path != self.path)
+        return [path for path in others if _is_abandoned(path)]
 
     def require_room(self, needed: int) -> None:
         """Check that the folder has room for the copies of this node's ranks.
@@ -134,10 +151,16 @@ class MemoryFolder:
 def _is_abandoned(path: Path) -> bool:
     """Return whether no launcher continues from a folder any more, as far as this node knows."""
     try:
-        owner = Process(**parse_json(read_regular(path / _OWNER).decode()))
-    except (OSError, ValueError, TypeError):
+        owner = _owner(path)
+        process = Process(**{field.name: owner[field.name] for field in fields(Process)})
+    except (OSError, ValueError, TypeError, KeyError):
         return False
-    return owner == Process.launcher() or owner.state() == ENDED
+    return process == Process.launcher() or process.state() == ENDED
+
+
+def _owner(path: Path) -> dict[str, Any]:
+    """Read the run and the launcher of a folder."""
+    return dict(parse_json(read_regular(path / _OWNER).decode()))
 
 
 def _prefix() -> str:

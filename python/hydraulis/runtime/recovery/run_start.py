@@ -53,7 +53,7 @@ class RunStart:
             HydraulisError: A folder cannot be written (code `file_unwritable`); on every rank.
         """
         folder = MemoryFolder(base, from_rank_zero(lambda: uuid.uuid4().hex))
-        on_every_rank(folder.create)
+        on_every_rank(lambda: folder.create(run))
 
         def name() -> None:
             earlier = [] if previous is None else named_starts(run)
@@ -61,6 +61,17 @@ class RunStart:
 
         on_rank_zero(name)
         return cls(run, folder, previous)
+
+    def other_runs(self) -> list[Path]:
+        """List the other runs whose copies this start will remove, as far as rank 0's node has them."""
+
+        def found() -> str:
+            own = self.run.absolute()
+            starts = self.folder.abandoned_starts().items()
+            runs = {str(run) for start, run in starts if run != own and start in named_starts(run)}
+            return "\n".join(sorted(runs))
+
+        return list(map(Path, from_rank_zero(found).splitlines()))
 
     def has_whole_copy(self) -> None:
         """Name this start alone, and remove the copies of earlier ones."""

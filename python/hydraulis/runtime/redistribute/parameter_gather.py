@@ -77,9 +77,9 @@ class ParameterGather:
     their owners; where that is not the order of the local shard, they are permuted once they are waited for.
 
     The only rank of a node copies parameters there without staging. Otherwise outgoing parameters that are
-    not sharded are staged in the gradient buffer, which is free before the first backward and about as large:
-    a rank sends on average as many elements as it receives, of at most the gradient's width. Buckets that do
-    not fit there together go as several loads, each once the one before has left. All ranks split the buckets
+    not sharded are staged in the gradient buffer, which is free before the first backward: all ranks together
+    send as many elements as they receive, of at most the gradient's width. Buckets that do not fit there
+    together go as several loads, each once the one before has left. All ranks split the buckets
     alike, for the smallest of their buffers, so every rank starts the same exchanges in the same order over
     all groups. A single bucket that does not fit takes overflow memory.
 
@@ -133,7 +133,7 @@ class ParameterGather:
             missing = outgoing - self._elements(self._local_shard.least_gradients)
             if missing > 0:
                 self._grow_overflow(min(outgoing, missing + max(sizes.contributions, sizes.relayed)))
-        self._permuted.take(min(frozen.bucket, len(self._local_shard.parameter)))
+        self._permuted.take(min(frozen.bucket, self._local_shard.parameter_places.elements))
 
     def reserve_layer_group(self, trained: StagingSizes, frozen: StagingSizes) -> None:
         """Allocate the staging of a single layer group of sharded parameters under any strategy."""

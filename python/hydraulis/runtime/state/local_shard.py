@@ -1,7 +1,7 @@
 """The local shard: flat parameter and gradient buffers behind every stage that a rank may run."""
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Sequence
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import torch
@@ -36,20 +36,27 @@ class LocalShard:
 
     The buffers have the size of the largest stage of the rank's scheme, so a rank of a wide replica has more
     memory for activations than one of a narrow replica. `fit` resizes their storages, and the parameters of
-    stages, which are views of them, stay valid. A sharded buffer has one size for all schemes. Trained
-    parameters come first, so whole gradients have the offsets of their parameters.
+    stages, which are views of them, stay valid. At first they have the size for the scheme that needs least,
+    and zeros. A sharded buffer has one size for all schemes. Trained parameters come first, so whole
+    gradients have the offsets of their parameters.
 
     Args:
         parameters: The model's parameters.
-        schemes: Every scheme that a plan of the run may use. At first, the buffers have room for each.
+        schemes: Every scheme that a plan of the run may use.
         dtype: Dtype of the parameters.
         device: Device of the buffers.
         sharding: Tensors that ranks hold in parts.
 
     Attributes:
         parameters: The model's parameters.
+        parameter: Flat parameters, trained and frozen ones, or those of two layer groups, in the model's
+            dtype.
+        gradient: Flat gradients of the trained parameters, or of two layer groups of them, in at least
+            float32, because bfloat16 would lose small terms of long sums. Each `param.grad` of a stage is a
+            view of it.
         parameter_places: Places in the buffer of parameters.
         gradient_places: Places in the buffer of gradients.
+        common_gradients: Number of gradients for which every rank has room in the current iteration.
 
     Raises:
         InvalidInputError: A scheme has more stages than the model has layers (code `scheme_model_mismatch`).
@@ -71,29 +78,13 @@ class LocalShard:
         )
         # Kept from now on, so that no stage allocates them.
         rotary_frequencies(parameters.config, wide_dtype(dtype), device)
-        self._parameter = torch.zeros(self.parameter_places.elements, dtype=dtype, device=device)
-        self._gradient = torch.zeros(self.gradient_places.elements, dtype=wide_dtype(dtype), device=device)
+        self.parameter = torch.empty(0, dtype=dtype, device=device)
+        self.gradient = torch.empty(0, dtype=wide_dtype(dtype), device=device)
+        self.common_gradients = 0
         self._least_trained = min(size.trained for size in sizes)
-        self._size, self._common = self._sized(most), self._gradient.numel()
-
-    @property
-    def parameter(self) -> Tensor:
-        """Flat parameters, trained and frozen ones, or those of two layer groups, in the model's dtype."""
-        return self._parameter[: self._size.elements]
-
-    @property
-    def gradient(self) -> Tensor:
-        """Flat gradients of the trained parameters, or of two layer groups of them.
-
-        They are in at least float32, because bfloat16 would lose small terms of long sums. Each `param.grad`
-        of a stage is a view of them.
-        """
-        return self._gradient[: self._size.trained]
-
-    @property
-    def common_gradients(self) -> int:
-        """Number of gradients for which every rank has room in the current iteration."""
-        return self._common
+        self.fit(min(schemes, key=partial(largest_stage, parameters)), schemes)
+        self.parameter.zero_()
+        self.gradient.zero_()
 
     @property
     def least_gradients(self) -> int:
@@ -103,12 +94,12 @@ class LocalShard:
     def bytes_of(self, scheme: Scheme) -> int:
         """Return the bytes of both buffers on a rank of a scheme."""
         size = self._sized(largest_stage(self.parameters, scheme))
-        return size.elements * self._parameter.itemsize + size.trained * self._gradient.itemsize
+        return size.elements * self.parameter.itemsize + size.trained * self.gradient.itemsize
 
-    def fit(self, own: Scheme | None, schemes: Iterable[Scheme]) -> None:
+    def fit(self, own: Scheme | None, schemes: Collection[Scheme]) -> None:
         """Resize the buffers for an iteration; the values of a resized buffer are undefined.
 
-        Nothing may be in flight from or to the buffers.
+        Nothing may be in flight from or to the buffers. If the device lacks the memory, they are empty.
 
         Args:
             own: Scheme of this rank; None without work, where only outgoing parameters need room.
@@ -116,9 +107,14 @@ class LocalShard:
         """
         least = min(largest_stage(self.parameters, scheme).trained for scheme in schemes)
         needed = StageSize(0, least) if own is None else largest_stage(self.parameters, own)
-        self._common = self._sized(StageSize(0, least)).trained
-        self._size = self._sized(needed)
-        _resize([(self._parameter, self._size.elements), (self._gradient, self._size.trained)])
+        self.common_gradients = self._sized(StageSize(0, least)).trained
+        size = self._sized(needed)
+        if size == StageSize(len(self.parameter), len(self.gradient)):
+            return
+        # All memory is returned before any is requested.
+        self.parameter, self.gradient = _resized(self.parameter, 0), _resized(self.gradient, 0)
+        self.parameter = _resized(self.parameter, size.elements)
+        self.gradient = _resized(self.gradient, size.trained)
 
     def _sized(self, stage: StageSize) -> StageSize:
         """Return the sizes of the buffers for a stage: a sharded buffer has one for all."""
@@ -129,15 +125,11 @@ class LocalShard:
         )
 
 
-def _resize(buffers: Iterable[tuple[Tensor, int]]) -> None:
-    """Give the storage of each flat tensor room for so many elements."""
-    sizes = [(flat.untyped_storage(), elements * flat.itemsize) for flat, elements in buffers]
-    changed = [(storage, size) for storage, size in sizes if storage.nbytes() != size]
-    # All memory is returned before any is requested.
-    for storage, _ in changed:
-        storage.resize_(0)
-    for storage, size in changed:
-        storage.resize_(size)
+def _resized(flat: Tensor, elements: int) -> Tensor:
+    """Resize a flat tensor's storage, and return a tensor of all of it."""
+    storage = flat.untyped_storage()
+    storage.resize_(elements * flat.itemsize)
+    return flat.new_empty(0).set_(storage, 0, (elements,), (1,))
 
 
 @lru_cache(_MOST_SCHEMES)

@@ -212,7 +212,7 @@ def test_a_closed_connection_is_a_lost_rank(error: Exception, why: str) -> None:
     assert is_lost(error)
     made = lost_rank(error, "go on from there")
     assert made.code == "lost_rank"
-    assert f"lost another one ({why}): " in str(made)
+    assert f"the connection to another rank broke ({why}): " in str(made)
     assert str(made).endswith("; go on from there")
 
 

@@ -65,11 +65,11 @@ fn split_entry(entry: &SchemeProfile, scheme: Scheme, usual: &[u32], head_layers
         let measured = entry.stage_multipliers.as_ref().map_or(1.0, |list| list[stage]);
         measured * (own + head(stage)) / (usual + head(stage))
     };
-    let bytes = |figure: &PerStage<u64>| match figure {
-        PerStage::Fullest(bytes) => PerStage::Fullest(whole((count(*bytes) * most).ceil())),
-        PerStage::Each(list) => {
-            PerStage::Each(list.iter().zip(&more).map(|(&bytes, more)| whole((count(bytes) * more).ceil())).collect())
-        }
+    // Every rank's buffers have the size of the largest stage.
+    let larger = |&bytes: &u64| whole((count(bytes) * most).ceil());
+    let resident_bytes = match &entry.resident_bytes {
+        PerStage::Fullest(bytes) => PerStage::Fullest(larger(bytes)),
+        PerStage::Each(list) => PerStage::Each(list.iter().map(larger).collect()),
     };
     let per_token = |figure: &PerStage<f64>| match figure {
         PerStage::Fullest(bytes) => PerStage::Fullest(bytes * most),
@@ -77,7 +77,7 @@ fn split_entry(entry: &SchemeProfile, scheme: Scheme, usual: &[u32], head_layers
     };
     SchemeProfile {
         scheme,
-        resident_bytes: bytes(&entry.resident_bytes),
+        resident_bytes,
         stage_optimizer_bytes: None,
         activation_bytes_per_token: per_token(&entry.activation_bytes_per_token),
         host_bytes_per_token: entry.host_bytes_per_token.as_ref().map(|figure| match figure {
