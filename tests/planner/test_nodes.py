@@ -45,9 +45,7 @@ def test_ranks_have_the_rate_and_the_memory_of_their_nodes() -> None:
 
 
 def test_a_device_next_to_a_profile_that_is_not_analytic_is_refused() -> None:
-    with refused(
-        "option_invalid", "--nodes", "'H100' is a device", "analytic:MODEL:DEVICE", "'llama-7b-a800'"
-    ):
+    with refused("profile_unknown", "--nodes", "'H100'", "a device's name needs", "analytic:MODEL:DEVICE"):
         parse_nodes("--nodes", "1xllama-7b-a800;2xH100", "llama-7b-a800")
 
 

@@ -69,8 +69,8 @@ def check_options(sampler: Any) -> None:
     sequences = sampler.sequences_per_step
     if sequences is not None and sequences < sampler.ranks and not sampler.allow_empty:
         message = (
-            f"sequences_per_step is {sequences}: each of {sampler.ranks} ranks needs a sequence; raise it, or "
-            "set allow_empty=True"
+            f"sequences_per_step is {sequences}: each of {sampler.ranks} ranks needs a sequence; raise it, "
+            "or set allow_empty=True"
         )
         raise InvalidInputError(message, code="argument_invalid")
     if sampler.rank is not None and sampler.rank >= sampler.ranks:

@@ -18,9 +18,10 @@ from hydraulis.preflight.finding import Status, with_warnings
 from hydraulis.profile.run_profile import chosen_profile, memory_note
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.memory.resident import resident_memory
+from hydraulis.runtime.planning.rank_devices import other_device_note
 from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.planning.run_schemes import run_schemes, with_layer_splits
-from hydraulis.runtime.ranks.device import dtype_note
+from hydraulis.runtime.ranks.device import device_name, dtype_note
 from hydraulis.runtime.ranks.shared_devices import SHARE_VARIABLE, sharing_requested
 from hydraulis.text.values import format_count
 
@@ -163,6 +164,8 @@ class ClusterChecks:
             )
             raise InfeasibleError(message, code="scheme_too_large")
         left = f"{(memory - needed) / MIB:,.0f} MiB are left for activations and transfer buffers"
+        if len({scheme.under("none") for scheme in self._schemes}) > 1:
+            left += ", with other schemes more"
         text = f"{parts}; {left}"
         note = memory_note(self.config, self.profile) if self.profile else ""
         if not note:
@@ -196,7 +199,17 @@ class ClusterChecks:
         text = f"{profile.name} of {' and '.join(one.device for one in device_profiles(profile))}"
         if profile.other_devices:
             text += f", each for the ranks on it; the checks below are for {profile.device}"
-        return "ok", text if self.config.planner.profile or not resumed else f"{text}, that of {resumed.run}"
+        if resumed and not self.config.planner.profile:
+            text += f", that of {resumed.run}"
+        return with_warnings(text, self._other_device(profile))
+
+    def _other_device(self, profile: CostProfile) -> str:
+        """Warn of a profile of another device than the run's, if this machine has that; otherwise empty."""
+        has_devices = torch.cuda.is_available()
+        if profile.other_devices or (self.config.train.device != "cpu" and not has_devices):
+            return ""
+        device = torch.device("cpu" if self.config.train.device == "cpu" else "cuda")
+        return other_device_note(profile, device_name(device))
 
     def longest(self, longest: int | None) -> tuple[Status, str]:
         """Compare the longest sequence with the longest that a strategy admits.

@@ -19,7 +19,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 NAMES = [
     *("configuration", "model", "tokenizer", "data", "length", "resume", "device", "kernels", "profile"),
-    *("strategies", "memory", "longest", "output", "copies", "services"),
+    *("strategies", "memory", "longest", "time", "output", "copies", "services"),
 ]
 
 

@@ -8,7 +8,7 @@ one all-reduce adds up (`runtime/agreement/step_sum.py`), and clipping waits for
 **Buffers.** A rank has one flat parameter buffer and one flat gradient buffer, with the size of its current
 scheme's largest stage: a narrow scheme of the run takes no memory from ranks of a wide one. A stage's module
 is built once over views of them. A change of scheme resizes the buffers before the step, while no activation
-exists, so the allocator gives them the memory that the last ones had.
+exists, so that the allocator can give them the memory that the last ones had.
 
 **Frozen parameters** are marked in the column `trained` of the one table. Their buckets follow the trained
 ones, so in the local shard the trained part comes first, and gradients are as long as that part. Their owners
