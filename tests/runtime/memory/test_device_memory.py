@@ -350,9 +350,8 @@ def test_buffers_that_change_their_size_take_no_more_than_the_largest_step() -> 
     room = shard.bytes_of(narrow) - shard.bytes_of(wide)
     for own in (narrow, wide) * 8:
         shard.fit(own, [own])
-        activations = [
-            torch.empty(room // 64, dtype=torch.uint8, device=CUDA) for _ in range(1 + 63 * (own == wide))
-        ]
+        number = 64 if own == wide else 1
+        activations = [torch.empty(room // 64, dtype=torch.uint8, device=CUDA) for _ in range(number)]
         del activations
     reserved = DeviceMemory.read(CUDA).reserved - before
     assert reserved <= 1.05 * shard.bytes_of(narrow) + 64 * MIB

@@ -119,7 +119,7 @@ def _loss_of(ranks: Sequence[int], code: int, lost: HydraulisError | None) -> Hy
     else:
         said = f"{listed} ended with exit code {code}"
         advice = "a library may have ended the process; start again"
-    return HydraulisError(f"{said}: {f'on another rank {lost}' if lost else advice}", code="lost_rank")
+    return HydraulisError(f"{said}: {lost or advice}", code="lost_rank")
 
 
 def _print(output: IO[bytes] | None) -> None:
