@@ -138,12 +138,11 @@ impl Plan {
     /// Reads the JSON form; the checker judges whether the plan is valid.
     pub fn from_json(text: &str) -> Result<Plan> {
         let mut document = serde_json::Deserializer::from_str(text);
-        let plan: Plan = serde_path_to_error::deserialize(&mut document)
-            .map_err(|error| {
-                // The path of the whole document is a dot.
-                let path = Some(error.path().to_string()).filter(|path| path != ".");
-                refuse(path.as_deref().unwrap_or("document"), &error.into_inner().to_string())
-            })?;
+        let plan: Plan = serde_path_to_error::deserialize(&mut document).map_err(|error| {
+            // The path of the whole document is a dot.
+            let path = Some(error.path().to_string()).filter(|path| path != ".");
+            refuse(path.as_deref().unwrap_or("document"), &error.into_inner().to_string())
+        })?;
         document.end().map_err(|error| refuse("end of the document", &error.to_string()))?;
         if plan.format != FORMAT {
             return Err(refuse("format", &format!("'{}' is not '{FORMAT}'", plan.format)));

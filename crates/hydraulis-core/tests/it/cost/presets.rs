@@ -213,7 +213,9 @@ fn a_plan_states_the_reliability_of_its_times() {
     assert!(!explain(&planned_with(&profile, &[31_000; 6])).contains("lengthens plans"));
     let uneven: Vec<i64> = (24..=31).map(|thousands| 1_000 * thousands).collect();
     let planned_with = |profile: &CostProfile| planned_with(profile, &uneven);
-    assert!(explain(&planned_with(&profile)).contains("times are 3.0 % off, as is usual, which lengthens plans by more"));
+    assert!(
+        explain(&planned_with(&profile)).contains("times are 3.0 % off, as is usual, which lengthens plans by more")
+    );
     let measured = |longest: u64, error: f64| FitQuality {
         points: 8,
         outliers: 0,
@@ -226,7 +228,10 @@ fn a_plan_states_the_reliability_of_its_times() {
     let plan = planned_with(&profile);
     assert_eq!(plan.replicas[0].reliability, Some(Reliability { error: 0.1, factor: 2.0 }));
     let text = explain(&plan);
-    assert!(text.contains("times are 10.0 % off, which lengthens plans") && text.contains("<tp16> is 2.0 times as long"), "{text}");
+    assert!(
+        text.contains("times are 10.0 % off, which lengthens plans") && text.contains("<tp16> is 2.0 times as long"),
+        "{text}"
+    );
     profile.schemes[wide].fit = Some(measured(62_000, 0.000_001));
     let text = explain(&planned_with(&profile));
     assert!(!text.contains("times as long"), "{text}");
