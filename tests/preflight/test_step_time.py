@@ -91,12 +91,12 @@ def test_the_mean_of_the_first_steps_is_that_of_their_plans() -> None:
     ms = planned_ms(None, "none")
     assert (status, text) == (
         "ok",
-        f"{ms:,.0f} ms for each of the first 3 steps on average, predicted without transfers: "
+        f"{ms:,.0f} ms a step, the mean of the first 3 batches, predicted without transfers: "
         f"{1_000 * ms / 60_000:,.1f} min for 1,000 steps",
     )
     # A run of one step has no more batches.
     ms = planned_ms(None, "none", 1)
-    assert described("none", steps=1)[1].startswith(f"{ms:,.0f} ms for each of the first 1 step on average, ")
+    assert described("none", steps=1)[1].startswith(f"{ms:,.0f} ms a step, the mean of the first 1 batch, ")
 
 
 def test_a_resumed_run_has_the_steps_that_are_left() -> None:
@@ -114,7 +114,7 @@ def test_the_kind_of_sharding_with_the_shortest_steps_is_a_warning() -> None:
     assert ms[best] < 0.95 * ms["none"]
     status, text = described("200")
     assert status == "warning"
-    assert text.startswith(f"{ms['none']:,.0f} ms for each of the first 3 steps on average, predicted with ")
+    assert text.startswith(f"{ms['none']:,.0f} ms a step, the mean of the first 3 batches, predicted with ")
     less = f"{1 - ms[best] / ms['none']:.0%}".replace("%", " %")
     assert text.endswith(
         f"; with train.sharding = '{best}' they take {ms[best]:,.0f} ms, {less} less: set it, and name a "
@@ -142,7 +142,7 @@ def test_a_profile_that_cannot_be_sharded_has_a_time_too() -> None:
     caps = {"<tp4>": 20_000, "<tp8>": 40_000}
     status, text = check_step_time(config("200"), CLUSTER, made_up_profile(caps), DATA, 10)
     assert status == "ok"
-    assert re.match(r"[\d,]+ ms for each of the first 3 steps on average, predicted with transfers: ", text)
+    assert re.match(r"[\d,]+ ms a step, the mean of the first 3 batches, predicted with transfers: ", text)
 
 
 def test_a_sequence_without_a_plan_is_refused() -> None:

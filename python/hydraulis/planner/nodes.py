@@ -116,7 +116,7 @@ def _profile_of(field: str, kind: str, reference: str) -> CostProfile:
     except InvalidInputError as error:
         if error.code != "profile_unknown":
             raise
-        message = f"{field}: {error}; a device's name needs a reference {ANALYTIC}MODEL:DEVICE"
+        message = f"{field}: {error}; a device's name needs --profile {ANALYTIC}MODEL:DEVICE"
         raise InvalidInputError(message, code=error.code) from None
 
 

@@ -163,9 +163,7 @@ class ClusterChecks:
                 "raise it, leave out strategies with that scheme, or use more ranks"
             )
             raise InfeasibleError(message, code="scheme_too_large")
-        left = f"{(memory - needed) / MIB:,.0f} MiB are left for activations and transfer buffers"
-        if len({scheme.under("none") for scheme in self._schemes}) > 1:
-            left += ", with other schemes more"
+        left = f"{(memory - needed) / MIB:,.0f} MiB are then left for activations and transfer buffers"
         text = f"{parts}; {left}"
         note = memory_note(self.config, self.profile) if self.profile else ""
         if not note:
@@ -205,11 +203,12 @@ class ClusterChecks:
 
     def _other_device(self, profile: CostProfile) -> str:
         """Warn of a profile of another device than the run's, if this machine has that; otherwise empty."""
-        has_devices = torch.cuda.is_available()
-        if profile.other_devices or (self.config.train.device != "cpu" and not has_devices):
+        is_on_cpu = self.config.train.device == "cpu"
+        is_unknown = not is_on_cpu and (not torch.cuda.is_available() or sharing_requested())
+        if profile.other_devices or is_unknown:
             return ""
-        device = torch.device("cpu" if self.config.train.device == "cpu" else "cuda")
-        return other_device_note(profile, device_name(device))
+        own = "the ranks compute on" if is_on_cpu else "this machine has"
+        return other_device_note(profile, device_name(torch.device("cpu" if is_on_cpu else "cuda")), own)
 
     def longest(self, longest: int | None) -> tuple[Status, str]:
         """Compare the longest sequence with the longest that a strategy admits.

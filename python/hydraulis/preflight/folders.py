@@ -11,7 +11,6 @@ from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.reader import check_shards, read_manifest
 from hydraulis.runtime.checkpoint.resume import ResumedRun, newest_of
 from hydraulis.runtime.records.output_folder import look_at_output
-from hydraulis.runtime.records.run_config import changed_settings
 from hydraulis.runtime.records.run_lock import check_unlocked
 from hydraulis.runtime.records.tracking import require_trackers
 
@@ -71,8 +70,9 @@ class FolderChecks:
         nothing_left = resumed.nothing_left(config.train.num_steps)
         if nothing_left:
             return "warning", nothing_left
-        changed = "".join(f"; {one}" for one in changed_settings(resumed.run, config))
-        return "ok", f"resumes after step {resumed.manifest.step} of {resumed.run}{changed}"
+        text = f"resumes after step {resumed.manifest.step} of {resumed.run}"
+        changed = resumed.changed_settings(config)
+        return "ok", f"{text}, with other settings: {'; '.join(changed)}" if changed else text
 
     def output(self, data: Datasets | None) -> tuple[Status, str]:
         """Check that the output folder can be written and has room for the checkpoints.

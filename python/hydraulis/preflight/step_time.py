@@ -65,8 +65,8 @@ def check_step_time(
     mean_ms = _mean_step_ms(config, cluster, profile, batches)
     has_transfers = _link(config, cluster, profile) is not None
     text = (
-        f"{mean_ms:,.0f} ms for each of the first {format_count(len(batches), 'step')} on average, predicted "
-        f"{'with' if has_transfers else 'without'} transfers: {_duration(left * mean_ms)} for "
+        f"{mean_ms:,.0f} ms a step, the mean of the first {format_count(len(batches), 'batch', 'batches')}, "
+        f"predicted {'with' if has_transfers else 'without'} transfers: {_duration(left * mean_ms)} for "
         f"{format_count(left, 'step')}"
     )
     is_compared = has_transfers and config.train.sharding == "none" and config.planner.is_search

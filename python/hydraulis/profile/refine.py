@@ -17,8 +17,9 @@ from hydraulis.planner.profile_document import with_times
 from hydraulis.profile.fit import TimedMicroBatch, fit_times
 from hydraulis.progress import ProgressCallback, ignore_progress
 from hydraulis.runtime.records.measured_times import MicroBatchTimes, at_full_rate
+from hydraulis.runtime.records.replaced_files import replaced_step
 from hydraulis.runtime.records.resumed_records import LOST
-from hydraulis.runtime.records.run_directory import PLANS, PROFILE, TIMES, last_step_of, require_run
+from hydraulis.runtime.records.run_directory import PLANS, PROFILE, TIMES, require_run
 from hydraulis.text.documents import parse_json
 
 # A fit to fewer micro-batches of a scheme is no better than the fit of the profile.
@@ -153,7 +154,7 @@ def _planned_devices(run_directory: Path, profile: CostProfile) -> list[tuple[fl
 
     A resumed run may have another profile, which numbers the devices differently.
     """
-    replaced = {last_step_of(path.name): path for path in run_directory.glob("profile-*.json")}
+    replaced = {replaced_step(PROFILE, path.name): path for path in run_directory.iterdir()}
     profiles = [(float(last), load_profile(path)) for last, path in replaced.items() if last is not None]
     names = [one.device for one in device_profiles(profile)]
     found = []

@@ -220,6 +220,7 @@ class Worker:
                 for scheme, is_used in zip(placement.schemes, placement.is_used, strict=True)
                 if is_used
             }
+            self._fitted = None
             self.local_shard.fit(None if position is None else position.scheme, schemes)
             self.redistribution.forget_frozen()
             self._fitted = placement

@@ -41,9 +41,12 @@ class RunProgress:
         """Describe the position of a run that failed."""
         position = f"failed after step {self.completed} of {self.num_steps}"
         if self.copies:
+            saved = "no checkpoint is complete"
+            if self.checkpoint is not None:
+                saved = f"newest checkpoint: {self.checkpoint}"
             return (
-                f"{position}; copies of the state are in {self.copies} on the nodes; to resume: the same "
-                f"command with {_resume_option(self.run)}, before another run with copies removes them"
+                f"{position}; copies of the state are in {self.copies} on the nodes, until another run with "
+                f"copies removes them; {saved}; to resume: the same command with {_resume_option(self.run)}"
             )
         if self.checkpoint is not None:
             return f"{position}; newest checkpoint: {_resume_hint(self.checkpoint)}"

@@ -24,7 +24,6 @@ from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.output_folder import look_at_output
-from hydraulis.runtime.records.run_config import changed_settings
 from hydraulis.runtime.records.run_lock import check_unlocked
 from hydraulis.runtime.records.tracking import require_trackers
 from hydraulis.runtime.state.update_rule import require_optimizer
@@ -157,8 +156,8 @@ def _check_resumed(
     if resumed is not None:
         on_rank_zero(lambda: resumed.check(config, position))
         observer.message(f"resuming {resumed}")
-        changed = from_rank_zero(lambda: "; ".join(changed_settings(resumed.run, config)))
+        changed = from_rank_zero(lambda: "; ".join(resumed.changed_settings(config)))
         if changed:
-            observer.message(f"settings that this changes: {changed}")
+            observer.message(f"settings that differ from those of the earlier steps: {changed}")
     elif config.checkpoint.resume:
         observer.message("no checkpoint to resume from: starting a new run")

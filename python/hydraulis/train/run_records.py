@@ -17,8 +17,9 @@ from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.ranks.flight_recorder import keep_dumps_in
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.records.recorder import Recorder
+from hydraulis.runtime.records.replaced_files import write_profile
 from hydraulis.runtime.records.run_config import write_config
-from hydraulis.runtime.records.run_directory import ANALYSIS, CORPUS, RunDirectory, write_profile
+from hydraulis.runtime.records.run_directory import ANALYSIS, CORPUS, RunDirectory
 from hydraulis.runtime.records.run_lock import RunLock
 from hydraulis.runtime.records.tracking import open_trackers
 from hydraulis.runtime.worker import Worker

@@ -42,8 +42,8 @@ def build_keeper(
     start = RunStart.begin(directory, Path(base), previous)
     for other in start.other_runs():
         observer.message(
-            f"{base} has copies of the state of {other}, which failed; this run removes them with its first "
-            f"own: to continue that one, stop now and start it with --resume {shlex.quote(str(other))}"
+            f"{base} has the state of {other}, whose ranks have ended; this run's first copy replaces it. "
+            f"To continue that run, stop this one first, and use --resume {shlex.quote(str(other))}"
         )
     twins = TwinExchange.create(worker.cluster, timedelta(seconds=run.config.train.timeout_s))
     shard = worker.optimizer_shard

@@ -7,7 +7,8 @@ import pytest
 
 from helpers import file_sizes_below, refused
 from hydraulis import CostProfile
-from hydraulis.runtime.records.run_directory import RunDirectory, write_profile
+from hydraulis.runtime.records.replaced_files import write_profile
+from hydraulis.runtime.records.run_directory import RunDirectory
 from profiles import made_up_profile
 
 

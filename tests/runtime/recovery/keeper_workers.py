@@ -153,9 +153,12 @@ def keep_steps(
         )
         before = now
         assert named_starts(run) == [keeper._start.folder.start]
+        # The first step's copy is whole once the second step has ended.
+        assert keeper.has_whole == (number > 1)
         dist.barrier()
     announced = keeper.bytes
     keeper.close()
+    assert not keeper.has_whole
     dist.barrier()
     assert named_starts(run) == []
     return kept, most - announced, sorted(path.name for path in base.iterdir())
@@ -282,4 +285,5 @@ def fail_to_write(run: Path, base: Path, setting: Setting, steps: Sequence[tuple
         assert keeper._pending is not None
         keeper._pending.call.ended.wait()
     dist.barrier()
+    assert not keeper.has_whole
     return messages, [path.name for path in base.iterdir()], named_starts(run)

@@ -46,6 +46,23 @@ def test_a_start_from_other_files_ends_the_history_of_earlier_copies(tmp_path: P
     assert named_starts(tmp_path) == []
 
 
+def test_a_start_names_the_other_runs_whose_copies_it_will_remove(tmp_path: Path) -> None:
+    base, one, other, link = (tmp_path / name for name in ("base", "one", "other", "link"))
+    for folder in (base, one, other):
+        folder.mkdir()
+    link.symlink_to(one)
+    first = RunStart.begin(one, base, None)
+    first.has_whole_copy()
+    assert first.other_runs() == []
+    # This process has the same launcher as the first start, which is over therefore.
+    assert RunStart.begin(other, base, None).other_runs() == [one]
+    # The same run by another path continues.
+    assert RunStart.begin(link, base, first.folder).other_runs() == [other]
+    forget_copies(one)
+    forget_copies(other)
+    assert RunStart.begin(tmp_path, base, None).other_runs() == []
+
+
 @pytest.mark.parametrize("content", [b"", b"../elsewhere\n", b"\xff\n"])
 def test_a_malformed_file_names_no_start(tmp_path: Path, content: bytes) -> None:
     (tmp_path / MEMORY).write_bytes(content)

@@ -124,19 +124,23 @@ def test_a_device_without_memory_for_a_scheme_leaves_empty_buffers(monkeypatch: 
     buffers = LocalShard(ModelParameters.from_config(small_config()), [wide, narrow], torch.float32)
     resize, held, sizes = torch.UntypedStorage.resize_, storage_bytes(buffers), []
 
-    def limited(storage: torch.UntypedStorage, size: int) -> None:
-        sizes.append(size)
-        # Half of it is the parameters' part.
-        if size > held // 2:
-            raise torch.OutOfMemoryError
-        resize(storage, size)
+    # Half of the memory is the parameters' part: once the first request fails, once the second.
+    for most in (held // 2, held):
 
-    monkeypatch.setattr(torch.UntypedStorage, "resize_", limited)
-    with pytest.raises(torch.OutOfMemoryError):
-        buffers.fit(narrow, [narrow])
-    # All memory was returned before any was requested, and nothing reads what is not there.
-    assert sizes[:2] == [0, 0]
-    assert storage_bytes(buffers) == buffers.parameter.nbytes + buffers.gradient.nbytes == 0
+        def limited(storage: torch.UntypedStorage, size: int, most: int = most) -> None:
+            sizes.append(size)
+            if size and size + storage_bytes(buffers) > most:
+                raise torch.OutOfMemoryError
+            resize(storage, size)
+
+        sizes.clear()
+        monkeypatch.setattr(torch.UntypedStorage, "resize_", limited)
+        with pytest.raises(torch.OutOfMemoryError):
+            buffers.fit(narrow, [narrow])
+        # All memory was returned before any was requested, and nothing reads what is not there.
+        assert sizes[:2] == [0, 0]
+        assert storage_bytes(buffers) == buffers.parameter.nbytes + buffers.gradient.nbytes == 0
+    monkeypatch.undo()
     buffers.fit(wide, [wide])
     assert storage_bytes(buffers) == held
 

@@ -241,12 +241,13 @@ fn what_is_reliable(plan: &Plan) -> String {
     let mut text = String::new();
     // A gap that the text does not report as a gap leaves nothing to gain.
     if plan.gap() > LEAST_TOLD && plan.gap() < cost_of(error) {
-        let usual = if stated.is_some() { "" } else { ", as is usual" };
+        let whose = if stated.is_some() { "The profile's times are" } else { "Times of a profile are usually" };
         let _ = write!(
             text,
-            "\nThe profile's times are {:.1} % off{usual}, which lengthens plans by more than that: a plan at the bound may \
-             be no faster on the cluster.",
-            percent(error)
+            "\n{whose} {:.1} % off, which alone lengthens a plan by {:.1} %, more than this gap:\n\
+             a plan at the bound may be no faster on the cluster.",
+            percent(error),
+            percent(cost_of(error))
         );
     }
     if let Some(extrapolation) = plan.extrapolation() {

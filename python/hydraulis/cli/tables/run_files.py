@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator
 
 from hydraulis.runtime.records.recorder import RunSummary
+from hydraulis.runtime.records.replaced_files import replaced_step
 from hydraulis.runtime.records.run_directory import (
     ANALYSIS,
     CALIBRATIONS,
@@ -24,7 +25,6 @@ from hydraulis.runtime.records.run_directory import (
     TRACE,
     WANDB,
     WANDB_ID,
-    last_step_of,
 )
 
 _MEANINGS = {
@@ -64,8 +64,8 @@ def describe_files(summary: RunSummary) -> Iterator[str]:
 
 
 def _meaning(name: str) -> str:
-    step = last_step_of(name)
-    if step is None:
-        return _MEANINGS.get(name, "file")
-    replacing, _, _ = name.partition("-")
-    return f"{_MEANINGS[replacing + '.json']} until step {step}"
+    for replacing in (PROFILE, RUN_CONFIG):
+        step = replaced_step(replacing, name)
+        if step is not None:
+            return f"{_MEANINGS[replacing]} until step {step}"
+    return _MEANINGS.get(name, "file")

@@ -123,7 +123,7 @@ def _unknown_key(
 ) -> InvalidInputError:
     choices = own if kind == "section" else [*hints.keys, *own]
     # Such as lr for learning_rate.
-    initials = {"".join(word[:1] for word in name.split("_")): name for name in choices}
+    initials = {"".join(word[:1] for word in name.split("_")): name for name in choices if "_" in name}
     near = initials.get(key) or nearest_name(key, choices, cutoff=0.0)
     other = hints.elsewhere.get(key)
     remedy = f"did you mean '{near}'?" if other is None else f"it belongs to [{other}]"

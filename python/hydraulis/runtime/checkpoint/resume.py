@@ -34,7 +34,8 @@ from hydraulis.runtime.checkpoint.saver import CHECKPOINT_CONFIG
 from hydraulis.runtime.checkpoint.shared import check_shared
 from hydraulis.runtime.ranks.every_rank import on_every_rank
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
-from hydraulis.runtime.records.run_directory import CORPUS
+from hydraulis.runtime.records.run_config import changed_settings
+from hydraulis.runtime.records.run_directory import CORPUS, RUN_CONFIG
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard, elements_of
 from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.text.documents import parse_json
@@ -162,6 +163,11 @@ class ResumedRun:
             return " (of the section data nothing differs, so the files do)"
         changes = (f"data.{key} was {as_toml(before.get(key))} and is {as_toml(now[key])}" for key in others)
         return f" ({'; '.join(changes)})"
+
+    def changed_settings(self, config: RunConfig) -> list[str]:
+        """Describe the settings of the completed steps that a configuration changes, as far as known."""
+        saved = self.checkpoint / CHECKPOINT_CONFIG
+        return changed_settings(saved if saved.exists() else self.run / RUN_CONFIG, config)
 
     @property
     def is_saved(self) -> bool:

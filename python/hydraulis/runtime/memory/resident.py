@@ -1,4 +1,4 @@
-"""Resident memory of a rank, which no batch changes: activations have the rest."""
+"""Resident memory of a rank, the most of any scheme: activations have the rest."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -116,11 +116,17 @@ def mixture_note(profile: CostProfile, ranks: Sequence[RankDevice]) -> str:
     )
 
 
-def other_device_note(profile: CostProfile, device: str) -> str:
-    """Return the message that a profile of one device plans for ranks on another; empty for the same one."""
+def other_device_note(profile: CostProfile, device: str, own: str = "the ranks compute on") -> str:
+    """Return the message that a profile of one device plans for another; empty for the same one.
+
+    Args:
+        profile: Profile of one device.
+        device: Name of the other device.
+        own: Words in front of that name.
+    """
     if number_of_device([profile.device], device) is not None:
         return ""
     return (
-        f"the ranks compute on {device}, and plans count with the times and the memory of {profile.device}, "
+        f"{own} {device}, and plans count with the times and the memory of {profile.device}, "
         f"the device of '{profile.name}'"
     )

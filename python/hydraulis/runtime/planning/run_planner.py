@@ -179,12 +179,14 @@ class RunPlanner:
         """
         if longest > self.longest_admitted:
             remedies = [
-                "use more ranks",
-                "name a profile with more memory" if self._config.profile else "raise planner.memory_mib",
+                "measure a profile with more memory" if self._config.profile else "raise planner.memory_mib"
             ]
-            if self._config.schemes or not self._config.is_search:
-                key, wider = ("schemes", "scheme") if self._config.is_search else ("strategies", "strategy")
-                remedies.append(f"add a wider {wider} to planner.{key}")
+            if not self._config.is_search:
+                remedies.append("add a wider strategy to planner.strategies")
+            elif self._config.schemes:
+                remedies.append("add a wider scheme to planner.schemes")
+            else:
+                remedies.append("use more ranks")
             message = (
                 f"the longest sequence has {longest:,} tokens, and no strategy admits more than "
                 f"{self.longest_admitted:,}: lower data.max_tokens, {', '.join(remedies[:-1])}, or "

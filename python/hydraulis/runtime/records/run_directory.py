@@ -1,14 +1,12 @@
-"""The folder of a run: its file names, atomic writes into it, and its cost profiles."""
+"""The folder of a run: its file names, and atomic writes into it."""
 
 import errno
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from hydraulis._core import CostProfile
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.files import open_unlinked, replace_file
 
@@ -215,46 +213,3 @@ def not_a_run(path: Path, why: str) -> InvalidInputError:
     """Build the error for a folder, or a file in one, that no run of this version has written."""
     message = f"'{path}' is not the folder of a run of this version: {why}; name the folder of a run"
     return InvalidInputError(message, code="run_unreadable")
-
-
-_REPLACED = re.compile(r"(?:profile|config)-(\d{8,})\.json")
-
-
-def last_step_of(name: str) -> int | None:
-    """Return the last step of the replaced profile or configuration in this file; None for another file."""
-    match = _REPLACED.fullmatch(name)
-    return int(match[1]) if match else None
-
-
-def write_profile(directory: RunDirectory, profile: CostProfile, completed: int) -> None:
-    """Write the current profile; a different one of earlier steps is kept (see `write_replacing`)."""
-    write_replacing(directory, PROFILE, (profile.to_json() + "\n").encode(), completed)
-
-
-def write_replacing(directory: RunDirectory, name: str, text: bytes, completed: int) -> None:
-    """Write a file of all further steps; a different one of earlier steps is renamed first.
-
-    A replaced `profile.json` becomes `profile-STEP.json`, named after the last step planned with it. Records
-    of steps after `completed` are discarded when a run resumes, so replaced files of only such steps are
-    removed.
-
-    Args:
-        directory: Directory of the run.
-        name: Name of the file.
-        text: Content of the file.
-        completed: Number of completed steps; 0 at the start of a run.
-
-    Raises:
-        HydraulisError: A file cannot be written (code `file_unwritable`).
-    """
-    stem, suffix = name.split(".")
-    replaced = f"{stem}-{completed:08}.{suffix}"
-    later = sorted(path for path in directory.path.glob(f"{stem}-*.{suffix}") if path.name >= replaced)
-    previous_file = (later or [directory.path / name])[0]
-    previous = previous_file.read_bytes() if previous_file.exists() else text
-    if previous != text:
-        directory.write(replaced, previous)
-    directory.write(name, text)
-    for path in later:
-        if previous == text or path.name != replaced:
-            directory.remove(path.name)

@@ -112,6 +112,7 @@ class StateKeeper:
         """Wait for the copy in progress, and remove all files of this start from the nodes."""
         if self._pending is not None:
             self._pending.call.ended.wait()
+        self._is_over = True
         self._start.end()
 
     @property

@@ -94,7 +94,7 @@ class MemoryFolder:
         if not is_first:
             return
         with writing(self.path, _SETTING), replace_file(self.path / _OWNER) as unfinished:
-            owner = {_RUN: str(run.absolute()), **asdict(Process.launcher())}
+            owner = {_RUN: str(run.resolve()), **asdict(Process.launcher())}
             unfinished.write_text(json.dumps(owner), encoding="utf-8")
 
     def copies(self) -> list[CopyName]:
@@ -128,7 +128,7 @@ class MemoryFolder:
 
     def _abandoned(self) -> list[Path]:
         others = (path for path in self.base.glob(f"{_prefix()}*") if path != self.path)
-        return [path for path in others if _is_abandoned(path)]
+        return [path for path in others if _is_own(path) and _is_abandoned(path)]
 
     def require_room(self, needed: int) -> None:
         """Check that the folder has room for the copies of this node's ranks.
@@ -146,6 +146,14 @@ class MemoryFolder:
                 f"ranks take {-(-needed >> 20):,}: make room, or set it to '' for no copies"
             )
             raise InvalidInputError(message, code="file_unwritable")
+
+
+def _is_own(path: Path) -> bool:
+    """Return whether a folder is of this user; anyone can write into the memory of a node."""
+    try:
+        return path.lstat().st_uid == os.getuid()
+    except OSError:
+        return False
 
 
 def _is_abandoned(path: Path) -> bool:

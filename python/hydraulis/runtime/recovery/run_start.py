@@ -6,6 +6,7 @@ continues from copies names itself in front of their start, until a copy of its 
 in between costs no step more.
 """
 
+import json
 import re
 import uuid
 from collections.abc import Sequence
@@ -66,12 +67,12 @@ class RunStart:
         """List the other runs whose copies this start will remove, as far as rank 0's node has them."""
 
         def found() -> str:
-            own = self.run.absolute()
+            own = self.run.resolve()
             starts = self.folder.abandoned_starts().items()
             runs = {str(run) for start, run in starts if run != own and start in named_starts(run)}
-            return "\n".join(sorted(runs))
+            return json.dumps(sorted(runs))
 
-        return list(map(Path, from_rank_zero(found).splitlines()))
+        return list(map(Path, json.loads(from_rank_zero(found))))
 
     def has_whole_copy(self) -> None:
         """Name this start alone, and remove the copies of earlier ones."""
@@ -94,7 +95,7 @@ class RunStart:
 
 def named_starts(run: Path) -> list[str]:
     """Return the starts whose copies continue a run, newest first."""
-    with suppress(OSError, UnicodeDecodeError):
+    with suppress(OSError, ValueError):
         names = read_regular(run / MEMORY).decode().split()
         return [name for name in names if _NAME.fullmatch(name)]
     return []

@@ -111,7 +111,7 @@ class Redistribution:
         self._frozen_placement: Placement | None = None
 
     def reserve(self, cluster: Cluster, schemes: Sequence[Scheme]) -> None:
-        """Allocate the staging that any strategy of these schemes needs, so that no strategy allocates."""
+        """Allocate the staging that any strategy of these schemes needs."""
         trained, frozen = (
             StagingSizes.from_schemes(self._parameters, self._layout, cluster, schemes, trained=trained)
             for trained in (True, False)

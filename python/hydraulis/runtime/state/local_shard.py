@@ -113,8 +113,12 @@ class LocalShard:
             return
         # All memory is returned before any is requested.
         self.parameter, self.gradient = _resized(self.parameter, 0), _resized(self.gradient, 0)
-        self.parameter = _resized(self.parameter, size.elements)
-        self.gradient = _resized(self.gradient, size.trained)
+        try:
+            self.parameter = _resized(self.parameter, size.elements)
+            self.gradient = _resized(self.gradient, size.trained)
+        except torch.OutOfMemoryError:
+            self.parameter = _resized(self.parameter, 0)
+            raise
 
     def _sized(self, stage: StageSize) -> StageSize:
         """Return the sizes of the buffers for a stage: a sharded buffer has one for all."""

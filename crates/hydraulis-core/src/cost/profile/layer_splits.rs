@@ -1,8 +1,9 @@
 //! Schemes whose slow stages have fewer layers, from the entry of the split that was measured.
 //!
 //! A stage takes time in proportion to its layers, and the last one for its head too, which counts as the model's
-//! [`LayerSplit`] says. Its memory is that of the entry, times its number of layers over the entry's where it has more:
-//! embedding, head and fixed bytes then count too often, never too seldom. Its host memory is that of its copied layers, each
+//! [`LayerSplit`] says. Its activations are those of the entry, times its number of layers over the entry's where it has
+//! more; its parameters and gradients those of the stage that grows most, because every rank's buffers have the size of the
+//! largest stage. Embedding, head and fixed bytes then count too often, never too seldom. Its host memory is that of its copied layers, each
 //! as large as the largest of the entry.
 
 use crate::cost::PerStage;

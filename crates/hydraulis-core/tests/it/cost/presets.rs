@@ -210,11 +210,12 @@ fn a_plan_states_the_reliability_of_its_times() {
     let planned_with =
         |profile: &CostProfile, lengths: &[i64]| planned(&planner(profile.clone(), 64, &["4x<tp16>"]), lengths);
     // With a gap that rounds to zero there is no gain to report.
-    assert!(!explain(&planned_with(&profile, &[31_000; 6])).contains("lengthens plans"));
+    assert!(!explain(&planned_with(&profile, &[31_000; 6])).contains("lengthens a plan"));
     let uneven: Vec<i64> = (24..=31).map(|thousands| 1_000 * thousands).collect();
     let planned_with = |profile: &CostProfile| planned_with(profile, &uneven);
     assert!(
-        explain(&planned_with(&profile)).contains("times are 3.0 % off, as is usual, which lengthens plans by more")
+        explain(&planned_with(&profile))
+            .contains("Times of a profile are usually 3.0 % off, which alone lengthens a plan by 1.6 %, more")
     );
     let measured = |longest: u64, error: f64| FitQuality {
         points: 8,
@@ -229,7 +230,8 @@ fn a_plan_states_the_reliability_of_its_times() {
     assert_eq!(plan.replicas[0].reliability, Some(Reliability { error: 0.1, factor: 2.0 }));
     let text = explain(&plan);
     assert!(
-        text.contains("times are 10.0 % off, which lengthens plans") && text.contains("<tp16> is 2.0 times as long"),
+        text.contains("profile's times are 10.0 % off, which alone lengthens a plan by 3.5 %")
+            && text.contains("<tp16> is 2.0 times as long"),
         "{text}"
     );
     profile.schemes[wide].fit = Some(measured(62_000, 0.000_001));

@@ -306,8 +306,8 @@ def lost_rank(error: BaseException, then: str = "start again") -> HydraulisError
     # The sentences after gloo's first one are advice for developers of distributed programs.
     why = _GLOO.sub("", str(error).split("\n")[0]).split(". ")[0]
     message = (
-        f"the connection to another rank broke ({why}): its report or torchrun's has the cause; a rank that "
-        "SIGKILL ended may have run out of memory, and one that is only slow needs a longer "
+        f"the connection to another rank broke ({why}): that rank's report has the cause, or torchrun's; a "
+        "rank that SIGKILL ended may have run out of memory, and one that is only slow needs a longer "
         f"train.timeout_s; {then}"
     )
     return HydraulisError(message, code="lost_rank")
