@@ -188,7 +188,9 @@ def test_a_check_reports_that_no_step_is_left(folder: Path, capsys: pytest.Captu
     shorter = resume(f"train.steps={STEPS - 1}")
     assert shorter == f"{STEPS} steps are done and {STEPS - 1} wanted: there is nothing left to train"
     longer = (f"train.steps={STEPS + 1}", "train.epochs=1000")
-    assert resume(*longer) == f"resumes after step {STEPS} of {folder / 'run'}"
+    said, changed = resume(*longer).split(", with other settings: ")
+    assert said == f"resumes after step {STEPS} of {folder / 'run'}"
+    assert changed == f"train.steps = {STEPS + 1}, before {STEPS}; train.epochs = 1000, before absent"
 
 
 def test_training_began_with_the_models_parameters_and_kept_the_frozen_ones(folder: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
+from hydraulis import Scheme
 from hydraulis.config.kinds import ShardingKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
@@ -25,5 +26,9 @@ def persistent_by_kind(strategies: Sequence[str], layers: int) -> list[int]:
     """Return the bytes of this rank's persistent tensors under each kind of sharding."""
     config = small_config(vocab_size=256, num_hidden_layers=layers)
     kinds: tuple[ShardingKind, ...] = ("none", "gradients", "parameters")
-    workers = (make_worker(strategies, config=config, dtype=torch.float32, sharding=kind) for kind in kinds)
-    return [sum(tensor.nbytes for tensor in worker.persistent) for worker in workers]
+    held = []
+    for kind in kinds:
+        worker = make_worker(strategies, config=config, dtype=torch.float32, sharding=kind)
+        worker.fit_local_shard_alone(Scheme("<1>"))
+        held.append(sum(tensor.nbytes for tensor in worker.persistent))
+    return held

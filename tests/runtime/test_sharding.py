@@ -190,7 +190,7 @@ def test_predicted_memory_is_near_the_memory_of_every_rank(
 def test_persistent_memory_falls_by_all_but_two_layer_groups() -> None:
     layers = 8
     parameters = ModelParameters.from_config(small_config(vocab_size=256, num_hidden_layers=layers))
-    # Every rank's buffers have the size of those of <1>: a layer's parameters take a third of a vocabulary's.
+    # The buffers have the size of those of <1>: a layer's parameters take a third of a vocabulary's.
     schemes = Strategy("1x<1>").schemes
     trained = parameters.num_elements(trained=True)
     places = buffer_places(parameters, schemes, "parameters", elements=trained, trained=trained)

@@ -114,6 +114,10 @@ def test_views_of_a_local_shard_stay_valid() -> None:
         buffers.parameter.copy_(torch.arange(len(buffers.parameter)))
         for view, values in views[:valid]:
             assert view.tolist() == values
+    buffers.fit(wide, [wide])
+    assert not buffers.parameter.any()
+    buffers.fit(narrow, [narrow])
+    buffers.parameter.copy_(torch.arange(len(buffers.parameter)))
     # The values of a buffer that keeps its size stay.
     buffers.fit(narrow, [narrow, wide])
     assert [view.tolist() for view, _ in views] == [values for _, values in views]

@@ -61,4 +61,8 @@ def _changes(before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[
         for key, value in keys.items():
             name, known = f"{section}.{key}", before.get(section, {})
             if key in known and known[key] != value and name not in _PLACES | _OF_DEVICES:
-                yield f"{name} = {as_short_json(value)}, before {as_short_json(known[key])}"
+                yield f"{name} = {_shown(value)}, before {_shown(known[key])}"
+
+
+def _shown(value: object) -> str:
+    return "absent" if value is None else as_short_json(value)

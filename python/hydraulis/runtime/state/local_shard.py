@@ -83,8 +83,6 @@ class LocalShard:
         self.common_gradients = 0
         self._least_trained = min(size.trained for size in sizes)
         self.fit(min(schemes, key=partial(largest_stage, parameters)), schemes)
-        self.parameter.zero_()
-        self.gradient.zero_()
 
     @property
     def least_gradients(self) -> int:
@@ -97,7 +95,7 @@ class LocalShard:
         return size.elements * self.parameter.itemsize + size.trained * self.gradient.itemsize
 
     def fit(self, own: Scheme | None, schemes: Collection[Scheme]) -> None:
-        """Resize the buffers for an iteration; the values of a resized buffer are undefined.
+        """Resize the buffers for an iteration; if that changes one, both are zero afterwards.
 
         Nothing may be in flight from or to the buffers. If the device lacks the memory, they are empty.
 
@@ -130,10 +128,10 @@ class LocalShard:
 
 
 def _resized(flat: Tensor, elements: int) -> Tensor:
-    """Resize a flat tensor's storage, and return a tensor of all of it."""
+    """Resize a flat tensor's storage, and return a tensor of all of it, with zeros."""
     storage = flat.untyped_storage()
     storage.resize_(elements * flat.itemsize)
-    return flat.new_empty(0).set_(storage, 0, (elements,), (1,))
+    return flat.new_empty(0).set_(storage, 0, (elements,), (1,)).zero_()
 
 
 @lru_cache(_MOST_SCHEMES)
