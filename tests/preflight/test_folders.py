@@ -12,6 +12,7 @@ from helpers import refused
 from hydraulis.data.sources.prepare import prepare_sources
 from hydraulis.preflight.folders import FolderChecks
 from hydraulis.runtime.records.output_folder import look_at_output
+from hydraulis.runtime.records.run_directory import MEMORY, PROFILE
 from preflight.checked_run import findings, read
 
 
@@ -26,6 +27,21 @@ def test_an_unreadable_parent_folder_is_refused(made: Path, monkeypatch: pytest.
     found = FolderChecks(config)
     with refused("file_unwritable", "runs/one", "Errno 13"):
         found.output(None)
+
+
+def test_copies_in_memory_may_continue_a_run_without_a_checkpoint(made: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / PROFILE).touch()
+    overrides = (f"checkpoint.resume={run}", f"checkpoint.memory_folder={tmp_path}")
+    with refused("checkpoint_missing", run):
+        FolderChecks(read(made, *overrides)).resume(None)
+    (run / MEMORY).write_text(f"{'a' * 32}\n")
+    status, text = FolderChecks(read(made, *overrides)).resume(None)
+    assert status == "later"
+    assert f"the copies in {tmp_path} on the nodes decide" in text
+    with refused("checkpoint_missing", run):
+        FolderChecks(read(made, overrides[0])).resume(None)
 
 
 def test_room_for_all_checkpoints_is_counted_once_the_data_are_indexed(

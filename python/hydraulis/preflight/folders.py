@@ -1,5 +1,7 @@
 """The checks of the checkpoint to resume from, the output folder, and the experiment trackers."""
 
+from pathlib import Path
+
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.data.open import Datasets
@@ -13,6 +15,7 @@ from hydraulis.runtime.checkpoint.resume import ResumedRun, newest_of
 from hydraulis.runtime.records.output_folder import look_at_output
 from hydraulis.runtime.records.run_lock import check_unlocked
 from hydraulis.runtime.records.tracking import require_trackers
+from hydraulis.runtime.recovery.run_start import named_starts
 
 
 class FolderChecks:
@@ -54,7 +57,13 @@ class FolderChecks:
         resume = self.config.checkpoint.resume
         if not resume:
             return "ok", "a new run"
-        checkpoint = newest_of(resume, self.config.output.directory)
+        try:
+            checkpoint = newest_of(resume, self.config.output.directory)
+        except InvalidInputError as error:
+            copies = self.config.checkpoint.memory_folder
+            if error.code != "checkpoint_missing" or not copies or not named_starts(Path(resume)):
+                raise
+            return "later", f"{resume} has no complete checkpoint: the copies in {copies} on the nodes decide"
         if checkpoint is None:
             return "ok", "a new run: there is no checkpoint yet"
         resumed = ResumedRun(checkpoint.parents[1], checkpoint, read_manifest(checkpoint))
