@@ -141,7 +141,7 @@ def test_a_device_without_memory_for_a_scheme_leaves_empty_buffers(monkeypatch: 
         monkeypatch.setattr(torch.UntypedStorage, "resize_", limited)
         with pytest.raises(torch.OutOfMemoryError):
             buffers.fit(narrow, [narrow])
-        # All memory was returned before any was requested, and nothing reads what is not there.
+        # All memory was returned before any was requested, and no buffer is larger than its storage.
         assert sizes[:2] == [0, 0]
         assert storage_bytes(buffers) == buffers.parameter.nbytes + buffers.gradient.nbytes == 0
     monkeypatch.undo()

@@ -178,19 +178,17 @@ class RunPlanner:
             InfeasibleError: No strategy admits it (code `sequence_too_long`).
         """
         if longest > self.longest_admitted:
-            remedies = [
+            memory = (
                 "measure a profile with more memory" if self._config.profile else "raise planner.memory_mib"
-            ]
+            )
+            wider = "use more ranks"
             if not self._config.is_search:
-                remedies.append("add a wider strategy to planner.strategies")
+                wider = "add a wider strategy to planner.strategies"
             elif self._config.schemes:
-                remedies.append("add a wider scheme to planner.schemes")
-            else:
-                remedies.append("use more ranks")
+                wider = "add a wider scheme to planner.schemes"
             message = (
                 f"the longest sequence has {longest:,} tokens, and no strategy admits more than "
-                f"{self.longest_admitted:,}: lower data.max_tokens, {', '.join(remedies[:-1])}, or "
-                f"{remedies[-1]}"
+                f"{self.longest_admitted:,}: lower data.max_tokens, {memory}, or {wider}"
             )
             raise InfeasibleError(message, code="sequence_too_long")
 

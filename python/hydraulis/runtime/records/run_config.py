@@ -12,7 +12,7 @@ from hydraulis.runtime.records.run_directory import RUN_CONFIG, RunDirectory
 from hydraulis.text.documents import parse_json
 from hydraulis.text.values import as_short_json
 
-# They say where a run reads and writes, and not what it trains.
+# A run trains alike wherever it reads and writes.
 _PLACES = {"checkpoint.resume", "output.directory"}
 # What a start takes from its device where the configuration leaves it open.
 _OF_DEVICES = {"planner.memory_mib"}

@@ -79,9 +79,9 @@ class ParameterGather:
     The only rank of a node copies parameters there without staging. Otherwise outgoing parameters that are
     not sharded are staged in the gradient buffer, which is free before the first backward: all ranks together
     send as many elements as they receive, of at most the gradient's width. Buckets that do not fit there
-    together go as several loads, each once the one before has left. All ranks split the buckets
-    alike, for the smallest of their buffers, so every rank starts the same exchanges in the same order over
-    all groups. A single bucket that does not fit takes overflow memory.
+    together go as several loads, each once the one before has left. All ranks split the buckets alike, for
+    the smallest of their buffers, so every rank starts the same exchanges in the same order over all groups.
+    A single bucket that does not fit takes overflow memory.
 
     On several nodes a parameter reaches each node once and is distributed inside it. This thread waits for
     the first part, bucket by bucket: on the CPU before the first forward.

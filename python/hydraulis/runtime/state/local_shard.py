@@ -13,10 +13,7 @@ from hydraulis.model.rope import rotary_frequencies
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.state.parameters import ModelParameters
-from hydraulis.runtime.state.places import buffer_places
-
-# Schemes whose sizes are kept: those of a rich profile, under each kind of checkpointing.
-_MOST_SCHEMES = 1_024
+from hydraulis.runtime.state.places import MOST_SCHEMES, buffer_places
 
 
 class StageSize(NamedTuple):
@@ -134,7 +131,7 @@ def _resized(flat: Tensor, elements: int) -> Tensor:
     return flat.new_empty(0).set_(storage, 0, (elements,), (1,)).zero_()
 
 
-@lru_cache(_MOST_SCHEMES)
+@lru_cache(MOST_SCHEMES)
 def largest_stage(parameters: ModelParameters, scheme: Scheme) -> StageSize:
     """Return the most elements, and the most trained elements, of any rank of a scheme.
 

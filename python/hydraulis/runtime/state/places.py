@@ -22,8 +22,8 @@ from hydraulis.config.kinds import ShardingKind
 from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.state.parameters import ModelParameters
 
-# Schemes whose largest layer groups are kept: those of a rich profile, under each kind of checkpointing.
-_MOST_SCHEMES = 1_024
+MOST_SCHEMES = 1_024
+"""Schemes whose sizes are kept: those of a rich profile, under each kind of checkpointing."""
 BUFFERS = 2
 """Parts that the layer groups of a sharded buffer use in turn."""
 
@@ -188,7 +188,7 @@ def _turn(layer_group: int, staying: frozenset[int]) -> int:
     return BUFFERS if layer_group in staying else layer_group % BUFFERS
 
 
-@lru_cache(_MOST_SCHEMES)
+@lru_cache(MOST_SCHEMES)
 def _largest_groups(parameters: ModelParameters, scheme: Scheme, *, has_frozen: bool) -> Counter[int]:
     """Return the most elements of each layer group on any rank of a scheme without stages."""
     largest = Counter[int]()
