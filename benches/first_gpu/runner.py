@@ -6,13 +6,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 Status = Literal["passed", "failed", "timed out", "crashed", "not run"]
 
-# Time between the request to end and the end by force.
+# Time between the interrupt, the request to end, and the end by force.
 _GRACE_S = 3.0
 
 
@@ -112,7 +113,15 @@ def _wait(process: "subprocess.Popen[bytes]", limit_s: float) -> tuple[Status, s
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End the process and all that it started: first by request, then by force."""
+    """End the process and all that it started.
+
+    First by an interrupt of the process, on which pytest prints the failures so far, then by request, then by
+    force.
+    """
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
     deadline = time.monotonic() + _GRACE_S
     _send(process.pid, signal.SIGTERM)
     while _members(process.pid) and time.monotonic() < deadline:

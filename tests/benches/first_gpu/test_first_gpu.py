@@ -120,6 +120,21 @@ def test_a_part_beyond_its_limit_leaves_no_process(settled: tuple[Path, dict[str
     assert hung["seconds"] < LONG_S / 4
 
 
+def test_a_part_beyond_its_limit_shows_the_failures_of_its_tests(
+    modules: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(modules.runner, "_GRACE_S", 30.0)
+    tests = tmp_path / "test_hanging.py"
+    tests.write_text(
+        f"import time\ndef test_fails(): assert 'this' == 'that'\ndef test_hangs(): time.sleep({LONG_S})\n"
+    )
+    command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tests))
+    part = modules.runner.Part(name="hanging", command=command, limit_s=8.0)
+    outcome = modules.runner.run_part(part, tmp_path, left_s=60.0)
+    assert outcome.status == "timed out"
+    assert "AssertionError: assert 'this' == 'that'" in outcome.output
+
+
 def test_the_page_shows_claims_parts_and_the_end_of_what_failed(
     settled: tuple[Path, dict[str, Any], str],
 ) -> None:

@@ -30,9 +30,6 @@ from hydraulis.runtime.memory.device_memory import (
 )
 from hydraulis.runtime.memory.iteration_memory import IterationMemory
 from hydraulis.runtime.memory.out_of_memory import naming_full_device, naming_out_of_memory, requested_bytes
-from hydraulis.runtime.state.local_shard import LocalShard
-from hydraulis.runtime.state.parameters import ModelParameters
-from small_model import small_config
 
 CUDA = torch.device("cuda", 0)
 
@@ -334,24 +331,3 @@ def test_a_device_has_a_context_outside_the_allocator() -> None:
     assert memory.reserved >= memory.allocated
     assert 0 < memory.outside < memory.total
     assert memory.beyond([tensor]) >= memory.outside
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_buffers_that_change_their_size_take_no_more_than_the_largest_step() -> None:
-    """Steps of a narrow scheme with few activations, and of a wide one with many, in turn."""
-    config = small_config(
-        vocab_size=8_192, hidden_size=1_024, intermediate_size=4_096, num_hidden_layers=16, head_dim=64
-    )
-    narrow, wide = Scheme("<1>"), Scheme("<tp2>")
-    torch.cuda.empty_cache()
-    before = DeviceMemory.read(CUDA).reserved
-    shard = LocalShard(ModelParameters.from_config(config), [narrow, wide], torch.bfloat16, CUDA)
-    room = shard.bytes_of(narrow) - shard.bytes_of(wide)
-    for own in (narrow, wide) * 8:
-        shard.fit(own, [own])
-        number = 64 if own == wide else 1
-        activations = [torch.empty(room // 64, dtype=torch.uint8, device=CUDA) for _ in range(number)]
-        del activations
-    reserved = DeviceMemory.read(CUDA).reserved - before
-    assert reserved <= 1.05 * shard.bytes_of(narrow) + 64 * MIB

@@ -236,7 +236,8 @@ def _races(strategies: Sequence[str], lengths: Sequence[int], left_out: str) -> 
     fit = worker.local_shard.fit
 
     def fit_and_distinguish(*args: Any) -> None:
-        # A resized buffer is at another address.
+        # The allocator may give the memory to any computation from now on, and the buffer another address.
+        streams.access(COMPUTATION, "resize", [], worker.persistent)
         fit(*args)
         streams.distinguish(worker.persistent)
 

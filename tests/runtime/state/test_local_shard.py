@@ -12,7 +12,7 @@ from hydraulis.runtime.pipeline.stage import cut_stage
 from hydraulis.runtime.state.local_shard import LocalShard, largest_stage
 from hydraulis.runtime.state.parameters import ModelParameters
 from ranks import run_ranks
-from runtime.state.local_shard_workers import Held, held_in_steps
+from runtime.state.local_shard_workers import Held, held_in_steps, reserved_in_turns
 from small_model import build_decoder, slice_rows, small_config, split_dim
 
 # Three layers on two stages: the second one has the head too, so the first has two of them.
@@ -175,3 +175,10 @@ def test_gradients_are_kept_in_at_least_float32(dtype: torch.dtype, gradient: to
 def test_more_stages_than_layers_are_refused() -> None:
     with refused("scheme_model_mismatch", 4, 3):
         LocalShard(ModelParameters.from_config(small_config()), [Scheme("<pp4>")], torch.float32)
+
+
+@pytest.mark.gpu
+def test_buffers_that_change_their_size_take_no_more_than_the_largest_step() -> None:
+    # In a rank, whose allocator has expandable segments: without them it reserved a sixth more.
+    ((largest, reserved),) = run_ranks(1, reserved_in_turns, device="cuda")
+    assert reserved <= 1.05 * largest + 64 * 2**20
