@@ -19,6 +19,7 @@ from hydraulis.errors import HydraulisError
 from hydraulis.planner.profile_document import with_schemes
 from hydraulis.runtime.pipeline.stage import Stage
 from hydraulis.runtime.placement import placement_of
+from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.redistribute.redistribution import Redistribution
@@ -233,7 +234,7 @@ def _step(
     least = least_bytes(worker, plan, node, with_frozen=gathers_frozen)
     trained = least_bytes(worker, plan, node, with_frozen=False) if gathers_frozen else least
     wire = torch.tensor([sent.inside_bytes, sent.crossing_bytes, *least, trained.crossing])
-    dist.all_reduce(wire)
+    host.all_reduce(wire)
     inside, crossing, least_inside, least_crossing, trained_crossing = wire.tolist()
     # Two counts by slices, this one and the plan's, which does not know the ranks' earlier positions.
     assert plan.moved_bytes == trained_crossing

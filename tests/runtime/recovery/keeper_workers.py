@@ -23,6 +23,7 @@ from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.resume import restore_moments
 from hydraulis.runtime.checkpoint.shard import write_tensors
+from hydraulis.runtime.ranks import host
 from hydraulis.runtime.recovery import copy_file
 from hydraulis.runtime.recovery.keeper import StateKeeper
 from hydraulis.runtime.recovery.memory_folder import MemoryFolder
@@ -213,7 +214,9 @@ def whole(shard: OptimizerShard, messages: list[str], step: int | None) -> Whole
     return Whole(state, messages, step)
 
 
-def recover(run: Path, base: Path, setting: Setting, node: int | None = None) -> Whole:
+def recover(
+    run: Path, base: Path, setting: Setting, node: int | None = None, blind: int | None = None
+) -> Whole:
     """Look for the state in memory, and build a worker from it on the ranks that there are now.
 
     Args:
@@ -221,10 +224,13 @@ def recover(run: Path, base: Path, setting: Setting, node: int | None = None) ->
         base: Folder of the copies.
         setting: The worker.
         node: Ranks of a pretended node whose memory this rank sees alone; None for all files.
+        blind: Rank that sees no file; None for none.
     """
     messages: list[str] = []
     if node is not None:
         _see_own_node_only(node)
+    if blind == dist.get_rank():
+        setattr(MemoryFolder, "copies", lambda _: [])  # noqa: B010
     kept = find_in_memory(lambda: run, str(base), messages.append)
     if kept is None:
         return Whole({}, messages, None)
@@ -246,9 +252,13 @@ def _counted_elements() -> Iterator[list[int]]:
     counts_of: list[int] = []
     exchange = dist.all_to_all_single
 
-    def counted(received: Tensor, sent: Tensor, counts: list[int], *rest: Any) -> Any:
-        counts_of.append(sum(counts) - counts[dist.get_rank()])
-        return exchange(received, sent, counts, *rest)
+    def counted(
+        received: Tensor, sent: Tensor, counts: list[int], sizes: list[int], group: dist.ProcessGroup | None
+    ) -> Any:
+        # On several nodes of several ranks, WORLD of CUDA ranks has no backend for host memory.
+        assert (group is None) == (not host.has_node_groups())
+        counts_of.append(sum(counts) - counts[dist.get_rank(group)])
+        return exchange(received, sent, counts, sizes, group=group)
 
     setattr(dist, "all_to_all_single", counted)  # noqa: B010
     yield counts_of

@@ -154,6 +154,19 @@ def test_ranks_exchange_what_only_other_nodes_have(places: tuple[Path, Path], ke
         assert any(recovered.received for recovered in of_ranks) == (ranks == 3)
 
 
+@pytest.mark.parametrize("blind", [None, 1])
+def test_a_new_node_receives_its_shards_from_the_twins(
+    places: tuple[Path, Path], kept: Whole, blind: int | None
+) -> None:
+    # The memory of ranks 2 and 3 is lost. They receive from the ranks of their places, or all from rank 0 if
+    # rank 1 sees no file.
+    remove(places[1], "*.by-0000[23].*")
+    setting = SETTINGS["bfloat16, some frozen"]
+    of_ranks = run_ranks(4, recover, *places, setting, 2, blind, ranks_per_node=2)
+    assert_same(of_ranks[0], kept)
+    assert [recovered.received > 0 for recovered in of_ranks] == [False, blind == 1, True, True]
+
+
 @pytest.mark.usefixtures("kept")
 def test_an_older_whole_copy_replaces_a_newer_one_with_a_gap(places: tuple[Path, Path]) -> None:
     remove(places[1], "step-00000003.shard-00001-*")

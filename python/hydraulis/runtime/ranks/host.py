@@ -8,7 +8,8 @@ takes twice as many messages, one after another, as there are ranks.
 On one node, and on nodes of one rank, all ranks are one group. `joined` chooses the levels.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
@@ -27,11 +28,13 @@ class _Levels(NamedTuple):
         node: Ranks of this rank's node.
         leader: First rank of the node.
         leaders: First ranks of all nodes; None on a rank that is no leader.
+        timeout: Timeout of every collective.
     """
 
     node: dist.ProcessGroup
     leader: int
     leaders: dist.ProcessGroup | None
+    timeout: timedelta
 
 
 _levels: _Levels | None = None
@@ -61,7 +64,7 @@ def connect(ranks_per_node: int, timeout: timedelta) -> None:
     # Torch 2.15 names later groups by the number of groups before, so every rank makes two.
     others = range(0, num_ranks, ranks_per_node) if rank == leader else range(rank, rank + 1)
     group = _new_group(others, timeout)
-    _levels = _Levels(node, leader, group if rank == leader else None)
+    _levels = _Levels(node, leader, group if rank == leader else None, timeout)
 
 
 def disconnect() -> None:
@@ -125,6 +128,26 @@ def all_gather_objects(value: T) -> list[T]:
     dist.broadcast_object_list(held, src=_levels.leader, group=_levels.node)
     gathered: list[T] = held[0]
     return gathered
+
+
+def has_node_groups() -> bool:
+    """Return whether the collectives take two levels; WORLD may then have no gloo."""
+    return _levels is not None
+
+
+@contextmanager
+def temporary_group(ranks: range) -> Iterator[dist.ProcessGroup]:
+    """Make a gloo group, and end it afterwards; only where collectives take two levels. Collective.
+
+    Args:
+        ranks: Ranks of the group, this one among them. Each rank makes one group, and they do not overlap.
+    """
+    assert _levels is not None, "WORLD has gloo"
+    group = _new_group(ranks, _levels.timeout)
+    yield group
+    # Else a rank might close connections that another one still reads from.
+    dist.barrier(group)
+    dist.destroy_process_group(group)
 
 
 Collect = Callable[[Any, int, dist.ProcessGroup | None], Any]

@@ -2,7 +2,9 @@
 
 A rank reads each element of its shard from a copy on its node, if there is one. Otherwise one of the ranks
 that see a copy sends it, in turn by the receiving rank: so each element is sent once at most, and none within
-a node.
+a node. On several nodes of several ranks the sender has the same place in its node, so ranks exchange along
+their rails: WORLD may have no backend for host memory there, and a group of all ranks would connect each of
+them to all others. It is made only if some copy is seen by a part of its node.
 
 Every rank computes from the manifest and the new layout which elements each rank needs, and which rank reads
 them, so no rank asks another one. One uneven all-to-all for each buffer moves them in host memory.
@@ -22,6 +24,7 @@ from torch import Tensor
 from hydraulis._core import OptimizerShards
 from hydraulis.runtime.checkpoint.manifest import Manifest
 from hydraulis.runtime.checkpoint.shard import tensor_name
+from hydraulis.runtime.ranks import host
 from hydraulis.runtime.recovery.memory_folder import CopyName, MemoryFolder
 from hydraulis.runtime.state.optimizer_shard import FROZEN, MASTER
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -84,6 +87,7 @@ def exchange_values(
     found: dict[tuple[str, str, int], Tensor] = {}
     with ExitStack() as stack:
         files = exchange.opened(folder, stack)
+        exchange.connect(stack)
         for buffer in (MASTER, FROZEN, *manifest.moments):
             found |= exchange.exchange(buffer, files)
     return ExchangedValues(found, exchange.buffers)
@@ -117,6 +121,23 @@ class _Exchange:
         for rank, copies in sources.items():
             for copy in copies:
                 self._readers[copy.shard, copy.step is not None].append(rank)
+        self._ranks_per_node = len(layout.node_of(0))
+        self._is_along_rails = host.has_node_groups() and all(
+            len({rank % self._ranks_per_node for rank in readers}) == self._ranks_per_node
+            for readers in self._readers.values()
+        )
+        self._group: dist.ProcessGroup | None = None
+
+    @property
+    def _peers(self) -> range:
+        """The ranks with which this rank exchanges, itself among them."""
+        size = self._ranks_per_node if self._is_along_rails else 1
+        return range(dist.get_rank() % size, dist.get_world_size(), size)
+
+    def connect(self, stack: ExitStack) -> None:
+        """Make the group of the exchange, which the stack ends, unless WORLD serves. Collective."""
+        if host.has_node_groups():
+            self._group = stack.enter_context(host.temporary_group(self._peers))
 
     def opened(self, folder: MemoryFolder, stack: ExitStack) -> Mapping[tuple[int, bool], Any]:
         """Open this rank's files, by shard and by whether they have the trained parameters."""
@@ -131,18 +152,19 @@ class _Exchange:
         self, buffer: str, files: Mapping[tuple[int, bool], Any]
     ) -> Mapping[tuple[str, str, int], Tensor]:
         """Exchange one buffer, and return this rank's tensors. Collective."""
-        rank, ranks = dist.get_rank(), range(dist.get_world_size())
+        rank, peers = dist.get_rank(), self._peers
         manifest = self._manifest
         dtype: torch.dtype = getattr(torch, manifest.frozen_dtype if buffer == FROZEN else manifest.dtype)
         outgoing = [
             torch.cat([torch.empty(0, dtype=dtype), *self._read(buffer, receiver, files)])
-            for receiver in ranks
+            for receiver in peers
         ]
         needed = [piece for pieces in self._needed(rank, buffer).values() for piece in pieces]
-        counts = [sum(piece.elements for piece in needed if piece.reader == reader) for reader in ranks]
+        counts = [sum(piece.elements for piece in needed if piece.reader == reader) for reader in peers]
         received = torch.empty(sum(counts), dtype=dtype)
-        dist.all_to_all_single(received, torch.cat(outgoing), counts, [len(one) for one in outgoing])
-        return self._placed(buffer, received.split(counts))
+        sizes = [len(one) for one in outgoing]
+        dist.all_to_all_single(received, torch.cat(outgoing), counts, sizes, group=self._group)
+        return self._placed(buffer, dict(zip(peers, received.split(counts), strict=True)))
 
     def _needed(self, receiver: int, buffer: str) -> Mapping[tuple[str, int], Sequence[_Piece]]:
         """Return the pieces of each slice that a rank needs, by parameter and first element."""
@@ -162,9 +184,17 @@ class _Exchange:
         for shard, first, last in record.intervals:
             low, high = max(start, first), min(end, last)
             if low < high:
-                readers = self._readers[shard, record.trained]
-                reader = receiver if receiver in readers else readers[receiver % len(readers)]
+                reader = self._reader(receiver, self._readers[shard, record.trained])
                 yield _Piece(reader, shard, name, low - first, high - low)
+
+    def _reader(self, receiver: int, readers: Sequence[int]) -> int:
+        """Return the one of these ranks that reads for a rank: itself, or the ranks of its rail in turn."""
+        if receiver in readers:
+            return receiver
+        if self._is_along_rails:
+            place = receiver % self._ranks_per_node
+            readers = [rank for rank in readers if rank % self._ranks_per_node == place]
+        return readers[receiver % len(readers)]
 
     def _read(self, buffer: str, receiver: int, files: Mapping[tuple[int, bool], Any]) -> Iterator[Tensor]:
         """Yield the values that this rank sends to another one."""
@@ -175,9 +205,9 @@ class _Exchange:
                     values = file.get_slice(tensor_name(buffer, piece.name))
                     yield values[piece.offset : piece.offset + piece.elements]
 
-    def _placed(self, buffer: str, received: Sequence[Tensor]) -> Mapping[tuple[str, str, int], Tensor]:
-        """Put the received values together, slice by slice; each reader sends them in the same order."""
-        taken = [0] * len(received)
+    def _placed(self, buffer: str, received: Mapping[int, Tensor]) -> Mapping[tuple[str, str, int], Tensor]:
+        """Put the values received from each rank together, slice by slice; all send them in one order."""
+        taken = dict.fromkeys(received, 0)
         placed: dict[tuple[str, str, int], Tensor] = {}
         for (name, start), pieces in self._needed(dist.get_rank(), buffer).items():
             values = []
