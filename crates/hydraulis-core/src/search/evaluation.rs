@@ -1,11 +1,13 @@
 //! The plan of one strategy for one batch, as a search compares it.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::construct::pack::Packing;
 use crate::plan::{PlannedTransfers, Stop};
 use crate::spec::{Scheme, Strategy};
+use crate::timing::Exposure;
 use crate::units::{Millis, Tokens};
 
 /// A strategy planned for a batch.
@@ -17,8 +19,10 @@ pub(super) struct Evaluation {
     pub(super) packings: Vec<Packing>,
     pub(super) iteration_ms: Millis,
     pub(super) transfers: Option<PlannedTransfers>,
-    /// By how much each replica ends later than its packing, because it waits for parameters.
+    /// By how much each replica's part of the step ends later than its packing, because of transfers.
     pub(super) delays: Vec<Millis>,
+    /// The exposure of each replica's packing to transfers; none for pipelines.
+    pub(super) exposures: Vec<Option<Arc<Exposure>>>,
     /// Time of the replicas' ranks, in GPU-milliseconds.
     pub(super) gpu_ms: f64,
     pub(super) stop: Stop,

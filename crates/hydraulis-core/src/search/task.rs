@@ -6,16 +6,15 @@ use crate::batch::Batch;
 use crate::cancellation::Cancellation;
 use crate::capacity::{Capacities, ClassCapacity};
 use crate::construct::dispatch::{
-    Assignment, Limits, assign_exactly, assign_to_placed, can_assign_exactly, can_merge, estimate, longest_first,
-    merge_micro_batches, rebalance, refine,
+    Assignment, Limits, Waits, assign_exactly, assign_to_placed, can_assign_exactly, can_merge, estimate,
+    longest_first, merge_micro_batches, rebalance, refine,
 };
 use crate::construct::pack::Packing;
-use crate::cost::ReplicaClass;
 use crate::error::Result;
-use crate::plan::PlannedTransfers;
 use crate::plan::Stop;
 use crate::search::evaluation::Evaluation;
 use crate::search::objective::{IterationTime, Objective, StepTime};
+use crate::search::transfers::StrategyTransfers;
 use crate::spec::{SearchBudget, Strategy};
 use crate::timing::RunLink;
 use crate::units::{Millis, Tokens, count};
@@ -157,31 +156,28 @@ impl<'a> Task<'a> {
         Limits { packings: self.budget.refinements, more_partners, budget: self.budget.dispatch.refine }
     }
 
-    /// Refines the evaluation again if some replicas wait for parameters and therefore end late; returns the shorter
-    /// evaluation.
+    /// Refines the evaluation again, counting the transfers' exposed time, if it is long; returns the shorter evaluation.
     fn around_transfers(&self, evaluation: Evaluation) -> Result<Evaluation> {
-        let waiting = evaluation.iteration_ms * self.budget.local_search.waiting;
-        let waits = evaluation.transfers.is_some_and(|transfers| transfers.transfer_ms > waiting);
-        if !waits {
+        if !self.waits(&evaluation) {
             return Ok(evaluation);
         }
-        let classes = self.by_order[evaluation.order].replicas(&evaluation.strategy)?;
-        let delay = |class: &ReplicaClass| {
-            let replicas = classes.iter().zip(&evaluation.delays);
-            let own = replicas.filter(|(one, _)| one.cost().class() == class).map(|(_, &delay)| delay);
-            own.max().unwrap_or_default()
-        };
-        let mut assignment = self.assignment(&evaluation)?.delayed(delay);
+        let mut assignment = self.assignment(&evaluation)?;
         let stop = refine(&mut assignment, self.batch.tokens(), self.limits(0), self.cancellation)?;
         let later = self.packed(&evaluation.strategy, evaluation.order, assignment, stop)?;
         Ok(if self.is_shorter(&later, &evaluation) { later } else { evaluation })
+    }
+
+    /// Whether the exposed time of the evaluation's transfers is long.
+    fn waits(&self, evaluation: &Evaluation) -> bool {
+        let long = evaluation.iteration_ms * self.budget.local_search.waiting;
+        evaluation.transfers.is_some_and(|transfers| transfers.transfer_ms > long)
     }
 
     fn is_shorter(&self, one: &Evaluation, other: &Evaluation) -> bool {
         self.objective.ms(one) < self.objective.ms(other)
     }
 
-    /// The sequences of an evaluation on its replicas.
+    /// The sequences of an evaluation on its replicas, which wait for transfers if their exposed time is long.
     fn assignment(&self, evaluation: &Evaluation) -> Result<Assignment<'a>> {
         let tokens = self.batch.tokens();
         let by_length = |packing: &Packing| {
@@ -191,7 +187,20 @@ impl<'a> Task<'a> {
         };
         let sequences = evaluation.packings.iter().map(by_length).collect();
         let capacities = &self.by_order[evaluation.order];
-        Assignment::of(self.batch, &evaluation.strategy, capacities, sequences, self.budget.packing)
+        let assignment = Assignment::of(self.batch, &evaluation.strategy, capacities, sequences, self.budget.packing)?;
+        if !self.waits(evaluation) {
+            return Ok(assignment);
+        }
+        let classes = capacities.replicas(&evaluation.strategy)?;
+        Ok(assignment.waiting(|class| {
+            let replicas = classes.iter().zip(&evaluation.delays).zip(&evaluation.exposures);
+            let own = replicas.filter(|((one, _), _)| one.cost().class() == class);
+            own.fold(Waits::default(), |waits, ((_, &delay), exposure)| {
+                // An exposure depends on the packing, a pipeline's delay hardly.
+                let delay = if exposure.is_some() { Millis::ZERO } else { waits.delay.max(delay) };
+                Waits { delay, exposure: exposure.clone() }
+            })
+        }))
     }
 
     /// Assigns few sequences exactly, merges micro-batches, and returns the shorter evaluation. A budget without
@@ -218,15 +227,18 @@ impl<'a> Task<'a> {
         // With a link, a replica that does not end last may still be the one that others wait for.
         let is_linked = self.link.is_some();
         let mut packings = if is_linked { assignment.refined_packings() } else { assignment.refined_where_last() };
-        assignment.overlap_transfers(&mut packings);
+        let capacities = &self.by_order[order];
+        let of_strategy = |link| StrategyTransfers::new(link, capacities, strategy, &packings);
+        let transfers = self.link.map(of_strategy).transpose()?;
+        let exposures = transfers.as_ref().map(StrategyTransfers::exposures).unwrap_or_default();
+        assignment.overlap_transfers(&mut packings, &exposures);
         let weighed = strategy.schemes().iter().zip(&packings);
         let gpu_ms = weighed.map(|(scheme, packing)| count(scheme.ranks()) * packing.ms.0).sum();
         let iteration_ms = packings.iter().map(|packing| packing.ms).max().unwrap_or_default();
-        let capacities = &self.by_order[order];
-        let times = |link| PlannedTransfers::new(link, capacities, self.batch, strategy, &packings, iteration_ms);
-        let (transfers, delays) = self.link.map(times).transpose()?.unzip();
-        let delays = delays.unwrap_or_default();
-        Ok(Evaluation { strategy: strategy.clone(), order, packings, iteration_ms, transfers, delays, gpu_ms, stop })
+        let step = transfers.map(|transfers| transfers.of_step(self.batch, &packings, iteration_ms));
+        let (transfers, delays) = step.unzip();
+        let (strategy, delays) = (strategy.clone(), delays.unwrap_or_default());
+        Ok(Evaluation { strategy, order, packings, iteration_ms, transfers, delays, exposures, gpu_ms, stop })
     }
 }
 

@@ -10,12 +10,14 @@
 //! the last backwards. Under sharded gradients they leave after each micro-batch, in rounds (`rounds`). Sharded
 //! parameters arrive in each forward and again in each backward (`gather_rounds`).
 
+mod exposure;
 mod gather_rounds;
 mod link;
 mod rounds;
 mod step;
 mod transfer_times;
 
+pub use exposure::Exposure;
 pub use link::{Link, RunLink};
 pub use rounds::{Rounds, first_round};
 pub use step::{ReplicaWork, StepTimeline};

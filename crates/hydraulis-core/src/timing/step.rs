@@ -50,6 +50,9 @@ pub struct StepTimeline {
     pub computations: Vec<Vec<[Millis; 2]>>,
     /// End of the last backward of each replica.
     pub ends: Vec<Millis>,
+    /// End of the step if each replica were the only one with gradients; without the others' waits that is its own last
+    /// backward under sharded gradients.
+    pub alone: Vec<Millis>,
     /// End of the last backward of all replicas.
     pub computed: Millis,
     /// Arrival of all gradients at their owners.
@@ -86,7 +89,7 @@ impl StepTimeline {
         earlier: &[Vec<Millis>],
         replicas: &[ReplicaWork],
     ) -> StepTimeline {
-        let arrivals = arrivals(transfers);
+        let arrivals = arrivals(&transfers.parameters);
         let work = replicas.iter().map(|work| {
             let multiplier = work.stage_multipliers.first().copied().unwrap_or(1.0);
             let share = |share: f64| work.times.iter().map(|&ms| ms * (multiplier * share)).collect();
@@ -109,6 +112,7 @@ impl StepTimeline {
             earlier_departures: run.departures,
             gathers: run.gathers,
             computations: run.ends,
+            alone: ends.clone(),
             ends,
             computed,
             end: run.end.max(computed),
@@ -129,13 +133,14 @@ impl StepTimeline {
         replicas: impl IntoIterator<Item = ReplicaWork<'a>>,
         mut run: impl FnMut(usize, &[Millis]) -> Vec<Millis>,
     ) -> StepTimeline {
-        let arrivals = arrivals(transfers);
+        let arrivals = arrivals(&transfers.parameters);
+        let following = self::arrivals(&transfers.gradients);
         let mut ready = vec![Millis::ZERO; arrivals.len()];
-        let mut ends = Vec::new();
+        let (mut ends, mut alone) = (Vec::new(), Vec::new());
         for (place, work) in replicas.into_iter().enumerate() {
             let stages = run(place, &first_ends(split, &arrivals, work));
             ends.push(stages.iter().copied().max().unwrap_or_default());
-            note_ready(split, work, &stages, &mut ready);
+            alone.push(note_ready(split, work, &stages, &following, &mut ready));
         }
         let computed = ends.iter().copied().max().unwrap_or_default();
         let mut end = Millis::ZERO;
@@ -151,15 +156,17 @@ impl StepTimeline {
             gathers: Vec::new(),
             computations: Vec::new(),
             ends,
+            alone,
             computed,
             end: end.max(computed),
         }
     }
 }
 
-/// Arrival of each bucket's parameters: one after another.
-fn arrivals(transfers: &TransferTimes) -> Vec<Millis> {
-    let travel = transfers.parameters.iter().scan(Millis::ZERO, |end, &ms| {
+/// The sum of these times up to each of them: the arrivals of parameters one after another, or the time from the
+/// departure of each bucket's gradients to the end, since later buckets leave first.
+fn arrivals(times: &[Millis]) -> Vec<Millis> {
+    let travel = times.iter().scan(Millis::ZERO, |end, &ms| {
         *end += ms;
         Some(*end)
     });
@@ -181,17 +188,29 @@ fn first_ends(split: &LayerSplit, arrivals: &[Millis], work: ReplicaWork<'_>) ->
     work.stage_multipliers.iter().enumerate().map(first_end).collect()
 }
 
-/// Raises the ready time of each bucket to the end of its layer group in the last backward of this replica.
-fn note_ready(split: &LayerSplit, work: ReplicaWork<'_>, ends: &[Millis], ready: &mut [Millis]) {
+/// Raises the ready time of each bucket to the end of its layer group in the last backward of this replica; returns when
+/// its gradients alone would be at their owners, of which those of each bucket take the time `following` with all after
+/// them.
+fn note_ready(
+    split: &LayerSplit,
+    work: ReplicaWork<'_>,
+    ends: &[Millis],
+    following: &[Millis],
+    ready: &mut [Millis],
+) -> Millis {
     let last = work.times.last().copied().unwrap_or_default() * (1.0 - work.forward_share);
+    let mut alone = Millis::ZERO;
     for (stage, (&end, &multiplier)) in ends.iter().zip(work.stage_multipliers).enumerate() {
         let layer_groups = layer_groups(split, work.scheme, stage);
         let number = layer_groups.len();
-        for (place, ready) in ready[layer_groups].iter_mut().enumerate() {
-            let left = last * (multiplier * count(place) / count(number));
-            *ready = (*ready).max(end - left);
+        let buckets = ready[layer_groups.clone()].iter_mut().zip(&following[layer_groups]);
+        for (place, (ready, &following)) in buckets.enumerate() {
+            let own = end - last * (multiplier * count(place) / count(number));
+            *ready = (*ready).max(own);
+            alone = alone.max(own + following);
         }
     }
+    alone
 }
 
 fn layer_groups(split: &LayerSplit, scheme: Scheme, stage: usize) -> std::ops::Range<usize> {

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::capacity::{Capacities, ClassCapacity};
@@ -10,7 +11,17 @@ use crate::construct::pack::{Packer, Packing};
 use crate::cost::ReplicaClass;
 use crate::error::Result;
 use crate::spec::{PackingBudget, Strategy};
+use crate::timing::Exposure;
 use crate::units::Millis;
+
+/// By how much a replica ends later than its packing, because it waits for transfers.
+#[derive(Clone, Debug, Default)]
+pub struct Waits {
+    /// By this time in any packing: a pipeline.
+    pub delay: Millis,
+    /// By as much as its packing does not overlap; none for a pipeline.
+    pub exposure: Option<Arc<Exposure>>,
+}
 
 /// The sequences of each replica, longest first, and their packed time.
 ///
@@ -45,12 +56,12 @@ impl<'a> Assignment<'a> {
         Ok(Assignment::new(packers, class_of, sequences))
     }
 
-    /// The same assignment, with replicas of each class ending later than their packings by the class's delay.
+    /// The same assignment, with replicas of each class waiting for transfers.
     #[must_use]
-    pub fn delayed(self, delay: impl Fn(&ReplicaClass) -> Millis) -> Assignment<'a> {
+    pub fn waiting(self, waits: impl Fn(&ReplicaClass) -> Waits) -> Assignment<'a> {
         let later = |packer: Packer<'a>| {
-            let delay = delay(packer.cost().class());
-            packer.delayed(delay)
+            let Waits { delay, exposure } = waits(packer.cost().class());
+            packer.delayed(delay).exposed(exposure)
         };
         Assignment::new(self.packers.into_iter().map(later).collect(), self.class_of, self.sequences)
     }
@@ -92,11 +103,13 @@ impl<'a> Assignment<'a> {
         packings
     }
 
-    /// Reorders each replica's packing to overlap its transfers; see [`Packer::overlapping`].
-    pub fn overlap_transfers(&mut self, packings: &mut [Packing]) {
+    /// Changes each replica's packing to overlap its transfers, to which it has these exposures; see
+    /// [`Packer::overlapping`].
+    pub fn overlap_transfers(&mut self, packings: &mut [Packing], exposures: &[Option<Arc<Exposure>>]) {
         for (replica, packing) in packings.iter_mut().enumerate() {
-            *packing =
-                self.packers[self.class_of[replica]].overlapping(&self.sequences[replica], std::mem::take(packing));
+            let packer = &mut self.packers[self.class_of[replica]];
+            packer.exposure = exposures.get(replica).cloned().flatten();
+            *packing = packer.overlapping(&self.sequences[replica], std::mem::take(packing));
         }
     }
 

@@ -14,7 +14,7 @@ mod rebalance;
 mod refine;
 mod share;
 
-pub use assignment::Assignment;
+pub use assignment::{Assignment, Waits};
 pub use exact::{assign_exactly, can_assign_exactly};
 pub(crate) use load::Load;
 pub use longest_first::{estimate, longest_first};

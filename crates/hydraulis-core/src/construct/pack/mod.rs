@@ -10,6 +10,7 @@
 mod around;
 mod bins;
 mod order;
+mod overlap;
 mod packer;
 
 pub use order::longest_at_both_ends;

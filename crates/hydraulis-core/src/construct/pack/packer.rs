@@ -6,10 +6,11 @@ use std::sync::Arc;
 use crate::batch::Batch;
 use crate::capacity::ClassCapacity;
 use crate::construct::pack::bins::{Bins, first_fit_count};
-use crate::construct::pack::order::{OrderBuffers, in_shape, longest_at_both_ends, swap_pairs};
+use crate::construct::pack::order::{OrderBuffers, in_shape, swap_pairs};
 use crate::cost::ClassCost;
 use crate::pipeline::{MakespanBuffers, makespan};
 use crate::spec::PackingBudget;
+use crate::timing::Exposure;
 use crate::units::{Millis, Tokens, count};
 
 /// A replica's ordered micro-batches, and their simulated time.
@@ -53,6 +54,8 @@ pub struct Packer<'a> {
     pub(super) buffers: Buffers,
     /// Time by which a replica ends later than any packing of it.
     delay: Millis,
+    /// Transfers of a class without a pipeline, whose exposed time a packing decides; none if they do not count.
+    pub(crate) exposure: Option<Arc<Exposure>>,
     pub(super) budget: PackingBudget,
 }
 
@@ -62,13 +65,19 @@ impl<'a> Packer<'a> {
         let cost = capacity.cost();
         let ms = batch.tokens().iter().map(|&tokens| cost.sequence_ms(tokens)).collect();
         let (tokens, buffers) = (batch.tokens(), Buffers::default());
-        Packer { capacity, cost, tokens, ms, buffers, delay: Millis::ZERO, budget }
+        Packer { capacity, cost, tokens, ms, buffers, delay: Millis::ZERO, exposure: None, budget }
     }
 
     /// The same packer, for replicas that end later than their packings by `delay`.
     #[must_use]
     pub fn delayed(self, delay: Millis) -> Packer<'a> {
         Packer { delay, ..self }
+    }
+
+    /// The same packer, for replicas that wait for these transfers as far as their packings do not overlap them.
+    #[must_use]
+    pub fn exposed(self, exposure: Option<Arc<Exposure>>) -> Packer<'a> {
+        Packer { exposure, ..self }
     }
 
     /// The class's cost.
@@ -83,7 +92,7 @@ impl<'a> Packer<'a> {
 
     /// The end of a replica with these sequences in an unrefined packing; `ids` come longest first, each admitted.
     pub fn time(&mut self, ids: &[usize]) -> Millis {
-        if ids.is_empty() { Millis::ZERO } else { self.delay + self.packed_ms(ids) }
+        if ids.is_empty() { Millis::ZERO } else { self.delay + self.packed_ms(ids) + self.exposed_ms(ids) }
     }
 
     fn packed_ms(&mut self, ids: &[usize]) -> Millis {
@@ -173,40 +182,18 @@ impl<'a> Packer<'a> {
         Packing { micro_batches: self.placed(bins, &order, &totals), ms }
     }
 
-    /// The packing reordered to overlap most of the transfers at both ends of an iteration: the longest micro-batch
-    /// first, the next longest last, and of exactly two, both of about equal length. Only without a pipeline, whose
-    /// time is the sum of all micro-batches in any order.
-    pub fn overlapping(&mut self, ids: &[usize], mut packing: Packing) -> Packing {
-        if self.cost.scheme().pp() > 1 {
-            return packing;
-        }
-        if packing.micro_batches.len() == 2 {
-            // First-fit leaves the second micro-batch only the rest of the first: perhaps a single short sequence.
-            let even = std::iter::repeat_n(Millis::ZERO, 2);
-            if self.buffers.next.bins.towards(ids, self.tokens, &self.ms, self.cost.cap(), even) {
-                let micro_batches = self.buffers.next.bins.lists(ids);
-                let times = self.times(&micro_batches);
-                let ms = self.makespan(&times);
-                if ms <= packing.ms || ms.is_close(packing.ms) {
-                    packing = Packing { micro_batches, ms };
-                }
-            }
-        }
-        longest_at_both_ends(&mut packing.micro_batches, |bin| bin.iter().map(|&id| self.ms[id]).sum());
-        packing
-    }
-
     /// A rough time of a replica with these totals, without packing, by which dispatch compares replicas.
     pub fn estimate(&self, load: Millis, tokens: Tokens, longest: Millis) -> Millis {
         let best = self.capacity.estimate(load, tokens);
         let beyond = Millis((self.cost.ms_of_work(longest) - best.longest).0.max(0.0));
-        self.delay + best.end + beyond * (self.budget.stall * count(self.cost.scheme().stages() - 1))
+        let stall = beyond * (self.budget.stall * count(self.cost.scheme().stages() - 1));
+        self.delay + best.end + stall + self.estimated_exposure(load, tokens)
     }
 
     /// The least by which work of this time raises [`Packer::estimate`] for a slowest stage of multiplier 1: nothing if it
-    /// may fit into the least time of a micro-batch.
+    /// may fit into the least time of a micro-batch, or overlap transfers.
     pub fn least_added(&self, work: Millis) -> Millis {
-        if self.cost.has_least() { work.min(Millis::ZERO) } else { work }
+        if self.cost.has_least() || self.exposure.is_some() { work.min(Millis::ZERO) } else { work }
     }
 
     /// The end of a replica without a pipeline with these totals as if no micro-batch took the least time.
@@ -334,7 +321,7 @@ impl<'a> Packer<'a> {
         })
     }
 
-    fn totals(&self, bins: &[Vec<usize>]) -> Vec<Tokens> {
+    pub(super) fn totals(&self, bins: &[Vec<usize>]) -> Vec<Tokens> {
         bins.iter().map(|bin| bin.iter().map(|&id| self.tokens[id]).sum()).collect()
     }
 
@@ -396,34 +383,6 @@ mod tests {
         // All micro-batches of first-fit take longer: it is kept, though it is less even.
         let (micro_batches, _) = packed(&[4_000, 3_800, 3_000, 3_000]);
         assert_eq!(micro_batches, [[0, 1], [2, 3]]);
-    }
-
-    #[test]
-    fn the_first_and_the_last_micro_batch_overlap_transfers() {
-        let model = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
-        let capacities = Capacities::new(model, CapacityBudget::ONLINE);
-        let overlapping = |scheme: &str, lengths: &[i64]| {
-            let batch = Batch::new(lengths, None).unwrap();
-            let ids: Vec<usize> = (0..lengths.len()).collect();
-            let mut packer =
-                Packer::new(capacities.scheme(scheme.parse().unwrap()).unwrap(), &batch, PackingBudget::ONLINE);
-            let plain = packer.pack(&ids);
-            let overlapping = packer.overlapping(&ids, plain.clone());
-            assert!(overlapping.ms.is_close(plain.ms));
-            assert!(packer.totals(&overlapping.micro_batches).iter().all(|&tokens| tokens <= packer.cost.cap()));
-            (plain.micro_batches, overlapping.micro_batches)
-        };
-        // <tp4> holds 7,808 tokens: first-fit leaves a single short sequence over.
-        let (plain, two) = overlapping("<tp4>", &[4_000, 3_800, 26]);
-        assert_eq!((plain, two), (vec![vec![0, 1], vec![2]], vec![vec![0], vec![1, 2]]));
-        // Two even micro-batches would exceed the cap.
-        let (plain, two) = overlapping("<tp4>", &[3_904, 3_904, 2_700, 2_600, 2_500]);
-        assert_eq!(plain, two);
-        // Of three the shortest stands in the middle.
-        let (_, three) = overlapping("<tp4>", &[7_800, 7_800, 500]);
-        assert_eq!(three, [[0], [2], [1]]);
-        let (plain, pipeline) = overlapping("<tp4,pp2>", &[4_000, 3_800, 26]);
-        assert_eq!(plain, pipeline);
     }
 
     #[test]

@@ -1,0 +1,153 @@
+//! The time that transfers add to a replica without a pipeline, by its first and its last micro-batch.
+//!
+//! Such a replica has every bucket. Its first forward waits for parameters, and gradients leave from its last backward on,
+//! so a step lasts as long as the latest replica: its packing, its waits, and the gradients that are left at its end. Both
+//! ends are separate, and each is the largest of some linear functions of one micro-batch's time (`timing/step.rs`).
+
+use crate::timing::TransferTimes;
+use crate::units::{Millis, count};
+
+/// The exposed time of a replica's transfers at both ends of a step in which gradients leave once.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Exposure {
+    first: Falling,
+    last: Falling,
+}
+
+impl Exposure {
+    /// The exposure to these transfers of a class with this multiplier of its only stage. None under sharded gradients,
+    /// which leave in rounds.
+    pub fn new(transfers: &TransferTimes, multiplier: f64, forward_share: f64) -> Option<Exposure> {
+        let waits_once = transfers.earlier_rounds.is_none();
+        let falling = |times: &[Millis], share: f64| Falling::new(times, multiplier * share);
+        waits_once.then(|| Exposure {
+            first: falling(&transfers.parameters, forward_share),
+            last: falling(&transfers.gradients, 1.0 - forward_share),
+        })
+    }
+
+    /// The time that transfers add to a replica whose first and last micro-batch take these times.
+    pub fn ms(&self, first: Millis, last: Millis) -> Millis {
+        self.first.at(first) + self.last.at(last)
+    }
+
+    /// The times of the first and of the last micro-batch from which on longer ones overlap nothing more.
+    pub fn enough(&self) -> [Millis; 2] {
+        [self.first.enough(), self.last.enough()]
+    }
+
+    /// The share of the time of the first and of the last micro-batch that overlaps transfers, if it is short.
+    pub fn shares(&self) -> [f64; 2] {
+        [self.first.steepest(), self.last.steepest()]
+    }
+}
+
+/// The largest of linear functions of a time that fall, none below the first one, which is constant.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Falling {
+    /// Value at 0 and slope, by slope; each is the largest somewhere.
+    lines: Vec<(Millis, f64)>,
+}
+
+impl Falling {
+    /// The wait for buckets that follow each other, while computation of `share` of a micro-batch's time goes through
+    /// them in the same order.
+    fn new(buckets: &[Millis], share: f64) -> Falling {
+        let number = count(buckets.len());
+        let mut lines: Vec<(Millis, f64)> = Vec::new();
+        let mut end = Millis::ZERO;
+        for (place, &ms) in buckets.iter().enumerate() {
+            end += ms;
+            let line = (end, share * count(place) / number);
+            while let [.., before, last] = *lines.as_slice() {
+                if !is_never_largest(before, last, line) {
+                    break;
+                }
+                lines.pop();
+            }
+            lines.push(line);
+        }
+        Falling { lines }
+    }
+
+    fn at(&self, time: Millis) -> Millis {
+        self.lines.iter().map(|&(ms, slope)| ms - time * slope).max().unwrap_or_default()
+    }
+
+    /// The time at which the first line becomes the largest.
+    fn enough(&self) -> Millis {
+        let Some((&(least, flat), falling)) = self.lines.split_first() else { return Millis::ZERO };
+        let crossing = |&(ms, slope): &(Millis, f64)| Millis((ms - least).0 / (slope - flat));
+        falling.iter().filter(|(_, slope)| *slope > flat).map(crossing).max().unwrap_or_default()
+    }
+
+    fn steepest(&self) -> f64 {
+        self.lines.last().map_or(0.0, |&(_, slope)| slope)
+    }
+}
+
+/// Whether a line is nowhere the largest of three, of which the one before it falls more slowly and the next one faster.
+fn is_never_largest(before: (Millis, f64), line: (Millis, f64), next: (Millis, f64)) -> bool {
+    let (rise, fall) = (line.0 - before.0, line.1 - before.1);
+    let (next_rise, next_fall) = (next.0 - before.0, next.1 - before.1);
+    // At the time at which the outer two cross.
+    rise * next_fall <= next_rise * fall
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::MakespanBuffers;
+    use crate::spec::LayerSplit;
+    use crate::timing::{ReplicaWork, StepTimeline};
+
+    fn transfers(parameters: &[f64], gradients: &[f64]) -> TransferTimes {
+        let millis = |times: &[f64]| times.iter().copied().map(Millis).collect();
+        TransferTimes { parameters: millis(parameters), gradients: millis(gradients), ..TransferTimes::default() }
+    }
+
+    /// Seven buckets: those of five layers, the embedding's and the head's.
+    #[test]
+    fn a_step_is_the_packing_and_the_exposure() {
+        let even = transfers(&[9.0, 3.0, 3.0, 3.0, 3.0, 3.0, 6.0], &[18.0, 6.0, 6.0, 6.0, 6.0, 6.0, 12.0]);
+        let uneven = transfers(&[1.0, 0.0, 40.0, 0.0, 0.0, 5.0, 2.0], &[0.0, 30.0, 0.0, 1.0, 9.0, 0.0, 3.0]);
+        for transfers in [even, uneven, transfers(&[0.0; 7], &[0.0; 7])] {
+            let exposure = Exposure::new(&transfers, 1.1, 0.3).unwrap();
+            for times in [&[1.0][..], &[20.0, 50.0], &[200.0, 0.0, 90.0], &[5.0, 400.0], &[1e4, 1e4]] {
+                let times: Vec<Millis> = times.iter().copied().map(Millis).collect();
+                let work = ReplicaWork {
+                    scheme: "<1>".parse().unwrap(),
+                    times: &times,
+                    stage_multipliers: &[1.1],
+                    forward_share: 0.3,
+                };
+                let split = LayerSplit::even(5);
+                let step = StepTimeline::new(&split, &transfers, [work], &mut MakespanBuffers::default());
+                let packed = times.iter().copied().sum::<Millis>() * 1.1;
+                let exposed = exposure.ms(times[0], times[times.len() - 1]);
+                assert!((packed + exposed).is_close(step.end), "{transfers:?} {times:?}: {exposed:?} {step:?}");
+            }
+            let [first, last] = exposure.enough();
+            let least = exposure.ms(Millis(1e9), Millis(1e9));
+            assert!(exposure.ms(first, last).is_close(least));
+            for [first, last] in [[first * 0.99, last], [first, last * 0.99]] {
+                assert!(exposure.ms(first, last) > least || transfers.total() == Millis::ZERO);
+            }
+        }
+    }
+
+    #[test]
+    fn only_lines_that_are_largest_somewhere_are_kept() {
+        let falling = Falling::new(&[1.0, 1.0, 1.0, 1.0].map(Millis), 1.0);
+        // Equal buckets: the first and the last decide.
+        assert_eq!(falling.lines, [(Millis(1.0), 0.0), (Millis(4.0), 0.75)]);
+        assert_eq!((falling.enough(), falling.steepest()), (Millis(4.0), 0.75));
+        assert_eq!(Falling::default().enough(), Millis::ZERO);
+    }
+
+    #[test]
+    fn rounds_have_no_exposure_of_this_form() {
+        let rounds = TransferTimes { earlier_rounds: Some(Vec::new()), ..transfers(&[1.0], &[1.0]) };
+        assert_eq!(Exposure::new(&rounds, 1.0, 0.3), None);
+    }
+}
