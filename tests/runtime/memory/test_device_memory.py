@@ -30,6 +30,8 @@ from hydraulis.runtime.memory.device_memory import (
 )
 from hydraulis.runtime.memory.iteration_memory import IterationMemory
 from hydraulis.runtime.memory.out_of_memory import naming_full_device, naming_out_of_memory, requested_bytes
+from ranks import run_ranks
+from runtime.memory.device_memory_workers import least_memory
 
 CUDA = torch.device("cuda", 0)
 
@@ -302,6 +304,12 @@ def test_the_memory_of_a_rank_is_that_of_its_device_unless_it_is_set(
     assert config.planner.memory_bytes == mib * MIB
     stated = with_device_memory(config_of("train.device=cuda", "planner.memory_mib=512"), CUDA)
     assert stated.planner.memory_mib == 512
+
+
+def test_ranks_on_different_devices_plan_with_the_least_memory_and_keep_a_stated_one() -> None:
+    config = config_of("planner.memory_mib=512")
+    assert run_ranks(3, least_memory, config, [80_896, 40_448, None]) == [40_448, 40_448, 512]
+    assert run_ranks(2, least_memory, config, [None, None]) == [512, 512]
 
 
 @pytest.mark.parametrize("device", ["cpu", "auto"])

@@ -157,11 +157,11 @@ def test_a_wait_ends_at_its_time(heartbeats: tuple[Heartbeat, Heartbeat]) -> Non
 def test_a_rank_that_torchrun_ends_reports_before_it_is_killed(
     heartbeats: tuple[Heartbeat, Heartbeat], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_wait, "_LAST_S", 0.02)
+    monkeypatch.setattr(host_wait, "_last_s", lambda: 0.02)
     heartbeats[0].is_ending = lambda: True
     assert "asked to end" in lost_by(lambda: wait_until(never))
     # A device that gets there ends the step as usual.
-    monkeypatch.setattr(host_wait, "_LAST_S", 60.0)
+    monkeypatch.setattr(host_wait, "_last_s", lambda: 60.0)
     asked: list[int] = []
 
     def soon() -> bool:
@@ -169,6 +169,28 @@ def test_a_rank_that_torchrun_ends_reports_before_it_is_killed(
         return len(asked) > 3
 
     wait_until(soon)
+
+
+@pytest.mark.parametrize(
+    ("setting", "seconds"), [(None, 25.0), ("100", 95.0), ("3", 1.0), ("a minute", 25.0)]
+)
+def test_a_rank_has_the_time_that_torchrun_grants(
+    monkeypatch: pytest.MonkeyPatch, setting: str | None, seconds: float
+) -> None:
+    monkeypatch.delenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", raising=False)
+    if setting is not None:
+        monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", setting)
+    assert host_wait._last_s() == seconds
+
+
+@pytest.mark.usefixtures("heartbeats")
+def test_an_error_of_nccl_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_wait, "_ERROR_S", 0.01)
+    errors = iter([None, None, "COMM_ERROR"])
+    monkeypatch.setattr(host_wait, "find_nccl_error", lambda: next(errors))
+    message = lost_by(lambda: wait_until(never))
+    assert "NCCL reported COMM_ERROR" in message
+    assert message.endswith("; resume run 7")
 
 
 @pytest.mark.gpu

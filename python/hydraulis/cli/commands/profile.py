@@ -12,7 +12,8 @@ from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.options import PathEnding, add_config_layers, add_json, add_ranks, overrides_of, written_to
 from hydraulis.cli.ranks.local_ranks import run_local_ranks
-from hydraulis.cli.ranks.report import end_with_parent, is_rank, report_as_rank
+from hydraulis.cli.ranks.report import end_with_parent, is_rank, report_as_rank, report_before_meeting
+from hydraulis.cli.ranks.training_rank import liveness_of
 from hydraulis.cli.tables.profile_table import profile_table
 from hydraulis.cli.terminal.fitted import fitted, terminal_width
 from hydraulis.cli.terminal.progress import Progress
@@ -41,6 +42,7 @@ OUTPUT.measurements.jsonl, and the same command continues them. With --refine no
 of a finished run is fitted again to the times that the run recorded.
 """
 
+_PROGRAM = "hydraulis"
 _PURPOSE = "hydraulis profile"
 
 
@@ -152,14 +154,18 @@ def _as_rank(arguments: argparse.Namespace) -> int:
     from hydraulis.runtime.ranks.device import choose_device
     from hydraulis.runtime.ranks.stop import StopRequest
 
-    device = choose_device(config.train.device)
-    config = with_device_memory(config, device)
+    is_of_device = config.planner.memory_mib is None
+    try:
+        device = choose_device(config.train.device)
+        config = with_device_memory(config, device)
+    except HydraulisError as error:
+        return report_before_meeting(_PROGRAM, error)
     with StopRequest() as stop:
         try:
-            return _measure(arguments, config, device, stop)
+            return _measure(arguments, config, device, stop, is_of_device=is_of_device)
         except HydraulisError as error:
             stop.hold()
-            return report_as_rank("hydraulis", error)
+            return report_as_rank(_PROGRAM, error)
 
 
 def _config(arguments: argparse.Namespace) -> RunConfig:
@@ -167,9 +173,22 @@ def _config(arguments: argparse.Namespace) -> RunConfig:
 
 
 def _measure(
-    arguments: argparse.Namespace, config: RunConfig, device: "torch.device", stop: "StopRequest"
+    arguments: argparse.Namespace,
+    config: RunConfig,
+    device: "torch.device",
+    stop: "StopRequest",
+    *,
+    is_of_device: bool,
 ) -> int:
-    """Measure the profile and write it. Collective."""
+    """Measure the profile and write it. Collective.
+
+    Args:
+        arguments: Options of the command.
+        config: Configuration with the memory of a rank.
+        device: Device of this rank.
+        stop: Request to end the measurement.
+        is_of_device: Whether that memory is the device's.
+    """
     from datetime import timedelta
 
     import torch.distributed as dist
@@ -178,6 +197,7 @@ def _measure(
     from hydraulis.profile.run_profile import measured_profile, measurement_limits
     from hydraulis.runtime.agreement.comparison import check_same
     from hydraulis.runtime.agreement.run_facts import REMEDY, run_facts
+    from hydraulis.runtime.memory.device_memory import with_least_memory
     from hydraulis.runtime.memory.out_of_memory import naming_full_device
     from hydraulis.runtime.ranks.distributed import joined, ranks_per_node
     from hydraulis.runtime.ranks.rank_zero import on_rank_zero
@@ -185,9 +205,14 @@ def _measure(
 
     timeout = timedelta(seconds=config.train.timeout_s)
     joining = joined(
-        timeout, device, deterministic=config.train.deterministic, channels=config.train.stage_channels
+        timeout,
+        device,
+        deterministic=config.train.deterministic,
+        liveness=liveness_of(config, stop, _PROGRAM),
+        channels=config.train.stage_channels,
     )
     with joining as rank:
+        config = with_least_memory(config, is_of_device=is_of_device)
         check_same(run_facts(config), REMEDY)
         on_rank_zero(lambda: check_files_writable(arguments.output))
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())

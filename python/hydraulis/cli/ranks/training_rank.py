@@ -21,6 +21,7 @@ from hydraulis.extras import require_torch
 from hydraulis.runtime.ranks.torchrun import require_torchrun
 
 if TYPE_CHECKING:
+    from hydraulis.runtime.ranks.joining import LivenessSettings
     from hydraulis.runtime.ranks.stop import StopRequest
     from hydraulis.train.run import TrainingResult
 
@@ -61,12 +62,12 @@ def say_start(num_ranks: int, *, as_json: bool) -> None:
 
 
 def _run(program: str, config: RunConfig, *, as_json: bool) -> int:
-    from hydraulis.runtime.memory.device_memory import with_device_memory
+    from hydraulis.runtime.memory.device_memory import with_device_memory, with_least_memory
     from hydraulis.runtime.ranks.device import choose_device
     from hydraulis.runtime.ranks.distributed import joined
-    from hydraulis.runtime.ranks.joining import LivenessSettings
     from hydraulis.runtime.ranks.stop import StopRequest
 
+    is_of_device = config.planner.memory_mib is None
     try:
         device = choose_device(config.train.device)
         config = with_device_memory(config, device)
@@ -74,26 +75,39 @@ def _run(program: str, config: RunConfig, *, as_json: bool) -> int:
         return report_before_meeting(program, error)
     timeout, deterministic = timedelta(seconds=config.train.timeout_s), config.train.deterministic
     with StopRequest() as stop:
-        liveness = LivenessSettings(
-            start_timeout_s=config.train.start_timeout_s,
-            silence_s=config.train.silence_s,
-            stop=stop,
-            end=partial(end_as_lost, program),
-        )
         try:
             with joined(
                 timeout,
                 device,
                 deterministic=deterministic,
-                liveness=liveness,
+                liveness=liveness_of(config, stop, program),
                 channels=config.train.stage_channels,
             ) as rank:
+                config = with_least_memory(config, is_of_device=is_of_device)
                 return _train(config, rank, stop, as_json=as_json)
         except HydraulisError as error:
             # Inside StopRequest: torchrun terminates all ranks once one has failed, and the error has to be
             # reported first.
             stop.hold()
             return report_as_rank(program, error)
+
+
+def liveness_of(config: RunConfig, stop: "StopRequest", program: str) -> "LivenessSettings":
+    """Return the limits of a rank's start and silence, and its end after the loss of another rank.
+
+    Args:
+        config: Configuration of the run.
+        stop: Request to end the work of this rank.
+        program: Name of the program, for errors.
+    """
+    from hydraulis.runtime.ranks.joining import LivenessSettings
+
+    return LivenessSettings(
+        start_timeout_s=config.train.start_timeout_s,
+        silence_s=config.train.silence_s,
+        stop=stop,
+        end=partial(end_as_lost, program),
+    )
 
 
 def _train(config: RunConfig, rank: int, stop: "StopRequest", *, as_json: bool) -> int:

@@ -10,11 +10,13 @@ from collections.abc import Iterable
 from typing import NamedTuple, Self
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.runtime.memory.iteration_memory import IterationMemory
+from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.shared_devices import ranks_per_device
 from hydraulis.text.values import format_count
 
@@ -92,8 +94,26 @@ def with_device_memory(config: RunConfig, device: torch.device) -> RunConfig:
     if config.planner.memory_mib is not None:
         return config
     own = torch.cuda.get_device_properties(device).total_memory // ranks_per_device(device)
-    planner = dataclasses.replace(config.planner, memory_mib=own // MIB // _STEP * _STEP)
-    return dataclasses.replace(config, planner=planner)
+    return _with_memory(config, own // MIB // _STEP * _STEP)
+
+
+def with_least_memory(config: RunConfig, *, is_of_device: bool) -> RunConfig:
+    """Return the configuration with the least memory of all ranks whose own device states it. Collective.
+
+    Devices of several kinds, or of one kind on both sides of a step of rounding, state different ones.
+
+    Args:
+        config: Configuration with `planner.memory_mib`.
+        is_of_device: Whether `with_device_memory` has set it on this rank; otherwise it stays.
+    """
+    own = config.planner.memory_mib if is_of_device else None
+    least = torch.tensor(float("inf") if own is None else float(own), dtype=torch.float64)
+    host.all_reduce(least, dist.ReduceOp.MIN)
+    return config if own is None else _with_memory(config, int(least))
+
+
+def _with_memory(config: RunConfig, mib: int) -> RunConfig:
+    return dataclasses.replace(config, planner=dataclasses.replace(config.planner, memory_mib=mib))
 
 
 class FragmentationCheck:

@@ -2,9 +2,10 @@
 
 A blocked call of CUDA returns neither for a signal nor for a rank that ended: the kernels of NCCL wait for it
 on the device. The host therefore asks for an event again and again, and in between looks at the loss that the
-liveness thread has found, at a request to stop, and at the time.
+liveness thread has found, at a request to stop, at errors of NCCL, and at the time.
 """
 
+import os
 import time
 from collections.abc import Callable
 
@@ -12,11 +13,16 @@ import torch
 
 from hydraulis.runtime.ranks.liveness.check import lost_rank
 from hydraulis.runtime.ranks.liveness.heartbeat import current
+from hydraulis.runtime.ranks.nccl_error import find_nccl_error
 from hydraulis.runtime.ranks.streams import StreamEvent
 
 _POLL_S = 0.001
-# torchrun kills a rank that still runs 30 s after the request to end: the loss is reported before.
-_LAST_S = 25.0
+# Time after the request to end at which torchrun kills a rank: by this variable, which ranks inherit.
+_SHUTDOWN, _SHUTDOWN_S = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", 30.0
+# Seconds before that in which the loss is reported.
+_REPORT_S = 5.0
+# Seconds between two looks at the groups' errors.
+_ERROR_S = 1.0
 
 
 def wait_for_device(device: torch.device) -> None:
@@ -37,23 +43,38 @@ def wait_until(is_completed: Callable[[], bool]) -> None:
         is_completed: Function that returns whether the device has reached the event.
 
     Raises:
-        HydraulisError: Another rank was lost or has failed, the wait took longer than `train.timeout_s`, or
-            torchrun ends this rank and the device does not complete its work (code `lost_rank`).
+        HydraulisError: Another rank was lost or has failed, NCCL reported an error, the wait took longer than
+            `train.timeout_s`, or torchrun ends this rank and the device does not complete its work (code
+            `lost_rank`).
     """
     heartbeat = current()
     if heartbeat is None:
         return
     start, ending = time.monotonic(), None
+    looked, last_s = start, _last_s()
     while not is_completed():
         now = time.monotonic()
         if heartbeat.lost is not None:
             raise heartbeat.lost
         if ending is None and heartbeat.is_ending():
             ending = now
-        if ending is not None and now - ending > _LAST_S:
-            why = f"asked to end, and the device did not complete its work within {_LAST_S:g} s"
+        if now - looked > _ERROR_S:
+            looked, error = now, find_nccl_error()
+            if error is not None:
+                raise lost_rank(RuntimeError(f"NCCL reported {error}"), heartbeat.then())
+        if ending is not None and now - ending > last_s:
+            why = f"asked to end, and the device did not complete its work within {last_s:g} s"
             raise lost_rank(RuntimeError(why), heartbeat.then())
         if heartbeat.timeout_s is not None and now - start > heartbeat.timeout_s:
             why = f"the device waited longer than train.timeout_s = {heartbeat.timeout_s:g} s"
             raise lost_rank(RuntimeError(why), heartbeat.then())
         time.sleep(_POLL_S)
+
+
+def _last_s() -> float:
+    """Return the seconds that this rank has for its work after a request to end."""
+    try:
+        seconds = float(os.environ.get(_SHUTDOWN, _SHUTDOWN_S))
+    except ValueError:
+        seconds = _SHUTDOWN_S
+    return max(1.0, seconds - _REPORT_S)
