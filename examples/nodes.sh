@@ -23,6 +23,9 @@ except (OSError, UnicodeError) as error:
     )
 END
 
+# Without it torch 2.13 survives no loss of the node of rank 0, and takes no node in place of a lost one.
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
+
 # Configuration, data, index, model and output.directory must be on a file system that every node sees.
 exec torchrun --nnodes "$nodes" --nproc-per-node "${RANKS:-8}" \
     --rdzv-id "${RUN_ID:-hydraulis}" --rdzv-backend c10d --rdzv-endpoint "$host:${PORT:-29500}" \

@@ -22,6 +22,9 @@ head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT="${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-100}"
 
+# Without it torch 2.13 survives no loss of the node of rank 0, and takes no node in place of a lost one.
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
+
 # Configuration, data, index, model and output.directory must be on a file system that every node sees.
 exec srun --kill-on-bad-exit=1 torchrun \
     --nnodes "$SLURM_JOB_NUM_NODES" --nproc-per-node "$SLURM_GPUS_ON_NODE" \

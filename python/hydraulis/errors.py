@@ -168,7 +168,9 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     "folder_busy": ErrorCode(
         "Another process is training in the run's folder, or is building the same index and has written "
         "nothing for ten minutes.",
-        "Wait for that process or end it, or use another folder. The lock ends with its process.",
+        "Wait for that process or end it, or use another folder. The lock ends with its process. A shared "
+        "disk may keep the lock of a lost node for minutes: ranks that are started again wait two minutes for"
+        " it. If the host in the message is gone, remove the file `lock` that the message names.",
     ),
     "folder_not_shared": ErrorCode(
         "A rank does not see the files that rank 0 writes into the run's folder. Every rank writes its part "

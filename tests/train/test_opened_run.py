@@ -1,7 +1,15 @@
-"""Messages of a run before it is built."""
+"""A run before it is built: its messages, and its end while it waits for the lock."""
+
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
 
 from data.sampling.test_run_length import Ten, config
-from hydraulis.train.opened_run import _with_steps
+from hydraulis.runtime.ranks.stop import StopRequest
+from hydraulis.train import opened_run
+from hydraulis.train.opened_run import OpenedRun, _with_steps
+from runtime.tiny import run_config
 from train.events import RecordedEvents
 
 
@@ -13,3 +21,23 @@ def test_batches_that_repeat_the_same_data_are_reported() -> None:
     assert message.startswith("data.tokens_per_batch = 60,000: ")
     assert "10 sequences of 300 tokens" in message
     assert events.steps == [3, 3]
+
+
+def test_a_run_that_is_stopped_while_it_waits_for_its_lock_opens_no_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Resumed:
+        run = tmp_path
+
+    waited: list[Path] = []
+
+    def wait(run: Path, *_: object) -> bool:
+        waited.append(run)
+        return False
+
+    monkeypatch.setattr(dist, "get_world_size", lambda: 1)
+    monkeypatch.setattr(opened_run, "ranks_per_node", lambda: 1)
+    monkeypatch.setattr(opened_run, "find_run", lambda *_: Resumed())
+    monkeypatch.setattr(opened_run, "wait_for_lock", wait)
+    assert OpenedRun.open(run_config(1, ["1x<1>"]), StopRequest(), RecordedEvents()) is None
+    assert waited == [tmp_path]

@@ -7,13 +7,17 @@ from pathlib import Path
 import pytest
 from torch.distributed import HashStore, PrefixStore  # type: ignore[attr-defined]
 
+from helpers import refused
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
+from hydraulis.runtime.ranks import host
 from hydraulis.runtime.records.run_directory import MEMORY
 from hydraulis.train import restarted_run
 from hydraulis.train.restarted_run import _run_to_resume, folder_to_resume, remember_run
+from ranks import run_ranks
 from runtime.tiny import run_config
 from train.events import RecordedEvents
+from train.restarted_workers import restarts, wait_for_locks
 
 AGAIN = "the ranks were started again"
 Resume = Callable[[str], tuple[str, list[str]]]
@@ -29,7 +33,9 @@ def resume(monkeypatch: pytest.MonkeyPatch) -> Resume:
     stores = {"attempt": PrefixStore("attempt", HashStore())}
     monkeypatch.setattr(restarted_run, "_get_default_store", lambda: stores["attempt"])
     monkeypatch.setattr(restarted_run, "from_rank_zero", lambda make: make())
+    monkeypatch.setattr(host, "all_reduce", lambda *_: None)
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "7")
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
 
     def found(wanted: str) -> tuple[str, list[str]]:
         config = run_config(1, ["1x<1>"])
@@ -68,6 +74,40 @@ def test_a_restart_without_a_folder_is_reported(resume: Resume, monkeypatch: pyt
     folder, (message,) = resume("")
     assert folder == ""
     assert message.startswith(f"{AGAIN}, and the start before had made no folder: ")
+
+
+@pytest.mark.parametrize("store", ["False", ""])
+def test_a_restart_without_a_store_of_the_agent_starts_no_new_run(
+    resume: Resume, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", store)
+    folder, (message,) = resume("")
+    assert folder == ""
+    assert message.endswith("ranks that are started again will not find this run; add --resume latest")
+    assert resume("latest") == ("latest", [])
+    remember_run(tmp_path)
+    (CheckpointFolder.of_run(tmp_path).begin(2) / MANIFEST).touch()
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    setting = f"TORCHELASTIC_USE_AGENT_STORE = '{store}'"
+    with refused("config_value", setting, "checkpoint.resume = ''", "--resume latest"):
+        resume("")
+    for wanted in ("latest", "another"):
+        assert resume(wanted) == (wanted, [f"{AGAIN}: resuming {wanted}"])
+
+
+def test_a_restart_on_one_node_is_one_of_all_ranks() -> None:
+    assert run_ranks(2, restarts) == [[False, True, True]] * 2
+
+
+def test_a_restart_waits_for_the_lock_and_ends_the_wait_when_it_is_asked_to(tmp_path: Path) -> None:
+    freed, asked = f"waiting at most 120 s for the lock of {tmp_path}, which process ", "stopped before"
+    for waits in run_ranks(2, wait_for_locks, tmp_path):
+        assert [is_started for is_started, _ in waits] == [True, True, False]
+        first, (waited,), (waited_too, stopped) = (messages for _, messages in waits)
+        assert first == []
+        assert waited.startswith(freed)
+        assert waited_too.startswith(freed)
+        assert stopped.startswith(asked)
 
 
 def test_without_torchrun_no_run_is_remembered(

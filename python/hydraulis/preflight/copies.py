@@ -10,6 +10,8 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.preflight.finding import Status
 from hydraulis.runtime.recovery.footprint import Footprint
 from hydraulis.runtime.recovery.host_room import left_to_rank, node_bytes
+from hydraulis.runtime.recovery.memory_folder import MemoryFolder
+from hydraulis.runtime.recovery.run_start import named_starts
 
 
 def check_copies(
@@ -34,6 +36,13 @@ def check_copies(
         raise InvalidInputError(message, code="file_unwritable")
     free = shutil.disk_usage(base).free
     if found.files > free:
+        there = _kept_runs(Path(base))
+        if there:
+            return "later", (
+                f"the start decides: {free >> 20:,} MiB are free in {base} next to copies of "
+                f"{' and '.join(map(str, there))}; a node's ranks need {_mib(found.files)} MiB, or "
+                f"{_mib(found.first)} for new copies next to those of the step that the run continues from"
+            )
         message = (
             f"checkpoint.memory_folder = '{base}' has {free >> 20:,} MiB of room, and the copies of a node's "
             f"ranks take {_mib(found.files)}: make room, or set it to '' for no copies"
@@ -45,9 +54,16 @@ def check_copies(
         else "no twins, so a lost node loses its copies"
     )
     return "ok", (
-        f"{_mib(found.files)} of {free >> 20:,} MiB free in {base} on each node, and {_mib(found.buffers)} "
-        f"MiB of host memory while a copy is made; {twins}{_offloading(config, cluster, profile)}"
+        f"{_mib(found.files)} of {free >> 20:,} MiB free in {base} on each node, and up to "
+        f"{_mib(found.buffers)} MiB of host memory for a copy and a checkpoint in progress; "
+        f"{twins}{_offloading(config, cluster, profile)}"
     )
+
+
+def _kept_runs(base: Path) -> list[Path]:
+    """Return the runs that have ended and may continue from copies in a folder of this machine."""
+    starts = MemoryFolder(base, "").abandoned_starts()
+    return sorted({run for start, run in starts.items() if start in named_starts(run)})
 
 
 def _offloading(config: RunConfig, cluster: Cluster, profile: CostProfile | None) -> str:

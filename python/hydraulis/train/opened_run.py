@@ -29,7 +29,7 @@ from hydraulis.runtime.records.tracking import require_trackers
 from hydraulis.runtime.state.update_rule import require_optimizer
 from hydraulis.text.values import format_count
 from hydraulis.train.observer import TrainingObserver
-from hydraulis.train.restarted_run import find_run
+from hydraulis.train.restarted_run import find_run, wait_for_lock
 from hydraulis.train.run_data import load_data
 
 
@@ -63,11 +63,13 @@ class OpenedRun:
             observer: Receiver of the run's events.
 
         Returns:
-            The run; None if it was stopped while its data were opened.
+            The run; None if it was stopped while it waited for its lock or its data were opened.
         """
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
         named_strategies(config.planner, cluster)
         resumed = find_run(config, observer)
+        if resumed is not None and not wait_for_lock(resumed.run, stop, observer):
+            return None
         files: list[DataFile] = []
         on_rank_zero(lambda: files.extend(_check_environment(config, resumed)))
         data = _open_data(config, stop, observer)

@@ -21,9 +21,11 @@ def build_keeper(
 ) -> StateKeeper | None:
     """Build the copier of the state, and check that each node has room for the copies. Collective.
 
+    Copies that no start continues from any more are removed before.
+
     Args:
         run: Run to train.
-        worker: This rank's worker.
+        worker: This rank's worker, with the state of the run.
         directory: The run's folder.
         observer: Receiver of the run's events.
 
@@ -45,6 +47,7 @@ def build_keeper(
             f"{base} has the state of {other}, whose ranks have ended; this run's first copy replaces it. "
             f"To continue that run, stop this one first, and use --resume {shlex.quote(str(other))}"
         )
+    start.remove_unused(run.completed)
     twins = TwinExchange.create(worker.cluster, timedelta(seconds=run.config.train.timeout_s))
     shard = worker.optimizer_shard
     keeper = StateKeeper(
@@ -55,8 +58,9 @@ def build_keeper(
         worker.votes,
         observer.message,
     )
-    of_node = keeper.bytes * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    on_every_rank(lambda: start.folder.require_room(of_node))
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    of_node = keeper.bytes * ranks
+    on_every_rank(lambda: start.folder.require_room(keeper.first_bytes * ranks, of_node, previous))
     where = "with a twin of each shard on another node" if twins else "on one node without twins"
     observer.message(
         f"copying the state into {base} after each step: {-(-of_node >> 20):,} MiB on each node, {where}"

@@ -52,10 +52,23 @@ def test_more_ranks_than_devices_are_refused_on_every_rank(
     node.setenv("LOCAL_WORLD_SIZE", "3")
     for rank in range(3):
         node.setenv("LOCAL_RANK", str(rank))
-        with refused("device_missing", "3 ranks", "2 CUDA devices"):
+        with refused("device_missing", "3 ranks", "2 CUDA devices", "start 2 ranks"):
             choose_device(kind)
     node.setenv("LOCAL_RANK", "2")
     assert choose_device("cpu") == CPU
+
+
+# As Slurm's --gpus-per-task and torchrun's --virtual-local-rank make the ranks of a node.
+@pytest.mark.parametrize("local_rank", ["0", "1"])
+def test_ranks_that_see_one_device_each_learn_how_to_see_all(
+    node: pytest.MonkeyPatch, local_rank: str
+) -> None:
+    node.setattr(torch.cuda, "device_count", lambda: 1)
+    node.setenv("LOCAL_RANK", local_rank)
+    causes = ("sees 1 CUDA device", "LOCAL_WORLD_SIZE = 2")
+    remedies = ("--gpus-per-task", "--virtual-local-rank", "CUDA_VISIBLE_DEVICES", "start 1 rank")
+    with refused("device_missing", *causes, *remedies):
+        choose_device("cuda")
 
 
 def test_a_rank_alone_needs_no_nccl() -> None:

@@ -53,7 +53,7 @@ def use_nccl(node: pytest.MonkeyPatch, version: tuple[int, ...]) -> None:
 def test_ranks_share_a_device_only_where_it_is_requested(node: pytest.MonkeyPatch, value: str | None) -> None:
     if value is not None:
         node.setenv(SHARE_VARIABLE, value)
-    with refused("device_missing", "8 ranks", "1 CUDA devices", "HYDRAULIS_SHARE_DEVICES=1"):
+    with refused("device_missing", "8 ranks", "1 CUDA device", "HYDRAULIS_SHARE_DEVICES=1"):
         choose_device("cuda")
     assert not any(name in os.environ for name in SET_BY_SHARING)
 

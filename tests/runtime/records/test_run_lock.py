@@ -2,8 +2,10 @@
 
 import errno
 import fcntl
+import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,14 +13,15 @@ from pathlib import Path
 import pytest
 
 from helpers import refused
-from hydraulis.runtime.records.run_lock import RunLock, check_unlocked
+from hydraulis.runtime.records import run_lock
+from hydraulis.runtime.records.run_lock import LOST_NODE_S, RunLock, check_unlocked, lock_owner, wait_unlocked
 
 
 def test_a_second_training_is_refused_until_the_first_releases_the_lock(tmp_path: Path) -> None:
     check_unlocked(tmp_path)
     first = RunLock(tmp_path)
     for attempt in (check_unlocked, RunLock):
-        with refused("folder_busy", tmp_path, os.getpid()):
+        with refused("folder_busy", os.getpid(), f"if that host is gone, remove '{tmp_path / 'lock'}'"):
             attempt(tmp_path)
     first.release()
     check_unlocked(tmp_path)
@@ -44,6 +47,34 @@ def test_a_process_that_is_killed_leaves_no_lock(tmp_path: Path) -> None:
             check_unlocked(tmp_path)
         process.send_signal(signal.SIGKILL)
     RunLock(tmp_path).release()
+
+
+def test_the_lock_of_a_lost_node_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A shared disk keeps the lock of a lost node for a while, as this process does.
+    lost, seconds = RunLock(tmp_path), itertools.count()
+    monkeypatch.setattr(run_lock, "_POLL_S", 0.0)
+    looks: list[str] = []
+
+    def look() -> None:
+        looks.append(lock_owner(tmp_path))
+        if len(looks) == 90:
+            lost.release()
+
+    wait_unlocked(tmp_path, look, clock=lambda: next(seconds))
+    assert looks == [f"process {os.getpid()} on {socket.gethostname()}"] * 90
+    assert lock_owner(tmp_path) == ""
+
+
+def test_a_lock_that_stays_is_refused_after_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, seconds = RunLock(tmp_path), itertools.count()
+    monkeypatch.setattr(run_lock, "_POLL_S", 0.0)
+    looks: list[None] = []
+    with refused("folder_busy", os.getpid(), tmp_path / "lock"):
+        wait_unlocked(tmp_path, lambda: looks.append(None), clock=lambda: next(seconds))
+    assert len(looks) == LOST_NODE_S - 1
+    lock.release()
 
 
 def test_a_lock_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:

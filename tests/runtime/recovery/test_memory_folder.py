@@ -2,14 +2,17 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from helpers import refused
+from hydraulis.config.planner import MIB
 from hydraulis.runtime.ranks.liveness.check import Process
 from hydraulis.runtime.recovery.memory_folder import CopyName, MemoryFolder
 
@@ -54,16 +57,18 @@ def test_an_absent_base_is_refused(tmp_path: Path) -> None:
 
 
 def test_folders_of_ended_launchers_and_of_earlier_starts_are_abandoned(tmp_path: Path) -> None:
-    own, living, ended, unknown, earlier = (MemoryFolder(tmp_path, name) for name in "abcdf")
-    for folder in (own, living, ended, unknown, earlier):
+    own, living, ended, unknown, earlier, before = (MemoryFolder(tmp_path, name) for name in "abcdfg")
+    for folder in (own, living, ended, unknown, earlier, before):
         folder.create(Path("run"))
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     here = Process.own()
     owners = {
         living: here,
-        ended: Process(here.host, process.pid, here.namespace),
-        unknown: Process("another host", process.pid, here.namespace),
+        ended: replace(here, pid=process.pid),
+        unknown: replace(here, host="another host", pid=process.pid),
+        # Its process number is that of a living process since the node was started again.
+        before: replace(here, boot="another start of this node"),
     }
     for folder, owner in owners.items():
         (folder.path / "owner.json").write_text(json.dumps(asdict(owner)))
@@ -77,9 +82,58 @@ def test_folders_of_ended_launchers_and_of_earlier_starts_are_abandoned(tmp_path
     assert left == {"a", "b", "d", "e"}
 
 
-def test_a_folder_without_room_is_refused(tmp_path: Path) -> None:
+def test_all_but_the_copies_of_one_step_are_removed(tmp_path: Path) -> None:
     folder = MemoryFolder(tmp_path, "a")
     folder.create(Path("run"))
-    folder.require_room(1)
-    with refused("file_unwritable", "checkpoint.memory_folder", f"{1 << 40:,}"):
-        folder.require_room(1 << 60)
+    kept = [CopyName(step, shard, 2, holder) for step in (4, None) for shard in (0, 1) for holder in (0, 1)]
+    others = [CopyName(3, 0, 2, 0), CopyName(5, 1, 2, 0)]
+    for copy in (*kept, *others):
+        folder.file(copy).write_bytes(bytes(3))
+    # Files that a killed process has not completed.
+    for name in (f".{CopyName(4, 0, 2, 0)}.unfinished", ".tmp1a2b3c"):
+        (folder.path / name).touch()
+    assert folder.num_bytes() == 3 * 10
+    folder.remove_other_steps(4)
+    left = {path.name for path in folder.path.iterdir()}
+    assert left == {"owner.json", *map(str, kept)}
+    assert folder.num_bytes() == 3 * 8
+    MemoryFolder(tmp_path, "absent").remove_other_steps(4)
+
+
+def pretend_room(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+
+
+def test_a_folder_without_room_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = MemoryFolder(tmp_path, "a")
+    folder.create(Path("run"))
+    pretend_room(monkeypatch, 8 * MIB)
+    folder.require_room(4 * MIB, 8 * MIB)
+    pretend_room(monkeypatch, 8 * MIB - 1)
+    with refused("file_unwritable", "checkpoint.memory_folder", "7 MiB", "need 8", "set it to ''"):
+        folder.require_room(4 * MIB, 8 * MIB)
+
+
+def test_copies_that_the_first_whole_one_replaces_leave_their_room_to_the_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, previous, absent = (MemoryFolder(tmp_path, name) for name in "abc")
+    for one in (folder, previous):
+        one.create(Path("run"))
+    # Nobody knows whether the launcher of the previous start has ended.
+    (previous.path / "owner.json").unlink()
+    previous.file(CopyName(3, 0, 1, 0)).write_bytes(bytes(3 * MIB))
+    pretend_room(monkeypatch, 5 * MIB)
+    folder.require_room(4 * MIB, 8 * MIB, previous)
+    # The first copy has to fit beside the previous one, and the second in its place.
+    for first, most, others in ((6, 8, previous), (4, 9, previous), (4, 8, absent)):
+        with refused("file_unwritable", "checkpoint.memory_folder", "5 MiB", "remove other files") as caught:
+            folder.require_room(first * MIB, most * MIB, others)
+        assert "''" not in str(caught.value)
+    # A start that is known to be abandoned is replaced too.
+    with refused("file_unwritable", "need 8"):
+        folder.require_room(4 * MIB, 8 * MIB)
+    abandoned = MemoryFolder(tmp_path, "d")
+    abandoned.create(Path("other"))
+    abandoned.file(CopyName(3, 0, 1, 0)).write_bytes(bytes(3 * MIB))
+    folder.require_room(4 * MIB, 8 * MIB)

@@ -7,6 +7,7 @@ import pytest
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.records.run_directory import MEMORY
 from hydraulis.runtime.recovery import run_start
+from hydraulis.runtime.recovery.memory_folder import CopyName, MemoryFolder
 from hydraulis.runtime.recovery.run_start import RunStart, forget_copies, named_starts
 
 
@@ -23,13 +24,64 @@ def test_a_start_from_copies_leaves_them_until_its_own_are_whole(tmp_path: Path)
     second = RunStart.begin(tmp_path, tmp_path, first.folder)
     third = RunStart.begin(tmp_path, tmp_path, first.folder)
     starts = [start.folder for start in (third, second, first)]
-    assert named_starts(tmp_path) == [folder.start for folder in starts]
+    # The second start had no whole copy.
+    assert named_starts(tmp_path) == [third.folder.start, first.folder.start]
     assert all(folder.path.is_dir() for folder in starts)
     third.has_whole_copy()
     assert named_starts(tmp_path) == [third.folder.start]
     assert [folder.path.is_dir() for folder in starts] == [True, False, False]
     third.end()
     assert list(tmp_path.iterdir()) == []
+
+
+def write_copies(folder: MemoryFolder, *steps: int) -> None:
+    """Write the copies of some steps and of the frozen parameters."""
+    for step in (*steps, None):
+        folder.file(CopyName(step, 0, 1, 0)).touch()
+
+
+def steps_in(folder: MemoryFolder) -> set[int | None]:
+    return {copy.step for copy in folder.copies()}
+
+
+def test_a_start_from_copies_keeps_those_of_its_step_until_its_own_are_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, base, other = (tmp_path / name for name in ("run", "base", "other"))
+    for folder in (run, base, other):
+        folder.mkdir()
+    unrelated = RunStart.begin(other, base, None)
+    first = RunStart.begin(run, base, None)
+    second = RunStart.begin(run, base, first.folder)
+    for start in (unrelated, first, second):
+        write_copies(start.folder, 4, 5)
+    # A start that is lost before its first copy is whole leaves the chosen step to the next one.
+    for _ in range(2):
+        start = RunStart.begin(run, base, first.folder)
+        start.remove_unused(4)
+        assert named_starts(run) == [start.folder.start, first.folder.start]
+        assert steps_in(first.folder) == {4, None}
+        write_copies(start.folder, 5)
+    assert {path.name for path in base.iterdir()} == {
+        one.path.name for one in (unrelated.folder, first.folder, start.folder)
+    }
+    assert steps_in(unrelated.folder) == {4, 5, None}
+    left: list[list[Path]] = []
+    monkeypatch.setattr(host, "barrier", lambda: left.append(list(base.iterdir())))
+    start.has_whole_copy()
+    # A second copy, which follows the barrier, has the room of all earlier ones.
+    assert left == [[start.folder.path]]
+    assert steps_in(start.folder) == {5, None}
+
+
+def test_a_start_from_other_files_removes_the_runs_own_copies_at_once(tmp_path: Path) -> None:
+    run, base, other = (tmp_path / name for name in ("run", "base", "other"))
+    for folder in (run, base, other):
+        folder.mkdir()
+    starts = [RunStart.begin(one, base, None) for one in (other, run, run)]
+    write_copies(starts[1].folder, 4)
+    starts[2].remove_unused(2)
+    assert {path.name for path in base.iterdir()} == {starts[n].folder.path.name for n in (0, 2)}
 
 
 def test_a_start_that_ends_before_its_first_copy_leaves_no_files(tmp_path: Path) -> None:

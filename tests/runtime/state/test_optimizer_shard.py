@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from hydraulis.model.init import initial_value
+from hydraulis.runtime.state.optimizer_shard import ElementCount, host_copy_bytes, pinned_bytes
 from hydraulis.runtime.state.parameters import ModelParameters
 from ranks import run_ranks
 from runtime.state.optimizer_shard_workers import ShardReport, gather_and_step, master_dtypes
@@ -97,3 +98,18 @@ def test_steps_do_not_depend_on_the_number_of_ranks(reports: dict[int, list[Shar
 
 def test_the_master_is_wide_whatever_the_model_computes_in() -> None:
     assert run_ranks(1, master_dtypes) == [[torch.float32, torch.float32, torch.float64]]
+
+
+def test_pinned_memory_is_a_power_of_two() -> None:
+    sizes = (0, 1, 2, 3, (1 << 33) - 1, 1 << 33, (1 << 33) + 1)
+    assert [pinned_bytes(size) for size in sizes] == [0, 1, 2, 4, 1 << 33, 1 << 33, 1 << 34]
+
+
+def test_each_buffer_of_a_host_copy_is_rounded_up_alone() -> None:
+    # Parameters and moments in float32, frozen parameters in bfloat16.
+    for trained, frozen, expected in (
+        (1 << 10, 1 << 10, 3 * (4 << 10) + (2 << 10)),
+        ((1 << 10) + 1, (1 << 10) + 1, 3 * (8 << 10) + (4 << 10)),
+        ((1 << 10) + 1, 0, 3 * (8 << 10)),
+    ):
+        assert host_copy_bytes(ElementCount(trained, frozen), torch.bfloat16, 2) == expected

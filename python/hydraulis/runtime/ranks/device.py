@@ -66,13 +66,24 @@ def choose_device(kind: DeviceKind) -> torch.device:
         return torch.device("cuda", rank)
     if not sharing_requested():
         message = (
-            f"train.device = '{kind}' and {ranks} ranks run on this node, which has {devices} CUDA devices, "
-            f"and each needs its own: start {devices} ranks, or set train.device = 'cpu'; for a test, whose "
-            f"times mean nothing, {SHARE_VARIABLE}=1 lets ranks share a device"
+            f"train.device = '{kind}' and {ranks} ranks run on this node, {_remedy(ranks, devices)}, or set "
+            f"train.device = 'cpu'; for a test, whose times mean nothing, {SHARE_VARIABLE}=1 lets ranks "
+            "share a device"
         )
         raise InvalidInputError(message, code="device_missing")
     set_nccl_up()
     return torch.device("cuda", rank % devices)
+
+
+def _remedy(ranks: int, devices: int) -> str:
+    """Say why a node's ranks have too few devices, and what to do."""
+    if devices == 1:
+        return (
+            f"and this one sees 1 CUDA device (LOCAL_WORLD_SIZE = {ranks}): on a node with more devices let "
+            "each rank see all of them, without Slurm's --gpus-per-task, torchrun's --virtual-local-rank or "
+            "a CUDA_VISIBLE_DEVICES of each rank; on a node with 1 device start 1 rank"
+        )
+    return f"which has {devices} CUDA devices, and each needs its own: start {devices} ranks"
 
 
 def prepare_device(device: torch.device, *, deterministic: bool = False) -> None:

@@ -3,13 +3,20 @@
 By default a collective that takes longer than its timeout ends the process by SIGABRT from a thread of
 torch: before any report, and minutes after the loss. Here the host notices a loss (`host_wait.py`), and the
 recorder's entries say which collective of which group the ranks were in. `torchfrtrace` reads a folder of
-dumps.
+dumps. Torch's watchdog also records errors, such as a broken link between nodes. With these settings they end
+nothing, and the kernels of the other ranks wait on: the host asks for them.
 """
 
 import os
 from contextlib import suppress
 from pathlib import Path
 
+import torch
+from torch.distributed import distributed_c10d
+
+_CUDA = torch.device("cuda")
+# Name of torch's value for no error.
+_NO_ERROR = "SUCCESS"
 _SETTINGS = {
     # No exception in the thread that watches the collectives, and no end of the process by the thread that
     # watches that one (ProcessGroupNCCL.cpp: ErrorHandlingMode NoHandling, HeartbeatMonitor::runLoop).
@@ -35,6 +42,19 @@ def set_up_recorder() -> None:
 def keep_dumps_in(run: Path) -> None:
     """Let dumps of this process go into the folder of the run, unless the environment names another place."""
     os.environ.setdefault(_FILE, str(run / FOLDER / _PREFIX))
+
+
+def find_nccl_error() -> str | None:
+    """Return the name of the first error that a process group has recorded; None without any."""
+    for group in tuple(distributed_c10d._world.pg_map):
+        # Groups of gloo have no backend for devices, and other backends record no error.
+        if _CUDA not in group._device_types:
+            continue
+        get_error = getattr(group._get_backend(_CUDA), "get_error", None)
+        name = _NO_ERROR if get_error is None else str(get_error().name)
+        if name != _NO_ERROR:
+            return name
+    return None
 
 
 def dump_collectives(rank: int) -> Path | None:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import torch
 
+from hydraulis.runtime.ranks.flight_recorder import find_nccl_error
 from hydraulis.runtime.ranks.liveness.check import lost_rank
 from hydraulis.runtime.ranks.liveness.heartbeat import current
-from hydraulis.runtime.ranks.nccl_error import find_nccl_error
 from hydraulis.runtime.ranks.streams import StreamEvent
 
 _POLL_S = 0.001
@@ -65,9 +65,9 @@ def wait_until(is_completed: Callable[[], bool]) -> None:
         if ending is not None and now - ending > last_s:
             why = f"asked to end, and the device did not complete its work within {last_s:g} s"
             raise lost_rank(RuntimeError(why), heartbeat.then())
-        if heartbeat.timeout_s is not None and now - start > heartbeat.timeout_s:
-            why = f"the device waited longer than train.timeout_s = {heartbeat.timeout_s:g} s"
-            raise lost_rank(RuntimeError(why), heartbeat.then())
+        too_long = heartbeat.waited_too_long(now - start)
+        if too_long is not None:
+            raise lost_rank(RuntimeError(too_long), heartbeat.then())
         time.sleep(_POLL_S)
 
 

@@ -3,7 +3,9 @@
 import fcntl
 import os
 import socket
+import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -11,11 +13,17 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.files import lock_file, open_unlinked
 from hydraulis.runtime.records.run_directory import LOCK, writing
 
+# Most seconds that a restart waits for the lock of a lost node. An NFS server keeps it for a lease, on Linux
+# 90 s by default (`nfsd4_lease` in the kernel's fs/nfsd/nfs4state.c).
+LOST_NODE_S = 120.0
+_POLL_S = 0.5
+
 
 class RunLock:
     """Locks a run's folder until the lock is released or the process ends for any reason.
 
-    On a shared disk without locks, the lock has no effect.
+    On a shared disk without locks, the lock has no effect. The server of a shared disk may keep the lock of
+    a lost node for a while (see `wait_unlocked`).
 
     Args:
         directory: The run's folder.
@@ -33,7 +41,7 @@ class RunLock:
             lock_file(self._file, fcntl.LOCK_EX)
         except BlockingIOError as error:
             with self._file:
-                raise _busy(directory, self._file) from error
+                raise _busy(directory, _owner(self._file)) from error
         # A failed run closes the file, and so releases the lock, when this object is collected.
         weakref.finalize(self, self._file.close)
         with writing(directory / LOCK):
@@ -51,24 +59,59 @@ def check_unlocked(directory: Path) -> None:
     Raises:
         InvalidInputError: Another training has locked the folder (code `folder_busy`).
     """
+    owner = lock_owner(directory)
+    if owner:
+        raise _busy(directory, owner)
+
+
+def wait_unlocked(
+    directory: Path,
+    alive: Callable[[], None],
+    limit_s: float = LOST_NODE_S,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Wait until no other training has locked a run's folder.
+
+    Args:
+        directory: The run's folder.
+        alive: Function that is called between two looks at the lock, and may end the wait by an exception.
+        limit_s: Most seconds to wait.
+        clock: Function that returns the time in seconds.
+
+    Raises:
+        InvalidInputError: The folder is still locked after the limit (code `folder_busy`).
+    """
+    end = clock() + limit_s
+    while clock() < end and lock_owner(directory):
+        alive()
+        time.sleep(_POLL_S)
+    check_unlocked(directory)
+
+
+def lock_owner(directory: Path) -> str:
+    """Return the process that has locked a run's folder, with its host; empty if none has."""
     try:
         file = open_unlinked(directory / LOCK, "rb")
     except OSError:
         # The folder was never locked, or is unreadable; other checks report an unreadable folder.
-        return
+        return ""
     with file:
         try:
             # A shared lock, so two simultaneous checks do not mistake each other for a training.
             lock_file(file, fcntl.LOCK_SH)
-        except BlockingIOError as error:
-            raise _busy(directory, file) from error
+        except BlockingIOError:
+            return _owner(file)
+    return ""
 
 
-def _busy(directory: Path, file: BinaryIO) -> InvalidInputError:
+def _owner(file: BinaryIO) -> str:
     file.seek(0)
-    who = file.read().decode(errors="replace").strip() or "another process"
+    return file.read().decode(errors="replace").strip() or "another process"
+
+
+def _busy(directory: Path, owner: str) -> InvalidInputError:
     message = (
-        f"'{directory}' is being trained by {who}: wait for it or end it, or train without resuming, which "
-        "starts a new run in its own folder"
+        f"'{directory}' is being trained by {owner}: wait for it or end it; if that host is gone, remove "
+        f"'{directory / LOCK}'; or train without resuming, which starts a new run in its own folder"
     )
     return InvalidInputError(message, code="folder_busy")

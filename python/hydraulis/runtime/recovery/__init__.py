@@ -15,5 +15,6 @@ begins, so at most two copies of each shard exist, one of them whole.
 
 **Return.** The run's folder names the newest start with a whole copy (`run_start.py`). The next start looks
 for its files on all nodes (`survey.py`). The ranks exchange their elements for whatever number of ranks there
-is (`exchanged_values.py`), and continue as from a checkpoint of that step.
+is (`exchanged_values.py`), and continue as from a checkpoint of that step. The files of other steps go then,
+those of that step when the new start has a whole copy.
 """

@@ -86,9 +86,12 @@ class StateKeeper:
     @property
     def bytes(self) -> int:
         """The most bytes of this rank's files."""
-        trained = sum(parts[True].elements * len(parts[True].buffers) for parts in self._parts.values())
-        frozen = sum(parts[False].elements for parts in self._parts.values())
-        return COPIES_AT_ONCE * self._shard.master.itemsize * trained + self._shard.frozen.itemsize * frozen
+        return self._bytes_of(COPIES_AT_ONCE)
+
+    @property
+    def first_bytes(self) -> int:
+        """The bytes of this rank's files with the first copy alone."""
+        return self._bytes_of(1)
 
     @property
     def has_whole(self) -> bool:
@@ -114,6 +117,12 @@ class StateKeeper:
             self._pending.call.ended.wait()
         self._is_over = True
         self._start.end()
+
+    def _bytes_of(self, copies: int) -> int:
+        """Return the bytes of this many copies; frozen parameters are copied once."""
+        trained = sum(parts[True].elements * len(parts[True].buffers) for parts in self._parts.values())
+        frozen = sum(parts[False].elements for parts in self._parts.values())
+        return copies * self._shard.master.itemsize * trained + self._shard.frozen.itemsize * frozen
 
     @property
     def _held_ranks(self) -> list[int]:

@@ -109,6 +109,29 @@ class MemoryFolder:
         """Return the path of a file."""
         return self.path / str(copy)
 
+    def num_bytes(self) -> int:
+        """Return the bytes of this start's files on this node."""
+        sizes = []
+        for copy in self.copies():
+            with suppress(OSError):
+                sizes.append(self.file(copy).stat().st_size)
+        return sum(sizes)
+
+    def remove_other_steps(self, step: int) -> None:
+        """Remove all files but the copies of one step and of the frozen parameters.
+
+        Files that a killed process has not completed go too.
+
+        Args:
+            step: Step whose copies stay.
+        """
+        for path in self.path.glob("*"):
+            copy = CopyName.parse(path.name)
+            if path.name != _OWNER and (copy is None or copy.step not in (None, step)):
+                # Several ranks of a node remove the same files.
+                with suppress(OSError):
+                    path.unlink()
+
     def remove(self) -> None:
         """Remove the folder and its files."""
         shutil.rmtree(self.path, ignore_errors=True)
@@ -130,22 +153,38 @@ class MemoryFolder:
         others = (path for path in self.base.glob(f"{_prefix()}*") if path != self.path)
         return [path for path in others if _is_own(path) and _is_abandoned(path)]
 
-    def require_room(self, needed: int) -> None:
+    def require_room(self, first: int, most: int, previous: "MemoryFolder | None" = None) -> None:
         """Check that the folder has room for the copies of this node's ranks.
 
+        The copies of the previous start and of abandoned ones go when the first copy is whole, before the
+        second one begins (see `RunStart.has_whole_copy`). Until then there is one new copy in addition.
+
         Args:
-            needed: Bytes of the copies.
+            first: Bytes of the first copy.
+            most: Most bytes of copies at once.
+            previous: Folder of the copies that the run continues from; None for another start.
 
         Raises:
-            InvalidInputError: It has not (code `file_unwritable`).
+            InvalidInputError: The folder has too little room (code `file_unwritable`).
         """
         free = shutil.disk_usage(self.path).free
-        if needed > free:
-            message = (
-                f"{_SETTING} = '{self.base}' has {free >> 20:,} MiB of room, and the copies of this node's "
-                f"ranks take {-(-needed >> 20):,}: make room, or set it to '' for no copies"
-            )
-            raise InvalidInputError(message, code="file_unwritable")
+        replaced = {path.name.removeprefix(_prefix()) for path in self._abandoned()}
+        if previous is not None:
+            replaced.add(previous.start)
+        needed = max(first, most - sum(MemoryFolder(self.base, start).num_bytes() for start in replaced))
+        if needed <= free:
+            return
+        # Without the setting, or with another folder, the run would not continue from its copies.
+        remedy = (
+            "make room, or set it to '' for no copies"
+            if previous is None
+            else "remove other files from it; the run continues from the copies there, so keep the setting"
+        )
+        message = (
+            f"{_SETTING} = '{self.base}' has {free >> 20:,} MiB of room, and new copies of this node's ranks "
+            f"need {-(-needed >> 20):,}: {remedy}"
+        )
+        raise InvalidInputError(message, code="file_unwritable")
 
 
 def _is_own(path: Path) -> bool:
@@ -163,7 +202,10 @@ def _is_abandoned(path: Path) -> bool:
         process = Process(**{field.name: owner[field.name] for field in fields(Process)})
     except (OSError, ValueError, TypeError, KeyError):
         return False
-    return process == Process.launcher() or process.state() == ENDED
+    own = Process.launcher()
+    # The folder is this node's: a launcher of an earlier start of the node has ended.
+    is_earlier = process.host == own.host and process.boot != own.boot
+    return process == own or is_earlier or process.state() == ENDED
 
 
 def _owner(path: Path) -> dict[str, Any]:

@@ -4,6 +4,9 @@ A file of the run's folder names the starts whose copies continue the run, newes
 continues from a checkpoint names itself alone, since older copies have another history. A start that
 continues from copies names itself in front of their start, until a copy of its own is whole: a loss of ranks
 in between costs no step more.
+
+A restart needs no more room than a first start. Before its first copy only the files of the step that it
+continues from stay, one copy. They go before its second copy begins, so there are never more than two copies.
 """
 
 import json
@@ -57,7 +60,7 @@ class RunStart:
         on_every_rank(lambda: folder.create(run))
 
         def name() -> None:
-            earlier = [] if previous is None else named_starts(run)
+            earlier = [] if previous is None else [previous.start]
             _name(run, [folder.start, *earlier])
 
         on_rank_zero(name)
@@ -74,8 +77,30 @@ class RunStart:
 
         return list(map(Path, json.loads(from_rank_zero(found))))
 
+    def remove_unused(self, step: int) -> None:
+        """Remove the run's copies that no start continues from any more. Collective.
+
+        Called after all ranks have read the state. The copies of the step that the run continues from stay
+        until a copy of this start is whole, with their twins: another loss until then costs no step more.
+
+        Args:
+            step: Step that the run continues from.
+        """
+        own, named = self.run.resolve(), {self.folder.start}
+        if self.previous is not None:
+            named.add(self.previous.start)
+
+        def remove() -> None:
+            if self.previous is not None:
+                self.previous.remove_other_steps(step)
+            for start, run in self.folder.abandoned_starts().items():
+                if run == own and start not in named:
+                    MemoryFolder(self.folder.base, start).remove()
+
+        on_every_rank(remove)
+
     def has_whole_copy(self) -> None:
-        """Name this start alone, and remove the copies of earlier ones."""
+        """Name this start alone, and remove the copies of earlier ones on all nodes. Collective."""
         if self.is_alone:
             return
         self.is_alone = True
@@ -83,6 +108,8 @@ class RunStart:
         if self.previous is not None:
             self.previous.remove()
         self.folder.remove_abandoned()
+        # No rank begins its second copy before the memory of earlier ones is free.
+        host.barrier()
 
     def end(self) -> None:
         """Remove all copies of the run from all nodes."""

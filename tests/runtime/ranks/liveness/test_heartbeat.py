@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from hydraulis.errors import HydraulisError
@@ -81,6 +82,25 @@ def test_a_blocked_rank_answers_and_is_ended_and_the_lowest_one_reports(
     assert error is not None
     assert str(error).endswith(": another rank ended")
     assert "no answer from rank 2" in str(error)
+
+
+@pytest.mark.parametrize(("error", "limit_s"), [(dist.DistNetworkError, 5.0), (dist.DistStoreError, 60.0)])
+def test_the_end_of_the_store_limits_waits_for_the_device_by_the_silence(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception], limit_s: float
+) -> None:
+    def fail(_: LivenessCheck) -> None:
+        raise error
+
+    (only,) = ranks(HashStore(), 2, silence_s=5.0)
+    only.timeout_s = 60.0
+    assert only.waited_too_long(59.0) is None
+    monkeypatch.setattr(LivenessCheck, "beat", fail)
+    assert only._over.wait(60)
+    assert only.waited_too_long(limit_s) is None
+    reason = only.waited_too_long(limit_s + 1)
+    assert reason is not None
+    assert reason.endswith(f"{'train.silence_s' if limit_s == 5.0 else 'train.timeout_s'} = {limit_s:g} s")
+    assert only.lost is None
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import torch.distributed as dist
@@ -31,21 +31,28 @@ WAITING, WORKING, STOPPED, ENDED, LEFT = "waiting", "working", "stopped", "ended
 ABSENT, SILENT = "absent", "silent"
 # Time after a call in which a rank may still sign in.
 _SIGN_IN_S = 1.0
+# Number that Linux draws at each start of a node (random(4)); all containers of a node have the same.
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
     """The process of a rank.
 
+    Several nodes may have one name, such as `localhost`, and the first namespace of every Linux has the same
+    identity. Only `boot` differs between such nodes.
+
     Attributes:
         host: Name of its node.
         pid: Number of the process in its namespace.
         namespace: Identity of the namespace of process numbers; empty if the system has none.
+        boot: Number of the node's last start (`_BOOT_ID`); empty if the system has none.
     """
 
     host: str
     pid: int
     namespace: str
+    boot: str
 
     @classmethod
     def own(cls) -> "Process":
@@ -63,12 +70,16 @@ class Process:
             namespace = str(Path("/proc/self/ns/pid").readlink())
         except OSError:
             namespace = ""
-        return cls(socket.gethostname(), pid, namespace)
+        try:
+            boot = _BOOT_ID.read_text().strip()
+        except OSError:
+            boot = ""
+        return cls(socket.gethostname(), pid, namespace, boot)
 
     def state(self) -> str | None:
         """Return `ENDED` or `STOPPED`, as the system of this node knows it; None if neither is known."""
         own = Process.own()
-        if not own.namespace or (self.host, self.namespace) != (own.host, own.namespace):
+        if not own.namespace or replace(self, pid=own.pid) != own:
             return None
         try:
             # proc(5): the state follows the name, which may contain parentheses.
@@ -159,8 +170,7 @@ class LivenessCheck:
 
     def sign_in(self) -> None:
         """Store this rank's process, for a later report."""
-        own = Process.own()
-        self._store.set(f"process/{self._rank}", json.dumps([own.host, own.pid, own.namespace]))
+        self._store.set(f"process/{self._rank}", json.dumps(astuple(Process.own())))
         self.beat()
 
     def beat(self) -> None:

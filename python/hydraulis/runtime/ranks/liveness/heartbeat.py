@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
+import torch.distributed as dist
+
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks.liveness.check import ANSWER_S, LivenessCheck, describe, lost_rank, reporter
 
@@ -71,6 +73,8 @@ class Heartbeat:
         self._main = threading.main_thread().ident
         self._error: HydraulisError | None = None
         self._has_failed = False
+        # Whether the process that serves the store has ended, and all signs of life with it.
+        self._is_cut_off = False
         self._failure = ""
         self._report: str | None = None
         self._wake, self._over, self._leaving = threading.Event(), threading.Event(), threading.Event()
@@ -113,6 +117,19 @@ class Heartbeat:
         self._limited_s = 0.0
         self._limit = (setting, seconds)
 
+    def waited_too_long(self, seconds: float) -> str | None:
+        """Return why a wait for the device has lasted too long; None if it has not.
+
+        Args:
+            seconds: Time of the wait so far.
+        """
+        if self._is_cut_off and seconds > self._silence_s:
+            limit = f"train.silence_s = {self._silence_s:g} s"
+            return f"the store of the ranks has ended, and the device waited longer than {limit}"
+        if self.timeout_s is not None and seconds > self.timeout_s:
+            return f"the device waited longer than train.timeout_s = {self.timeout_s:g} s"
+        return None
+
     def find_lost(self, error: HydraulisError) -> HydraulisError | None:
         """Ask all ranks for an answer after a loss, and return the error that this rank prints.
 
@@ -147,9 +164,10 @@ class Heartbeat:
             self._check.leave(failed=self._has_failed)
             if self._failure:
                 self._check.call(f"rank {self._rank} failed: {self._failure}")
-        except RuntimeError:
-            # The store is gone with its node: every rank reports for itself.
-            return
+        except RuntimeError as error:
+            # The store is gone with its node: every rank reports for itself. A store that only gives no
+            # answer may be stopped, and training continues.
+            self._is_cut_off = isinstance(error, dist.DistNetworkError)
         finally:
             self._over.set()
 

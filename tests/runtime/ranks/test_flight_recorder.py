@@ -8,7 +8,7 @@ import torch
 from torch._C._distributed_c10d import ErrorType
 from torch.distributed import distributed_c10d
 
-from hydraulis.runtime.ranks.nccl_error import find_nccl_error
+from hydraulis.runtime.ranks.flight_recorder import find_nccl_error
 from ranks import run_ranks
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
