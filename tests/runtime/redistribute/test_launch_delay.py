@@ -17,8 +17,8 @@ CASES = {
     "1x<tp16>+6x<tp4,pp2>": ("llama-32b-a800", 60, 25.0),
     "2x<tp4,pp4>+1x<tp16>+1x<tp8,pp2>": ("llama-32b-a800", 60, 25.0),
     "4x<tp2,pp8>": ("llama-7b-a800", 32, 5.0),
-    "4x<pp8>+2x<tp16>": ("llama-7b-a800", 32, 25.0),
-    "2x<pp8>+3x<tp16>": ("llama-7b-a800", 32, 25.0),
+    "4x<pp8>+2x<tp16>": ("llama-7b-a800", 32, 50.0),
+    "2x<pp8>+3x<tp16>": ("llama-7b-a800", 32, 50.0),
 }
 # Those in which a stage is still busy with earlier micro-batches when a later stage is done.
 DELAYING = {"2x<tp8,pp4>", "4x<tp2,pp8>", "4x<pp8>+2x<tp16>", "2x<pp8>+3x<tp16>"}

@@ -9,6 +9,7 @@ use crate::cost::{ClassCost, CostModel, ReplicaClass};
 use crate::error::Result;
 use crate::layout::{PlacementOrder, place_in_order};
 use crate::spec::{CapacityBudget, Scheme, Strategy};
+use crate::timing::Exposure;
 
 /// A cost model, and the capacity of each class of replicas that a strategy's placement makes.
 #[derive(Clone, Debug)]
@@ -41,6 +42,24 @@ impl Capacities {
         let placed = PlacedClasses::new(&cost, budget);
         let known = Known { cost, best, placed, levels, relaxed };
         Capacities { known: Arc::new(known), order: PlacementOrder::default() }
+    }
+
+    /// The capacities under `cost` by the end of a step, in which replicas on the cluster's best ranks have at least these
+    /// exposures to transfers.
+    pub(crate) fn exposed<'e>(
+        cost: CostModel,
+        budget: CapacityBudget,
+        exposure: impl Fn(Scheme) -> Option<&'e Exposure>,
+    ) -> Capacities {
+        let mut capacities = Capacities::new(cost, budget);
+        let known = Arc::get_mut(&mut capacities.known).expect("new capacities are not shared");
+        for best in &mut known.best {
+            *best = best.take().map(|capacity| match exposure(capacity.cost().scheme()) {
+                Some(exposure) => capacity.exposed(exposure),
+                None => capacity,
+            });
+        }
+        capacities
     }
 
     /// The same capacities in each order of placement that a planner tries, these first.

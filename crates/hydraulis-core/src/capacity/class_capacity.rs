@@ -7,6 +7,7 @@ use crate::capacity::CapacityTable;
 use crate::capacity::work_table::{Point, WorkTable};
 use crate::cost::ClassCost;
 use crate::spec::CapacityBudget;
+use crate::timing::{Exposure, LatestEnd};
 use crate::units::{Millis, Tokens, count};
 
 /// The share of a time by which micro-batches of the least time may exceed it by rounding.
@@ -21,6 +22,8 @@ pub struct ClassCapacity {
     budget: CapacityBudget,
     /// Whether the slowest stage alone counts, in place of the pipeline.
     counts_slowest_stage_alone: bool,
+    /// The latest end of micro-batches by the end of their step; none if transfers do not count.
+    latest: Option<Arc<LatestEnd>>,
 }
 
 /// The capacity of one number of micro-batches.
@@ -51,7 +54,7 @@ impl ClassCapacity {
         let full = cost.sequence_ms(cost.cap()).0;
         let least = cost.fixed_ms().0.max(full / count(budget.least_work_part));
         let work_table = Arc::new(WorkTable::new(least, budget));
-        ClassCapacity { cost, capacities, work_table, budget, counts_slowest_stage_alone: false }
+        ClassCapacity { cost, capacities, work_table, budget, counts_slowest_stage_alone: false, latest: None }
     }
 
     /// The capacity that bounds over every placement count: that of the slowest stage alone, if it is much slower than the
@@ -62,6 +65,21 @@ impl ClassCapacity {
         let mean = multipliers.iter().sum::<f64>() / count(multipliers.len());
         let counts_slowest_stage_alone = self.cost.slowest_multiplier() >= self.budget.uneven * mean;
         ClassCapacity { counts_slowest_stage_alone, ..self }
+    }
+
+    /// The same capacity by the end of a step in which every replica of the class has at least this exposure to transfers.
+    /// Only a class without a pipeline has one.
+    pub(super) fn exposed(self, exposure: &Exposure) -> ClassCapacity {
+        let [multiplier] = *self.cost.stage_multipliers() else { return self };
+        // No micro-batch takes longer than one sequence with all its tokens.
+        let full = self.cost.ms_of_work(self.cost.sequence_ms(self.cost.longest().max(self.cost.cap())));
+        let latest = Some(Arc::new(LatestEnd::new(exposure, multiplier, full)));
+        ClassCapacity { latest, ..self }
+    }
+
+    /// The latest end of this number of micro-batches if the step ends by `end`.
+    fn latest(&self, micro_batches: usize, end: Millis) -> Millis {
+        self.latest.as_ref().map_or(end, |latest| latest.by(micro_batches, end))
     }
 
     /// The class's cost.
@@ -148,14 +166,15 @@ impl ClassCapacity {
         })
     }
 
-    /// Most time that the sequences of `micro_batches` can add if the replica ends by `end`; negative if that many
-    /// cannot end by then. No packing exceeds it.
+    /// Most time that the sequences of `micro_batches` can add if the replica ends by `end`, or its step if transfers
+    /// count; negative if that many cannot end by then. No packing exceeds it.
     pub fn most_work(&self, micro_batches: usize, end: Millis) -> f64 {
         self.most_work_at(self.share(end), micro_batches, end)
     }
 
     /// The same, at the table's level of `end`.
     fn most_work_at(&self, share: usize, micro_batches: usize, end: Millis) -> f64 {
+        let end = self.latest(micro_batches, end);
         let excess = match self.cost.stage_multipliers() {
             [multiplier] => end.0 / multiplier - self.shortest().0 * count(micro_batches),
             _ => self.capacities.most_work_at(share, micro_batches, end.0, self.shortest().0),
@@ -171,12 +190,13 @@ impl ClassCapacity {
     /// The most work of micro-batches that together may take `excess` more than their least times; negative if the least
     /// times alone end too late.
     fn with_idle(&self, excess: f64, micro_batches: usize, end: Millis) -> f64 {
-        if excess < -ROUNDING * end.0 { excess } else { excess + self.idle_ms().0 * count(micro_batches) }
+        if excess < -ROUNDING * end.0.abs() { excess } else { excess + self.idle_ms().0 * count(micro_batches) }
     }
 
     /// The work that the slowest stage can compute by `end`, however well the pipeline is filled: never less than
     /// [`most_work`](ClassCapacity::most_work), and falling with every micro-batch.
     pub fn work_on_slowest(&self, micro_batches: usize, end: Millis) -> f64 {
+        let end = self.latest(micro_batches, end);
         let excess = end.0 / self.cost.slowest_multiplier() - self.shortest().0 * count(micro_batches);
         self.with_idle(excess, micro_batches, end)
     }

@@ -215,7 +215,10 @@ fn what_bounds_it(plan: &Plan) -> String {
             let tokens = grouped(plan.batch.tokens()[id].0);
             format!("sequence {id} ({tokens} tokens) alone takes that long wherever it is admitted")
         }
-        BoundKind::Work => "the work of all sequences, shared out perfectly over the replicas, takes that long".into(),
+        BoundKind::Work => {
+            let transfers = if plan.transfers.is_some() { " with the transfers that the bound counts" } else { "" };
+            format!("the work of all sequences, shared out perfectly over the replicas, takes that long{transfers}")
+        }
     };
     format!(
         "No plan over {} is below {} ms:\n{reason}.\nThis plan is within {:.2} % of that; its dispatch was refined {}.{}",

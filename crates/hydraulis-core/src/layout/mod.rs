@@ -51,6 +51,5 @@ pub use parameter::{Parameter, ParameterTable};
 pub use placement::place;
 pub(crate) use placement::{PlacementOrder, place_in_order};
 pub use position::{Position, micro_batches_of_ranks, positions_of, strategy_positions};
-pub(crate) use runs::length;
 pub use transfer::{BucketTransfer, Exchange, Segment, transfer};
-pub use volume::{BucketVolume, NodeVolume, bucket_volumes};
+pub use volume::{BucketVolume, NodeVolume, bucket_volumes, least_volumes};

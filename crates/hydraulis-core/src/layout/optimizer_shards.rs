@@ -74,6 +74,11 @@ impl OptimizerShards {
         self.nodes
     }
 
+    /// The messages that a rank sends in a bucket's exchange: to the others of its node, and to the other nodes.
+    pub(crate) fn messages(&self) -> u64 {
+        (length(&self.node_of(0)) - 1) + (self.nodes() - 1)
+    }
+
     /// The ranks of the node of `rank`, in their order.
     pub fn node_of(&self, rank: u64) -> Range<u64> {
         let size = self.ranks / self.nodes;

@@ -59,6 +59,28 @@ pub fn bucket_volumes(
     Ok(volumes)
 }
 
+/// For each bucket the least volume, at any place, of a replica that has these positions at some place: of its busiest
+/// node to receive, and of its fullest rank.
+///
+/// Refused as [`bucket_volumes`].
+pub fn least_volumes(
+    table: &ParameterTable,
+    shards: &OptimizerShards,
+    positions: &[Option<Position>],
+) -> Result<Vec<BucketVolume>> {
+    let groups = ReplicaGroups::new(table, shards, positions)?;
+    let mut volumes: Vec<BucketVolume> = Vec::with_capacity(table.buckets());
+    for bucket in 0..table.buckets() {
+        let is_as_before = bucket > 0 && shards.are_alike(bucket - 1, bucket) && groups.are_alike(bucket);
+        let volume = match volumes.last() {
+            Some(before) if is_as_before => before.clone(),
+            _ => groups.least_volume(bucket, shards),
+        };
+        volumes.push(volume);
+    }
+    Ok(volumes)
+}
+
 /// The local shards of all ranks.
 struct ReplicaGroups {
     /// Runs by distinct position and bucket. Context ranks hold the same, and count as one position.
@@ -96,14 +118,7 @@ impl ReplicaGroups {
         let ranks = self.of_rank.len();
         let mut nodes = vec![NodeVolume::default(); ranks.div_ceil(self.gpus_per_node)];
         for (positions, alike) in &self.nodes {
-            let runs = joined(positions.iter().flat_map(|&place| self.runs[place][bucket].iter().cloned()).collect());
-            let shared: Vec<u64> = (0..ranks)
-                .step_by(self.gpus_per_node)
-                .map(|first| {
-                    let members = first..(first + self.gpus_per_node).min(ranks);
-                    members.map(|rank| overlap(&runs, &shards.piece(bucket, rank as u64))).sum()
-                })
-                .collect();
+            let shared = self.owned_by_nodes(positions, bucket, shards);
             let all: u64 = shared.iter().sum();
             for &member in alike {
                 nodes[member].sent = all - shared[member];
@@ -119,6 +134,32 @@ impl ReplicaGroups {
         };
         let fullest_rank = self.of_rank.iter().enumerate().filter_map(foreign).max().unwrap_or_default();
         BucketVolume { nodes, fullest_rank }
+    }
+
+    /// The elements of a bucket that these positions hold together, by the node whose ranks own them.
+    fn owned_by_nodes(&self, positions: &BTreeSet<usize>, bucket: usize, shards: &OptimizerShards) -> Vec<u64> {
+        let ranks = self.of_rank.len();
+        let runs = joined(positions.iter().flat_map(|&place| self.runs[place][bucket].iter().cloned()).collect());
+        let owned_by = |first: usize| {
+            let members = first..(first + self.gpus_per_node).min(ranks);
+            members.map(|rank| overlap(&runs, &shards.piece(bucket, rank as u64))).sum()
+        };
+        (0..ranks).step_by(self.gpus_per_node).map(owned_by).collect()
+    }
+
+    /// The least volume of these positions at any place: on the nodes and the ranks that own most of it.
+    fn least_volume(&self, bucket: usize, shards: &OptimizerShards) -> BucketVolume {
+        let of_node = |positions: &BTreeSet<usize>| {
+            let owned = self.owned_by_nodes(positions, bucket, shards);
+            owned.iter().sum::<u64>() - owned.iter().max().copied().unwrap_or_default()
+        };
+        let sent = self.nodes.keys().map(of_node).max().unwrap_or_default();
+        let of_rank = |runs: &Vec<Runs>| {
+            let owned = (0..self.of_rank.len()).map(|rank| overlap(&runs[bucket], &shards.piece(bucket, rank as u64)));
+            runs[bucket].iter().map(length).sum::<u64>() - owned.max().unwrap_or_default()
+        };
+        let fullest_rank = self.runs.iter().map(of_rank).max().unwrap_or_default();
+        BucketVolume { nodes: vec![NodeVolume { sent, received: 0 }], fullest_rank }
     }
 }
 

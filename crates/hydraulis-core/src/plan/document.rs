@@ -124,8 +124,7 @@ impl Plan {
     /// The greatest possible relative excess of the step over the shortest over the scope's strategies: `step / bound -
     /// 1`.
     ///
-    /// No step is shorter than its iteration, so a bound on the iteration bounds both; without a link they are the
-    /// same.
+    /// Without a link a step is its iteration. A bound on iterations bounds steps too.
     pub fn gap(&self) -> f64 {
         self.step_ms().0 / self.lower_bound.ms.0 - 1.0
     }
@@ -238,7 +237,8 @@ pub enum Stop {
     WorkBudget,
 }
 
-/// A proven lower bound on the iteration time, and its argument.
+/// A proven lower bound on the step, and its argument: on the iteration where transfers do not count, where they travel in
+/// rounds, and on unequal ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bound {

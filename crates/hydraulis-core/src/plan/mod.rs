@@ -4,7 +4,7 @@
 //! strategy evaluated. The same lengths, targets, profile, cluster and strategies give the same bytes.
 //!
 //! With a link, a plan has the shortest step found, and among steps within 0.1 % the one that moves the fewest bytes.
-//! The bound stays on the iteration, which no step is shorter than.
+//! Its bound counts the transfers that no packing overlaps.
 //!
 //! For each replica the plan states the profile's error, and how far its times extrapolate beyond the measured points.
 //! Every command that predicts reports extrapolation.

@@ -19,7 +19,6 @@ use crate::error::Result;
 use crate::layout::place;
 use crate::plan::{Bound, Candidate, Outcome};
 use crate::search::evaluation::Evaluation;
-use crate::search::objective::{IterationTime, Objective};
 use crate::search::sizing::Sizing;
 use crate::search::task::Task;
 use crate::search::values::Values;
@@ -76,7 +75,7 @@ impl<'a> Search<'a> {
                 let branches = search.improve(branches, simple)?;
                 search.merge_best()?;
                 let proven = branches.map_or(Ok(Millis::INFINITY), |branches| search.prove_long(&branches))?;
-                Some(longest_path.or_work(proven.min(search.least_iteration())))
+                Some(longest_path.or_work(proven.min(search.least_bounded())))
             }
             _ => None,
         };
@@ -93,7 +92,7 @@ impl<'a> Search<'a> {
         self.move_to_neighbours(&branches)?;
         let Some(mut branches) = self.without_impossible(branches) else { return Ok(None) };
         self.prove(&mut branches)?;
-        if branches.least() < self.least_iteration() * (1.0 - self.budget.far) {
+        if branches.least() < self.least_bounded() * (1.0 - self.budget.far) {
             self.restart(&branches)?;
         }
         if branches.least() < self.least() * (1.0 - self.budget.far) {
@@ -198,8 +197,9 @@ impl<'a> Search<'a> {
         pool.dedup();
         while let Some(best) = self.evaluations.iter().min_by_key(|evaluation| self.task.objective.ms(evaluation)) {
             let before = self.task.objective.ms(best);
-            let is_overlapped = before <= best.iteration_ms * (1.0 + self.budget.exposed);
-            if (is_overlapped && enough >= best.iteration_ms * (1.0 - self.budget.near)) || self.is_spent() {
+            let bounded = self.task.objective.bounded_ms(best);
+            let is_overlapped = before <= bounded * (1.0 + self.budget.exposed);
+            if (is_overlapped && enough >= bounded * (1.0 - self.budget.near)) || self.is_spent() {
                 break;
             }
             let mut around = neighbours(&best.strategy, &pool, self.cluster());
@@ -269,7 +269,7 @@ impl<'a> Search<'a> {
     fn by_bound(&self, strategies: Vec<Strategy>, enough: Millis) -> Vec<Strategy> {
         let bounded = strategies.into_iter().filter_map(|strategy| Some((self.bound(&strategy)?, strategy)));
         let mut bounded: Vec<(Millis, Strategy)> = bounded.collect();
-        bounded.retain(|(bound, _)| self.task.objective.bound(*bound) < enough);
+        bounded.retain(|(bound, _)| *bound < enough);
         bounded.sort();
         bounded.into_iter().map(|(_, strategy)| strategy).collect()
     }
@@ -388,8 +388,8 @@ impl<'a> Search<'a> {
         self.task.objective.least(&self.evaluations)
     }
 
-    /// The shortest iteration so far; no bound is above it.
-    pub(super) fn least_iteration(&self) -> Millis {
-        IterationTime.least(&self.evaluations)
+    /// The least time so far that no bound is above.
+    pub(super) fn least_bounded(&self) -> Millis {
+        self.task.least_bounded(&self.evaluations)
     }
 }

@@ -4,7 +4,7 @@
 //! gives a valid plan.
 //!
 //! - **Objective** (`objective.rs`) judges every planned strategy: by its iteration time, or with a link by its step time.
-//!   Each objective turns a bound on the iteration into one on its own time.
+//!   Bounds are on that time, or on the iteration where they do not count transfers.
 //! - **Sizing** (`sizing.rs`) opens replicas for the sequences, longest first, by the dual prices of the bound, until they
 //!   just fit the cluster.
 //! - **Survey** (`survey.rs`) estimates every mix of up to three schemes that the bound's dual prices do not rule out.

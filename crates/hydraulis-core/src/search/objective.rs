@@ -11,8 +11,8 @@ pub(super) trait Objective {
     /// The time by which an evaluation is judged.
     fn ms(&self, evaluation: &Evaluation) -> Millis;
 
-    /// A lower bound of the judged time, from a lower bound of the iteration time.
-    fn bound(&self, iteration: Millis) -> Millis;
+    /// The part of the judged time that lower bounds are about: all of it, or the iteration.
+    fn bounded_ms(&self, evaluation: &Evaluation) -> Millis;
 
     /// The least judged time of these evaluations; infinite without one.
     fn least(&self, evaluations: &[Evaluation]) -> Millis {
@@ -34,13 +34,16 @@ pub(super) struct IterationTime;
 /// The iteration time with the exposed time of its transfers: the objective of a planner with a link.
 pub(super) struct StepTime;
 
+/// The same, where lower bounds are on the iteration: no step is shorter.
+pub(super) struct StepTimeOfBoundedIteration;
+
 impl Objective for IterationTime {
     fn ms(&self, evaluation: &Evaluation) -> Millis {
         evaluation.iteration_ms
     }
 
-    fn bound(&self, iteration: Millis) -> Millis {
-        iteration
+    fn bounded_ms(&self, evaluation: &Evaluation) -> Millis {
+        evaluation.iteration_ms
     }
 }
 
@@ -49,8 +52,17 @@ impl Objective for StepTime {
         evaluation.transfers.map_or(evaluation.iteration_ms, |transfers| transfers.step_ms)
     }
 
-    /// No step is shorter than its iteration.
-    fn bound(&self, iteration: Millis) -> Millis {
-        iteration
+    fn bounded_ms(&self, evaluation: &Evaluation) -> Millis {
+        self.ms(evaluation)
+    }
+}
+
+impl Objective for StepTimeOfBoundedIteration {
+    fn ms(&self, evaluation: &Evaluation) -> Millis {
+        StepTime.ms(evaluation)
+    }
+
+    fn bounded_ms(&self, evaluation: &Evaluation) -> Millis {
+        evaluation.iteration_ms
     }
 }

@@ -1,5 +1,6 @@
 //! Chooses the strategy, the dispatch and the packing of each batch together.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::batch::Batch;
@@ -16,10 +17,10 @@ use crate::plan::FORMAT;
 use crate::plan::{Bound, Candidate, Outcome, Plan, ReplicaPlan, Scope};
 use crate::search::evaluation::Evaluation;
 use crate::search::local_search::{Search, SimpleStrategies};
-use crate::search::objective::{IterationTime, Objective, TIE};
+use crate::search::objective::{Objective, StepTime, StepTimeOfBoundedIteration, TIE};
 use crate::search::task::Task;
-use crate::spec::{Cluster, MemoryRule, Scheme, SearchBudget, Strategy};
-use crate::timing::{Link, RunLink};
+use crate::spec::{CapacityBudget, Cluster, MemoryRule, Scheme, SearchBudget, Strategy};
+use crate::timing::{Exposure, Link, RunLink};
 use crate::units::{Millis, Tokens, count};
 
 /// Plans batches for one model on one cluster.
@@ -33,6 +34,8 @@ pub struct Planner {
     choice: Choice,
     budget: SearchBudget,
     link: Option<Arc<RunLink>>,
+    /// The least exposure to transfers of replicas of each scheme without a pipeline; none if bounds do not count transfers.
+    exposures: Arc<BTreeMap<Scheme, Exposure>>,
 }
 
 /// The strategies that a planner may choose from.
@@ -74,6 +77,7 @@ impl Planner {
             choice: Choice::List(list),
             budget: SearchBudget::ONLINE,
             link: None,
+            exposures: Arc::default(),
         })
     }
 
@@ -95,13 +99,13 @@ impl Planner {
         let choice = Choice::Any { pool, mixes, listed: candidates(&cost) };
         let budget = SearchBudget::ONLINE;
         let by_order = Capacities::new(cost, budget.capacity).in_each_order();
-        Ok(Planner { by_order, by_cap: None, choice, budget, link: None })
+        Ok(Planner { by_order, by_cap: None, choice, budget, link: None, exposures: Arc::default() })
     }
 
     /// The same planner with another budget.
     #[must_use]
     pub fn with_budget(self, budget: SearchBudget) -> Planner {
-        let in_each = |known: &[Capacities]| Capacities::new(known[0].cost().clone(), budget.capacity).in_each_order();
+        let in_each = |known: &[Capacities]| self.capacities_of(known[0].cost().clone(), budget.capacity);
         let by_cap = self.by_cap.as_deref().map(in_each);
         Planner { by_order: in_each(&self.by_order), by_cap, budget, ..self }
     }
@@ -110,8 +114,7 @@ impl Planner {
     #[must_use]
     pub fn with_memory(self, memory: MemoryRule) -> Planner {
         // The usable schemes and strategies depend on token caps alone, which are the same under every rule.
-        let in_each =
-            |memory| Capacities::new(self.cost().clone().with_memory(memory), self.budget.capacity).in_each_order();
+        let in_each = |memory| self.capacities_of(self.cost().clone().with_memory(memory), self.budget.capacity);
         let by_cap = (memory == MemoryRule::InFlight).then(|| in_each(MemoryRule::PerMicroBatch));
         let planner = Planner { by_order: in_each(memory), by_cap, ..self };
         // The rule decides which scheme dominates another.
@@ -126,9 +129,16 @@ impl Planner {
             link.admits(scheme)?;
         }
         let link = RunLink::new(link, self.cost().cluster(), &self.cost().profile().every_scheme())?;
-        let planner = Planner { link: Some(Arc::new(link)), ..self };
+        let exposures = Arc::new(least_exposures(&link, self.cost())?);
+        let planner = Planner { link: Some(Arc::new(link)), exposures, ..self };
+        let planner = planner.clone().with_budget(planner.budget);
         // A dominated scheme may move fewer bytes.
         Ok(planner.with_pool(|usable, _| usable.to_vec()))
+    }
+
+    /// The capacities under `cost` in each order of placement, by the end of a step if bounds count transfers.
+    fn capacities_of(&self, cost: CostModel, budget: CapacityBudget) -> Vec<Capacities> {
+        Capacities::exposed(cost, budget, |scheme| self.exposures.get(&scheme)).in_each_order()
     }
 
     /// The same planner; a search has those of the usable schemes that `chosen` keeps.
@@ -189,8 +199,10 @@ impl Planner {
     ///
     /// Strategies of a list are evaluated in the order of their lower bounds, except those whose bound is above the
     /// best plan. Among plans equal within 0.1 % the one that moves fewest bytes wins, then the one of fewest
-    /// GPU-seconds, then name order. The bound is on the iteration, and no step is shorter than its iteration. The same
-    /// batch always gives the same plan.
+    /// GPU-seconds, then name order. The same batch always gives the same plan.
+    ///
+    /// With a link the bound is on the step, of which each replica without a pipeline has the least exposure that its own
+    /// transfers leave in any packing. Under sharding, and on unequal ranks, it is on the iteration.
     ///
     /// With the in-flight limit the plan is the shorter of two: the plan found with that limit, and the plan found with
     /// the per-micro-batch limit, which also satisfies the in-flight limit.
@@ -255,14 +267,14 @@ impl Planner {
         let mut bounds = bounds.collect::<Result<Vec<_>>>()?;
         let evaluations = evaluate_promising(task, list, &bounds)?;
         let least = task.objective.least(&evaluations);
-        let (iteration, is_uniform) = (IterationTime.least(&evaluations), self.cost().cluster().is_uniform());
-        let is_far = |bound: &&mut Bound| is_uniform && bound.ms < iteration * (1.0 - self.budget.bound.long.far);
+        let (bounded, is_uniform) = (task.least_bounded(&evaluations), self.cost().cluster().is_uniform());
+        let is_far = |bound: &&mut Bound| is_uniform && bound.ms < bounded * (1.0 - self.budget.bound.long.far);
         for (strategy, known) in list.iter().zip(&mut bounds) {
             if known.is_some_and(|bound| bound.ms < least) {
                 *known = bound(strategy, least, self.budget.dual_solves)?;
             }
             if let Some(known) = known.as_mut().filter(is_far) {
-                let times = [known.ms, iteration * (1.0 - self.budget.local_search.near)];
+                let times = [known.ms, bounded * (1.0 - self.budget.local_search.near)];
                 *known =
                     known.or_work(bounder.of_long_strategy(self.capacities(), strategy, times, task.cancellation)?);
             }
@@ -338,7 +350,9 @@ impl Planner {
 
     /// A task that plans the batch with this planner.
     pub(super) fn task<'a>(&'a self, batch: &'a Batch, cancellation: Cancellation<'a>) -> Task<'a> {
-        Task::new(batch, &self.by_order, self.link.as_deref(), &self.budget, cancellation)
+        let objective: &dyn Objective = if self.exposures.is_empty() { &StepTimeOfBoundedIteration } else { &StepTime };
+        let link = self.link.as_deref().map(|link| (link, objective));
+        Task::new(batch, &self.by_order, link, &self.budget, cancellation)
     }
 
     /// The bound of one strategy; none if it does not admit every sequence.
@@ -411,11 +425,29 @@ fn evaluate_promising(task: &Task, list: &[Strategy], bounds: &[Option<Bound>]) 
     let mut least = Millis::INFINITY;
     let mut evaluations: Vec<Evaluation> = Vec::new();
     for &(bound, index) in &promising {
-        if task.objective.bound(bound) <= least * (1.0 + TIE) && task.admits(&list[index]) {
+        if bound <= least * (1.0 + TIE) && task.admits(&list[index]) {
             let evaluation = task.evaluate(&list[index])?;
             least = least.min(task.objective.ms(&evaluation));
             evaluations.push(evaluation);
         }
     }
     Ok(evaluations)
+}
+
+/// The least exposure of replicas of each scheme without a pipeline. None on unequal ranks, and where gradients leave in
+/// rounds.
+fn least_exposures(link: &RunLink, cost: &CostModel) -> Result<BTreeMap<Scheme, Exposure>> {
+    let mut exposures = BTreeMap::new();
+    if !cost.cluster().is_uniform() || !cost.profile().sharding.is_none() {
+        return Ok(exposures);
+    }
+    let usable = usable_schemes(cost);
+    for class in cost.best().iter().filter(|class| usable.contains(&class.scheme())) {
+        if let [multiplier] = *class.stage_multipliers() {
+            let times = link.least_times(class.scheme(), cost.cluster())?;
+            let exposure = Exposure::new(&times, multiplier, class.forward_share());
+            exposures.extend(exposure.map(|exposure| (class.scheme(), exposure)));
+        }
+    }
+    Ok(exposures)
 }

@@ -34,7 +34,7 @@ impl<'a> Search<'a> {
 
     /// Branches the bound until the best plan is near its bound.
     pub(super) fn prove(&self, branches: &mut Branches) -> Result<()> {
-        let least = self.least_iteration();
+        let least = self.least_bounded();
         let part = if self.has_many() { self.budget.dual_solves_part } else { 1 };
         let most = self.task.budget.dual_solves / part;
         while branches.least() < least * (1.0 - self.budget.near) && branches.len() < most {
@@ -53,7 +53,7 @@ impl<'a> Search<'a> {
 
     /// The bound with whole long sequences, if the best plan is far from the proven bound.
     pub(super) fn prove_long(&self, branches: &Branches) -> Result<Millis> {
-        let (proven, least, long) = (branches.least(), self.least_iteration(), self.task.budget.bound.long);
+        let (proven, least, long) = (branches.least(), self.least_bounded(), self.task.budget.bound.long);
         if proven >= least * (1.0 - long.far) {
             return Ok(proven);
         }

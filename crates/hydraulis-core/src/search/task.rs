@@ -13,7 +13,7 @@ use crate::construct::pack::Packing;
 use crate::error::Result;
 use crate::plan::Stop;
 use crate::search::evaluation::Evaluation;
-use crate::search::objective::{IterationTime, Objective, StepTime};
+use crate::search::objective::{IterationTime, Objective};
 use crate::search::transfers::StrategyTransfers;
 use crate::spec::{SearchBudget, Strategy};
 use crate::timing::RunLink;
@@ -32,18 +32,19 @@ pub(super) struct Task<'a> {
 }
 
 impl<'a> Task<'a> {
-    /// Counts transfers by `link`, whose schemes are the capacities' schemes. An error from `cancellation` ends the
-    /// work on the batch.
+    /// Counts transfers by `link`, whose schemes are the capacities' schemes, with an objective that counts them. An error from
+    /// `cancellation` ends the work on the batch.
     pub(super) fn new(
         batch: &'a Batch,
         by_order: &'a [Capacities],
-        link: Option<&'a RunLink>,
+        link: Option<(&'a RunLink, &'static dyn Objective)>,
         budget: &'a SearchBudget,
         cancellation: Cancellation<'a>,
     ) -> Task<'a> {
         let mut by_length: Vec<usize> = (0..batch.len()).collect();
         by_length.sort_by_key(|&id| (Reverse(batch.tokens()[id]), id));
-        let objective: &dyn Objective = if link.is_some() { &StepTime } else { &IterationTime };
+        let objective: &dyn Objective = link.map_or(&IterationTime, |(_, objective)| objective);
+        let link = link.map(|(link, _)| link);
         Task { batch, by_order, link, by_length, budget, objective, cancellation }
     }
 
@@ -69,6 +70,12 @@ impl<'a> Task<'a> {
             let classes = capacities.classes(strategy);
             classes.is_ok_and(|classes| classes.iter().any(|(class, _)| class.cost().admits(longest)))
         })
+    }
+
+    /// The least time of these evaluations that a bound may not exceed; infinite without one.
+    pub(super) fn least_bounded(&self, evaluations: &[Evaluation]) -> Millis {
+        let bounded = evaluations.iter().map(|evaluation| self.objective.bounded_ms(evaluation));
+        bounded.min().unwrap_or(Millis::INFINITY)
     }
 
     /// Whether ranks are of several kinds, which replicas may take in several orders.

@@ -64,8 +64,7 @@ impl<'a> Times<'a> {
         }
         let limit = ProofLimit { until: Millis::INFINITY, dual_solves: 1 };
         let bound = self.planner.bound(&self.bounders[batch], &self.strategies[strategy], limit);
-        let objective = self.tasks[batch].objective;
-        let ms = bound.map_or(Millis::INFINITY, |bound| objective.bound(bound.ms));
+        let ms = bound.map_or(Millis::INFINITY, |bound| bound.ms);
         self.known[place] = Known::AtLeast(ms);
         ms
     }

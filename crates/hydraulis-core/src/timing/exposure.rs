@@ -42,6 +42,59 @@ impl Exposure {
     }
 }
 
+/// The latest time by which a replica's micro-batches end, by the time at which its step ends: the least exposure of any
+/// packing is in between.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LatestEnd {
+    /// Of a single micro-batch, and of more: the replica's time and the end of its step, where the slope changes.
+    one: Vec<[Millis; 2]>,
+    more: Vec<[Millis; 2]>,
+}
+
+impl LatestEnd {
+    /// For a class with this exposure and multiplier of its only stage, whose micro-batches take at most `full`.
+    pub fn new(exposure: &Exposure, multiplier: f64, full: Millis) -> LatestEnd {
+        let [first, last] = [&exposure.first, &exposure.last].map(|falling| falling.segments(full));
+        let start = exposure.ms(Millis::ZERO, Millis::ZERO);
+        // A single micro-batch is the first and the last: both fall at once.
+        let mut ends: Vec<Millis> = Vec::new();
+        for segments in [&first, &last] {
+            let mut end = Millis::ZERO;
+            ends.extend(segments.iter().map(|&(_, length)| {
+                end += length;
+                end
+            }));
+        }
+        ends.sort_unstable();
+        let one = std::iter::once(Millis::ZERO).chain(ends.iter().copied());
+        let one = one.map(|time| [time * multiplier, time * multiplier + exposure.ms(time.min(full), time.min(full))]);
+        // Of more micro-batches, time goes first where it overlaps most.
+        let mut all: Vec<(f64, Millis)> = first.iter().chain(&last).copied().collect();
+        all.sort_by(|one, other| other.0.total_cmp(&one.0));
+        let (mut time, mut exposed) = (Millis::ZERO, start);
+        let mut more = vec![[Millis::ZERO, start]];
+        for (slope, length) in all {
+            time += length;
+            exposed = exposed - length * slope;
+            more.push([time * multiplier, time * multiplier + exposed]);
+        }
+        LatestEnd { one: one.collect(), more }
+    }
+
+    /// The latest end of this number of micro-batches whose step ends by `end`; negative if there is none.
+    pub fn by(&self, micro_batches: usize, end: Millis) -> Millis {
+        let points = if micro_batches == 1 { &self.one } else { &self.more };
+        let after = points.partition_point(|&[_, step]| step <= end);
+        let Some(&[time, step]) = after.checked_sub(1).and_then(|before| points.get(before)) else {
+            return end - points[0][1];
+        };
+        match points.get(after) {
+            Some(&[next, later]) => time + (next - time) * ((end - step).0 / (later - step).0),
+            None => time + (end - step),
+        }
+    }
+}
+
 /// The largest of linear functions of a time that fall, none below the first one, which is constant.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Falling {
@@ -79,6 +132,21 @@ impl Falling {
         let Some((&(least, flat), falling)) = self.lines.split_first() else { return Millis::ZERO };
         let crossing = |&(ms, slope): &(Millis, f64)| Millis((ms - least).0 / (slope - flat));
         falling.iter().filter(|(_, slope)| *slope > flat).map(crossing).max().unwrap_or_default()
+    }
+
+    /// The slopes over the times up to `most`, each with the length of its part, the steepest first.
+    fn segments(&self, most: Millis) -> Vec<(f64, Millis)> {
+        let mut segments = Vec::new();
+        let mut time = Millis::ZERO;
+        for pair in self.lines.windows(2).rev() {
+            let [(ms, slope), (above, steeper)] = [pair[0], pair[1]];
+            let crossing = Millis((above - ms).0 / (steeper - slope)).min(most);
+            if crossing > time {
+                segments.push((steeper, crossing - time));
+                time = crossing;
+            }
+        }
+        segments
     }
 
     fn steepest(&self) -> f64 {
@@ -134,6 +202,29 @@ mod tests {
                 assert!(exposure.ms(first, last) > least || transfers.total() == Millis::ZERO);
             }
         }
+    }
+
+    /// No packing of a grid of times ends its step earlier, and some packing ends it then.
+    #[test]
+    fn the_latest_end_is_that_of_the_least_exposure() {
+        let transfers = transfers(&[9.0, 3.0, 3.0, 3.0, 3.0, 3.0, 6.0], &[18.0, 6.0, 6.0, 6.0, 6.0, 6.0, 12.0]);
+        let (multiplier, full) = (1.2, 60.0);
+        let exposure = Exposure::new(&transfers, multiplier, 0.3).unwrap();
+        let latest = LatestEnd::new(&exposure, multiplier, Millis(full));
+        let step =
+            |first: f64, last: f64, all: f64| Millis(all * multiplier) + exposure.ms(Millis(first), Millis(last));
+        for all in [0.0, 1.0, 7.5, 20.0, 45.0, 60.0, 80.0, 119.0, 120.0, 300.0] {
+            let parts = (0..=600).map(|part| full * f64::from(part) / 600.0);
+            let more = parts.filter(|first| all - first >= -1e-9).map(|first| step(first, full.min(all - first), all));
+            let (one, more) = (step(all.min(full), all.min(full), all), more.min().unwrap());
+            assert!(more >= one - Millis(1e-9));
+            for (number, end) in [(1, one), (2, more)] {
+                let found = latest.by(number, end).0;
+                assert!((found - all * multiplier).abs() < 0.2, "{number} {all}: {found} {end:?}");
+                assert!(found >= all * multiplier - 1e-9, "{number} {all}: {found}");
+            }
+        }
+        assert!(latest.by(1, Millis(1.0)).0 < 0.0 && latest.by(2, Millis(1.0)).0 < 0.0);
     }
 
     #[test]

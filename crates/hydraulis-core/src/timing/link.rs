@@ -22,9 +22,10 @@ use std::ops::Range;
 use crate::cost::CostProfile;
 use crate::error::{LinkError, Result};
 use crate::layout::{
-    BucketVolume, OptimizerShards, ParameterTable, Position, bucket_volumes, length, stage_layer_groups,
+    BucketVolume, OptimizerShards, ParameterTable, Position, bucket_volumes, least_volumes, stage_layer_groups,
+    strategy_positions,
 };
-use crate::spec::{Cluster, LayerSplit, LinkRates, Scheme};
+use crate::spec::{Cluster, LayerSplit, LinkRates, Scheme, Strategy};
 use crate::timing::rounds::contributing;
 use crate::timing::{Rounds, Traffic, TransferTimes};
 use crate::units::Millis;
@@ -200,8 +201,7 @@ impl Link {
 
     /// The times of exchanges of these volumes.
     fn once(&self, shards: &OptimizerShards, volumes: &[BucketVolume], traffic: Traffic) -> Result<TransferTimes> {
-        let messages = (length(&shards.node_of(0)) - 1) + (shards.nodes() - 1);
-        TransferTimes::new(volumes, traffic, messages, &self.node_slowdowns)
+        TransferTimes::new(volumes, traffic, shards.messages(), &self.node_slowdowns)
     }
 
     /// The layer groups that a backward gathers again: not the last two, which the forward leaves, and not the embedding,
@@ -232,6 +232,14 @@ impl RunLink {
     /// The link alone.
     pub fn link(&self) -> &Link {
         &self.link
+    }
+
+    /// The least transfer times of an iteration in which a replica of this scheme has sequences, at any place of the cluster
+    /// and with any other replicas.
+    pub fn least_times(&self, scheme: Scheme, cluster: &Cluster) -> Result<TransferTimes> {
+        let positions = strategy_positions(&Strategy::new(vec![scheme])?, cluster)?;
+        let volumes = least_volumes(&self.link.trained, &self.shards, &positions)?;
+        TransferTimes::new(&volumes, self.link.traffic, self.shards.messages(), &[])
     }
 
     /// The transfer times of an iteration in which each rank has its position; see [`Link::transfer_times`].

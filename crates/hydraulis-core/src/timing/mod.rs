@@ -17,7 +17,7 @@ mod rounds;
 mod step;
 mod transfer_times;
 
-pub use exposure::Exposure;
+pub use exposure::{Exposure, LatestEnd};
 pub use link::{Link, RunLink};
 pub use rounds::{Rounds, first_round};
 pub use step::{ReplicaWork, StepTimeline};

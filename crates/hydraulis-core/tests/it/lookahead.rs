@@ -79,7 +79,7 @@ proptest! {
         let plan = planned(&planner, &lookahead).unwrap();
         let violations = check_lookahead(&plan, &lookahead, planner.cost(), planner.link());
         prop_assert!(violations.is_empty(), "{violations:?}");
-        prop_assert!(plan.lower_bound_ms() <= plan.iteration_ms());
+        prop_assert!(plan.lower_bound_ms() <= plan.iteration_ms() + plan.transfer_ms());
         prop_assert!(max_delay > 0 || plan.moved() == 0);
         prop_assert_eq!(planned(&planner, &lookahead).unwrap(), plan);
     }

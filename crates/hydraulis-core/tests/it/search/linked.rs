@@ -2,20 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use hydraulis_core::Millis;
 use hydraulis_core::batch::Batch;
-use hydraulis_core::cost::preset;
+use hydraulis_core::cost::{ClassCost, preset};
 use hydraulis_core::explain::explain;
-use hydraulis_core::layout::{Parameter, ParameterTable};
+use hydraulis_core::layout::{Parameter, ParameterTable, place, positions_of};
+use hydraulis_core::pipeline::MakespanBuffers;
 use hydraulis_core::plan::{Candidate, Outcome, Plan, PlannedTransfers};
 use hydraulis_core::search::Planner;
 use hydraulis_core::simulate::{Conditions, simulate_iteration};
 use hydraulis_core::spec::{self, Cluster, LayerSplit, LinkRates};
-use hydraulis_core::timing::{Link, Traffic};
+use hydraulis_core::timing::{Link, ReplicaWork, StepTimeline, Traffic};
+use hydraulis_core::{Millis, Tokens};
 use proptest::prelude::*;
 
 use crate::cost::presets::batch_of_tokens;
-use crate::support::arbitrary::{any_case, cases};
+use crate::support::arbitrary::{any_case, cases, small_case};
+use crate::support::oracle::best_packing;
 use crate::support::world::table;
 
 /// Plans within this relative distance of each other count as equal.
@@ -73,6 +75,45 @@ fn over(strategies: &[&str]) -> Planner {
     planner.unwrap().with_link(link_32b()).unwrap()
 }
 
+/// The least step of any strategy of the planner, assignment and ordered packing; infinite if some sequence fits nowhere.
+fn least_step(planner: &Planner, link: &Link, tokens: &[Tokens]) -> Millis {
+    let cost = planner.cost();
+    let of_strategy = |strategy: &spec::Strategy| {
+        let costs: Vec<&ClassCost> = strategy.schemes().iter().map(|&scheme| cost.scheme(scheme).unwrap()).collect();
+        let ranks = place(strategy, cost.cluster()).unwrap();
+        let number = costs.len();
+        let assignments = 0..number.pow(u32::try_from(tokens.len()).unwrap());
+        let step = |assignment: usize| {
+            let mut sets = vec![0_usize; number];
+            let mut left = assignment;
+            for id in 0..tokens.len() {
+                sets[left % number] |= 1 << id;
+                left /= number;
+            }
+            let standing = (0..number).filter(|&replica| sets[replica] > 0);
+            let standing = standing.map(|replica| (costs[replica].scheme(), ranks[replica].as_slice()));
+            let positions = positions_of(standing, cost.cluster());
+            let schemes = cost.profile().every_scheme();
+            let transfers = link.transfer_times(&positions, None, cost.cluster(), &schemes).unwrap();
+            let end = |replica: usize| {
+                let cost = costs[replica];
+                best_packing(sets[replica], tokens, cost, &|times| {
+                    let work = ReplicaWork {
+                        scheme: cost.scheme(),
+                        times,
+                        stage_multipliers: cost.stage_multipliers(),
+                        forward_share: cost.forward_share(),
+                    };
+                    StepTimeline::new(link.split(), &transfers, [work], &mut MakespanBuffers::default()).end
+                })
+            };
+            (0..number).map(end).max().unwrap()
+        };
+        assignments.map(step).min().unwrap()
+    };
+    planner.strategies().iter().map(of_strategy).min().unwrap()
+}
+
 proptest! {
     #![proptest_config(cases(64))]
 
@@ -86,13 +127,27 @@ proptest! {
         prop_assert!(violations.is_empty(), "{violations:?}");
         let transfers = plan.transfers.unwrap();
         let at_most = (plan.iteration_ms + transfers.alone_ms) * (1.0 + 1e-9);
-        prop_assert!(plan.lower_bound.ms <= plan.iteration_ms && plan.iteration_ms <= transfers.step_ms);
+        prop_assert!(plan.lower_bound.ms <= transfers.step_ms && plan.iteration_ms <= transfers.step_ms);
         prop_assert!(transfers.step_ms <= at_most, "{transfers:?}, the iteration is {:?}", plan.iteration_ms);
         // The objective is the step.
         let gap = transfers.step_ms.0 / plan.lower_bound.ms.0 - 1.0;
         prop_assert!((plan.gap() - gap).abs() < 1e-12, "{} and {gap}", plan.gap());
         prop_assert_eq!(&planner.plan(&batch).unwrap(), &plan);
         prop_assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
+    }
+
+    /// All assignments and ordered packings of few sequences: no step ends before the bound, over a list or of a search.
+    #[test]
+    fn no_step_ends_before_its_bound(case in small_case(), table in table(), rate in 1e-6..1e-3_f64) {
+        let batch = Batch::new(&case.lengths[..case.lengths.len().min(4)], None).unwrap();
+        let rates = LinkRates { gigabytes_per_s: rate, ..SLOW.rates };
+        let link = Link::new(table, Traffic { rates, ..SLOW }).unwrap();
+        let planner = case.planner().with_link(link.clone()).unwrap();
+        let least = least_step(&planner, &link, batch.tokens());
+        for planner in [planner, case.searching().with_link(link).unwrap()] {
+            let Ok(plan) = planner.plan(&batch) else { continue };
+            prop_assert!(plan.lower_bound.ms <= least * (1.0 + 1e-9), "{:?} {least:?}", plan.lower_bound);
+        }
     }
 
     /// The checker and the simulator derive the rounds by themselves.

@@ -74,7 +74,7 @@ fn best_on(costs: &[ClassCost], tokens: &[Tokens]) -> Millis {
     best[0] = Millis::ZERO;
     for alike in costs.chunk_by(|one, other| one == other) {
         let times: Vec<Millis> =
-            (0..all).map(|set| best_order(set, &mut Packed::default(), tokens, &alike[0])).collect();
+            (0..all).map(|set| best_packing(set, tokens, &alike[0], &|times| simulated(times, &alike[0]))).collect();
         for _ in alike {
             let share = |set: usize| {
                 let own = (0..all).filter(|own| own & !set == 0);
@@ -86,6 +86,16 @@ fn best_on(costs: &[ClassCost], tokens: &[Tokens]) -> Millis {
     best[all - 1]
 }
 
+/// The least `end` of any ordered packing of a set of the sequences, a bit mask.
+pub(crate) fn best_packing(
+    set: usize,
+    tokens: &[Tokens],
+    cost: &ClassCost,
+    end: &dyn Fn(&[Millis]) -> Millis,
+) -> Millis {
+    if set == 0 { Millis::ZERO } else { best_order(set, &mut Packed::default(), tokens, cost, end) }
+}
+
 /// Micro-batches in running order.
 #[derive(Default)]
 struct Packed {
@@ -95,9 +105,15 @@ struct Packed {
 
 /// The least time of micro-batches that start with `packed` and contain the set `left`: every set of sequences that
 /// memory admits comes next once, after the empty micro-batches that it needs.
-fn best_order(left: usize, packed: &mut Packed, tokens: &[Tokens], cost: &ClassCost) -> Millis {
+fn best_order(
+    left: usize,
+    packed: &mut Packed,
+    tokens: &[Tokens],
+    cost: &ClassCost,
+    end: &dyn Fn(&[Millis]) -> Millis,
+) -> Millis {
     if left == 0 {
-        return simulated(&packed.times, cost);
+        return end(&packed.times);
     }
     let mut best = Millis::INFINITY;
     for set in (1..=left).filter(|set| set & !left == 0) {
@@ -111,7 +127,7 @@ fn best_order(left: usize, packed: &mut Packed, tokens: &[Tokens], cost: &ClassC
             }
             packed.times.push(cost.micro_batch_ms(members));
             packed.tokens.push(total);
-            best = best.min(best_order(left & !set, packed, tokens, cost));
+            best = best.min(best_order(left & !set, packed, tokens, cost, end));
             packed.times.truncate(before);
             packed.tokens.truncate(before);
         }
