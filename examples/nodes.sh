@@ -4,7 +4,8 @@
 #   examples/nodes.sh NODES HOST run.toml --preset nodes
 #
 # NODES: the number of nodes. HOST: the name of one of them. RANKS: the ranks of each node (8). PORT: a free port of HOST
-# (29500).
+# (29500). MAX_RESTARTS: restarts after a loss of ranks (3). NODES may be MIN:MAX: the run goes on with fewer nodes, except
+# without HOST.
 set -eu
 
 [ $# -ge 3 ] || { echo "usage: $0 NODES HOST RUN.toml [option of hydraulis.train ...]" >&2; exit 2; }
@@ -28,5 +29,5 @@ export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 
 # Configuration, data, index, model and output.directory must be on a file system that every node sees.
 exec torchrun --nnodes "$nodes" --nproc-per-node "${RANKS:-8}" \
-    --rdzv-id "${RUN_ID:-hydraulis}" --rdzv-backend c10d --rdzv-endpoint "$host:${PORT:-29500}" \
+    --max-restarts "${MAX_RESTARTS:-3}" --rdzv-id "${RUN_ID:-hydraulis}" --rdzv-backend c10d --rdzv-endpoint "$host:${PORT:-29500}" \
     -m hydraulis.train "$@" --resume latest

@@ -3,6 +3,8 @@
 #
 #   sbatch examples/slurm.sh run.toml --preset nodes
 #
+# The loss of a rank starts all ranks again (MAX_RESTARTS, 3 times). A lost node ends the job: submit it again.
+#
 # Submitted again, it continues from the newest checkpoint. Two minutes before the job's time ends Slurm sends SIGTERM. The
 # run then ends after the current step with a checkpoint, if both fit into TORCH_ELASTIC_SHUTDOWN_TIMEOUT (below; 30 s in
 # versions of torch without this variable). Otherwise it continues from the last checkpoint of checkpoint.every_steps: set it.
@@ -22,11 +24,8 @@ head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT="${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-100}"
 
-# Without it torch 2.13 survives no loss of the node of rank 0, and takes no node in place of a lost one.
-export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
-
 # Configuration, data, index, model and output.directory must be on a file system that every node sees.
 exec srun --kill-on-bad-exit=1 torchrun \
     --nnodes "$SLURM_JOB_NUM_NODES" --nproc-per-node "$SLURM_GPUS_ON_NODE" \
-    --rdzv-id "$SLURM_JOB_ID" --rdzv-backend c10d --rdzv-endpoint "$head:${PORT:-29500}" \
+    --max-restarts "${MAX_RESTARTS:-3}" --rdzv-id "$SLURM_JOB_ID" --rdzv-backend c10d --rdzv-endpoint "$head:${PORT:-29500}" \
     -m hydraulis.train "$@" --resume latest

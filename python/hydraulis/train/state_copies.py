@@ -47,7 +47,6 @@ def build_keeper(
             f"{base} has the state of {other}, whose ranks have ended; this run's first copy replaces it. "
             f"To continue that run, stop this one first, and use --resume {shlex.quote(str(other))}"
         )
-    start.remove_unused(run.completed)
     twins = TwinExchange.create(worker.cluster, timedelta(seconds=run.config.train.timeout_s))
     shard = worker.optimizer_shard
     keeper = StateKeeper(
@@ -59,8 +58,9 @@ def build_keeper(
         observer.message,
     )
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    of_node = keeper.bytes * ranks
-    on_every_rank(lambda: start.folder.require_room(keeper.first_bytes * ranks, of_node, previous))
+    of_node, first = keeper.bytes * ranks, keeper.first_bytes * ranks
+    start.remove_unused(run.completed, first)
+    on_every_rank(lambda: start.folder.require_room(first, of_node, previous))
     where = "with a twin of each shard on another node" if twins else "on one node without twins"
     observer.message(
         f"copying the state into {base} after each step: {-(-of_node >> 20):,} MiB on each node, {where}"

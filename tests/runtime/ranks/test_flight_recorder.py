@@ -41,4 +41,5 @@ def test_ranks_of_gloo_have_no_error() -> None:
 
 @pytest.mark.gpu
 def test_ranks_of_nccl_have_no_error() -> None:
+    assert hasattr(torch._C._distributed_c10d.ProcessGroupNCCL, "get_error")
     assert run_ranks(2, find_nccl_error, device="cuda") == [None, None]

@@ -16,6 +16,7 @@ def one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("from_rank_zero", "on_rank_zero", "on_every_rank"):
         monkeypatch.setattr(run_start, name, lambda make: make())
     monkeypatch.setattr(host, "barrier", lambda: None)
+    monkeypatch.setattr(host, "all_gather_objects", lambda value: [value])
 
 
 def test_a_start_from_copies_leaves_them_until_its_own_are_whole(tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ def test_a_start_from_copies_keeps_those_of_its_step_until_its_own_are_whole(
     # A start that is lost before its first copy is whole leaves the chosen step to the next one.
     for _ in range(2):
         start = RunStart.begin(run, base, first.folder)
-        start.remove_unused(4)
+        start.remove_unused(4, 0)
         assert named_starts(run) == [start.folder.start, first.folder.start]
         assert steps_in(first.folder) == {4, None}
         write_copies(start.folder, 5)
@@ -74,13 +75,32 @@ def test_a_start_from_copies_keeps_those_of_its_step_until_its_own_are_whole(
     assert steps_in(start.folder) == {5, None}
 
 
+@pytest.mark.parametrize(("first", "kept"), [(0, {4, 5, None}), (1 << 60, {5, None})])
+def test_an_older_step_stays_where_it_alone_has_twins_and_there_is_room(
+    tmp_path: Path, first: int, kept: set[int | None]
+) -> None:
+    # Both shards of step 5 are there, and no twin: a rank was lost while these were written.
+    previous = RunStart.begin(tmp_path, tmp_path, None).folder
+    twinned = [(4, shard, holder) for shard in range(2) for holder in range(2)]
+    for step, shard, holder in (*twinned, (5, 0, 0), (5, 1, 1), (None, 0, 0)):
+        previous.file(CopyName(step, shard, 2, holder)).touch()
+    start = RunStart.begin(tmp_path, tmp_path, previous)
+    start.remove_unused(5, first)
+    assert steps_in(previous) == kept
+    # Of equally many copies the older ones go.
+    for shard, holder in ((0, 1), (1, 0)):
+        previous.file(CopyName(5, shard, 2, holder)).touch()
+    start.remove_unused(5, first)
+    assert steps_in(previous) == {5, None}
+
+
 def test_a_start_from_other_files_removes_the_runs_own_copies_at_once(tmp_path: Path) -> None:
     run, base, other = (tmp_path / name for name in ("run", "base", "other"))
     for folder in (run, base, other):
         folder.mkdir()
     starts = [RunStart.begin(one, base, None) for one in (other, run, run)]
     write_copies(starts[1].folder, 4)
-    starts[2].remove_unused(2)
+    starts[2].remove_unused(2, 0)
     assert {path.name for path in base.iterdir()} == {starts[n].folder.path.name for n in (0, 2)}
 
 

@@ -216,7 +216,8 @@ fn what_bounds_it(plan: &Plan) -> String {
             format!("sequence {id} ({tokens} tokens) alone takes that long wherever it is admitted")
         }
         BoundKind::Work => {
-            let transfers = if plan.transfers.is_some() { " with the transfers that the bound counts" } else { "" };
+            let transfers =
+                if plan.transfers.is_some() { " with the transfers that are certain to be exposed" } else { "" };
             format!("the work of all sequences, shared out perfectly over the replicas, takes that long{transfers}")
         }
     };

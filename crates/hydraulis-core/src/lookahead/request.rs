@@ -88,7 +88,7 @@ impl LookaheadPlan {
     }
 
     /// The sum of the plans' lower bounds. No strategies, dispatch or packing of the batches *after the moves* make
-    /// the sum of the iterations shorter; other moves of sequences might.
+    /// the sum of the iterations shorter, or with a link that of the steps; other moves of sequences might.
     pub fn lower_bound_ms(&self) -> Millis {
         self.steps.iter().map(|step| step.plan.lower_bound.ms).sum()
     }

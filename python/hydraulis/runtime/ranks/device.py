@@ -79,7 +79,7 @@ def _remedy(ranks: int, devices: int) -> str:
     """Say why a node's ranks have too few devices, and what to do."""
     if devices == 1:
         return (
-            f"and this one sees 1 CUDA device (LOCAL_WORLD_SIZE = {ranks}): on a node with more devices let "
+            f"and this rank sees 1 CUDA device (LOCAL_WORLD_SIZE = {ranks}): on a node with more devices let "
             "each rank see all of them, without Slurm's --gpus-per-task, torchrun's --virtual-local-rank or "
             "a CUDA_VISIBLE_DEVICES of each rank; on a node with 1 device start 1 rank"
         )

@@ -7,11 +7,14 @@ in between costs no step more.
 
 A restart needs no more room than a first start. Before its first copy only the files of the step that it
 continues from stay, one copy. They go before its second copy begins, so there are never more than two copies.
+An older step stays too where it alone has twins, if there is room.
 """
 
 import json
 import re
+import shutil
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -77,27 +80,39 @@ class RunStart:
 
         return list(map(Path, json.loads(from_rank_zero(found))))
 
-    def remove_unused(self, step: int) -> None:
+    def remove_unused(self, step: int, first: int) -> None:
         """Remove the run's copies that no start continues from any more. Collective.
 
         Called after all ranks have read the state. The copies of the step that the run continues from stay
-        until a copy of this start is whole, with their twins: another loss until then costs no step more.
+        until a copy of this start is whole: the loss of further ranks until then costs no step more. A rank
+        may have been lost before it wrote the twins of that step. An older step with more copies then stays
+        for the loss of a node, if every node has room for its first new copy.
 
         Args:
             step: Step that the run continues from.
+            first: Bytes of this node's first new copy.
         """
         own, named = self.run.resolve(), {self.folder.start}
         if self.previous is not None:
             named.add(self.previous.start)
+        keeps_older = self.previous is not None and self._has_better_step(self.previous, step, first)
 
         def remove() -> None:
-            if self.previous is not None:
+            if self.previous is not None and not keeps_older:
                 self.previous.remove_other_steps(step)
             for start, run in self.folder.abandoned_starts().items():
                 if run == own and start not in named:
                     MemoryFolder(self.folder.base, start).remove()
 
         on_every_rank(remove)
+
+    def _has_better_step(self, previous: MemoryFolder, step: int, first: int) -> bool:
+        """Return whether an older step has more copies than a step, and every node room. Collective."""
+        has_room = shutil.disk_usage(self.folder.base).free >= first
+        seen = host.all_gather_objects((previous.copies(), has_room))
+        copies = {copy for of_rank, _ in seen for copy in of_rank if copy.step is not None}
+        numbers = Counter(copy.step for copy in copies)
+        return all(room for _, room in seen) and max(numbers.values(), default=0) > numbers[step]
 
     def has_whole_copy(self) -> None:
         """Name this start alone, and remove the copies of earlier ones on all nodes. Collective."""

@@ -13,8 +13,8 @@ use crate::timing::Exposure;
 use crate::units::{Millis, Tokens, count};
 
 impl Packer<'_> {
-    /// The packing changed to overlap transfers at both ends of a step. Its time stays the same, or falls by more than the
-    /// transfers' exposed time grows; a pipeline's packing stays.
+    /// The packing changed to overlap transfers at both ends of a step, which never ends later for it. A pipeline's packing
+    /// stays.
     pub fn overlapping(&mut self, ids: &[usize], packing: Packing) -> Packing {
         if self.cost.scheme().pp() > 1 {
             return packing;
