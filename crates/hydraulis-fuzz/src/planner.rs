@@ -115,7 +115,7 @@ fn probe_limited(planner: &Planner, batch: &Batch, limit: &LimitInput) {
 fn keeps_its_promises(planner: &Planner, plan: &Plan, batch: &Batch) {
     assert_eq!(planner.check(plan, batch), [], "{}", plan.to_json());
     assert!(plan.iteration_ms.0.is_finite(), "{}", plan.to_json());
-    assert!(plan.lower_bound.ms <= plan.iteration_ms, "{:?} is above {:?}", plan.lower_bound, plan.iteration_ms);
+    assert!(plan.lower_bound.ms <= plan.step_ms(), "{:?} is above {:?}", plan.lower_bound, plan.step_ms());
     assert!(plan.gap() >= 0.0 && !explain(plan).is_empty());
     assert_eq!(Plan::from_json(&plan.to_json()).as_ref(), Ok(plan), "a plan reads back as it was written");
     assert_eq!(plan.positions().len(), planner.cost().cluster().gpus() as usize);
