@@ -125,7 +125,7 @@ def test_copies_that_the_first_whole_one_replaces_leave_their_room_to_the_second
     previous.file(CopyName(3, 0, 1, 0)).write_bytes(bytes(3 * MIB))
     pretend_room(monkeypatch, 5 * MIB)
     folder.require_room(4 * MIB, 8 * MIB, previous)
-    # The first copy has to fit beside the previous one, and the second in its place.
+    # The first copy has to fit next to the previous one, and the second in its place.
     for first, most, others in ((6, 8, previous), (4, 9, previous), (4, 8, absent)):
         with refused("file_unwritable", "checkpoint.memory_folder", "5 MiB", "remove other files") as caught:
             folder.require_room(first * MIB, most * MIB, others)

@@ -47,16 +47,7 @@ pub fn bucket_volumes(
         return Err(LayoutError::RanksMismatch { rank: 0, gpus, shards: shards.ranks() }.into());
     }
     let groups = ReplicaGroups::new(table, shards, positions)?;
-    let mut volumes: Vec<BucketVolume> = Vec::with_capacity(table.buckets());
-    for bucket in 0..table.buckets() {
-        let is_as_before = bucket > 0 && shards.are_alike(bucket - 1, bucket) && groups.are_alike(bucket);
-        let volume = match volumes.last() {
-            Some(before) if is_as_before => before.clone(),
-            _ => groups.volume(bucket, shards),
-        };
-        volumes.push(volume);
-    }
-    Ok(volumes)
+    Ok(groups.by_bucket(table, shards, |bucket| groups.volume(bucket, shards)))
 }
 
 /// For each bucket the least volume, at any place, of a replica that has these positions at some place: of its busiest
@@ -69,16 +60,7 @@ pub fn least_volumes(
     positions: &[Option<Position>],
 ) -> Result<Vec<BucketVolume>> {
     let groups = ReplicaGroups::new(table, shards, positions)?;
-    let mut volumes: Vec<BucketVolume> = Vec::with_capacity(table.buckets());
-    for bucket in 0..table.buckets() {
-        let is_as_before = bucket > 0 && shards.are_alike(bucket - 1, bucket) && groups.are_alike(bucket);
-        let volume = match volumes.last() {
-            Some(before) if is_as_before => before.clone(),
-            _ => groups.least_volume(bucket, shards),
-        };
-        volumes.push(volume);
-    }
-    Ok(volumes)
+    Ok(groups.by_bucket(table, shards, |bucket| groups.least_volume(bucket, shards)))
 }
 
 /// The local shards of all ranks.
@@ -107,6 +89,24 @@ impl ReplicaGroups {
             nodes.entry(ranks.iter().flatten().copied().collect()).or_default().push(node);
         }
         Ok(ReplicaGroups { runs, of_rank, nodes, gpus_per_node })
+    }
+
+    /// A volume of each bucket, counted once for alike buckets that follow each other.
+    fn by_bucket(
+        &self,
+        table: &ParameterTable,
+        shards: &OptimizerShards,
+        volume: impl Fn(usize) -> BucketVolume,
+    ) -> Vec<BucketVolume> {
+        let mut volumes: Vec<BucketVolume> = Vec::with_capacity(table.buckets());
+        for bucket in 0..table.buckets() {
+            let is_as_before = bucket > 0 && shards.are_alike(bucket - 1, bucket) && self.are_alike(bucket);
+            volumes.push(match volumes.last() {
+                Some(before) if is_as_before => before.clone(),
+                _ => volume(bucket),
+            });
+        }
+        volumes
     }
 
     /// Whether every rank holds the same of a bucket as of the one before.

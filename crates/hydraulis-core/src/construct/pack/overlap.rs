@@ -122,7 +122,7 @@ impl Packer<'_> {
         let all = load + fixed * count(number);
         let enough = exposure.enough().map(|enough| enough.min(full));
         let [of_first, of_last] = exposure.shares();
-        // The end that overlaps more of its micro-batch's time takes what it needs, the other one what is left.
+        // The end that overlaps more of its micro-batch's time takes the time that it needs, the other one the rest.
         let served = usize::from(of_last >= of_first);
         let rest = (all - enough[served]).max(Millis::ZERO);
         let mut ends = enough;
