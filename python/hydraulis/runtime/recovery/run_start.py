@@ -110,8 +110,9 @@ class RunStart:
         """Return whether an older step has more copies than a step, and every node room. Collective."""
         has_room = shutil.disk_usage(self.folder.base).free >= first
         seen = host.all_gather_objects((previous.copies(), has_room))
-        copies = {copy for of_rank, _ in seen for copy in of_rank if copy.step is not None}
-        numbers = Counter(copy.step for copy in copies)
+        copies = {copy for of_rank, _ in seen for copy in of_rank}
+        # A newer step is not whole.
+        numbers = Counter(copy.step for copy in copies if copy.step is not None and copy.step <= step)
         return all(room for _, room in seen) and max(numbers.values(), default=0) > numbers[step]
 
     def has_whole_copy(self) -> None:
