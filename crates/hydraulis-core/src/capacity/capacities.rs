@@ -45,17 +45,17 @@ impl Capacities {
     }
 
     /// The capacities under `cost` by the end of a step, in which replicas on the cluster's best ranks have at least these
-    /// exposures to transfers.
+    /// exposures to transfers, one for each stage.
     pub(crate) fn exposed<'e>(
         cost: CostModel,
         budget: CapacityBudget,
-        exposure: impl Fn(Scheme) -> Option<&'e Exposure>,
+        exposures: impl Fn(Scheme) -> Option<&'e [Exposure]>,
     ) -> Capacities {
         let mut capacities = Capacities::new(cost, budget);
         let known = Arc::get_mut(&mut capacities.known).expect("new capacities are not shared");
         for best in &mut known.best {
-            *best = best.take().map(|capacity| match exposure(capacity.cost().scheme()) {
-                Some(exposure) => capacity.exposed(exposure),
+            *best = best.take().map(|capacity| match exposures(capacity.cost().scheme()) {
+                Some(exposures) => capacity.exposed(exposures),
                 None => capacity,
             });
         }

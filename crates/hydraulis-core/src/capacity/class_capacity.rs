@@ -22,8 +22,8 @@ pub struct ClassCapacity {
     budget: CapacityBudget,
     /// Whether the slowest stage alone counts, in place of the pipeline.
     counts_slowest_stage_alone: bool,
-    /// The latest end of micro-batches by the end of their step; none if transfers do not count.
-    latest: Option<Arc<LatestEnd>>,
+    /// The latest end of each stage's micro-batches by the end of their step; none at all if transfers do not count.
+    latest: Arc<[LatestEnd]>,
 }
 
 /// The capacity of one number of micro-batches.
@@ -54,7 +54,14 @@ impl ClassCapacity {
         let full = cost.sequence_ms(cost.cap()).0;
         let least = cost.fixed_ms().0.max(full / count(budget.least_work_part));
         let work_table = Arc::new(WorkTable::new(least, budget));
-        ClassCapacity { cost, capacities, work_table, budget, counts_slowest_stage_alone: false, latest: None }
+        ClassCapacity {
+            cost,
+            capacities,
+            work_table,
+            budget,
+            counts_slowest_stage_alone: false,
+            latest: Arc::default(),
+        }
     }
 
     /// The capacity that bounds over every placement count: that of the slowest stage alone, if it is much slower than the
@@ -67,19 +74,14 @@ impl ClassCapacity {
         ClassCapacity { counts_slowest_stage_alone, ..self }
     }
 
-    /// The same capacity by the end of a step in which every replica of the class has at least this exposure to transfers.
-    /// Only a class without a pipeline has one.
-    pub(super) fn exposed(self, exposure: &Exposure) -> ClassCapacity {
-        let [multiplier] = *self.cost.stage_multipliers() else { return self };
+    /// The same capacity by the end of a step in which the stages of every replica of the class have at least these
+    /// exposures to transfers.
+    pub(super) fn exposed(self, exposures: &[Exposure]) -> ClassCapacity {
         // No micro-batch takes longer than one sequence with all its tokens.
         let full = self.cost.ms_of_work(self.cost.sequence_ms(self.cost.longest().max(self.cost.cap())));
-        let latest = Some(Arc::new(LatestEnd::new(exposure, multiplier, full)));
+        let stages = exposures.iter().zip(self.cost.stage_multipliers());
+        let latest = stages.map(|(exposure, &multiplier)| LatestEnd::new(exposure, multiplier, full)).collect();
         ClassCapacity { latest, ..self }
-    }
-
-    /// The latest end of this number of micro-batches if the step ends by `end`.
-    fn latest(&self, micro_batches: usize, end: Millis) -> Millis {
-        self.latest.as_ref().map_or(end, |latest| latest.by(micro_batches, end))
     }
 
     /// The class's cost.
@@ -174,10 +176,10 @@ impl ClassCapacity {
 
     /// The same, at the table's level of `end`.
     fn most_work_at(&self, share: usize, micro_batches: usize, end: Millis) -> f64 {
-        let end = self.latest(micro_batches, end);
+        let alone = self.excess_on_slowest(micro_batches, end);
         let excess = match self.cost.stage_multipliers() {
-            [multiplier] => end.0 / multiplier - self.shortest().0 * count(micro_batches),
-            _ => self.capacities.most_work_at(share, micro_batches, end.0, self.shortest().0),
+            [_] => alone,
+            _ => alone.min(self.capacities.most_work_at(share, micro_batches, end.0, self.shortest().0)),
         };
         self.with_idle(excess, micro_batches, end)
     }
@@ -196,9 +198,15 @@ impl ClassCapacity {
     /// The work that the slowest stage can compute by `end`, however well the pipeline is filled: never less than
     /// [`most_work`](ClassCapacity::most_work), and falling with every micro-batch.
     pub fn work_on_slowest(&self, micro_batches: usize, end: Millis) -> f64 {
-        let end = self.latest(micro_batches, end);
-        let excess = end.0 / self.cost.slowest_multiplier() - self.shortest().0 * count(micro_batches);
-        self.with_idle(excess, micro_batches, end)
+        self.with_idle(self.excess_on_slowest(micro_batches, end), micro_batches, end)
+    }
+
+    /// The most that these micro-batches may take over their least times, on the stage that has room for the least.
+    fn excess_on_slowest(&self, micro_batches: usize, end: Millis) -> f64 {
+        let stages = self.latest.iter().zip(self.cost.stage_multipliers());
+        let of_stages = stages.map(|(latest, multiplier)| latest.by(micro_batches, end).0 / multiplier);
+        let computed = of_stages.fold(end.0 / self.cost.slowest_multiplier(), f64::min);
+        computed - self.shortest().0 * count(micro_batches)
     }
 
     /// The capacity by `end` of each number of micro-batches, at most `most`, that holds more work or more tokens than

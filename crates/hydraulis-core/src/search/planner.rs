@@ -34,8 +34,8 @@ pub struct Planner {
     choice: Choice,
     budget: SearchBudget,
     link: Option<Arc<RunLink>>,
-    /// The least exposure to transfers of replicas of each scheme without a pipeline; none if bounds do not count transfers.
-    exposures: Arc<BTreeMap<Scheme, Exposure>>,
+    /// The least exposure to transfers of each stage of replicas of each scheme; none if bounds do not count transfers.
+    exposures: Arc<BTreeMap<Scheme, Vec<Exposure>>>,
 }
 
 /// The strategies that a planner may choose from.
@@ -138,7 +138,7 @@ impl Planner {
 
     /// The capacities under `cost` in each order of placement, by the end of a step if bounds count transfers.
     fn capacities_of(&self, cost: CostModel, budget: CapacityBudget) -> Vec<Capacities> {
-        Capacities::exposed(cost, budget, |scheme| self.exposures.get(&scheme)).in_each_order()
+        Capacities::exposed(cost, budget, |scheme| self.exposures.get(&scheme).map(Vec::as_slice)).in_each_order()
     }
 
     /// The same planner; a search has those of the usable schemes that `chosen` keeps.
@@ -201,7 +201,7 @@ impl Planner {
     /// best plan. Among plans equal within 0.1 % the one that moves fewest bytes wins, then the one of fewest
     /// GPU-seconds, then name order. The same batch always gives the same plan.
     ///
-    /// With a link the bound is on the step, of which each replica without a pipeline has the least exposure that its own
+    /// With a link the bound is on the step, of which each stage of a replica has the least exposure that the replica's own
     /// transfers leave in any packing. Under sharding, and on unequal ranks, it is on the iteration.
     ///
     /// With the in-flight limit the plan is the shorter of two: the plan found with that limit, and the plan found with
@@ -434,20 +434,17 @@ fn evaluate_promising(task: &Task, list: &[Strategy], bounds: &[Option<Bound>]) 
     Ok(evaluations)
 }
 
-/// The least exposure of replicas of each scheme without a pipeline. None on unequal ranks, and where gradients leave in
-/// rounds.
-fn least_exposures(link: &RunLink, cost: &CostModel) -> Result<BTreeMap<Scheme, Exposure>> {
+/// The least exposure of each stage of replicas of each scheme. None on unequal ranks, and where gradients leave in rounds.
+fn least_exposures(link: &RunLink, cost: &CostModel) -> Result<BTreeMap<Scheme, Vec<Exposure>>> {
     let mut exposures = BTreeMap::new();
     if !cost.cluster().is_uniform() || !cost.profile().sharding.is_none() {
         return Ok(exposures);
     }
     let usable = usable_schemes(cost);
-    for class in cost.best().iter().filter(|class| usable.contains(&class.scheme())) {
-        if let [multiplier] = *class.stage_multipliers() {
-            let times = link.least_times(class.scheme(), cost.cluster())?;
-            let exposure = Exposure::new(&times, multiplier, class.forward_share());
-            exposures.extend(exposure.map(|exposure| (class.scheme(), exposure)));
-        }
+    let is_usable = |scheme: Scheme| usable.contains(&scheme) && link.link().admits(scheme).is_ok();
+    for class in cost.best().iter().filter(|class| is_usable(class.scheme())) {
+        let of_stages = link.least_exposures(class, cost.cluster())?;
+        exposures.extend(of_stages.map(|of_stages| (class.scheme(), of_stages)));
     }
     Ok(exposures)
 }

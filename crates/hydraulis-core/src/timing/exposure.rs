@@ -1,13 +1,17 @@
-//! The time that transfers add to a replica without a pipeline, by its first and its last micro-batch.
+//! The time that transfers add to one stage of a replica, by its first and its last micro-batch.
 //!
-//! Such a replica has every bucket. Its first forward waits for parameters, and gradients leave from its last backward on,
-//! so a step lasts as long as the latest replica: its packing, its waits, and the gradients that are left at its end. Both
-//! ends are separate, and each is the largest of some linear functions of one micro-batch's time (`timing/step.rs`).
+//! The first forward of a stage waits for the parameters of its layer groups, which arrive after those of the layer groups
+//! before them. From its last backward on its gradients leave, before those of the layer groups before them. A step lasts
+//! at least as long as the computation of the stage, its wait, and the gradients that are left at its end. Both ends are
+//! separate, and each is the largest of some linear functions of one micro-batch's time (`timing/step.rs`). Without a
+//! pipeline a step lasts exactly as long as the latest replica.
+
+use std::ops::Range;
 
 use crate::timing::TransferTimes;
 use crate::units::{Millis, count};
 
-/// The exposed time of a replica's transfers at both ends of a step in which gradients leave once.
+/// The exposed time of a stage's transfers at both ends of a step in which gradients leave once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Exposure {
     first: Falling,
@@ -18,15 +22,25 @@ impl Exposure {
     /// The exposure to these transfers of a class with this multiplier of its only stage. None under sharded gradients,
     /// which leave in rounds.
     pub fn new(transfers: &TransferTimes, multiplier: f64, forward_share: f64) -> Option<Exposure> {
+        Exposure::of_stage(transfers, 0..transfers.parameters.len(), multiplier, forward_share)
+    }
+
+    /// The exposure to these transfers of a stage of these layer groups, with this multiplier. None under sharded gradients.
+    pub fn of_stage(
+        transfers: &TransferTimes,
+        layer_groups: Range<usize>,
+        multiplier: f64,
+        forward_share: f64,
+    ) -> Option<Exposure> {
         let waits_once = transfers.earlier_rounds.is_none();
-        let falling = |times: &[Millis], share: f64| Falling::new(times, multiplier * share);
+        let falling = |times: &[Millis], share: f64| Falling::new(times, layer_groups.clone(), multiplier * share);
         waits_once.then(|| Exposure {
             first: falling(&transfers.parameters, forward_share),
             last: falling(&transfers.gradients, 1.0 - forward_share),
         })
     }
 
-    /// The time that transfers add to a replica whose first and last micro-batch take these times.
+    /// The time that transfers add to the stage if its first and its last micro-batch take these times.
     pub fn ms(&self, first: Millis, last: Millis) -> Millis {
         self.first.at(first) + self.last.at(last)
     }
@@ -42,17 +56,17 @@ impl Exposure {
     }
 }
 
-/// The latest time by which a replica's micro-batches end, by the time at which its step ends: the least exposure of any
-/// packing is in between.
+/// The latest time by which a stage's micro-batches end, by the time at which its step ends, if it computes without a
+/// pause: the least exposure of any packing is in between.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LatestEnd {
-    /// Of a single micro-batch, and of more: the replica's time and the end of its step, where the slope changes.
+    /// Of a single micro-batch, and of more: the stage's time and the end of its step, where the slope changes.
     one: Vec<[Millis; 2]>,
     more: Vec<[Millis; 2]>,
 }
 
 impl LatestEnd {
-    /// For a class with this exposure and multiplier of its only stage, whose micro-batches take at most `full`.
+    /// For a stage with this exposure and multiplier, whose micro-batches take at most `full` before the multiplier.
     pub fn new(exposure: &Exposure, multiplier: f64, full: Millis) -> LatestEnd {
         let [first, last] = [&exposure.first, &exposure.last].map(|falling| falling.segments(full));
         let start = exposure.ms(Millis::ZERO, Millis::ZERO);
@@ -103,13 +117,13 @@ struct Falling {
 }
 
 impl Falling {
-    /// The wait for buckets that follow each other, while computation of `share` of a micro-batch's time goes through
-    /// them in the same order.
-    fn new(buckets: &[Millis], share: f64) -> Falling {
-        let number = count(buckets.len());
+    /// The wait for these layer groups' buckets, of all that follow each other, while computation of `share` of a
+    /// micro-batch's time goes through the layer groups in the same order.
+    fn new(buckets: &[Millis], layer_groups: Range<usize>, share: f64) -> Falling {
+        let number = count(layer_groups.len());
         let mut lines: Vec<(Millis, f64)> = Vec::new();
-        let mut end = Millis::ZERO;
-        for (place, &ms) in buckets.iter().enumerate() {
+        let mut end: Millis = buckets[..layer_groups.start].iter().copied().sum();
+        for (place, &ms) in buckets[layer_groups].iter().enumerate() {
             end += ms;
             let line = (end, share * count(place) / number);
             while let [.., before, last] = *lines.as_slice() {
@@ -165,6 +179,7 @@ fn is_never_largest(before: (Millis, f64), line: (Millis, f64), next: (Millis, f
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::stage_layer_groups;
     use crate::pipeline::MakespanBuffers;
     use crate::spec::LayerSplit;
     use crate::timing::{ReplicaWork, StepTimeline};
@@ -204,6 +219,32 @@ mod tests {
         }
     }
 
+    /// No stage computes and waits longer than the step; where transfers take most of it, the last stage as long.
+    #[test]
+    fn a_pipeline_ends_no_earlier_than_each_stage_with_its_exposure() {
+        let even = transfers(&[9.0, 3.0, 3.0, 3.0, 3.0, 3.0, 6.0], &[18.0, 6.0, 6.0, 6.0, 6.0, 6.0, 12.0]);
+        let uneven = transfers(&[1.0, 0.0, 40.0, 0.0, 0.0, 5.0, 2.0], &[0.0, 30.0, 0.0, 1.0, 9.0, 0.0, 3.0]);
+        let (split, scheme, multipliers) = (LayerSplit::even(5), "<pp2>".parse().unwrap(), [0.7, 0.5]);
+        for transfers in [even, uneven] {
+            for times in [&[1.0][..], &[20.0, 50.0], &[200.0, 1.0, 90.0], &[5.0, 400.0], &[1e4, 1e4]] {
+                let times: Vec<Millis> = times.iter().copied().map(Millis).collect();
+                let work = ReplicaWork { scheme, times: &times, stage_multipliers: &multipliers, forward_share: 0.3 };
+                let step = StepTimeline::new(&split, &transfers, [work], &mut MakespanBuffers::default());
+                let alone = (0..).zip(multipliers).map(|(stage, multiplier)| {
+                    let groups = stage_layer_groups(&split, scheme, stage).unwrap();
+                    let buckets = *groups.start() as usize..*groups.end() as usize + 1;
+                    let exposure = Exposure::of_stage(&transfers, buckets, multiplier, 0.3).unwrap();
+                    let computed = times.iter().copied().sum::<Millis>() * multiplier;
+                    computed + exposure.ms(times[0], times[times.len() - 1])
+                });
+                let alone: Vec<Millis> = alone.collect();
+                assert!(alone.iter().all(|&ms| ms <= step.end * (1.0 + 1e-12)), "{times:?}: {alone:?} {step:?}");
+                let waits_most = times[0] == Millis(1.0);
+                assert!(!waits_most || alone[1] >= step.end * 0.9, "{times:?}: {alone:?} {step:?}");
+            }
+        }
+    }
+
     /// No packing of a grid of times ends its step earlier, and some packing ends it then.
     #[test]
     fn the_latest_end_is_that_of_the_least_exposure() {
@@ -229,7 +270,7 @@ mod tests {
 
     #[test]
     fn only_lines_that_are_largest_somewhere_are_kept() {
-        let falling = Falling::new(&[1.0, 1.0, 1.0, 1.0].map(Millis), 1.0);
+        let falling = Falling::new(&[1.0, 1.0, 1.0, 1.0].map(Millis), 0..4, 1.0);
         // Equal buckets: the first and the last decide.
         assert_eq!(falling.lines, [(Millis(1.0), 0.0), (Millis(4.0), 0.75)]);
         assert_eq!((falling.enough(), falling.steepest()), (Millis(4.0), 0.75));

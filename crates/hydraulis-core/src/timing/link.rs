@@ -19,7 +19,7 @@
 
 use std::ops::Range;
 
-use crate::cost::CostProfile;
+use crate::cost::{ClassCost, CostProfile};
 use crate::error::{LinkError, Result};
 use crate::layout::{
     BucketVolume, OptimizerShards, ParameterTable, Position, bucket_volumes, least_volumes, stage_layer_groups,
@@ -27,7 +27,7 @@ use crate::layout::{
 };
 use crate::spec::{Cluster, LayerSplit, LinkRates, Scheme, Strategy};
 use crate::timing::rounds::contributing;
-use crate::timing::{Rounds, Traffic, TransferTimes};
+use crate::timing::{Exposure, Rounds, Traffic, TransferTimes};
 use crate::units::Millis;
 
 /// Bytes of float64.
@@ -234,9 +234,19 @@ impl RunLink {
         &self.link
     }
 
-    /// The least transfer times of an iteration in which a replica of this scheme has sequences, at any place of the cluster
-    /// and with any other replicas.
-    pub fn least_times(&self, scheme: Scheme, cluster: &Cluster) -> Result<TransferTimes> {
+    /// The exposure of each stage to the least transfers of an iteration in which a replica of this class has sequences, at
+    /// any place of the cluster and with any other replicas. Refused as [`Link::admits`].
+    pub fn least_exposures(&self, class: &ClassCost, cluster: &Cluster) -> Result<Option<Vec<Exposure>>> {
+        let (scheme, times) = (class.scheme(), self.least_times(class.scheme(), cluster)?);
+        let of_stage = |(stage, &multiplier): (u16, &f64)| {
+            let groups = stage_layer_groups(self.link.split(), scheme, stage)?;
+            let buckets = *groups.start() as usize..*groups.end() as usize + 1;
+            Ok(Exposure::of_stage(&times, buckets, multiplier, class.forward_share()))
+        };
+        (0..).zip(class.stage_multipliers()).map(of_stage).collect()
+    }
+
+    fn least_times(&self, scheme: Scheme, cluster: &Cluster) -> Result<TransferTimes> {
         let positions = strategy_positions(&Strategy::new(vec![scheme])?, cluster)?;
         let volumes = least_volumes(&self.link.trained, &self.shards, &positions)?;
         TransferTimes::new(&volumes, self.link.traffic, self.shards.messages(), &[])

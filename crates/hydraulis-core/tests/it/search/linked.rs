@@ -241,6 +241,26 @@ fn replicas_that_wait_for_parameters_take_less_work() {
     assert!(transfers.step_ms < iteration_ms + Millis(0.25 * transfers.alone_ms.0), "{transfers:?} {iteration_ms:?}");
 }
 
+/// Where transfers take longer than computation, few wide replicas are shorter than narrow ones and pipelines.
+#[test]
+fn a_search_over_slow_links_is_no_longer_than_equal_replicas() {
+    let (profile, cluster) = (preset("llama-7b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+    let batch = batch_of_tokens(5, 300_000);
+    for gigabytes_per_s in [5.0, 10.0, 25.0] {
+        let rates = LinkRates { gigabytes_per_s, gpu_gigabytes_per_s: 100.0, message_us: 10.0 };
+        let link = Link::of_profile(&profile, rates).unwrap();
+        let equal = ["4x<tp16>", "8x<tp8>", "16x<tp4>", "32x<tp2>", "4x<tp8,pp2>", "8x<tp4,pp2>"];
+        let list = Some(equal.map(|text| text.parse().unwrap()).to_vec());
+        let listed = Planner::new(profile.clone(), cluster.clone(), list).unwrap().with_link(link.clone()).unwrap();
+        let listed = listed.plan(&batch).unwrap();
+        let plan = Planner::search(profile.clone(), cluster.clone()).unwrap().with_link(link).unwrap();
+        let plan = plan.plan(&batch).unwrap();
+        let best = (listed.step_ms(), listed.strategy.to_string());
+        assert!(plan.step_ms() <= listed.step_ms() * (1.0 + TIE), "{} {:?} {best:?}", plan.strategy, plan.step_ms());
+        assert!(plan.gap() < 0.05, "{gigabytes_per_s}: {}", plan.gap());
+    }
+}
+
 #[test]
 fn candidates_are_stated_with_their_transfers() {
     let planner = over(&["8x<tp8>", "4x<tp16>", "16x<tp4>"]);
