@@ -310,12 +310,13 @@ impl<'a> Search<'a> {
 
     /// Merges micro-batches of the best plans; a plan that is longer by more than merging gains is left out.
     fn merge_best(&mut self) -> Result<()> {
-        let most = self.least() * (1.0 + self.budget.merge_gain);
+        let LocalSearchBudget { merged, merged_sequences, merge_gain, .. } = self.budget;
+        let (most, plans) = (self.least() * (1.0 + merge_gain), merged.max(merged_sequences / self.task.batch.len()));
         let mut order: Vec<(Millis, usize)> = (0..self.evaluations.len())
             .map(|place| (self.task.objective.ms(&self.evaluations[place]), place))
             .collect();
         order.sort_unstable();
-        let near = order.iter().take_while(|(ms, _)| *ms <= most).take(self.budget.merged);
+        let near = order.iter().take_while(|(ms, _)| *ms <= most).take(plans);
         for &(_, place) in near {
             let merged = self.task.merged(self.evaluations[place].clone())?;
             let ms = self.task.objective.ms(&merged);

@@ -120,7 +120,8 @@ impl<'a> Survey<'a> {
             }
             let ranks = self.ranks(class);
             let all = left / ranks;
-            let step = (self.gpus / (self.budget.steps * ranks)).max(1);
+            // Of two schemes every number counts.
+            let step = if taken.is_empty() { 1 } else { (self.gpus / (self.budget.steps * ranks)).max(1) };
             // Fewer replicas of the last scheme leave ranks for one more.
             let numbers = (1..=all).filter(|number| *number == all || most > 1 && (number - 1) % step == 0);
             for number in numbers.filter_map(|number| usize::try_from(number).ok()) {
@@ -243,6 +244,7 @@ mod tests {
     use crate::construct::usable_schemes;
     use crate::cost::{CostModel, preset};
     use crate::spec::{Cluster, SearchBudget, Strategy};
+    use crate::units::count;
 
     /// The promising mixes with their estimates and planned times, and the time of the best plan so far.
     fn surveyed(lengths: &[i64], cutoff: f64, budget: &SearchBudget) -> Vec<(Millis, Millis, String)> {
@@ -287,6 +289,32 @@ mod tests {
             // A pipeline with few long micro-batches fills worse than estimated.
             let tolerance = if mix.contains("pp") { 0.2 } else { 0.03 };
             assert!((estimated.0 / planned.0 - 1.0).abs() < tolerance, "{mix}: {estimated:?} {planned:?}");
+        }
+    }
+
+    #[test]
+    fn mixes_of_two_schemes_have_every_number() {
+        let cost = CostModel::new(preset("llama-13b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+        let (schemes, budget) = (usable_schemes(&cost), SearchBudget::ONLINE);
+        let capacities = Capacities::new(cost, budget.capacity);
+        let of_schemes: Vec<&ClassCapacity> =
+            schemes.iter().map(|&scheme| capacities.scheme(scheme).unwrap()).collect();
+        let batch = Batch::new(&three_long(), None).unwrap();
+        let task = Task::new(&batch, std::slice::from_ref(&capacities), None, &budget, NEVER_CANCELLED);
+        let survey = Survey::new(&task, &of_schemes, 64);
+        let values: Vec<f64> = schemes.iter().map(|scheme| count(scheme.ranks())).collect();
+        let mixes = survey.mixes(64.0, &values).unwrap();
+        let place = |text: &str| schemes.iter().position(|scheme| scheme.to_string() == text).unwrap();
+        let (narrow, wide) = (place("<tp2>"), place("<tp4>"));
+        for number in 1..=15 {
+            let mut mix = vec![(narrow, 32 - 2 * number), (wide, number)];
+            mix.sort_unstable();
+            let is_found = |found: &Mix| {
+                let mut found = found.clone();
+                found.sort_unstable();
+                found == mix
+            };
+            assert!(mixes.iter().any(|(_, found)| is_found(found)), "{number}");
         }
     }
 
