@@ -52,3 +52,8 @@ def test_senseless_numbers_are_refused(cost: tuple[float, float]) -> None:
 def test_a_model_without_a_field_is_refused() -> None:
     with refused("model_invalid", "num_hidden_layers"):
         SequenceCost.of({name: value for name, value in DENSE.items() if name != "num_hidden_layers"})
+
+
+def test_terms_are_numbers() -> None:
+    with refused("argument_invalid", "cost.linear is 'a'"):
+        SequenceCost("a", 1)  # type: ignore[arg-type]

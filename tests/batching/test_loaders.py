@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from batching.collators.attention import made_samples
 from batching.drawn import long_tail, sampler
+from helpers import refused
 from hydraulis.batching.collators import VarlenCollator
 
 LENGTHS = long_tail(60, longest=80)
@@ -60,9 +61,64 @@ def test_steps_come_with_their_batches_and_their_targets(barrier: str) -> None:
 
 def test_steps_continue_inside_of_a_step() -> None:
     one = sampler(LENGTHS, rank=0, cap_tokens=200, sequences_per_step=20)
-    state = one.state_at(1, batch=1)
+    state = one.state_at(1, batch=1, epoch=0)
     one.load_state_dict(state)
     loader = DataLoader(Samples(), batch_sampler=one, collate_fn=VarlenCollator())
     groups = [(step.index, len(list(batches)), len(step.own)) for step, batches in one.group(loader)]
     assert groups[0] == (1, groups[0][2] - 1, groups[0][2])
     assert [(index, count) for index, count, _ in groups[1:]] == [(2, groups[1][2])]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}], ids=str
+)
+def test_a_loaded_state_is_where_every_loader_begins(options: dict[str, Any]) -> None:
+    """torch calls `iter(batch_sampler)` twice where there are worker processes."""
+    whole = sampler(LENGTHS, rank=0, cap_tokens=200)
+    expected = [[part.tolist() for part in whole.step(index).own] for index in range(whole.num_steps)]
+    for is_grouped in (False, True):
+        one = sampler(LENGTHS, rank=0, cap_tokens=200)
+        loader: DataLoader[Any] = DataLoader(range(60), batch_sampler=one, collate_fn=list, **options)  # type: ignore[arg-type]
+        one.load_state_dict(one.state_at(2, epoch=0))
+        if is_grouped:
+            found = [(step.index, list(batches)) for step, batches in one.group(loader)]
+            assert found == list(enumerate(expected))[2:]
+        else:
+            assert list(loader) == [batch for step in expected[2:] for batch in step]
+        assert one.epoch == 1
+        again = [
+            (step.epoch, step.index, len(list(batches)) == len(step.own))
+            for step, batches in one.group(loader)
+        ]
+        assert again == [(1, index, True) for index in range(one.num_steps)]
+
+
+def test_unread_batches_of_a_step_are_left_out() -> None:
+    one = sampler(LENGTHS, rank=0, cap_tokens=100)
+    loader: DataLoader[Any] = DataLoader(range(60), batch_sampler=one, collate_fn=list)  # type: ignore[arg-type]
+    for step, batches in one.group(loader):
+        assert len(step.own) > 1
+        assert next(batches) == step.own[0].tolist()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_state_after_a_step_is_that_of_the_step_however_far_the_loader_is(workers: int) -> None:
+    one = sampler(LENGTHS, rank=0, cap_tokens=200)
+    loader: DataLoader[Any] = DataLoader(range(60), batch_sampler=one, collate_fn=list, num_workers=workers)  # type: ignore[arg-type]
+    places = []
+    for step, batches in one.group(loader):
+        list(batches)
+        state = one.state_at(step.index + 1, epoch=step.epoch)
+        places.append((state["epoch"], state["step"]))
+    assert places == [*((0, index) for index in range(1, one.num_steps)), (1, 0)]
+
+
+def test_a_loader_of_other_data_or_batches_is_refused() -> None:
+    one = sampler(LENGTHS, rank=0, cap_tokens=200)
+    with refused("lengths_invalid", "61 sequences", "lengths 60"):
+        list(one.group(DataLoader(range(61), batch_sampler=one)))  # type: ignore[arg-type]
+    count = len(one)
+    with refused("argument_invalid", "the loader gave"):
+        list(one.group(range(count - 1)))
+    with refused("argument_invalid", "fewer batches than the loader"):
+        list(one.group(range(count + 1)))

@@ -1,7 +1,7 @@
 """Options and states of wrong types: refused by name, or converted to plain numbers."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ def test_an_epoch_is_a_whole_number(epoch: Any) -> None:
 def test_a_state_of_wrong_types_is_refused(state: Any) -> None:
     one = sampler(long_tail(60), rank=0)
     with refused("checkpoint_mismatch"):
-        one.load_state_dict(one.state_at(1) | state if isinstance(state, dict) else state)
+        one.load_state_dict(one.state_at(1, epoch=0) | state if isinstance(state, dict) else state)
 
 
 def test_a_position_behind_the_epoch_or_the_step_is_refused() -> None:
@@ -82,15 +82,43 @@ def test_a_position_behind_the_epoch_or_the_step_is_refused() -> None:
     count = one.num_steps
     own = len(one.step(1).own)
     with refused("checkpoint_mismatch", f"step {count + 1}", f"{count} steps"):
-        one.load_state_dict(one.state_at(count + 1))
+        one.load_state_dict(one.state_dict() | {"step": count + 1})
     with refused("checkpoint_mismatch", f"batch {own}", f"{own} batches"):
-        one.load_state_dict(one.state_at(1, batch=own))
+        one.load_state_dict(one.state_dict() | {"step": 1, "batch": own})
     with refused("checkpoint_mismatch", f"step {count}", f"{count} steps"):
-        one.load_state_dict(one.state_at(count, batch=1))
-    one.load_state_dict(one.state_at(count))
+        one.load_state_dict(one.state_dict() | {"step": count, "batch": 1})
+    one.load_state_dict(one.state_dict() | {"step": count})
     assert list(one) == []
-    one.load_state_dict(one.state_at(1, batch=own - 1))
+    one.load_state_dict(one.state_at(1, batch=own - 1, epoch=0))
     assert len(next(iter(one))) > 0
+
+
+def test_a_position_is_checked_when_it_is_saved() -> None:
+    one = sampler(long_tail(60), rank=0)
+    count, own = one.num_steps, len(one.step(1).own)
+    state = one.state_at(cast("int", np.int64(2)), epoch=cast("int", np.int64(3)))
+    assert (type(state["step"]), type(state["epoch"])) == (int, int)
+    one.load_state_dict(state)
+    for step, batch in ((-1, 0), (count + 1, 0), (count, 1), (1, own)):
+        with refused("argument_invalid"):
+            one.state_at(step, epoch=0, batch=batch)
+    at_end = one.state_at(count, epoch=2)
+    assert [at_end[name] for name in ("epoch", "step", "batch")] == [3, 0, 0]
+    assert one.step(0, epoch=cast("int", np.int64(3))).targets == one.step(0, epoch=3).targets
+    for steps in (0, -1):
+        with refused("argument_invalid", f"steps is {steps}"):
+            one.report(steps)
+
+
+def test_targets_are_a_part_of_each_sequence() -> None:
+    for targets, part in (([1, -1, 2], "-1 targets"), ([1, 1, 8], "8 targets and 7 tokens")):
+        with refused("lengths_invalid", part):
+            sampler([5, 6, 7], targets=targets)
+
+
+def test_steps_per_epoch_belong_to_micro_batches_alone() -> None:
+    with refused("argument_invalid", "steps_per_epoch is 3", "leave it out"):
+        sampler([5, 6, 7], sequences_per_step=3, steps_per_epoch=3)
 
 
 @pytest.mark.parametrize("name", ["groups", "targets", "prefix_tokens"])

@@ -128,3 +128,11 @@ def test_the_same_step_has_the_same_plan() -> None:
     plans = [planned(long_tail(200), micro_batches=20) for _ in range(2)]
     parts = [[part.tolist() for rank in plan.micro_batches for part in rank] for plan in plans]
     assert parts[0] == parts[1]
+
+
+@pytest.mark.parametrize("option", ["multiple_of", "least_micro_batches"])
+def test_ranks_without_sequences_have_the_number_of_micro_batches(option: str) -> None:
+    options: dict[str, Any] = {option: 4}
+    planner = StepPlanner(ranks=8, cap_tokens=100, cost=COST, barrier="step", allow_empty=True, **options)
+    plan = planner.plan(StepItems(np.arange(6), np.full(6, 50)))
+    assert [len(rank) for rank in plan.micro_batches] == [4] * 8

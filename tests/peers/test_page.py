@@ -24,8 +24,8 @@ sys.path.append(str(ROOT / "examples/peers"))
 toy: Any = import_module("toy")
 
 TEXT = (ROOT / "docs/drop-in.md").read_text(encoding="utf-8")
-SURFACES = TEXT[TEXT.index("\n## Surfaces") : TEXT.index("\n## Offline")]
-SECTIONS = dict(re.findall(r"^### (.+?)\n(.*?)(?=^### |\Z)", SURFACES, re.MULTILINE | re.DOTALL))
+FRAMEWORKS = TEXT[TEXT.index("\n## Frameworks") : TEXT.index("\n## Offline")]
+SECTIONS = dict(re.findall(r"^### (.+?)\n(.*?)(?=^### |\Z)", FRAMEWORKS, re.MULTILINE | re.DOTALL))
 DATA = toy.toy_data(80, 64)
 LENGTHS = [len(row) for row in DATA["input_ids"]]
 

@@ -99,3 +99,28 @@ def test_a_state_of_another_sampler_is_refused() -> None:
     one.load_state_dict(other.state_dict())
     with refused("checkpoint_mismatch", "sequences = 99", 100):
         batches(one)
+
+
+@pytest.mark.parametrize("done", [1, 4])
+@pytest.mark.parametrize(
+    ("workers", "options"),
+    [(0, {}), (2, {}), (2, {"persistent_workers": True}), (2, {"snapshot_every_n_steps": 3})],
+)
+def test_steps_are_grouped_from_the_loaded_state(workers: int, options: dict[str, Any], done: int) -> None:
+    first = loader(workers, **options)
+    found = iter(first)
+    for _ in range(done):
+        next(found)
+    whole = sampler(LENGTHS, rank=1)
+    places = [
+        (step.index, part.tolist()) for step in map(whole.step, range(whole.num_steps)) for part in step.own
+    ]
+    for asked in (False, True):
+        second = loader(workers, **options)
+        second.load_state_dict(first.state_dict())
+        if asked:
+            # torchdata makes the iterator here.
+            second.state_dict()
+        one: Any = second.batch_sampler
+        grouped = [(step.index, batch.tolist()) for step, group in one.group(second) for batch in group]
+        assert grouped == places[done:]

@@ -9,15 +9,17 @@ import torch
 from datasets import Dataset
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
-from batching.drawn import long_tail
+from batching.drawn import long_tail, sampler
+from helpers import refused
+from hydraulis.batching import open_lengths
 from hydraulis.batching.adapters.transformers_trainer import TrainerSampler, balance_trainer
 from peers.launch import findings
 
 LENGTHS = long_tail(60, longest=100)
 
 
-def data() -> Dataset:
-    rows = [[index + 1] * int(size) for index, size in enumerate(LENGTHS)]
+def data(lengths: Any = LENGTHS) -> Dataset:
+    rows = [[index + 1] * int(size) for index, size in enumerate(lengths)]
     return Dataset.from_dict({"input_ids": rows})
 
 
@@ -44,7 +46,9 @@ class StopAt(TrainerCallback):
         return control
 
 
-def make_trainer(folder: Path, *, epochs: int = 2, **options: Any) -> Recorder:
+def make_trainer(
+    folder: Path, *, epochs: int = 2, rows: Any = None, max_steps: int = -1, **options: Any
+) -> Recorder:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=64, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2
@@ -53,13 +57,16 @@ def make_trainer(folder: Path, *, epochs: int = 2, **options: Any) -> Recorder:
         output_dir=str(folder),
         use_cpu=True,
         num_train_epochs=epochs,
+        max_steps=max_steps,
         gradient_accumulation_steps=2,
         logging_steps=1,
         save_strategy="no",
         report_to=[],
         disable_tqdm=True,
     )
-    trainer = Recorder(model=LlamaForCausalLM(config), args=arguments, train_dataset=data())
+    trainer = Recorder(
+        model=LlamaForCausalLM(config), args=arguments, train_dataset=data() if rows is None else rows
+    )
     balance_trainer(trainer, cap_tokens=200, **options)
     return trainer
 
@@ -87,6 +94,42 @@ def test_a_resumed_training_reads_the_rest(tmp_path: Path, stop: int) -> None:
     assert first.seen + second.seen == whole.seen
     expected = [entry["loss"] for entry in whole.state.log_history if "loss" in entry]
     assert [entry["loss"] for entry in second.state.log_history if "loss" in entry] == expected
+
+
+@pytest.mark.parametrize("stop", [12, 20])
+def test_epochs_of_unequal_steps_are_trained_whole_and_resumed(tmp_path: Path, stop: int) -> None:
+    """The trainer reads the number of steps once."""
+    lengths = long_tail(60, seed=4, longest=100)
+    free = sampler(lengths, ranks=1, rank=0, cap_tokens=200, micro_batches=2, seed=42)
+    assert [free.count_steps(epoch) for epoch in range(3)] == [12, 13, 12]
+    options: dict[str, Any] = {"epochs": 3, "rows": data(lengths)}
+    whole = make_trainer(tmp_path / "whole", **options)
+    whole.train()
+    assert whole.state.global_step == 39
+    for epoch in range(3):
+        seen = Counter(i for batch in whole.seen[26 * epoch : 26 * epoch + 26] for i in batch)
+        assert seen == Counter(range(60))
+    first = make_trainer(tmp_path / "first", **options)
+    first.add_callback(StopAt(stop))
+    first.train()
+    second = make_trainer(tmp_path / "first", **options)
+    second.train(resume_from_checkpoint=True)
+    assert first.seen + second.seen == whole.seen
+
+
+def test_a_streamed_data_set_is_refused(tmp_path: Path) -> None:
+    with refused("argument_invalid", "IterableDataset"):
+        make_trainer(tmp_path, rows=data().to_iterable_dataset(), max_steps=4)
+    with refused("lengths_invalid", "IterableDataset"):
+        open_lengths(data().to_iterable_dataset(), "input_ids")
+
+
+def test_masked_targets_do_not_count(tmp_path: Path) -> None:
+    masks = [[0] * (int(size) // 2) + [1] * (int(size) - int(size) // 2) for size in LENGTHS]
+    trainer = make_trainer(tmp_path, rows=data().add_column("loss_mask", masks))
+    labels = [batch["labels"] for batch in trainer.get_train_dataloader()]
+    expected = sum(sum(mask[1:]) for mask in masks)
+    assert sum(int((one != -100).sum()) for one in labels) == expected
 
 
 def test_the_loss_is_the_mean_over_the_targets_of_the_step(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from datasets import Dataset
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from batching.drawn import long_tail
+from helpers import refused
 from hydraulis import pack_windows
 from hydraulis.batching import open_length_index
 from hydraulis.batching.adapters.trl_packed import pack_rows
@@ -40,3 +41,15 @@ def test_rows_have_whole_sequences_and_their_lengths(tmp_path: Path) -> None:
     starts = int((batch["position_ids"] == 0).sum())
     assert starts == len(packed[0]["seq_lengths"]) + len(packed[1]["seq_lengths"])
     assert torch.equal(batch["labels"][batch["position_ids"] == 0], torch.full((starts,), -100))
+
+
+def test_data_and_index_are_compared(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    windows = pack_windows(LENGTHS, window_tokens=128)
+    write_length_index(tmp_path / "data.index", tmp_path / "data", LENGTHS, windows)
+    index = open_length_index(tmp_path / "data.index")
+    longer = Dataset.from_dict({"input_ids": [[1] * (size + 1) for size in index.lengths.tolist()]})
+    with refused("lengths_invalid", "in the index"):
+        pack_rows(longer, index)
+    with refused("lengths_invalid", "the data set has"):
+        pack_rows(longer.select(range(3)), index)

@@ -39,7 +39,12 @@ class SequenceCost:
     def __post_init__(self) -> None:
         for name in ("linear", "quadratic", "fixed"):
             value = getattr(self, name)
-            if not 0 <= value < float("inf"):
+            if not isinstance(value, Real):
+                message = f"cost.{name} is {value!r}: it must be a number; correct it"
+                raise InvalidInputError(message, code="argument_invalid")
+            # A number of NumPy would make a state unreadable to torch.load.
+            object.__setattr__(self, name, float(value))
+            if not 0 <= float(value) < float("inf"):
                 message = f"cost.{name} is {value}: it must be finite and at least 0; correct it"
                 raise InvalidInputError(message, code="argument_invalid")
         if self.linear == self.quadratic == 0:

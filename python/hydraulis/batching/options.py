@@ -15,6 +15,7 @@ _WHOLE: Final = {
     "sequences_per_step": 1,
     "tokens_per_step": 1,
     "micro_batches": 1,
+    "steps_per_epoch": 1,
     "least_micro_batches": 0,
     "multiple_of": 1,
     "cap_extra_tokens": 0,
@@ -22,7 +23,15 @@ _WHOLE: Final = {
     "pad_to": 1,
     "seed": None,
 }
-_OPTIONAL: Final = ("rank", "sequences_per_step", "tokens_per_step", "micro_batches", "cap_extra_tokens")
+_OPTIONAL: Final = (
+    "rank",
+    "sequences_per_step",
+    "tokens_per_step",
+    "micro_batches",
+    "steps_per_epoch",
+    "cap_extra_tokens",
+)
+_BLOCK: Final = 1 << 20
 _SWITCHES: Final = ("equal_sequences", "shuffle", "drop_last", "allow_empty")
 
 
@@ -64,6 +73,18 @@ def check_options(sampler: Any) -> None:
             "the size of a step is needed: give sequences_per_step, tokens_per_step or micro_batches"
             if sizes == (None, None)
             else "sequences_per_step and tokens_per_step both set the size of a step; leave one out"
+        )
+        raise InvalidInputError(message, code="argument_invalid")
+    if sampler.steps_per_epoch is not None and sizes != (None, None):
+        message = (
+            f"steps_per_epoch is {sampler.steps_per_epoch}: with sequences_per_step or tokens_per_step every "
+            "epoch has the same number of steps; leave it out"
+        )
+        raise InvalidInputError(message, code="argument_invalid")
+    if sampler.cap_tokens < sampler.pad_to:
+        message = (
+            f"cap_tokens is {sampler.cap_tokens}: it must be at least pad_to = {sampler.pad_to}; raise it, "
+            "or lower pad_to"
         )
         raise InvalidInputError(message, code="argument_invalid")
     sequences = sampler.sequences_per_step
@@ -112,14 +133,42 @@ def _convert(sampler: Any) -> None:
             raise InvalidInputError(message, code="argument_invalid") from None
 
 
-def check_targets(targets: Any, num_sequences: int) -> None:
-    """Check that there are as many target counts as sequences.
+def check_targets(targets: Any, lengths: Any) -> None:
+    """Check that each sequence has a number of targets, from 0 to its tokens.
 
     Raises:
-        InvalidInputError: There are more or fewer (code `lengths_invalid`).
+        InvalidInputError: It has not (code `lengths_invalid`).
     """
-    if targets is not None and len(targets) != num_sequences:
+    if targets is None:
+        return
+    if len(targets) != len(lengths):
+        message = f"targets has {len(targets)} entries and lengths {len(lengths)}: give one for each sequence"
+        raise InvalidInputError(message, code="lengths_invalid")
+    for start in range(0, len(lengths), _BLOCK):
+        given, most = targets[start : start + _BLOCK], lengths[start : start + _BLOCK]
+        wrong = np.flatnonzero((given < 0) | (given > most))
+        if wrong.size:
+            place = wrong[0]
+            message = (
+                f"sequence {start + place} has {given[place]} targets and {most[place]} tokens: targets are "
+                "at least 0 and at most the tokens; correct them"
+            )
+            raise InvalidInputError(message, code="lengths_invalid")
+
+
+def check_data(data: Any, num_lengths: int) -> None:
+    """Check that a data set has as many sequences as there are lengths.
+
+    Args:
+        data: Data set; one without a length is not checked.
+        num_lengths: Number of the lengths.
+
+    Raises:
+        InvalidInputError: It has more or fewer (code `lengths_invalid`).
+    """
+    if hasattr(data, "__len__") and len(data) != num_lengths:
         message = (
-            f"targets has {len(targets)} entries and lengths {num_sequences}: give one for each sequence"
+            f"the data set has {len(data)} sequences and lengths {num_lengths}: give the length of each "
+            "sequence of this data set"
         )
         raise InvalidInputError(message, code="lengths_invalid")

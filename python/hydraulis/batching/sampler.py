@@ -9,27 +9,24 @@ any step on any number of ranks.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from hydraulis._core import pack_windows
 from hydraulis.batching.cost import SequenceCost
-from hydraulis.batching.epoch.filled_steps import FilledSteps
+from hydraulis.batching.epoch.division import EpochDivision
+from hydraulis.batching.epoch.grouping import Loaded, group_batches
 from hydraulis.batching.epoch.order import EpochOrder, Indices
-from hydraulis.batching.epoch.state import Position, check_exists, identify, restore
-from hydraulis.batching.epoch.steps import Steps, StepsBySequences, TokenShares, share_tokens
-from hydraulis.batching.items.groups import Groups, make_groups
+from hydraulis.batching.epoch.state import Iteration, Position, check_exists, identify, restore
+from hydraulis.batching.epoch.steps import Steps
+from hydraulis.batching.items.groups import open_groups
 from hydraulis.batching.items.lengths import open_lengths
 from hydraulis.batching.items.pool import TooLong, make_pool
 from hydraulis.batching.items.values import make_values
-from hydraulis.batching.options import check_options, check_targets, to_whole
+from hydraulis.batching.options import check_data, check_options, check_targets, to_whole
 from hydraulis.batching.report import BalanceReport, report_steps
 from hydraulis.batching.step_planner import BalancedStep, Barrier, StepPlan, StepPlanner
-from hydraulis.errors import InfeasibleError, InvalidInputError
-
-Loaded = TypeVar("Loaded")
+from hydraulis.errors import InvalidInputError
 
 # Plans of recent steps: a training loop asks for the plan of the step whose batches it loads.
 _CACHED_STEPS = 8
@@ -57,6 +54,8 @@ class BalancedBatchSampler:
         micro_batches: Number of micro-batches of every rank in every step, for a loop with a fixed number of
             accumulated micro-batches; None for as few as possible. Without `sequences_per_step` and
             `tokens_per_step` a step has as many sequences as fit, and epochs may differ by a few steps.
+        steps_per_epoch: Number of steps of every epoch with `micro_batches` alone; large steps are halved to
+            reach it. None for as few steps as each epoch needs.
         barrier: "micro_batch" if the ranks wait for each other in every micro-batch (FSDP, ZeRO-3), "step"
             if once a step (DDP, ZeRO-1).
         least_micro_batches: Least number of micro-batches of a rank in a step.
@@ -70,7 +69,8 @@ class BalancedBatchSampler:
         extra_tokens: Tokens of each sequence of a second kind, such as those of a vision encoder, as an array
             or a memory map; `cap_extra_tokens` limits them. They take no time: `work` has theirs.
         cap_extra_tokens: Most extra tokens of a micro-batch.
-        targets: Target tokens of each sequence, in a form of `lengths`; None for all tokens but the first.
+        targets: Target tokens of each sequence, in a form of `lengths`; None for all tokens but the first,
+            which is wrong where labels are masked.
         groups: Number of the group of each sequence, in a form of `lengths`. A group stays in one
             micro-batch, and the sizes of a step count groups. None for no groups.
         prefix_tokens: Tokens of the prefix that each sequence shares with the rest of its group. They occupy
@@ -88,7 +88,7 @@ class BalancedBatchSampler:
         InvalidInputError: An option is outside its range or contradicts another (code `argument_invalid`), or
             a length is (`lengths_invalid`).
         InfeasibleError: A sequence is longer than the cap and refused (code `sequence_too_long`). Iteration
-            raises `batch_unplaceable` at a step that has no plan; `report` finds such a step in advance.
+            raises `batch_unplaceable` at a step that has no plan; `report` finds those of the current epoch.
 
     >>> import numpy as np
     >>> lengths = np.random.default_rng(0).integers(1, 1000, 200)
@@ -108,6 +108,7 @@ class BalancedBatchSampler:
     sequences_per_step: int | None = None
     tokens_per_step: int | None = None
     micro_batches: int | None = None
+    steps_per_epoch: int | None = None
     barrier: Barrier = "micro_batch"
     least_micro_batches: int = 0
     multiple_of: int = 1
@@ -135,6 +136,7 @@ class BalancedBatchSampler:
         self._epoch = 0
         self._position = Position(0, 0)
         self._is_loaded = False
+        self.begun = Iteration(0, 0, self._position)
         self._planner = StepPlanner(
             ranks=self.ranks,
             cap_tokens=self.cap_tokens // self.pad_to * self.pad_to,
@@ -149,16 +151,16 @@ class BalancedBatchSampler:
             allow_empty=self.allow_empty,
         )
         self._lengths = lengths = open_lengths(self.lengths, self.column)
-        groups = self._make_groups()
+        groups = open_groups(lengths, self.groups, self.prefix_tokens)
         items = lengths if groups is None else groups.tokens
         values = make_values(len(lengths), self.work, self.extra_tokens, self.cap_extra_tokens, groups)
         cap = self._planner.cap_tokens
         self._pool = make_pool(items, cap, self.too_long, self.pad_sequence_to, groups, values)
         self._targets = None if self.targets is None else open_lengths(self.targets, name="targets")
-        check_targets(self._targets, len(lengths))
-        self._shares = self._share()
+        check_targets(self._targets, lengths)
+        self._division = EpochDivision(self, self._pool, self._planner)
         self._make_caches()
-        if not self.num_steps:
+        if not len(self._steps(0)):
             message = "drop_last leaves no full step of these sequences; make the steps smaller"
             raise InvalidInputError(message, code="argument_invalid")
 
@@ -193,7 +195,26 @@ class BalancedBatchSampler:
     @property
     def num_steps(self) -> int:
         """Number of steps of the current epoch."""
-        return len(self._steps(self._epoch))
+        return self.count_steps(self._epoch)
+
+    def count_steps(self, epoch: int) -> int:
+        """Count the steps of an epoch."""
+        return self.steps_per_epoch or len(self._steps(epoch))
+
+    @property
+    def next_position(self) -> Position:
+        """Position at which an iteration begins."""
+        return self._position if self._is_loaded else Position(0, 0)
+
+    @property
+    def num_sequences(self) -> int:
+        """Number of sequences of the data set."""
+        return len(self._lengths)
+
+    @property
+    def most_tokens(self) -> int:
+        """Most tokens of a sequence, to which `too_long="truncate"` counts longer ones."""
+        return self._pool.limit
 
     @property
     def num_dropped(self) -> int:
@@ -219,10 +240,19 @@ class BalancedBatchSampler:
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield batches from the loaded position or the epoch's start; then the next epoch is current."""
-        if not self._is_loaded:
-            self._position = Position(0, 0)
-        self._is_loaded = False
-        return self._batches(self._epoch, self._position)
+        # Loaders call `iter` more often than they iterate, so an iteration begins with its first batch.
+        epoch, start = self._epoch, self.next_position
+        self._position, self._is_loaded = start, False
+        self.begun = Iteration(self.begun.number + 1, epoch, start)
+        for index in range(start.step, self.count_steps(epoch)):
+            own = self._own(self._plan(epoch, index)[1])
+            for place in range(start.batch if index == start.step else 0, len(own)):
+                if self._epoch == epoch:
+                    is_last = place + 1 == len(own)
+                    self._position = Position(index + 1, 0) if is_last else Position(index, place + 1)
+                yield own[place].tolist()
+        if self._epoch == epoch:
+            self._epoch, self._position = epoch + 1, Position(0, 0)
 
     def step(self, index: int, epoch: int | None = None) -> BalancedStep:
         """Return any step of any epoch.
@@ -234,8 +264,9 @@ class BalancedBatchSampler:
         Raises:
             InvalidInputError: There is no such step (code `argument_invalid`).
         """
-        number = self._epoch if epoch is None else epoch
-        count = len(self._steps(number))
+        number = self._epoch if epoch is None else to_whole("epoch", epoch, least=0)
+        count = self.count_steps(number)
+        index = to_whole("step", index)
         if not 0 <= index < count:
             message = f"step {index} does not exist: epoch {number} has {count:,} steps, counted from 0"
             raise InvalidInputError(message, code="argument_invalid")
@@ -259,48 +290,61 @@ class BalancedBatchSampler:
         """Yield each step with its batches from a loader that this sampler drives.
 
         Args:
-            loader: Loader with this sampler as its `batch_sampler`, at the start of an iteration.
+            loader: Loader with this sampler as its `batch_sampler`, at the start of an iteration. Batches
+                of a step that the loop leaves unread are skipped.
+
+        Raises:
+            InvalidInputError: The loader's data set has another number of sequences (code `lengths_invalid`).
         """
-        epoch, position = self._epoch, self._position if self._is_loaded else Position(0, 0)
-        batches = iter(loader)
-        for index in range(position.step, len(self._steps(epoch))):
-            step = self.step(index, epoch)
-            done = position.batch if index == position.step else 0
-            yield step, islice(batches, len(step.own) - done)
-        # Lets the loader and this sampler end their epoch.
-        next(batches, None)
+        check_data(getattr(loader, "dataset", None), self.num_sequences)
+        return group_batches(self, loader)
 
     def report(self, steps: int | None = None) -> BalanceReport:
         """Plan the steps of the current epoch, and add up where their time goes.
 
         Args:
-            steps: Number of steps from the first one; None for the whole epoch.
+            steps: Number of steps from the first one, at least 1; None for the whole epoch.
 
         Raises:
+            InvalidInputError: `steps` is below 1 (code `argument_invalid`).
             InfeasibleError: A step has no plan (code `batch_unplaceable`).
         """
-        count = self.num_steps if steps is None else min(steps, self.num_steps)
+        count = self.num_steps if steps is None else min(to_whole("steps", steps, least=1), self.num_steps)
         plans = (self._plan(self._epoch, index) for index in range(count))
         return report_steps(plans, self._pool, self._planner, self.pad_to)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last batch that was yielded, as plain numbers and strings.
 
-        A loader with worker processes asks for batches ahead of training. torchdata's `StatefulDataLoader`
-        accounts for that; with another loader save `state_at(step)`.
+        Loaders that read ahead ask for batches before training. torchdata's `StatefulDataLoader` accounts for
+        that; with another loader save `state_at(step.index + 1, epoch=step.epoch)` after a step.
         """
-        return self.state_at(self._position.step, batch=self._position.batch)
+        return self._state(self._epoch, *self._position)
 
-    def state_at(self, step: int, *, epoch: int | None = None, batch: int = 0) -> dict[str, Any]:
-        """Return the state at the start of a step.
+    def state_at(self, step: int, *, epoch: int, batch: int = 0) -> dict[str, Any]:
+        """Return the state at the start of a step; after the last one it is at the start of the next epoch.
 
         Args:
             step: Number of the step in its epoch.
-            epoch: Number of the epoch; None for the current one.
+            epoch: Number of the epoch. That of a loader that reads ahead can be the next one already.
             batch: Batches of the step that are done.
+
+        Raises:
+            InvalidInputError: The epoch has no such position (code `argument_invalid`).
         """
-        number = self._epoch if epoch is None else epoch
-        return {"epoch": number, "step": step, "batch": batch, **self._identity()}
+        names = ("epoch", "step", "batch")
+        epoch, step, batch = (to_whole(*one, 0) for one in zip(names, (epoch, step, batch), strict=True))
+        count = self.count_steps(epoch)
+        if step == count and not batch:
+            return self._state(epoch + 1, 0, 0)
+        size = len(self.step(step, epoch).own) if batch or step > count else 1
+        if batch >= size:
+            message = f"batch is {batch}: step {step} of epoch {epoch} has {size}, counted from 0; correct it"
+            raise InvalidInputError(message, code="argument_invalid")
+        return self._state(epoch, step, batch)
+
+    def _state(self, epoch: int, step: int, batch: int) -> dict[str, Any]:
+        return {"epoch": epoch, "step": step, "batch": batch, **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue at a saved position in the next iteration.
@@ -313,7 +357,7 @@ class BalancedBatchSampler:
                 `checkpoint_mismatch`).
         """
         epoch, position = restore(state, self._identity())
-        count, batches = len(self._steps(epoch)), 1
+        count, batches = self.count_steps(epoch), 1
         if position.batch and position.step < count:
             batches = len(self._own(self._plan(epoch, position.step)[1]))
         check_exists(position, epoch, count, batches)
@@ -321,17 +365,6 @@ class BalancedBatchSampler:
 
     def _identity(self) -> dict[str, Any]:
         return identify(self, self._planner.cost, self._pool)
-
-    def _batches(self, epoch: int, start: Position) -> Iterator[list[int]]:
-        for index in range(start.step, len(self._steps(epoch))):
-            own = self._own(self._plan(epoch, index)[1])
-            for place in range(start.batch if index == start.step else 0, len(own)):
-                if self._epoch == epoch:
-                    is_last = place + 1 == len(own)
-                    self._position = Position(index + 1, 0) if is_last else Position(index, place + 1)
-                yield own[place].tolist()
-        if self._epoch == epoch:
-            self._epoch, self._position = epoch + 1, Position(0, 0)
 
     def _own(self, plan: StepPlan) -> list[Indices]:
         if self.rank is not None:
@@ -345,25 +378,13 @@ class BalancedBatchSampler:
         items = self._pool.take(self._order(epoch), start, stop)
         return items, self._planner.plan(self._pool.step_items(items, self._planner.cost))
 
-    def _fits(self, items: Indices) -> bool:
-        """Return whether a step of these items has a plan with the fixed number of micro-batches."""
-        if self.cap_extra_tokens is None and not self.equal_sequences:
-            # The planner finds room wherever best-fit decreasing does.
-            packed = pack_windows(self._pool.occupied(items), window_tokens=self._planner.cap_tokens)
-            return len(packed) <= self.ranks * (self.micro_batches or 1)
-        try:
-            self._planner.plan(self._pool.step_items(items, self._planner.cost))
-        except InfeasibleError:
-            return False
-        return True
-
     def _count_targets(self, sequences: Indices) -> int:
         if self._targets is not None:
             return int(self._targets[sequences].sum(dtype=np.int64))
         return int((np.minimum(self._lengths[sequences].astype(np.int64), self._pool.limit) - 1).sum())
 
     def _count_batches(self, epoch: int) -> int:
-        count = len(self._steps(epoch))
+        count = self.count_steps(epoch)
         if self.micro_batches is not None:
             return count * self.micro_batches * (self.ranks if self.rank is None else 1)
         return sum(len(self._own(self._plan(epoch, index)[1])) for index in range(count))
@@ -371,27 +392,5 @@ class BalancedBatchSampler:
     def _order(self, epoch: int) -> EpochOrder:
         return EpochOrder(len(self._pool), self.seed, epoch, shuffle=self.shuffle)
 
-    def _make_groups(self) -> Groups | None:
-        if self.groups is None:
-            return None
-        prefixes = self.prefix_tokens
-        if prefixes is not None:
-            prefixes = open_lengths(prefixes, name="prefix_tokens")
-        return make_groups(self._lengths, open_lengths(self.groups, name="groups"), prefixes)
-
-    def _share(self) -> StepsBySequences | TokenShares | FilledSteps:
-        if self.sequences_per_step is not None:
-            return StepsBySequences(len(self._pool), self.sequences_per_step, self.drop_last)
-        if self.tokens_per_step is not None:
-            return share_tokens(self._pool, self.tokens_per_step, drop_last=self.drop_last)
-        count = self.ranks * (self.micro_batches or 1)
-        return FilledSteps(self._planner.cap_tokens, count, self.drop_last, self.allow_empty)
-
     def _divide(self, epoch: int) -> Steps:
-        match self._shares:
-            case StepsBySequences() as steps:
-                return steps
-            case FilledSteps() as filled:
-                return filled.divide(self._pool, self._order(epoch), self._fits)
-            case TokenShares() as shares:
-                return shares.divide(self._pool, self._order(epoch))
+        return self._division.divide(self._order(epoch))

@@ -91,6 +91,9 @@ class StepPlanner:
     allow_empty: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.barrier, str):
+            message = f"barrier is {self.barrier!r}: give 'step' or 'micro_batch'"
+            raise InvalidInputError(message, code="argument_invalid")
         for name in ("ranks", "cap_tokens"):
             if getattr(self, name) < 1:
                 message = f"{name} is {getattr(self, name)}: it must be at least 1; correct it"
@@ -115,7 +118,8 @@ class StepPlanner:
         balanced = self._balance(items, allow_empty=self.allow_empty)
         parts = np.split(items.numbers[balanced.sequences], balanced.micro_batch_offsets[1:-1])
         # A rank without micro-batches would not take part in the step's reduction.
-        own = [parts[start:stop] or [_NOTHING] for start, stop in pairwise(balanced.replica_offsets.tolist())]
+        nothing = [_NOTHING] * self.multiple_of
+        own = [parts[start:stop] or nothing for start, stop in pairwise(balanced.replica_offsets.tolist())]
         return StepPlan(own, balanced.iteration_ms, balanced.lower_bound_ms)
 
     def time_without_cap(self, items: StepItems) -> float:
@@ -175,7 +179,8 @@ class BalancedStep:
         targets: Target tokens of all ranks, the denominator of the mean loss.
         loss_weights: Factor of the mean loss of each micro-batch of `own`. Where gradients are added up over
             the micro-batches of a rank and averaged over the ranks, the weighted losses give the mean over
-            `targets`.
+            `targets`. The mean loss of a micro-batch without targets is not a number; leave it out, or divide
+            sums of losses by `targets`.
         time: Predicted time in the unit of the cost.
         lower_bound: Time that no plan under the options is below; proven.
     """

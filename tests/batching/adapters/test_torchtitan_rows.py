@@ -3,9 +3,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from batching.collators.attention import made_samples
 from batching.drawn import COST, long_tail
+from helpers import refused
 from hydraulis.batching.adapters.torchtitan_rows import BalancedRows
 
 LENGTHS = long_tail(60, longest=100)
@@ -60,3 +62,43 @@ def test_a_loaded_state_continues_after_the_last_row(done: int) -> None:
     resumed = rows()
     resumed.load_state_dict(state)
     assert all(same(one, other) for one, other in zip(islice(resumed, 5), expected, strict=True))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_one_process_alone_reads_the_rows(workers: int) -> None:
+    stream = iter(DataLoader(rows(), batch_size=None, num_workers=workers))
+    if workers == 1:
+        assert all(same(one, other) for one, other in zip(islice(stream, 5), rows(), strict=False))
+        return
+    # torch raises the error of a worker as a RuntimeError.
+    with pytest.raises(RuntimeError, match="num_workers is 2"):
+        next(stream)
+
+
+def test_rows_keep_their_size_and_the_sampler_s_padding() -> None:
+    lengths = [*LENGTHS.tolist(), 300]
+    options: dict[str, Any] = {
+        "dp_rank": 0,
+        "dp_world_size": 1,
+        "rows_per_step": 3,
+        "cost": COST,
+        "seq_len": 128,
+    }
+    stream = BalancedRows(made_samples(lengths), lengths, too_long="truncate", pad_sequence_to=8, **options)
+    for inputs, _ in islice(stream, len(stream.sampler)):
+        assert len(inputs["input"]) == 128
+        assert all(start % 8 == 0 for start in torch.nonzero(inputs["positions"] == 0).flatten().tolist())
+
+
+def test_samples_are_compared_with_their_lengths() -> None:
+    options: dict[str, Any] = {
+        "dp_rank": 0,
+        "dp_world_size": 1,
+        "rows_per_step": 3,
+        "cost": COST,
+        "seq_len": 128,
+    }
+    with refused("lengths_invalid", "60 sequences", "lengths 50"):
+        BalancedRows(SAMPLES, LENGTHS[:50], **options)
+    with refused("micro_batch_invalid", "cap_tokens is 128"):
+        list(islice(BalancedRows(SAMPLES, LENGTHS // 2 + 1, **options), 40))

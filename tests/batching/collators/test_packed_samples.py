@@ -51,3 +51,25 @@ def test_samples_are_checked(samples: list[dict[str, Any]], part: str) -> None:
 def test_rules_are_checked() -> None:
     with refused("argument_invalid", "pad_to is 0"):
         Packing(pad_to=0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "part"),
+    [
+        ({"seq_lengths": [2, 1]}, "seq_lengths"),
+        ({"position_ids": [0, 1, 0]}, "position_ids"),
+        ({"attention_mask": [1, 1, 0]}, "attention_mask"),
+    ],
+)
+def test_rows_of_several_sequences_or_with_padding_are_refused(fields: dict[str, Any], part: str) -> None:
+    plain = {"seq_lengths": [3], "position_ids": [0, 1, 2], "attention_mask": [1, 1, 1]}
+    assert Packing().pack([{"input_ids": [5, 6, 7]} | plain]).num_targets == 2
+    with refused("micro_batch_invalid", "sample 0", part):
+        Packing().pack([{"input_ids": [5, 6, 7]} | fields])
+
+
+def test_a_micro_batch_above_the_cap_is_refused() -> None:
+    samples = [{"input_ids": [1] * 5}] * 2
+    assert len(Packing(cap_tokens=12, pad_to=4).pack(samples).tokens) == 12
+    with refused("micro_batch_invalid", "12 tokens", "cap_tokens is 11"):
+        Packing(cap_tokens=11, pad_to=4).pack(samples)

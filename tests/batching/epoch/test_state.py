@@ -1,9 +1,12 @@
+import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from batching.drawn import long_tail, sampler
 from helpers import refused
+from hydraulis.batching import SequenceCost
 
 
 @pytest.mark.parametrize(
@@ -17,13 +20,13 @@ from helpers import refused
     ],
 )
 def test_a_state_of_other_steps_is_refused(changed: dict[str, Any], part: str) -> None:
-    state = sampler(long_tail(60), **changed).state_at(1)
+    state = sampler(long_tail(60), **changed).state_at(1, epoch=0)
     with refused("checkpoint_mismatch", part):
         sampler(long_tail(60)).load_state_dict(state)
 
 
 def test_a_state_of_other_data_is_refused() -> None:
-    state = sampler(long_tail(60)).state_at(1)
+    state = sampler(long_tail(60)).state_at(1, epoch=0)
     with refused("checkpoint_mismatch", "checksum"):
         sampler(long_tail(60, seed=1)).load_state_dict(state)
     with refused("checkpoint_mismatch", "sequences = 60", 61):
@@ -48,14 +51,14 @@ def test_a_state_of_other_data_is_refused() -> None:
 def test_other_micro_batches_continue_at_the_start_of_a_step_only(changed: dict[str, Any]) -> None:
     one = sampler(long_tail(60), rank=0)
     other = sampler(long_tail(60), **({"rank": 0} | changed))
-    other.load_state_dict(one.state_at(1))
+    other.load_state_dict(one.state_at(1, epoch=0))
     assert other.state_dict()["step"] == 1
     with refused("checkpoint_mismatch", "step"):
-        other.load_state_dict(one.state_at(1, batch=1))
+        other.load_state_dict(one.state_at(1, batch=1, epoch=0))
 
 
 def test_filled_steps_depend_on_their_capacity() -> None:
-    state = sampler(long_tail(60), rank=0, ranks=2, micro_batches=4).state_at(1)
+    state = sampler(long_tail(60), rank=0, ranks=2, micro_batches=4).state_at(1, epoch=0)
     sampler(long_tail(60), rank=0, ranks=4, micro_batches=2).load_state_dict(state)
     with refused("checkpoint_mismatch", "filled"):
         sampler(long_tail(60), rank=0, ranks=4, micro_batches=4).load_state_dict(state)
@@ -66,4 +69,20 @@ def test_a_state_of_another_kind_is_refused() -> None:
     with refused("checkpoint_mismatch", "'batch'"):
         one.load_state_dict({"epoch": 1, "step": 0})
     with refused("checkpoint_mismatch", "step -1"):
-        one.load_state_dict(one.state_at(0) | {"step": -1})
+        one.load_state_dict(one.state_at(0, epoch=0) | {"step": -1})
+
+
+def test_a_state_of_other_groups_is_refused() -> None:
+    """Groups of the same tokens, with other members."""
+    pairs = sampler([20] * 60, groups=[index // 2 for index in range(60)])
+    halves = sampler([20] * 60, groups=[index % 30 for index in range(60)])
+    with refused("checkpoint_mismatch", "checksum"):
+        halves.load_state_dict(pairs.state_at(1, epoch=0))
+
+
+def test_a_state_has_plain_numbers() -> None:
+    terms: Any = (np.float64(24_576), np.float32(1))
+    cost = SequenceCost(*terms)
+    state = sampler(long_tail(60), cost=cost).state_dict()
+    assert [type(value) for value in state["cost"]] == [float] * 3
+    assert json.loads(json.dumps(state)) == state

@@ -1,5 +1,6 @@
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ class ArrowDataset:
     def with_format(self, kind: str) -> "ArrowDataset":
         assert kind == "arrow"
         return self
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def __getitem__(self, rows: slice) -> pa.Table:
         assert rows == slice(None)
@@ -133,3 +137,10 @@ def test_a_length_outside_its_range_is_named(wrong: int) -> None:
 def test_a_length_beyond_signed_numbers_is_named() -> None:
     with refused("lengths_invalid", f"sequence 1 has length {2**63 + 5}"):
         summarize(np.array([4, 2**63 + 5], dtype=np.uint64))
+
+
+@pytest.mark.parametrize("source", [[{"n": [1]}], {"n": [[1]]}, SimpleNamespace(column_names=["n"])])
+def test_a_column_of_no_data_set_is_refused(source: object) -> None:
+    """The last one has the attributes of a streamed data set."""
+    with refused("lengths_invalid", "column 'n'", type(source).__name__):
+        open_lengths(source, "n")

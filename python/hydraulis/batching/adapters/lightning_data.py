@@ -5,14 +5,18 @@ from typing import Any
 
 import lightning
 
+from hydraulis.batching.adapters.equal_epochs import with_equal_epochs
+from hydraulis.batching.items.lengths import open_lengths
+from hydraulis.batching.options import check_data
 from hydraulis.batching.sampler import BalancedBatchSampler
 
 
 class BalancedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
     """A data module for `lightning.Trainer(use_distributed_sampler=False)`.
 
-    A step has `accumulate_grad_batches` micro-batches on every rank. Lightning saves the sampler's state with
-    its checkpoints and loads it when it resumes.
+    A step has `accumulate_grad_batches` micro-batches on every rank, and every epoch of the run as many steps
+    as its largest one. Lightning saves the sampler's state with its checkpoints and loads it when it resumes.
+    A run that resumes with more epochs can need more steps, and is then refused: give `steps_per_epoch`.
 
     Args:
         make_loader: Function from the sampler to a loader with it as `batch_sampler`.
@@ -32,13 +36,24 @@ class BalancedDataModule(lightning.LightningDataModule):  # type: ignore[misc]
 
     def setup(self, stage: str) -> None:  # noqa: ARG002  Lightning names the argument
         """Make the sampler of this rank."""
-        options = {"micro_batches": self.trainer.accumulate_grad_batches} | self._options
-        ranks = {"ranks": self.trainer.world_size, "rank": self.trainer.global_rank}
-        self.sampler = BalancedBatchSampler(self._lengths, **(ranks | options))
+        trainer = self.trainer
+        options = {"micro_batches": trainer.accumulate_grad_batches} | self._options
+        lengths = open_lengths(self._lengths, options.pop("column", None))
+        sampler = BalancedBatchSampler(
+            lengths, **({"ranks": trainer.world_size, "rank": trainer.global_rank} | options)
+        )
+        self.sampler = with_equal_epochs(sampler, epochs=trainer.max_epochs, max_steps=trainer.max_steps)
 
     def train_dataloader(self) -> Any:
-        """Make the loader."""
-        return self._make_loader(self.sampler)
+        """Make the loader.
+
+        Raises:
+            InvalidInputError: Its data set has another number of sequences than the lengths (code
+                `lengths_invalid`).
+        """
+        loader = self._make_loader(self.sampler)
+        check_data(getattr(loader, "dataset", None), self.sampler.num_sequences)
+        return loader
 
     def state_dict(self) -> dict[str, Any]:
         """Return the sampler's state at the start of the next step."""

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, get_worker_info
 
 from hydraulis.batching.collators import Packing
 from hydraulis.batching.collators.packed_samples import IGNORE_INDEX
+from hydraulis.batching.options import check_data
 from hydraulis.batching.sampler import BalancedBatchSampler
+from hydraulis.errors import InvalidInputError
 
 Row = tuple[dict[str, torch.Tensor], torch.Tensor]
 
@@ -33,6 +35,9 @@ class BalancedRows(IterableDataset[Row]):
         dp_world_size: Number of data-parallel ranks.
         rows_per_step: Rows of a rank in one step.
         options: Further options of `BalancedBatchSampler`.
+
+    Raises:
+        InvalidInputError: There are more or fewer samples than lengths (code `lengths_invalid`).
     """
 
     def __init__(
@@ -50,10 +55,28 @@ class BalancedRows(IterableDataset[Row]):
             lengths, cap_tokens=seq_len, ranks=dp_world_size, rank=dp_rank, **options
         )
         self._samples = samples
-        self._packing = Packing(pad_to=seq_len)
+        check_data(samples, self.sampler.num_sequences)
+        self._packing = Packing(
+            pad_to=seq_len,
+            pad_sequence_to=self.sampler.pad_sequence_to,
+            max_tokens=self.sampler.most_tokens if self.sampler.too_long == "truncate" else None,
+            cap_tokens=seq_len,
+        )
 
     def __iter__(self) -> Iterator[Row]:
-        """Yield the tokens and positions of each row, and the next token of each as its label."""
+        """Yield the tokens and positions of each row, and the next token of each as its label.
+
+        Raises:
+            InvalidInputError: A loader reads the rows in more than one worker process (code
+                `argument_invalid`), or samples are longer than their lengths (`micro_batch_invalid`).
+        """
+        worker = get_worker_info()
+        if worker is not None and worker.num_workers > 1:
+            message = (
+                f"num_workers is {worker.num_workers}: each worker process would read all rows of the rank; "
+                "set it to 0 or 1"
+            )
+            raise InvalidInputError(message, code="argument_invalid")
         while True:
             for batch in self.sampler:
                 packed = self._packing.pack([self._samples[index] for index in batch])

@@ -10,6 +10,8 @@ TRL's `pack_dataset` writes the same column. The tokens are copied row by row, b
 from typing import Any
 
 from hydraulis.batching.items.length_index import LengthIndex
+from hydraulis.batching.options import check_data
+from hydraulis.errors import InvalidInputError
 
 
 def pack_rows(data: Any, index: LengthIndex, columns: tuple[str, ...] = ("input_ids",)) -> Any:
@@ -19,11 +21,24 @@ def pack_rows(data: Any, index: LengthIndex, columns: tuple[str, ...] = ("input_
         data: A `datasets.Dataset` in the order of the index.
         index: Index of the data set.
         columns: Columns with one value for each token.
+
+    Raises:
+        InvalidInputError: The data has another number of sequences or another length than the index (code
+            `lengths_invalid`).
     """
+    check_data(data, len(index.lengths))
     numbers = data.select_columns([]).from_dict({"window": range(len(index.window_offsets) - 1)})
 
     def join(row: dict[str, int]) -> dict[str, list[int]]:
-        rows = data[index.window(row["window"]).tolist()]
+        window = index.window(row["window"])
+        rows = data[window.tolist()]
+        for sequence, tokens in zip(window, rows[columns[0]], strict=True):
+            if len(tokens) != index.lengths[sequence]:
+                message = (
+                    f"sequence {sequence} has {len(tokens)} tokens in the data and {index.lengths[sequence]} "
+                    "in the index; write the index of this data with hydraulis pack"
+                )
+                raise InvalidInputError(message, code="lengths_invalid")
         joined = {name: [value for one in rows[name] for value in one] for name in columns}
         return joined | {"seq_lengths": [len(one) for one in rows[columns[0]]]}
 

@@ -7,12 +7,14 @@ before the trainer starts, in the driver and in the workers. verl's own loop kee
 """
 
 import importlib
+import sys
 from collections.abc import Sequence
 
 from hydraulis.batching.adapters.schedules import partition
+from hydraulis.errors import HydraulisError
 
-# verl's modules that hold the function under its name.
-_MODULES = ("verl.utils.seqlen_balancing", "verl.trainer.ppo.ray_trainer")
+# verl's module that defines the function.
+_MODULE = "verl.utils.seqlen_balancing"
 _NAME = "get_seqlen_balanced_partitions"
 
 
@@ -35,17 +37,27 @@ def balanced_partitions(
 
 
 def install() -> list[str]:
-    """Replace verl's function in the modules that are there.
+    """Replace verl's function in its module, and in the modules of verl that imported it by name.
 
     Returns:
         Names of these modules.
+
+    Raises:
+        HydraulisError: verl's module or a library that it needs, such as ray, is missing (code
+            `extra_missing`).
     """
-    found = []
-    for name in _MODULES:
-        try:
-            module = importlib.import_module(name)
-        except ImportError:
-            continue
-        setattr(module, _NAME, balanced_partitions)
-        found.append(name)
+    try:
+        original = getattr(importlib.import_module(_MODULE), _NAME)
+    except (ImportError, AttributeError) as error:
+        message = (
+            f"{_MODULE}.{_NAME} is missing ({error}); install verl 0.9.1 and what it imports, such as ray"
+        )
+        raise HydraulisError(message, code="extra_missing") from error
+    # A module that is imported later takes the function from `_MODULE`.
+    known = (original, balanced_partitions)
+    loaded = [name for name in list(sys.modules) if name.partition(".")[0] == "verl"]
+    # An import that was blocked leaves None.
+    found = [name for name in loaded if getattr(sys.modules[name], "__dict__", {}).get(_NAME) in known]
+    for name in found:
+        setattr(sys.modules[name], _NAME, balanced_partitions)
     return found

@@ -17,7 +17,7 @@ IGNORE_INDEX: Final = -100
 """Label of tokens that are no target, in torch and transformers."""
 
 # Fields of samples that say which tokens are targets, as TRL and transformers name them.
-_MASKS: Final = ("loss_mask", "completion_mask", "assistant_masks")
+MASKS: Final = ("loss_mask", "completion_mask", "assistant_masks")
 
 Sample = Mapping[str, Any]
 
@@ -55,17 +55,21 @@ class Packing:
     Attributes:
         pad_to: Divisor of the tokens of a micro-batch, as the sampler's `pad_to`.
         pad_sequence_to: Divisor of the tokens of a sequence with its padding, as the sampler's.
-        max_tokens: Most tokens of a sequence, which is cut at its end; None for no limit.
+        max_tokens: Most tokens of a sequence, which is cut at its end; None for no limit. With the sampler's
+            `too_long="truncate"` it is `sampler.most_tokens`.
+        cap_tokens: Most tokens of a micro-batch with padding, as the sampler's; more are refused. None for no
+            limit.
         pad_token: Token of the padding.
     """
 
     pad_to: int = 1
     pad_sequence_to: int = 1
     max_tokens: int | None = None
+    cap_tokens: int | None = None
     pad_token: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("pad_to", "pad_sequence_to", "max_tokens"):
+        for name in ("pad_to", "pad_sequence_to", "max_tokens", "cap_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 message = f"{name} is {value}: it must be at least 1; correct it"
@@ -79,8 +83,8 @@ class Packing:
                 `completion_mask`, `assistant_masks`), or without either. No sample gives padding alone.
 
         Raises:
-            InvalidInputError: A sample has no tokens, or labels or a mask of another length (code
-                `micro_batch_invalid`).
+            InvalidInputError: A sample is refused by `read_sample`, or the micro-batch exceeds `cap_tokens`
+                (code `micro_batch_invalid`).
         """
         tokens, labels = [], []
         for index, sample in enumerate(samples):
@@ -91,6 +95,12 @@ class Packing:
         padded = -(-lengths // self.pad_sequence_to) * self.pad_sequence_to
         size = max(1, int(padded.sum()))
         size += -size % self.pad_to
+        if self.cap_tokens is not None and size > self.cap_tokens:
+            message = (
+                f"the micro-batch has {size:,} tokens with padding, and cap_tokens is {self.cap_tokens:,}: "
+                "samples are longer than their lengths; give the sampler their lengths and paddings"
+            )
+            raise InvalidInputError(message, code="micro_batch_invalid")
         packed = PackedSamples(
             tokens=np.full(size, self.pad_token, dtype=np.int64),
             labels=np.full(size, IGNORE_INDEX, dtype=np.int64),
@@ -130,15 +140,16 @@ def read_sample(sample: Sample, index: int) -> tuple[Indices, Indices]:
         index: Number of the sample for a message.
 
     Raises:
-        InvalidInputError: The sample has no tokens, or labels or a mask of another length (code
-            `micro_batch_invalid`).
+        InvalidInputError: The sample has no tokens, labels or a mask of another length, padding, or several
+            sequences (code `micro_batch_invalid`).
     """
     token = np.asarray(sample["input_ids"], dtype=np.int64)
     if not token.size:
         message = f"sample {index} has 0 tokens and must have at least 1; leave it out"
         raise InvalidInputError(message, code="micro_batch_invalid")
+    _refuse_parts(sample, index, token.size)
     label = np.asarray(sample.get("labels", token), dtype=np.int64)
-    masks = [np.asarray(sample[name], dtype=bool) for name in _MASKS if name in sample]
+    masks = [np.asarray(sample[name], dtype=bool) for name in MASKS if name in sample]
     for values in (label, *masks):
         if values.shape != token.shape:
             message = (
@@ -149,3 +160,19 @@ def read_sample(sample: Sample, index: int) -> tuple[Indices, Indices]:
     for mask in masks:
         label = np.where(mask, label, IGNORE_INDEX)
     return token, label
+
+
+def _refuse_parts(sample: Sample, index: int, size: int) -> None:
+    """Refuse a sample of several sequences, or with padding, which would be trained as one sequence."""
+    remedy = ""
+    if len(sample.get("seq_lengths", ())) > 1:
+        remedy = "has several sequences by its seq_lengths; give each as a sample (packing=False in TRL)"
+    positions = sample.get("position_ids")
+    if positions is not None and not np.array_equal(np.ravel(positions), np.arange(size)):
+        remedy = "has position_ids that do not count from 0; give each sequence as a sample, without them"
+    mask = sample.get("attention_mask")
+    if mask is not None and not np.all(np.asarray(mask)):
+        remedy = "has zeros in attention_mask; cut the padding off, and count the lengths without it"
+    if remedy:
+        message = f"sample {index} {remedy}"
+        raise InvalidInputError(message, code="micro_batch_invalid")

@@ -32,12 +32,14 @@ class FilledSteps:
         micro_batches: Micro-batches of all ranks in a step.
         drop_last: Whether the sequences after the last full step are dropped.
         allow_empty: Whether micro-batches of the last step may be empty.
+        count: Number of steps of every epoch; None for as few as possible.
     """
 
     cap_tokens: int
     micro_batches: int
     drop_last: bool
     allow_empty: bool
+    count: int | None = None
 
     def divide(self, pool: SequencePool, order: EpochOrder, fits: Fits) -> StepRanges:
         """Divide an epoch.
@@ -49,7 +51,8 @@ class FilledSteps:
 
         Raises:
             InfeasibleError: The last step has too few sequences to fill its micro-batches, and the steps
-                before it too few to give some (code `batch_unplaceable`).
+                before it too few to give some, or the epoch cannot have its number of steps (code
+                `batch_unplaceable`).
         """
         starts = [0]
         ahead = _NOTHING
@@ -63,7 +66,36 @@ class FilledSteps:
             starts.pop()
         elif not self.allow_empty:
             self._fill_last(starts, pool, order, fits)
+        if self.count is not None:
+            starts = self._split(starts, self.count, pool, order, fits)
         return StepRanges(np.array(starts, dtype=np.int64))
+
+    def _split(
+        self, starts: list[int], count: int, pool: SequencePool, order: EpochOrder, fits: Fits
+    ) -> list[int]:
+        """Halve the step with most sequences until the epoch has `count` steps."""
+        least = 1 if self.allow_empty else self.micro_batches
+        natural = len(starts) - 1
+        while len(starts) - 1 < count:
+            sizes = np.diff(starts)
+            # Packing fewer sequences can take more windows.
+            for step in np.argsort(-sizes, kind="stable"):
+                first, stop = starts[step : step + 2]
+                middle = (first + stop) // 2
+                if middle - first < least:
+                    continue
+                if fits(pool.take(order, first, middle)) and fits(pool.take(order, middle, stop)):
+                    starts.insert(int(step) + 1, middle)
+                    break
+            else:
+                break
+        if len(starts) - 1 != count:
+            message = (
+                f"steps_per_epoch is {count:,}, and an epoch of {natural:,} steps cannot have that many; "
+                f"{'raise' if natural > count else 'lower'} it, or give sequences_per_step"
+            )
+            raise InfeasibleError(message, code="batch_unplaceable")
+        return starts
 
     def _extend(self, ahead: Indices, pool: SequencePool, order: EpochOrder, start: int) -> Indices:
         """Read items of the order from `start` until a step cannot hold more."""

@@ -20,6 +20,7 @@ _CONTENT = (
     "truncated_to",
     "pad_sequence_to",
     "filled",
+    "steps_per_epoch",
 )
 _OPTIONS = (
     "ranks",
@@ -33,7 +34,7 @@ _OPTIONS = (
     "pad_to",
     "allow_empty",
 )
-_PLACE = ("epoch", "step", "batch")
+PLACE = ("epoch", "step", "batch")
 _PLAN = (*_OPTIONS, "is_global", "cost", "speeds", "values")
 
 
@@ -42,6 +43,20 @@ class Position(NamedTuple):
 
     step: int
     batch: int
+
+
+class Iteration(NamedTuple):
+    """An iteration over a sampler.
+
+    Attributes:
+        number: Number of iterations that have begun.
+        epoch: Epoch of the last one.
+        position: First position of the last one.
+    """
+
+    number: int
+    epoch: int
+    position: Position
 
 
 def identify(sampler: Any, cost: SequenceCost, pool: SequencePool) -> dict[str, Any]:
@@ -58,7 +73,7 @@ def identify(sampler: Any, cost: SequenceCost, pool: SequencePool) -> dict[str, 
     is_filled = by_tokens and sampler.tokens_per_step is None
     return {
         "sequences": summary.sequences,
-        "checksum": summary.checksum,
+        "checksum": pool.checksum,
         "seed": sampler.seed,
         "shuffle": sampler.shuffle,
         "sequences_per_step": sampler.sequences_per_step,
@@ -68,6 +83,7 @@ def identify(sampler: Any, cost: SequenceCost, pool: SequencePool) -> dict[str, 
         "truncated_to": limit if by_tokens and summary.longest_tokens > limit else None,
         "pad_sequence_to": sampler.pad_sequence_to if by_tokens else None,
         "filled": _capacity(sampler, limit) if is_filled else None,
+        "steps_per_epoch": sampler.steps_per_epoch,
         **{name: getattr(sampler, name) for name in _OPTIONS},
         "is_global": sampler.rank is None,
         "cost": [cost.linear, cost.quadratic, cost.fixed],
@@ -92,14 +108,14 @@ def restore(state: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[int, Posi
             `checkpoint_mismatch`).
     """
     known = state if isinstance(state, Mapping) else {}
-    missing = [name for name in (*_PLACE, *own) if name not in known]
+    missing = [name for name in (*PLACE, *own) if name not in known]
     if missing:
         message = (
             f"the state has no '{missing[0]}', so it is no state of this sampler; give one of state_dict()"
         )
         raise InvalidInputError(message, code="checkpoint_mismatch")
-    if not all(isinstance(state[name], int) and state[name] >= 0 for name in _PLACE):
-        place = ", ".join(f"{name} {state[name]!r}" for name in _PLACE)
+    if not all(isinstance(state[name], int) and state[name] >= 0 for name in PLACE):
+        place = ", ".join(f"{name} {state[name]!r}" for name in PLACE)
         message = f"the state is at {place}: each is a whole number of at least 0; give another state"
         raise InvalidInputError(message, code="checkpoint_mismatch")
     position = Position(state["step"], state["batch"])

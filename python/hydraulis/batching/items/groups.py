@@ -4,12 +4,13 @@ The planner sees a group as one item. Its tokens are the common prefix, once, an
 its attention is that of the tree: `p^2` for a prefix of `p` tokens, and `s^2 - p^2` for each sequence of `s`.
 """
 
+import zlib
 from dataclasses import dataclass
 
 import numpy as np
 
 from hydraulis.batching.epoch.order import Indices
-from hydraulis.batching.items.lengths import Lengths, summarize
+from hydraulis.batching.items.lengths import Lengths, open_lengths, summarize
 from hydraulis.errors import InvalidInputError
 
 
@@ -33,6 +34,26 @@ class Groups:
         """Return the sequences of groups, group after group."""
         parts = [self.members[self.offsets[group] : self.offsets[group + 1]] for group in groups]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+    def checksum(self, start: int) -> int:
+        """Return the CRC-32 of the members of each group, after data of the checksum `start`."""
+        members = np.ascontiguousarray(self.members, dtype=np.int64).data
+        offsets = np.ascontiguousarray(self.offsets, dtype=np.int64).data
+        return zlib.crc32(offsets, zlib.crc32(members, start))
+
+
+def open_groups(lengths: Lengths, groups: object, prefix_tokens: object) -> Groups | None:
+    """Make the groups of a sampler; None without groups.
+
+    Args:
+        lengths: Tokens of each sequence with the prefix.
+        groups: Number of each sequence's group, in a form of the lengths; None for no groups.
+        prefix_tokens: Tokens of each sequence's prefix, in a form of the lengths; None for none.
+    """
+    if groups is None:
+        return None
+    prefixes = None if prefix_tokens is None else open_lengths(prefix_tokens, name="prefix_tokens")
+    return make_groups(lengths, open_lengths(groups, name="groups"), prefixes)
 
 
 def make_groups(lengths: Lengths, labels: Lengths, prefixes: Lengths | None) -> Groups:

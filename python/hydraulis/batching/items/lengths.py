@@ -168,7 +168,13 @@ def _map_megatron(path: Path) -> Lengths:
 
 
 def _column(source: Any, column: str) -> Lengths:
-    names = list(source.column_names)
+    names = getattr(source, "column_names", None)
+    if not isinstance(names, list | tuple) or not hasattr(source, "__len__"):
+        message = (
+            f"column '{column}' is given with a {type(source).__name__}: give a datasets.Dataset that is not "
+            "streamed or a pyarrow table, or the length of each sequence without a column"
+        )
+        raise InvalidInputError(message, code="lengths_invalid")
     if column not in names:
         message = (
             f"the data set has no column '{column}', its columns are {', '.join(names)}; name one of them"

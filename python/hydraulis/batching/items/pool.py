@@ -49,6 +49,11 @@ class SequencePool:
         """Number of items that are left out because they are longer than the cap."""
         return len(self.lengths) - len(self)
 
+    @property
+    def checksum(self) -> int:
+        """CRC-32 of the items' lengths, and of the members of groups."""
+        return self.summary.checksum if self.groups is None else self.groups.checksum(self.summary.checksum)
+
     def take(self, order: EpochOrder, start: int, stop: int) -> Indices:
         """Return the indices in the data set of a range of an epoch's order, int64 [stop - start]."""
         places = order(start, stop)
@@ -101,6 +106,11 @@ class SequencePool:
         return total, longest, most
 
 
+def token_limit(cap_tokens: int, pad_to: int, pad_sequence_to: int) -> int:
+    """Return the most tokens of a sequence that with its padding fits into a micro-batch with its padding."""
+    return cap_tokens // pad_to * pad_to // pad_sequence_to * pad_sequence_to
+
+
 def make_pool(
     lengths: Lengths,
     cap_tokens: int,
@@ -125,7 +135,7 @@ def make_pool(
             (`sequence_too_long`).
     """
     summary = summarize(lengths)
-    limit = cap_tokens // multiple * multiple
+    limit = token_limit(cap_tokens, 1, multiple)
     kept: Any = None
     if summary.longest_tokens > limit and too_long != "truncate":
         message = (

@@ -1,0 +1,79 @@
+"""The batches of a loader, step by step, from the place where the loader's iteration begins."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, Never, TypeVar
+
+from hydraulis.batching.epoch.state import Position
+from hydraulis.batching.step_planner import BalancedStep
+from hydraulis.errors import InvalidInputError
+
+Loaded = TypeVar("Loaded")
+
+_END = object()
+
+
+def group_batches(sampler: Any, loader: Iterable[Loaded]) -> Iterator[tuple[BalancedStep, Iterator[Loaded]]]:
+    """Yield each step with its batches.
+
+    Args:
+        sampler: `BalancedBatchSampler` that drives the loader.
+        loader: Loader at the start of an iteration.
+
+    Raises:
+        InvalidInputError: The loader has more or fewer batches than the steps (code `argument_invalid`).
+    """
+    # torchdata makes the iterator of a loader with workers when it is asked for a state.
+    has_begun = getattr(loader, "num_workers", 0) and getattr(loader, "_initial_iter_for_state_dict", False)
+    count = sampler.begun.number
+    # A loader loads its state here, and worker processes read the first batches.
+    batches = iter(loader)
+    if has_begun or sampler.begun.number != count:
+        epoch, position = sampler.begun.epoch, sampler.begun.position
+        position = _advanced(sampler, epoch, position, _num_skipped(batches))
+    else:
+        epoch, position = sampler.epoch, sampler.next_position
+    for index in range(position.step, sampler.count_steps(epoch)):
+        step = sampler.step(index, epoch)
+        size = len(step.own) - (position.batch if index == position.step else 0)
+        read = _Counted(islice(batches, size))
+        yield step, read
+        # The loop may leave batches unread.
+        for _ in read:
+            pass
+        if read.count != size:
+            _refuse(f"step {index} of epoch {epoch} has {size} batches, and the loader gave {read.count}")
+    # Lets the loader and this sampler end their epoch.
+    if next(batches, _END) is not _END:
+        _refuse(f"the steps of epoch {epoch} have fewer batches than the loader")
+
+
+class _Counted(Iterator[Loaded]):
+    """An iterator that counts the batches that it gave."""
+
+    def __init__(self, batches: Iterator[Loaded]) -> None:
+        self.count = 0
+        self._batches = batches
+
+    def __next__(self) -> Loaded:
+        batch = next(self._batches)
+        self.count += 1
+        return batch
+
+
+def _num_skipped(batches: Any) -> int:
+    """Count the batches that torchdata skipped because its last snapshot is older than the state."""
+    state = batches.state_dict() if hasattr(batches, "state_dict") else {}
+    return int(state.get("_steps_since_snapshot", 0))
+
+
+def _advanced(sampler: Any, epoch: int, position: Position, batches: int) -> Position:
+    step, batch = position.step, position.batch + batches
+    while step < sampler.count_steps(epoch) and batch >= (size := len(sampler.step(step, epoch).own)):
+        step, batch = step + 1, batch - size
+    return Position(step, batch)
+
+
+def _refuse(reason: str) -> Never:
+    message = f"{reason}; give the loader that this sampler drives, and iterate over it here alone"
+    raise InvalidInputError(message, code="argument_invalid")

@@ -1,0 +1,85 @@
+"""Refusals before training; `tests/peers/test_transformers_trainer.py` trains."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from torch.utils.data import IterableDataset
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+from batching.drawn import long_tail
+from helpers import refused
+from hydraulis.batching.adapters.transformers_trainer import BalancedEpochs, balance_trainer
+
+LENGTHS = long_tail(60, longest=100)
+ROWS: Any = [{"input_ids": [index + 1] * int(size)} for index, size in enumerate(LENGTHS)]
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter(ROWS)
+
+
+def make_trainer(folder: Path, rows: Any = ROWS, **options: Any) -> Any:
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2
+    )
+    arguments = TrainingArguments(
+        str(folder), use_cpu=True, gradient_accumulation_steps=2, report_to=[], max_steps=4, **options
+    )
+    return Trainer(model=LlamaForCausalLM(config), args=arguments, train_dataset=rows)
+
+
+def test_a_streamed_data_set_is_refused(tmp_path: Path) -> None:
+    with refused("argument_invalid", "Stream", "without streaming"):
+        balance_trainer(make_trainer(tmp_path, Stream()), cap_tokens=200, lengths=LENGTHS)
+
+
+def test_a_trainer_that_packs_is_refused() -> None:
+    trainer: Any = SimpleNamespace(train_dataset=ROWS, args=SimpleNamespace(packing=True))
+    with refused("argument_invalid", "args.packing"):
+        balance_trainer(trainer, cap_tokens=200, lengths=LENGTHS)
+
+
+def test_lengths_are_compared_with_the_data_set(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path)
+    balance_trainer(trainer, cap_tokens=200, lengths=LENGTHS[:50])
+    with refused("lengths_invalid", "60 sequences", "lengths 50"):
+        trainer.get_train_dataloader()
+
+
+def test_masks_reach_the_collator(tmp_path: Path) -> None:
+    rows = [row | {"loss_mask": [0, *[1] * (len(row["input_ids"]) - 1)]} for row in ROWS]
+    rows[7]["loss_mask"] = [0] * len(rows[7]["input_ids"])
+    trainer = make_trainer(tmp_path, rows)
+    balance_trainer(trainer, cap_tokens=200, lengths=LENGTHS)
+    labels = [batch["labels"] for batch in trainer.get_train_dataloader()]
+    assert sum(int((one != -100).sum()) for one in labels) == LENGTHS.sum() - 60 - (LENGTHS[7] - 1)
+
+
+def test_the_collator_has_the_limit_and_paddings_of_the_sampler(tmp_path: Path) -> None:
+    rows = [*ROWS, {"input_ids": [1] * 500}]
+    trainer = make_trainer(tmp_path, rows)
+    options: dict[str, Any] = {"too_long": "truncate", "pad_to": 64, "pad_sequence_to": 16}
+    balance_trainer(trainer, cap_tokens=200, lengths=[*LENGTHS, 500], **options)
+    batches = list(trainer.get_train_dataloader())
+    assert max(batch["input_ids"].shape[1] for batch in batches) == 192
+    assert all((batch["cu_seq_lens_q"] % 16 == 0).all() for batch in batches)
+
+
+@pytest.mark.parametrize("changed", [{}, {"steps_per_epoch": 20}, {"seed": 7}])
+def test_a_checkpoint_of_other_steps_is_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
+    first = make_trainer(tmp_path, save_strategy="steps", save_steps=2)
+    balance_trainer(first, cap_tokens=200, lengths=LENGTHS)
+    first.train()
+    second = make_trainer(tmp_path)
+    balance_trainer(second, cap_tokens=200, lengths=LENGTHS, **changed)
+    assert sum(isinstance(one, BalancedEpochs) for one in second.callback_handler.callbacks) == 1
+    path = str(tmp_path / "checkpoint-2")
+    if not changed:
+        second.train(resume_from_checkpoint=path)
+        assert second.state.global_step == 4
+        return
+    with refused("checkpoint_mismatch", next(iter(changed))):
+        second.train(resume_from_checkpoint=path)

@@ -1,0 +1,41 @@
+from collections import Counter
+
+import pytest
+
+from batching.drawn import long_tail, sampler
+from helpers import refused
+
+LENGTHS = long_tail(120, longest=100)
+
+
+@pytest.mark.parametrize("extra", [0, 1, 7])
+@pytest.mark.parametrize("options", [{}, {"equal_sequences": True}])
+def test_epochs_have_the_number_of_steps_and_every_sequence_once(
+    extra: int, options: dict[str, bool]
+) -> None:
+    free = sampler(LENGTHS, rank=0, ranks=1, cap_tokens=200, micro_batches=2, **options)
+    most = max(free.count_steps(epoch) for epoch in range(6)) + extra
+    fixed = sampler(
+        LENGTHS, rank=0, ranks=1, cap_tokens=200, micro_batches=2, steps_per_epoch=most, **options
+    )
+    for epoch in range(6):
+        fixed.set_epoch(epoch)
+        assert len(fixed) == 2 * fixed.num_steps == 2 * most
+        batches = list(fixed)
+        assert len(batches) == 2 * most
+        assert all(batch and LENGTHS[batch].sum() <= 200 for batch in batches)
+        assert Counter(i for batch in batches for i in batch) == Counter(range(120))
+
+
+@pytest.mark.parametrize(("steps", "part"), [(2, "raise it"), (61, "lower it")])
+def test_a_number_of_steps_that_no_epoch_has_is_refused(steps: int, part: str) -> None:
+    with refused("batch_unplaceable", f"steps_per_epoch is {steps}", part):
+        sampler(LENGTHS, rank=0, ranks=1, cap_tokens=200, micro_batches=2, steps_per_epoch=steps)
+
+
+def test_a_state_of_other_steps_is_refused() -> None:
+    one, other = (
+        sampler(LENGTHS, rank=0, cap_tokens=400, micro_batches=2, steps_per_epoch=steps) for steps in (6, 7)
+    )
+    with refused("checkpoint_mismatch", "steps_per_epoch = 6"):
+        other.load_state_dict(one.state_at(1, epoch=0))
