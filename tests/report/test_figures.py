@@ -126,9 +126,15 @@ def test_the_prediction_error_is_a_median(metrics: list[StepMetrics]) -> None:
 def test_the_balance_is_labelled_as_predicted() -> None:
     # The title of a long name stays inside the figure.
     static = Balance(
-        name="2x<tp16>+2x<tp8>+4x<tp4> for all steps", steps=[0, 1], replica_ms=[[5e4]] * 2, idle=1
+        name="2x<tp16>+2x<tp8>+4x<tp4> for all steps",
+        steps=[0, 1],
+        replica_ms=[[5e4]] * 2,
+        idle=1,
+        mean_step_ms=5e4,
     )
-    planned = Balance(name="A plan for each step", steps=[0, 1], replica_ms=[[1.0], [2.0, 3.0]], idle=0.25)
+    planned = Balance(
+        name="A plan for each step", steps=[0, 1], replica_ms=[[1.0], [2.0, 3.0]], idle=0.25, mean_step_ms=2
+    )
     drawing = imbalance_figure([static, planned])
     drawing.render("png")
     titles = [panel.get_title(loc="left") for panel in drawing.panels]
@@ -145,6 +151,7 @@ def test_steps_that_are_not_compared_are_drawn_in_grey_and_equal_panels_once() -
         steps=[3],
         replica_ms=[[2.0, 3.0]],
         idle=0.25,
+        mean_step_ms=3,
         other_steps=[1, 2],
         other_ms=[[9.0], [7.0, 8.0]],
     )

@@ -9,15 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hydraulis import Cluster, Planner
+from hydraulis import Cluster, CostProfile, Link, LinkRates, Planner
 from hydraulis.data.analysis import compute_batch_imbalance
+from hydraulis.planner.profile import load_profile
 from hydraulis.progress import ignore_progress
 from hydraulis.report.imbalance import balances
 from hydraulis.report.page import Section, numbers, page, report, sections
 from hydraulis.report.run import Run, read_run
 from hydraulis.runtime.records.samples import SampledText, Samples
 from profiles import made_up_profile
-from report.made_up_run import CLUSTER, PROFILE, made_up_config, write_run
+from report.made_up_run import CLUSTER, PROFILE, STRATEGIES, made_up_config, write_run
 
 Said = tuple[str, int, int]
 NAMES = ["data", "lengths", "loss", "training", "strategies", "prediction", "imbalance", "timeline"]
@@ -215,6 +216,27 @@ def test_balance_compares_static_and_planned_steps(run: Run) -> None:
     assert after.mean_ms == pytest.approx(np.mean([plan.iteration_ms for plan in run.plans]))
     assert 0 <= after.idle < 1
     assert 0 <= before.idle < 1
+
+
+def test_steps_with_transfers_are_compared_with_static_strategies_by_steps(tmp_path: Path) -> None:
+    path, shape = tmp_path / "run", json.loads(load_profile("llama-7b-a800").to_json())
+    of_shape = {name: shape[name] for name in ("model", "dtype")}
+    profile = CostProfile.from_json(json.dumps(json.loads(PROFILE.to_json()) | of_shape))
+    write_run(path, steps=2)
+    (path / "profile.json").write_text(profile.to_json())
+    config = made_up_config(STRATEGIES, steps=2)
+    config["planner"] = {"strategies": STRATEGIES, "link": "25,25,0"}
+    (path / "config.json").write_text(json.dumps(config))
+    link = Link.of_profile(profile, LinkRates(gigabytes_per_s=25, gpu_gigabytes_per_s=25, message_us=0))
+    planner = Planner(profile, CLUSTER, strategies=STRATEGIES, link=link)
+    plans = [planner.plan(plan.lengths) for plan in read_run(path).plans]
+    (path / "plans.jsonl").write_text("".join(f"{plan.to_json()}\n" for plan in plans))
+    run = read_run(path)
+    before, after = found = balances(run)
+    assert after.mean_step_ms == pytest.approx(np.mean([plan.step_ms for plan in plans]))
+    assert after.mean_step_ms > 1.1 * after.mean_ms
+    assert before.mean_step_ms >= after.mean_step_ms
+    assert numbers(run, found)["static_ratio"] == before.mean_step_ms / after.mean_step_ms
 
 
 def test_without_a_trace_or_a_static_strategy_the_page_is_shorter(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hydraulis._core import Planner
+from hydraulis._core import Link, Planner
 from hydraulis.config.planner import SEARCH
+from hydraulis.planner.profile import resolve_link_rates
 from hydraulis.planner.static import StaticComparison
 from hydraulis.planner.strategies import homogeneous_strategies, strategy_fits
 from hydraulis.progress import ProgressCallback, ignore_progress
@@ -37,6 +38,7 @@ class Balance:
         steps: Numbers of the steps, counted from 1.
         replica_ms: End of each replica in ms, by step.
         idle: Share of all ranks' time without work, from 0 to 1, over these steps.
+        mean_step_ms: Mean step in ms: the iteration, and transfers beyond it if plans count them.
         other_steps: Numbers of steps that `comparable` leaves out.
         other_ms: End of each replica in ms, by these steps.
     """
@@ -45,6 +47,7 @@ class Balance:
     steps: list[int]
     replica_ms: list[list[float]]
     idle: float
+    mean_step_ms: float
     other_steps: list[int] = field(default_factory=list)
     other_ms: list[list[float]] = field(default_factory=list)
 
@@ -81,8 +84,9 @@ def balances(run: Run, progress: ProgressCallback = ignore_progress) -> list[Bal
     candidates = (
         homogeneous_strategies(run.profile, cluster) if tuple(run.strategies) == SEARCH else run.strategies
     )
+    link = _link(run, plans[-1])
     static = StaticComparison.for_strategies(
-        run.profile, cluster, candidates, int(run.lengths.max()), memory=memory
+        run.profile, cluster, candidates, int(run.lengths.max()), link=link, memory=memory
     )
     for done, plan in enumerate(plans):
         progress("planning under each static strategy", done, len(plans))
@@ -90,12 +94,20 @@ def balances(run: Run, progress: ProgressCallback = ignore_progress) -> list[Bal
     best = static.best()
     if best is None:
         return [after]
-    planner = Planner(run.profile, cluster, strategies=[best.strategy], memory=memory)
+    planner = Planner(run.profile, cluster, strategies=[best.strategy], link=link, memory=memory)
     kept = []
     for done, plan in enumerate(plans):
         progress(f"planning under {best.strategy}", done, len(plans))
         kept.append(planner.plan(plan.lengths, plan.targets))
     return [_balance(f"{best.strategy} for all steps", steps, kept, run), after]
+
+
+def _link(run: Run, plan: Plan) -> Link | None:
+    """Return the links that the plan counts with; None if it excludes them, or without a model."""
+    if plan.transfer_ms is None or run.profile.model is None:
+        return None
+    rates = resolve_link_rates("planner.link", run.config["planner"]["link"], run.profile, plan.cluster)
+    return rates and Link.of_profile(run.profile, rates)
 
 
 def comparable(run: Run) -> list[int]:
@@ -125,7 +137,10 @@ def _balance(name: str, steps: list[int], plans: Sequence[Plan], run: Run) -> Ba
         compute += simulated.gpu_time.compute_ms
         total += plan.cluster.gpus * simulated.iteration_ms
     ends = [[replica.predicted_ms for replica in plan.replicas] for plan in plans]
-    return Balance(name=name, steps=steps, replica_ms=ends, idle=1 - compute / total)
+    mean_step_ms = float(np.mean([plan.step_ms for plan in plans]))
+    return Balance(
+        name=name, steps=steps, replica_ms=ends, idle=1 - compute / total, mean_step_ms=mean_step_ms
+    )
 
 
 def _with_others(balance: Balance, compared: Sequence[int], run: Run) -> Balance:

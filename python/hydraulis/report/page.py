@@ -222,7 +222,7 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
     if left_out:
         summed["left_out"] = left_out
     if len(found) > 1:
-        summed["static_ratio"] = found[0].mean_ms / found[-1].mean_ms
+        summed["static_ratio"] = found[0].mean_step_ms / found[-1].mean_step_ms
     return summed
 
 

@@ -83,7 +83,7 @@ def _static(run: OpenedRun, profile: CostProfile, planner: RunPlanner) -> Static
         return None
     longest, memory = int(run.data.train.lengths.max()), run.config.planner.memory
     return StaticComparison.for_strategies(
-        profile, planner.cluster, planner.strategies, longest, memory=memory
+        profile, planner.cluster, planner.strategies, longest, link=planner.link, memory=memory
     )
 
 

@@ -1,26 +1,32 @@
 """What a run leaves behind, and its sum."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from hydraulis import Cluster, Plan, Planner
+from hydraulis import Cluster, Link, Plan, Planner
+from hydraulis.config.planner import PlannerConfig
 from hydraulis.data.sampling.batch_group import BatchGroup
 from hydraulis.planner.static import StaticComparison
 from hydraulis.runtime.iteration import Iteration
+from hydraulis.runtime.planning.run_planner import run_link
 from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.records.metrics import StepMetrics
 from hydraulis.runtime.records.recorder import Recorder
 from hydraulis.runtime.records.run_directory import RunDirectory
+from hydraulis.runtime.records.run_lock import RunLock, check_unlocked
 from hydraulis.runtime.records.samples import SampledText, Samples
+from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.state.sharded_optimizer import Update
 from hydraulis.runtime.step_result import StepMeasurement, StepResult
 from profiles import made_up_profile
 from runtime.tiny import CAPS
+from small_model import small_config
 
 CLUSTER = Cluster(gpus=2, gpus_per_node=2)
 STRATEGIES = ["2x<1>", "1x<tp2>"]
@@ -36,6 +42,19 @@ def record(directory: RunDirectory, longest: int, trace_step: int | None) -> Rec
     planner = Planner(profile, CLUSTER, strategies=STRATEGIES)
     static = StaticComparison.for_strategies(profile, CLUSTER, STRATEGIES, longest)
     return Recorder(directory, planner, trace_step, static)
+
+
+def slow_link() -> Link:
+    config = PlannerConfig(strategies=tuple(STRATEGIES), memory_mib=1, link="1,0.001,0")
+    model = ModelParameters.from_config(small_config())
+    link = run_link(config, made_up_profile(CAPS), CLUSTER, model, torch.bfloat16)
+    assert link is not None
+    return link
+
+
+def planned_ms(recorder: Recorder, steps: Iterable[int]) -> float:
+    batches = [np.array(BATCHES[step]) for step in steps]
+    return sum(recorder.planner.plan(batch, batch - 1).step_ms for batch in batches)
 
 
 def iteration(recorder: Recorder, step: int) -> Iteration:
@@ -196,6 +215,22 @@ def test_trackers_receive_every_step_and_evaluation(directory: RunDirectory) -> 
     assert recorder.summary().evaluations == [Evaluation(2, 4.5)]
 
 
+def test_a_tracker_that_fails_leaves_no_other_one_open_and_no_lock(directory: RunDirectory) -> None:
+    class FailingListener(Listener):
+        def close(self) -> None:
+            message = "the service is gone"
+            raise ConnectionError(message)
+
+    recorder = record(directory, 60, trace_step=None)
+    last = Listener()
+    recorder.trackers = [FailingListener(), last]
+    recorder.lock = RunLock(directory.path)
+    with pytest.raises(ConnectionError, match="the service is gone"):
+        recorder.close()
+    assert last.closed
+    check_unlocked(directory.path)
+
+
 def test_a_trace_is_written_on_request_only(directory: RunDirectory) -> None:
     recorder = record(directory, 60, trace_step=None)
     recorder.add(iteration(recorder, 0))
@@ -240,7 +275,24 @@ def test_the_summary_names_the_best_static_strategy(directory: RunDirectory) -> 
         sum(alone.plan(batch).iteration_ms for batch in BATCHES)
     )
     assert summary.static_steps == len(BATCHES)
-    assert summary.static_planned_ms == sum(PLANNED)
+    assert summary.static_planned_ms == planned_ms(recorder, range(len(BATCHES)))
+
+
+def test_static_strategies_are_compared_by_steps_with_transfers(directory: RunDirectory) -> None:
+    recorder, slow = record(directory, 60, trace_step=None), slow_link()
+    profile = made_up_profile(CAPS)
+    recorder.planner = Planner(profile, CLUSTER, strategies=STRATEGIES, link=slow)
+    recorder.static = StaticComparison.for_strategies(profile, CLUSTER, STRATEGIES, 60, link=slow)
+    for step in range(len(BATCHES)):
+        one = iteration(recorder, step)
+        # In step 2 the plan counts with slow links, which static strategies do not.
+        recorder.add(replace(one, metrics=replace(one.metrics, link_slowdowns=(2.0,) if step == 1 else ())))
+    summary = recorder.summary()
+    assert (summary.static_steps, summary.static_planned_ms) == (3, planned_ms(recorder, (0, 2, 3)))
+    unlinked = record(directory, 60, trace_step=None)
+    assert summary.static_planned_ms > 1.1 * planned_ms(unlinked, (0, 2, 3))
+    assert summary.static is not None
+    assert summary.static.planned_ms >= summary.static_planned_ms
 
 
 def test_a_long_run_is_compared_by_a_sample_of_its_steps(
@@ -254,7 +306,7 @@ def test_a_long_run_is_compared_by_a_sample_of_its_steps(
         # Every rank waits while a step is recorded.
         assert not any(recorder.static._totals.values())
     summary = recorder.summary()
-    assert (summary.static_steps, summary.static_planned_ms) == (2, PLANNED[0] + PLANNED[3])
+    assert (summary.static_steps, summary.static_planned_ms) == (2, planned_ms(recorder, (0, 3)))
     assert summary.static is not None
     alone = Planner(made_up_profile(CAPS), CLUSTER, strategies=[summary.static.strategy])
     assert summary.static.planned_ms == pytest.approx(
@@ -300,6 +352,6 @@ def test_a_resumed_run_takes_the_rates_of_its_last_step_and_static_strategies_ar
     resumed = record(directory, 60, trace_step=None)
     assert [last.rank_rates for last in [resumed.last()] if last] == [()]
     summary = recorder.summary()
-    assert (summary.static_steps, summary.static_planned_ms) == (2, PLANNED[0] + PLANNED[3])
+    assert (summary.static_steps, summary.static_planned_ms) == (2, planned_ms(recorder, (0, 3)))
     resumed.go_on(3)
     assert [last.rank_rates for last in [resumed.last()] if last] == [(1.0, 0.5)]

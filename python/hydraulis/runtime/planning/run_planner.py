@@ -119,6 +119,7 @@ class RunPlanner:
 
     Attributes:
         cluster: Cluster of the run's ranks, none of them slow.
+        link: Links used to predict transfers, none of them slow; None if plans exclude transfers.
         used: Strategies of the plans so far, in the order of their first use.
         recalibration: Correction of the schemes' times; None without `planner.recalibrate`.
         rank_rates: Rates of slow ranks; None without `planner.slow_rank`.
@@ -138,7 +139,7 @@ class RunPlanner:
         self._config = config
         self._profile = profile
         self.cluster = cluster
-        self._link = link
+        self.link = link
         self._planned_with = self._learnt = Learnt({}, None)
         self._planner = self._made(profile, cluster, link)
         # Two entries: the next plan is made before the current iteration is recorded.
@@ -293,7 +294,7 @@ class RunPlanner:
         if is_as_before and not is_recalibrated:
             return
         self._planned_with = learnt._replace(factors=factors)
-        link = self._link and self._link.with_node_slowdowns(learnt.link_slowdowns)
+        link = self.link and self.link.with_node_slowdowns(learnt.link_slowdowns)
         self._planner = self._made(self._profile_with(factors), self._cluster_with(learnt.rates), link)
 
     def _profile_with(self, factors: Mapping[str, float]) -> CostProfile:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -159,11 +160,12 @@ class Recorder:
             tracker.log(samples.step, samples.tracked())
 
     def close(self) -> None:
-        """Close the tracking services, and release the lock of the folder."""
-        for tracker in self.trackers:
-            tracker.close()
-        if self.lock is not None:
-            self.lock.release()
+        """Close the tracking services, and release the lock of the folder, also if a service fails."""
+        with ExitStack() as stack:
+            if self.lock is not None:
+                stack.callback(self.lock.release)
+            for tracker in reversed(self.trackers):
+                stack.callback(tracker.close)
 
     def recalibrated(self, factors: Mapping[str, float]) -> None:
         """Record the schemes' correction factors after the last added iteration."""
@@ -231,19 +233,24 @@ class Recorder:
         )
 
     def _add_to_static(self) -> tuple[int, float]:
-        """Plan recorded batches under static strategies; return their number and the sum of their times."""
+        """Plan recorded batches under static strategies; return their number and their steps' total time."""
         if self.static is None:
             return 0, 0.0
         planned = self._totals.planned
         places = np.linspace(0, len(planned.values) - 1, MOST_STATIC_STEPS).round().astype(int)
-        by_line = {
-            self._lines_before + int(place) * planned.stride: planned.values[place] for place in places
-        }
+        chosen = {self._lines_before + int(place) * planned.stride for place in places}
         compared = []
-        for number, line in enumerate(record_lines(self.directory, PLANS)):
-            plan = read_record(line, Plan.from_json) if number in by_line else None
-            # Static strategies are planned for ranks without slowdown.
-            if plan is not None and plan.cluster.rates == self.static.cluster.rates:
+        records = zip(
+            record_lines(self.directory, PLANS), record_lines(self.directory, METRICS), strict=False
+        )
+        for number, (line, of_step) in enumerate(records):
+            if number not in chosen:
+                continue
+            plan, metrics = read_record(line, Plan.from_json), read_record(of_step, StepMetrics.from_json)
+            if plan is None or metrics is None:
+                continue
+            # Static strategies are planned for ranks and links without slowdown.
+            if plan.cluster.rates == self.static.cluster.rates and not metrics.link_slowdowns:
                 self.static.add(plan.lengths)
-                compared.append(by_line[number])
+                compared.append(plan.step_ms)
         return len(compared), sum(compared)
