@@ -47,13 +47,13 @@ from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.data.dataset import Dataset
 from hydraulis.data.sampling.run_sampler import make_sampler
 from hydraulis.model.decoder import Decoder
-from hydraulis.model.init import initial_value
 from hydraulis.model.parameters import checkpoint_name
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
 from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.ranks.distributed import joined
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.metrics import StepMetrics
+from hydraulis.runtime.state.parameters import InitialValues, ModelParameters
 from hydraulis.runtime.state.sharded_optimizer import learning_rate
 from hydraulis.runtime.worker import Worker
 
@@ -69,8 +69,10 @@ class WholeModel(nn.Module):
         super().__init__()
         with torch.device("meta"):
             self.decoder = Decoder(config.model)
+        parameters = ModelParameters.from_config(config.model)
+        values = InitialValues(parameters, config.train.seed, torch.float32)
         for name, parameter in list(self.decoder.named_parameters()):
-            value = initial_value(name, parameter.shape, config.model, config.train.seed, torch.float32)
+            value = parameters.view(values.read(name, 0, parameter.numel()), name).contiguous()
             owner, _, leaf = name.rpartition(".")
             setattr(self.decoder.get_submodule(owner), leaf, nn.Parameter(value))
         self._share = VocabularyShare(config.model.vocab_size, 0, None)

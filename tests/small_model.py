@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from hydraulis.config.model import ModelConfig, RopeScaling
 from hydraulis.model.decoder import Decoder
-from hydraulis.model.init import initial_value
 from hydraulis.model.parameters import master_parameter_name, row_of
 from hydraulis.model.sequences import IGNORE_INDEX, Sequences
 from hydraulis.parallel.tensor import split_range
+from hydraulis.runtime.state.parameters import InitialValues, ModelParameters
 
 SEED = 7
 
@@ -64,14 +64,20 @@ def build_decoder(config: ModelConfig, dtype: torch.dtype = torch.float64) -> De
     """Build a whole decoder with norms other than ones and biases other than zeros."""
     with torch.device("meta"):
         model = Decoder(config)
-    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
 
     def value_of(name: str) -> Tensor:
-        value = initial_value(name, shapes[name], config, SEED, dtype)
+        value = initial_value(name, config, SEED, dtype)
         return value if value.dim() > 1 else value + torch.linspace(-0.3, 0.3, len(value), dtype=dtype)
 
     bind_parameters(model, value_of)
     return model
+
+
+def initial_value(name: str, config: ModelConfig, seed: int, dtype: torch.dtype) -> Tensor:
+    """Draw a whole parameter as the ranks draw their slices of it."""
+    parameters = ModelParameters.from_config(config)
+    drawn = InitialValues(parameters, seed, dtype).read(name, 0, parameters.shapes[name].numel())
+    return parameters.view(drawn, name).contiguous()
 
 
 def bind_parameters(model: Decoder, value_of: Callable[[str], Tensor]) -> None:

@@ -1,12 +1,21 @@
 """A result appears as a whole file or not at all, also behind a link, and replaces only regular files."""
 
+import errno
+import fcntl
 import os
 from pathlib import Path
 
 import pytest
 
 from helpers import refused, synced
-from hydraulis.files import check_files_writable, replace_file, unreadable_error, write_whole_file
+from hydraulis.files import (
+    check_files_writable,
+    is_at,
+    lock_file,
+    replace_file,
+    unreadable_error,
+    write_whole_file,
+)
 
 
 def write(path: Path) -> None:
@@ -131,3 +140,39 @@ def test_compressed_binary_and_wrongly_encoded_files_are_distinguished(content: 
     assert error.code == "file_unreadable"
     assert "'lengths.txt'" in str(error)
     assert names in str(error)
+
+
+@pytest.mark.parametrize(
+    ("number", "is_without_locks"),
+    [
+        (errno.ENOLCK, True),
+        (errno.EOPNOTSUPP, True),
+        (errno.ENOSYS, True),
+        (errno.EBADF, False),
+        (errno.EIO, False),
+    ],
+)
+def test_only_a_disk_without_locks_locks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, *, is_without_locks: bool
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with (tmp_path / "file").open("wb") as file:
+        if is_without_locks:
+            lock_file(file, fcntl.LOCK_EX)
+            return
+        with pytest.raises(OSError, match=os.strerror(number)):
+            lock_file(file, fcntl.LOCK_EX)
+
+
+def test_an_open_file_is_known_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with path.open("wb") as file:
+        assert is_at(file, path)
+        # As NFS does with an open file that is removed.
+        path.rename(tmp_path / ".nfs1")
+        assert not is_at(file, path)
+        path.touch()
+        assert not is_at(file, path)

@@ -31,11 +31,10 @@ from hydraulis.config.train import TrainConfig
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.model.attention.varlen import varlen_attention
 from hydraulis.model.flops import training_flops
-from hydraulis.model.init import initial_value
 from hydraulis.model.parameters import checkpoint_name
 from hydraulis.model.sequences import PackedSequences
 from hydraulis.runtime.ranks.distributed import joined
-from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.parameters import InitialValues, ModelParameters
 from hydraulis.runtime.step import train_step
 from hydraulis.runtime.worker import Worker
 
@@ -249,8 +248,8 @@ def _compiled(setting: StepSetting) -> Iterator[Callable[[], float]]:
         model = CompiledDecoder(setting.model, backend)
     own = dict(model.named_parameters())
     with torch.no_grad():
-        for name, shape in ModelParameters.from_config(setting.model).shapes.items():
-            own[name].copy_(initial_value(name, shape, setting.model, SEED, torch.float32))
+        for name, value in _initial_values(setting.model):
+            own[name].copy_(value)
     adamw = torch.optim.AdamW(model.parameters(), lr=OPTIMIZER.learning_rate, fused=True)
     num_targets = sum(length - 1 for length in setting.lengths)
     half = setting.dtype != torch.float32
@@ -270,6 +269,14 @@ def _compiled(setting: StepSetting) -> Iterator[Callable[[], float]]:
         return float(total)
 
     yield step
+
+
+def _initial_values(config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
+    """Yield each parameter's name with the value from which the run starts."""
+    parameters = ModelParameters.from_config(config)
+    source = InitialValues(parameters, SEED, torch.float32)
+    for name, shape in parameters.shapes.items():
+        yield name, parameters.view(source.read(name, 0, shape.numel()), name)
 
 
 def _packed(setting: StepSetting) -> Iterator[PackedMicroBatch]:
@@ -303,8 +310,8 @@ def _hugging_face_model(setting: StepSetting, dtype: torch.dtype) -> Any:
     with torch.device(setting.device):
         model = from_config(config, attn_implementation=PACKED, dtype=dtype)
     own = model.state_dict()
-    for name, shape in ModelParameters.from_config(setting.model).shapes.items():
-        own[checkpoint_name(name)].copy_(initial_value(name, shape, setting.model, SEED, torch.float32))
+    for name, value in _initial_values(setting.model):
+        own[checkpoint_name(name)].copy_(value)
     if setting.checkpointing != "none":
         # Its new name since transformers 5.23, where the old name warns.
         getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()

@@ -62,6 +62,8 @@ class ErrorCode(NamedTuple):
     remedy: str
 
 
+LOST_RANK: Final = "lost_rank"
+"""Code of the error that remaining ranks raise after another rank was lost."""
 # The codes that Python raises and the core does not, in alphabetical order.
 CODES: Final[Mapping[str, ErrorCode]] = {
     "attention_unsupported": ErrorCode(
@@ -101,10 +103,11 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "permutations.",
     ),
     "checkpoint_missing": ErrorCode(
-        "The folder to resume or export has no complete checkpoint. A checkpoint without `manifest.json`, "
-        "which is written last, is incomplete.",
+        "The folder to resume or export has no complete checkpoint, or another process removed the "
+        "checkpoint, or a copy of `checkpoint.memory_folder`, before it was read. A checkpoint without "
+        "`manifest.json`, which is written last, is incomplete.",
         "Name the folder of a run that has a complete checkpoint, or one of the checkpoints in the message. "
-        "A relative path starts at the working directory.",
+        "A relative path starts at the working directory. If a copy was removed, start again.",
     ),
     "config_missing_key": ErrorCode(
         "A run configuration lacks a key without a default.",
@@ -200,13 +203,14 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "checkpoint. If the message says that no update was made, check the files of `model.path` and the "
         "range of `train.dtype`.",
     ),
-    "lost_rank": ErrorCode(
-        "Another rank ended, never joined, did not answer within `train.timeout_s`, or gave no sign of life "
-        "for `train.silence_s`. One remaining rank reports the lost ranks and their hosts, and all remaining "
-        "ranks end with exit code 3.",
+    LOST_RANK: ErrorCode(
+        "Another rank ended, failed alone, never joined, did not answer within `train.timeout_s`, gave no "
+        "sign of life for `train.silence_s`, or made a step or a checkpoint take longer than its limit. One "
+        "remaining rank reports the cause, the lost ranks and their hosts, and all remaining ranks end with "
+        "exit code 3.",
         "Read the reports of the lost ranks and of torchrun on their hosts: they have the cause. Then resume "
         "from the checkpoint that the message names; with `--max-restarts` the launcher does it. If all "
-        "ranks answer, one was slow (raise `train.timeout_s`) or a connection failed.",
+        "ranks answer, one was slow (raise the limit that the message names) or a connection failed.",
     ),
     "measurements_invalid": ErrorCode(
         "A file of measurements has another format, a malformed line, or measurements of other conditions, "

@@ -25,6 +25,8 @@ from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.text.documents import describe_read_error
 
 DECOMPRESS = "decompress it first, and give the result"
+# Errors of `flock` on a disk that knows no locks.
+_WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 # The first bytes of compressed files.
 _MAGIC = {
     b"\x1f\x8b": "gzip",
@@ -95,18 +97,27 @@ def lock_file(file: BinaryIO, kind: int) -> None:
     """Lock an open file until it is closed, without waiting; on a disk without locks, do nothing.
 
     Args:
-        file: The open file.
+        file: The open file. NFS locks only a file that is open for reading (`LOCK_SH`) or for writing
+            (`LOCK_EX`), and refuses another one with `EBADF` (flock(2)).
         kind: `fcntl.LOCK_SH` or `fcntl.LOCK_EX`.
 
     Raises:
         BlockingIOError: Another open file has a lock that excludes this one.
+        OSError: The file cannot be locked, although its disk may have locks.
     """
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:
-        return
+    except OSError as error:
+        if error.errno not in _WITHOUT_LOCKS:
+            raise
+
+
+def is_at(file: BinaryIO, path: Path) -> bool:
+    """Return whether an open file still has a name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager
@@ -131,10 +142,10 @@ def replace_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
     try:
         yield unfinished
         if durable:
-            _sync(unfinished)
+            sync(unfinished)
         unfinished.replace(path)
         if durable:
-            _sync(path.parent)
+            sync(path.parent)
     except BaseException:
         # The first failure matters more than one of the clean-up.
         with suppress(OSError):
@@ -142,7 +153,12 @@ def replace_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
         raise
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until the disk has a file's content, or a folder's entries.
+
+    Raises:
+        OSError: The path cannot be opened or written.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -17,6 +17,8 @@ MOST_CODES = 60
 CORE = ROOT / "crates/hydraulis-core/src/error"
 DEFINED = re.compile(r"^pub const ([A-Z_]+): ErrorCode = ErrorCode \{\n    name: \"([a-z_]+)\"", re.MULTILINE)
 RAISED = re.compile(r"\bcodes::([A-Z_]+)\b")
+# Codes in a docstring: (code `one`) and (codes `one`, `two`), also across lines.
+DOCUMENTED = re.compile(r"\bcodes?\s+((?:`[a-z_]+`(?:,\s+|\s+and\s+|\s+or\s+)?)+)")
 BENCH = re.compile(r'=> "([a-z_]+)"')
 
 
@@ -74,6 +76,13 @@ def test_every_code_of_the_package_is_defined_and_raised(tool: ModuleType) -> No
     unknown = {(place, code) for place, code in literals if code not in tool.all_codes()}
     assert unknown == set()
     assert sorted(errors.CODES.keys() - {code for _, code in literals}) == [], "codes that are never raised"
+
+
+def test_every_code_of_a_docstring_is_defined(tool: ModuleType) -> None:
+    files = at_least(20, (ROOT / "python/hydraulis").rglob("*.py"))
+    lists = at_least(190, [text for file in files for text in DOCUMENTED.findall(file.read_text("utf-8"))])
+    codes = {code for text in lists for code in re.findall("`([a-z_]+)`", text)}
+    assert sorted(codes - tool.all_codes().keys()) == []
 
 
 def test_every_code_of_the_bench_is_defined(tool: ModuleType) -> None:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 from config.run_file import MINIMAL, write
 from helpers import refused
+from hydraulis.config.data import DataConfig, SourceConfig
 from hydraulis.config.layered.table import from_table
 from hydraulis.config.run import RunConfig, load, to_dict
 
@@ -33,3 +34,11 @@ def test_an_empty_list_of_sources_needs_the_standard_library(tmp_path: Path) -> 
     with refused("config_value", "data.sources = []", "'stdlib'"):
         load(write(tmp_path), ["data.sources=[]"])
     assert load(write(tmp_path), ["data.sources=[]", "data.source=stdlib"]).data.sources == ()
+
+
+def test_text_to_train_or_to_evaluate_on_is_text() -> None:
+    text, tokens = SourceConfig(files=("a",)), SourceConfig(files=("b",), format="tokens")
+    assert DataConfig(tokens_per_batch=1).holds_text
+    assert DataConfig(tokens_per_batch=1, sources=(tokens, text)).holds_text
+    assert DataConfig(tokens_per_batch=1, sources=(tokens,), validation=(text,)).holds_text
+    assert not DataConfig(tokens_per_batch=1, sources=(tokens,), validation=(tokens,)).holds_text

@@ -4,7 +4,7 @@ import pytest
 
 from helpers import refused
 from hydraulis import LinkRates
-from hydraulis.config.planner import check_strategy_names, parse_link_rates
+from hydraulis.config.planner import PlannerConfig, check_strategy_names, parse_link_rates
 
 
 def test_absent_rates_have_the_defaults_of_plan_bench() -> None:
@@ -49,3 +49,8 @@ def test_several_strategies_in_one_name_and_a_misspelt_search_are_refused(name: 
 @pytest.mark.parametrize("name", ["search", "1x<tp2,pp2>+1x<tp2,full>", "nonsense"])
 def test_other_names_are_left_to_the_core(name: str) -> None:
     check_strategy_names([name])
+
+
+def test_the_most_layer_plans_and_splits_are_accepted() -> None:
+    config = PlannerConfig(strategies=("search",), layer_plans=32, layer_splits=32)
+    assert (config.layer_plans, config.layer_splits) == (32, 32)

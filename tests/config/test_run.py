@@ -213,7 +213,8 @@ def test_infinities_and_nan_are_refused(tmp_path: Path, name: str, value: str) -
             "planner.layer_plans=2",
             ["planner.layer_plans = 2", 'planner.strategies = ["search"]', "<tp2,full:"],
         ),
-        ('planner.strategies=["search"]\0planner.layer_plans=32', ["planner.layer_plans = 32 ", "below 32"]),
+        ('planner.strategies=["search"]\0planner.layer_plans=33', ["planner.layer_plans = 33 ", "below 33"]),
+        ("planner.layer_splits=33", ["planner.layer_splits = 33 ", "below 33"]),
         ('data.sources=[{files=[""]}]', ["data.sources[0].files[0] = ''"]),
         (
             'data.sources=[{files=["a"], fields=["b", "c"]}]',

@@ -2,14 +2,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from hydraulis.model.init import initial_value
+from hydraulis.model.init import draw_elements
 from small_model import small_config
 
 CONFIG = small_config(initializer_range=0.02)
 
 
-def draw(name: str, *, seed: int = 1, dtype: torch.dtype = torch.float32) -> Tensor:
-    return initial_value(name, (300, 40), CONFIG, seed, dtype)
+def draw(name: str, *, seed: int = 1) -> Tensor:
+    return draw_elements(name, 0, 12_000, CONFIG, seed)
 
 
 def test_initial_values_depend_on_seed_and_name_only() -> None:
@@ -38,15 +38,8 @@ def test_initial_values_are_normal_with_the_given_deviation() -> None:
     "name", ["norm.weight", "layers.0.input_layernorm.weight", "layers.11.post_attention_layernorm.weight"]
 )
 def test_norms_are_ones(name: str) -> None:
-    assert torch.equal(initial_value(name, (40,), CONFIG, 1, torch.float32), torch.ones(40))
-
-
-def test_every_dtype_rounds_the_same_values() -> None:
-    value = draw("lm_head.weight")
-    for dtype in (torch.bfloat16, torch.float64):
-        assert torch.equal(draw("lm_head.weight", dtype=dtype), value.to(dtype))
+    assert torch.equal(draw_elements(name, 0, 40, CONFIG, 1), torch.ones(40))
 
 
 def test_biases_are_zeros() -> None:
-    name = "layers.0.self_attn.q_proj.bias"
-    assert torch.equal(initial_value(name, (40,), CONFIG, 1, torch.float32), torch.zeros(40))
+    assert torch.equal(draw_elements("layers.0.self_attn.q_proj.bias", 0, 40, CONFIG, 1), torch.zeros(40))

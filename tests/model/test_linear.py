@@ -16,7 +16,7 @@ from hydraulis.config.kinds import CheckpointingKind
 from hydraulis.config.lora import TARGETS, Adapters, AdapterTarget
 from hydraulis.model import linear
 from hydraulis.model.decoder import Decoder
-from hydraulis.model.init import initial_value
+from hydraulis.model.init import draw_elements
 from hydraulis.model.linear import Linear, map_together
 from hydraulis.model.parameters import is_adapter, named_rows, parameter_rows, row_parallel_modules
 from hydraulis.model.sequences import PackedSequences
@@ -274,10 +274,10 @@ def test_a_starts_uniform_as_pefts_and_b_at_zero() -> None:
         intermediate_size=400, adapters=Adapters(rank=64, alpha=4.0, targets=("down_proj",))
     )
     name = "layers.1.mlp.down_proj.lora_{}.weight"
-    a = initial_value(name.format("A"), (64, 400), config, 1, torch.float32)
+    a = draw_elements(name.format("A"), 0, 64 * 400, config, 1)
     peft = torch.nn.Linear(400, 64, bias=False)
     torch.nn.init.kaiming_uniform_(peft.weight, a=math.sqrt(5))
     assert a.abs().max() <= 1 / math.sqrt(400)
     assert a.abs().max() == pytest.approx(peft.weight.abs().max().item(), rel=1e-2)
     assert a.std().item() == pytest.approx(peft.weight.std().item(), rel=2e-2)
-    assert not initial_value(name.format("B"), (24, 64), config, 1, torch.float32).any()
+    assert not draw_elements(name.format("B"), 0, 24 * 64, config, 1).any()

@@ -59,6 +59,18 @@ def test_a_sequence_that_no_strategy_admits_is_refused_once_it_is_known(made: Pa
     assert findings(config)["longest"].code == "sequence_too_long"
 
 
+def test_a_prompt_that_no_strategy_admits_is_refused(made: Path) -> None:
+    """The run compares it with the longest admitted sequence too, with or without indexed data."""
+    samples = ("samples.every=1", "samples.prompts=['ab']", "samples.tokens=95", "data.max_tokens=97")
+    found = findings(read(made, *samples))["longest"]
+    assert found.code == "sequence_too_long"
+    assert "97 tokens, and no strategy admits more than 96" in found.text
+    found = findings(read(made, *samples, "samples.tokens=40", "data.max_tokens=64"))["longest"]
+    assert found.status == "ok"
+    assert "; longest prompt of samples with its continuation: 42 tokens, 96 are admitted; " in found.text
+    assert "prompt" not in findings(read(made))["longest"].text
+
+
 def test_a_search_uses_the_schemes_that_fit(made: Path) -> None:
     found = findings(read(made, "planner.strategies=search", "planner.profile="))
     assert found["strategies"].text.startswith("a search over <1>, <pp2>, ")

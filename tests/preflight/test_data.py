@@ -180,8 +180,8 @@ def test_the_tokenizer_of_another_model_of_equal_size_is_refused(made: Path, tmp
     base = write_tokenizer(shutil.copytree(made / "base", tmp_path / "base"))
     other = write_tokenizer(tmp_path / "other")
 
-    def found(tokenizer: Path) -> Finding:
-        config = read(made, f"data.tokenizer={tokenizer}")
+    def found(tokenizer: Path, *overrides: str) -> Finding:
+        config = read(made, f"data.tokenizer={tokenizer}", *overrides)
         model = replace(config.model, vocab_size=400)
         checkpoint = replace(config.checkpoint, weights=str(base))
         return findings(replace(config, model=model, checkpoint=checkpoint))["tokenizer"]
@@ -196,6 +196,9 @@ def test_the_tokenizer_of_another_model_of_equal_size_is_refused(made: Path, tmp
     assert (refusal.status, refusal.code) == ("refused", "tokenizer_invalid")
     assert f"token {min(numbers)} is " in refusal.text
     assert refusal.text.endswith(f"set data.tokenizer = '{base}'")
+    tokens = 'data.sources=[{files=["t.jsonl"], format="tokens"}]'
+    assert found(other, tokens).text == "not needed: all sources hold tokens"
+    assert found(other, tokens, f'data.validation=[{{files=["{made}/documents.jsonl"]}}]') == refusal
     # A token that the model's tokenizer lacks may have a row of the embedding.
     document["model"]["vocab"] |= {first: numbers[0], second: numbers[1]}
     document["added_tokens"].append(document["added_tokens"][0] | {"id": 399, "content": "<new>"})

@@ -179,6 +179,14 @@ class TwiceByItself(nn.Module):
         return of_its_own(x).sin()
 
 
+def test_counting_leaves_frozen_objects_frozen() -> None:
+    """A forked rank shares the pages of frozen objects with other ranks: collections must not visit them."""
+    gc.freeze()
+    before = gc.get_freeze_count()
+    count(Exponential())
+    assert gc.get_freeze_count() > before - 1_000
+
+
 def test_a_counted_graph_is_freed() -> None:
     # The result of the function, which both save; and the output.
     assert count(TwiceByItself()) == 2 * TOKENS * WIDTH * FLOAT64

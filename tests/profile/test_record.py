@@ -8,7 +8,7 @@ import pytest
 
 from hydraulis import InvalidInputError
 from hydraulis.profile.observations import Observation, Timing
-from hydraulis.profile.record import Conditions, ObservationFile
+from hydraulis.profile.record import Conditions, ObservationFile, count_observations
 
 CONDITIONS = Conditions(
     model='{"hidden_size": 24}',
@@ -69,7 +69,26 @@ def test_other_conditions_are_refused_by_name(tmp_path: Path, name: str) -> None
     assert ObservationFile(path, CONDITIONS).observations == [ONE, OTHER, OTHER]
 
 
-@pytest.mark.parametrize("content", ["{}\n", "no JSON\n", '{"format": "other/1"}\n', "[1]\n"])
+def test_counting_does_not_change_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.jsonl")
+    content = path.read_bytes() + b'{"scheme": "<1>", "len'
+    path.write_bytes(content)
+    assert count_observations(path) == 3
+    assert path.read_bytes() == content
+    assert count_observations(tmp_path / "missing") == 0
+
+
+def test_a_header_whose_write_was_interrupted_is_written_again(tmp_path: Path) -> None:
+    header, *_ = written(tmp_path / "m.jsonl").read_bytes().splitlines()
+    path = tmp_path / "n.jsonl"
+    path.write_bytes(header[:20])
+    assert written(path).read_bytes() == (tmp_path / "m.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{}\n", "no JSON\n", '{"format": "other/1"}\n', "[1]\n", "no JSON\nand no last end", "no end at all"],
+)
 def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "m.jsonl"
     path.write_text(content)

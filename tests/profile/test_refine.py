@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,11 @@ def run(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     (tmp_path / "profile.json").write_text(profile.to_json())
     rng = np.random.default_rng(0)
     num_empty = 0
-    with (tmp_path / "plans.jsonl").open("w") as plans, (tmp_path / "times.jsonl").open("w") as times:
+    with (
+        (tmp_path / "metrics.jsonl").open("w") as metrics,
+        (tmp_path / "plans.jsonl").open("w") as plans,
+        (tmp_path / "times.jsonl").open("w") as times,
+    ):
         for step in range(40):
             lengths = rng.lognormal(5.5, 1.2, 12).clip(2, 4000).astype(int).tolist()
             # Two sequences that do not fit memory together, with an empty micro-batch between them, which
@@ -36,6 +41,7 @@ def run(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
             strategy = ("2x<1>", "1x<pp2>")[step % 2]
             plan = Planner(profile, cluster, strategies=[strategy], memory="in_flight").plan(lengths)
             num_empty += sum(not ids for replica in plan.replicas for ids in replica.micro_batches)
+            metrics.write(json.dumps({"step": step + 1, "strategy": str(plan.strategy)}) + "\n")
             plans.write(plan.to_json() + "\n")
             measured = [
                 [
@@ -96,19 +102,52 @@ def test_each_device_of_a_profile_is_refined_by_its_own_ranks(run: Path) -> None
     assert refined.unchanged == unchanged
 
 
-def test_devices_of_a_replaced_profile_are_known_by_their_names(run: Path) -> None:
+def replace_profile(run: Path, last: int) -> tuple[list[dict[str, Any]], CostProfile, CostProfile]:
+    """Let a profile that numbers the devices the other way round replace a run's profile after a step.
+
+    Returns:
+        The plans, the profile of rank 0's device, and the earlier profile of both devices.
+    """
     plans = [json.loads(line) for line in (run / "plans.jsonl").read_text().splitlines()]
     rate = plans[0]["cluster"].get("rates", [1.0, 1.0])[1]
     profile, other = made_up_profile(CAPS), made_up_profile(CAPS, device="slow", slowdown=1 / rate)
     for step, plan in enumerate(plans, 1):
-        is_early = step <= 30
+        is_early = step <= last
         plan["cluster"]["devices"] = [0, 1] if is_early else [1, 0]
         plan["cluster"]["rates"] = [1.0, rate] if is_early else [1.0 / rate, 1.0]
     (run / "plans.jsonl").write_text("".join(json.dumps(plan) + "\n" for plan in plans))
     early = profile.with_other_devices([(rate, other)])
-    (run / "profile-00000030.json").write_text(early.to_json())
+    (run / f"profile-{last:08}.json").write_text(early.to_json())
     late = other.with_other_devices([(1.0 / rate, profile)])
     (run / "profile.json").write_text(late.to_json())
+    return plans, profile, early
+
+
+def test_steps_after_lost_records_are_those_of_the_metrics(run: Path) -> None:
+    """A run resumed at step 6 after a disk had lost its records: the first line of each file is step 7."""
+    replace_profile(run, 20)
+    names = ("metrics.jsonl", "plans.jsonl", "times.jsonl")
+    kept = {name: (run / name).read_text().splitlines(keepends=True)[6:] for name in names}
+    (run / "times.jsonl").write_text("".join(["null\n"] * 6 + kept["times.jsonl"]))
+    expected = refine(run)
+    assert [entry.scheme for entry in expected.schemes] == ["<1> on none", "<1> on slow"]
+    for name in names:
+        (run / name).write_text("".join(kept[name]))
+    refined = refine(run)
+    assert refined.schemes == expected.schemes
+    assert refined.profile.to_json() == expected.profile.to_json()
+
+
+def test_metrics_without_a_step_are_refused(run: Path) -> None:
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join([lines[0], "{}\n", *lines[2:]]))
+    with refused("run_unreadable", "metrics.jsonl", "line 2"):
+        refine(run)
+
+
+def test_devices_of_a_replaced_profile_are_known_by_their_names(run: Path) -> None:
+    plans, profile, early = replace_profile(run, 30)
+    rate = plans[0]["cluster"]["rates"][1]
     refined = refine(run)
     assert [entry.scheme for entry in refined.schemes] == ["<1> on none", "<1> on slow"]
     assert all(entry.error_before == pytest.approx(1 - 1 / FACTOR, rel=0.1) for entry in refined.schemes)

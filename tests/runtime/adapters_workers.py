@@ -11,7 +11,7 @@ from hydraulis import Strategy
 from hydraulis.config.kinds import ContextKind, ShardingKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
-from hydraulis.model.init import initial_value
+from hydraulis.model.init import draw_elements
 from hydraulis.model.parameters import is_adapter_output
 from hydraulis.planner.profile_document import with_schemes
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -21,22 +21,22 @@ from runtime.tiny import train_config
 from runtime.worker_workers import SEED, Batch, Step, _step, caps_of, with_sharding
 
 
-def value_of(name: str, shape: Sequence[int], config: ModelConfig) -> Tensor:
-    """Draw a parameter; a B is other than zero, because A has no gradient where B is zero."""
-    if is_adapter_output(name):
-        return initial_value(name.replace("lora_B", "lora_A"), shape, config, SEED + 1, torch.float64)
-    return initial_value(name, shape, config, SEED, torch.float64)
-
-
 @dataclass(frozen=True)
 class Values:
-    """Values of `value_of`, which a worker reads."""
+    """Initial values, but a B is other than zero, because A has no gradient where B is zero."""
 
     parameters: ModelParameters
 
     def read(self, name: str, start: int, end: int) -> Tensor:
-        shape, config = self.parameters.shapes[name], self.parameters.config
-        return self.parameters.canonical(value_of(name, shape, config), name)[start:end]
+        drawn, seed = name, SEED
+        if is_adapter_output(name):
+            drawn, seed = name.replace("lora_B", "lora_A"), SEED + 1
+        return draw_elements(drawn, start, end, self.parameters.config, seed).double()
+
+    def whole(self, name: str) -> Tensor:
+        """Return a whole parameter."""
+        value = self.read(name, 0, self.parameters.shapes[name].numel())
+        return self.parameters.view(value, name).contiguous()
 
 
 def train_adapters(

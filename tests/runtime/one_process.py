@@ -14,10 +14,9 @@ from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, count_targets, plain_tokens
 from hydraulis.model.decoder import Decoder
-from hydraulis.model.init import initial_value
 from hydraulis.model.sequences import IGNORE_INDEX, PackedSequences
 from runtime.worker_workers import SEED, Batch, Step
-from small_model import bind_parameters, logits_of, token_loss
+from small_model import bind_parameters, initial_value, logits_of, token_loss
 
 STRATEGIES = (
     "8x<1>",
@@ -100,8 +99,7 @@ def one_process(
     """
     with torch.device("meta"):
         model = Decoder(config)
-    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-    bind_parameters(model, lambda name: initial_value(name, shapes[name], config, SEED, dtype))
+    bind_parameters(model, lambda name: initial_value(name, config, SEED, dtype))
     parameters = dict(model.named_parameters())
     for name, parameter in parameters.items():
         parameter.requires_grad_(trained is None or name in trained)

@@ -12,7 +12,7 @@ from hydraulis.model.decoder import Decoder
 from hydraulis.runtime.state.parameters import ModelParameters
 from model.test_linear import with_peft
 from ranks import run_ranks
-from runtime.adapters_workers import train_adapters, value_of
+from runtime.adapters_workers import Values, train_adapters
 from runtime.one_process import (
     CONTEXT_STRATEGIES,
     OPTIMIZER,
@@ -35,10 +35,9 @@ def by_peft(config: ModelConfig, steps: Sequence[tuple[str, Batch]]) -> list[Ste
     assert config.adapters is not None
     with torch.device("meta"):
         base = Decoder(config.base)
-    shapes = {name: parameter.shape for name, parameter in base.named_parameters()}
-    bind_parameters(base, lambda name: value_of(name, shapes[name], config))
-    adapter_shapes = ModelParameters.from_config(config).shapes
-    drawn = {name: value_of(name, shape, config) for name, shape in adapter_shapes.items()}
+    source = Values(ModelParameters.from_config(config))
+    bind_parameters(base, source.whole)
+    drawn = {name: source.whole(name) for name in source.parameters.names}
     trained = with_peft(base, config.adapters, drawn)
     adamw = torch.optim.AdamW(
         trained.values(), betas=OPTIMIZER.betas, eps=OPTIMIZER.eps, weight_decay=OPTIMIZER.weight_decay

@@ -128,3 +128,13 @@ def test_objects_are_frozen_while_the_context_lasts_also_if_it_fails() -> None:
     with pytest.raises(ZeroDivisionError), frozen_objects():
         raise ZeroDivisionError
     assert gc.get_freeze_count() == 0
+
+
+def test_objects_that_were_frozen_before_stay_so_and_no_other_joins_them() -> None:
+    gc.freeze()
+    before = gc.get_freeze_count()
+    made = [[number] for number in range(10_000)]
+    with frozen_objects():
+        # Nothing could thaw these alone: as garbage in a cycle they would stay for ever.
+        assert gc.get_freeze_count() <= before
+    assert gc.get_freeze_count() > before - len(made)

@@ -86,6 +86,12 @@ REFUSALS = (
         "sequence_too_long",
         "and no strategy admits more than",
     ),
+    Refusal(
+        'planner.profile=""\0planner.profile_seconds=10000\0data.max_tokens=4096\0'
+        'samples.every=3\0samples.prompts=["ab"]\0samples.tokens=4000',
+        "sequence_too_long",
+        "4,002 tokens, and no strategy admits more than",
+    ),
 )
 
 

@@ -7,10 +7,7 @@ import threading
 from contextlib import suppress
 from typing import NoReturn
 
-from hydraulis.errors import HydraulisError
-
-# Code of the error that remaining ranks raise after another rank was lost.
-LOST_RANK = "lost_rank"
+from hydraulis.errors import LOST_RANK, HydraulisError
 
 EXIT_INTERNAL = 1
 EXIT_REFUSED = 2

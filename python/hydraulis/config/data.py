@@ -182,8 +182,9 @@ class DataConfig:
 
     @property
     def holds_text(self) -> bool:
-        """Whether a source holds text, which the tokenizer reads."""
-        return not self.sources or any(source.format != "tokens" for source in self.sources)
+        """Whether a source, to train or to evaluate on, holds text, which the tokenizer reads."""
+        formats = [source.format for _, source in self.placed_sources]
+        return not formats or any(one != "tokens" for one in formats)
 
     @property
     def budget_key(self) -> str:

@@ -215,7 +215,7 @@ class PlannerConfig:
             raise InvalidInputError(message, code="config_value")
 
     def _check_layer_plans(self) -> None:
-        check_within("planner.layer_plans", self.layer_plans, 0, _MOST_LAYER_PLANS)
+        check_within("planner.layer_plans", self.layer_plans, 0, _MOST_LAYER_PLANS + 1)
         if self.layer_plans and not self.is_search:
             message = (
                 f"planner.layer_plans = {self.layer_plans} adds schemes to a search, but planner.strategies "
@@ -225,7 +225,7 @@ class PlannerConfig:
             raise InvalidInputError(message, code="config_value")
 
     def _check_layer_splits(self) -> None:
-        check_within("planner.layer_splits", self.layer_splits, 0, _MOST_LAYER_SPLITS)
+        check_within("planner.layer_splits", self.layer_splits, 0, _MOST_LAYER_SPLITS + 1)
         if self.layer_splits and not self.slow_rank:
             message = (
                 f"planner.layer_splits = {self.layer_splits} gives fewer layers to slow ranks, but "

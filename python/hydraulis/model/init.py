@@ -7,8 +7,6 @@ any other number of ranks gets.
 
 import hashlib
 import math
-from collections.abc import Sequence
-from math import prod
 
 import torch
 from torch import Tensor
@@ -21,33 +19,14 @@ from hydraulis.model.parameters import is_adapter, is_adapter_output, row_of
 BLOCK = 1 << 16
 
 
-def initial_value(
-    name: str, shape: Sequence[int], config: ModelConfig, seed: int, dtype: torch.dtype
-) -> Tensor:
-    """Draw one full parameter on the CPU.
-
-    Args:
-        name: Name of the master parameter, such as `layers.0.mlp.up_proj.weight`.
-        shape: Shape of the whole parameter, not of a slice.
-        config: Configuration of the model; `initializer_range` is the standard deviation.
-        seed: Seed of the run.
-        dtype: Dtype of the result.
-
-    Returns:
-        Ones for a norm, zeros for a bias and for an adapter's B, Kaiming-uniform values as in PEFT for an
-        adapter's A, and normal values around 0 for another matrix.
-    """
-    dim = (row_of(name, config).split_dim or 0) if len(shape) > 1 else 0
-    others = [size for index, size in enumerate(shape) if index != dim]
-    drawn = draw_elements(name, 0, prod(shape), config, seed)
-    return drawn.view(-1, *others).movedim(0, dim).to(dtype, memory_format=torch.contiguous_format)
-
-
 def draw_elements(name: str, start: int, end: int, config: ModelConfig, seed: int) -> Tensor:
     """Draw the canonical elements from `start` to `end` of a parameter, flat, in float32 on the CPU.
 
     Any rank can draw any elements in any order and gets the same values. Float32 is drawn for every dtype of
     the model, so models in different dtypes start from the same values, rounded.
+
+    Norms are ones, biases and an adapter's B zeros. An adapter's A is Kaiming-uniform as in PEFT, and another
+    matrix normal around 0.
 
     Args:
         name: Name of the master parameter.

@@ -210,16 +210,19 @@ class ClusterChecks:
         own = "the ranks compute on" if is_on_cpu else "this machine has"
         return other_device_note(profile, device_name(torch.device("cpu" if is_on_cpu else "cuda")), own)
 
-    def longest(self, longest: int | None) -> tuple[Status, str]:
+    def longest(self, longest: int | None, prompt: int = 0) -> tuple[Status, str]:
         """Compare the longest sequence with the longest that a strategy admits.
 
         Args:
-            longest: Tokens of the longest sequence; None if the data are not indexed yet.
+            longest: Tokens of the longest sequence of the data; None if they are not indexed yet.
+            prompt: Tokens of the longest prompt of samples with its continuation; 0 without samples.
 
         Raises:
             InfeasibleError: No strategy admits the longest sequence (code `sequence_too_long`).
         """
         sequence = self._longest_sequence(longest)
+        if prompt:
+            sequence += f"; longest prompt of samples with its continuation: {prompt:,} tokens"
         if self.profile is None or not self._schemes:
             return "later", f"{sequence}; the longest admitted follows from profile and strategies"
         profile = with_schemes(self.profile, self._schemes)
@@ -235,10 +238,8 @@ class ClusterChecks:
             else "mean token cap of the micro-batches in flight"
         )
         text = f"{sequence}, {admitted:,} are admitted; {limit}: {', '.join(caps)}"
-        if longest is None:
-            return ("ok" if self.config.data.max_tokens <= admitted else "later"), text
-        planner.check_longest(longest)
-        return "ok", text
+        planner.check_longest(max(longest or 0, prompt))
+        return ("later" if longest is None and self.config.data.max_tokens > admitted else "ok"), text
 
     def _longest_sequence(self, longest: int | None) -> str:
         most = self.config.data.max_tokens

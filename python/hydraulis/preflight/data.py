@@ -13,7 +13,7 @@ from hydraulis.data.sampling.run_sampler import describe_run_repeats
 from hydraulis.data.sources.prepare import make_index_job
 from hydraulis.data.sources.source_state import SourceState, inspect_sources
 from hydraulis.data.sources.stdlib import StandardLibrary
-from hydraulis.data.tokenization.prompts import encode_prompts
+from hydraulis.data.tokenization.prompts import longest_prompt
 from hydraulis.data.tokenization.tokenizer import load_tokenizer
 from hydraulis.errors import HydraulisError
 from hydraulis.preflight.finding import Status, with_warnings
@@ -28,12 +28,15 @@ class DataChecks:
         config: Configuration of the run.
         data: Sequences of the run, after the check `sources`; None if they are not indexed yet.
         steps: Number of steps, after the check `length`; None if it follows from data without an index.
+        longest_prompt: Tokens of the longest prompt of samples with its continuation, after the check
+            `tokenizer`; 0 without samples.
     """
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
         self.data: Datasets | None = None
         self.steps: int | None = None
+        self.longest_prompt = 0
 
     def tokenizer(self) -> tuple[Status, str]:
         """Load the tokenizer, and compare its tokens with the model's vocabulary.
@@ -41,11 +44,10 @@ class DataChecks:
         Raises:
             InvalidInputError: The tokenizer is refused (see `load_tokenizer`), has a token outside the
                 model's vocabulary (code `token_out_of_range`), or the prompts of samples are refused (see
-                `encode_prompts`).
+                `longest_prompt`).
         """
-        if self.config.samples.every is not None:
-            encode_prompts(self.config)
-        if self.config.data.sources and all(one.format == "tokens" for one in self.config.data.sources):
+        self.longest_prompt = longest_prompt(self.config)
+        if not self.config.data.holds_text:
             return "ok", "not needed: all sources hold tokens"
         name, rows = self.config.data.tokenizer, self.config.model.vocab_size
         tokenizer = load_tokenizer(name)

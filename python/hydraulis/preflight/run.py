@@ -52,7 +52,7 @@ def preflight(
         ("profile", lambda: ranks.saved_profile(folders.resumed)),
         ("strategies", lambda: ranks.strategies(data.sequences_per_batch)),
         ("memory", ranks.memory),
-        ("longest", lambda: ranks.longest(data.longest)),
+        ("longest", lambda: ranks.longest(data.longest, data.longest_prompt)),
         (
             "time",
             lambda: check_step_time(

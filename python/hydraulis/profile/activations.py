@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from hydraulis.data.collate import PackedMicroBatch
+from hydraulis.runtime.loop import frozen_objects
 from hydraulis.runtime.pipeline.stage import Stage
 
 if TYPE_CHECKING:
@@ -36,15 +37,12 @@ def activation_bytes(stage: Stage, input_tH: Tensor | None, micro_batch: PackedM
         # Autograd gets no tensor, because a saved output would keep its own graph alive for ever.
         saved[storage_key(tensor)] = tensor
 
-    # The collection below then visits the forward's objects alone, and not all that is imported.
-    gc.freeze()
-    try:
+    # The collection does not visit all that is imported.
+    with frozen_objects():
         with torch.autograd.graph.saved_tensors_hooks(remember, lambda nothing: nothing), storages:
             output = stage.forward(input_tH, micro_batch, max(1, micro_batch.num_targets))
         # Tensors in reference cycles do not count, because a garbage collection can free them at any time.
         gc.collect()
-    finally:
-        gc.unfreeze()
     if stage.padding_multiple > 1:
         # A gloo thread releases a sent tensor shortly after its wait has returned.
         time.sleep(GLOO_RELEASE_S)

@@ -1,6 +1,5 @@
 """Host memory for layers that offload: the part of each rank, and the rate of its copies."""
 
-import os
 import statistics
 import time
 from typing import TypedDict
@@ -11,10 +10,9 @@ import torch.distributed as dist
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.streams import SideStream, StreamEvent
+from hydraulis.runtime.recovery.host_room import NODE_SHARE, node_bytes
 from hydraulis.runtime.worker import Worker
 
-# The rest is left to processes, data and the page cache.
-_SHARE = 0.8
 _COPIED_BYTES = 256 << 20
 _REPETITIONS = 5
 
@@ -75,8 +73,7 @@ def copy_rate(device: torch.device, nbytes: int = _COPIED_BYTES) -> float:
 
 
 def _own_bytes() -> int:
-    node = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return int(_SHARE * node) // ranks_per_node()
+    return int(NODE_SHARE * node_bytes()) // ranks_per_node()
 
 
 def _least(own: int) -> int:

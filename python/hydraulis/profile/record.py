@@ -1,9 +1,11 @@
 """The record of a measurement on rank 0, which a file can carry over to a later measurement."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import IO, Any
 
 from hydraulis._core import Scheme
 from hydraulis.config.kinds import ShardingKind
@@ -55,6 +57,8 @@ class Conditions:
 class ObservationFile:
     """A file of observations: a header with the conditions, then one line per observation.
 
+    An interrupted write leaves a last line without an end. It is removed once the header is accepted.
+
     Args:
         path: Path of the file, which is made if it does not exist.
         conditions: Conditions of the measurement; an existing file must have the same.
@@ -70,22 +74,36 @@ class ObservationFile:
     def __init__(self, path: Path, conditions: Conditions) -> None:
         self._path = path
         header = {"format": FORMAT} | asdict(conditions)
-        lines = _complete_lines(path)
-        if lines:
-            _check_header(path, lines[0], header)
-            self.observations = [_observation(path, number, line) for number, line in enumerate(lines[1:], 2)]
-        else:
-            self.observations = []
-            self._write([json.dumps(header)], "wb")
+        lines, rest = _read_lines(path)
+        self.observations: list[Observation] = []
+        if not lines:
+            self._start(json.dumps(header), rest)
+            return
+        _check_header(path, lines[0], header)
+        self.observations = [_observation(path, number, line) for number, line in enumerate(lines[1:], 2)]
+        if rest:
+            with self._opened("r+b") as file:
+                file.truncate(path.stat().st_size - len(rest))
 
     def append(self, observations: Iterable[Observation]) -> None:
         """Append observations to the file."""
         self._write([observation.to_json() for observation in observations], "ab")
 
+    def _start(self, header: str, rest: bytes) -> None:
+        """Write the header in place of its part that an interrupted write left."""
+        if not header.encode().startswith(rest):
+            raise _no_header(self._path)
+        self._write([header], "wb")
+
     def _write(self, lines: Sequence[str], mode: str) -> None:
+        with self._opened(mode) as file:
+            file.write("".join(line + "\n" for line in lines).encode())
+
+    @contextmanager
+    def _opened(self, mode: str) -> Iterator[IO[Any]]:
         try:
             with self._path.open(mode) as file:
-                file.write("".join(line + "\n" for line in lines).encode())
+                yield file
         except OSError as error:
             why = error.strerror or error
             message = f"file '{self._path}' cannot be written: {why}; name another file, or free disk space"
@@ -139,20 +157,18 @@ class MeasurementRecord:
 
 def count_observations(path: Path) -> int:
     """Count the observations of a file; 0 without a file."""
-    return max(0, len(_complete_lines(path)) - 1)
+    lines, _ = _read_lines(path)
+    return max(0, len(lines) - 1)
 
 
-def _complete_lines(path: Path) -> list[str]:
-    """Read the lines of a file, and remove a last line without an end, which an interrupted write leaves."""
+def _read_lines(path: Path) -> tuple[list[str], bytes]:
+    """Return the complete lines of a file, and the bytes after them; nothing without a file."""
     try:
         content = path.read_bytes()
         end = content.rfind(b"\n") + 1
-        if end < len(content):
-            with path.open("r+b") as file:
-                file.truncate(end)
-        return content[:end].decode().splitlines()
+        return content[:end].decode().splitlines(), content[end:]
     except FileNotFoundError:
-        return []
+        return [], b""
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable_error(path, error) from error
 
@@ -163,8 +179,7 @@ def _check_header(path: Path, line: str, expected: dict[str, object]) -> None:
     except ValueError:
         header = None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        message = f"file '{path}' has no header of measurements; name another file, or remove it"
-        raise InvalidInputError(message, code="measurements_invalid")
+        raise _no_header(path)
     for name, value in expected.items():
         if header.get(name) != value:
             message = (
@@ -172,6 +187,11 @@ def _check_header(path: Path, line: str, expected: dict[str, object]) -> None:
                 "remove it to start again, or write the profile to another file"
             )
             raise InvalidInputError(message, code="measurements_invalid")
+
+
+def _no_header(path: Path) -> InvalidInputError:
+    message = f"file '{path}' has no header of measurements; name another file, or remove it"
+    return InvalidInputError(message, code="measurements_invalid")
 
 
 def _observation(path: Path, number: int, line: str) -> Observation:

@@ -18,8 +18,8 @@ from hydraulis.profile.fit import TimedMicroBatch, fit_times
 from hydraulis.progress import ProgressCallback, ignore_progress
 from hydraulis.runtime.records.measured_times import MicroBatchTimes, at_full_rate
 from hydraulis.runtime.records.replaced_files import replaced_step
-from hydraulis.runtime.records.resumed_records import LOST
-from hydraulis.runtime.records.run_directory import PLANS, PROFILE, TIMES, require_run
+from hydraulis.runtime.records.resumed_records import LOST, read_record, read_strategy
+from hydraulis.runtime.records.run_directory import METRICS, PLANS, PROFILE, TIMES, require_run
 from hydraulis.text.documents import parse_json
 
 # A fit to fewer micro-batches of a scheme is no better than the fit of the profile.
@@ -93,7 +93,8 @@ def refine(run_directory: Path, progress: ProgressCallback = ignore_progress) ->
     """Fit the profile of a run to its own plans and durations.
 
     Args:
-        run_directory: Directory of the run, with `profile.json`, `plans.jsonl` and `times.jsonl`.
+        run_directory: Directory of the run, with `profile.json`, `metrics.jsonl`, `plans.jsonl` and
+            `times.jsonl`.
         progress: Callback that receives the current task, the completed steps and all steps, 0 if unknown.
 
     Returns:
@@ -172,13 +173,24 @@ def _planned_devices(run_directory: Path, profile: CostProfile) -> list[tuple[fl
 def _iterations(
     run_directory: Path, progress: ProgressCallback
 ) -> Iterator[tuple[int, Plan, MicroBatchTimes]]:
+    """Yield each recorded step with its plan and times."""
     path = run_directory / TIMES
-    plans, lines = _lines(run_directory / PLANS), _lines(path)
-    # A run that ended between its two writes of a step has one more plan.
-    for number, (plan, line) in enumerate(zip(plans, lines, strict=False), 1):
+    metrics, plans, lines = (_lines(run_directory / name) for name in (METRICS, PLANS, TIMES))
+    # A run that ended between its writes of a step has one more of some lines.
+    for number, (metric, plan, line) in enumerate(zip(metrics, plans, lines, strict=False), 1):
         progress("reading steps", number - 1, len(lines))
         if LOST not in (plan, line):
-            yield (number, *_timed(Plan.from_json(plan), line, f"file '{path}', line {number}"))
+            step = _step(metric, f"file '{run_directory / METRICS}', line {number}")
+            yield (step, *_timed(Plan.from_json(plan), line, f"file '{path}', line {number}"))
+
+
+def _step(metric: str, place: str) -> int:
+    """Read the step from a line of `metrics.jsonl`; after lost records it is above the line's number."""
+    found = read_record(metric.encode(), read_strategy)
+    if found is None:
+        message = f"{place} has no step; refine another run"
+        raise InvalidInputError(message, code="run_unreadable")
+    return found[0]
 
 
 def _timed(plan: Plan, line: str, place: str) -> tuple[Plan, MicroBatchTimes]:

@@ -61,12 +61,12 @@ def step_metrics(
         plan: Plan of the batch.
         result: Result of the step.
         times: Wall times of the iteration.
-        planner: Planner that made the plan; asked on rank 0 only.
+        planner: Planner that made the plan; asked for its memory where the measured peaks are, on rank 0.
         utilisation: Model FLOP utilisation of the run.
     """
     measured, balance = result.measured, rank_balance(plan, result.measured.timelines)
     tokens, squares = int(plan.lengths.sum()), int((plan.lengths**2).sum())
-    # Only rank 0 has a planner and the measured peaks.
+    # Only rank 0 has the measured peaks.
     has_peaks = any(measured.peak_bytes)
     learnt = planner.planned_with(plan) if isinstance(planner, LearningPlanner) else Learnt({}, None)
     return StepMetrics(

@@ -77,6 +77,8 @@ def iterations(
     worker.votes.ask(_STOP, stop.is_requested)
     steps, rank = range(position.completed + 1, config.train.num_steps + 1), dist.get_rank()
     batches = StepBatches(data, sampler, steps, config.planner, position.group)
+    # Frozen garbage of the setup would keep its tensors for the whole run.
+    gc.collect()
     with PlansAhead(request, steps) as plans, frozen_objects():
         if stop.agreed():
             return
@@ -114,8 +116,13 @@ def frozen_objects() -> Iterator[None]:
 
     The lists of a large plan start full collections, which visit the objects of all loaded modules and take
     0.35 s of CPU time in each step on 16,384 ranks (benches/scale.py).
+
+    Where objects are frozen already, as in a rank that the fork server started, the context changes nothing:
+    `gc.unfreeze` would thaw those too.
     """
-    gc.collect()
+    if gc.get_freeze_count():
+        yield
+        return
     gc.freeze()
     try:
         yield

@@ -120,7 +120,8 @@ class RankReport(NamedTuple):
         )
 
 
-NUMBERS = 7
+# The times have their count in a row, and the crossing each of its fields.
+NUMBERS = len(RankReport._fields) - 1 + len(TimedCrossing._fields)
 """Numbers of a `RankReport` in addition to its times."""
 
 

@@ -60,7 +60,7 @@ class RunProgress:
 class TrainingObserver:
     """Receiver of a run's events; this one ignores them all, and subclasses override those they handle.
 
-    Each rank has an observer of its own. All ranks report the same events, but `summary` on rank 0 alone.
+    Each rank has one; rank 0's alone receives every event.
     """
 
     def status(self, activity: str) -> None:

@@ -11,7 +11,8 @@ from typing import Self
 import torch.distributed as dist
 
 from hydraulis._core import CostProfile, Scheme
-from hydraulis.errors import HydraulisError
+from hydraulis.data.tokenization.prompts import longest_prompt
+from hydraulis.errors import LOST_RANK, HydraulisError
 from hydraulis.planner.profile_document import with_schemes
 from hydraulis.profile.measure import WARMING_UP, announcement
 from hydraulis.profile.run_profile import measured_profile, measurement_limits, saved_profile
@@ -31,9 +32,9 @@ from hydraulis.runtime.planning.run_schemes import run_schemes, with_derived_sch
 from hydraulis.runtime.planning.step_batches import StepPosition
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import device_name, dtype_note
-from hydraulis.runtime.ranks.liveness.check import LOST_RANK, is_lost, lost_rank
+from hydraulis.runtime.ranks.liveness.check import broken_connection, is_lost
 from hydraulis.runtime.ranks.liveness.heartbeat import current, limit, report_slow_ranks
-from hydraulis.runtime.ranks.rank_zero import on_rank_zero, on_rank_zero_alone, raise_deferred
+from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero, on_rank_zero_alone, raise_deferred
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.recorder import Recorder, RunSummary
 from hydraulis.runtime.recovery.host_room import with_room_for_copies
@@ -106,7 +107,8 @@ class Trainer:
         note = dtype_note(worker.local_shard.parameter.dtype) if worker.device.type == "cuda" else ""
         if note:
             observer.message(note)
-        whole = saved or _measured(run, worker, schemes, stop, observer)
+        longest = _longest(run)
+        whole = saved or _measured(run, worker, schemes, longest, stop, observer)
         if whole is None:
             return None
         observer.status("preparing the planner")
@@ -122,7 +124,7 @@ class Trainer:
         # A planner of its own: evaluation must not count against planner.max_strategies of training.
         evaluating = RunPlanner(config.planner, profile, cluster, link)
         text_sampler = TextSampler(config, worker, evaluating)
-        planner.check_longest(max(run.data.longest, text_sampler.longest))
+        planner.check_longest(longest)
         observer.status("creating the run directory")
         # The directory gets the unrestricted profile: resumed steps may have used more schemes.
         recorder = build_recorder(run, whole, planner, observer.message)
@@ -248,7 +250,7 @@ class Trainer:
                 raise
             if is_lost(error):
                 # Any remaining rank reports this error, and rank 0 may be the lost one.
-                raise lost_rank(error, progress.after_failure()) from error
+                raise broken_connection(error, progress.after_failure()) from error
             self.observer.failed(progress)
             raise
 
@@ -331,15 +333,27 @@ class Trainer:
             on_rank_zero(partial(self.recorder.sampled, samples))
 
 
+def _longest(run: OpenedRun) -> int:
+    """Return the tokens of the longest sequence of the data and the prompts of samples. Collective."""
+    # Other nodes may lack the tokenizer.
+    prompt = from_rank_zero(lambda: str(longest_prompt(run.config)))
+    return max(run.data.longest, int(prompt))
+
+
 def _measured(
-    run: OpenedRun, worker: Worker, schemes: Sequence[Scheme], stop: StopRequest, observer: TrainingObserver
+    run: OpenedRun,
+    worker: Worker,
+    schemes: Sequence[Scheme],
+    longest: int,
+    stop: StopRequest,
+    observer: TrainingObserver,
 ) -> CostProfile | None:
     """Measure the costs of the schemes; None if the run was stopped meanwhile. Collective."""
     config = run.config
 
     def check(untimed: CostProfile) -> None:
         # Memory is measured first and decides the longest sequence: a refusal need not wait for the times.
-        RunPlanner(config.planner, untimed, run.cluster).check_longest(run.data.longest)
+        RunPlanner(config.planner, untimed, run.cluster).check_longest(longest)
 
     observer.message(announcement(len(schemes), worker.device, config.planner.profile_seconds))
     observer.status(WARMING_UP)

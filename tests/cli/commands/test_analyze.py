@@ -137,6 +137,13 @@ def test_no_more_replicas_than_batches_have_sequences(capsys: pytest.CaptureFixt
     assert "Assigned in turn to 4 equal replicas (half of the batches" in capsys.readouterr().out
     assert main(["analyze", *small, "--replicas", "2"]) == 0
     assert "Assigned in turn to 2 equal replicas (set by --replicas)" in capsys.readouterr().out
+    # As many as half of the batches have sequences, but the option sets them.
+    assert main(["analyze", *small, "--replicas", "4"]) == 0
+    assert "Assigned in turn to 4 equal replicas (set by --replicas)" in capsys.readouterr().out
+    assert main(["analyze", *drawn]) == 0
+    assert "Assigned in turn to 8 equal replicas (the default of --replicas)" in capsys.readouterr().out
+    assert main(["analyze", *profiled]) == 0
+    assert "Assigned in turn to 64 equal replicas (one for each of --gpus)" in capsys.readouterr().out
     assert main(["analyze", *small, "--replicas", "5"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("hydraulis: error [option_invalid]: --replicas 5 ")

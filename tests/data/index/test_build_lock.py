@@ -3,12 +3,14 @@
 A lock belongs to the open file, so the functions of one process can wait for each other.
 """
 
+import errno
 import fcntl
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
+from unittest import mock
 
 import pytest
 
@@ -17,6 +19,7 @@ from helpers import refused
 from hydraulis.data.index import build_lock
 from hydraulis.data.index.builder import ensure_index, index_folder
 from hydraulis.data.index.files import open_index
+from hydraulis.data.index.job import IndexJob
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +65,9 @@ def test_the_other_process_is_waited_for_with_its_progress(tmp_path: Path, other
 
 
 @pytest.mark.usefixtures("_small_pieces")
-def test_progress_follows_the_journal(tmp_path: Path) -> None:
+def test_progress_follows_the_journal_and_counts_the_pieces_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_documents(tmp_path)
     shares: list[float] = []
 
@@ -78,10 +83,16 @@ def test_progress_follows_the_journal(tmp_path: Path) -> None:
 
         def waiting(share: float) -> None:
             shares.append(share)
-            other.close()
+            if len(shares) == 5:
+                other.close()
 
+        counted = mock.Mock(side_effect=job_of(tmp_path).pieces)
+        monkeypatch.setattr(IndexJob, "pieces", lambda _job: counted())
         ensure_index(job_of(tmp_path), tmp_path / "index", 1, waiting)
     assert 0.3 < shares[0] <= 0.5
+    assert shares[:5] == [shares[0]] * 5
+    # Once to wait, which opens every file, and once to build.
+    assert counted.call_count == 2
 
 
 @pytest.mark.usefixtures("other")
@@ -100,6 +111,15 @@ def test_a_folder_that_is_removed_meanwhile_is_created_again(tmp_path: Path, oth
             other.close()
 
     assert len(open_index(ensure_index(job_of(tmp_path), tmp_path / "index", 1, waiting))) > 0
+
+
+def test_an_index_is_built_on_a_disk_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    texts = write_documents(tmp_path)
+    assert texts_of(open_index(ensure_index(job_of(tmp_path), tmp_path / "index", 1))) == texts
 
 
 def test_every_process_receives_the_refusal_of_the_data(tmp_path: Path) -> None:

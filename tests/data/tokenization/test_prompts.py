@@ -6,7 +6,7 @@ from config.run_file import write
 from data.small_tokenizer import write_tokenizer
 from helpers import refused
 from hydraulis.config.run import RunConfig, load
-from hydraulis.data.tokenization.prompts import Prompts, decode_continuation, encode_prompts
+from hydraulis.data.tokenization.prompts import Prompts, decode_continuation, encode_prompts, longest_prompt
 from hydraulis.data.tokenization.tokenizer import load_tokenizer
 
 SAMPLES = ["samples.every=1", "samples.prompts=['the fox', 'ab']"]
@@ -16,8 +16,8 @@ def configured(folder: Path, *overrides: str) -> RunConfig:
     return load(write(folder), [*SAMPLES, *overrides])
 
 
-def source(kind: str) -> str:
-    return f'data.sources=[{{files = ["a.jsonl"], format = "{kind}"}}]'
+def source(kind: str, key: str = "sources") -> str:
+    return f'data.{key}=[{{files = ["a.jsonl"], format = "{kind}"}}]'
 
 
 def test_prompts_are_tokenized_like_texts_without_the_final_token(tmp_path: Path) -> None:
@@ -40,9 +40,19 @@ def test_prompts_that_no_sequence_can_have_are_refused(tmp_path: Path) -> None:
         encode_prompts(configured(tmp_path, "data.max_tokens=70"))
     with refused("config_value", "data.tokenizer"):
         encode_prompts(configured(tmp_path, source("tokens")))
+    # The text to evaluate on is read as bytes too.
+    evaluated = configured(tmp_path, source("tokens"), source("text", "validation"))
+    assert encode_prompts(evaluated).tokens[1] == list(b"ab")
     folder = write_tokenizer(tmp_path / "tokenizer")
     with refused("token_out_of_range", "samples.prompts[0]"):
         encode_prompts(configured(tmp_path, f'data.tokenizer="{folder}"', source("text")))
+
+
+def test_the_longest_prompt_counts_with_its_continuation(tmp_path: Path) -> None:
+    assert longest_prompt(configured(tmp_path)) == 7 + 64
+    assert longest_prompt(configured(tmp_path, "samples.every=0", source("tokens"))) == 0
+    with refused("config_value", "data.tokenizer"):
+        longest_prompt(configured(tmp_path, source("tokens")))
 
 
 def test_a_continuation_has_the_text_behind_its_prompt(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from hydraulis.runtime.checkpoint.folder import (
 from hydraulis.runtime.checkpoint.manifest import MANIFEST, torn
 from hydraulis.runtime.checkpoint.resume import newest_of
 
+FLOCK = fcntl.flock
+
 
 def make(folder: CheckpointFolder, *steps: int, torn: int | None = None) -> None:
     for step in steps:
@@ -165,6 +167,92 @@ def test_a_checkpoint_that_is_read_stays_until_a_later_rotation(folder: Checkpoi
     make(folder, 20)
     folder.rotate(1)
     assert names(folder) == ["step-00000020"]
+
+
+@pytest.fixture
+def nfs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse locks as NFS does, and the removal of a folder with an open file."""
+    flock, rmtree = fcntl.flock, shutil.rmtree
+    files: list[BinaryIO] = []
+
+    def asked(file: BinaryIO, kind: int) -> None:
+        if not (file.writable() if kind & fcntl.LOCK_EX else file.readable()):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        flock(file, kind)
+
+    def recorded(path: Path, mode: str) -> BinaryIO:
+        files.append(opened(path, mode))
+        return files[-1]
+
+    def removed(path: Path) -> None:
+        if any(not file.closed and Path(str(file.name)).parent == path for file in files):
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        rmtree(path)
+
+    monkeypatch.setattr(fcntl, "flock", asked)
+    monkeypatch.setattr(shutil, "rmtree", removed)
+    monkeypatch.setattr(folder_module, "open_unlinked", recorded)
+
+
+@pytest.mark.usefixtures("nfs")
+def test_a_checkpoint_on_nfs_stays_while_it_is_read_and_goes_later(folder: CheckpointFolder) -> None:
+    make(folder, 5)
+    with pinned_checkpoint(folder.step(5)):
+        make(folder, 10)
+        folder.rotate(1)
+        assert folder.complete() == [folder.step(5), folder.step(10)]
+    folder.rotate(1)
+    assert names(folder) == ["step-00000010"]
+
+
+@pytest.fixture
+def protected(nfs: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
+    """Refuse writing into a manifest, as to a user who may only read it."""
+    recorded = vars(folder_module)["open_unlinked"]
+
+    def refused(path: Path, mode: str) -> BinaryIO:
+        if mode != "rb":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        file: BinaryIO = recorded(path, mode)
+        return file
+
+    monkeypatch.setattr(folder_module, "open_unlinked", refused)
+
+
+@pytest.mark.usefixtures("protected")
+def test_a_protected_manifest_on_nfs_keeps_its_checkpoint_and_no_other(folder: CheckpointFolder) -> None:
+    make(folder, 5, 10, torn=5)
+    with pinned_checkpoint(folder.step(10)):
+        make(folder, 15)
+        folder.rotate(1)
+    assert names(folder) == ["step-00000010", "step-00000015"]
+
+
+@pytest.mark.usefixtures("protected")
+def test_a_protected_manifest_elsewhere_goes_once_it_is_not_read(
+    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", FLOCK)
+    make(folder, 5)
+    with pinned_checkpoint(folder.step(5)):
+        make(folder, 10)
+        folder.rotate(1)
+        assert folder.complete() == [folder.step(5), folder.step(10)]
+    folder.rotate(1)
+    assert names(folder) == ["step-00000010"]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE])
+def test_a_checkpoint_that_cannot_be_asked_for_stays(
+    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refused(*_: object) -> BinaryIO:
+        raise OSError(number, "no")
+
+    make(folder, 5, 10)
+    monkeypatch.setattr(folder_module, "open_unlinked", refused)
+    folder.rotate(1)
+    assert len(folder.complete()) == 2
 
 
 def test_a_checkpoint_that_is_removed_before_it_is_read_gives_way_to_the_newest(

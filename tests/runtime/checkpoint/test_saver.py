@@ -124,3 +124,17 @@ def test_the_disk_has_the_records_of_the_steps_before_their_manifest(
         make_saver(run.path / "checkpoints", make_shard()).close(1)
     names = [name for name, _ in found]
     assert names.index("metrics.jsonl") < names.index(".manifest.json.unfinished")
+
+
+def test_the_disk_has_the_name_of_a_checkpoint_before_the_older_one_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    with one_rank("cpu"):
+        saver = make_saver(run.path / "checkpoints", make_shard(), every_steps=1, keep=1)
+        saver.close(1)
+        found = synced(monkeypatch, run.path / "checkpoints" / "step-00000001")
+        saver.close(2)
+    assert not (run.path / "checkpoints" / "step-00000001").exists()
+    names = [name for name, _ in found]
+    assert ("checkpoints", True) in found[names.index(".manifest.json.unfinished") :]

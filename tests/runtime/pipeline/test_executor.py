@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from hydraulis.model.decoder import Decoder
-from hydraulis.model.init import initial_value
 from hydraulis.model.sequences import PackedSequences
 from ranks import run_ranks
 from runtime.pipeline.executor_workers import Report, run_plans, timed_rank_that_waits, tokens_of
 from runtime.tiny import SEED, plan_for
-from small_model import bind_parameters, logits_of, small_config, token_loss
+from small_model import bind_parameters, initial_value, logits_of, small_config, token_loss
 
 # Most fill more than half a cap of 32 tokens, so that micro-batches are many and of different lengths.
 LENGTHS = (32, 31, 29, 27, 25, 24, 23, 22, 21, 20, 19, 18, 17, 5, 2, 1)
@@ -65,8 +64,7 @@ def mean_loss(lengths: Sequence[int]) -> float:
     config = small_config()
     with torch.device("meta"):
         model = Decoder(config)
-    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-    bind_parameters(model, lambda name: initial_value(name, shapes[name], config, SEED, torch.float64))
+    bind_parameters(model, lambda name: initial_value(name, config, SEED, torch.float64))
     loss = 0.0
     for sequence, length in enumerate(lengths):
         if length > 1:

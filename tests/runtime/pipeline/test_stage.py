@@ -12,7 +12,6 @@ from hydraulis.config.kinds import ShardingKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.model.decoder import Decoder
-from hydraulis.model.init import initial_value
 from hydraulis.model.parameters import master_parameter_name
 from hydraulis.model.sequences import PackedSequences
 from hydraulis.parallel.groups import ProcessGroups
@@ -26,6 +25,7 @@ from small_model import (
     bind_parameters,
     build_decoder,
     count_targets,
+    initial_value,
     logits_of,
     random_tokens,
     small_config,
@@ -63,11 +63,9 @@ def fill(buffers: LocalShard, parameters: ModelParameters, seed: int) -> dict[st
     values = {}
     for held in local_slices(parameters.table, WHOLE):
         name = parameters.names[held.parameter]
-        shape = parameters.shapes[name]
-        values[name] = initial_value(name, shape, parameters.config, seed, torch.float64)
-        buffers.parameter[held.offset : held.offset + shape.numel()] = parameters.canonical(
-            values[name], name
-        )
+        values[name] = initial_value(name, parameters.config, seed, torch.float64)
+        end = held.offset + values[name].numel()
+        buffers.parameter[held.offset : end] = parameters.canonical(values[name], name)
     return values
 
 

@@ -1,13 +1,16 @@
 """Waits of the host for its device: a fake device that never gets there, and what ends the wait."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
+from helpers import lacks
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks import host_wait
 from hydraulis.runtime.ranks.device import CPU
@@ -99,7 +102,10 @@ def lost_by(wait: Callable[[], None]) -> str:
     with pytest.raises(HydraulisError) as caught:
         wait()
     assert caught.value.code == "lost_rank"
-    return str(caught.value)
+    message = str(caught.value)
+    # Only an error of NCCL is one of a connection.
+    assert ("the connection to another rank broke" in message) == ("NCCL" in message)
+    return message
 
 
 def test_a_rank_that_fails_ends_the_waits_of_the_others(heartbeats: tuple[Heartbeat, Heartbeat]) -> None:
@@ -107,6 +113,7 @@ def test_a_rank_that_fails_ends_the_waits_of_the_others(heartbeats: tuple[Heartb
     other.leave(failed=True, failure="error [out_of_device_memory]: too much")
     message = lost_by(lambda: wait_until(never))
     assert "rank 1 failed: error [out_of_device_memory]: too much" in message
+    assert "train." not in message
     assert message.endswith("; resume run 7")
     # The report names it as ended.
     printed = own.find_lost(HydraulisError(message, code="lost_rank"))
@@ -130,7 +137,9 @@ def test_a_process_that_ends_without_a_word_ends_the_wait_of_the_rank_that_watch
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Process, "state", lambda _: "ended")
-    assert "(rank 1 ended)" in lost_by(lambda: wait_until(never))
+    message = lost_by(lambda: wait_until(never))
+    assert "the process of rank 1 ended: " in message
+    assert "train." not in message
 
 
 def test_a_process_that_left_is_not_lost(
@@ -151,7 +160,18 @@ def test_a_wait_ends_at_its_time(heartbeats: tuple[Heartbeat, Heartbeat]) -> Non
     heartbeats[0].timeout_s = 0.02
     message = lost_by(lambda: wait_until(never))
     assert "train.timeout_s = 0.02 s" in message
+    assert "needs a longer train.timeout_s" in message
     assert message.endswith("; resume run 7")
+
+
+@pytest.mark.usefixtures("heartbeats")
+def test_a_measured_wait_asks_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pause(_: float) -> None:
+        pytest.fail("the wait took longer than the device")
+
+    monkeypatch.setattr(host_wait, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pause))
+    answers = iter([False, False, True])
+    wait_until(lambda: next(answers), poll_s=0.0)
 
 
 def test_a_rank_that_torchrun_ends_reports_before_it_is_killed(
@@ -159,7 +179,9 @@ def test_a_rank_that_torchrun_ends_reports_before_it_is_killed(
 ) -> None:
     monkeypatch.setattr(host_wait, "_last_s", lambda: 0.02)
     heartbeats[0].is_ending = lambda: True
-    assert "asked to end" in lost_by(lambda: wait_until(never))
+    message = lost_by(lambda: wait_until(never))
+    assert lacks(message, "to end", "0.02 s", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT") == []
+    assert "train." not in message
     # A device that gets there ends the step as usual.
     monkeypatch.setattr(host_wait, "_last_s", lambda: 60.0)
     asked: list[int] = []

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from devices import alone_under_torchrun
-from helpers import refused
+from helpers import lacks, refused
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks.distributed import joined
 from hydraulis.runtime.ranks.joining import LivenessSettings, _start_heartbeat
@@ -52,8 +52,9 @@ def test_a_rank_that_never_comes_is_lost_and_named() -> None:
 @pytest.mark.usefixtures("first_of_two")
 @pytest.mark.parametrize("timeout_s", [0.1, 60])
 def test_the_start_has_a_limit_of_its_own(timeout_s: float) -> None:
-    with refused("lost_rank", "within 0.5 s"):
+    with refused("lost_rank", "within 0.5 s", "need a longer train.start_timeout_s") as caught:
         joined(timedelta(seconds=timeout_s), liveness=LivenessSettings(start_timeout_s=0.5)).__enter__()
+    assert lacks(str(caught.value), "connection", "train.timeout_s") == ["connection", "train.timeout_s"]
 
 
 def test_without_rank_zero_the_others_do_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +79,8 @@ def test_a_signal_ends_a_rank_that_joins(number: int, raised: type[BaseException
     timer.join()
     if isinstance(caught.value, HydraulisError):
         assert caught.value.code == "lost_rank"
-        assert "terminated while the ranks joined" in str(caught.value)
+        assert "terminated while the ranks joined: " in str(caught.value)
+        assert "connection" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("silence_s", "limit_s"), [(60.0, 30.0), (3.0, 5.0)])

@@ -95,6 +95,19 @@ def test_a_lock_that_is_a_pipe_does_not_block(tmp_path: Path) -> None:
         RunLock(tmp_path)
 
 
+def test_another_failure_of_the_lock_is_reported_by_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    (tmp_path / "lock").touch()
+    check_unlocked(tmp_path)
+    with refused("file_unwritable", tmp_path / "lock", "Input/output error"):
+        RunLock(tmp_path)
+
+
 def test_a_disk_without_locks_refuses_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")

@@ -12,19 +12,21 @@ import torch.distributed as dist
 from safetensors import safe_open
 from torch import Tensor
 
+from helpers import at_least
 from hydraulis import Strategy
 from hydraulis._core import OptimizerShards
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.data.open import make_datasets
 from hydraulis.data.sampling.batch_group import BatchGroup
+from hydraulis.errors import HydraulisError
 from hydraulis.planner.profile_document import with_schemes
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.resume import restore_moments
 from hydraulis.runtime.checkpoint.shard import write_tensors
 from hydraulis.runtime.ranks import host
-from hydraulis.runtime.recovery import copy_file
+from hydraulis.runtime.recovery import copy_file, survey
 from hydraulis.runtime.recovery.keeper import StateKeeper
 from hydraulis.runtime.recovery.memory_folder import MemoryFolder
 from hydraulis.runtime.recovery.run_start import RunStart, named_starts
@@ -244,6 +246,46 @@ def recover(
         restore_moments(values, worker.optimizer_shard)
     recovered = whole(worker.optimizer_shard, messages, kept.manifest.step)
     return recovered._replace(group=kept.manifest.data.group, received=sum(received))
+
+
+def lose_copies(run: Path, base: Path, setting: Setting, when: str) -> tuple[str, str]:
+    """Remove the copies that one rank or one node reads after they were found; return code and message.
+
+    Args:
+        run: The run's folder.
+        base: Folder of the copies.
+        setting: The worker.
+        when: `manifest` to remove them before their manifest is read, `values` before the exchange.
+    """
+    # Rank 0 alone reads the manifest. Of the values only ranks 2 and 3 miss theirs.
+    pattern = {"manifest": "step-*", "values": "*.by-0000[23].*"}[when]
+
+    def remove(*_: object) -> None:
+        dist.barrier()
+        if dist.get_rank() == 0:
+            for path in at_least(4, base.glob(f"*/{pattern}")):
+                path.unlink()
+        dist.barrier()
+
+    _see_own_node_only(2)
+    read = survey._manifest
+
+    def read_later(*arguments: Any) -> Any:
+        remove()
+        return read(*arguments)
+
+    if when == "manifest":
+        setattr(survey, "_manifest", read_later)  # noqa: B010
+    try:
+        kept = find_in_memory(lambda: run, str(base), lambda _: None)
+        assert kept is not None
+        remove()
+        plain = setting.worker()
+        parameters = ModelParameters.from_config(setting.config, setting.frozen)
+        kept.values(parameters, OptimizerShards(parameters.table, plain.cluster, plain.schemes))
+    except HydraulisError as error:
+        return error.code, str(error)
+    return "", ""
 
 
 @contextmanager

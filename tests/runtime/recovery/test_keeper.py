@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from helpers import at_least
+from helpers import at_least, lacks
 from hydraulis.config.lora import Adapters
 from hydraulis.config.optimizer import OptimizerConfig
 from ranks import run_ranks
@@ -19,6 +19,7 @@ from runtime.recovery.keeper_workers import (
     fail_to_write,
     keep_and_end,
     keep_steps,
+    lose_copies,
     recover,
 )
 
@@ -207,6 +208,18 @@ def test_a_shard_lost_with_its_twin_is_named(places: tuple[Path, Path], kept: Wh
         assert recovered.step is None
         (message,) = recovered.messages
         assert "shard 1 of 4" in message
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("when", ["manifest", "values"])
+def test_copies_that_another_run_removes_meanwhile_end_the_start_on_all_ranks(
+    places: tuple[Path, Path], when: str
+) -> None:
+    setting = SETTINGS["bfloat16, some frozen"]
+    (path,) = places[1].iterdir()
+    for code, message in run_ranks(4, lose_copies, *places, setting, when, ranks_per_node=2):
+        assert code == "checkpoint_missing"
+        assert lacks(message, path, "was removed", "checkpoint.memory_folder", "start again") == []
 
 
 def test_a_rank_that_cannot_write_ends_the_copies_and_not_the_run(places: tuple[Path, Path]) -> None:

@@ -4,13 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from hydraulis.model.init import initial_value
 from hydraulis.runtime.state.optimizer_shard import ElementCount, host_copy_bytes, pinned_bytes
 from hydraulis.runtime.state.parameters import ModelParameters
 from ranks import run_ranks
 from runtime.state.optimizer_shard_workers import ShardReport, gather_and_step, master_dtypes
 from runtime.tiny import OPTIMIZER, SEED
-from small_model import small_config
+from small_model import initial_value, small_config
 
 NUM_STEPS = 6
 
@@ -24,7 +23,7 @@ def reports() -> dict[int, list[ShardReport]]:
 def initial_values() -> dict[str, Tensor]:
     config = small_config()
     shapes = ModelParameters.from_config(config).shapes
-    return {name: initial_value(name, shape, config, SEED, torch.float64) for name, shape in shapes.items()}
+    return {name: initial_value(name, config, SEED, torch.float64) for name in shapes}
 
 
 def assert_same(values: dict[str, Tensor] | None, expected: dict[str, Tensor]) -> None:

@@ -11,7 +11,7 @@ from hydraulis import Cluster, ParameterTable, Scheme
 from hydraulis._core import OptimizerShards, Position, local_slices
 from hydraulis.config.lora import Adapters
 from hydraulis.model import init
-from hydraulis.model.init import BLOCK, initial_value
+from hydraulis.model.init import BLOCK, draw_elements
 from hydraulis.model.parameters import row_of
 from hydraulis.planner.model_shape import build_model_shape
 from hydraulis.runtime.state import local_shard
@@ -180,7 +180,7 @@ SEED = 5
 CONFIG = small_config(vocab_size=3300, hidden_size=64, intermediate_size=96)
 PARAMETERS = ModelParameters.from_config(CONFIG)
 WHOLE = {
-    name: PARAMETERS.canonical(initial_value(name, shape, CONFIG, SEED, torch.float64), name)
+    name: draw_elements(name, 0, shape.numel(), CONFIG, SEED).double()
     for name, shape in PARAMETERS.shapes.items()
 }
 
@@ -251,6 +251,14 @@ def test_blocks_differ_and_join_without_a_gap() -> None:
     source = InitialValues(PARAMETERS, SEED, torch.float64)
     across = source.read(name, BLOCK - 3, 2 * BLOCK + 3)
     assert torch.equal(across, WHOLE[name][BLOCK - 3 : 2 * BLOCK + 3])
+
+
+def test_every_dtype_rounds_the_same_values() -> None:
+    name = "lm_head.weight"
+    for dtype in (torch.bfloat16, torch.float64):
+        read = InitialValues(PARAMETERS, SEED, dtype).read(name, 0, 1000)
+        assert read.dtype == dtype
+        assert torch.equal(read, WHOLE[name][:1000].to(dtype))
 
 
 def test_the_values_of_a_seed_stay() -> None:

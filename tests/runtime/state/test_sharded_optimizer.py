@@ -16,7 +16,6 @@ from torch.utils._pytree import tree_leaves
 
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.config.optimizer_kinds import OPTIMIZERS
-from hydraulis.model.init import initial_value
 from hydraulis.model.parameters import checkpoint_name
 from hydraulis.runtime.state import sharded_optimizer
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -25,7 +24,7 @@ from hydraulis.runtime.state.update_rule import DecaySpan
 from ranks import run_ranks
 from runtime.state.sharded_optimizer_workers import Stepped, continue_all, step_all
 from runtime.tiny import SEED
-from small_model import FAMILIES, small_config
+from small_model import FAMILIES, initial_value, small_config
 
 # The norm of the parameters is about 40: some steps are clipped to 1, some are not.
 FACTORS = (1e-3, 1.0, 0.5, 1e-2, 2.0, 3e-2)
@@ -75,10 +74,9 @@ def by_rank() -> list[dict[str, Stepped]]:
 def of_torch(config: OptimizerConfig) -> tuple[dict[str, torch.Tensor], list[float]]:
     """Step the whole model with the library's optimizer, clip_grad_norm_ and LambdaLR."""
     shape = small_config(**FAMILIES["every bias"])
-    shapes = ModelParameters.from_config(shape).shapes
     parameters = {
-        name: nn.Parameter(initial_value(name, size, shape, SEED, torch.float64))
-        for name, size in shapes.items()
+        name: nn.Parameter(initial_value(name, shape, SEED, torch.float64))
+        for name in ModelParameters.from_config(shape).shapes
     }
     kept = [name for name in parameters if in_any(name, config.no_decay)]
     groups: list[dict[str, Any]] = [

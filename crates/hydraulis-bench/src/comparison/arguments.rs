@@ -34,9 +34,9 @@ pub(crate) struct Arguments {
     /// GPUs of a node [default: the profile's]
     #[arg(long)]
     gpus_per_node: Option<u32>,
-    /// Memory rule for every planner: 'cap' limits each micro-batch by itself, 'exact' any consecutive micro-batches
-    /// that a pipeline holds at once
-    #[arg(long, value_name = "cap|exact", default_value_t)]
+    /// Memory rule for every planner: 'per_micro_batch' limits each micro-batch by itself, 'in_flight' any consecutive
+    /// micro-batches that a pipeline holds at once
+    #[arg(long, value_name = "per_micro_batch|in_flight", default_value_t)]
     memory: MemoryRule,
     /// JSON file: an array with an array of lengths for each batch
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tokens_per_batch", "count", "seed"])]

@@ -155,7 +155,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         sys.stdout.write(json_line(result.to_dict(), *figures))
     else:
-        _print(result)
+        _print(arguments, result)
         sys.stdout.write(written_to(*figures))
     return 0
 
@@ -189,12 +189,14 @@ def _draw(result: Result, figures: Sequence[Path]) -> None:
         result.loss.save(figures[1])
 
 
-def _print(result: Result) -> None:
+def _print(arguments: argparse.Namespace, result: Result) -> None:
     loss, left_out = result.loss, left_out_counts(result.documents)
     if left_out:
         documents = format_count(result.documents["documents"], "document")
         sys.stdout.write(f"{documents} to train on; {', '.join(left_out)}\n")
-    print_analysis(result.data.lengths, result.data.batches, None if loss is None else str(loss))
+    batches = result.data.batches
+    why = "" if batches is None else _why_replicas(arguments, batches)
+    print_analysis(result.data.lengths, batches, why, None if loss is None else str(loss))
     if loss is not None:
         sys.stdout.write("\n" + fitted(comparison_table(loss.planners, loss.profile), terminal_width()))
 
@@ -232,6 +234,15 @@ def _check_records(arguments: argparse.Namespace) -> None:
             of_source = given[0] in ("format", "field")
             message += f", or set data.{'sources' if of_source else given[0]} by --set or in the file"
         raise InvalidInputError(message, code="option_invalid")
+
+
+def _why_replicas(arguments: argparse.Namespace, batches: BatchImbalance) -> str:
+    """Return the reason for the number of replicas that `_imbalance` assigns batches to."""
+    if arguments.replicas is not None:
+        return "set by --replicas"
+    if batches.replica_limit is not None:
+        return batches.replica_limit
+    return "one for each of --gpus" if arguments.gpus is not None else "the default of --replicas"
 
 
 def _imbalance(arguments: argparse.Namespace, batches: SampledBatches) -> BatchImbalance:

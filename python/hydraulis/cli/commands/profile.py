@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import torch
 
     from hydraulis.runtime.ranks.stop import StopRequest
+    from hydraulis.runtime.worker import Worker
 
 _EXAMPLES = """\
 examples:
@@ -162,7 +163,7 @@ def _as_rank(arguments: argparse.Namespace) -> int:
         return report_before_meeting(_PROGRAM, error)
     with StopRequest() as stop:
         try:
-            return _measure(arguments, config, device, stop, is_of_device=is_of_device)
+            return _measure_together(arguments, config, device, stop, is_of_device=is_of_device)
         except HydraulisError as error:
             stop.hold()
             return report_as_rank(_PROGRAM, error)
@@ -172,7 +173,7 @@ def _config(arguments: argparse.Namespace) -> RunConfig:
     return _with_schemes(arguments.schemes, load(arguments.config, overrides_of(arguments), arguments.preset))
 
 
-def _measure(
+def _measure_together(
     arguments: argparse.Namespace,
     config: RunConfig,
     device: "torch.device",
@@ -180,7 +181,7 @@ def _measure(
     *,
     is_of_device: bool,
 ) -> int:
-    """Measure the profile and write it. Collective.
+    """Join the other ranks, measure the profile and write it. Collective.
 
     Args:
         arguments: Options of the command.
@@ -193,54 +194,79 @@ def _measure(
 
     import torch.distributed as dist
 
-    from hydraulis.profile.measure import WARMING_UP, announcement
-    from hydraulis.profile.run_profile import measured_profile, measurement_limits
     from hydraulis.runtime.agreement.comparison import check_same
     from hydraulis.runtime.agreement.run_facts import REMEDY, run_facts
     from hydraulis.runtime.memory.device_memory import with_least_memory
-    from hydraulis.runtime.memory.out_of_memory import naming_full_device
     from hydraulis.runtime.ranks.distributed import joined, ranks_per_node
     from hydraulis.runtime.ranks.rank_zero import on_rank_zero
-    from hydraulis.runtime.worker import Worker
 
-    timeout = timedelta(seconds=config.train.timeout_s)
     joining = joined(
-        timeout,
+        timedelta(seconds=config.train.timeout_s),
         device,
         deterministic=config.train.deterministic,
         liveness=liveness_of(config, stop, _PROGRAM),
         channels=config.train.stage_channels,
     )
-    with joining as rank:
+    with joining:
         config = with_least_memory(config, is_of_device=is_of_device)
         check_same(run_facts(config), REMEDY)
         on_rank_zero(lambda: check_files_writable(arguments.output))
         cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
-        schemes = _schemes(config, cluster, arguments.schemes)
-        # A worker needs a number of steps, which train.epochs would take from the data; none is trained.
-        train = dataclasses.replace(config.train, steps=config.train.steps or 1)
-        with naming_full_device(device, rank):
-            worker = Worker(config.model, config.optimizer, train, schemes=schemes)
-        file = arguments.output.with_name(arguments.output.name + ".measurements.jsonl")
-        limits = dataclasses.replace(
-            measurement_limits(config),
-            seconds=arguments.seconds or config.planner.profile_seconds,
-            precision=arguments.precision,
-            file=file,
-        )
-        if rank == 0:
-            announced = announcement(len(schemes), device, limits.seconds)
-            sys.stderr.write(f"{_continued(file)}{announced}\n")
-        with Progress() as progress:
-            if rank == 0:
-                progress(WARMING_UP)
-            report = progress.share("measuring") if rank == 0 else lambda _share: None
-            profile = measured_profile(worker, schemes, limits, report, stop.agreed)
+        profile = _measure(arguments, config, cluster, device, stop)
         if profile is None:
-            on_rank_zero(lambda: _print_kept(file))
+            on_rank_zero(lambda: _print_kept(_measurements(arguments)))
             return EXIT_INTERRUPTED
         on_rank_zero(lambda: _finish(arguments, profile, lambda: profile_table(profile, cluster)))
     return 0
+
+
+def _measure(
+    arguments: argparse.Namespace,
+    config: RunConfig,
+    cluster: Cluster,
+    device: "torch.device",
+    stop: "StopRequest",
+) -> CostProfile | None:
+    """Measure the profile, with progress on rank 0; None if stopped. Collective."""
+    import torch.distributed as dist
+
+    from hydraulis.profile.measure import WARMING_UP, announcement
+    from hydraulis.profile.run_profile import measured_profile, measurement_limits
+
+    schemes = _schemes(config, cluster, arguments.schemes)
+    worker = _worker(config, schemes, device)
+    limits = dataclasses.replace(
+        measurement_limits(config),
+        seconds=arguments.seconds or config.planner.profile_seconds,
+        precision=arguments.precision,
+        file=_measurements(arguments),
+    )
+    if dist.get_rank() != 0:
+        return measured_profile(worker, schemes, limits, lambda _share: None, stop.agreed)
+    announced = announcement(len(schemes), device, limits.seconds)
+    sys.stderr.write(f"{_continued(_measurements(arguments))}{announced}\n")
+    with Progress() as progress:
+        progress(WARMING_UP)
+        return measured_profile(worker, schemes, limits, progress.share("measuring"), stop.agreed)
+
+
+def _worker(config: RunConfig, schemes: list[Scheme], device: "torch.device") -> "Worker":
+    """Build the worker that measures; it trains no step. Collective."""
+    import torch.distributed as dist
+
+    from hydraulis.runtime.memory.out_of_memory import naming_full_device
+    from hydraulis.runtime.worker import Worker
+
+    # A worker needs a number of steps, which train.epochs would take from the data.
+    train = dataclasses.replace(config.train, steps=config.train.steps or 1)
+    with naming_full_device(device, dist.get_rank()):
+        return Worker(config.model, config.optimizer, train, schemes=schemes)
+
+
+def _measurements(arguments: argparse.Namespace) -> Path:
+    """Return the path of the file that keeps the measurements."""
+    output: Path = arguments.output
+    return output.with_name(output.name + ".measurements.jsonl")
 
 
 def _schemes(config: RunConfig, cluster: Cluster, named: str | None) -> list[Scheme]:

@@ -15,11 +15,10 @@ from hydraulis.cli.exit import (
     EXIT_PIPE_CLOSED,
     EXIT_REFUSED,
     EXIT_UNKNOWN,
-    LOST_RANK,
     report,
 )
 from hydraulis.cli.ranks.report import end_progress_line
-from hydraulis.errors import HydraulisError
+from hydraulis.errors import LOST_RANK, HydraulisError
 
 _PROGRAM = "hydraulis"
 # Codes of ranks that have written an error or a traceback themselves.

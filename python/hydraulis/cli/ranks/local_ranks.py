@@ -12,12 +12,12 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import IO, Protocol
 
-from hydraulis.cli.exit import LOST_RANK, report
+from hydraulis.cli.exit import report
 from hydraulis.cli.ranks.failure import EndedRank, report_failure
 from hydraulis.cli.ranks.forked_rank import ForkedRank, InheritedFile, be_a_rank, can_fork
 from hydraulis.cli.ranks.report import ERROR_FILE, PARENT
 from hydraulis.cli.ranks.store_process import LOOPBACK, served_store
-from hydraulis.errors import HydraulisError
+from hydraulis.errors import LOST_RANK, HydraulisError
 from hydraulis.runtime.ranks.torchrun import AGENT_STORE, RESTART_COUNT, RUN_FILE
 
 # Time that other ranks get after the first failure: rank 0 may report a shared refusal later than others.

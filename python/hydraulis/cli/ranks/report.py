@@ -11,8 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
 
-from hydraulis.cli.exit import EXIT_LOST_RANK, EXIT_REFUSED, LOST_RANK, exit_code, one_line, report
-from hydraulis.errors import HydraulisError
+from hydraulis.cli.exit import EXIT_LOST_RANK, EXIT_REFUSED, exit_code, one_line, report
+from hydraulis.errors import LOST_RANK, HydraulisError
 from hydraulis.files import replace_file
 
 # Environment variables of a rank that `run_local_ranks` started: the process id of its parent, and the number

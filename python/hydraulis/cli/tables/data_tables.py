@@ -43,8 +43,17 @@ def require_tables() -> None:
     import_extra("rich", "hydraulis analyze without --json")
 
 
-def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, sentence: str | None) -> None:
-    """Print tables of the lengths and batches, and a sentence about a comparison."""
+def print_analysis(
+    lengths: LengthStatistics, batches: BatchImbalance | None, why_replicas: str, sentence: str | None
+) -> None:
+    """Print tables of the lengths and batches.
+
+    Args:
+        lengths: Statistics of the lengths.
+        batches: Imbalance of the batches; None without batches.
+        why_replicas: Reason for the number of replicas of `batches`.
+        sentence: Sentence about a comparison; None without one.
+    """
     # Imported here: the command starts without rich.
     from rich.console import Console
     from rich.table import Table
@@ -82,19 +91,18 @@ def print_analysis(lengths: LengthStatistics, batches: BatchImbalance | None, se
         )
     console.print(table)
     if batches is not None:
-        show(_describe_batches(batches))
+        show(_describe_batches(batches, why_replicas))
     if sentence is not None:
         show(f"\n{sentence}")
 
 
-def _describe_batches(batches: BatchImbalance) -> str:
-    why = batches.replica_limit or "set by --replicas"
+def _describe_batches(batches: BatchImbalance, why_replicas: str) -> str:
     return (
         f"\n{format_count(batches.batches, 'batch', 'batches')} of {batches.sequences:,.0f} sequences and "
         f"{batches.tokens:,.0f} tokens in the mean; the longest sequence of a batch has "
         f"{_spread(batches.longest, ',.0f')} tokens.\n"
-        f"Assigned in turn to {format_count(batches.replicas, 'equal replica')} ({why}), the fullest one has "
-        f"{_spread(batches.token_imbalance, '.2f')} times the mean tokens and "
+        f"Assigned in turn to {format_count(batches.replicas, 'equal replica')} ({why_replicas}), the "
+        f"fullest one has {_spread(batches.token_imbalance, '.2f')} times the mean tokens and "
         f"{_spread(batches.square_imbalance, '.2f')} times the mean attention."
     )
 

@@ -1,7 +1,6 @@
 """The lock of an index: one process builds it, and other processes wait until it is complete."""
 
 import fcntl
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hydraulis.errors import HydraulisError
-from hydraulis.files import open_unlinked
+from hydraulis.files import is_at, lock_file, open_unlinked
 
 _POLL_S = 0.2
 # Time without a written byte after which the other process is taken for stuck.
@@ -19,6 +18,8 @@ _STALL_S = 600.0
 @contextmanager
 def build_lock(folder: Path, waiting: Callable[[], object]) -> Iterator[None]:
     """Make the folder of an index and lock it; the lock ends with the process.
+
+    On a disk without locks the lock has no effect, so two commands that build one index at once damage it.
 
     Args:
         folder: Folder of the index.
@@ -34,7 +35,7 @@ def build_lock(folder: Path, waiting: Callable[[], object]) -> Iterator[None]:
         with _opened(path) as file:
             _wait(file, folder, waiting)
             # A process that refuses the data removes the folder, and the lock with it.
-            is_locked = _is_at(file, path)
+            is_locked = is_at(file, path)
             if is_locked:
                 yield
 
@@ -46,19 +47,12 @@ def _opened(path: Path) -> BinaryIO:
             return open_unlinked(path, "wb")
 
 
-def _is_at(file: BinaryIO, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
-
-
 def _wait(file: BinaryIO, folder: Path, waiting: Callable[[], object]) -> None:
     """Lock a file, once the other process has unlocked it."""
     written, since_s = -1, time.monotonic()
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(file, fcntl.LOCK_EX)
         except BlockingIOError as error:
             if (now := _num_bytes(folder)) != written:
                 written, since_s = now, time.monotonic()

@@ -9,8 +9,9 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 
 from hydraulis.data.index.broken_records import BrokenRecords, describe_left_out
@@ -50,7 +51,7 @@ def ensure_index(
     folder = index_folder(job, directory)
     try:
         if complete_extent(folder) is None:
-            with build_lock(folder, lambda: progress(_share(job, folder))), _no_empty_folder(folder):
+            with build_lock(folder, _waiting(job, folder, progress)), _no_empty_folder(folder):
                 # Another process may have completed it meanwhile.
                 if complete_extent(folder) is None:
                     _build(job, folder, processes or _num_cores(), progress)
@@ -188,10 +189,19 @@ def _write(writer: IndexWriter, blocks: Iterator[Block | BrokenRecords]) -> Brok
     return broken
 
 
-def _share(job: IndexJob, folder: Path) -> float:
-    """Return the finished share of an index that another process builds."""
-    extent = partial_extent(folder)
-    return 0.0 if extent is None else extent.pieces / max(1, len(job.pieces()))
+def _waiting(job: IndexJob, folder: Path, progress: ShareCallback) -> Callable[[], None]:
+    """Return a callback that reports the finished share of an index that another process builds."""
+
+    @cache
+    def num_pieces() -> int:
+        # Opens every file and decompresses the start of each: 0.6 s of CPU time for 40 files.
+        return max(1, len(job.pieces()))
+
+    def report() -> None:
+        extent = partial_extent(folder)
+        progress(0.0 if extent is None else extent.pieces / num_pieces())
+
+    return report
 
 
 @contextmanager

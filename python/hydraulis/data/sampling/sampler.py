@@ -76,7 +76,7 @@ class BatchSampler:
 
     Raises:
         InvalidInputError: There is no sequence, a sequence is empty, the budget is less than 1 or more than
-            30,000 epochs, every epoch would be dropped, or the seed is negative (code `sampling_invalid`).
+            30,000 epochs, or the seed is negative (code `argument_invalid`).
     """
 
     def __init__(
@@ -115,13 +115,14 @@ class BatchSampler:
         """Return a global batch by its number, counted from 0; after the end of the stream it is empty.
 
         Raises:
-            InvalidInputError: The index is negative (code `argument_invalid`).
+            InvalidInputError: The index is negative, or an epoch would be dropped whole (code
+                `argument_invalid`).
         """
         sequences, start, _ = self._take(self._start(index))
         return GlobalBatch(index=index, epoch=start.epoch, sequences=sequences)
 
     def num_dropped(self, index: int) -> int:
-        """Count the sequences dropped at the ends of epochs before a batch."""
+        """Count the sequences dropped at the ends of epochs before a batch; see `batch` for refusals."""
         _, start, _ = self._take(self._start(index))
         return start.dropped
 
@@ -130,7 +131,7 @@ class BatchSampler:
 
         Raises:
             InvalidInputError: There are more than 10,000,000, or so many epochs that the count would take
-                longer than about ten seconds (code `argument_invalid`).
+                longer than about ten seconds, or an epoch would be dropped whole (code `argument_invalid`).
         """
         about = epochs * int(self._sizes.sum()) // self.per_batch
         if about > _MAX_STEPS:

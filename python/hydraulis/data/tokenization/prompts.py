@@ -60,6 +60,17 @@ def encode_prompts(config: RunConfig) -> Prompts:
     return Prompts(tokens, eos)
 
 
+def longest_prompt(config: RunConfig) -> int:
+    """Return the tokens of the longest prompt with its continuation; 0 for a run without samples.
+
+    Raises:
+        InvalidInputError: A prompt is refused (see `encode_prompts`).
+    """
+    if config.samples.every is None:
+        return 0
+    return max(map(len, encode_prompts(config).tokens)) + config.samples.tokens
+
+
 def decode_continuation(tokenizer: Tokenizer, prompt: Sequence[int], continuation: Sequence[int]) -> str:
     """Return the text of a continuation.
 

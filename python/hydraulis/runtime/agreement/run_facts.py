@@ -14,8 +14,9 @@ from hydraulis.config.run import RunConfig, to_dict
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.runtime.agreement.step_digest import tokens_digest
 
-# Settings of the place and the speed of indexing, which may depend on the node.
-_OF_THE_NODE = {"data.index_directory", "data.index_processes"}
+NODE_KEYS = ("index_directory", "index_processes")
+"""Keys of the section `data` that determine where and how an index is built, not its content; they may
+depend on the node."""
 # Number of sequences whose tokens are compared.
 _NUM_SAMPLED = 64
 
@@ -28,7 +29,7 @@ def run_facts(config: RunConfig) -> Mapping[str, object]:
         f"{section}.{key}": value
         for section, table in to_dict(config).items()
         for key, value in table.items()
-        if f"{section}.{key}" not in _OF_THE_NODE
+        if not (section == "data" and key in NODE_KEYS)
     }
     folder = Path(config.checkpoint.weights)
     weights = sorted(folder.glob("*.safetensors")) if config.checkpoint.weights else []

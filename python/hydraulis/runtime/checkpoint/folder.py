@@ -1,17 +1,17 @@
 """Finds, creates and removes the checkpoint folders of a run."""
 
 import fcntl
-import os
 import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from hydraulis.errors import HydraulisError, InvalidInputError
-from hydraulis.files import lock_file, open_unlinked
+from hydraulis.files import is_at, lock_file, open_unlinked
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
 from hydraulis.runtime.records.run_directory import CHECKPOINTS, why_no_folder
 from hydraulis.text.values import format_count
@@ -105,15 +105,34 @@ def remove(checkpoint: Path) -> None:
 
 
 def _remove_unless_read(checkpoint: Path) -> None:
-    """Remove a checkpoint unless another process has its manifest locked."""
+    """Remove a checkpoint, unless another process reads it or the disk does not say whether one does."""
+    path = checkpoint / MANIFEST
     try:
-        manifest = open_unlinked(checkpoint / MANIFEST, "rb")
-    except OSError:
+        manifest = _opened_to_lock(path)
+    except (FileNotFoundError, NotADirectoryError):
+        # An incomplete checkpoint, or a file with the name of one.
         remove(checkpoint)
         return
-    with manifest, suppress(BlockingIOError):
-        lock_file(manifest, fcntl.LOCK_EX)
-        remove(checkpoint)
+    except OSError:
+        return
+    with manifest:
+        try:
+            lock_file(manifest, fcntl.LOCK_EX)
+        except OSError:
+            return
+        # Under the lock, so that a reader finds the manifest locked or gone.
+        (checkpoint if checkpoint.is_symlink() else path).unlink()
+    # The manifest is closed: NFS keeps an open file in its folder under another name, and the folder with it.
+    remove(checkpoint)
+
+
+def _opened_to_lock(manifest: Path) -> BinaryIO:
+    """Open a manifest for an exclusive lock."""
+    try:
+        return open_unlinked(manifest, "r+b")
+    except PermissionError:
+        # It is read-only. NFS then refuses the lock, and other disks grant it.
+        return open_unlinked(manifest, "rb")
 
 
 def newest_checkpoint(run: Path, otherwise: str = _NEW_RUN) -> Path:
@@ -194,4 +213,5 @@ def _pin(checkpoint: Path, pin: ExitStack) -> bool:
     except OSError:
         # Its reader reports it.
         return True
-    return os.fstat(manifest.fileno()).st_nlink > 0
+    # NFS keeps a removed file that is open under another name.
+    return is_at(manifest, checkpoint / MANIFEST)

@@ -21,6 +21,7 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.files import read_regular
 from hydraulis.model.parameters import checkpoint_name
 from hydraulis.model.tensors import wide_dtype
+from hydraulis.runtime.agreement.run_facts import NODE_KEYS
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint
 from hydraulis.runtime.checkpoint.manifest import Manifest, torn
 from hydraulis.runtime.checkpoint.position import DataPosition, batch_settings
@@ -46,8 +47,6 @@ LATEST = "latest"
 _NO_BATCH = hashlib.sha256().hexdigest()
 # It determines only the initial values, so a change does not conflict with a checkpoint.
 _NOT_OF_THE_MODEL = "initializer_range"
-# They determine where and how the index is built, not its content.
-_NOT_OF_THE_DATA = ("index_directory", "index_processes")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -158,7 +157,7 @@ class ResumedRun:
             # The file is for human readers, who may have removed it.
             return ""
         now = json.loads(json.dumps(to_dict(config)["data"]))
-        others = [key for key in now if key not in _NOT_OF_THE_DATA and before.get(key) != now[key]]
+        others = [key for key in now if key not in NODE_KEYS and before.get(key) != now[key]]
         if not others:
             return " (of the section data nothing differs, so the files do)"
         changes = (f"data.{key} was {as_toml(before.get(key))} and is {as_toml(now[key])}" for key in others)

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from hydraulis.config.output import CheckpointConfig
 from hydraulis.data.sampling.batch_group import BatchGroup
 from hydraulis.errors import HydraulisError
+from hydraulis.files import sync
 from hydraulis.runtime.agreement.step_sum import Votes
 from hydraulis.runtime.checkpoint.best import best_checkpoint
 from hydraulis.runtime.checkpoint.description import Description
@@ -151,6 +152,8 @@ class CheckpointSaver:
         )
         write_durably(pending.path / MANIFEST, lambda path: path.write_text(manifest.to_json()))
         try:
+            # Older checkpoints go only after the disk has the name of this one.
+            sync(self._folder.path)
             best = best_checkpoint(self._folder) if self._config.keep_best else None
             self._folder.rotate(self._config.keep, best)
         except OSError as error:

@@ -9,12 +9,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _abort_process_group
 
-from hydraulis.errors import HydraulisError
+from hydraulis.errors import LOST_RANK, HydraulisError
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import CPU, prepare_device
 from hydraulis.runtime.ranks.flight_recorder import dump_collectives, set_up_recorder
 from hydraulis.runtime.ranks.joining import LivenessSettings, join
-from hydraulis.runtime.ranks.liveness.check import LOST_RANK, is_lost, lost_rank
+from hydraulis.runtime.ranks.liveness.check import broken_connection, is_lost
 from hydraulis.runtime.ranks.node_interface import node_interface
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.ranks.torchrun import require_torchrun
@@ -69,7 +69,7 @@ def joined(
         _abort_process_group()
         host.disconnect()
         if is_lost(error):
-            raise lost_rank(error) from error
+            raise broken_connection(error) from error
         raise
     dist.destroy_process_group()
     host.disconnect()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 from hydraulis.runtime.ranks.flight_recorder import find_nccl_error
-from hydraulis.runtime.ranks.liveness.check import lost_rank
+from hydraulis.runtime.ranks.liveness.check import broken_connection, lost_rank
 from hydraulis.runtime.ranks.liveness.heartbeat import current
 from hydraulis.runtime.ranks.streams import StreamEvent
 
@@ -25,22 +25,27 @@ _REPORT_S = 5.0
 _ERROR_S = 1.0
 
 
-def wait_for_device(device: torch.device) -> None:
+def wait_for_device(device: torch.device, poll_s: float = _POLL_S) -> None:
     """Wait until the device has completed all work of the current stream; returns at once on the CPU.
+
+    Args:
+        device: Device of the work.
+        poll_s: Seconds between two questions, as of `wait_until`.
 
     Raises:
         HydraulisError: As `wait_until`.
     """
     event = StreamEvent(device)
-    wait_until(event.is_completed)
+    wait_until(event.is_completed, poll_s)
     event.synchronize()
 
 
-def wait_until(is_completed: Callable[[], bool]) -> None:
+def wait_until(is_completed: Callable[[], bool], poll_s: float = _POLL_S) -> None:
     """Wait until an event is completed; return at once if this process has no heartbeat.
 
     Args:
         is_completed: Function that returns whether the device has reached the event.
+        poll_s: Seconds between two questions; 0 to ask without a pause, for a time that is measured.
 
     Raises:
         HydraulisError: Another rank was lost or has failed, NCCL reported an error, the wait took longer than
@@ -61,14 +66,19 @@ def wait_until(is_completed: Callable[[], bool]) -> None:
         if now - looked > _ERROR_S:
             looked, error = now, find_nccl_error()
             if error is not None:
-                raise lost_rank(RuntimeError(f"NCCL reported {error}"), heartbeat.then())
+                raise broken_connection(RuntimeError(f"NCCL reported {error}"), heartbeat.then())
         if ending is not None and now - ending > last_s:
-            why = f"asked to end, and the device did not complete its work within {last_s:g} s"
-            raise lost_rank(RuntimeError(why), heartbeat.then())
+            why = (
+                "torchrun asked this rank to end, and the device did not complete its work within "
+                f"{last_s:g} s: another rank's report has the cause, or torchrun's; a longer {_SHUTDOWN} "
+                "gives more time"
+            )
+            raise lost_rank(why, heartbeat.then())
         too_long = heartbeat.waited_too_long(now - start)
         if too_long is not None:
-            raise lost_rank(RuntimeError(too_long), heartbeat.then())
-        time.sleep(_POLL_S)
+            raise lost_rank(too_long, heartbeat.then())
+        if poll_s:
+            time.sleep(poll_s)
 
 
 def _last_s() -> float:

@@ -17,7 +17,7 @@ from hydraulis.parallel.communicators import nccl_options
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import backend_of
 from hydraulis.runtime.ranks.liveness.bounded import Stopped, call_within
-from hydraulis.runtime.ranks.liveness.check import LivenessCheck, is_lost, lost_rank
+from hydraulis.runtime.ranks.liveness.check import LivenessCheck, broken_connection, is_lost, lost_rank
 from hydraulis.runtime.ranks.liveness.heartbeat import Heartbeat, set_current
 from hydraulis.runtime.ranks.meeting import Meeting
 from hydraulis.runtime.ranks.stop import StopRequest
@@ -95,13 +95,16 @@ def _within(timeout: timedelta, stop: StopRequest | None, function: Callable[[],
         if stop.signal == signal.SIGINT:
             raise KeyboardInterrupt from stopped
         # torchrun terminates the ranks after one has ended.
-        raise lost_rank(RuntimeError("terminated while the ranks joined")) from stopped
+        why = "terminated while the ranks joined: another rank's report has the cause, or torchrun's"
+        raise lost_rank(why) from stopped
     except TimeoutError as error:
-        raise lost_rank(
-            RuntimeError(f"the ranks did not join within {timeout.total_seconds():g} s")
-        ) from error
+        why = (
+            f"the ranks did not join within {timeout.total_seconds():g} s: the report of a missing rank has "
+            "the cause; ranks that start slowly need a longer train.start_timeout_s"
+        )
+        raise lost_rank(why) from error
     except RuntimeError as error:
-        raise (lost_rank(error) if is_lost(error) else error) from error
+        raise (broken_connection(error) if is_lost(error) else error) from error
 
 
 def _open_store(rank: int, world_size: int, timeout: timedelta) -> Store:

@@ -15,9 +15,10 @@ class StopRequest:
     """Turns interrupt, termination and hang-up into a request, which the training loop reads between steps.
 
     If a rank left in the middle of a step, the other ranks would wait for it. Repeated signals have no
-    effect: one Ctrl-C reaches a rank twice, from the terminal and from torchrun, which ends ranks that run
-    for another 30 s. torchrun also forwards a hang-up, such as a dropped ssh connection. The end of torchrun
-    itself, for example by a kill, is a request too: its ranks would otherwise continue unnoticed.
+    effect: one Ctrl-C reaches a rank twice, from the terminal and from torchrun, which kills ranks that
+    still run after TORCH_ELASTIC_SHUTDOWN_TIMEOUT (see `host_wait.py`). torchrun also forwards a hang-up,
+    such as a dropped ssh connection. The end of torchrun itself, for example by a kill, is a request too: its
+    ranks would otherwise continue unnoticed.
 
     Attributes:
         signal: First signal that this rank received; None without one.
@@ -59,7 +60,7 @@ class StopRequest:
         return bool(agreed)
 
     def is_ending(self) -> bool:
-        """Return whether torchrun ends this rank, which it kills half a minute after the request."""
+        """Return whether torchrun ends this rank, which it kills after TORCH_ELASTIC_SHUTDOWN_TIMEOUT."""
         return self._torchrun is not None and self.signal is not None
 
     def _is_left_alone(self) -> bool:

@@ -1,11 +1,13 @@
 """Files of a run's folder that a resumed run replaces, named after the last step that they hold for."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from operator import eq
 from pathlib import Path
 
 from hydraulis._core import CostProfile
+from hydraulis.files import unreadable_error
 from hydraulis.runtime.records.run_directory import PROFILE, RunDirectory
 
 _REPLACED = re.compile(r"(.+)-(\d{8,})(\.[a-z]+)")
@@ -56,12 +58,15 @@ def write_replacing(
         is_same: Whether two contents are the same for the steps.
 
     Raises:
+        InvalidInputError: The folder or a file of it cannot be read (code `file_unreadable`).
         HydraulisError: A file cannot be written (code `file_unwritable`).
     """
-    steps = {replaced_step(name, path.name): path for path in directory.path.iterdir()}
+    with _reading(directory.path):
+        steps = {replaced_step(name, path.name): path for path in directory.path.iterdir()}
     later = [steps[step] for step in sorted(step for step in steps if step is not None and step >= completed)]
     previous_file = (later or [directory.path / name])[0]
-    previous = previous_file.read_bytes() if previous_file.exists() else text
+    with _reading(previous_file):
+        previous = previous_file.read_bytes() if previous_file.exists() else text
     replaced = replaced_name(name, completed)
     is_kept = not is_same(previous, text)
     if is_kept:
@@ -70,3 +75,11 @@ def write_replacing(
     for path in later:
         if not is_kept or path.name != replaced:
             directory.remove(path.name)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise unreadable_error(path, error) from error

@@ -37,13 +37,13 @@ class RunLock:
         with writing(directory / LOCK):
             # The file is not truncated: the error message quotes the other process's entry.
             self._file = open_unlinked(directory / LOCK, "a+b", buffering=0)
-        try:
-            lock_file(self._file, fcntl.LOCK_EX)
-        except BlockingIOError as error:
-            with self._file:
-                raise _busy(directory, _owner(self._file)) from error
-        # A failed run closes the file, and so releases the lock, when this object is collected.
-        weakref.finalize(self, self._file.close)
+            # A failed run closes the file, and so releases the lock, when this object is collected.
+            weakref.finalize(self, self._file.close)
+            try:
+                lock_file(self._file, fcntl.LOCK_EX)
+            except BlockingIOError as error:
+                with self._file:
+                    raise _busy(directory, _owner(self._file)) from error
         with writing(directory / LOCK):
             self._file.truncate(0)
             self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
@@ -101,6 +101,9 @@ def lock_owner(directory: Path) -> str:
             lock_file(file, fcntl.LOCK_SH)
         except BlockingIOError:
             return _owner(file)
+        except OSError:
+            # The training that begins next reports it.
+            return ""
     return ""
 
 

@@ -7,12 +7,15 @@ busy core, BLAKE2b of all their bytes 700 ms.
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from hydraulis.errors import HydraulisError
 from hydraulis.files import new_digest, replace_file
 from hydraulis.runtime.checkpoint.shard import write_tensors
 from hydraulis.runtime.recovery.memory_folder import CopyName
@@ -40,6 +43,24 @@ def write_copy(
     described[_DIGEST] = _digest(described, sorted(tensors.items()))
     with replace_file(path) as unfinished:
         write_tensors(unfinished, tensors, described)
+
+
+def open_copy(path: Path) -> AbstractContextManager[Any]:
+    """Open a file that was found whole, to read its tensors and metadata in the context.
+
+    Raises:
+        HydraulisError: The file was removed or changed since (code `checkpoint_missing`).
+    """
+    try:
+        file: AbstractContextManager[Any] = safe_open(path, framework="pt")
+    except (OSError, SafetensorError) as error:
+        message = (
+            f"copy {path} was removed or damaged while the run was resumed ({error}): another run with this "
+            "checkpoint.memory_folder removes the copies of launchers that have ended; start again, to "
+            "continue from the copies that are left or from the newest checkpoint"
+        )
+        raise HydraulisError(message, code="checkpoint_missing") from error
+    return file
 
 
 def is_whole(path: Path, name: CopyName) -> bool:

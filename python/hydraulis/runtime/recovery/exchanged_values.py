@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from safetensors import safe_open
 from torch import Tensor
 
 from hydraulis._core import OptimizerShards
 from hydraulis.runtime.checkpoint.manifest import Manifest
 from hydraulis.runtime.checkpoint.shard import tensor_name
 from hydraulis.runtime.ranks import host
+from hydraulis.runtime.ranks.every_rank import on_every_rank
+from hydraulis.runtime.recovery.copy_file import open_copy
 from hydraulis.runtime.recovery.memory_folder import CopyName, MemoryFolder
 from hydraulis.runtime.state.optimizer_shard import FROZEN, MASTER
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -82,11 +83,15 @@ def exchange_values(
         sources: Copies by the rank that may read them.
         parameters: The model's parameters.
         layout: Owner of each element among the ranks that there are now.
+
+    Raises:
+        HydraulisError: A copy was removed or damaged since it was found (code `checkpoint_missing`); on every
+            rank.
     """
     exchange = _Exchange(manifest, sources, parameters, layout)
     found: dict[tuple[str, str, int], Tensor] = {}
     with ExitStack() as stack:
-        files = exchange.opened(folder, stack)
+        files = on_every_rank(lambda: exchange.opened(folder, stack))
         exchange.connect(stack)
         for buffer in (MASTER, FROZEN, *manifest.moments):
             found |= exchange.exchange(buffer, files)
@@ -142,9 +147,7 @@ class _Exchange:
     def opened(self, folder: MemoryFolder, stack: ExitStack) -> Mapping[tuple[int, bool], Any]:
         """Open this rank's files, by shard and by whether they have the trained parameters."""
         return {
-            (copy.shard, copy.step is not None): stack.enter_context(
-                safe_open(folder.file(copy), framework="pt")
-            )
+            (copy.shard, copy.step is not None): stack.enter_context(open_copy(folder.file(copy)))
             for copy in self._own
         }
 

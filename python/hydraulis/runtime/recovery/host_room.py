@@ -16,8 +16,8 @@ from hydraulis.runtime.recovery.footprint import Footprint
 
 _MOUNTS = Path("/proc/mounts")
 _IN_MEMORY = ("tmpfs", "ramfs", "hugetlbfs")
-# The rest is left to processes, data and the page cache, as where a profile is measured.
-_SHARE = 0.8
+NODE_SHARE = 0.8
+"""Share of a node's memory for layers that offload; processes, data and the page cache have the rest."""
 
 
 def with_room_for_copies(
@@ -59,7 +59,7 @@ def left_to_rank(config: RunConfig, cluster: Cluster, of_node: int) -> int:
     found = Footprint.of(config, cluster)
     taken = found.buffers + (found.files if is_in_memory(Path(config.checkpoint.memory_folder)) else 0)
     ranks = min(cluster.gpus, cluster.gpus_per_node)
-    return max(0, (int(_SHARE * of_node) - taken) // ranks)
+    return max(0, (int(NODE_SHARE * of_node) - taken) // ranks)
 
 
 def node_bytes() -> int:

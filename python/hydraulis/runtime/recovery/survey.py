@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch.distributed as dist
-from safetensors import safe_open
 
 from hydraulis._core import OptimizerShards
 from hydraulis.config.layered.table import from_table
@@ -16,8 +15,9 @@ from hydraulis.runtime.checkpoint.manifest import DataCursor, Manifest
 from hydraulis.runtime.checkpoint.reader import StateValues
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.ranks import host
+from hydraulis.runtime.ranks.every_rank import on_every_rank
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
-from hydraulis.runtime.recovery.copy_file import is_whole
+from hydraulis.runtime.recovery.copy_file import is_whole, open_copy
 from hydraulis.runtime.recovery.exchanged_values import exchange_values
 from hydraulis.runtime.recovery.keeper import DATA, MANIFEST, STEP
 from hydraulis.runtime.recovery.memory_folder import CopyName, MemoryFolder
@@ -74,6 +74,10 @@ def find_in_memory(
 
     Returns:
         The run; None without a whole state that is newer than the newest checkpoint.
+
+    Raises:
+        HydraulisError: A copy was removed or damaged since it was found (code `checkpoint_missing`); on every
+            rank.
     """
     if not base:
         return None
@@ -203,12 +207,15 @@ def _newest_checkpoint(run: Path) -> int:
 def _manifest(folder: MemoryFolder, sources: Mapping[int, Sequence[CopyName]], step: int) -> Manifest:
     """Read the manifest of a step from one of its files. Collective."""
     reader = min(rank for rank, copies in sources.items() if any(copy.step == step for copy in copies))
-    found: dict[str, str] = {}
-    if dist.get_rank() == reader:
+
+    def found() -> dict[str, str]:
+        if dist.get_rank() != reader:
+            return {}
         copy = next(copy for copy in sources[reader] if copy.step == step)
-        with safe_open(folder.file(copy), framework="pt") as file:
-            found = file.metadata()
-    metadata = host.all_gather_objects(found)[reader]
+        with open_copy(folder.file(copy)) as file:
+            return dict(file.metadata())
+
+    metadata = host.all_gather_objects(on_every_rank(found))[reader]
     manifest = Manifest.from_json(metadata[MANIFEST], str(folder.path))
     cursor = from_table(DataCursor, parse_json(metadata[DATA]), "data")
     return replace(manifest, step=int(metadata[STEP]), data=cursor)

@@ -34,7 +34,7 @@ class ShardedOptimizer:
 
     Attributes:
         moments: Flat state, by the names of the optimizer's library.
-        num_steps: Number of updates so far.
+        num_steps: Number of iterations so far; those whose update was left out count too.
 
     Args:
         master: Flat trained master parameters, updated in place.
@@ -91,7 +91,7 @@ class ShardedOptimizer:
         return Update(norm, rate)
 
     def resume(self, num_steps: int) -> None:
-        """Continue after `num_steps` updates, whose moments the caller has restored."""
+        """Continue after `num_steps` iterations, whose moments the caller has restored."""
         self.num_steps = num_steps
         self._rule.resume(num_steps)
 

@@ -110,7 +110,7 @@ class UpdateRule:
         vars(self._optimizer).pop("grad_scale", None)
 
     def resume(self, num_steps: int) -> None:
-        """Continue after `num_steps` updates."""
+        """Continue after `num_steps` iterations."""
         for counter in self._counters:
             counter.fill_(num_steps)
 

@@ -25,6 +25,7 @@ from hydraulis.runtime.ranks.liveness.check import (
     Answer,
     LivenessCheck,
     Process,
+    broken_connection,
     describe,
     is_lost,
     lost_rank,
@@ -218,10 +219,15 @@ SLOW = "[../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 60000ms f
 )
 def test_a_closed_connection_is_a_lost_rank(error: Exception, why: str) -> None:
     assert is_lost(error)
-    made = lost_rank(error, "go on from there")
+    made = broken_connection(error, "go on from there")
     assert made.code == "lost_rank"
     assert f"the connection to another rank broke ({why}): " in str(made)
     assert str(made).endswith("; go on from there")
+
+
+def test_a_loss_without_a_broken_connection_has_its_own_cause_and_remedy() -> None:
+    made = lost_rank("rank 3 failed: too much", "go on from there")
+    assert (made.code, str(made)) == ("lost_rank", "rank 3 failed: too much; go on from there")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("mat1 and mat2 of gloo/transport/"), ValueError(CLOSED)])

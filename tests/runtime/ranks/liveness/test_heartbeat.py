@@ -10,6 +10,7 @@ import pytest
 import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
+from helpers import lacks
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks.liveness import heartbeat as module
 from hydraulis.runtime.ranks.liveness.check import LivenessCheck, Process
@@ -99,7 +100,7 @@ def test_the_end_of_the_store_limits_waits_for_the_device_by_the_silence(
     assert only.waited_too_long(limit_s) is None
     reason = only.waited_too_long(limit_s + 1)
     assert reason is not None
-    assert reason.endswith(f"{'train.silence_s' if limit_s == 5.0 else 'train.timeout_s'} = {limit_s:g} s")
+    assert f"{'train.silence_s' if limit_s == 5.0 else 'train.timeout_s'} = {limit_s:g} s: " in reason
     assert only.lost is None
 
 
@@ -134,7 +135,8 @@ def test_a_rank_without_signs_of_life_is_reported_with_the_remedy(
     _, text = ended(0.05)
     error = text()
     assert "no answer from rank 1" in error
-    assert "rank 1 gave no sign of life for 0.05 s" in error
+    assert "rank 1 gave no sign of life for train.silence_s = 0.05 s: " in error
+    assert lacks(error, "connection", "train.timeout_s") == ["connection", "train.timeout_s"]
     assert error.endswith("; resume run 7")
 
 
@@ -144,7 +146,9 @@ def test_a_part_of_the_run_that_takes_too_long_is_a_loss(
     only, text = ended(60.0)
     only.limit("train.step_timeout_s", 0.05)
     error = text()
-    assert "(it took longer than train.step_timeout_s = 0.05 s): " in error
+    assert "took longer than train.step_timeout_s = 0.05 s: " in error
+    assert "needs a longer train.step_timeout_s" in error
+    assert lacks(error, "connection", "train.timeout_s") == ["connection", "train.timeout_s"]
     assert error.endswith("; resume run 7")
 
 

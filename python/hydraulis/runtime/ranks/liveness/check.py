@@ -3,7 +3,7 @@
 Each rank beats while it lives. After a loss one rank calls all, and each living rank answers from a thread,
 also while its main thread is blocked. A rank knows at once of the ended and stopped processes on its own
 node, so a lost rank is named exactly unless its whole node is gone. The error of a rank that lost another one
-is made here too (`lost_rank`).
+is made here too (`lost_rank`, `broken_connection`).
 """
 
 import json
@@ -294,7 +294,6 @@ class LivenessCheck:
         return f"state/{rank}"
 
 
-LOST_RANK = "lost_rank"
 # A gloo error starts with the path of a gloo source file.
 _GLOO = re.compile(r"\[\S*gloo/transport/\S*\] ")
 
@@ -306,18 +305,28 @@ def is_lost(error: BaseException) -> bool:
     )
 
 
-def lost_rank(error: BaseException, then: str = "start again") -> HydraulisError:
-    """Build the error of a rank that lost the connection to another one.
+def lost_rank(why: str, then: str = "start again") -> HydraulisError:
+    """Build the error of a rank that lost another one.
 
     Args:
-        error: Error of the failed communication.
+        why: Cause, where to read about it, and the setting that allows it.
         then: Remedy after the cause is removed, as the end of the message.
+    """
+    return HydraulisError(f"{why}; {then}", code="lost_rank")
+
+
+def broken_connection(error: BaseException, then: str = "start again") -> HydraulisError:
+    """Build the error of a rank that lost the connection to another one (see `is_lost`).
+
+    Args:
+        error: Error of gloo, NCCL or the store.
+        then: Remedy, as of `lost_rank`.
     """
     # The sentences after gloo's first one are advice for developers of distributed programs.
     why = _GLOO.sub("", str(error).split("\n")[0]).split(". ")[0]
-    message = (
+    text = (
         f"the connection to another rank broke ({why}): that rank's report has the cause, or torchrun's; a "
         "rank that SIGKILL ended may have run out of memory, and one that is only slow needs a longer "
-        f"train.timeout_s; {then}"
+        "train.timeout_s"
     )
-    return HydraulisError(message, code="lost_rank")
+    return lost_rank(text, then)

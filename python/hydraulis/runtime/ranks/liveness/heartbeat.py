@@ -118,16 +118,21 @@ class Heartbeat:
         self._limit = (setting, seconds)
 
     def waited_too_long(self, seconds: float) -> str | None:
-        """Return why a wait for the device has lasted too long; None if it has not.
+        """Return why a wait for the device has lasted too long, for `lost_rank`; None if it has not.
 
         Args:
             seconds: Time of the wait so far.
         """
         if self._is_cut_off and seconds > self._silence_s:
-            limit = f"train.silence_s = {self._silence_s:g} s"
-            return f"the store of the ranks has ended, and the device waited longer than {limit}"
+            return (
+                "the store of the ranks has ended, and the device waited longer than train.silence_s = "
+                f"{self._silence_s:g} s: the report of rank 0's node has the cause"
+            )
         if self.timeout_s is not None and seconds > self.timeout_s:
-            return f"the device waited longer than train.timeout_s = {self.timeout_s:g} s"
+            return (
+                f"the device waited longer than train.timeout_s = {self.timeout_s:g} s: a rank that is only "
+                "slow needs a longer train.timeout_s"
+            )
         return None
 
     def find_lost(self, error: HydraulisError) -> HydraulisError | None:
@@ -180,17 +185,28 @@ class Heartbeat:
         self._silent_s = self._silent_s + _BEAT_S if is_silent else 0.0
         self._last_beat = beat
         if self._watched != self._rank and self._check.has_ended(self._watched):
-            self._error = lost_rank(RuntimeError(f"rank {self._watched} ended"), self.then())
+            why = (
+                f"the process of rank {self._watched} ended: its report has the cause, or torchrun's; if "
+                "SIGKILL ended it, it may have run out of memory"
+            )
+            self._error = lost_rank(why, self.then())
         elif self._silent_s >= self._silence_s:
-            why = f"rank {self._watched} gave no sign of life for {self._silence_s:g} s"
-            self._error = lost_rank(RuntimeError(why), self.then())
+            why = (
+                f"rank {self._watched} gave no sign of life for train.silence_s = {self._silence_s:g} s: it "
+                "was stopped, or its node or its network failed; one that only pauses needs a longer "
+                "train.silence_s"
+            )
+            self._error = lost_rank(why, self.then())
 
     def _check_limit(self) -> None:
         setting, seconds = self._limit
         self._limited_s += _BEAT_S
         if seconds is not None and self._limited_s > seconds:
-            why = f"it took longer than {setting} = {seconds:g} s"
-            self._error = lost_rank(RuntimeError(why), self.then())
+            why = (
+                f"this part of the run took longer than {setting} = {seconds:g} s: if no rank hangs, it "
+                f"needs a longer {setting}"
+            )
+            self._error = lost_rank(why, self.then())
 
     def _tell_slow(self) -> None:
         """Say once in a run that a rank works in one function for long, while others may wait for it."""
@@ -210,7 +226,7 @@ class Heartbeat:
         """Answer a call or make one, and wait for the report."""
         why = self._check.reason_of_call()
         if self._error is None and why:
-            self._error = lost_rank(RuntimeError(why), self.then())
+            self._error = lost_rank(f"{why}: its report has more", self.then())
         elif why is None:
             self._check.call()
         self._check.answer(activity_of(self._main))
