@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     /// GPUs of a node [default: the profile's]
     #[arg(long)]
     gpus_per_node: Option<u32>,
-    /// Memory rule for every planner: 'per_micro_batch' limits each micro-batch by itself, 'in_flight' any consecutive
+    /// Memory rule for every planner: `per_micro_batch` limits each micro-batch by itself, `in_flight` any consecutive
     /// micro-batches that a pipeline holds at once
     #[arg(long, value_name = "per_micro_batch|in_flight", default_value_t)]
     memory: MemoryRule,
