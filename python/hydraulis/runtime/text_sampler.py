@@ -93,11 +93,6 @@ class TextSampler:
             # Other nodes may lack the tokenizer.
             self._prompts = Prompts.from_json(from_rank_zero(lambda: encode_prompts(config).to_json()))
 
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest prompt with its continuation; 0 without samples."""
-        return max((len(prompt) + self._config.samples.tokens for prompt in self._prompts.tokens), default=0)
-
     def after(self, step: int) -> Samples | None:
         """Continue all prompts if samples are due after `step` completed steps. Collective.
 

@@ -75,30 +75,25 @@ def test_one_process_alone_reads_the_rows(workers: int) -> None:
         next(stream)
 
 
+ONE_RANK: dict[str, Any] = {
+    "dp_rank": 0,
+    "dp_world_size": 1,
+    "rows_per_step": 3,
+    "cost": COST,
+    "seq_len": 128,
+}
+
+
 def test_rows_keep_their_size_and_the_sampler_s_padding() -> None:
     lengths = [*LENGTHS.tolist(), 300]
-    options: dict[str, Any] = {
-        "dp_rank": 0,
-        "dp_world_size": 1,
-        "rows_per_step": 3,
-        "cost": COST,
-        "seq_len": 128,
-    }
-    stream = BalancedRows(made_samples(lengths), lengths, too_long="truncate", pad_sequence_to=8, **options)
+    stream = BalancedRows(made_samples(lengths), lengths, too_long="truncate", pad_sequence_to=8, **ONE_RANK)
     for inputs, _ in islice(stream, len(stream.sampler)):
         assert len(inputs["input"]) == 128
         assert all(start % 8 == 0 for start in torch.nonzero(inputs["positions"] == 0).flatten().tolist())
 
 
 def test_samples_are_compared_with_their_lengths() -> None:
-    options: dict[str, Any] = {
-        "dp_rank": 0,
-        "dp_world_size": 1,
-        "rows_per_step": 3,
-        "cost": COST,
-        "seq_len": 128,
-    }
     with refused("lengths_invalid", "60 sequences", "lengths 50"):
-        BalancedRows(SAMPLES, LENGTHS[:50], **options)
+        BalancedRows(SAMPLES, LENGTHS[:50], **ONE_RANK)
     with refused("micro_batch_invalid", "cap_tokens is 128"):
-        list(islice(BalancedRows(SAMPLES, LENGTHS // 2 + 1, **options), 40))
+        list(islice(BalancedRows(SAMPLES, LENGTHS // 2 + 1, **ONE_RANK), 40))

@@ -50,7 +50,7 @@ def install() -> list[str]:
         original = getattr(importlib.import_module(_MODULE), _NAME)
     except (ImportError, AttributeError) as error:
         message = (
-            f"{_MODULE}.{_NAME} is missing ({error}); install verl 0.9.1 and what it imports, such as ray"
+            f"{_MODULE}.{_NAME} is missing ({error}); install verl 0.9.1 and its requirements, such as ray"
         )
         raise HydraulisError(message, code="extra_missing") from error
     # A module that is imported later takes the function from `_MODULE`.
