@@ -146,6 +146,15 @@ def test_the_memory_of_a_rank_may_follow_from_the_devices_of_the_run(
         assert findings(absent)["memory"].status == "ok"
 
 
+def test_a_saved_profile_has_the_memory_of_a_rank(made: Path, tmp_path: Path) -> None:
+    text = (made / "run.toml").read_text().replace("memory_mib = 6\n", "")
+    (tmp_path / "run.toml").write_text(text)
+    for strategies in ("2x<tp2>", "search"):
+        found = findings(read(tmp_path, "train.device=cpu", f"planner.strategies={strategies}"))
+        assert found["strategies"].status == found["memory"].status == found["longest"].status == "ok"
+        assert "planner.memory_mib" not in found["memory"].text
+
+
 def test_communicators_of_devices_are_part_of_a_ranks_memory(made: Path) -> None:
     config = read(made, "train.device=cuda", "planner.profile=", "planner.memory_mib=10000")
     schemes = [Scheme("<1>"), Scheme("<tp2>"), Scheme("<pp2>")]

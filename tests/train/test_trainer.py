@@ -37,6 +37,15 @@ def command_line(folder: Path, *more: str) -> list[str]:
     return [str(write_config(folder)), *(part for override in overrides for part in ("--set", override))]
 
 
+def test_a_run_with_a_saved_profile_states_no_memory(tmp_path: Path) -> None:
+    arguments = command_line(tmp_path, "train.steps=1")
+    config = Path(arguments[0])
+    config.write_text(config.read_text().replace("memory_mib = 6\n", ""))
+    for (ended,) in run_ranks(2, run_commands, [arguments]):
+        assert ended.code == 0, ended.err
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["planner"]["memory_mib"] is None
+
+
 def test_a_step_of_a_run_has_three_collectives_over_all_ranks(tmp_path: Path) -> None:
     # The plan, the step's sums, and the measurements: records and requests to stop need none of their own.
     expected = {"broadcast": 1, "all_reduce": 1, "gather": 1}

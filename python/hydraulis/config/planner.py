@@ -103,7 +103,7 @@ class PlannerConfig:
         profile_seconds: Time in seconds after which the measurement starts no new pass. It always makes one
             pass. If the times fit no cost formula, it repeats this time, at most twice.
         memory_mib: Memory of one rank in MiB for a measured profile; a saved profile has its own. Absent for
-            that of the device with `train.device = "cuda"`; other ranks need it.
+            that of the device with `train.device = "cuda"`; other ranks need it unless `profile` is set.
         host_memory_mib: Host memory in MiB that a rank may use for activations of layers that offload, for a
             measured profile. Absent for four fifths of the node's, divided by its ranks.
         memory: Memory rule of micro-batches. `per_micro_batch` limits the tokens of each one; `in_flight`

@@ -50,12 +50,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         self._set_adapters()
-        if self.planner.memory_mib is None and self.train.device != "cuda":
-            message = (
-                f"key 'memory_mib' in section [planner] is missing, and train.device = '{self.train.device}' "
-                f"has no default for it; set it, or {_PRESET_REMEDY}"
-            )
-            raise InvalidInputError(message, code="config_missing_key")
+        if not self.planner.profile:
+            self.check_memory()
         # The tokens of files are compared with the vocabulary when the files are read.
         if not self.data.sources:
             check_at_least("model.vocab_size", self.model.vocab_size, NUM_BYTE_TOKENS)
@@ -78,6 +74,20 @@ class RunConfig:
         if self.train.stage_layers:
             # The core checks the split.
             LayerSplit(self.model.num_hidden_layers, stated=self.train.stage_layers)
+
+    def check_memory(self) -> None:
+        """Check that the memory of a rank is known, which a measurement needs; a saved profile has its own.
+
+        Raises:
+            InvalidInputError: `planner.memory_mib` is absent, and the ranks need not be on CUDA devices (code
+                `config_missing_key`).
+        """
+        if self.planner.memory_mib is None and self.train.device != "cuda":
+            message = (
+                f"key 'memory_mib' in section [planner] is missing, and train.device = '{self.train.device}' "
+                f"has no default for it; set it, or {_PRESET_REMEDY}"
+            )
+            raise InvalidInputError(message, code="config_missing_key")
 
     def _set_adapters(self) -> None:
         adapters = self.lora.adapters

@@ -122,6 +122,14 @@ def test_a_refusal_is_printed_once_and_starts_no_rank(
     assert_refused(capsys, options(config, "--ranks", "2", *more), code)
 
 
+def test_a_measurement_needs_the_memory_that_a_run_takes_from_its_profile(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(CONFIG.replace("memory_mib = 64\n", 'profile = "p.json"\n'))
+    assert load(config).planner.memory_mib is None
+    assert_refused(capsys, options(config, "--ranks", "2"), "config_missing_key")
+
+
 @pytest.mark.parametrize(
     ("more", "code"),
     [

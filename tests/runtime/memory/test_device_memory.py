@@ -316,6 +316,9 @@ def test_ranks_on_different_devices_plan_with_the_least_memory_and_keep_a_stated
 def test_other_ranks_need_a_stated_memory(device: str) -> None:
     with refused("config_missing_key", "memory_mib", f"train.device = '{device}'", "name a preset"):
         config_of(f"train.device={device}")
+    # A saved profile has its own.
+    config = config_of(f"train.device={device}", "planner.profile=p.json")
+    assert with_device_memory(config, torch.device("cpu")).planner.memory_mib is None
 
 
 @pytest.mark.gpu

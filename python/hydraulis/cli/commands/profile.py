@@ -170,7 +170,10 @@ def _as_rank(arguments: argparse.Namespace) -> int:
 
 
 def _config(arguments: argparse.Namespace) -> RunConfig:
-    return _with_schemes(arguments.schemes, load(arguments.config, overrides_of(arguments), arguments.preset))
+    config = load(arguments.config, overrides_of(arguments), arguments.preset)
+    # A run with a saved profile need not state it.
+    config.check_memory()
+    return _with_schemes(arguments.schemes, config)
 
 
 def _measure_together(

@@ -83,15 +83,16 @@ class DeviceMemory(NamedTuple):
 
 
 def with_device_memory(config: RunConfig, device: torch.device) -> RunConfig:
-    """Return the configuration with the device's memory as `planner.memory_mib`, if that is absent.
+    """Return the configuration with the CUDA device's memory as `planner.memory_mib`, if that is absent.
 
-    It is rounded down to 256 MiB, because devices of one kind can differ by a few.
+    It is rounded down to 256 MiB, because devices of one kind can differ by a few. On the CPU it stays
+    absent: the saved profile of the run has its own.
 
     Args:
         config: Configuration of the run.
-        device: CUDA device of this rank if `planner.memory_mib` is absent.
+        device: Device of this rank.
     """
-    if config.planner.memory_mib is not None:
+    if config.planner.memory_mib is not None or device.type != "cuda":
         return config
     own = torch.cuda.get_device_properties(device).total_memory // ranks_per_device(device)
     return _with_memory(config, own // MIB // _STEP * _STEP)
