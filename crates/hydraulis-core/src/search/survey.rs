@@ -4,9 +4,10 @@
 //! sees all mixes: dual prices of the bound rule most of them out, since by the time of the best plan their replicas
 //! together are worth less than the batch costs. The others are estimated with the batch in portions: each long sequence
 //! by itself, short ones of about equal length together, and smaller portions towards the end, so that replicas end
-//! together.
+//! together. Where replicas have few sequences each, first fit decides which of these estimates are too late.
 
 use crate::capacity::ClassCapacity;
+use crate::construct::dispatch::FirstFit;
 use crate::construct::pack::Packer;
 use crate::search::task::Task;
 use crate::spec::SurveyBudget;
@@ -14,6 +15,7 @@ use crate::units::{Millis, Tokens};
 
 /// A survey for one batch.
 pub(super) struct Survey<'a> {
+    task: &'a Task<'a>,
     packers: Vec<Packer<'a>>,
     /// The portions of the batch, longest sequences first, on each class.
     portions: Vec<Vec<Portion>>,
@@ -38,7 +40,7 @@ pub(super) type Mix = Vec<(usize, usize)>;
 
 impl<'a> Survey<'a> {
     /// A survey for `gpus` ranks with the classes of `capacities`.
-    pub(super) fn new(task: &'a Task, capacities: &[&'a ClassCapacity], gpus: u32) -> Survey<'a> {
+    pub(super) fn new(task: &'a Task<'a>, capacities: &[&'a ClassCapacity], gpus: u32) -> Survey<'a> {
         let budget = task.budget.survey;
         let packers = capacities.iter().map(|capacity| Packer::new(capacity, task.batch, task.budget.packing));
         let packers: Vec<Packer> = packers.collect();
@@ -54,19 +56,32 @@ impl<'a> Survey<'a> {
             ranges.iter().map(portion).collect()
         };
         let portions = packers.iter().map(of_class).collect();
-        Survey { packers, portions, gpus: u64::from(gpus), budget }
+        Survey { task, packers, portions, gpus: u64::from(gpus), budget }
     }
 
-    /// The mixes of the least estimates below `cutoff`, best first, of at most `most` estimates; none if there are too many
-    /// mixes to enumerate.
-    /// Mixes whose replicas, at these values of each class, are worth less than the batch costs are ruled out.
+    /// The mixes with estimates soon after `cutoff` at the latest, best first, of at most `most` estimates; empty if there are
+    /// too many mixes to enumerate. Mixes whose replicas, at these values of each class, are worth less than the batch costs are ruled out.
     pub(super) fn promising(&self, asked: f64, of_replica: &[f64], cutoff: Millis, most: usize) -> Vec<(Millis, Mix)> {
         let Some(mut mixes) = self.mixes(asked, of_replica) else { return Vec::new() };
         mixes.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
         mixes.truncate(most);
-        let mut buffers = vec![Vec::new(); self.budget.schemes];
-        let estimated =
-            mixes.into_iter().filter_map(|(_, mix)| Some((self.estimate(&mix, cutoff, &mut buffers)?, mix)));
+        let SurveyBudget { schemes, slack, slack_of_few, slack_of_first_fit, .. } = self.budget;
+        let late = cutoff * (1.0 + slack_of_first_fit);
+        let mut buffers = vec![Vec::new(); schemes];
+        let mut first_fit = FirstFit::new(
+            &self.packers,
+            self.task.batch.tokens(),
+            self.task.by_length(),
+            self.task.budget.dispatch.first_fit,
+        );
+        let estimated = mixes.into_iter().filter_map(|(_, mix)| {
+            if !first_fit.has_few(&mix) {
+                return Some((self.estimate(&mix, cutoff * (1.0 + slack), &mut buffers)?, mix));
+            }
+            let estimate = self.estimate(&mix, cutoff * (1.0 + slack_of_few), &mut buffers)?;
+            let end = first_fit.end(&mix, late.min(estimate)).unwrap_or(estimate);
+            (end <= late).then_some((end, mix))
+        });
         let mut promising: Vec<(Millis, Mix)> = estimated.collect();
         promising.sort();
         promising

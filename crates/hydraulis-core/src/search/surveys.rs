@@ -45,7 +45,7 @@ impl<'a> Search<'a> {
         let of_replica: Vec<f64> = self.leading.iter().map(|&class| values.of_replica[class]).collect();
         let survey = Survey::new(self.task, &self.capacities(), self.cluster().gpus());
         let (mut values, mut valued) = (values, cutoff);
-        for (estimate, mix) in survey.promising(values.asked, &of_replica, cutoff * (1.0 + slack), self.surveyed()) {
+        for (estimate, mix) in survey.promising(values.asked, &of_replica, cutoff, self.surveyed()) {
             let least = self.least();
             if self.evaluations.len() >= most || estimate > least * (1.0 + slack) {
                 break;

@@ -6,7 +6,7 @@ use crate::batch::Batch;
 use crate::cancellation::Cancellation;
 use crate::capacity::{Capacities, ClassCapacity};
 use crate::construct::dispatch::{
-    Assignment, Limits, Waits, assign_exactly, assign_to_placed, can_assign_exactly, can_merge, estimate,
+    Assignment, FirstFit, Limits, Waits, assign_exactly, assign_to_placed, can_assign_exactly, can_merge, estimate,
     longest_first, merge_micro_batches, rebalance, refine,
 };
 use crate::construct::pack::Packing;
@@ -126,6 +126,8 @@ impl<'a> Task<'a> {
         let shortest = || self.shortest_order(strategy).or_else(|| self.shortest_of(strategy, |_| true));
         let order = if self.has_several_orders() { shortest().map_or(0, |(_, order)| order) } else { 0 };
         let assignment = longest_first(self.batch, &self.by_length, strategy, &self.by_order[order], self.budget)?;
+        let (packers, budget) = (assignment.packers().to_vec(), self.budget.dispatch.first_fit);
+        let assignment = FirstFit::new(&packers, self.batch.tokens(), &self.by_length, budget).shorter(assignment);
         self.refined(strategy, order, assignment, 0)
     }
 

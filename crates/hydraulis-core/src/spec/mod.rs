@@ -30,9 +30,9 @@ pub(crate) use model_shape::MOST_PARAMETERS;
 pub use model_shape::{ModelPart, ModelShape, ParameterRow, ShapeFields};
 pub use scheme::Scheme;
 pub use search_budget::{
-    BalanceBudget, BoundBudget, CapacityBudget, DispatchBudget, ExactBudget, ExchangeBudget, LocalSearchBudget,
-    LongBudget, MergeBudget, PackingBudget, RefineBudget, RunBudget, SearchBudget, SizingBudget, SlotBalanceBudget,
-    StepBalanceBudget, SurveyBudget,
+    BalanceBudget, BoundBudget, CapacityBudget, DispatchBudget, ExactBudget, ExchangeBudget, FirstFitBudget,
+    LocalSearchBudget, LongBudget, MergeBudget, PackingBudget, RefineBudget, RunBudget, SearchBudget, SizingBudget,
+    SlotBalanceBudget, StepBalanceBudget, SurveyBudget,
 };
 pub(crate) use shard_scheme::shard_scheme;
 pub use stage_split::StageSplit;

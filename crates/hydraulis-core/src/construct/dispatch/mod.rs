@@ -1,12 +1,13 @@
 //! Assigns sequences to replicas.
 //!
-//! Each sequence, longest first, goes to the replica that then ends earliest. Moves and swaps away from the slowest
-//! replica follow as long as the packed, simulated time falls. Few sequences are then assigned by branch and bound, and
-//! micro-batches are merged one by one.
+//! Each sequence, longest first, goes to the replica that then ends earliest. Where replicas have few sequences each, first
+//! fit is tried too. Moves and swaps away from the slowest replica follow as long as the packed, simulated time falls. Few
+//! sequences are then assigned by branch and bound, and micro-batches are merged one by one.
 
 mod assigner;
 mod assignment;
 mod exact;
+mod first_fit;
 mod load;
 mod longest_first;
 mod merge;
@@ -16,6 +17,7 @@ mod share;
 
 pub use assignment::{Assignment, Waits};
 pub use exact::{assign_exactly, can_assign_exactly};
+pub(crate) use first_fit::FirstFit;
 pub(crate) use load::Load;
 pub use longest_first::{estimate, longest_first};
 pub use merge::{can_merge, merge_micro_batches};

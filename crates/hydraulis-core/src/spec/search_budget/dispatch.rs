@@ -15,6 +15,8 @@ pub struct DispatchBudget {
     pub refine: RefineBudget,
     /// The limits of trying every assignment.
     pub exact: ExactBudget,
+    /// The limits of first fit.
+    pub first_fit: FirstFitBudget,
     /// The limits of merging micro-batches.
     pub merge: MergeBudget,
 }
@@ -38,6 +40,19 @@ pub struct ExactBudget {
     pub nodes: usize,
 }
 
+/// The limits of first fit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FirstFitBudget {
+    /// Most sequences of a batch for each replica.
+    pub sequences_per_replica: usize,
+    /// Share of the latest end. The earliest end tried.
+    pub earliest: f64,
+    /// Share of an assignment's time that another one by first fit must gain.
+    pub gain: f64,
+    /// Halvings of the interval of ends.
+    pub halvings: usize,
+}
+
 /// The limits of merging micro-batches of replicas without a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MergeBudget {
@@ -59,6 +74,7 @@ impl DispatchBudget {
         reweighing: 0.125,
         rebalanced_part: 20,
         refine: RefineBudget { tries: 12, partners: 4 },
+        first_fit: FirstFitBudget { sequences_per_replica: 4, earliest: 0.85, gain: 2e-3, halvings: 4 },
         exact: ExactBudget { sequences: 24, nodes: 20_000 },
         merge: MergeBudget { assigned_sequences: 25_000, refinements: 100, pipeline_refinements: 20, free_part: 1_024 },
     };

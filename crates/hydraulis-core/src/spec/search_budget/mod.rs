@@ -15,7 +15,7 @@ mod survey;
 pub use balance::{BalanceBudget, SlotBalanceBudget, StepBalanceBudget};
 pub use bound::{BoundBudget, LongBudget};
 pub use capacity::CapacityBudget;
-pub use dispatch::{DispatchBudget, ExactBudget, MergeBudget, PackingBudget, RefineBudget};
+pub use dispatch::{DispatchBudget, ExactBudget, FirstFitBudget, MergeBudget, PackingBudget, RefineBudget};
 pub use local_search::{LocalSearchBudget, SizingBudget};
 pub use survey::SurveyBudget;
 

@@ -30,6 +30,10 @@ pub struct SurveyBudget {
     pub span: f64,
     /// Share of the best time by which an estimate may be later.
     pub slack: f64,
+    /// The same where replicas have few sequences each: the estimates of such mixes may be 9 % later than the plans.
+    pub slack_of_few: f64,
+    /// The same for estimates by first fit, which are mostly earlier than the plans.
+    pub slack_of_first_fit: f64,
     /// Denominator of a portion of the batch: an estimate assigns the sequences of this part of the remaining tokens
     /// together.
     pub portion: u64,
@@ -52,6 +56,8 @@ impl SurveyBudget {
         rounds: 4,
         span: 0.05,
         slack: 0.1,
+        slack_of_few: 0.12,
+        slack_of_first_fit: 0.02,
         portion: 32,
         least_portion: 1_500,
     };
