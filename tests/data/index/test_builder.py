@@ -180,6 +180,41 @@ def test_a_build_continues_after_a_killed_one(tmp_path: Path) -> None:
     assert texts_of(open_index(folder)) == texts
 
 
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize("end", ["", "no JSON\n"])
+def test_a_file_that_changes_while_it_is_indexed_leaves_no_index(tmp_path: Path, end: str) -> None:
+    write_documents(tmp_path)
+    path = tmp_path / "b.jsonl"
+    shares: list[float] = []
+
+    def replace_file(share: float) -> None:
+        if share > 0.4 and not shares:
+            shares.append(share)
+            write_lines(tmp_path / "new", [{"text": "another document"}] * 200)
+            with (tmp_path / "new").open("a") as file:
+                file.write(end)
+            (tmp_path / "new").rename(path)
+
+    with refused("data_file_invalid", path, "changed while it was indexed", "start again"):
+        ensure_index(job_of(tmp_path), tmp_path / "index", 1, replace_file)
+    assert list((tmp_path / "index").iterdir()) == []
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_an_interrupted_build_of_a_changed_file_is_not_continued(tmp_path: Path) -> None:
+    write_documents(tmp_path)
+    path = tmp_path / "b.jsonl"
+
+    def change(share: float) -> None:
+        if share > 0.8:
+            path.write_text('{"text": "other"}\n')
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ensure_index(job_of(tmp_path), tmp_path / "index", 1, change)
+    assert list((tmp_path / "index").iterdir()) == []
+
+
 def test_an_invalid_template_is_named_with_its_line(tmp_path: Path) -> None:
     write_tokenizer(tmp_path / "one")
     template = tmp_path / "chat.jinja"

@@ -43,15 +43,16 @@ def ensure_index(
 
     Raises:
         InvalidInputError: Records, a file or the tokenizer are refused (finished pieces are kept; without any
-            the folder is removed), there is no document (code `corpus_empty`), or an earlier attempt left out
-            broken records that are refused now (`record_malformed`).
+            the folder is removed), a file changes meanwhile (`data_file_invalid`; the folder is removed),
+            there is no document (code `corpus_empty`), or an earlier attempt left out broken records that
+            are refused now (`record_malformed`).
         HydraulisError: Another process builds this index and is stuck (code `folder_busy`), a process died
             (`index_process_failed`), or a file cannot be written (`index_damaged`).
     """
     folder = index_folder(job, directory)
     try:
         if complete_extent(folder) is None:
-            with build_lock(folder, _waiting(job, folder, progress)), _no_empty_folder(folder):
+            with build_lock(folder, _waiting(job, folder, progress)), _no_invalid_folder(job, folder):
                 # Another process may have completed it meanwhile.
                 if complete_extent(folder) is None:
                     _build(job, folder, processes or _num_cores(), progress)
@@ -172,8 +173,10 @@ def _build(job: IndexJob, folder: Path, processes: int, progress: ShareCallback)
                 writer.leave_out(broken.number, broken.describe(job.open(broken.file)))
             writer.end_piece()
             if time.monotonic() - saved > _SAVE_S:
+                job.check_unchanged()
                 writer.save()
                 saved = time.monotonic()
+        job.check_unchanged()
         writer.save(complete=True)
     progress(1.0)
 
@@ -205,15 +208,26 @@ def _waiting(job: IndexJob, folder: Path, progress: ShareCallback) -> Callable[[
 
 
 @contextmanager
-def _no_empty_folder(folder: Path) -> Iterator[None]:
-    """Remove the folder if data are refused before a piece is finished."""
+def _no_invalid_folder(job: IndexJob, folder: Path) -> Iterator[None]:
+    """Remove the folder if a file changed, or if data are refused before a piece is finished.
+
+    Raises:
+        InvalidInputError: A file changed; it then replaces an error of the build, which may follow from it.
+    """
     try:
         yield
-    except InvalidInputError:
-        partial = partial_extent(folder)
-        if partial is None or partial.pieces == 0:
-            # A waiting process may take the lock again meanwhile; the folder is then its own.
+    except BaseException as error:
+        # A waiting process may take the lock again meanwhile; the folder is then its own.
+        try:
+            job.check_unchanged()
+        except InvalidInputError:
             shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, Exception):
+                raise
+        if isinstance(error, InvalidInputError):
+            partial = partial_extent(folder)
+            if partial is None or partial.pieces == 0:
+                shutil.rmtree(folder, ignore_errors=True)
         raise
 
 

@@ -161,12 +161,30 @@ class IndexJob:
         """Return the SHA-256 of the files (path, size and time of change), the tokenizer and the settings."""
         facts = {key: value for key, value in asdict(self).items() if key not in ("paths", "broken_records")}
         facts["format_version"] = FORMAT
-        facts["files"] = [file_stamp(path) for path in self.paths]
+        facts["files"] = self._stamps
         if self.format != "tokens":
             facts["tokenizer"] = self.loaded_tokenizer.fingerprint
         if self.format in CHAT_FORMATS:
             facts["chat_template"] = self.template_source
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def _stamps(self) -> list[tuple[str, int, int]]:
+        return [file_stamp(path) for path in self.paths]
+
+    def check_unchanged(self) -> None:
+        """Refuse files that changed after the key was computed.
+
+        Raises:
+            InvalidInputError: A file was changed, replaced or removed (code `data_file_invalid`).
+        """
+        for path, before in zip(self.paths, self._stamps, strict=True):
+            if file_stamp(path) != before:
+                message = (
+                    f"file '{path}' changed while it was indexed, so the index is removed: start again when "
+                    "nothing writes the file any more"
+                )
+                raise InvalidInputError(message, code="data_file_invalid")
 
     def open(self, file: int) -> RecordFile:
         """Open one of the files."""
