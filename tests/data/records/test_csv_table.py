@@ -52,12 +52,27 @@ def test_a_broken_row_is_named_and_the_rows_after_it_are_read(
     assert reason in broken.reason
 
 
-def test_an_open_quote_is_named_by_the_line_that_opens_it(tmp_path: Path) -> None:
+def test_an_open_quote_is_refused_by_the_line_that_opens_it(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
-    path.write_text('text\nfirst\n"open\nmore\n')
-    _, (place, broken) = records(path, "text")
-    assert place.endswith("line 3")
+    path.write_text('text\nfirst\n"open\nmore\n' + "good\n" * 997)
+    with refused("data_file_invalid", path, "line 3 opens a quote that no line closes"):
+        records(path, "text")
+
+
+@pytest.mark.parametrize(
+    ("last", "reason"),
+    [('end",b', "has 2 fields, and the first line has 1"), ('"end"', "is no CSV"), ('\xe9"', "is not UTF-8")],
+)
+def test_a_broken_row_of_several_lines_is_named_with_its_last_line(
+    tmp_path: Path, last: str, reason: str
+) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(f'text\n"open\nmore\n{last}\nfirst\n', encoding="latin-1")
+    (place, broken), *_ = records(path, "text")
+    assert place.endswith("line 2")
     assert isinstance(broken, BrokenRecord)
+    assert reason in broken.reason
+    assert "opens a quote that ends in line 4" in broken.reason
 
 
 def test_a_missing_field_is_named(tmp_path: Path) -> None:

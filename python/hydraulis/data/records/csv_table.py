@@ -5,11 +5,13 @@ import io
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from hydraulis.data.records.fields import BrokenRecord
+from hydraulis.data.records.fields import BrokenRecord, UnreadableRestError
 from hydraulis.text.values import format_count
 
 # The largest size that the module csv accepts for a field on every platform; its default is 128 KiB.
 _LARGEST_FIELD = (1 << 31) - 1
+# The error of a quote that is open at the end of the file.
+_OPEN_QUOTE = "unexpected end of data"
 
 
 def parse_csv(content: BinaryIO) -> Iterator[tuple[int, dict[str, Any] | BrokenRecord]]:
@@ -17,6 +19,9 @@ def parse_csv(content: BinaryIO) -> Iterator[tuple[int, dict[str, Any] | BrokenR
 
     Commas separate the fields; quotes may enclose a field with commas, quotes (doubled) and line ends. A row
     is broken if its quotes are, if it has another number of fields than the first line, or if it is no UTF-8.
+
+    Raises:
+        UnreadableRestError: A row opens a quote that no later line closes.
     """
     csv.field_size_limit(_LARGEST_FIELD)
     # Surrogates stand for bytes that are not UTF-8, so that the row with them is known.
@@ -31,30 +36,37 @@ def parse_csv(content: BinaryIO) -> Iterator[tuple[int, dict[str, Any] | BrokenR
             except StopIteration:
                 return
             except csv.Error as error:
-                yield line, _broken(f" is no CSV ({error}); correct its quotes")
+                if str(error) == _OPEN_QUOTE:
+                    raise UnreadableRestError(line, " opens a quote that no line closes") from error
+                yield line, _broken(f" is no CSV ({error}){_end(line, reader.line_num)}; correct its quotes")
                 continue
             if not row:
                 continue
             if names is None:
                 names = row
             else:
-                yield line, _record(names, row)
+                yield line, _record(names, row, _end(line, reader.line_num))
     finally:
         # The stream belongs to the caller.
         text.detach()
 
 
-def _record(names: list[str], row: list[str]) -> dict[str, Any] | BrokenRecord:
+def _end(first: int, last: int) -> str:
+    """Return a remark on a row of several lines, otherwise an empty string."""
+    return f", opens a quote that ends in line {last}" if last > first else ""
+
+
+def _record(names: list[str], row: list[str], end: str) -> dict[str, Any] | BrokenRecord:
     if len(row) != len(names):
         fields = format_count(len(row), "field")
         return _broken(
-            f" has {fields}, and the first line has {len(names)}; quote fields that contain commas"
+            f" has {fields}, and the first line has {len(names)}{end}; quote fields that contain commas"
         )
     for value in row:
         try:
             value.encode()
         except UnicodeEncodeError:
-            return _broken(" is not UTF-8; save the file as UTF-8 text")
+            return _broken(f" is not UTF-8{end}; save the file as UTF-8 text")
     return dict(zip(names, row, strict=True))
 
 

@@ -76,5 +76,5 @@ class StreamedFile:
         try:
             yield from self._parse(content)
         except UnreadableRestError as error:
-            message = f"{self.place(error.number)}{error.reason}; correct it, or write one object per line"
+            message = f"{self.place(error.number)}{error.reason}; nothing after it can be read; correct it"
             raise InvalidInputError(message, code="data_file_invalid") from error
