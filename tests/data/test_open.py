@@ -220,6 +220,31 @@ def test_held_out_documents_are_whole_and_not_trained_on(tmp_path: Path) -> None
     assert (facts["documents"], facts["held_out"]) == (48, 12)
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_the_held_out_share_is_that_of_a_source_of_many_files(tmp_path: Path, rows: int) -> None:
+    files = [str(tmp_path / f"{number}.npy") for number in range(40)]
+    for number, file in enumerate(files):
+        np.save(file, np.full((rows, 3), number))
+    data = load(config_of(tmp_path, {"files": files, "format": "tokens"}, held_out=0.1))
+    assert data.held_out is not None
+    assert (len(data.train), len(data.held_out)) == (36 * rows, 4 * rows)
+    tokens = all_tokens(data.train) + all_tokens(data.held_out)
+    assert sorted(tokens) == [[number] * 3 for number in range(40) for _ in range(rows)]
+    assert data.train.source_bounds.tolist() == [0, 36 * rows]
+
+
+def test_several_files_of_a_source_are_divided_like_one(tmp_path: Path) -> None:
+    documents = np.arange(60).reshape(20, 3)
+    for name, rows in (("one", slice(None)), ("first", slice(9)), ("second", slice(9, None))):
+        np.save(tmp_path / f"{name}.npy", documents[rows])
+    halves = []
+    for names in (["one"], ["first", "second"]):
+        files = [str(tmp_path / f"{name}.npy") for name in names]
+        data = load(config_of(tmp_path, {"files": files, "format": "tokens"}, held_out=0.3))
+        halves.append([all_tokens(one) for one in data.both])
+    assert halves[0] == halves[1]
+
+
 def test_validation_has_files_of_its_own(tmp_path: Path) -> None:
     train = write_lines(tmp_path / "t.jsonl", [{"text": text} for text in TEXTS])
     other = write_lines(tmp_path / "v.jsonl", [{"text": "fox"}, {"text": "a fox that is longer"}])
@@ -272,7 +297,7 @@ def test_a_source_of_one_document_is_not_divided_and_a_share_without_documents_i
 ) -> None:
     np.save(tmp_path / "one.npy", np.arange(9))
     one = {"files": [str(tmp_path / "one.npy")], "format": "tokens"}
-    with refused("corpus_empty", "data.held_out = 0.5"):
+    with refused("corpus_empty", "data.held_out = 0.5", "add documents"):
         load(config_of(tmp_path, one, held_out=0.5))
     data = load(config_of(tmp_path, one, {"files": [ids_lines(tmp_path)], "format": "tokens"}, held_out=0.5))
     assert data.held_out is not None
@@ -308,6 +333,14 @@ def test_a_source_that_trains_nothing_is_named(tmp_path: Path) -> None:
         load(config)
 
 
+def test_a_file_without_a_sequence_in_a_source_with_sequences_is_left_out(tmp_path: Path) -> None:
+    np.save(tmp_path / "ones.npy", np.ones((3, 1), dtype=int))
+    files = [str(tmp_path / "ones.npy"), ids_numpy(tmp_path)]
+    train = load(config_of(tmp_path, {"files": files, "format": "tokens"})).train
+    assert all_tokens(train) == IDS
+    assert train.describe()["without_target"] == 3
+
+
 def test_tokens_beyond_the_vocabulary_are_refused_before_training(tmp_path: Path) -> None:
     train = load(config_of(tmp_path, {"files": [ids_lines(tmp_path)], "format": "tokens"})).train
     train.check_vocabulary(7)
@@ -322,13 +355,17 @@ def test_a_token_of_an_array_beyond_the_vocabulary_is_named_with_its_position(
     files = [str(tmp_path / name) for name in ("first.npy", "second.npy")]
     for file in files:
         np.save(file, np.ones((20, 4), dtype=np.int32))
+    last = files[-1]
+    records = write_lines(tmp_path / "records.jsonl", [{"input_ids": [1, 1]}])
+    other = write_lines(tmp_path / "other.jsonl", [{"input_ids": [1, 1]}])
+    files[:0] = [records, other]
     train = load(config_of(tmp_path, {"files": files, "format": "tokens"})).train
     train.check_vocabulary(2)
     array = np.ones((20, 4), dtype=np.int32)
     array[17, 3] = token
-    np.save(files[1], array)
+    np.save(last, array)
     wrong = load(config_of(tmp_path, {"files": files, "format": "tokens"})).train
-    with refused("token_out_of_range", "document 17", "file 1", "data.sources[0]", f"token {token},"):
+    with refused("token_out_of_range", "document 17", last, "data.sources[0]", f"token {token},"):
         wrong.check_vocabulary(2)
 
 

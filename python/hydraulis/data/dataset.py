@@ -21,6 +21,7 @@ from hydraulis.data.index.broken_records import MAX_LISTED, describe_left_out
 from hydraulis.data.tokens import SequenceTokens
 from hydraulis.data.unigram_entropy import compute_unigram_entropy
 from hydraulis.errors import InvalidInputError
+from hydraulis.text.values import format_count
 
 # Largest corpus to scan for tokens beyond the vocabulary, in 0.1 s plus reading; others are checked by batch.
 _MAX_SCANNED_TOKENS = 1 << 27
@@ -57,7 +58,7 @@ class Dataset:
         settings: Other settings that determine the sequences, as JSON values; for the fingerprint.
 
     Raises:
-        InvalidInputError: A corpus has no sequence (code `corpus_empty`).
+        InvalidInputError: A source has no sequence (code `corpus_empty`).
     """
 
     corpora: Sequence[Corpus]
@@ -69,13 +70,18 @@ class Dataset:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sources", self.sources or range(len(self.corpora)))
-        for number, one in enumerate(self.slices):
-            if len(one.lengths) == 0:
-                message = (
-                    f"{self.key}[{self.sources[number]}] has {len(self.corpora[number])} documents and no "
-                    "sequence with a target; check its files and the tokens that count in the loss"
-                )
-                raise InvalidInputError(message, code="corpus_empty")
+        for source in dict.fromkeys(self.sources):
+            self._check_source([number for number, one in enumerate(self.sources) if one == source])
+
+    def _check_source(self, corpora: Sequence[int]) -> None:
+        """Refuse a source without a sequence; one of its corpora may have none."""
+        if not any(len(self.slices[number].lengths) for number in corpora):
+            documents = sum(len(self.corpora[number]) for number in corpora)
+            message = (
+                f"{self.key}[{self.sources[corpora[0]]}] has {format_count(documents, 'document')} and no "
+                "sequence with a target; check its files and the tokens that count in the loss"
+            )
+            raise InvalidInputError(message, code="corpus_empty")
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
@@ -127,13 +133,15 @@ class Dataset:
         Raises:
             InvalidInputError: A source has such a token (code `token_out_of_range`).
         """
-        for number, (source, corpus) in enumerate(zip(self.sources, self.corpora, strict=True)):
+        for source, corpus in zip(self.sources, self.corpora, strict=True):
             largest = corpus.known_largest_token
             if largest is not None:
                 check_largest_token(f"{self.key}[{source}] holds token", largest, vocab_size)
             elif len(corpus.token_T) <= _MAX_SCANNED_TOKENS:
-                file = f"file {number - self.sources.index(source)} of {self.key}[{source}]"
-                _check_tokens(corpus, file, vocab_size)
+                place = f"{self.key}[{source}]"
+                if corpus.files:
+                    place = f"'{corpus.files[0].path}' ({place})"
+                _check_tokens(corpus, place, vocab_size)
 
     @property
     def num_broken(self) -> int:
@@ -198,15 +206,15 @@ def check_largest_token(subject: str, largest: int, vocab_size: int) -> None:
         raise InvalidInputError(message, code="token_out_of_range")
 
 
-def _check_tokens(corpus: Corpus, file: str, vocab_size: int) -> None:
+def _check_tokens(corpus: Corpus, source: str, vocab_size: int) -> None:
     """Scan all tokens, and refuse one beyond the vocabulary with its document."""
     for place in (int(corpus.token_T.argmin()), int(corpus.token_T.argmax())):
         token = int(corpus.token_T[place])
         if not 0 <= token < vocab_size:
             document = int(np.searchsorted(corpus.offset, place, side="right")) - 1
             message = (
-                f"document {document:,} of {file}, both counted from 0, holds token {token}, and the limits "
-                f"are 0 and {vocab_size - 1}: use the tokenizer of the model, correct the file, or raise "
+                f"document {document:,} of {source}, counted from 0, holds token {token}, and the limits are "
+                f"0 and {vocab_size - 1}: use the tokenizer of the model, correct the file, or raise "
                 "model.vocab_size, unless model.path gives it"
             )
             raise InvalidInputError(message, code="token_out_of_range")

@@ -87,17 +87,18 @@ def make_datasets(
     """
     if not config.held_out:
         return Datasets(train=_dataset(config, by_source, "train", weights), held_out=None)
-    corpora = [corpus for source in by_source for corpus in source]
     halves = [
-        held_out_documents(len(corpus), config.held_out, config.held_out_seed, number)
-        for number, corpus in enumerate(corpora)
+        half
+        for number, source in enumerate(by_source)
+        for half in _divide([len(corpus) for corpus in source], config, number)
     ]
     train = _dataset(config, by_source, "train", weights, [half[0] for half in halves])
     held_out = _dataset(config, by_source, "held out", weights, [half[1] for half in halves])
     if not held_out.corpora:
         message = (
-            f"data.held_out = {config.held_out}: no held-out document has a target within "
-            f"data.max_tokens = {config.max_tokens}; raise either, or set data.held_out to 0"
+            f"data.held_out = {config.held_out}: no held-out document has a target within data.max_tokens = "
+            f"{config.max_tokens}, and a source of one document holds none out: add documents, raise either "
+            "setting, or set data.held_out to 0"
         )
         raise InvalidInputError(message, code="corpus_empty")
     return Datasets(train=train, held_out=held_out)
@@ -118,7 +119,7 @@ def _dataset(
         slice_documents(corpus, config.max_tokens, config.too_long, indices)
         for corpus, indices in zip(corpora, chosen, strict=True)
     ]
-    # A corpus with a single document has nothing held out.
+    # A source with a single document has nothing held out, and a small corpus may have none of the draw.
     used = [number for number, one in enumerate(slices) if use != "held out" or len(one.lengths)]
     used_sources = sorted({sources[number] for number in used})
     return Dataset(
@@ -129,6 +130,23 @@ def _dataset(
         key="data.validation" if use == "validation" else "data.sources",
         settings=[use, config.max_tokens, config.too_long, config.held_out, config.held_out_seed],
     )
+
+
+def _divide(sizes: Sequence[int], config: DataConfig, source: int) -> list[tuple[Indices, Indices]]:
+    """Divide the documents of a source; return the indices of both parts in each of its corpora.
+
+    Args:
+        sizes: Documents of each corpus.
+        config: Section `data`.
+        source: Index of the source.
+    """
+    bounds = np.cumsum([0, *sizes])
+    parts = held_out_documents(int(bounds[-1]), config.held_out, config.held_out_seed, source)
+    by_part = [np.split(part, np.searchsorted(part, bounds[1:-1])) for part in parts]
+    return [
+        (trained - first, held_out - first)
+        for first, trained, held_out in zip(bounds[:-1].tolist(), *by_part, strict=True)
+    ]
 
 
 def _weights(prepared: Sequence[PreparedSource]) -> list[float] | None:
