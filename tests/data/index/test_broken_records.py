@@ -218,7 +218,7 @@ def test_an_index_without_the_broken_records_is_refused_where_they_count(tmp_pat
 def test_files_of_broken_records_alone_are_refused(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "x.jsonl", [{"txt": "a"}] * 120)
     job = job_of(tmp_path, paths=(path,), broken_records="skip")
-    with refused("corpus_empty", path, 120, "line 1", "'text'"):
+    with refused("record_malformed", path, "no readable record, 120 are broken", "line 1", "'text'"):
         ensure_index(job, tmp_path / "index", 1)
     first = ["the first 100 records", path, "line 1 has no field 'text'"]
     with refused("record_malformed", *first):
@@ -229,6 +229,38 @@ def test_files_of_broken_records_alone_are_refused(tmp_path: Path) -> None:
         job.encode_first(0, job.encoder())
     write_lines(path, [*[{"txt": "a"}] * 99, {"text": "a"}])
     assert job.encode_first(0, job.encoder())
+
+
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_one_file_of_broken_records_among_others_is_refused(tmp_path: Path, number: int) -> None:
+    paths = [write_lines(tmp_path / f"{name}.jsonl", [{"text": "a" * 50}] * 200) for name in "abc"]
+    # Several pieces: an attempt that goes on amid the file knows its earlier ones.
+    write_lines(paths[number], [{"txt": "a" * 50}] * 200)
+    job = job_of(tmp_path, paths=tuple(paths), broken_records="skip")
+
+    def interrupted(share: float) -> None:
+        if share > (number + 0.6) / 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ensure_index(job, tmp_path / "index", 1, interrupted)
+    for processes in (1, 2):
+        with refused(
+            "record_malformed", paths[number], "no readable record, 200 are broken; the first: line 1 "
+        ):
+            ensure_index(job, tmp_path / "index", processes)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_a_file_with_one_readable_record_is_not_refused(tmp_path: Path) -> None:
+    records = [{"txt": "a" * 50}] * 200
+    first = write_lines(tmp_path / "a.jsonl", [{"text": "first"}, *records])
+    last = write_lines(tmp_path / "b.jsonl", [*records, {"text": "last"}])
+    job = job_of(tmp_path, paths=(first, last), broken_records="skip")
+    corpus = open_index(ensure_index(job, tmp_path / "index", 1))
+    assert texts_of(corpus) == ["first", "last"]
+    assert corpus.left_out["broken_records"] == 400
 
 
 def test_data_that_are_refused_at_once_leave_no_folder(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from pathlib import Path
 from hydraulis.data.index.broken_records import BrokenRecords, describe_left_out
 from hydraulis.data.index.build_lock import build_lock
 from hydraulis.data.index.files import Extent, IndexWriter, complete_extent, partial_extent
-from hydraulis.data.index.job import Block, IndexJob
+from hydraulis.data.index.job import Block, IndexJob, Piece
 from hydraulis.data.index.worker import WorkerProcesses
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.files import check_folder_writable, nearest_existing
@@ -169,9 +169,7 @@ def _build(job: IndexJob, folder: Path, processes: int, progress: ShareCallback)
                 later = range(place + 1, len(remaining))
                 broken.scan_rest((remaining[number], blocks(number)) for number in later)
                 raise broken.error(job.paths[broken.file], job.open(broken.file))
-            if broken is not None:
-                writer.leave_out(broken.number, broken.describe(job.open(broken.file)))
-            writer.end_piece()
+            _end_piece(job, writer, remaining[place : place + 2], broken)
             if time.monotonic() - saved > _SAVE_S:
                 job.check_unchanged()
                 writer.save()
@@ -179,6 +177,35 @@ def _build(job: IndexJob, folder: Path, processes: int, progress: ShareCallback)
         job.check_unchanged()
         writer.save(complete=True)
     progress(1.0)
+
+
+def _end_piece(
+    job: IndexJob, writer: IndexWriter, pieces: Sequence[Piece], broken: BrokenRecords | None
+) -> None:
+    """Finish a piece.
+
+    Args:
+        job: Job of the index.
+        writer: Writer of the piece's blocks.
+        pieces: The piece, and the next one if there is any.
+        broken: Broken records of the piece, to leave out.
+
+    Raises:
+        InvalidInputError: The file ends, and its records are all broken (code `record_malformed`).
+    """
+    file = pieces[0].file
+    path = job.paths[file]
+    if broken is not None:
+        writer.leave_out(broken.number, broken.describe(job.open(file)))
+    ends_file = file != pieces[-1].file or len(pieces) == 1
+    extent = writer.extent
+    if ends_file and extent.file_broken and not extent.file_readable:
+        first = extent.file_first_broken.removeprefix(f"file '{path}', ")
+        message = (
+            f"file '{path}' has no readable record, {extent.file_broken:,} are broken; the first: {first}"
+        )
+        raise InvalidInputError(message, code="record_malformed")
+    writer.end_piece(ends_file=ends_file)
 
 
 def _write(writer: IndexWriter, blocks: Iterator[Block | BrokenRecords]) -> BrokenRecords | None:

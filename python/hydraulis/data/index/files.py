@@ -59,6 +59,9 @@ class Extent:
         without_target: Number of documents left out because they have no target.
         broken: Number of broken records left out.
         first_broken: Places and causes of the first of them.
+        file_readable: Number of readable records in the finished pieces of an unfinished file.
+        file_broken: Number of broken records there.
+        file_first_broken: Place and cause of the first of these; empty without any.
         largest_token: The largest token.
         fingerprint: SHA-256 of the content: the digest of each block together with the previous digest.
         digests: Digests of the files of `DOCUMENT_FILES`, in their order.
@@ -72,6 +75,9 @@ class Extent:
     without_target: int = 0
     broken: int = 0
     first_broken: tuple[str, ...] = ()
+    file_readable: int = 0
+    file_broken: int = 0
+    file_first_broken: str = ""
     largest_token: int = 0
     fingerprint: str = ""
     digests: tuple[str, ...] = ()
@@ -162,6 +168,7 @@ class IndexWriter:
             documents=extent.documents + len(block.lengths),
             tokens=extent.tokens + len(block.tokens),
             without_target=extent.without_target + block.num_without_target,
+            file_readable=extent.file_readable + len(block.lengths) + block.num_without_target,
             largest_token=max(extent.largest_token, int(block.tokens.max(initial=0))),
             fingerprint=digest.hexdigest(),
         )
@@ -175,12 +182,22 @@ class IndexWriter:
         """
         extent = self.extent
         first = (*extent.first_broken, *places)[:MAX_LISTED]
-        self.extent = dataclasses.replace(extent, broken=extent.broken + number, first_broken=first)
+        self.extent = dataclasses.replace(
+            extent,
+            broken=extent.broken + number,
+            first_broken=first,
+            file_broken=extent.file_broken + number,
+            file_first_broken=extent.file_first_broken or next(iter(places), ""),
+        )
 
-    def end_piece(self) -> None:
-        """Count a piece as finished."""
+    def end_piece(self, *, ends_file: bool) -> None:
+        """Count a piece as finished, and after the last one of a file begin the counts of the next file."""
         digests = self._current_digests()
         self.extent = dataclasses.replace(self.extent, pieces=self.extent.pieces + 1, digests=digests)
+        if ends_file:
+            self.extent = dataclasses.replace(
+                self.extent, file_readable=0, file_broken=0, file_first_broken=""
+            )
         self._finished = self.extent
 
     def save(self, *, complete: bool = False) -> None:
