@@ -57,6 +57,35 @@ def test_validation_is_checked_with_the_sources(made: Path, tmp_path: Path) -> N
     assert findings(config)["data"].code == "record_malformed"
 
 
+def test_records_of_validation_that_are_left_out_are_reported(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "v.jsonl").write_text(
+        '{"text": "one"}\nno JSON\n{"text": ""}\n{"text": "longer than five"}\n'
+    )
+    validation = f'data.validation=[{{files=["{tmp_path}/v.jsonl"]}}]'
+    settings = ['data.broken_records="skip"', "data.max_tokens=5", 'data.too_long="truncate"']
+    config = read(made, f"data.index_directory={tmp_path}/index", validation, *settings)
+    prepare_sources(config.data)
+    text = findings(config)["data"].text
+    assert "data.validation: 1 broken record left out: file " in text
+    assert "data.validation: 1 document longer than data.max_tokens, 11 tokens dropped" in text
+    assert "data.validation: 1 document without a target left out" in text
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_validation_file_that_is_trained_is_a_warning(made: Path, tmp_path: Path, *, indexed: bool) -> None:
+    (tmp_path / "link.jsonl").symlink_to(made / "documents.jsonl")
+    validation = f'data.validation=[{{files=["{tmp_path}/link.jsonl"]}}]'
+    config = read(made, f"data.index_directory={tmp_path}/index", validation)
+    if indexed:
+        prepare_sources(config.data)
+    found = findings(config)["data"]
+    assert found.status == "warning"
+    assert (
+        "is in data.sources[0] and data.validation[0], so evaluation reads documents of training"
+        in found.text
+    )
+
+
 def test_broken_records_are_skipped_and_counted_with_that_setting(made: Path, tmp_path: Path) -> None:
     text = (made / "documents.jsonl").read_text()
     (tmp_path / "text.jsonl").write_text(f"no JSON\n{text}")

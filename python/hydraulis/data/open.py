@@ -20,7 +20,9 @@ from hydraulis.data.index.files import open_index
 from hydraulis.data.sources.prepare import PreparedSource
 from hydraulis.data.sources.token_files import open_token_file
 from hydraulis.errors import InvalidInputError
+from hydraulis.text.values import format_count
 
+_VALIDATION = "data.validation"
 Indices = npt.NDArray[np.int64]
 
 
@@ -46,10 +48,30 @@ class Datasets:
         for one in self.both:
             one.check_vocabulary(vocab_size)
 
+    def describe_left_out(self) -> list[str]:
+        """Describe the broken records, and for files of validation also the cut and left-out documents."""
+        found = [self.train.describe_broken()]
+        if self.held_out is not None and self.held_out.key == _VALIDATION:
+            found += [f"{_VALIDATION}: {text}" for text in _describe_validation(self.held_out)]
+        return [text for text in found if text]
+
     @property
     def both(self) -> list[Dataset]:
         """The training sequences and, if there are any, those for evaluation."""
         return [self.train] if self.held_out is None else [self.train, self.held_out]
+
+
+def _describe_validation(data: Dataset) -> list[str]:
+    counts = data.count_documents()
+    untrained = counts["without_target"] + counts.get("documents_without_target", 0)
+    texts = [data.describe_broken()]
+    if counts["too_long"]:
+        lost = counts["lost_tokens"]
+        dropped = f", {format_count(lost, 'token')} dropped" if lost else ""
+        texts.append(f"{format_count(counts['too_long'], 'document')} longer than data.max_tokens{dropped}")
+    if untrained:
+        texts.append(f"{format_count(untrained, 'document')} without a target left out")
+    return [text for text in texts if text]
 
 
 def open_sources(config: DataConfig, prepared: Sequence[PreparedSource]) -> Datasets:
@@ -127,7 +149,7 @@ def _dataset(
         slices=[slices[number] for number in used],
         sources=[sources[number] for number in used],
         weights=None if weights is None else [weights[source] for source in used_sources],
-        key="data.validation" if use == "validation" else "data.sources",
+        key=_VALIDATION if use == "validation" else "data.sources",
         settings=[use, config.max_tokens, config.too_long, config.held_out, config.held_out_seed],
     )
 

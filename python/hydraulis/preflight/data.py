@@ -10,6 +10,7 @@ from hydraulis.data.index.builder import check_index_directory
 from hydraulis.data.open import Datasets, make_datasets, open_sources
 from hydraulis.data.sampling.run_length import run_length
 from hydraulis.data.sampling.run_sampler import describe_run_repeats
+from hydraulis.data.sources.data_files import describe_repeated_files
 from hydraulis.data.sources.prepare import make_index_job
 from hydraulis.data.sources.source_state import SourceState, inspect_sources
 from hydraulis.data.sources.stdlib import StandardLibrary
@@ -70,14 +71,18 @@ class DataChecks:
         prepared = [one.prepared for one in states if one.prepared is not None]
         if len(prepared) < len(states):
             check_index_directory(Path(config.index_directory))
-            return "later", "; ".join((*_index_states(config, states), _UNREAD))
+            text = "; ".join((*_index_states(config, states), _UNREAD))
+            repeated = describe_repeated_files(config)
+            return with_warnings(text, *repeated) if repeated else ("later", text)
         if states:
             self.data = open_sources(config, prepared)
         else:
             self.data = make_datasets(config, [[StandardLibrary.load()]])
         self.data.check_vocabulary(self.config.model.vocab_size)
         return with_warnings(
-            _describe(self.data, self.config.data), describe_run_repeats(self.config, self.data.train)
+            _describe(self.data, self.config.data),
+            describe_run_repeats(self.config, self.data.train),
+            *describe_repeated_files(config),
         )
 
     def length(self) -> tuple[Status, str]:
@@ -168,7 +173,8 @@ def _describe(data: Datasets, config: DataConfig) -> str:
         text += f", {len(data.held_out):,} {use}"
     if train.num_broken:
         text += f", {format_count(train.num_broken, 'broken record')} left out"
-    return text
+    validation = [found for found in data.describe_left_out() if found.startswith("data.validation: ")]
+    return "; ".join((text, *validation))
 
 
 def _unreached(config: RunConfig, steps: int) -> list[str]:

@@ -126,9 +126,8 @@ def _open_data(config: RunConfig, stop: StopRequest, observer: TrainingObserver)
     data.check_vocabulary(config.model.vocab_size)
     observer.status("reading the data's statistics")
     observer.data(json.loads(from_rank_zero(lambda: json.dumps(data.train.describe()))))
-    broken = data.train.describe_broken()
-    if broken:
-        observer.message(broken)
+    for left_out in data.describe_left_out():
+        observer.message(left_out)
     return data
 
 

@@ -58,11 +58,11 @@ class AnalyzedData:
             sample = partial(sample_batches, arguments, lengths, progress) if has_batches(arguments) else None
             return cls(lengths, lengths - 1, {}, sample)
         config = _of_run(arguments) if is_run(arguments) else _of_options(arguments)
-        train = open_sources(config, _prepared(config, progress)).train
-        broken = train.describe_broken()
-        if broken:
+        data = open_sources(config, _prepared(config, progress))
+        train = data.train
+        for left_out in data.describe_left_out():
             with progress.aside():
-                sys.stderr.write(f"{broken}\n")
+                sys.stderr.write(f"{left_out}\n")
         if not has_batches(arguments):
             return cls(train.lengths, train.target_counts, train.count_documents(), None)
         sampler = make_sampler(config, train, arguments.seed)

@@ -1,11 +1,14 @@
-"""The files of a run's data, and their comparison with an earlier list by size."""
+"""The files of a run's data: those that come twice, and their comparison with an earlier list by size."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 
 from hydraulis.config.data import DataConfig
 from hydraulis.data.index.job import file_stamp
 from hydraulis.data.sources.prepare import find_files
+from hydraulis.text.values import format_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,31 @@ def list_data_files(config: DataConfig) -> list[DataFile]:
     by_source = (find_files(config, number) for number in range(len(config.sources)))
     paths = (path for records, mapped in by_source for path in (*records, *mapped))
     return [DataFile(path=str(path), bytes=file_stamp(path)[1]) for path in paths]
+
+
+def describe_repeated_files(config: DataConfig) -> list[str]:
+    """Describe the files that two sources read, and those that training and validation read.
+
+    Raises:
+        InvalidInputError: A name matches nothing (see `source_files`).
+    """
+    places: dict[Path, list[str]] = {}
+    for number, (place, _) in enumerate(config.placed_sources):
+        for path in chain(*find_files(config, number)):
+            places.setdefault(path.resolve(), []).append(place)
+    found: dict[str, list[Path]] = {}
+    for path, names in places.items():
+        if len(names) > 1:
+            found.setdefault(" and ".join(names), []).append(path)
+    return [_describe_repeated(names, paths) for names, paths in found.items()]
+
+
+def _describe_repeated(places: str, paths: Sequence[Path]) -> str:
+    more = f" and {format_count(len(paths) - 1, 'other file')}" if len(paths) > 1 else ""
+    verb = "are" if more else "is"
+    is_validated = "data.sources" in places and "data.validation" in places
+    effect = "evaluation reads documents of training" if is_validated else "their documents count twice"
+    return f"file '{paths[0]}'{more} {verb} in {places}, so {effect}"
 
 
 def describe_difference(before: Sequence[DataFile], now: Sequence[DataFile]) -> str | None:
