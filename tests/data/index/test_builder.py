@@ -295,12 +295,44 @@ def test_files_without_any_target_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_small_pieces")
+def test_processes_import_nothing_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = write_documents(tmp_path)
+    (tmp_path / "tokenize.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.chdir(tmp_path)
+    assert texts_of(open_index(ensure_index(job_of(tmp_path), tmp_path / "index", 2))) == texts
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_output_at_the_start_of_a_process_does_not_mix_with_its_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    texts = write_documents(tmp_path)
+    (tmp_path / "sitecustomize.py").write_text('print("hello", flush=True)\n')
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", ""))))
+    assert texts_of(open_index(ensure_index(job_of(tmp_path), tmp_path / "index", 2))) == texts
+    output = capfd.readouterr()
+    assert (output.out, output.err) == ("", "hello\n" * 2)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+def test_a_killed_process_may_have_lacked_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_documents(tmp_path)
+    (tmp_path / "sitecustomize.py").write_text("import os\nos.kill(os.getpid(), 9)\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", ""))))
+    with refused("index_process_failed", "code -9", "lack of memory", "data.index_processes"):
+        ensure_index(job_of(tmp_path), tmp_path / "index", 2)
+
+
+@pytest.mark.usefixtures("_small_pieces")
 def test_a_process_that_dies_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_documents(tmp_path)
     # A program that ends at once.
     monkeypatch.setattr("hydraulis.data.index.worker.sys.executable", "/bin/false")
-    with refused("index_process_failed", "code 1"):
+    with refused("index_process_failed", "code 1: correct the error above") as caught:
         ensure_index(job_of(tmp_path), tmp_path / "index", 2)
+    assert "memory" not in str(caught.value)
 
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""A tokenizing process: `python -m hydraulis.data.index.worker`, with pickled messages on its pipes.
+"""A tokenizing process: `python -P -m hydraulis.data.index.worker`, with pickled messages on its pipes.
+
+With -P it imports nothing from the working directory. Its answers have a pipe of their own, so that output
+of a library does not mix with them.
 
 It is a program of its own: a forked process would share locks with threads that it lacks, and a spawned one
 would import the main program, which in training imports torch in every process.
@@ -12,6 +15,7 @@ import contextlib
 import itertools
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -44,6 +48,7 @@ class WorkerProcesses:
     ) -> None:
         self._job, self._pieces = job, pieces
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._answers: list[BinaryIO] = []
         self._number = number
         self._progress = progress
         self._done = SharedProgress.create(number)
@@ -59,17 +64,24 @@ class WorkerProcesses:
     def _start(self) -> None:
         # The tokenizer's own threads would compete with the other processes for cores.
         environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "hydraulis.data.index.worker"]
+        command = [sys.executable, "-P", "-m", "hydraulis.data.index.worker"]
         for number in range(self._number):
-            process = subprocess.Popen(
-                [*command, str(number), str(self._done.file)],
-                env=environment,
-                pass_fds=[self._done.file],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                # An interrupt at the terminal must reach only the parent, which ends this process.
-                start_new_session=True,
-            )
+            reader, writer = os.pipe()
+            self._answers.append(os.fdopen(reader, "rb"))
+            try:
+                process = subprocess.Popen(
+                    [*command, str(number), str(self._done.file), str(writer)],
+                    env=environment,
+                    pass_fds=[self._done.file, writer],
+                    stdin=subprocess.PIPE,
+                    # Standard error, also where `sys.stderr` is replaced.
+                    stdout=2,
+                    # An interrupt at the terminal must reach only the parent, which ends this process.
+                    start_new_session=True,
+                )
+            finally:
+                # Without another writer the end of the process ends its answers.
+                os.close(writer)
             self._processes.append(process)
             self._send(number, self._job)
             for piece in self._pieces[number :: self._number][:_AHEAD]:
@@ -81,11 +93,12 @@ class WorkerProcesses:
         for process in self._processes:
             if kind is not None:
                 process.kill()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    # Unread answers are of no use.
-                    with contextlib.suppress(BrokenPipeError):
-                        pipe.close()
+            assert process.stdin is not None  # opened by _start
+            # Unread pieces are of no use.
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+        for answers in self._answers:
+            answers.close()
         for process in self._processes:
             process.wait()
         self._done.close()
@@ -121,8 +134,7 @@ class WorkerProcesses:
             raise self._died(number) from error
 
     def _receive(self, number: int) -> Block | BrokenRecords | ProgressNotice | HydraulisError | None:
-        pipe = self._processes[number].stdout
-        assert pipe is not None  # opened by _start
+        pipe = self._answers[number]
         try:
             answer: Block | BrokenRecords | ProgressNotice | HydraulisError | None = pickle.load(pipe)
         except (EOFError, pickle.UnpicklingError) as error:
@@ -131,10 +143,11 @@ class WorkerProcesses:
 
     def _died(self, number: int) -> HydraulisError:
         code = self._processes[number].wait()
-        message = (
-            f"a tokenizing process ended with code {code}, perhaps for lack of memory: start again with "
-            "fewer data.index_processes; complete parts are kept"
-        )
+        if code == -signal.SIGKILL:
+            cause = ", perhaps for lack of memory: start again with fewer data.index_processes"
+        else:
+            cause = ": correct the error above, if it printed one, and start again"
+        message = f"a tokenizing process ended with code {code}{cause}; complete parts are kept"
         return HydraulisError(message, code="index_process_failed")
 
 
@@ -171,13 +184,10 @@ def serve(requests: BinaryIO, answers: BinaryIO, progress: Callable[[float], obj
 
 
 def main() -> None:
-    """Serve the parent process over standard input and output."""
-    # Output that a library prints must not mix with the answers.
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    number, file = map(int, sys.argv[1:])
+    """Serve the parent process: read standard input, and answer over a pipe of its own."""
+    number, file, answers = map(int, sys.argv[1:])
     try:
-        serve(sys.stdin.buffer, answers, partial(SharedProgress(file).write, number))
+        serve(sys.stdin.buffer, os.fdopen(answers, "wb"), partial(SharedProgress(file).write, number))
     except BrokenPipeError:
         # The parent is gone, and closing the pipe would fail again.
         os._exit(1)
