@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,16 @@ def test_a_saved_data_set_gives_its_files_in_its_order(tmp_path: Path) -> None:
         find_source_files([str(tmp_path)])
 
 
+def test_a_file_of_several_names_is_found_once_by_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touch(tmp_path, "one.jsonl", "sh/other.jsonl")
+    (tmp_path / "link.jsonl").symlink_to("one.jsonl")
+    monkeypatch.chdir(tmp_path)
+    names = ["one.jsonl", str(tmp_path / "one.jsonl"), "sh/../one.jsonl", "link.jsonl", "sh/*.jsonl"]
+    assert find_source_files(names) == [Path("one.jsonl"), Path("sh/other.jsonl")]
+
+
 @pytest.mark.parametrize(
     ("name", "code", "names"),
     [
@@ -47,10 +58,15 @@ def test_a_saved_data_set_gives_its_files_in_its_order(tmp_path: Path) -> None:
         ("notes.txt", "data_file_invalid", "notes.txt"),
         ("splits", "data_file_invalid", "train, test"),
         ("folder", "data_file_invalid", "folder"),
+        ("empty", "data_file_invalid", "empty' is a saved data set without files"),
+        ("pipe.csv", "data_file_invalid", "pipe.csv' is no regular file"),
+        ("x" * 300, "file_unreadable", "x" * 300 + "' cannot be read (File name too long)"),
     ],
 )
 def test_other_names_are_refused(tmp_path: Path, name: str, code: str, names: str) -> None:
-    touch(tmp_path, "notes.txt", "folder/x.txt", "splits/x")
+    touch(tmp_path, "notes.txt", "folder/x.txt", "splits/x", "empty/state.json")
+    (tmp_path / "empty" / "state.json").write_text('{"_data_files": []}')
+    os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "splits" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     with refused(code, names):
         find_source_files([str(tmp_path / name)])

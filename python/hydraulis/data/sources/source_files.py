@@ -11,7 +11,7 @@ from hydraulis.text.documents import parse_json
 
 
 def find_source_files(names: Sequence[str], key: str = "data.sources.files") -> list[Path]:
-    """Find the files of paths, globs and folders, each once.
+    """Find the files of paths, globs and folders, each once under the first of its names.
 
     A folder must be one that Hugging Face's datasets saved; its files are in its stated order. The files of a
     glob are in the order of their names. A Megatron data set may be named without an ending, and is
@@ -22,20 +22,35 @@ def find_source_files(names: Sequence[str], key: str = "data.sources.files") -> 
         key: Key of the configuration that has them, for messages.
 
     Raises:
-        InvalidInputError: A name matches nothing (code `file_unreadable`), a folder is no saved data set, or
-            a file has an unknown format (`data_file_invalid`).
+        InvalidInputError: A name matches nothing or cannot be looked up (code `file_unreadable`), a folder is
+            no saved data set or one without files, or a file has an unknown format or is no regular file,
+            such as a pipe (`data_file_invalid`).
     """
-    found: dict[Path, None] = {}
+    found: dict[Path, Path] = {}
     for name in names:
-        paths = [Path(name)] if Path(name).exists() else _matching(name) or _megatron(name)
-        if not paths:
-            where = "" if Path(name).is_absolute() else f" in {Path.cwd()}"
-            message = f"{key}: no file or folder matches '{name}'{where}; check the path, or the glob"
-            raise InvalidInputError(message, code="file_unreadable")
-        for path in paths:
-            for file in _saved_files(path) if path.is_dir() else (path,):
-                found[_checked(file)] = None
-    return list(found)
+        try:
+            files = _files(name, key)
+        except OSError as error:
+            message = f"{key}: '{name}' cannot be read ({error.strerror}); check the path"
+            raise InvalidInputError(message, code="file_unreadable") from error
+        for file in files:
+            # Another name, or a link, leads to the same file.
+            found.setdefault(file.resolve(), file)
+    return list(found.values())
+
+
+def _files(name: str, key: str) -> list[Path]:
+    """Find the files of one name.
+
+    Raises:
+        OSError: The system refuses the name.
+    """
+    paths = [Path(name)] if Path(name).exists() else _matching(name) or _megatron(name)
+    if not paths:
+        where = "" if Path(name).is_absolute() else f" in {Path.cwd()}"
+        message = f"{key}: no file or folder matches '{name}'{where}; check the path, or the glob"
+        raise InvalidInputError(message, code="file_unreadable")
+    return [_checked(file) for path in paths for file in (_saved_files(path) if path.is_dir() else (path,))]
 
 
 def _matching(pattern: str) -> list[Path]:
@@ -50,7 +65,11 @@ def _megatron(prefix: str) -> list[Path]:
 
 def _checked(path: Path) -> Path:
     if path.suffix in MEGATRON_SUFFIXES:
-        return path.with_suffix(".idx")
+        path = path.with_suffix(".idx")
+    # A pipe would block the reader, and could be read only once.
+    if path.exists() and not path.is_file():
+        message = f"'{path}' is no regular file; write its content to one"
+        raise InvalidInputError(message, code="data_file_invalid")
     if not is_token_file(path) and not is_record_file(path):
         message = (
             f"file '{path}' has an unknown format: the endings are {RECORD_ENDINGS}, .npy, .bin and .idx; "
@@ -76,6 +95,9 @@ def _saved_files(folder: Path) -> Iterator[Path]:
         raise InvalidInputError(message, code="data_file_invalid") from error
     if state.get("_indices_files") or state.get("_indices_data_files"):
         message = f"folder '{folder}' has a selection of its rows: call flatten_indices() and save it again"
+        raise InvalidInputError(message, code="data_file_invalid")
+    if not files:
+        message = f"folder '{folder}' is a saved data set without files: leave it out, or save it again"
         raise InvalidInputError(message, code="data_file_invalid")
     yield from files
 
