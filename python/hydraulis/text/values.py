@@ -132,3 +132,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the end of a message that suggests the nearest name; an empty string without a close one."""
     near = nearest_name(word, known)
     return "" if near is None else f"; did you mean '{near}'?"
+
+
+def escape_unprintable(text: str) -> str:
+    r"""Escape control characters, which a terminal would follow, and halves of surrogates.
+
+    >>> print(escape_unprintable(chr(27) + chr(0xD800)))
+    \x1b\ud800
+    """
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

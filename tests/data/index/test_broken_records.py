@@ -263,6 +263,18 @@ def test_a_file_with_one_readable_record_is_not_refused(tmp_path: Path) -> None:
     assert corpus.left_out["broken_records"] == 400
 
 
+def test_names_that_are_no_utf_8_are_stored_escaped(tmp_path: Path) -> None:
+    path = tmp_path / "caf\udce9.jsonl"
+    path.write_text('{"\\ud800\\u001b[31m": 1}\n{"text": "ab"}\n')
+    job = job_of(tmp_path, paths=(path,), broken_records="skip")
+    corpus = open_index(ensure_index(job, tmp_path / "index", 1))
+    assert texts_of(corpus) == ["ab"]
+    (place,) = corpus.first_broken
+    assert r"caf\udce9.jsonl', line 1 has no field 'text', its fields are \ud800\x1b[31m;" in place
+    with refused("record_malformed", r"its fields are \ud800\x1b[31m;"):
+        ensure_index(replace(job, broken_records="refuse"), tmp_path / "other", 1)
+
+
 def test_data_that_are_refused_at_once_leave_no_folder(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "x.jsonl", [{"text": "a"}, {"text": 3}])
     with refused("record_malformed", path, "line 2"):

@@ -39,6 +39,7 @@ from hydraulis.files import (
     with_digest,
 )
 from hydraulis.text.documents import parse_json
+from hydraulis.text.values import escape_unprintable
 
 DOCUMENT_FILES = ("offsets.bin", "lengths.bin", "targets.bin", "digests.bin")
 """Files with a number per document."""
@@ -181,13 +182,15 @@ class IndexWriter:
             places: Places and causes of the first of them.
         """
         extent = self.extent
-        first = (*extent.first_broken, *places)[:MAX_LISTED]
+        # A file's name and a field's value may be no UTF-8, which the extent must be.
+        texts = [escape_unprintable(place) for place in places]
+        first = (*extent.first_broken, *texts)[:MAX_LISTED]
         self.extent = dataclasses.replace(
             extent,
             broken=extent.broken + number,
             first_broken=first,
             file_broken=extent.file_broken + number,
-            file_first_broken=extent.file_first_broken or next(iter(places), ""),
+            file_first_broken=extent.file_first_broken or next(iter(texts), ""),
         )
 
     def end_piece(self, *, ends_file: bool) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from hydraulis.errors import InvalidInputError
+from hydraulis.text.values import escape_unprintable
 
 
 class BrokenRecord(NamedTuple):
@@ -67,7 +68,7 @@ def find_missing_field(names: Collection[str], fields: Sequence[str]) -> BrokenR
     """Find the first of the required fields that `names` lacks; None if it has all."""
     for field in fields:
         if field not in names:
-            have = ", ".join(names) or "none"
+            have = escape_unprintable(", ".join(names)) or "none"
             found = (hint for name, hint in _FORMAT_OF.items() if name in names and name not in fields)
             or_format = f", or its format to {hint}" if (hint := next(found, "")) else ""
             reason = (

@@ -8,7 +8,7 @@ from pathlib import Path
 from hydraulis.config.data import DataConfig
 from hydraulis.data.index.job import file_stamp
 from hydraulis.data.sources.prepare import find_files
-from hydraulis.text.values import format_count
+from hydraulis.text.values import escape_unprintable, format_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,7 @@ class DataFile:
     """A file of the data.
 
     Attributes:
-        path: Path of the file.
+        path: Path of the file; characters that are no UTF-8 are escaped.
         bytes: Size in bytes.
     """
 
@@ -33,7 +33,7 @@ def list_data_files(config: DataConfig) -> list[DataFile]:
     """
     by_source = (find_files(config, number) for number in range(len(config.sources)))
     paths = (path for records, mapped in by_source for path in (*records, *mapped))
-    return [DataFile(path=str(path), bytes=file_stamp(path)[1]) for path in paths]
+    return [DataFile(path=escape_unprintable(str(path)), bytes=file_stamp(path)[1]) for path in paths]
 
 
 def describe_repeated_files(config: DataConfig) -> list[str]:
