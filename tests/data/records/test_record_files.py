@@ -1,6 +1,7 @@
 """Every kind of file gives the same records, in pieces that together are the whole."""
 
 import gzip
+import io
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -179,6 +180,29 @@ def test_lines_come_once_for_any_cut_of_the_file(
     starts: Sequence[int] = range(0, path.stat().st_size, size)
     found = [values[0] for start in starts for _, values in file.records(start, start + size)]
     assert found == [json.loads(line)["n"] for line in lines if line.strip()]
+
+
+class CountedFile(io.FileIO):
+    """A file that counts the bytes that are read."""
+
+    num_read = 0
+
+    def readinto(self, buffer: Any) -> int:
+        number = super().readinto(buffer) or 0
+        CountedFile.num_read += number
+        return number
+
+
+def test_a_line_of_many_pieces_is_not_read_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_lines, "PIECE_BYTES", 1 << 16)
+    path = tmp_path / "long.jsonl"
+    path.write_text(json.dumps({"n": "x" * (1 << 22)}) + '\n{"n": "last"}\n')
+    file = json_lines.JsonLines(path, ("n",))
+    monkeypatch.setattr(Path, "open", lambda path, _: io.BufferedReader(CountedFile(path)))
+    found = [values[0] for ends in file.pieces() for _, values in file.records(*ends)]
+    assert [len(str(text)) for text in found] == [1 << 22, 4]
+    # The line, and each piece of it.
+    assert CountedFile.num_read < 3 * path.stat().st_size
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hydraulis.text.documents import describe_json_error
 
 # Large enough to make the start of a piece cheap, and small enough to lose little work to a killed run.
 PIECE_BYTES = 4 << 20
+_BLOCK_BYTES = 1 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -45,9 +46,9 @@ class JsonLines:
         """
         with self._path.open("rb") as file:
             if start:
-                # Skip the rest of an earlier line.
                 file.seek(start - 1)
-                file.readline()
+                if not _skip_line(file, stop):
+                    return
             where = file.tell()
             while where < stop and (line := file.readline()):
                 if where == 0:
@@ -62,7 +63,7 @@ class JsonLines:
         start, lines = self._counted if self._counted[0] <= where else (0, 1)
         with self._path.open("rb") as file:
             file.seek(start)
-            while start < where and (block := file.read(min(where - start, 1 << 20))):
+            while start < where and (block := file.read(min(where - start, _BLOCK_BYTES))):
                 lines += block.count(b"\n")
                 start += len(block)
         self._counted = where, lines
@@ -73,6 +74,17 @@ class JsonLines:
         if isinstance(record, BrokenRecord):
             return record
         return find_missing_field(record, self._required) or [record.get(name) for name in self._fields]
+
+
+def _skip_line(file: BinaryIO, stop: int) -> bool:
+    """Skip the rest of a line; return false, without reading on, if it does not end before byte `stop`."""
+    while (left := stop - file.tell()) > 0:
+        part = file.readline(min(left, _BLOCK_BYTES))
+        if part.endswith(b"\n"):
+            return True
+        if not part:
+            return False
+    return False
 
 
 def parse_line(line: bytes) -> dict[str, Any] | BrokenRecord:
