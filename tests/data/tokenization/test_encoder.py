@@ -27,6 +27,7 @@ CHAT = ChatEncoder(BYTES, ChatTemplate(CHATML, {}), ["messages", "tools"])
 ALPACA = AlpacaEncoder(BYTES, ChatTemplate(CHATML, {}), ["instruction", "input", "output"])
 IDS = TokensEncoder(["input_ids"])
 LABELS = TokensEncoder(["input_ids", "labels"])
+MASK = TokensEncoder(["input_ids", "loss_mask"])
 TALK = [{"role": "user", "content": "naïve?"}, {"role": "assistant", "content": "the 水"}]
 
 
@@ -104,6 +105,20 @@ def test_labels_select_the_targets() -> None:
     assert len(IDS.encode([[]])) == 0
 
 
+@pytest.mark.parametrize("field", ["assistant_masks", "completion_mask", "loss_mask"])
+@pytest.mark.parametrize("mask", [[0, 0, 1, 1], [False, False, True, True], np.array([0, 0, 1, 1])])
+def test_a_mask_selects_the_targets(field: str, mask: object) -> None:
+    assert counted(TokensEncoder(["input_ids", field]).encode([[5, 6, 0, 1], mask])) == b"\x00\x01"
+    assert len(TokensEncoder(["input_ids", field]).encode([[], []])) == 0
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 1, 1], [6, 7, 8, -100]])
+def test_a_label_of_another_token_is_refused(labels: list[int]) -> None:
+    """Neither a mask nor labels of the next tokens are taken for labels."""
+    with refused("record_malformed", "place 0", "token is 5", "shift", "assistant_masks"):
+        LABELS.encode([[5, 6, 7, 8], labels])
+
+
 @pytest.mark.parametrize(
     ("encoder", "values", "field", "part"),
     [
@@ -129,6 +144,9 @@ def test_labels_select_the_targets() -> None:
         (IDS, [[1, -1]], "input_ids", "-1: the limits are 0 and 2147483647"),
         (IDS, [[1 << 31]], "input_ids", "2147483648"),
         (LABELS, [[1], [1, 2]], "labels", "2 labels for 1 token"),
+        (MASK, [[1], [1, 0]], "loss_mask", "2 values for 1 token"),
+        (MASK, [[1, 5], [-100, 5]], "loss_mask", "mask of 0 and 1"),
+        (MASK, [[1], ["1"]], "loss_mask", "integers"),
         (TEXT, [list(range(99))], "text", "... "),
     ],
 )

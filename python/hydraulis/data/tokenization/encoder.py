@@ -4,17 +4,20 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from hydraulis.data.tokenization.chat_template import ChatTemplate
 from hydraulis.data.tokenization.messages import Message, join_instruction, read_messages
 from hydraulis.data.tokenization.tokenizer import Tokenizer
-from hydraulis.data.tokenization.values import integers_value, refuse_value, text_value
+from hydraulis.data.tokenization.values import integers_value, mask_value, refuse_value, text_value
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, Tokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.text.values import format_count
 
 # The label of a token outside the loss in torch and transformers.
 IGNORED_LABEL = -100
+# Second fields of tokenized data that are masks, as TRL and transformers name them.
+MASKS = ("loss_mask", "completion_mask", "assistant_masks")
 LARGEST_TOKEN = int(np.iinfo(np.int32).max)
 
 
@@ -125,7 +128,11 @@ class AlpacaEncoder(ChatEncoder):
 
 
 class TokensEncoder:
-    """Encodes tokenized data with optional labels; the label -100 marks a token outside the loss."""
+    """Encodes tokenized data with an optional second field, which selects the targets.
+
+    A field named in `MASKS` has 1 or true for each target. Any other field has labels: the token itself for a
+    target, -100 for a token outside the loss.
+    """
 
     def __init__(self, fields: Sequence[str]) -> None:
         self.masked = len(fields) > 1
@@ -143,14 +150,35 @@ class TokensEncoder:
             raise InvalidInputError(message, code="record_malformed")
         if not self.masked:
             return tokens
-        labels = integers_value(self._fields[1], values[1], "label")
-        if len(labels) != len(tokens):
+        return MaskedTokens(tokens, self._targets(tokens, values[1]))
+
+    def _targets(self, tokens: Tokens, value: object) -> npt.NDArray[np.bool_]:
+        """Return which tokens are targets, by the labels or the mask."""
+        field = self._fields[1]
+        is_mask = field in MASKS
+        selected = mask_value(field, value) if is_mask else integers_value(field, value, "label")
+        if len(selected) != len(tokens):
             message = (
-                f"field '{self._fields[1]}' has {format_count(len(labels), 'label')} for "
+                f"field '{field}' has {format_count(len(selected), 'value' if is_mask else 'label')} for "
                 f"{format_count(len(tokens), 'token')}; give one for each"
             )
             raise InvalidInputError(message, code="record_malformed")
-        return MaskedTokens(tokens, labels != IGNORED_LABEL)
+        if is_mask:
+            return selected.astype(np.bool_)
+        targets: npt.NDArray[np.bool_] = selected != IGNORED_LABEL
+        wrong = np.flatnonzero(targets & (selected != tokens))
+        if len(wrong):
+            raise _wrong_label(field, int(wrong[0]), int(selected[wrong[0]]), int(tokens[wrong[0]]))
+        return targets
+
+
+def _wrong_label(field: str, place: int, label: int, token: int) -> InvalidInputError:
+    message = (
+        f"field '{field}' has the label {label} at place {place}, counted from 0, whose token is {token}: a "
+        f"label is {IGNORED_LABEL} or its own token; do not shift labels, and name a mask of 0 and 1 one of "
+        f"{', '.join(MASKS)}"
+    )
+    return InvalidInputError(message, code="record_malformed")
 
 
 def _ended(tokens: Tokens, eos: int | None) -> Tokens:

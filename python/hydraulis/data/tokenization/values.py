@@ -44,6 +44,20 @@ def integers_value(field: str, value: object, noun: str) -> Tokens:
     return array
 
 
+def mask_value(field: str, value: object) -> Tokens:
+    """Return a value that is a list of 0 and 1 or of booleans, as an array [n] of 0 and 1.
+
+    Raises:
+        InvalidInputError: It is none (code `record_malformed`).
+    """
+    if isinstance(value, list) and all(isinstance(flag, bool) for flag in value):
+        return np.array(value, dtype=np.int64)
+    array = integers_value(field, value, "token")
+    if len(array) and not 0 <= array.min() <= array.max() <= 1:
+        raise refuse_value(field, value, "a mask of 0 and 1, one for each token")
+    return array
+
+
 def refuse_value(field: str, value: object, wanted: str) -> InvalidInputError:
     """Make the error for a value of another type (code `record_malformed`)."""
     message = (
