@@ -19,6 +19,10 @@ from helpers import refused
 from hydraulis.data.records import json_lines
 from hydraulis.data.records.fields import BrokenRecord
 from hydraulis.data.records.record_file import RecordFile, open_records
+from hydraulis.data.tokenization.chat_template import ChatTemplate
+from hydraulis.data.tokenization.encoder import ChatEncoder
+from hydraulis.data.tokenization.tokenizer import ByteTokenizer
+from hydraulis.data.tokens import plain_tokens
 from hydraulis.errors import InvalidInputError
 
 ROWS: list[dict[str, Any]] = [
@@ -227,6 +231,46 @@ def test_integers_with_nulls_stay_integers(tmp_path: Path) -> None:
     path = tmp_path / "nulls.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"ids": [[1, None], None, [2]]}), path)
     assert read(open_records(path, ("ids",))) == [[[1, None]], [None], [[2]]]
+
+
+TOOLS_TEMPLATE = (
+    "{{ tools | tojson }}{% for m in messages %}{{ m.role }}{{ m.content }}"
+    "{{ m.tool_calls | default([]) | tojson }}{% endfor %}{% if add_generation_prompt %}assistant{% endif %}"
+)
+
+
+def test_conversations_with_tools_have_the_same_tokens_in_lines_and_in_columns(tmp_path: Path) -> None:
+    """A column has the fields of all structs, with null for those that a record lacks; they are left out."""
+    rows: list[dict[str, Any]] = [
+        {
+            "messages": [
+                {"role": "user", "content": "?"},
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [{"function": {"name": name, "arguments": arguments}}],
+                },
+            ],
+            "tools": [{"function": {"name": name, "parameters": parameters}}],
+        }
+        for name, arguments, parameters in [
+            ("weather", {"city": "Rome"}, {"city": {"type": "string"}}),
+            ("sum", {"of": [1, None]}, {"of": {"type": "array", "most": 2}}),
+        ]
+    ]
+    lines = tmp_path / "calls.jsonl"
+    lines.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    table = pyarrow.Table.from_pylist(rows)
+    pyarrow.parquet.write_table(table, tmp_path / "calls.parquet")
+    pyarrow.feather.write_feather(table, tmp_path / "calls.arrow")
+    encoder = ChatEncoder(ByteTokenizer(), ChatTemplate(TOOLS_TEMPLATE, {}), ["messages", "tools"])
+    fields = ("messages", "tools")
+    found = {
+        name: [plain_tokens(encoder.encode(values)).tobytes() for values in read(open_records(path, fields))]
+        for name in ("jsonl", "parquet", "arrow")
+        for path in [tmp_path / f"calls.{name}"]
+    }
+    assert found["parquet"] == found["arrow"] == found["jsonl"]
 
 
 @pytest.mark.parametrize("name", ["x.parquet", "x.arrow", "x.jsonl"])

@@ -37,7 +37,8 @@ def reading_columns(path: Path, kind: str) -> Iterator[None]:
 def iterate_rows(batch: Any, fields: Sequence[str]) -> Iterator[Sequence[object]]:
     """Yield the values of the fields for each row of a record batch; lists of integers are array views.
 
-    The values of an absent column are None.
+    The values of an absent column are None. In a column every struct has the fields of all structs, so those
+    that are null are left out; the `content` of a message stays.
     """
     # Offsets of a damaged batch may point beyond its data.
     batch.validate(full=True)
@@ -58,4 +59,15 @@ def _values(batch: Any, name: str) -> Sequence[object]:
         values, offsets = column.values.to_numpy(), column.offsets.to_numpy()
         return [values[start:stop] for start, stop in pairwise(offsets)]
     result: list[object] = column.to_pylist()
-    return result
+    return [_without_nulls(value) for value in result] if pyarrow.types.is_nested(kind) else result
+
+
+def _without_nulls(value: object) -> object:
+    """Leave out the null fields of the structs in a value; the null items of lists stay."""
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    # Templates tell a message whose content is null from one that has none.
+    kept = ("content",) if value.get("role") is not None else ()
+    return {name: _without_nulls(part) for name, part in value.items() if part is not None or name in kept}
