@@ -28,6 +28,11 @@ ALPACA = AlpacaEncoder(BYTES, ChatTemplate(CHATML, {}), ["instruction", "input",
 IDS = TokensEncoder(["input_ids"])
 LABELS = TokensEncoder(["input_ids", "labels"])
 MASK = TokensEncoder(["input_ids", "loss_mask"])
+MARKED = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}"
+    "{{ m.content }}<|im_end|>\n{% endgeneration %}{% else %}{{ m.content }}<|im_end|>\n{% endif %}"
+    "{% endfor %}"
+)
 TALK = [{"role": "user", "content": "naïve?"}, {"role": "assistant", "content": "the 水"}]
 
 
@@ -58,6 +63,31 @@ def test_a_conversation_of_sharegpt_has_the_corresponding_roles() -> None:
     plain = [{"role": role, "content": speaker[0]} for role, speaker in zip(roles, speakers, strict=True)]
     assert text_of(CHAT.encode([shared])) == text_of(CHAT.encode([plain]))
     assert counted(CHAT.encode([shared])) == b"g<|im_end|>\nc<|im_end|>\n"
+
+
+@pytest.mark.parametrize("source", [CHATML, MARKED])
+def test_a_message_of_weight_0_is_no_target(source: str) -> None:
+    chat = ChatEncoder(BYTES, ChatTemplate(source, {}), ["messages"])
+    for key, text, speakers in [
+        ("role", "content", ["user", "assistant"]),
+        ("from", "value", ["human", "gpt"]),
+    ]:
+        talk = [
+            {key: speakers[number % 2], text: str(number)} | ({} if weight is None else {"weight": weight})
+            for number, weight in enumerate([None, 0, 0, 1, 1, None])
+        ]
+        assert counted(chat.encode([talk])) == b"3<|im_end|>\n5<|im_end|>\n"
+        # The template does not see the weights.
+        assert b"weight" not in text_of(chat.encode([talk]))
+        talk[3]["weight"] = talk[5]["weight"] = 0
+        assert counted(chat.encode([talk])) == b""
+
+
+def test_a_weight_without_a_marked_part_of_its_own_is_refused() -> None:
+    source = "{% generation %}{% for m in messages %}{{ m.content }}{% endfor %}{% endgeneration %}"
+    talk = [*TALK, {"role": "assistant", "content": "x", "weight": 0}]
+    with refused("chat_template_invalid", "message 2", "weight", "1 part for 2"):
+        ChatEncoder(BYTES, ChatTemplate(source, {}), ["messages"]).encode([talk])
 
 
 def test_the_fields_of_alpaca_form_one_turn() -> None:
@@ -128,6 +158,8 @@ def test_a_label_of_another_token_is_refused(labels: list[int]) -> None:
         (CHAT, [[]], "messages", "0 messages"),
         (CHAT, [{"a": True}], "messages", '{"a": true}'),
         (CHAT, [[*TALK[:1], {"from": "x"}]], "messages[1]", '{"from": "x"}'),
+        (CHAT, [[{"role": "assistant", "content": "x", "weight": 0.5}]], "messages[0].weight", "0.5"),
+        (CHAT, [[{"from": "gpt", "value": "x", "weight": "0"}]], "messages[0].weight", '"0"'),
         (CHAT, [[{"from": "human", "value": ["x"]}]], "messages[0].value", '["x"]'),
         (CHAT, [[{"from": "alien", "value": "x"}]], "messages[0]", "alien"),
         (ALPACA, ["a", ["b"], "c"], "input", '["b"]'),

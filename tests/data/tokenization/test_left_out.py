@@ -25,6 +25,22 @@ def test_tool_calls_that_the_template_leaves_out_are_refused(source: str) -> Non
         text(source, talk("", tool_calls=CALLS))
 
 
+def test_a_function_call_that_the_template_leaves_out_is_refused() -> None:
+    call = {"name": "weather", "arguments": "{}"}
+    with refused("chat_template_invalid", "message 1,", "function_call"):
+        text(CHATML, talk("", function_call=call))
+    writing = CHATML.replace("message.content", "(message.content or message.function_call | string)")
+    assert "weather" in text(writing, talk("", function_call=call))
+
+
+def test_tools_that_the_template_leaves_out_are_refused() -> None:
+    tools = [{"function": {"name": "weather"}}]
+    with refused("chat_template_invalid", "tools", "data.chat_template", "data.sources.fields"):
+        ChatTemplate(CHATML, {}).render(talk("x"), tools)
+    assert ChatTemplate(CHATML, {}).render(talk("x"), [])
+    assert "weather" in ChatTemplate("{{ tools | tojson }}" + CHATML, {}).render(talk("x"), tools).text
+
+
 def test_tool_calls_that_the_template_writes_are_accepted() -> None:
     writing = CHATML.replace("message.content", "(message.content or message.tool_calls | string)")
     assert "weather" in text(writing, talk("", tool_calls=CALLS))

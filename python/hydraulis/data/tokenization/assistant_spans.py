@@ -35,8 +35,8 @@ class Renderer(Protocol):
         """Return the text of messages and its parts; None if the template tears the marks of the parts."""
 
 
-def find_assistant_spans(renderer: Renderer, messages: Sequence[Message], text: str) -> list[Span]:
-    """Find the spans of the assistant's text, in rising order.
+def find_assistant_spans(renderer: Renderer, messages: Sequence[Message], text: str) -> list[MessagePart]:
+    """Find the spans of the assistant's text with their messages, in rising order.
 
     Args:
         renderer: Template of the conversation.
@@ -55,7 +55,7 @@ def find_assistant_spans(renderer: Renderer, messages: Sequence[Message], text: 
 
 def _by_beginnings(
     renderer: Renderer, messages: Sequence[Message], text: str, numbers: Sequence[int]
-) -> list[Span] | None:
+) -> list[MessagePart] | None:
     """Render the beginnings before and after each message; None if one is not a beginning of the text."""
     spans = []
     for number in numbers:
@@ -68,19 +68,19 @@ def _by_beginnings(
             return None
         if not (with_it.startswith(before) and text.startswith(with_it)):
             return None
-        spans.append((len(before), len(with_it)))
+        spans.append(MessagePart(number, len(before), len(with_it)))
     return spans
 
 
 def _by_parts(
     renderer: Renderer, messages: Sequence[Message], text: str, numbers: Sequence[int]
-) -> list[Span]:
+) -> list[MessagePart]:
     """Take the parts that the template writes for each message, less the prompts."""
     rendered = renderer.parts(messages)
     if rendered is None or rendered[0] != text:
         raise _not_delimited(numbers[0])
     headers = _headers(renderer, messages, numbers)
-    spans: list[Span] = []
+    spans: list[MessagePart] = []
     # A prompt follows from the role before it; a rendering for each message would take quadratic time.
     prompts: dict[object, str] = {}
     for number in numbers:
@@ -95,10 +95,10 @@ def _by_parts(
         if role not in prompts:
             prompts[role] = _prompt(renderer, messages[:number]) or _prompt(renderer, _ANY_USER)
         start += _num_common(prompts[role], text[start:stop], header)
-        spans += [(start, stop), *others]
+        spans += [MessagePart(number, *span) for span in [(start, stop), *others]]
     if numbers[-1] == len(messages) - 1:
         # The end of the conversation is the end of its last message.
-        spans[-1] = spans[-1][0], len(text)
+        spans[-1] = spans[-1]._replace(stop=len(text))
     return spans
 
 

@@ -1,24 +1,29 @@
 """Renders a conversation as one text, with the character spans of the assistant's parts.
 
 A template may mark the assistant's parts by `{% generation %}` and `{% endgeneration %}`; for other templates
-`find_assistant_spans` finds them. A message is refused if the template leaves out its tool calls, or the
-reasoning of the conversation's last message: the loss would count a text that lacks them.
+`find_assistant_spans` finds them. A conversation is refused if the template leaves out its tools, its tool
+calls, or the reasoning of its last message: the loss would count a text that lacks them.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hydraulis.data.tokenization.assistant_spans import find_assistant_spans
-from hydraulis.data.tokenization.left_out import check_nothing_left_out, leaves_out_earlier_reasoning
+from hydraulis.data.tokenization.left_out import (
+    check_nothing_left_out,
+    check_tools_not_left_out,
+    leaves_out_earlier_reasoning,
+)
 from hydraulis.data.tokenization.message_parts import Message, MessagePart, PartMarks, mark_loops, read_parts
+from hydraulis.data.tokenization.messages import WEIGHT, find_untrained
 from hydraulis.data.tokenization.template_environment import BEGIN, END, make_environment
 from hydraulis.errors import InvalidInputError
 from hydraulis.extras import import_extra
 from hydraulis.text.documents import describe_read_error
-from hydraulis.text.values import as_short_json, did_you_mean
+from hydraulis.text.values import as_short_json, did_you_mean, format_count
 
 CHATML_NAME = "chatml"
 CHATML = """\
@@ -93,7 +98,8 @@ class ChatTemplate:
         """Render a conversation.
 
         Args:
-            messages: Messages with a `role` and usually a `content`.
+            messages: Messages with a `role` and usually a `content`. The text of an assistant's message with
+                a `weight` of 0 is in the text and in no span; the template does not see the weights.
             tools: Tools for the template to describe; None without any.
 
         Raises:
@@ -102,13 +108,17 @@ class ChatTemplate:
         """
         _check_messages(messages, tools)
         # Each message is an object of its own, by which `PartMarks` knows it.
-        messages = [dict(message) for message in messages]
+        untrained = find_untrained(messages)
+        messages = [{key: part for key, part in message.items() if key != WEIGHT} for message in messages]
         conversation = Conversation(self, tools)
         text = conversation.text(messages)
         check_nothing_left_out(conversation, messages, text)
+        if tools:
+            check_tools_not_left_out(Conversation(self, None), messages, text)
         if self._marks_assistant:
-            return _without_marks(text)
-        return RenderedChat(text, find_assistant_spans(conversation, messages, text))
+            return _without_untrained(_without_marks(text), messages, untrained)
+        parts = find_assistant_spans(conversation, messages, text)
+        return RenderedChat(text, [part[1:] for part in parts if part.message not in untrained])
 
     @property
     def leaves_out_earlier_reasoning(self) -> bool:
@@ -181,6 +191,24 @@ def _where_no_text(messages: Sequence[Message]) -> str:
                 "tool calls"
             )
     return ""
+
+
+def _without_untrained(
+    rendered: RenderedChat, messages: Sequence[Message], untrained: Collection[int]
+) -> RenderedChat:
+    """Remove the marked spans of messages that are no targets."""
+    if not untrained:
+        return rendered
+    numbers = [number for number, message in enumerate(messages) if message.get("role") == "assistant"]
+    if len(numbers) != len(rendered.spans):
+        message = (
+            f"message {min(untrained)}, counted from 0, has the {WEIGHT} 0, and the chat template marks "
+            f"{format_count(len(rendered.spans), 'part')} for {len(numbers)} of the assistant's messages; "
+            "mark one part for each of them, or take the message out of the record"
+        )
+        raise InvalidInputError(message, code="chat_template_invalid")
+    of_messages = zip(numbers, rendered.spans, strict=True)
+    return RenderedChat(rendered.text, [span for number, span in of_messages if number not in untrained])
 
 
 def _without_marks(marked: str) -> RenderedChat:

@@ -1,4 +1,4 @@
-"""The refusal of conversations whose tool calls or reasoning the chat template leaves out.
+"""The refusal of conversations whose tools, tool calls or reasoning the chat template leaves out.
 
 A template leaves a part out if the text without the part is the same. Templates of reasoning models leave out
 the reasoning of earlier messages, as they do when the model is prompted; this is accepted, and `hydraulis
@@ -11,7 +11,8 @@ from typing import Protocol
 from hydraulis.data.tokenization.message_parts import Message
 from hydraulis.errors import InvalidInputError
 
-_TOOL_CALLS = "tool_calls"
+# The second is OpenAI's older field.
+_CALLS = ("tool_calls", "function_call")
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 _REASONING_END = "</think>"
 # Words of an earlier and of the last message's reasoning, which no template contains.
@@ -37,8 +38,9 @@ def check_nothing_left_out(renderer: TextRenderer, messages: Sequence[Message], 
         InvalidInputError: The template leaves one of them out (code `chat_template_invalid`).
     """
     for number, message in enumerate(messages):
-        if message.get(_TOOL_CALLS) and _is_text_without(renderer, messages, number, _TOOL_CALLS, text):
-            raise _left_out(number, _TOOL_CALLS)
+        for field in _CALLS:
+            if message.get(field) and _is_text_without(renderer, messages, number, field, text):
+                raise _left_out(number, field)
     last = len(messages) - 1
     if messages[last].get("role") != "assistant":
         return
@@ -58,6 +60,26 @@ def check_nothing_left_out(renderer: TextRenderer, messages: Sequence[Message], 
         renderer, [*messages[:last], {**messages[last], "content": answer}], text
     ):
         raise _left_out(last, f"reasoning before {_REASONING_END}")
+
+
+def check_tools_not_left_out(without: TextRenderer, messages: Sequence[Message], text: str) -> None:
+    """Refuse tools that the template leaves out.
+
+    Args:
+        without: Template of the conversation without its tools.
+        messages: Messages of the conversation.
+        text: Text of the messages with the tools.
+
+    Raises:
+        InvalidInputError: The template leaves them out (code `chat_template_invalid`).
+    """
+    if _is_text(without, messages, text):
+        message = (
+            "the record has tools, which the chat template does not write: set data.chat_template "
+            "(--chat-template) to one that writes them, or take the field of the tools out of "
+            "data.sources.fields (--field)"
+        )
+        raise InvalidInputError(message, code="chat_template_invalid")
 
 
 def leaves_out_earlier_reasoning(renderer: TextRenderer) -> bool:

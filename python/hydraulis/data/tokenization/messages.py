@@ -24,6 +24,9 @@ _KNOWN_ROLES = ("system", "user", "assistant", "tool")
 
 Message = Mapping[str, Any]
 
+# OpenAI's mark of an assistant's message: one with 0 is no target.
+WEIGHT = "weight"
+
 
 def read_messages(field: str, value: object) -> list[Message]:
     """Read a list of messages.
@@ -68,7 +71,14 @@ def join_instruction(fields: Sequence[str], values: Sequence[object]) -> list[Me
     ]
 
 
+def find_untrained(messages: Sequence[Message]) -> set[int]:
+    """Return the indices of the messages whose weight is 0."""
+    return {number for number, message in enumerate(messages) if message.get(WEIGHT) == 0}
+
+
 def _message(place: str, message: object) -> Message:
+    if isinstance(message, dict):
+        _check_weight(f"{place}.{WEIGHT}", message.get(WEIGHT))
     if isinstance(message, dict) and isinstance(message.get("role"), str):
         # In a column, every message has the keys of all messages.
         return {key: part for key, part in message.items() if part is not None or key == "content"}
@@ -81,4 +91,11 @@ def _message(place: str, message: object) -> Message:
         names = ", ".join([*_KNOWN_ROLES, *_ROLES])
         text = f"field '{place}' is from '{speaker}', and the speakers are {names}; rename the speaker"
         raise InvalidInputError(text, code="record_malformed")
-    return {"role": role, "content": text_value(f"{place}.value", message["value"])}
+    read = {"role": role, "content": text_value(f"{place}.value", message["value"])}
+    return read if message.get(WEIGHT) is None else {**read, WEIGHT: message[WEIGHT]}
+
+
+def _check_weight(place: str, weight: object) -> None:
+    if weight is not None and weight not in (0, 1):
+        wanted = "0 for a message outside the loss or 1 for a target"
+        raise refuse_value(place, weight, wanted)
