@@ -108,6 +108,24 @@ def test_content_without_a_text_is_named(second: dict[str, Any], cause: str, val
         ChatTemplate(CHATML, {}).render(conversation)
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "{{ 1 // 0 }}",
+        "{{ '{}'.format() }}",
+        "{{ range(10 ** 9) | length }}",
+        "{{ 2.0 ** 5000 }}",
+        "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
+        "{{ 'a' * 10 ** 18 }}",
+        "{{ 1e999 | int }}",
+        "{{ messages[0].content.encode('ascii').decode('utf-16') }}",
+    ],
+)
+def test_an_expression_that_fails_is_refused(expression: str) -> None:
+    with refused("chat_template_invalid", "refuses the messages: ", "correct the messages or the template"):
+        ChatTemplate(expression, {}).render([{"role": "user", "content": "x"}])
+
+
 def test_text_cannot_forge_a_mark() -> None:
     for text in ("a\ufdd1b", "a\ufdd0"):
         with refused("record_malformed", "U+FDD0"):

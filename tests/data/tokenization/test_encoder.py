@@ -52,6 +52,7 @@ def test_a_document_has_one_end_token(tmp_path: Path) -> None:
     assert text_of(TextEncoder(BYTES, 10, ["text"]).encode([""])) == b""
     tokenizer = load_tokenizer(str(write_tokenizer(tmp_path, bos=True)))
     ending = TextEncoder(tokenizer, tokenizer.token("</s>"), ["text"])
+    assert len(ending.encode([""])) == len(TextEncoder(tokenizer, None, ["text"]).encode([""])) == 0
     first, *_, last = plain_tokens(ending.encode(["the fox"]))
     assert (first, last) == (tokenizer.token("<s>"), tokenizer.token("</s>"))
 

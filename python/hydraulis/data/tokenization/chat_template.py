@@ -25,6 +25,18 @@ from hydraulis.extras import import_extra
 from hydraulis.text.documents import describe_read_error
 from hydraulis.text.values import as_short_json, did_you_mean, format_count
 
+# Errors of a template's expressions, such as a division by zero or a macro that calls itself without end.
+_TEMPLATE_FAILURES = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    NameError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
 CHATML_NAME = "chatml"
 CHATML = """\
 {%- for message in messages %}
@@ -128,11 +140,12 @@ class ChatTemplate:
     def _render(self, template: Any, messages: Sequence[Message], values: Mapping[str, Any]) -> str:
         try:
             text: str = template.render(**self._special_tokens, **values, messages=messages, documents=None)
-        except (self._jinja.TemplateError, TypeError, ValueError, KeyError) as error:
+        except (self._jinja.TemplateError, *_TEMPLATE_FAILURES) as error:
             remedy = "correct the messages or the template"
             if isinstance(error, TypeError | self._jinja.UndefinedError):
                 remedy = _where_no_text(messages) or remedy
-            message = f"the chat template refuses the messages: {error}; {remedy}"
+            reason = str(error) or type(error).__name__
+            message = f"the chat template refuses the messages: {reason}; {remedy}"
             raise InvalidInputError(message, code="chat_template_invalid") from error
         return text
 

@@ -57,8 +57,11 @@ class TextEncoder:
 
     def encode(self, values: Sequence[object]) -> SequenceTokens:
         """Return the tokens of the text; see `Encoder`."""
-        tokens = self._tokenizer.encode(text_value(self._fields[0], values[0]), special=True)
-        return _ended(tokens, self._eos)
+        text = text_value(self._fields[0], values[0])
+        # A tokenizer may add a first token to every text, and an empty document has none.
+        if not text:
+            return np.zeros(0, dtype=np.int64)
+        return _ended(self._tokenizer.encode(text, special=True), self._eos)
 
 
 class CompletionEncoder:
