@@ -52,6 +52,20 @@ def test_tokens_come_in_proportion_to_the_weights() -> None:
     assert np.bincount(first) / len(first) == pytest.approx(np.bincount(second) / len(second), abs=0.03)
 
 
+@given(SOURCES, st.integers(0, 99), st.sampled_from([1.0, 0.1, 1 / 3, 1e300]))
+def test_weights_in_proportion_to_the_tokens_give_each_sequence_once(
+    sources: list[list[int]], seed: int, unit: float
+) -> None:
+    mixture = mixture_of(sources, [sum(source) * unit for source in sources], seed)
+    for epoch in (0, 1, 2, 1000):
+        assert sorted(mixture(epoch).tolist()) == list(range(sum(map(len, sources))))
+
+
+def test_weights_whose_sum_overflows_are_equal_weights() -> None:
+    sources = [[3] * 40, [3] * 10]
+    assert mixture_of(sources, [1e308, 1e308])(2).tolist() == mixture_of(sources, [1.0, 1.0])(2).tolist()
+
+
 def test_a_sampler_takes_its_batches_from_the_mixture() -> None:
     sources = [[3] * 40, [3] * 10]
     sampler = BatchSampler(np.full(50, 3), 30, 0, order=mixture_of(sources, [1.0, 1.0]))

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import refused
+from hydraulis.data.sampling.epoch_order import SequenceIndices
 from hydraulis.data.sampling.sampler import BatchSampler, batches_in_order
 
 LENGTHS = st.lists(st.integers(1, 50), min_size=1, max_size=40)
@@ -115,6 +116,16 @@ def test_a_late_step_shuffles_no_epoch_twice(
     # The border of two epochs is among these steps, so the cache must hold both.
     assert sampler.batch(240).epoch < sampler.batch(249).epoch
     assert len(made) <= num_made + 2
+
+
+def test_an_order_that_stays_empty_is_refused() -> None:
+    def order(epoch: int) -> SequenceIndices:
+        return np.arange(4) if epoch == 0 else np.zeros(0, dtype=np.int64)
+
+    sampler = BatchSampler(np.full(4, 10), 40, 0, order=order)
+    assert len(sampler.batch(0).sequences) == 4
+    with refused("argument_invalid", "have no sequence", "weights"):
+        sampler.batch(1)
 
 
 @pytest.mark.parametrize(("epochs", "holds"), [(None, 2.5), (2, 2.0), (3, 2.5)])

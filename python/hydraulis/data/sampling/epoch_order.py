@@ -13,6 +13,8 @@ SequenceIndices = npt.NDArray[np.int64]
 
 # Added to the seed, so that the order within a source is independent of the order of the epoch.
 _WITHIN = 0x4D4958
+# Floats may state a whole number of sequences a little too small, by some 1e-15 of it.
+_ROUNDING = 1e-12
 
 
 class Shuffle:
@@ -50,7 +52,9 @@ class Mixture:
         self, bounds: npt.NDArray[np.int64], lengths: SequenceIndices, weights: Sequence[float], seed: int
     ) -> None:
         tokens = np.add.reduceat(lengths, bounds[:-1], dtype=np.int64)
-        share = np.array(weights, dtype=np.float64) / sum(weights)
+        # The sum of the greatest floats is infinite.
+        relative = np.array(weights, dtype=np.float64) / max(weights)
+        share = relative / relative.sum()
         self._first = bounds[:-1]
         self._sizes = np.diff(bounds)
         self._per_epoch = share * float(tokens.sum()) / tokens * self._sizes
@@ -65,7 +69,8 @@ class Mixture:
     def _of_source(self, source: int, epoch: int) -> SequenceIndices:
         """Return the next part of a source's endless stream of permutations."""
         size = int(self._sizes[source])
-        start, stop = (int(turn * self._per_epoch[source]) for turn in (epoch, epoch + 1))
+        per_epoch = float(self._per_epoch[source]) * (1 + _ROUNDING)
+        start, stop = (int(turn * per_epoch) for turn in (epoch, epoch + 1))
         rounds = range(start // size, -(-stop // size))
         if not rounds:
             return np.zeros(0, dtype=np.int64)

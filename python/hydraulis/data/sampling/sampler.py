@@ -32,6 +32,8 @@ _MAX_SHUFFLED = 200_000_000
 _EPOCH_SEQUENCES = 5_000
 # Epochs that are counted at any size.
 _COUNTED_EPOCHS = 1_000
+# Epochs without a sequence that may follow each other.
+_MAX_EMPTY = 100
 _NOTHING = np.zeros(0, dtype=np.int64)
 
 
@@ -115,8 +117,8 @@ class BatchSampler:
         """Return a global batch by its number, counted from 0; after the end of the stream it is empty.
 
         Raises:
-            InvalidInputError: The index is negative, or an epoch would be dropped whole (code
-                `argument_invalid`).
+            InvalidInputError: The index is negative, an epoch would be dropped whole, or 101 epochs have no
+                sequence (code `argument_invalid`).
         """
         sequences, start, _ = self._take(self._start(index))
         return GlobalBatch(index=index, epoch=start.epoch, sequences=sequences)
@@ -168,8 +170,12 @@ class BatchSampler:
         """
         pieces = []
         epoch, first, missing = start.epoch, start.index, self.per_batch
+        num_empty = 0
         while missing > 0 and epoch != self._epochs:
             order, before = self._epoch(epoch)
+            num_empty = 0 if len(order) else num_empty + 1
+            if num_empty > _MAX_EMPTY:
+                raise _no_sequences(epoch)
             reached = int(np.searchsorted(before, before[first] + missing))
             if self._drops and reached > len(order):
                 start = self._next_epoch(epoch, first, len(order), start.dropped)
@@ -195,6 +201,14 @@ class BatchSampler:
         """Return an epoch's order, and the cumulative cost before each of its positions and at its end."""
         order = self._order(epoch)
         return order, np.concatenate(([0], np.cumsum(self._sizes[order])))
+
+
+def _no_sequences(epoch: int) -> InvalidInputError:
+    message = (
+        f"the {_MAX_EMPTY + 1} epochs up to epoch {epoch} have no sequence, so a batch would never be full; "
+        "correct the weights of the sources, or the order"
+    )
+    return InvalidInputError(message, code="argument_invalid")
 
 
 def batches_in_order(sizes: npt.NDArray[np.int64], per_batch: int) -> list[SequenceIndices]:
