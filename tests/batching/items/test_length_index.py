@@ -48,6 +48,43 @@ def test_an_index_of_other_data_is_refused(folder: Path) -> None:
     assert open_lengths(folder).tolist() == LENGTHS.tolist()
 
 
+@pytest.mark.parametrize("index", ["lengths.index", "elsewhere/lengths.index"])
+def test_an_index_far_from_its_data_knows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str
+) -> None:
+    """As in the docs: the data in a folder below, and both named relative to the working directory."""
+    whole = tmp_path / "whole"
+    for name in ("examples", "elsewhere"):
+        (whole / name).mkdir(parents=True)
+    monkeypatch.chdir(whole)
+    data = Path("examples/lengths.txt")
+    data.write_text("3\n4\n", encoding="utf-8")
+    write_length_index(Path(index), data, [3, 4], pack_windows([3, 4], window_tokens=8))
+    monkeypatch.chdir(tmp_path)
+    moved = whole.rename(tmp_path / "moved")
+    assert open_lengths(moved / index).tolist() == [3, 4]
+    (moved / data).write_text("3\n4\n5\n", encoding="utf-8")
+    with refused("data_file_invalid", "lengths.txt", "hydraulis pack"):
+        open_length_index(moved / index)
+
+
+def test_data_without_a_relative_path_are_known_by_their_absolute_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other_drive(*_: object) -> str:
+        raise ValueError
+
+    monkeypatch.setattr("os.path.relpath", other_drive)
+    data = tmp_path / "data.txt"
+    data.write_text("3\n", encoding="utf-8")
+    (tmp_path / "elsewhere").mkdir()
+    index = tmp_path / "elsewhere/data.index"
+    write_length_index(index, data, [3], pack_windows([3], window_tokens=8))
+    data.write_text("3\n4\n", encoding="utf-8")
+    with refused("data_file_invalid", "data.txt"):
+        open_length_index(index)
+
+
 def test_an_incomplete_or_foreign_index_is_refused(folder: Path) -> None:
     facts = json.loads((folder / "index.json").read_text(encoding="utf-8"))
     (folder / "index.json").write_text(json.dumps(facts | {"format": 1}), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""An index beside a data set: the lengths of its sequences and their context windows, in mapped files.
+"""An index of a data set: the lengths of its sequences and their context windows, in mapped files.
 
 A folder NAME.index has `lengths.npy`, `sequences.npy`, `window_offsets.npy`, and `index.json`, which is
 written last, names the data, and has a digest of each array. It has no tokens. `hydraulis pack` writes it,
@@ -6,6 +6,7 @@ and a sampler takes its path as lengths.
 """
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ class _Facts:
 
     Attributes:
         format: Version of the format.
-        source: File name of the data.
+        source: Path of the data, relative to the folder with the index; absolute where there is no such path.
         source_bytes: Size of the data.
         window_tokens: Most tokens of a window.
         digests: Digests of the arrays, in the order of `_ARRAYS`.
@@ -100,7 +101,7 @@ def write_length_index(folder: Path, source: Path, lengths: npt.ArrayLike, windo
             np.save(file, array)
     stated = _Facts(
         format=_FORMAT,
-        source=source.name,
+        source=_relative(source, folder),
         source_bytes=source.stat().st_size,
         window_tokens=windows.window_tokens,
         digests=tuple(file_digest(folder / f"{name}.npy") for name in _ARRAYS),
@@ -114,7 +115,8 @@ def open_length_index(folder: str | Path) -> LengthIndex:
 
     Raises:
         InvalidInputError: A file is missing (code `file_unreadable`), the index has another format or was
-            changed, or the data next to it has another size than the index states (`data_file_invalid`).
+            changed, or the data has another size than the index states (`data_file_invalid`). Data that are
+            no longer at their path are not compared.
     """
     folder = Path(folder)
     try:
@@ -136,6 +138,16 @@ def open_length_index(folder: str | Path) -> LengthIndex:
         )
         raise InvalidInputError(message, code="data_file_invalid")
     return LengthIndex(arrays[0], arrays[1], arrays[2], facts.window_tokens)
+
+
+def _relative(source: Path, folder: Path) -> str:
+    """Return the path from the folder with an index to its data; it stays valid if both move together."""
+    absolute = source.parent.resolve() / source.name
+    try:
+        return Path(os.path.relpath(absolute, folder.parent.resolve())).as_posix()
+    except ValueError:
+        # Windows has no path between two drives.
+        return str(absolute)
 
 
 def _array(path: Path, digest: str) -> npt.NDArray[Any]:
