@@ -3,14 +3,18 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data.tokenization.reasoning_templates import CALLS_WITHOUT_CONTENT, DROPS_EARLIER_REASONING, ENDS_ONCE
 from helpers import refused
 from hydraulis.data.tokenization import assistant_spans
-from hydraulis.data.tokenization.chat_template import ChatTemplate
+from hydraulis.data.tokenization.chat_template import CHATML, ChatTemplate
+from hydraulis.errors import InvalidInputError
 
+WRITES_CALLS = CHATML.replace(
+    "message.content", "message.content + message.tool_calls | default('') | string"
+)
 TEXTS = st.text(
     st.characters(exclude_characters="\ufdd0\ufdd1\ufdd2\ufdd3", exclude_categories=["Cs"]), max_size=8
 )
@@ -121,3 +125,55 @@ def test_both_ways_agree_with_the_marked_template(turns: list[Any]) -> None:
         patch.setattr(assistant_spans, "_by_beginnings", lambda *_: None)
         by_parts = ChatTemplate(plain, {"eos_token": "</s>"}).render(messages)
     assert list(by_parts.spans) == list(expected.spans)
+
+
+KEEPS_REASONING = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ m.tool_calls | default('') }}<end>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant><think>{% endif %}"
+)
+SOURCES = (CHATML, DROPS_EARLIER_REASONING, ENDS_ONCE, CALLS_WITHOUT_CONTENT, KEEPS_REASONING)
+TURNS = st.one_of(
+    st.builds(user, TEXTS),
+    st.builds(tool, TEXTS),
+    st.builds(assistant, TEXTS),
+    st.builds(lambda text: assistant(f"<think>{text}</think>{text}"), TEXTS),
+    st.builds(lambda text: assistant(text, tool_calls=CALLS), st.sampled_from(["", None, "x"])),
+)
+
+
+def spans_or_refusal(source: str, messages: list[dict[str, Any]], many: int) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assistant_spans, "_MANY", many)
+        patch.setattr(assistant_spans, "_SOME", 2)
+        try:
+            return list(ChatTemplate(source, {"eos_token": "</s>"}).render(messages).spans)
+        except InvalidInputError as error:
+            return str(error)
+
+
+@settings(max_examples=100)
+@given(st.sampled_from(SOURCES), st.lists(TURNS, min_size=1, max_size=8))
+def test_a_long_conversation_has_the_spans_of_a_short_one(source: str, messages: list[Any]) -> None:
+    assert spans_or_refusal(source, messages, 0) == spans_or_refusal(source, messages, 1000)
+
+
+MARKED_CALLS = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+    "{{ m.tool_calls | default('') }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("source", [DROPS_EARLIER_REASONING, WRITES_CALLS, MARKED_CALLS])
+def test_a_long_conversation_is_rendered_a_few_times(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    renderings = []
+    render = ChatTemplate._render
+
+    def counting(*arguments: Any) -> str:
+        renderings.append(1)
+        return render(*arguments)
+
+    monkeypatch.setattr(ChatTemplate, "_render", counting)
+    turns = [user("?"), assistant("x", tool_calls=CALLS), tool("Sun."), assistant("Sunny.")]
+    messages = [dict(turn) for _ in range(100) for turn in turns]
+    assert len(ChatTemplate(source, {}).render(messages).spans) == 200
+    assert len(renderings) < 25

@@ -18,6 +18,8 @@ Span = tuple[int, int]
 _ASSISTANT = "assistant"
 # Noncharacters in place of the content of an assistant's message and of another one.
 _CONTENT, _OTHER_CONTENT = "\ufdd2", "\ufdd3"
+# Above so many messages of the assistant only `_SOME` beginnings are rendered, if these suffice.
+_MANY, _SOME = 25, 6
 _TAG_ENDS = "\n>]"
 # The conversation before a first message of the assistant.
 _ANY_USER: Sequence[Message] = ({"role": "user", "content": "x"},)
@@ -49,8 +51,32 @@ def find_assistant_spans(renderer: Renderer, messages: Sequence[Message], text: 
     numbers = [number for number, message in enumerate(messages) if message.get("role") == _ASSISTANT]
     if not numbers:
         return []
+    if len(numbers) > _MANY:
+        linear = _in_linear_time(renderer, messages, text, numbers)
+        if linear is not None:
+            return linear
     spans = _by_beginnings(renderer, messages, text, numbers)
-    return _by_parts(renderer, messages, text, numbers) if spans is None else spans
+    return _by_parts(renderer, messages, text, numbers)[0] if spans is None else spans
+
+
+def _in_linear_time(
+    renderer: Renderer, messages: Sequence[Message], text: str, numbers: Sequence[int]
+) -> list[MessagePart] | None:
+    """Take the parts, if the beginnings give the same spans; None if this is not sure.
+
+    The beginnings take quadratic time, so a few of them are rendered. They give the parts' spans if each
+    part starts with the whole prompt; if one of them is not a beginning of the text, the parts count.
+    """
+    try:
+        spans, have_whole_prompts = _by_parts(renderer, messages, text, numbers)
+    except InvalidInputError:
+        return None
+    some = sorted({numbers[len(numbers) * place // _SOME] for place in range(_SOME)} | {numbers[-1]})
+    of_beginnings = _by_beginnings(renderer, messages, text, some)
+    if of_beginnings is None:
+        return spans
+    are_same = of_beginnings == [span for span in spans if span.message in some]
+    return spans if have_whole_prompts and are_same else None
 
 
 def _by_beginnings(
@@ -74,8 +100,12 @@ def _by_beginnings(
 
 def _by_parts(
     renderer: Renderer, messages: Sequence[Message], text: str, numbers: Sequence[int]
-) -> list[MessagePart]:
-    """Take the parts that the template writes for each message, less the prompts."""
+) -> tuple[list[MessagePart], bool]:
+    """Take the parts that the template writes for each message, less the prompts.
+
+    Returns:
+        The spans, and whether each message has one part, which starts with the whole prompt.
+    """
     rendered = renderer.parts(messages)
     if rendered is None or rendered[0] != text:
         raise _not_delimited(numbers[0])
@@ -83,8 +113,10 @@ def _by_parts(
     spans: list[MessagePart] = []
     # A prompt follows from the role before it; a rendering for each message would take quadratic time.
     prompts: dict[object, str] = {}
+    are_whole = True
+    parts = _parts_of_messages(rendered[1])
     for number in numbers:
-        own = _merge((start, stop) for message, start, stop in rendered[1] if message == number)
+        own = _merge(parts.get(number, ()))
         if not own:
             raise _not_delimited(number)
         (start, stop), *others = own
@@ -94,12 +126,14 @@ def _by_parts(
         role = messages[number - 1].get("role") if number else None
         if role not in prompts:
             prompts[role] = _prompt(renderer, messages[:number]) or _prompt(renderer, _ANY_USER)
-        start += _num_common(prompts[role], text[start:stop], header)
+        num_common = _num_common(prompts[role], text[start:stop], header)
+        are_whole = are_whole and not others and num_common == len(prompts[role])
+        start += num_common
         spans += [MessagePart(number, *span) for span in [(start, stop), *others]]
     if numbers[-1] == len(messages) - 1:
         # The end of the conversation is the end of its last message.
         spans[-1] = spans[-1]._replace(stop=len(text))
-    return spans
+    return spans, are_whole
 
 
 def _headers(
@@ -121,8 +155,9 @@ def _headers(
         return None
     text, parts = rendered
     headers: dict[int, str | None] = {}
+    of_messages = _parts_of_messages(parts)
     for number in numbers:
-        part = "".join(text[start:stop] for message, start, stop in parts if message == number)
+        part = "".join(text[start:stop] for start, stop in of_messages.get(number, ()))
         header, is_found, _ = part.partition(_CONTENT)
         headers[number] = header if is_found and _OTHER_CONTENT not in part else None
     return headers
@@ -153,6 +188,13 @@ def _num_common(prompt: str, *starts: str) -> int:
     if common in (prompt, *starts):
         return len(common)
     return 1 + max(common.rfind(end) for end in _TAG_ENDS)
+
+
+def _parts_of_messages(parts: Iterable[MessagePart]) -> dict[int | None, list[Span]]:
+    spans: dict[int | None, list[Span]] = {}
+    for number, start, stop in parts:
+        spans.setdefault(number, []).append((start, stop))
+    return spans
 
 
 def _merge(spans: Iterable[Span]) -> list[Span]:

@@ -96,9 +96,10 @@ class ChatTemplate:
     ) -> None:
         self._jinja: Any = import_extra("jinja2", "a chat template")
         environment = make_environment(self._jinja)
+        unmarked = make_environment(self._jinja, marks_generation=False)
         try:
             self._template = environment.from_string(source)
-            self._with_parts = environment.from_string(mark_loops(environment.parse(source)))
+            self._with_parts = unmarked.from_string(mark_loops(unmarked.parse(source)))
         except self._jinja.TemplateSyntaxError as error:
             place = f"{name}, line {error.lineno}"
             message = f"{place}: this is no Jinja template ({error.message}); correct it, or use another one"

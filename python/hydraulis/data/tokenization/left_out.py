@@ -8,7 +8,7 @@ check` says so.
 from collections.abc import Sequence
 from typing import Protocol
 
-from hydraulis.data.tokenization.message_parts import Message
+from hydraulis.data.tokenization.message_parts import Message, MessagePart
 from hydraulis.errors import InvalidInputError
 
 # The second is OpenAI's older field.
@@ -25,6 +25,9 @@ class TextRenderer(Protocol):
     def text(self, messages: Sequence[Message]) -> str:
         """Return the text of messages."""
 
+    def parts(self, messages: Sequence[Message]) -> tuple[str, list[MessagePart]] | None:
+        """Return the text of messages and its parts; None if the template tears the marks of the parts."""
+
 
 def check_nothing_left_out(renderer: TextRenderer, messages: Sequence[Message], text: str) -> None:
     """Refuse tool calls, and reasoning of the last message, that the template leaves out.
@@ -37,9 +40,9 @@ def check_nothing_left_out(renderer: TextRenderer, messages: Sequence[Message], 
     Raises:
         InvalidInputError: The template leaves one of them out (code `chat_template_invalid`).
     """
-    for number, message in enumerate(messages):
-        for field in _CALLS:
-            if message.get(field) and _is_text_without(renderer, messages, number, field, text):
+    for field in _CALLS:
+        for number in _suspects(renderer, messages, field):
+            if _is_text_without(renderer, messages, number, field, text):
                 raise _left_out(number, field)
     last = len(messages) - 1
     if messages[last].get("role") != "assistant":
@@ -91,6 +94,32 @@ def leaves_out_earlier_reasoning(renderer: TextRenderer) -> bool:
     except InvalidInputError:
         return False
     return _PROBES[0] not in text and _PROBES[1] in text
+
+
+def _suspects(renderer: TextRenderer, messages: Sequence[Message], field: str) -> list[int]:
+    """Return the messages with a field whose own part of the text is the same if no message has the field.
+
+    A rendering without the field of each single message would take quadratic time.
+    """
+    numbers = [number for number, message in enumerate(messages) if message.get(field)]
+    if not numbers:
+        return []
+    without = [{key: value for key, value in message.items() if key != field} for message in messages]
+    try:
+        own, others = (_texts(renderer.parts(one)) for one in (messages, without))
+    except InvalidInputError:
+        # The template needs the field, or the text of another field: each message is looked at.
+        return numbers
+    return [number for number in numbers if own.get(number) == others.get(number)]
+
+
+def _texts(rendered: tuple[str, list[MessagePart]] | None) -> dict[int | None, str]:
+    """Return the text of each message's parts; none for a template that tears the marks."""
+    texts: dict[int | None, str] = {}
+    text, parts = rendered or ("", [])
+    for number, start, stop in parts:
+        texts[number] = texts.get(number, "") + text[start:stop]
+    return texts
 
 
 def _is_text_without(

@@ -13,11 +13,12 @@ from hydraulis.extras import import_extra
 BEGIN, END = "\ufdd0", "\ufdd1"
 
 
-def make_environment(jinja: Any) -> Any:
+def make_environment(jinja: Any, *, marks_generation: bool = True) -> Any:
     """Make the sandbox; `{% generation %}` puts its text between `BEGIN` and `END`.
 
     Args:
         jinja: Module jinja2.
+        marks_generation: Whether it does; otherwise its text is written without them.
     """
     sandbox: Any = import_extra("jinja2.sandbox", "a chat template")
     nodes: Any = import_extra("jinja2.nodes", "a chat template")
@@ -34,7 +35,7 @@ def make_environment(jinja: Any) -> Any:
             return nodes.CallBlock(self.call_method("_mark"), [], [], body).set_lineno(line)
 
         def _mark(self, caller: Any) -> str:
-            return f"{BEGIN}{caller()}{END}"
+            return f"{BEGIN}{caller()}{END}" if marks_generation else str(caller())
 
     environment = sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, extension.loopcontrols]
