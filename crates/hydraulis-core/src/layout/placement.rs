@@ -176,8 +176,9 @@ impl FreeRanks<'_> {
         }
         // Above a node's size places begin with a node; below it, groups tile the node.
         let nodes = (0..gpus).step_by(node as usize);
+        let end = move |first: u32| first.saturating_add(node).min(gpus);
         let in_node =
-            move |first: u32| (first..first + node).step_by(width as usize).take((node / width).max(1) as usize);
+            move |first: u32| (first..end(first)).step_by(width as usize).take((node / width).max(1) as usize);
         let mut places: Vec<u32> = nodes.flat_map(in_node).filter(|start| start + width <= gpus).collect();
         if let Some(order) = self.order {
             places.sort_by_cached_key(|&start| {
@@ -218,6 +219,12 @@ mod tests {
         assert_eq!(ranks, [vec![0, 1, 2, 3, 4, 5, 6, 7], vec![8, 9, 10, 11], vec![12, 13], vec![14, 15]]);
         // Three ranks do not divide a node of eight: the third group starts on the next node.
         assert_eq!(placed("3x<tp3>", 16, 8).unwrap()[2], [8, 9, 10]);
+    }
+
+    #[test]
+    fn the_places_of_a_node_end_with_the_clusters_ranks() {
+        let cluster = Cluster::new(4, u32::MAX).unwrap();
+        assert_eq!(FreeRanks::first(&cluster).places_of(1), [0, 1, 2, 3]);
     }
 
     #[test]

@@ -19,11 +19,15 @@ pub struct LayerSplit {
 }
 
 impl LayerSplit {
-    /// The split of `layers` layers with a head that costs as much as `head_layers` of them. `head_layers` must be
-    /// finite and at least 0; other values are refused with `head_layers`.
+    /// The split of `layers` layers with a head that costs as much as `head_layers` of them. No layers are refused with
+    /// `model_invalid`, and a `head_layers` that is not finite or below 0 with `argument_invalid`.
     pub fn new(layers: u32, head_layers: f64) -> Result<LayerSplit> {
         if !(head_layers >= 0.0 && head_layers.is_finite()) {
             return Err(Error::HeadLayers { value: head_layers.to_string() });
+        }
+        if layers == 0 {
+            let (field, limit) = ("num_hidden_layers", "from 1 to 4,294,967,295".into());
+            return Err(Error::ModelShape { field, value: "0".into(), limit });
         }
         Ok(LayerSplit { layers, head_layers, stated: Vec::new() })
     }
@@ -32,7 +36,7 @@ impl LayerSplit {
     /// number of stages.
     ///
     /// Every list must have two stages or more, add up to the model's layers, leave no stage empty, and be the only
-    /// list with its number of stages. Other lists are refused with `layer_split`.
+    /// list with its number of stages. Other lists are refused with `scheme_model_mismatch`.
     pub fn with_stated(self, mut lists: Vec<Vec<u32>>) -> Result<LayerSplit> {
         for (index, list) in lists.iter().enumerate() {
             check(list, self.layers, &lists[..index]).map_err(|why| Error::LayerSplit {
@@ -76,7 +80,7 @@ impl LayerSplit {
     /// The scheme's own split takes precedence, then a stated list for this number of stages. Otherwise the last stage has the number of layers that
     /// minimizes the time of the slowest stage, and the other stages split the rest evenly. If the rest does not divide
     /// evenly, later stages have one more layer, because earlier stages hold more micro-batches under 1F1B. A scheme
-    /// with more stages than layers is refused with `too_many_stages`, and one that splits another number of layers too.
+    /// with more stages than layers is refused with `scheme_model_mismatch`, and one that splits another number of layers too.
     pub fn stage(&self, scheme: Scheme, stage: u16) -> Result<Range<u32>> {
         let stages = u32::from(scheme.pp());
         if stages > self.layers {
@@ -94,8 +98,7 @@ impl LayerSplit {
         if stage + 1 == stages {
             return Ok(rest..self.layers);
         }
-        let bound = |stage: u32| rest * stage / (stages - 1);
-        Ok(bound(stage)..bound(stage + 1))
+        Ok(share(rest, stage, stages - 1)..share(rest, stage + 1, stages - 1))
     }
 
     /// The layers of a stage of a scheme with a split of its own.
@@ -193,6 +196,11 @@ impl LayerSplit {
     }
 }
 
+/// The layers of the first `part` of `parts` equal parts. It is at most `layers`, so the conversion is exact.
+fn share(layers: u32, part: u32, parts: u32) -> u32 {
+    u32::try_from(u64::from(layers) * u64::from(part) / u64::from(parts)).unwrap_or(layers)
+}
+
 /// Refuses a list that is not a split of the layers, or that repeats the number of stages of an earlier list.
 fn check(list: &[u32], layers: u32, earlier: &[Vec<u32>]) -> std::result::Result<(), String> {
     if list.is_empty() || list.contains(&0) {
@@ -234,7 +242,15 @@ mod tests {
     }
 
     #[test]
+    fn the_stages_of_many_layers_have_all_of_them() {
+        let sizes = sizes(1 << 24, 0.0, 1000);
+        assert_eq!(sizes.iter().sum::<usize>(), 1 << 24);
+        assert!(sizes.iter().all(|&size| (16_777..=16_778).contains(&size)));
+    }
+
+    #[test]
     fn layers_that_cannot_be_split_are_refused() {
+        assert_eq!(LayerSplit::new(0, 0.0).unwrap_err().code(), "model_invalid");
         let deep = Scheme::new(1, 1, 5).unwrap();
         assert_eq!(LayerSplit::even(4).stage(deep, 0).unwrap_err().code(), "scheme_model_mismatch");
         for bad in [-1.0, f64::NAN, f64::INFINITY] {

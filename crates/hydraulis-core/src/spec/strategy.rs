@@ -48,9 +48,9 @@ impl Strategy {
         &self.schemes
     }
 
-    /// Ranks of all replicas together.
+    /// Ranks of all replicas together, at most `u64::MAX`.
     pub fn ranks(&self) -> u64 {
-        self.schemes.iter().map(|scheme| scheme.ranks()).sum()
+        self.schemes.iter().fold(0, |ranks, scheme| ranks.saturating_add(scheme.ranks()))
     }
 
     /// Each distinct scheme with its number of replicas, in order.
@@ -118,6 +118,12 @@ mod tests {
         let kinds: Strategy = "1x<tp2,full>+1x<tp2>+2x<1,selective>+1x<tp2,full>+1x<1>".parse().unwrap();
         assert_eq!(kinds.to_string(), "1x<tp2>+2x<tp2,full>+1x<1>+2x<1,selective>");
         assert_eq!(strategy.ranks(), 16 + 2 * 8 + 3 * 8 + 12 * 8 + 4 + 4 + 2 * 4);
+    }
+
+    #[test]
+    fn ranks_beyond_any_number_are_the_greatest_number() {
+        let strategy: Strategy = "524288x<tp32768,cp32768,pp32768>".parse().unwrap();
+        assert_eq!(strategy.ranks(), u64::MAX);
     }
 
     #[test]

@@ -105,7 +105,7 @@ impl Mixture<'_> {
         }
         let (step, total) = (self.stages.step(), self.stages.total());
         let number = |place: u16| {
-            let aimed = more * (less / more).powf(f64::from(place) / f64::from(between + 1));
+            let aimed = more * (less / more).powf(f64::from(place) / (f64::from(between) + 1.0));
             let steps = whole((more - aimed) / (more - less) * f64::from(total / step) + 0.5);
             u32::try_from(steps).unwrap_or(u32::MAX).clamp(1, (total / step).saturating_sub(1).max(1)) * step
         };
@@ -361,5 +361,10 @@ mod tests {
     fn a_plan_that_the_profile_has_stays_as_measured() {
         let once = pair("<tp16>").with_layer_plans(2).unwrap();
         assert_eq!(once.clone().with_layer_plans(2).unwrap(), once);
+    }
+
+    #[test]
+    fn the_greatest_number_of_plans_gives_one_for_each_number_of_layers() {
+        assert_eq!(pair("<tp16>").with_layer_plans(u16::MAX).unwrap().schemes.len(), 2 + 59);
     }
 }
