@@ -37,13 +37,30 @@ pub enum BalanceError {
         /// Divisor of the number.
         multiple: usize,
     },
+    /// The replicas together have more micro-batches than a balance may have.
+    #[error(
+        "{replicas} replicas with {micro_batches} micro-batches each: together the limit is {limit}; give fewer micro-batches, or a smaller multiple_of",
+        replicas = Grouped(.replicas),
+        micro_batches = Grouped(.micro_batches),
+        limit = Grouped(.limit)
+    )]
+    TooManyMicroBatches {
+        /// Number of replicas.
+        replicas: usize,
+        /// Least number of micro-batches of a replica.
+        micro_batches: usize,
+        /// Largest number of micro-batches of all replicas.
+        limit: usize,
+    },
     /// The time of a micro-batch without its sequences is outside its range.
     #[error(
-        "fixed_ms is {value}: it must be finite and at least 0; give the time of a micro-batch without its sequences"
+        "fixed_ms is {value}: it must be between 0 and {limit:e}; give the time of a micro-batch without its sequences"
     )]
     FixedTime {
         /// Value of the option.
         value: String,
+        /// Largest value.
+        limit: f64,
     },
     /// A replica's speed is outside its range.
     #[error(
@@ -78,12 +95,14 @@ pub enum BalanceError {
         sequences: usize,
     },
     /// A sequence's own work is outside its range.
-    #[error("work_ms: sequence {sequence} has {value}: a work is finite and at least 0; give a time in ms")]
+    #[error("work_ms: sequence {sequence} has {value}: a work is between 0 and {limit:e}; give a time in ms")]
     Work {
         /// Position of the sequence.
         sequence: usize,
         /// Value of the work.
         value: String,
+        /// Largest value.
+        limit: f64,
     },
     /// A sequence's number of extra tokens is outside its range.
     #[error(

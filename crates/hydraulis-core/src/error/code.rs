@@ -92,6 +92,7 @@ impl BalanceError {
         match self {
             BalanceError::MicroBatches { .. }
             | BalanceError::MicroBatchesContradict { .. }
+            | BalanceError::TooManyMicroBatches { .. }
             | BalanceError::FixedTime { .. }
             | BalanceError::Speed { .. }
             | BalanceError::SpeedsMismatch { .. }
@@ -118,9 +119,9 @@ impl LayoutError {
     fn error_code(&self) -> &'static ErrorCode {
         match self {
             LayoutError::ParameterTable { .. } | LayoutError::TableSize { .. } => &codes::MODEL_INVALID,
-            LayoutError::PositionOutOfRange { .. }
-            | LayoutError::RankOutOfStageGroup { .. }
-            | LayoutError::ElementUnheld { .. } => &codes::ARGUMENT_INVALID,
+            LayoutError::PositionOutOfRange { .. } | LayoutError::RankOutOfStageGroup { .. } => {
+                &codes::ARGUMENT_INVALID
+            }
             LayoutError::RanksMismatch { .. } => &codes::PLAN_MISMATCH,
         }
     }

@@ -73,12 +73,4 @@ pub enum LayoutError {
         /// Ranks of the optimizer shards.
         shards: u64,
     },
-    /// An element to be moved has no source.
-    #[error("rank {rank} needs element {element}, which no source has; list the slices of all ranks as sources")]
-    ElementUnheld {
-        /// Rank that needs the element.
-        rank: u32,
-        /// First missing element.
-        element: u64,
-    },
 }

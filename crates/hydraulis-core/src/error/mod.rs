@@ -146,13 +146,15 @@ pub enum Error {
     Stopped,
     /// A coefficient of a sequence's time is outside its range.
     #[error(
-        "{field} is {value}: both coefficients must be finite and at least 0, and one of them above 0; give the time of a token and of a squared token"
+        "{field} is {value}: both coefficients must be between 0 and {limit:e}, and one of them above 0; give the time of a token and of a squared token"
     )]
     SequenceCost {
         /// Name of the coefficient.
         field: &'static str,
         /// Value of the coefficient.
         value: String,
+        /// Largest value.
+        limit: f64,
     },
     /// The number of equal replicas is outside its range.
     #[error(
@@ -349,7 +351,7 @@ pub enum Error {
     },
     /// A slowdown names no rank of the cluster, or has an invalid factor.
     #[error(
-        "rank {rank} has slowdown {factor}: ranks are 0 to {}, and factors are finite and above 0; correct the rank or the factor",
+        "rank {rank} has slowdown {factor}: ranks are 0 to {}, and factors are from {least} to {limit}; correct the rank or the factor",
         .gpus - 1
     )]
     Slowdown {
@@ -357,6 +359,10 @@ pub enum Error {
         rank: u32,
         /// Factor of its times.
         factor: String,
+        /// Least factor.
+        least: f64,
+        /// Greatest factor.
+        limit: f64,
         /// Ranks of the cluster.
         gpus: u32,
     },

@@ -26,12 +26,15 @@ pub struct Slowdowns(BTreeMap<u32, f64>);
 impl Slowdowns {
     /// Slowdowns of these ranks. If a rank occurs twice, its last factor applies.
     ///
-    /// A rank outside the cluster, or a factor that is not finite and above 0, is refused with `slowdown`.
+    /// A rank outside the cluster, or a factor outside the range of the ranks' rates, is refused with `argument_invalid`.
     pub fn new(cluster: &Cluster, factors: &[(u32, f64)]) -> Result<Slowdowns> {
         let gpus = cluster.gpus();
-        let bad = factors.iter().find(|(rank, factor)| *rank >= gpus || !(*factor > 0.0 && factor.is_finite()));
+        let bad = factors.iter().find(|(rank, factor)| *rank >= gpus || !Cluster::RATES.contains(factor));
         match bad {
-            Some(&(rank, factor)) => Err(Error::Slowdown { rank, factor: factor.to_string(), gpus }),
+            Some(&(rank, factor)) => {
+                let (least, limit) = (*Cluster::RATES.start(), *Cluster::RATES.end());
+                Err(Error::Slowdown { rank, factor: factor.to_string(), least, limit, gpus })
+            }
             None => Ok(Slowdowns(factors.iter().copied().collect())),
         }
     }
@@ -60,10 +63,11 @@ mod tests {
 
     #[test]
     fn ranks_and_factors_have_their_limits() {
-        for bad in [(8, 1.2), (0, 0.0), (0, -1.0), (0, f64::NAN), (0, f64::INFINITY)] {
+        for bad in [(8, 1.2), (0, 0.0), (0, -1.0), (0, f64::NAN), (0, f64::INFINITY), (0, 1e308), (0, 1e-4)] {
             let error = Slowdowns::new(&Cluster::new(8, 8).unwrap(), &[(3, 1.1), bad]).unwrap_err();
             assert_eq!(error.code(), "argument_invalid");
             assert!(error.to_string().contains(&format!("rank {} has slowdown {}", bad.0, bad.1)), "{error}");
+            assert!(error.to_string().contains("factors are from 0.001 to 1000"), "{error}");
         }
     }
 }

@@ -13,6 +13,8 @@ use crate::units::{Millis, Tokens, count};
 const MAX_REPLICAS: i64 = 1 << 20;
 /// The greatest token cap. Sums over any number of micro-batches of this size stay exact in a float.
 pub(super) const MAX_CAP: i64 = 1 << 32;
+/// The most micro-batches of all replicas together that options may demand of a batch with fewer sequences.
+const MAX_MICRO_BATCHES: usize = 1 << 24;
 
 /// The point at which the replicas wait for one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +98,7 @@ impl Balancer {
         members: Option<&Members>,
         rises_with_tokens: bool,
     ) -> Result<Balance> {
+        self.check_number(workload, members.is_some())?;
         let is_plain = rises_with_tokens && workload.rules.has_unit_speeds() && !workload.rules.equal_sequences;
         let (packed, lower_bound_ms) = match self.barrier {
             Barrier::Step if is_plain && workload.rules.has_free_steps() => {
@@ -132,22 +135,41 @@ impl Balancer {
         Ok(Balance { replicas, iteration_ms, lower_bound_ms, loss_weights })
     }
 
-    /// The reason for which a workload has no balance.
-    fn refusal(&self, workload: &Workload, are_groups: bool) -> Error {
+    /// Refuses a workload whose sequences do not fill the least number of micro-batches. If micro-batches may be empty,
+    /// it refuses numbers that no memory holds.
+    fn check_number(&self, workload: &Workload, are_groups: bool) -> Result<()> {
+        let (rules, sequences, replicas) = (&workload.rules, workload.tokens.len(), workload.replicas);
+        let micro_batches = self.least_micro_batches(workload);
+        let needed = replicas * micro_batches;
+        if !rules.allow_empty && sequences < needed {
+            let kind = kind(are_groups);
+            return Err(BalanceError::TooFewSequences { sequences, kind, replicas, micro_batches, needed }.into());
+        }
+        // A replica with a sequence has the first permitted number from 1 on.
+        let micro_batches = micro_batches.max(rules.numbers.permitted(1).unwrap_or(1));
+        if replicas * micro_batches > sequences.max(MAX_MICRO_BATCHES) {
+            let limit = MAX_MICRO_BATCHES;
+            return Err(BalanceError::TooManyMicroBatches { replicas, micro_batches, limit }.into());
+        }
+        Ok(())
+    }
+
+    /// The least number of micro-batches of a replica.
+    fn least_micro_batches(&self, workload: &Workload) -> usize {
         let rules = &workload.rules;
         let needed = match self.barrier {
             Barrier::Step => rules.least(),
             Barrier::MicroBatch => rules.least().max(workload.least_slots()),
         };
-        let kind = if are_groups { "groups" } else { "sequences" };
-        let (sequences, replicas) = (workload.tokens.len(), workload.replicas);
-        let micro_batches = rules.numbers.permitted(needed).unwrap_or(needed);
-        if !rules.allow_empty && sequences < replicas * micro_batches {
-            let needed = replicas * micro_batches;
-            return BalanceError::TooFewSequences { sequences, kind, replicas, micro_batches, needed }.into();
-        }
-        let (tokens, cap) = (workload.tokens.iter().copied().sum(), self.cap);
-        let micro_batches = rules.numbers.exact.unwrap_or(micro_batches);
+        rules.numbers.permitted(needed).unwrap_or(needed)
+    }
+
+    /// The reason for which a workload of enough sequences has no balance.
+    fn refusal(&self, workload: &Workload, are_groups: bool) -> Error {
+        let (sequences, replicas, cap) = (workload.tokens.len(), workload.replicas, self.cap);
+        let (kind, tokens) = (kind(are_groups), workload.tokens.iter().copied().sum());
+        let exact = workload.rules.numbers.exact;
+        let micro_batches = exact.unwrap_or_else(|| self.least_micro_batches(workload));
         BalanceError::NoPacking { sequences, kind, tokens, micro_batches, replicas, cap }.into()
     }
 }
@@ -167,6 +189,11 @@ impl Balance {
     pub fn micro_batches(&self) -> impl Iterator<Item = &MicroBatch> {
         self.replicas.iter().flatten()
     }
+}
+
+/// The name of what a batch consists of.
+fn kind(are_groups: bool) -> &'static str {
+    if are_groups { "groups" } else { "sequences" }
 }
 
 pub(super) fn checked<T: TryFrom<i64>>(value: i64, limit: i64) -> Option<T> {
@@ -194,4 +221,31 @@ fn loss_weights(replicas: &[Vec<MicroBatch>], batch: &Batch) -> Vec<f64> {
     let scale = count(replicas.len()) / count(batch.total_targets());
     let targets = |one: &MicroBatch| one.sequences.iter().map(|&id| batch.targets()[id]).sum::<u64>();
     replicas.iter().flatten().map(|one| count(targets(one)) * scale).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The error of 20 sequences on 4,096 replicas under these options.
+    fn refused(barrier: Barrier, options: &BalanceOptions) -> Error {
+        let cost = SequenceCost::new(0.0, 1.0).unwrap();
+        let balancer = Balancer::new(4096, 100, cost, barrier, options).unwrap();
+        balancer.balance(&Batch::new(&[10; 20], None).unwrap()).unwrap_err()
+    }
+
+    #[test]
+    fn numbers_that_no_memory_holds_are_refused_before_they_are_packed() {
+        let exact = BalanceOptions { micro_batches: Some(1 << 20), ..BalanceOptions::default() };
+        let multiple = BalanceOptions { multiple_of: 1 << 20, ..BalanceOptions::default() };
+        for barrier in [Barrier::Step, Barrier::MicroBatch] {
+            for options in [&exact, &multiple] {
+                let error = refused(barrier, options);
+                assert!(matches!(error, Error::Balance(BalanceError::TooFewSequences { needed: 4_294_967_296, .. })));
+                let error = refused(barrier, &BalanceOptions { allow_empty: true, ..options.clone() });
+                assert_eq!(error.code(), "argument_invalid");
+                assert!(error.to_string().contains("4,096 replicas with 1,048,576 micro-batches each"), "{error}");
+            }
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::batch::{Batch, LONGEST_SEQUENCE};
 use crate::batching::balance::micro_batch::MicroBatch;
-use crate::batching::balance::workload::SequenceCost;
+use crate::batching::balance::workload::{MAX_COST, SequenceCost};
 use crate::error::{BalanceError, Error, Result};
 use crate::units::{Millis, Tokens};
 
@@ -123,8 +123,8 @@ fn add_work(ms: &mut [Millis], work_ms: Option<&[f64]>) -> Result<()> {
     let Some(work_ms) = work_ms else { return Ok(()) };
     check_number("work_ms", work_ms.len(), ms.len())?;
     for (sequence, (ms, &work)) in ms.iter_mut().zip(work_ms).enumerate() {
-        if !(work.is_finite() && work >= 0.0) {
-            return Err(BalanceError::Work { sequence, value: work.to_string() }.into());
+        if !(0.0..=MAX_COST).contains(&work) {
+            return Err(BalanceError::Work { sequence, value: work.to_string(), limit: MAX_COST }.into());
         }
         *ms += Millis(work);
     }

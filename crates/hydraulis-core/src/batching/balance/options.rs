@@ -1,6 +1,7 @@
 //! The options of a balance, and the rules that follow from them.
 
 use crate::batching::balance::balancer::{MAX_CAP, checked};
+use crate::batching::balance::workload::MAX_COST;
 use crate::error::{BalanceError, Error, Result};
 use crate::spec::BalanceBudget;
 use crate::units::{Millis, Tokens};
@@ -59,8 +60,8 @@ pub(super) struct Rules {
 
 impl Rules {
     pub(super) fn new(options: &BalanceOptions, replicas: usize) -> Result<Rules> {
-        if !(options.fixed_ms.is_finite() && options.fixed_ms >= 0.0) {
-            return Err(BalanceError::FixedTime { value: options.fixed_ms.to_string() }.into());
+        if !(0.0..=MAX_COST).contains(&options.fixed_ms) {
+            return Err(BalanceError::FixedTime { value: options.fixed_ms.to_string(), limit: MAX_COST }.into());
         }
         Ok(Rules {
             numbers: Numbers::new(options)?,

@@ -8,6 +8,10 @@ use crate::batching::balance::options::Rules;
 use crate::error::{Error, Result};
 use crate::units::{Millis, Tokens, count};
 
+/// The greatest coefficient and the greatest time that a caller gives. It admits costs in other units, such as operations,
+/// and no time of a batch overflows.
+pub(super) const MAX_COST: f64 = 1e24;
+
 /// The time of a sequence of `s` tokens, `quadratic s^2 + linear s`, in milliseconds or any other unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SequenceCost {
@@ -19,17 +23,18 @@ impl SequenceCost {
     /// No time for tokens, where each sequence has a time of its own.
     pub const NONE: SequenceCost = SequenceCost { quadratic: 0.0, linear: 0.0 };
 
-    /// A cost with the coefficients of `s^2` and `s`, which are finite, not negative, and not both 0.
+    /// A cost with the coefficients of `s^2` and `s`, which are from 0 to 1e24, and not both 0.
     pub fn new(quadratic: f64, linear: f64) -> Result<SequenceCost> {
         for (field, value) in [("quadratic_ms_per_token2", quadratic), ("linear_ms_per_token", linear)] {
-            if !(value.is_finite() && value >= 0.0) {
-                return Err(Error::SequenceCost { field, value: value.to_string() });
+            if !(0.0..=MAX_COST).contains(&value) {
+                return Err(Error::SequenceCost { field, value: value.to_string(), limit: MAX_COST });
             }
         }
         if quadratic + linear == 0.0 {
             return Err(Error::SequenceCost {
                 field: "linear_ms_per_token",
                 value: "0, as quadratic_ms_per_token2".into(),
+                limit: MAX_COST,
             });
         }
         Ok(SequenceCost { quadratic, linear })
@@ -141,9 +146,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cost_is_finite_and_positive() {
+    fn a_cost_is_positive_and_has_a_limit() {
         assert_eq!(SequenceCost::new(1.0, 24_576.0).unwrap().sequence_ms(Tokens(10)), Millis(245_860.0));
-        for (quadratic, linear) in [(-1.0, 1.0), (1.0, f64::NAN), (f64::INFINITY, 1.0), (0.0, 0.0)] {
+        for (quadratic, linear) in [(-1.0, 1.0), (1.0, f64::NAN), (f64::INFINITY, 1.0), (0.0, 0.0), (0.0, 1e308)] {
             assert_eq!(SequenceCost::new(quadratic, linear).unwrap_err().code(), "argument_invalid");
         }
     }
