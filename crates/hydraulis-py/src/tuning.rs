@@ -7,7 +7,7 @@ use hydraulis_core::tuning;
 use pyo3::prelude::*;
 
 use crate::convert::errors::raise;
-use crate::convert::gil::detached;
+use crate::convert::gil::interruptible;
 use crate::convert::integers::Integer;
 use crate::cost::profile::CostProfile;
 use crate::spec::Cluster;
@@ -28,7 +28,7 @@ use crate::spec::Cluster;
 ///     iteration time in ms.
 ///
 /// Raises:
-///     InvalidInputError: A number is below 1 (code `not_positive`), or the rule is unknown (`memory_rule`).
+///     InvalidInputError: A number is below 1, or the rule is unknown (code `argument_invalid`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyfunction]
 #[pyo3(signature = (profile, cluster, length, sequences, *, memory="per_micro_batch"))]
@@ -43,10 +43,10 @@ pub(crate) fn uniform_plans(
     let (length, sequences) = (Tokens(length.positive(py, "length")?), sequences.positive(py, "sequences")?);
     let memory: MemoryRule = memory.parse().map_err(|error| raise(py, &error))?;
     let (profile, cluster) = (profile.0.clone(), cluster.0.clone());
-    detached(py, move || {
+    interruptible(py, move |cancellation| {
         let costs = CostModel::new(profile, cluster).with_memory(memory);
         costs.check_devices()?;
-        let plans = tuning::uniform_plans(&costs, length, sequences).into_iter();
+        let plans = tuning::uniform_plans(&costs, length, sequences, cancellation)?.into_iter();
         Ok(plans
             .map(|plan| (format!("{}x{}", plan.replicas, plan.scheme), plan.micro_batches, plan.iteration_ms.0))
             .collect())

@@ -8,6 +8,10 @@ use crate::batch::sequences::checked_length;
 use crate::error::{Error, Result};
 use crate::units::Tokens;
 
+/// The most tokens of a drawn batch, more than any training step has. The limit refuses a typing error before an allocation
+/// fails.
+const MAX_TOKENS: u64 = 10_000_000_000;
+
 /// The number of sequences of each length in a data set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LengthHistogram {
@@ -60,13 +64,17 @@ impl LengthHistogram {
     }
 
     /// Draws `count` batches. Each batch draws sequences with replacement until it has `tokens` tokens; its last
-    /// sequence stays whole.
+    /// sequence stays whole. The limit of `tokens` is 10,000,000,000.
     ///
     /// The generator is PCG (O'Neill 2014), whose definition is fixed, so a seed gives the same batches on every
     /// machine.
     pub fn sample(&self, tokens: Tokens, count: usize, seed: u64) -> Result<Vec<Batch>> {
         if tokens.0 == 0 || count == 0 {
             return Err(Error::NoBatches);
+        }
+        if tokens.0 > MAX_TOKENS {
+            let [value, limit] = [tokens.0, MAX_TOKENS].map(|tokens| i64::try_from(tokens).unwrap_or(i64::MAX));
+            return Err(Error::TokenLimit { field: "tokens_per_batch", value, limit });
         }
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         (0..count).map(|_| self.batch(tokens, &mut random)).collect()
@@ -121,6 +129,8 @@ mod tests {
         let histogram = LengthHistogram::new(&[5], None).unwrap();
         assert_eq!(histogram.sample(Tokens(0), 1, 0).unwrap_err(), Error::NoBatches);
         assert_eq!(histogram.sample(Tokens(9), 0, 0).unwrap_err(), Error::NoBatches);
+        let error = histogram.sample(Tokens(1_000_000_000_000_000_000), 1, 0).unwrap_err();
+        assert!(matches!(error, Error::TokenLimit { field: "tokens_per_batch", limit: 10_000_000_000, .. }));
     }
 
     #[test]

@@ -1,9 +1,14 @@
 //! One scheme for all replicas, for batches of sequences of one length.
 
+use crate::cancellation::Cancellation;
 use crate::cost::{ClassCost, CostModel};
+use crate::error::Result;
 use crate::pipeline::{MakespanBuffers, makespan};
 use crate::spec::Scheme;
 use crate::units::{Millis, Tokens, count};
+
+/// Number of splits after which a caller's cancellation is heard.
+const SPLITS_BETWEEN_CHECKS: u64 = 1 << 16;
 
 /// The fastest micro-batches of equal replicas.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,39 +30,72 @@ pub struct UniformPlan {
 /// Replicas get equal numbers of sequences, or one more, and split them evenly over their micro-batches. Of all numbers
 /// of micro-batches that memory allows the fastest is taken: more of them fill a pipeline better, fewer have less fixed
 /// time. The cluster's best ranks stand for all.
-pub fn uniform_plans(costs: &CostModel, length: Tokens, batch: u64) -> Vec<UniformPlan> {
+pub fn uniform_plans(
+    costs: &CostModel,
+    length: Tokens,
+    batch: u64,
+    cancellation: Cancellation<'_>,
+) -> Result<Vec<UniformPlan>> {
     let gpus = u64::from(costs.cluster().gpus());
     let fitting = costs.best().iter().filter(|cost| cost.scheme().ranks() <= gpus && cost.admits(length));
     let plans = fitting.map(|cost| {
         let replicas = gpus / cost.scheme().ranks();
-        let (iteration_ms, micro_batches) = fastest(cost, length, batch.div_ceil(replicas));
-        UniformPlan { scheme: cost.scheme(), replicas, micro_batches, iteration_ms }
+        let (iteration_ms, micro_batches) = fastest(cost, length, batch.div_ceil(replicas), cancellation)?;
+        Ok(UniformPlan { scheme: cost.scheme(), replicas, micro_batches, iteration_ms })
     });
-    let mut plans: Vec<UniformPlan> = plans.collect();
+    let mut plans: Vec<UniformPlan> = plans.collect::<Result<_>>()?;
     plans.sort_by_key(|plan| (plan.iteration_ms, plan.scheme));
-    plans
+    Ok(plans)
 }
 
 /// The fastest micro-batches of one replica for these sequences, which it admits one at a time.
-fn fastest(cost: &ClassCost, length: Tokens, sequences: u64) -> (Millis, Vec<u64>) {
+fn fastest(
+    cost: &ClassCost,
+    length: Tokens,
+    sequences: u64,
+    cancellation: Cancellation<'_>,
+) -> Result<(Millis, Vec<u64>)> {
     let one = cost.sequence_ms(length);
-    let splits = (1..=sequences).map(|micro_batches| Split { sequences, micro_batches });
-    let fitting = splits.filter(|split| split.fits(cost, length));
-    let mut candidates: Vec<(Millis, Split)> = fitting.map(|split| (split.bound(cost, one), split)).collect();
-    candidates.sort_by_key(|(bound, split)| (*bound, split.micro_batches));
+    // Called with each split that fits and its bound.
+    let each_fitting = |visit: &mut dyn FnMut(Millis, Split)| {
+        for split in (1..=sequences).map(|micro_batches| Split { sequences, micro_batches }) {
+            if split.micro_batches.is_multiple_of(SPLITS_BETWEEN_CHECKS) {
+                cancellation()?;
+            }
+            if split.fits(cost, length) {
+                visit(split.bound(cost, one), split);
+            }
+        }
+        cancellation()
+    };
+    let mut promising: Option<(Millis, Split)> = None;
+    each_fitting(&mut |bound, split| {
+        if promising.is_none_or(|(least, _)| bound < least) {
+            promising = Some((bound, split));
+        }
+    })?;
     let mut buffers = MakespanBuffers::default();
     let mut time = |micro_batches: &[u64]| {
         let times: Vec<Millis> = micro_batches.iter().map(|&own| cost.ms_of_work(one * count(own))).collect();
         makespan(&times, cost.stage_multipliers(), cost.forward_share(), &mut buffers)
     };
-    if candidates.is_empty() {
+    let Some((_, promising)) = promising else {
         let alone = vec![length; usize::try_from(sequences).unwrap_or(usize::MAX)];
         let places = cost.in_flight_limit().spaced(&alone);
         let micro_batches: Vec<u64> = places.into_iter().map(|place| u64::from(place.is_some())).collect();
-        return (time(&micro_batches), micro_batches);
-    }
-    let mut best = (Millis::INFINITY, Vec::new());
+        return Ok((time(&micro_batches), micro_batches));
+    };
+    let micro_batches: Vec<u64> = promising.each().collect();
+    let mut best = (time(&micro_batches), micro_batches);
+    let mut candidates: Vec<(Millis, Split)> = Vec::new();
+    each_fitting(&mut |bound, split| {
+        if bound < best.0 && split.micro_batches != promising.micro_batches {
+            candidates.push((bound, split));
+        }
+    })?;
+    candidates.sort_by_key(|(bound, split)| (*bound, split.micro_batches));
     for (bound, split) in candidates {
+        cancellation()?;
         if bound >= best.0 {
             break;
         }
@@ -67,7 +105,7 @@ fn fastest(cost: &ClassCost, length: Tokens, sequences: u64) -> (Millis, Vec<u64
             best = (ms, micro_batches);
         }
     }
-    best
+    Ok(best)
 }
 
 /// Sequences split evenly over micro-batches, the larger ones first.
@@ -113,7 +151,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::cancellation::NEVER_CANCELLED;
     use crate::cost::preset;
+    use crate::error::Error;
     use crate::spec::{Cluster, MemoryRule};
 
     fn costs(memory: MemoryRule) -> CostModel {
@@ -141,7 +181,7 @@ mod tests {
         ) {
             let costs = costs(if in_flight { MemoryRule::InFlight } else { MemoryRule::PerMicroBatch });
             let length = Tokens(length);
-            let plans = uniform_plans(&costs, length, batch);
+            let plans = uniform_plans(&costs, length, batch, NEVER_CANCELLED).unwrap();
             prop_assert!(plans.is_sorted_by_key(|plan| plan.iteration_ms));
             for plan in plans {
                 let cost = costs.scheme(plan.scheme).unwrap();
@@ -170,7 +210,7 @@ mod tests {
     fn without_a_pipeline_the_fewest_micro_batches_are_fastest() {
         let costs = costs(MemoryRule::PerMicroBatch);
         let length = Tokens(5_000);
-        let plans = uniform_plans(&costs, length, 48);
+        let plans = uniform_plans(&costs, length, 48, NEVER_CANCELLED).unwrap();
         let plan = plans.iter().find(|plan| plan.scheme.to_string() == "<tp8>").unwrap();
         let cost = costs.scheme(plan.scheme).unwrap();
         // Eight replicas with six sequences each; the cap of 21,888 tokens takes four of them.
@@ -184,8 +224,19 @@ mod tests {
     #[test]
     fn a_length_that_no_scheme_admits_has_no_plan() {
         let costs = costs(MemoryRule::PerMicroBatch);
-        assert_eq!(uniform_plans(&costs, Tokens(43_521), 8), []);
-        assert_eq!(uniform_plans(&costs, Tokens(43_520), 8)[0].scheme.to_string(), "<tp16>");
-        assert_eq!(uniform_plans(&costs, Tokens(100), 0)[0].iteration_ms, Millis::ZERO);
+        assert_eq!(uniform_plans(&costs, Tokens(43_521), 8, NEVER_CANCELLED).unwrap(), []);
+        assert_eq!(uniform_plans(&costs, Tokens(43_520), 8, NEVER_CANCELLED).unwrap()[0].scheme.to_string(), "<tp16>");
+        assert_eq!(uniform_plans(&costs, Tokens(100), 0, NEVER_CANCELLED).unwrap()[0].iteration_ms, Millis::ZERO);
+    }
+
+    #[test]
+    fn a_large_batch_can_be_cancelled() {
+        let (costs, heard) = (costs(MemoryRule::PerMicroBatch), std::cell::Cell::new(0));
+        let second = || {
+            heard.set(heard.get() + 1);
+            if heard.get() == 2 { Err(Error::Stopped) } else { Ok(()) }
+        };
+        assert_eq!(uniform_plans(&costs, Tokens(1_000), 20_000_000, &second), Err(Error::Stopped));
+        assert_eq!(heard.get(), 2);
     }
 }
