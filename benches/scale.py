@@ -189,7 +189,7 @@ def _draw(ranks: int) -> int:
     cluster = Cluster(gpus=ranks, gpus_per_node=RANKS_PER_NODE)
     shards = OptimizerShards(parameters.table, cluster, [])
     source, number = InitialValues(parameters, 0, torch.float32), 0
-    for piece in shards.slices(parameters.table, 0):
+    for piece in shards.slices(0):
         number += source.read(parameters.names[piece.parameter], piece.start, piece.end).numel()
     return number
 

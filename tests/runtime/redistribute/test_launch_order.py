@@ -196,7 +196,7 @@ def test_launches_with_the_last_forward_deadlock_two_stages_with_spread_owners()
     cluster = Cluster(2, 2)
     shards = OptimizerShards(parameters.table, cluster, schemes)
     plan = planner_for(2, ["1x<pp2>"]).plan([30, 30, 30], [29, 29, 29])
-    transfers = [transfer(parameters.table, shards, plan, rank) for rank in range(2)]
+    transfers = [transfer(shards, plan, rank) for rank in range(2)]
     num_buckets = config.num_hidden_layers + 2
     step = Step(plan, parameters.table.split, [[True] * 3], 2, [range(num_buckets)], transfers)
     (first, second) = replay(launches(step, with_the_last_forward), Adversary(HostWaits.COMPUTATIONS))

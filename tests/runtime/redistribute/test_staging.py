@@ -43,11 +43,11 @@ def test_the_largest_piece_is_found_without_a_look_at_each_rank(schemes: list[st
     layout = OptimizerShards(table, Cluster(8, node), [Scheme(text) for text in schemes])
     owned = Counter[tuple[bool, int, int]]()
     for rank in range(8):
-        for piece in layout.slices(table, rank):
+        for piece in layout.slices(rank):
             entry = table.parameters[piece.parameter]
             owned[entry.trained, entry.layer_groups[0], rank] += piece.end - piece.start
     largest = [max(size for key, size in owned.items() if key[0] == trained) for trained in (True, False)]
-    assert list(layout.largest_pieces(table)) == largest
+    assert list(layout.largest_pieces()) == largest
 
 
 def test_nodes_relay_the_elements_of_a_rail() -> None:

@@ -92,7 +92,7 @@ def least_bytes(worker: Worker, plan: Plan, ranks_per_node: int, *, with_frozen:
         }
         for rank in range(dist.get_world_size()):
             partner = node[rank % ranks_per_node]
-            for owned in worker.optimizer_shard.layout.slices(table, rank):
+            for owned in worker.optimizer_shard.layout.slices(rank):
                 parameter = table.parameters[owned.parameter]
                 if parameter.layer_groups[0] not in journey.layer_groups:
                     continue

@@ -37,7 +37,7 @@ def gather_and_step(dtype: torch.dtype, num_steps: int) -> ShardReport:
         stepped.append(gather(shard, shard.master))
     assert shard.master.numel() == shard.gradient.numel()
     layout = [
-        sum(held.end - held.start for held in shard.layout.slices(parameters.table, rank))
+        sum(held.end - held.start for held in shard.layout.slices(rank))
         for rank in range(dist.get_world_size())
     ]
     return ShardReport(shard.master.numel(), layout, initial, gradient, stepped)

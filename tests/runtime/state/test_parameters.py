@@ -138,7 +138,7 @@ def test_stages_have_the_stated_layers_and_optimizer_shards_ignore_them() -> Non
         one, other = (
             [
                 (slice_.parameter, slice_.start, slice_.end, slice_.offset)
-                for slice_ in OptimizerShards(parameters.table, cluster, []).slices(parameters.table, rank)
+                for slice_ in OptimizerShards(parameters.table, cluster, []).slices(rank)
             ]
             for parameters in (by_cost, stated)
         )
@@ -155,8 +155,7 @@ def test_a_stages_ranks_own_its_optimizer_state_if_the_run_has_one_scheme(text: 
         parameters.table, Cluster(gpus=scheme.ranks, gpus_per_node=scheme.ranks), [scheme]
     )
     of_ranks = [
-        sum(slice_.end - slice_.start for slice_ in shards.slices(parameters.table, rank))
-        for rank in range(scheme.ranks)
+        sum(slice_.end - slice_.start for slice_ in shards.slices(rank)) for rank in range(scheme.ranks)
     ]
     stage_group = scheme.ranks // scheme.pp
     of_stages = [sum(of_ranks[stage * stage_group : (stage + 1) * stage_group]) for stage in range(scheme.pp)]
@@ -211,7 +210,7 @@ def test_every_layout_has_the_values_of_the_whole_parameters(layout: Layout) -> 
     source, shards = InitialValues(PARAMETERS, SEED, torch.float64), layout.shards()
     owned = 0
     for rank in range(layout.ranks):
-        for piece in shards.slices(PARAMETERS.table, rank):
+        for piece in shards.slices(rank):
             name = PARAMETERS.names[piece.parameter]
             drawn = source.read(name, piece.start, piece.end)
             assert torch.equal(drawn, WHOLE[name][piece.start : piece.end])
@@ -233,7 +232,7 @@ def test_a_rank_draws_the_blocks_of_its_slices_only(monkeypatch: pytest.MonkeyPa
     for rank in range(layout.ranks):
         drawn.clear()
         wanted = set()
-        for piece in shards.slices(PARAMETERS.table, rank):
+        for piece in shards.slices(rank):
             name = PARAMETERS.names[piece.parameter]
             source.read(name, piece.start, piece.end)
             if not name.endswith("norm.weight"):

@@ -1,5 +1,7 @@
 //! The parameter table, local shards and optimizer shards.
 
+use std::sync::Arc;
+
 use hydraulis_core::LayoutError;
 use hydraulis_core::layout;
 use pyo3::prelude::*;
@@ -81,11 +83,11 @@ impl Parameter {
 ///     split: Assignment of the layers to pipeline stages.
 ///
 /// Raises:
-///     InvalidInputError: The parameters do not describe a model (code `parameter_table`).
+///     InvalidInputError: The parameters do not describe a model (code `model_invalid`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
-pub(crate) struct ParameterTable(pub(crate) layout::ParameterTable);
+pub(crate) struct ParameterTable(pub(crate) Arc<layout::ParameterTable>);
 
 #[pymethods]
 impl ParameterTable {
@@ -101,7 +103,8 @@ impl ParameterTable {
             trained: parameter.trained,
         };
         let parameters = parameters.into_iter().map(core).collect();
-        detached(py, || layout::ParameterTable::new(parameters, split.0.clone())).map(ParameterTable)
+        let table = detached(py, || layout::ParameterTable::new(parameters, split.0.clone()))?;
+        Ok(ParameterTable(Arc::new(table)))
     }
 
     /// Assignment of the model's layers to pipeline stages.
@@ -113,7 +116,8 @@ impl ParameterTable {
     /// Builds the parameter table of a model of this shape, without weights.
     #[staticmethod]
     fn from_model(py: Python<'_>, model: &ModelShape) -> PyResult<ParameterTable> {
-        detached(py, || layout::ParameterTable::from_model(&model.0)).map(ParameterTable)
+        let table = detached(py, || layout::ParameterTable::from_model(&model.0))?;
+        Ok(ParameterTable(Arc::new(table)))
     }
 
     /// Parameters in bucket order.
@@ -266,7 +270,10 @@ pub(crate) struct ShardSlice {
 /// The layout of all ranks' optimizer shards: every bucket is split over all ranks.
 #[pyclass(frozen, module = "hydraulis._core")]
 #[derive(Debug)]
-pub(crate) struct OptimizerShards(pub(crate) layout::OptimizerShards);
+pub(crate) struct OptimizerShards {
+    pub(crate) core: layout::OptimizerShards,
+    pub(crate) table: Arc<layout::ParameterTable>,
+}
 
 #[pymethods]
 impl OptimizerShards {
@@ -279,55 +286,59 @@ impl OptimizerShards {
         schemes: Vec<PyRef<'_, Scheme>>,
     ) -> PyResult<OptimizerShards> {
         let schemes: Vec<_> = schemes.into_iter().map(|scheme| scheme.0).collect();
-        detached(py, || layout::OptimizerShards::new(&table.0, &cluster.0, &schemes)).map(OptimizerShards)
+        let core = detached(py, || layout::OptimizerShards::new(&table.0, &cluster.0, &schemes))?;
+        Ok(OptimizerShards { core, table: table.0.clone() })
     }
 
     /// Elements that `rank` owns: number of trained and number of frozen elements.
-    fn shard_elements(&self, py: Python<'_>, table: &ParameterTable, rank: Integer) -> PyResult<(u64, u64)> {
-        let rank = rank.count(py, "rank")?;
-        let shards = self.0.ranks();
-        if rank >= shards {
-            return Err(raise(py, &LayoutError::RanksMismatch { rank, gpus: shards, shards }.into()));
-        }
-        let trained = self.0.offset(table.0.layer_groups(), rank);
-        Ok((trained, self.0.offset(table.0.buckets(), rank) - trained))
+    fn shard_elements(&self, py: Python<'_>, rank: Integer) -> PyResult<(u64, u64)> {
+        let rank = self.own_rank(py, rank)?;
+        let trained = self.core.offset(self.table.layer_groups(), rank);
+        Ok((trained, self.core.offset(self.table.buckets(), rank) - trained))
     }
 
     /// Most elements of one bucket that a rank relays, for a trained bucket and for a frozen one.
-    fn largest_relays(&self, table: &ParameterTable) -> (u64, u64) {
-        let (trained, all) = (table.0.layer_groups(), table.0.buckets());
-        (self.0.largest_relay(0..trained), self.0.largest_relay(trained..all))
+    fn largest_relays(&self) -> (u64, u64) {
+        let (trained, all) = (self.table.layer_groups(), self.table.buckets());
+        (self.core.largest_relay(0..trained), self.core.largest_relay(trained..all))
     }
 
     /// Most elements of one bucket that a rank owns, of a trained bucket and of a frozen one.
-    fn largest_pieces(&self, py: Python<'_>, table: &ParameterTable) -> PyResult<(u64, u64)> {
-        let (trained, all) = (table.0.layer_groups(), table.0.buckets());
-        detached(py, || Ok((self.0.largest_piece(0..trained), self.0.largest_piece(trained..all))))
+    fn largest_pieces(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        let (trained, all) = (self.table.layer_groups(), self.table.buckets());
+        detached(py, || Ok((self.core.largest_piece(0..trained), self.core.largest_piece(trained..all))))
     }
 
     /// Ranks of the node of `rank`, in ascending order.
     fn node_of(&self, py: Python<'_>, rank: Integer) -> PyResult<Vec<u64>> {
-        Ok(self.0.node_of(rank.count(py, "rank")?).collect())
+        Ok(self.core.node_of(self.own_rank(py, rank)?).collect())
     }
 
     /// Ranks at the same index in each node, in node order: the peers that `rank` relays to.
     fn rail_of(&self, py: Python<'_>, rank: Integer) -> PyResult<Vec<u64>> {
-        Ok(self.0.rail_of(rank.count(py, "rank")?).collect())
+        Ok(self.core.rail_of(self.own_rank(py, rank)?).collect())
     }
 
     /// Slices of the optimizer shard of `rank`, in order.
-    fn slices(&self, py: Python<'_>, table: &ParameterTable, rank: Integer) -> PyResult<Vec<ShardSlice>> {
-        let rank = rank.count(py, "rank")?;
-        let shards = self.0.ranks();
-        if rank >= shards {
-            return Err(raise(py, &LayoutError::RanksMismatch { rank, gpus: shards, shards }.into()));
-        }
+    fn slices(&self, py: Python<'_>, rank: Integer) -> PyResult<Vec<ShardSlice>> {
+        let rank = self.own_rank(py, rank)?;
         let own = |slice: layout::ShardSlice| ShardSlice {
             parameter: slice.parameter,
             start: slice.elements.start,
             end: slice.elements.end,
             offset: slice.offset,
         };
-        Ok(self.0.slices(&table.0, rank).into_iter().map(own).collect())
+        Ok(self.core.slices(&self.table, rank).into_iter().map(own).collect())
+    }
+}
+
+impl OptimizerShards {
+    /// The rank, if it owns a shard.
+    fn own_rank(&self, py: Python<'_>, rank: Integer) -> PyResult<u64> {
+        let (rank, shards) = (rank.count(py, "rank")?, self.core.ranks());
+        if rank >= shards {
+            return Err(raise(py, &LayoutError::RanksMismatch { rank, gpus: shards, shards }.into()));
+        }
+        Ok(rank)
     }
 }

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use crate::convert::arrays::{Column, pairs};
 use crate::convert::gil::detached;
-use crate::layout::table::{OptimizerShards, ParameterTable};
+use crate::layout::table::OptimizerShards;
 use crate::plan::Plan;
 
 /// One rank's all-to-all exchange of a bucket, in the direction of gradients; parameters travel the opposite way.
@@ -88,10 +88,9 @@ impl BucketTransfer {
 /// Args:
 ///     contributing: Whether the ranks of each replica hold parameters and gradients; None for all.
 #[pyfunction]
-#[pyo3(signature = (table, shards, plan, rank, contributing = None))]
+#[pyo3(signature = (shards, plan, rank, contributing = None))]
 pub(crate) fn transfer(
     py: Python<'_>,
-    table: &ParameterTable,
     shards: &OptimizerShards,
     plan: &Plan,
     rank: u32,
@@ -99,7 +98,7 @@ pub(crate) fn transfer(
 ) -> PyResult<Vec<BucketTransfer>> {
     let positions = contributing.map(|contributing| plan.positions_of(&contributing));
     let positions = positions.as_deref().unwrap_or_else(|| plan.core_positions());
-    let buckets = detached(py, || layout::transfer(&table.0, &shards.0, positions, rank))?;
+    let buckets = detached(py, || layout::transfer(&shards.table, &shards.core, positions, rank))?;
     buckets.into_iter().map(|bucket| BucketTransfer::new(py, bucket)).collect()
 }
 

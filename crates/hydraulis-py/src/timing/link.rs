@@ -1,5 +1,7 @@
 //! `Link` and `LinkRates`.
 
+use std::sync::Arc;
+
 use hydraulis_core::timing::Traffic;
 use hydraulis_core::{spec, timing};
 use pyo3::prelude::*;
@@ -21,7 +23,7 @@ use crate::spec::Cluster;
 ///     message_us: Time of a message in addition to its bytes, in microseconds.
 ///
 /// Raises:
-///     InvalidInputError: A number is out of range (code `link_rate`, `message_time`).
+///     InvalidInputError: A number is out of range (code `argument_invalid`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, get_all, from_py_object, module = "hydraulis")]
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,8 +68,7 @@ impl LinkRates {
     /// Reads `NODE[,GPU[,MESSAGE]]` in GB/s, GB/s and microseconds; omitted parts take their defaults.
     ///
     /// Raises:
-    ///     InvalidInputError: The text is malformed (code `link_syntax`), or a number is out of range (`link_rate`,
-    ///         `message_time`).
+    ///     InvalidInputError: The text is malformed, or a number is out of range (code `argument_invalid`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[staticmethod]
     fn parse(py: Python<'_>, text: Text<'_>) -> PyResult<LinkRates> {
@@ -84,7 +85,7 @@ impl LinkRates {
     ///     The rates; None if the profile has none, or none between nodes and the cluster has several nodes.
     ///
     /// Raises:
-    ///     InvalidInputError: A measured rate is out of range (code `link_rate`).
+    ///     InvalidInputError: A measured rate is out of range (code `argument_invalid`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[staticmethod]
     fn measured(py: Python<'_>, profile: &CostProfile, cluster: &Cluster) -> PyResult<Option<LinkRates>> {
@@ -118,7 +119,7 @@ impl LinkRates {
 ///         nodes of equal links.
 ///
 /// Raises:
-///     InvalidInputError: A number is out of range (code `link_rate`, `message_time`, `element_bytes`).
+///     InvalidInputError: A number is out of range (code `argument_invalid`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
@@ -150,7 +151,7 @@ impl Link {
         let gradient_bytes = gradient_bytes.count(py, "gradient_bytes")?;
         let rates = spec::LinkRates { gigabytes_per_s, gpu_gigabytes_per_s, message_us };
         let traffic = Traffic { rates, parameter_bytes, gradient_bytes };
-        detached(py, || timing::Link::new(table.0.clone(), traffic)?.with_node_slowdowns(node_slowdowns)).map(Link)
+        detached(py, || timing::Link::new((*table.0).clone(), traffic)?.with_node_slowdowns(node_slowdowns)).map(Link)
     }
 
     /// The same links, with these factors of the times of each node's transfers to other nodes.
@@ -172,7 +173,7 @@ impl Link {
     ///     rates: Rates of the links.
     ///
     /// Raises:
-    ///     InvalidInputError: The profile does not state its model (code `link_model`).
+    ///     InvalidInputError: The profile does not state its model (code `profile_invalid`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[staticmethod]
     fn of_profile(py: Python<'_>, profile: &CostProfile, rates: LinkRates) -> PyResult<Link> {
@@ -191,7 +192,7 @@ impl Link {
         named.set_item("parameter_bytes", parameter_bytes)?;
         named.set_item("gradient_bytes", gradient_bytes)?;
         named.set_item("node_slowdowns", self.0.node_slowdowns().to_vec())?;
-        Ok(((ParameterTable(self.0.table().clone()),), named))
+        Ok(((ParameterTable(Arc::new(self.0.table().clone())),), named))
     }
 
     fn __repr__(&self) -> String {

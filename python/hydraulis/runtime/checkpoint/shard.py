@@ -54,7 +54,7 @@ def parameter_records(shard: OptimizerShard) -> tuple[ParameterRecord, ...]:
     parameters = shard.parameters
     intervals: dict[str, list[Interval]] = {name: [] for name in parameters.names}
     for rank in range(dist.get_world_size()):
-        for piece in shard.layout.slices(parameters.table, rank):
+        for piece in shard.layout.slices(rank):
             intervals[parameters.names[piece.parameter]].append((rank, piece.start, piece.end))
     return tuple(
         ParameterRecord(

@@ -49,7 +49,7 @@ def resident_memory(config: RunConfig, schemes: Sequence[Scheme], cluster: Clust
     wide = wide_dtype(narrow).itemsize
     parameters = ModelParameters.from_config(config.model, config.train.frozen, config.train.stage_layers)
     layout = OptimizerShards(parameters.table, cluster, schemes)
-    shards = [ElementCount(*layout.shard_elements(parameters.table, rank)) for rank in range(cluster.gpus)]
+    shards = [ElementCount(*layout.shard_elements(rank)) for rank in range(cluster.gpus)]
     sizes = {scheme: largest_stage(parameters, scheme) for scheme in schemes}
 
     def local(of: Sequence[Scheme], size: StageSize) -> int:

@@ -171,9 +171,9 @@ class _Exchange:
 
     def _needed(self, receiver: int, buffer: str) -> Mapping[tuple[str, int], Sequence[_Piece]]:
         """Return the pieces of each slice that a rank needs, by parameter and first element."""
-        table, trained = self._parameters.table, self._parameters.trained
+        trained = self._parameters.trained
         needed: dict[tuple[str, int], Sequence[_Piece]] = {}
-        for piece in self._layout.slices(table, receiver):
+        for piece in self._layout.slices(receiver):
             name = self._parameters.names[piece.parameter]
             # A parameter may be frozen now that was trained before.
             has_moment = buffer in self._manifest.moments and trained[piece.parameter]

@@ -39,8 +39,8 @@ class ShardPart:
             trained: Whether the part is the trained or the frozen one.
         """
         parameters = shard.parameters
-        num_trained, num_frozen = shard.layout.shard_elements(parameters.table, rank)
-        slices = shard.layout.slices(parameters.table, rank)
+        num_trained, num_frozen = shard.layout.shard_elements(rank)
+        slices = shard.layout.slices(rank)
         return cls(
             names=parameters.names,
             slices=[piece for piece in slices if parameters.trained[piece.parameter] == trained],

@@ -263,9 +263,7 @@ class Redistribution:
 
     def _all_transfers(self, plan: Plan) -> list[BucketTransfer]:
         """List the exchanges of each trained bucket, then of each frozen one, with all replicas."""
-        return self._transfers.get(
-            placement_of(plan), lambda: transfer(self._parameters.table, self._layout, plan, dist.get_rank())
-        )
+        return self._transfers.get(placement_of(plan), lambda: transfer(self._layout, plan, dist.get_rank()))
 
     def _buckets(self, plan: Plan) -> list[GatheredBucket]:
         """List the buckets to gather by layer group; frozen ones only if a rank has moved."""
@@ -301,8 +299,7 @@ class Redistribution:
         """Place the exchanges of a round with these replicas in the sharded buffers."""
         transfers = self._all_transfers(plan)
         if is_used != placement_of(plan).is_used:
-            table, rank = self._parameters.table, dist.get_rank()
-            transfers = transfer(table, self._layout, plan, rank, is_used)
+            transfers = transfer(self._layout, plan, dist.get_rank(), is_used)
         trained, frozen = self._trained_and_frozen(transfers)
         gradients, parameters = self._local_shard.gradient_places, self._local_shard.parameter_places
         gathered = [

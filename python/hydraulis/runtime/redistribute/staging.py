@@ -94,7 +94,7 @@ class StagingSizes:
                 incoming[bucket] += math.ceil(parameter.units / narrowest) * (size // parameter.units)
         relayed = 0
         if cluster.gpus_per_node < cluster.gpus:
-            relays, pieces = layout.largest_relays(parameters.table), layout.largest_pieces(parameters.table)
+            relays, pieces = layout.largest_relays(), layout.largest_pieces()
             nodes, place = -(-cluster.gpus // cluster.gpus_per_node), 0 if trained else 1
             relayed = max(relays[place], nodes * pieces[place])
         return cls(

@@ -144,8 +144,8 @@ class OptimizerShard:
         cluster = placement.cluster or Cluster(dist.get_world_size(), dist.get_world_size())
         self.parameters = parameters
         self.layout = OptimizerShards(parameters.table, cluster, placement.schemes)
-        self.slices = self.layout.slices(parameters.table, dist.get_rank())
-        trained, frozen = self.layout.shard_elements(parameters.table, dist.get_rank())
+        self.slices = self.layout.slices(dist.get_rank())
+        trained, frozen = self.layout.shard_elements(dist.get_rank())
         self.master = torch.empty(trained, dtype=wide_dtype(dtype), device=placement.device)
         self.frozen = torch.empty(frozen, dtype=dtype, device=placement.device)
         for buffer in (self._master_buffer, self._frozen_buffer):
