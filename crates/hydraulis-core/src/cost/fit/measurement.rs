@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{FitError, Result};
+use crate::batch::LONGEST_SEQUENCE;
+use crate::error::{Error, FitError, Result};
 use crate::spec::Scheme;
 use crate::units::{Millis, Tokens};
 
@@ -39,7 +40,7 @@ pub(super) fn features(sequences: &[Tokens]) -> [f64; 3] {
     [squares, sequences.iter().map(|tokens| tokens.as_f64()).sum(), 1.0]
 }
 
-/// Refuses points that no fit could use.
+/// Refuses points that no fit could use, and lengths above the limit of a batch.
 pub(super) fn check(points: &[Measurement], scheme: Option<Scheme>) -> Result<()> {
     let refuse = |why: String| Err(FitError::Unusable { of: of(scheme), why }.into());
     if let Some(point) = points.iter().find(|point| !TIMES.contains(&point.ms.0)) {
@@ -48,6 +49,13 @@ pub(super) fn check(points: &[Measurement], scheme: Option<Scheme>) -> Result<()
     }
     if points.iter().any(|point| point.sequences.is_empty() || point.sequences.contains(&Tokens(0))) {
         return refuse("a measured micro-batch has no sequence, or one without tokens".into());
+    }
+    let lengths = points.iter().flat_map(|point| point.sequences.iter().enumerate());
+    for (sequence, tokens) in lengths {
+        let length = i64::try_from(tokens.0).unwrap_or(i64::MAX);
+        if length > LONGEST_SEQUENCE {
+            return Err(Error::LengthOutOfRange { sequence, length, limit: LONGEST_SEQUENCE });
+        }
     }
     if points.len() < LEAST_POINTS {
         return refuse(format!("there are {} timed micro-batches, at least {LEAST_POINTS} are needed", points.len()));
@@ -93,5 +101,21 @@ impl MeasuredRange {
         let length = longest.as_f64() / self.longest_tokens.as_f64();
         let tokens = micro_batch.as_f64() / self.micro_batch_tokens.as_f64();
         length.max(tokens).max(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_above_the_limit_of_a_batch_is_refused() {
+        let of =
+            |lengths: &[u64]| Measurement { sequences: lengths.iter().copied().map(Tokens).collect(), ms: Millis(1.0) };
+        let mut points = vec![of(&[1, 2]); LEAST_POINTS];
+        assert_eq!(check(&points, None), Ok(()));
+        points.push(of(&[7, u64::MAX]));
+        let error = check(&points, None).unwrap_err();
+        assert!(matches!(error, Error::LengthOutOfRange { sequence: 1, length: i64::MAX, .. }), "{error}");
     }
 }
