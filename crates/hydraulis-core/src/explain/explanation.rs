@@ -7,9 +7,7 @@ use crate::error::{Grouped, Result};
 use crate::explain::memory::memory;
 use crate::explain::recomputed::recomputed;
 use crate::explain::wrapped::{table, wrapped};
-use crate::plan::Stop;
-use crate::plan::{BoundKind, Candidate, Outcome, Plan, ReplicaPlan, Scope};
-use crate::search::TIE;
+use crate::plan::{BoundKind, Candidate, Outcome, Plan, ReplicaPlan, Scope, Stop, TIE};
 use crate::spec::MemoryRule;
 use crate::units::{Millis, Tokens};
 
@@ -218,7 +216,7 @@ fn what_bounds_it(plan: &Plan) -> String {
         BoundKind::Work => {
             let transfers =
                 if plan.transfers.is_some() { " with the transfers that are certain to be exposed" } else { "" };
-            format!("the work of all sequences, shared out perfectly over the replicas, takes that long{transfers}")
+            format!("the work of all sequences, divided evenly over the replicas, takes that long{transfers}")
         }
     };
     format!(
@@ -239,8 +237,8 @@ fn what_bounds_it(plan: &Plan) -> String {
 
 /// A comparison of the gap with the profile's own error, and the plan's extrapolation beyond the measurements.
 fn what_is_reliable(plan: &Plan) -> String {
-    let trusts = || plan.replicas.iter().filter_map(|replica| replica.reliability);
-    let stated = trusts().map(|reliability| reliability.error).max_by(f64::total_cmp);
+    let reliabilities = || plan.replicas.iter().filter_map(|replica| replica.reliability);
+    let stated = reliabilities().map(|reliability| reliability.error).max_by(f64::total_cmp);
     let error = stated.unwrap_or(USUAL_ERROR);
     let mut text = String::new();
     // A gap that the text does not report as a gap leaves nothing to gain.

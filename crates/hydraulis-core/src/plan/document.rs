@@ -12,6 +12,9 @@ use crate::units::{Millis, Tokens};
 /// The value of a plan's `format` field.
 pub(crate) const FORMAT: &str = "hydraulis.plan/2";
 
+/// Times within this share of each other count as equal; the cost model is no more accurate.
+pub(crate) const TIE: f64 = 1e-3;
+
 /// The plan of one iteration, with its prediction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -13,8 +13,8 @@ mod document;
 mod extrapolation;
 mod timeline;
 
-pub(crate) use document::FORMAT;
 pub use document::{Bound, BoundKind, Candidate, Outcome, Plan, PlannedTransfers, ReplicaPlan, Scope, Stop};
+pub(crate) use document::{FORMAT, TIE};
 pub use extrapolation::Extrapolation;
 pub(crate) use timeline::predicted_times;
 pub use timeline::{measured_timeline, predicted_timeline};

@@ -35,6 +35,5 @@ mod values;
 mod with_strategy;
 
 pub use limited::RunLimit;
-pub(crate) use objective::TIE;
 pub use planner::Planner;
 pub(crate) use times::Times;

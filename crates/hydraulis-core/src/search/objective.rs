@@ -1,10 +1,8 @@
 //! The time that a search minimises.
 
+pub(super) use crate::plan::TIE;
 use crate::search::evaluation::Evaluation;
 use crate::units::Millis;
-
-/// Times within this share of each other count as equal; the cost model is no more accurate.
-pub(crate) const TIE: f64 = 1e-3;
 
 /// The judge of planned strategies, with its bound.
 pub(super) trait Objective {

@@ -26,7 +26,6 @@ const SEARCHES: [&str; 8] = ["linear", "capacity", "bound", "construct", "search
 
 /// Numbers of the searches that are no limits: tolerances of rounding, contracts of a value, and refused inputs.
 const NO_LIMITS: [&str; 14] = [
-    "TIE",
     "ROUNDING",
     "MARGIN",
     "BETTER",
@@ -38,6 +37,7 @@ const NO_LIMITS: [&str; 14] = [
     "MAX_MICRO_BATCHES",
     "MAX_REPLICAS",
     "MAX_CAP",
+    "MAX_COST",
     "MAX_WINDOW",
     "MAX_SEQUENCES",
 ];
