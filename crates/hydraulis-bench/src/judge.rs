@@ -44,7 +44,8 @@ pub struct Verdict {
     pub strategy: String,
     /// The simulated time of the iteration.
     pub iteration_ms: Millis,
-    /// The lower bound over the planner's strategies, and the gap of the iteration to it; none for a baseline.
+    /// The lower bound over the planner's strategies, and the gap to it of the step, or of the iteration without a
+    /// link; none for a baseline.
     pub bound: Option<(Millis, f64)>,
     /// Number of micro-batches.
     pub micro_batches: usize,
@@ -141,8 +142,7 @@ impl<'a> Judge<'a> {
     /// Simulates a replica's micro-batches.
     fn time(&mut self, replica: &mut ReplicaPlan, batch: &Batch) -> Result<()> {
         let cost = self.cost.scheme(replica.scheme)?;
-        let time = |ids: &Vec<usize>| cost.micro_batch_ms(ids.iter().map(|&id| batch.tokens()[id]));
-        let times: Vec<Millis> = replica.micro_batches.iter().map(time).collect();
+        let times = cost.micro_batch_times(&replica.micro_batches, batch);
         let stages = cost.stage_multipliers();
         replica.busy_ms = times.iter().copied().sum::<Millis>() * (stages.iter().sum::<f64>() / count(stages.len()));
         replica.predicted_ms = makespan(&times, stages, cost.forward_share(), &mut self.buffers);

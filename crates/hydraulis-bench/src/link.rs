@@ -74,8 +74,7 @@ fn timeline(phase: &Plan, times: &TransferTimes, cost: &CostModel, link: &timing
         phase.replicas.iter().filter(|replica| !replica.micro_batches.is_empty()).collect();
     let micro_batches = |replica: &&ReplicaPlan| {
         let cost = cost.scheme(replica.scheme)?;
-        let time = |ids: &Vec<usize>| cost.micro_batch_ms(ids.iter().map(|&id| phase.batch.tokens()[id]));
-        Ok(replica.micro_batches.iter().map(time).collect())
+        Ok(cost.micro_batch_times(&replica.micro_batches, &phase.batch))
     };
     let durations: Vec<Vec<Millis>> = at_work.iter().map(micro_batches).collect::<Result<_>>()?;
     let work = at_work.iter().zip(&durations).map(|(replica, times)| {

@@ -64,7 +64,6 @@ impl<'a> EqualReplicas<'a> {
 
 /// The simulated time of one replica's micro-batches.
 fn replica_ms(cost: &ClassCost, batch: &Batch, work: &[Vec<usize>], buffers: &mut MakespanBuffers) -> Millis {
-    let tokens = |ids: &Vec<usize>| cost.micro_batch_ms(ids.iter().map(|&id| batch.tokens()[id]));
-    let times: Vec<Millis> = work.iter().map(tokens).collect();
+    let times = cost.micro_batch_times(work, batch);
     makespan(&times, cost.stage_multipliers(), cost.forward_share(), buffers)
 }

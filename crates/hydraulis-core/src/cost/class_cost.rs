@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::batch::Batch;
 use crate::cost::memory::StageMemory;
 use crate::cost::profile::{FitQuality, SchemeProfile};
 use crate::cost::{CostProfile, InFlightLimit, RankPool, ReplicaClass};
@@ -126,6 +127,12 @@ impl ClassCost {
     /// The time of a micro-batch: `c` and the sum over its sequences, or `d` if that is longer.
     pub fn micro_batch_ms(&self, sequences: impl Iterator<Item = Tokens>) -> Millis {
         self.micro_batch.micro_batch_ms(sequences)
+    }
+
+    /// The times of micro-batches, each with the ids of its sequences in the batch.
+    pub fn micro_batch_times(&self, micro_batches: &[Vec<usize>], batch: &Batch) -> Vec<Millis> {
+        let time = |ids: &Vec<usize>| self.micro_batch_ms(ids.iter().map(|&id| batch.tokens()[id]));
+        micro_batches.iter().map(time).collect()
     }
 
     /// The time of a micro-batch whose sequences add `work`.

@@ -14,8 +14,7 @@ pub fn predicted_timeline(plan: &Plan, cost: &CostModel) -> Result<Vec<Timeline>
 /// Duration of each computation of a replica by the cost model, stage by stage.
 pub(crate) fn predicted_times(plan: &Plan, replica: &ReplicaPlan, cost: &CostModel) -> Result<Vec<StageTimes>> {
     let scheme = cost.replica(replica.scheme, &replica.ranks)?;
-    let tokens = |ids: &Vec<usize>| scheme.micro_batch_ms(ids.iter().map(|&id| plan.batch.tokens()[id]));
-    let times: Vec<Millis> = replica.micro_batches.iter().map(tokens).collect();
+    let times = scheme.micro_batch_times(&replica.micro_batches, &plan.batch);
     let scaled = |factor: f64| times.iter().map(|&time| time * factor).collect();
     let stage = |&multiplier: &f64| StageTimes {
         forward: scaled(multiplier * scheme.forward_share()),

@@ -68,7 +68,7 @@ impl<'a> StrategyTransfers<'a> {
     ) -> (PlannedTransfers, Vec<Millis>) {
         let at_work = self.costs.iter().zip(packings).filter(|(_, packing)| !packing.micro_batches.is_empty());
         let times: Vec<Vec<Millis>> =
-            at_work.clone().map(|(cost, packing)| micro_batch_times(cost, packing, batch)).collect();
+            at_work.clone().map(|(cost, packing)| cost.micro_batch_times(&packing.micro_batches, batch)).collect();
         let work = at_work.zip(&times).map(|((cost, _), times)| ReplicaWork {
             scheme: cost.scheme(),
             times,
@@ -93,9 +93,4 @@ impl<'a> StrategyTransfers<'a> {
         };
         (planned, delays)
     }
-}
-
-fn micro_batch_times(cost: &ClassCost, packing: &Packing, batch: &Batch) -> Vec<Millis> {
-    let time = |ids: &Vec<usize>| cost.micro_batch_ms(ids.iter().map(|&id| batch.tokens()[id]));
-    packing.micro_batches.iter().map(time).collect()
 }
