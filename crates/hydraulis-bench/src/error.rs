@@ -15,7 +15,7 @@ pub enum Error {
     Batch {
         /// Index of the batch in the workload.
         batch: usize,
-        /// The fault of the text.
+        /// Error of the core.
         error: CoreError,
     },
     /// A command line with an unknown, missing or wrong argument.
@@ -27,7 +27,7 @@ pub enum Error {
     /// A file that cannot be read.
     #[error("file '{path}' cannot be read ({why}): give the path of a readable text file")]
     FileUnreadable {
-        /// Path of the output.
+        /// Path of the file.
         path: String,
         /// Message of the operating system.
         why: String,

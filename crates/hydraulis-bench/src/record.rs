@@ -30,7 +30,7 @@ pub struct Record {
     pub step_ms: Option<f64>,
     /// Lower bound over the planner's strategies; null for baselines.
     pub lower_bound_ms: Option<f64>,
-    /// Relative gap of the iteration to that bound; null for baselines.
+    /// Relative gap to that bound of the step, or of the iteration without a link; null for baselines.
     pub gap: Option<f64>,
     /// Number of micro-batches of all replicas.
     pub micro_batches: usize,

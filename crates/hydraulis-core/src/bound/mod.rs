@@ -8,9 +8,9 @@
 //!   (`dual_program`). The capacity of a pipeline is exact over all its micro-batches
 //!   ([`crate::capacity::PipelineCapacity`]).
 //!
-//! With a link the second is on the step: a replica without a pipeline has less time for its micro-batches, by the least exposure
-//! to its own transfers that any packing leaves (`timing/exposure.rs`). What other replicas add to the transfers is not
-//! counted, nor the exposure of pipelines.
+//! With a link the second is on the step: each stage of a replica has less time for its micro-batches, by the least
+//! exposure to the replica's own transfers that any packing leaves (`timing/exposure.rs`). Transfers that other replicas
+//! add are not counted.
 //!
 //! Dual prices cover work, tokens, micro-batches and slots for large sequences; a given strategy's largest group has
 //! prices of its own for replicas with few and with many micro-batches. For any prices, a time is impossible if the

@@ -45,7 +45,7 @@ struct Rows {
     most: Vec<Option<usize>>,
     many: Vec<Option<usize>>,
     few: Vec<Option<usize>>,
-    batch: Vec<f64>,
+    amounts: Vec<f64>,
 }
 
 /// The program's solution.
@@ -67,14 +67,14 @@ impl<'a> Relaxation<'a> {
             let work = load.work(cost.quadratic_ms_per_token2(), cost.linear_ms_per_token());
             (1.0 / work, 1.0 / load.tokens)
         });
-        let program = Covering::new(&rows.batch, 1.0);
+        let program = Covering::new(&rows.amounts, 1.0);
         Relaxation { dual, capacities, rows, program, columns: Vec::new(), units: units.collect() }
     }
 
     /// Solves the program.
     pub(super) fn solve(mut self) -> Solution {
         let mut budget = self.dual.budget.pivots;
-        let mut column = vec![0.0; self.rows.batch.len()];
+        let mut column = vec![0.0; self.rows.amounts.len()];
         while budget > 0 && self.program.settle(&mut budget) {
             budget = budget.saturating_sub(1);
             let entered =
@@ -242,10 +242,10 @@ impl<'a> Relaxation<'a> {
 impl Rows {
     fn new(dual: &DualProgram, capacities: &[ReplicaCapacity], slots: Slots) -> Rows {
         let classes = dual.classes.len();
-        let mut batch = vec![0.0; 2 * classes];
+        let mut amounts = vec![0.0; 2 * classes];
         let mut row = |amount: f64| {
-            batch.push(amount);
-            batch.len() - 1
+            amounts.push(amount);
+            amounts.len() - 1
         };
         let served = row(1.0);
         let is_open = dual.classes.iter().any(|class| class.most > class.least);
@@ -264,7 +264,7 @@ impl Rows {
             most: vec![None; classes],
             many: vec![None; classes],
             few: vec![None; classes],
-            batch: Vec::new(),
+            amounts: Vec::new(),
         };
         for (index, class) in dual.classes.iter().enumerate() {
             let most_by_ranks = f64::from(dual.ranks[class.level]) / class.ranks();
@@ -279,7 +279,7 @@ impl Rows {
             rows.many[index] = (class.least_micro_batches > 0).then(|| row(count(class.least_micro_batches)));
             rows.few[index] = (class.most_micro_batches < usize::MAX).then(|| row(-count(class.most_micro_batches)));
         }
-        rows.batch = batch;
+        rows.amounts = amounts;
         rows
     }
 }

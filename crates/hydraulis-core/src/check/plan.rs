@@ -1,6 +1,6 @@
 //! The independent checker: lists every constraint that a plan violates.
 //!
-//! It shares no code with strategy, dispatch and pack: it derives sequences, caps, groups of ranks and times again from
+//! It shares no code with construction and search: it derives sequences, caps, groups of ranks and times again from
 //! the batch, the profile and the ranks' rates, and the pipeline by its own slow reference simulation.
 
 use std::fmt;

@@ -46,12 +46,12 @@ pub(super) fn positions(plan: &Plan) -> Result<Vec<Option<Position>>> {
     for replica in plan.replicas.iter().filter(|replica| !replica.micro_batches.is_empty()) {
         let scheme = replica.scheme;
         for (place, &rank) in (0_u32..).zip(&replica.ranks) {
-            let (tp, layer_group) = (u32::from(scheme.tp()), scheme.stage_group_ranks());
+            let (tp, stage_group) = (u32::from(scheme.tp()), scheme.stage_group_ranks());
             let number = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
             let position = Position::new(
                 scheme,
-                number(place / layer_group),
-                number(place % layer_group / tp),
+                number(place / stage_group),
+                number(place % stage_group / tp),
                 number(place % tp),
             )?;
             if let Some(free) = positions.get_mut(rank as usize) {
@@ -93,14 +93,14 @@ fn raise_ready(
                 let each = all / count(layer_groups.len());
                 clock = clock.max(input);
                 if pass == 0 && micro_batch == 0 {
-                    for &layer_group in layer_groups {
-                        let arrival: f64 = transfers.parameters[..=layer_group].iter().map(|ms| ms.0).sum();
+                    for &stage_group in layer_groups {
+                        let arrival: f64 = transfers.parameters[..=stage_group].iter().map(|ms| ms.0).sum();
                         clock = clock.max(arrival) + each;
                     }
                 } else if pass == 1 && micro_batch == last {
-                    for &layer_group in layer_groups.iter().rev() {
+                    for &stage_group in layer_groups.iter().rev() {
                         clock += each;
-                        ready[layer_group] = ready[layer_group].max(clock);
+                        ready[stage_group] = ready[stage_group].max(clock);
                     }
                 } else {
                     clock += all;

@@ -1,4 +1,4 @@
-//! The least cost of covering a amounts by columns that an oracle supplies one at a time.
+//! The least cost of covering amounts by columns that an oracle supplies one at a time.
 //!
 //! The program is `min cost x` subject to `A x >= amounts`, `x >= 0`. The solver is the revised simplex method with a
 //! dense inverse (Dantzig 1953), with column generation as in Gilmore and Gomory 1961. Programs here have at most a
@@ -36,7 +36,7 @@ enum Basic {
 }
 
 impl Covering {
-    /// A program for `amounts`, in which a unit that no column covers costs `penalty`. A negative amounts is a limit,
+    /// A program for `amounts`, in which a unit that no column covers costs `penalty`. A negative amount is a limit,
     /// and its row starts with its slack in the basis.
     pub(crate) fn new(amounts: &[f64], penalty: f64) -> Covering {
         let rows = amounts.len();
@@ -181,7 +181,7 @@ mod tests {
                 cost += amount * columns[number].1;
                 covered.iter_mut().zip(&columns[number].0).for_each(|(covered, entry)| *covered += amount * entry);
             }
-            // The uncovered amounts costs the penalty, `most` per unit.
+            // The amounts that are not covered cost the penalty, `most` per unit.
             cost += most * covered.iter().map(|covered| (1.0 - covered).max(0.0)).sum::<f64>();
             let value: f64 = prices.iter().sum();
             prop_assert!((cost - value).abs() <= 1e-6 * cost.max(1.0), "{cost} {value}");

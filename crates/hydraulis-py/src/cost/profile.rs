@@ -43,7 +43,7 @@ impl CostProfile {
     ///     host_memory_bytes: Host memory of a rank; default that of the device.
     ///
     /// Raises:
-    ///     InvalidInputError: A name is unknown (code `device_unknown`, `config_value`).
+    ///     InvalidInputError: A name is unknown (code `profile_unknown`, `argument_invalid`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[staticmethod]
     #[pyo3(signature = (model, cluster, device, *, checkpointing = None, efficiency = None, host_gigabytes_per_s = None, host_memory_bytes = None))]
@@ -82,7 +82,7 @@ impl CostProfile {
     ///     between: Number of layer plans between each two successive kinds, from 0.
     ///
     /// Raises:
-    ///     InvalidInputError: A scheme has more stages than the model has layers (code `too_many_stages`).
+    ///     InvalidInputError: A scheme has more stages than the model has layers (code `scheme_model_mismatch`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     fn with_layer_plans(&self, py: Python<'_>, between: u16) -> PyResult<CostProfile> {
         let profile = self.0.clone();
@@ -350,7 +350,7 @@ impl Efficiency {
         self.0.least_ms_per_layer()
     }
 
-    /// Share of peak that matrix products reach on a rank with this number of overlapped units.
+    /// Share of peak that matrix products reach on a rank with this number of hidden units.
     fn of_matrices(&self, width: f64) -> f64 {
         self.0.of_matrices(width)
     }

@@ -27,13 +27,13 @@ impl CostProfile {
     fn context_degrees_added(mut self) -> Result<CostProfile> {
         let unknown = || ProfileError::ModelUnknown { profile: self.name.clone() };
         let model = self.model.clone().ok_or_else(unknown)?;
-        let nodes = self.hardware.gpus_per_node;
+        let gpus_per_node = self.hardware.gpus_per_node;
         let device = device(&self.hardware.device)?;
         let ratios = Ratios {
             model,
             efficiency: Efficiency::shipped(&device)?,
             device,
-            cluster: Cluster::new(nodes.saturating_mul(NODES), nodes)?,
+            cluster: Cluster::new(gpus_per_node.saturating_mul(NODES), gpus_per_node)?,
         };
         let mut derived = Vec::new();
         for base in self.schemes.iter().filter(|entry| entry.scheme.cp() == 1 && entry.scheme.pp() == 1) {

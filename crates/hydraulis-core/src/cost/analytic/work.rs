@@ -89,14 +89,14 @@ impl Work {
         work
     }
 
-    /// Adds an exchange in which each of `degree` ranks, among `layer_group` consecutive ones, sends `bytes` bytes per
+    /// Adds an exchange in which each of `degree` ranks, among `stage_group` consecutive ones, sends `bytes` bytes per
     /// token to all others.
-    fn exchange(&mut self, bytes: f64, degree: f64, layer_group: f64, device: &Device, gpus_per_node: u32) {
-        // A single rank sends nothing, wherever the layer group's other ranks are.
+    fn exchange(&mut self, bytes: f64, degree: f64, stage_group: f64, device: &Device, gpus_per_node: u32) {
+        // A single rank sends nothing, wherever the stage group's other ranks are.
         if degree <= 1.0 {
             return;
         }
-        let nodes = layer_group / f64::from(gpus_per_node).min(layer_group);
+        let nodes = stage_group / f64::from(gpus_per_node).min(stage_group);
         let node_rate = device.network_gb_per_s * f64::from(gpus_per_node);
         self.linear[IN_NODE] += bytes * (degree - 1.0) / degree * MS_PER_GIGA / device.link_gb_per_s;
         self.linear[BETWEEN_NODES] += bytes * (1.0 - 1.0 / nodes) * MS_PER_GIGA / node_rate;
