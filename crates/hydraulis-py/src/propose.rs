@@ -27,8 +27,7 @@ use crate::spec::Cluster;
 ///     counts: Number of occurrences of each length; default 1.
 ///
 /// Raises:
-///     InvalidInputError: An argument is out of range: `batch_empty`, `length_not_integer`, `length_out_of_range`,
-///         `counts_mismatch`, `count_not_integer` or `count_out_of_range`.
+///     InvalidInputError: An argument is out of range: `batch_empty` or `lengths_invalid`.
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, module = "hydraulis")]
 #[derive(Debug, PartialEq)]
@@ -101,7 +100,7 @@ impl LengthHistogram {
     ///     seed: Seed of the draw; equal seeds give equal batches on every machine.
     ///
     /// Raises:
-    ///     InvalidInputError: A number is below 1 (code `not_positive`).
+    ///     InvalidInputError: A number is below 1, or a batch has more than 10,000,000,000 tokens (code `argument_invalid`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[pyo3(
         signature = (*, tokens_per_batch, count, seed=Integer::Whole(0)),
@@ -144,9 +143,8 @@ impl LengthHistogram {
 ///         that it raises ends the work.
 ///
 /// Raises:
-///     InvalidInputError: An argument is out of range: the codes of `Planner.plan`, with the batch; `no_batches`,
-///         `not_positive` or `memory_rule`.
-///     InfeasibleError: No strategy admits the longest sequence (`sequence_too_long`, `context_too_long`), or no scheme
+///     InvalidInputError: An argument is out of range: the codes of `Planner.plan`, with the batch, or `argument_invalid`.
+///     InfeasibleError: No strategy admits the longest sequence (`sequence_too_long`), or no scheme
 ///         leaves memory for a token (`scheme_too_large`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyfunction]

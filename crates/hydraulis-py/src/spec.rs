@@ -121,8 +121,8 @@ impl Cluster {
 ///     stated: Layers of each stage, one list for each number of stages with a fixed assignment.
 ///
 /// Raises:
-///     InvalidInputError: A number is out of range (code `model_shape`, `head_layers`), or a list does not add up to the
-///         number of layers (`layer_split`).
+///     InvalidInputError: A number is out of range (code `model_invalid`, `argument_invalid`), or a list does not add up to the
+///         number of layers (`scheme_model_mismatch`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, module = "hydraulis")]
 #[derive(Clone, Debug, PartialEq)]
@@ -203,7 +203,7 @@ fn counted(number: &Bound<'_, PyAny>, refused: impl FnOnce() -> Error) -> PyResu
 ///         or with the layers of each stage `<pp2,split:3-9>`.
 ///
 /// Raises:
-///     InvalidInputError: The text is no scheme (code `scheme_syntax`).
+///     InvalidInputError: The text is no scheme (code `strategy_invalid`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, ord, hash, module = "hydraulis")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -334,7 +334,7 @@ pub(crate) fn sharding_kind(py: Python<'_>, text: &str) -> PyResult<spec::Shardi
 ///     text: Replicas as text, each COUNTxSCHEME, in any order.
 ///
 /// Raises:
-///     InvalidInputError: The text is no strategy (code `strategy_syntax`).
+///     InvalidInputError: The text is no strategy (code `strategy_invalid`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, eq, hash, from_py_object, module = "hydraulis")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -43,7 +43,7 @@ impl OptimizerShards {
     /// that hold it, and as many elements move as under ZeRO-1 (Rajbhandari et al. 2020, arXiv 1910.02054). Otherwise
     /// every bucket is cut evenly over all ranks, since no owner holds its elements under every scheme.
     ///
-    /// Refused with `too_many_stages` if the model has too few layers for a scheme.
+    /// Refused with `scheme_model_mismatch` if the model has too few layers for a scheme.
     pub fn new(table: &ParameterTable, cluster: &Cluster, schemes: &[Scheme]) -> Result<OptimizerShards> {
         let nodes = cluster.gpus().div_ceil(cluster.gpus_per_node());
         let mut shards = OptimizerShards { buckets: Vec::new(), ranks: cluster.gpus().into(), nodes: nodes.into() };

@@ -63,8 +63,7 @@ impl ParameterTable {
     /// within a bucket by the number of tensor ranks that hold them, most first, so that a rank's elements lie in the
     /// order of their owners.
     ///
-    /// Refused with `parameter_table` if an entry describes no parameter, with `table_size` if layers or elements are
-    /// more than any model has.
+    /// Refused with `model_invalid` if an entry describes no parameter, or if layers or elements are more than any model has.
     pub fn new(mut parameters: Vec<Parameter>, split: LayerSplit) -> Result<ParameterTable> {
         check_size(&parameters, split.layers())?;
         for parameter in &parameters {

@@ -35,8 +35,8 @@ pub struct BucketVolume {
 
 /// The volume of each bucket over the nodes of `shards`, between it and the layout in which each rank has its position.
 ///
-/// Refused with `ranks_mismatch` if `shards` is not over the same ranks, with `too_many_stages` if a position is of a
-/// pipeline with more stages than the model has layers for.
+/// Refused with `plan_mismatch` if `shards` is not over the same ranks, with `scheme_model_mismatch` if a position is of
+/// a pipeline with more stages than the model has layers for.
 pub fn bucket_volumes(
     table: &ParameterTable,
     shards: &OptimizerShards,

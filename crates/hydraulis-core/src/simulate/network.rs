@@ -40,7 +40,7 @@ impl Network {
     /// each node has a wire `between` nodes.
     ///
     /// Rates and bytes must be finite and above 0, and latencies finite and at least 0. Other values are refused with
-    /// `network_value`.
+    /// `argument_invalid`.
     pub fn new(token_bytes: f64, inside: Wire, between: Wire) -> Result<Network> {
         let positive = |value: f64| value > 0.0 && value.is_finite();
         let not_negative = |value: f64| value >= 0.0 && value.is_finite();
@@ -61,7 +61,7 @@ impl Network {
     /// The network for hidden states of the profile's model at these rates: the GPU's rate inside a node and the node's
     /// rate between nodes.
     ///
-    /// A profile that does not name its model is refused with `link_model`. Other refusals are those of
+    /// A profile that does not name its model is refused with `profile_invalid`. Other refusals are those of
     /// [`Network::new`].
     pub fn of_profile(profile: &CostProfile, rates: LinkRates) -> Result<Network> {
         let hidden_size = profile.travelling_model()?.fields().hidden_size;

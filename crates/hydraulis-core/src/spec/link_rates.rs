@@ -27,7 +27,7 @@ impl LinkRates {
     /// Default time of a message, in microseconds.
     pub const USUAL_MESSAGE_US: f64 = 10.0;
 
-    /// The same rates, if they are within the limits. Other rates are refused with `link_rate` or `message_time`.
+    /// The same rates, if they are within the limits. Other rates are refused with `argument_invalid`.
     pub fn checked(self) -> Result<LinkRates> {
         for (field, rate) in
             [("gigabytes_per_s", self.gigabytes_per_s), ("gpu_gigabytes_per_s", self.gpu_gigabytes_per_s)]
@@ -43,7 +43,7 @@ impl LinkRates {
     }
 }
 
-/// Reads `NODE[,GPU[,MESSAGE]]` in GB/s, GB/s and microseconds. Other texts are refused with `link_syntax`, and values
+/// Reads `NODE[,GPU[,MESSAGE]]` in GB/s, GB/s and microseconds. Other texts are refused with `argument_invalid`, and values
 /// outside the limits as in `checked`.
 impl FromStr for LinkRates {
     type Err = Error;

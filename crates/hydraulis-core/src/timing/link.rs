@@ -51,8 +51,7 @@ impl Link {
     /// Links for the parameters of `table`. Frozen ones count where parameters are sharded; otherwise they move only when
     /// ranks change their positions.
     ///
-    /// Refused with `link_rate` or `message_time` if rates are beyond their limits, with `element_bytes` if an element
-    /// has more than 8 bytes.
+    /// Refused with `argument_invalid` if rates are beyond their limits, or if an element has more than 8 bytes.
     pub fn new(table: ParameterTable, traffic: Traffic) -> Result<Link> {
         traffic.rates.checked()?;
         for (field, value) in [("parameter_bytes", traffic.parameter_bytes), ("gradient_bytes", traffic.gradient_bytes)]
@@ -81,7 +80,7 @@ impl Link {
 
     /// Links for the profile's model, in the types in which training moves it.
     ///
-    /// Refused with `link_model` if the profile does not state its model, and as [`Link::new`].
+    /// Refused with `profile_invalid` if the profile does not state its model, and as [`Link::new`].
     pub fn of_profile(profile: &CostProfile, rates: LinkRates) -> Result<Link> {
         let table = ParameterTable::from_model(profile.travelling_model()?)?;
         let dtype = profile.travelling_dtype();
@@ -107,7 +106,7 @@ impl Link {
         &self.node_slowdowns
     }
 
-    /// Refuses a scheme with more stages than the model has layers, with `too_many_stages`.
+    /// Refuses a scheme with more stages than the model has layers, with `scheme_model_mismatch`.
     pub fn admits(&self, scheme: Scheme) -> Result<()> {
         stage_layer_groups(self.table.split(), scheme, 0).map(drop)
     }

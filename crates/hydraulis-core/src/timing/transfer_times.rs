@@ -47,7 +47,7 @@ impl TransferTimes {
     /// The times of these volumes. `messages` are those of the rank with most of them in a bucket; `node_slowdowns` are
     /// the factors of each node's times, none for nodes of equal links.
     ///
-    /// Refused with `table_size` if more bytes cross between nodes than can be counted.
+    /// Refused with `model_invalid` if more bytes cross between nodes than can be counted.
     pub(super) fn new(
         volumes: &[BucketVolume],
         traffic: Traffic,

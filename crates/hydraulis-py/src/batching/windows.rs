@@ -39,9 +39,9 @@ pub(crate) struct Windows {
 ///         ends the packing.
 ///
 /// Raises:
-///     InvalidInputError: An argument is out of range: `batch_empty`, `length_not_integer`, `length_out_of_range`,
-///         `lengths_changed` (between the two readings), `token_limit` or `too_many_sequences` (2^32 or more).
-///     InfeasibleError: Some sequences are longer than a window (`longer_than_window`, which names the longest).
+///     InvalidInputError: An argument is out of range: `batch_empty`, `argument_invalid` (the window), or `lengths_invalid`,
+///         also for lengths that change between the two readings and for 2^32 sequences or more.
+///     InfeasibleError: Some sequences are longer than a window (`sequence_too_long`, which names the longest).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyfunction]
 #[pyo3(signature = (lengths, *, window_tokens, progress=None))]

@@ -44,12 +44,12 @@ use crate::timing::link::Link;
 ///     prove: Choice of `SearchBudget.PROOF`: a plan takes several times as long, and its lower bound is tighter.
 ///
 /// Raises:
-///     InvalidInputError: A strategy is malformed (code `strategy_syntax`), does not fit on the cluster
-///         (`strategy_too_large`, `placement_failed`), or has a scheme that the profile lacks (`scheme_unknown`); the list
-///         is empty (`no_strategies`); another argument is out of range (`memory_rule`, `not_positive`, with a link
-///         `too_many_stages`).
+///     InvalidInputError: A strategy is malformed (code `strategy_invalid`), does not fit on the cluster
+///         (`strategy_unplaceable`), or has a scheme that the profile lacks (`scheme_unknown`); the list is empty
+///         (`no_strategies`); a scheme has more stages than the link's model has layers (`scheme_model_mismatch`); another
+///         argument is out of range (`argument_invalid`).
 ///     InfeasibleError: No scheme, or no named one, leaves memory for a token (`scheme_too_large`), or every scheme needs
-///         more GPUs than the cluster has (`strategy_too_large`).
+///         more GPUs than the cluster has (`strategy_unplaceable`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
@@ -143,9 +143,8 @@ impl Planner {
     ///         without.
     ///
     /// Raises:
-    ///     InvalidInputError: An argument is out of range: `batch_empty`, `length_not_integer`, `length_out_of_range`,
-    ///         `targets_mismatch`, `target_out_of_range`, `no_targets`, `strategies_used`, `strategy_syntax` or
-    ///         `strategy_limit`.
+    ///     InvalidInputError: An argument is out of range: `batch_empty`, `lengths_invalid`, `strategy_invalid` or
+    ///         `argument_invalid`.
     ///     InfeasibleError: No strategy admits a sequence (`sequence_too_long`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[pyo3(signature = (lengths, targets=None, *, used=None))]
@@ -189,9 +188,8 @@ impl Planner {
     ///         exception that it raises ends the planning.
     ///
     /// Raises:
-    ///     InvalidInputError: An argument is out of range: the codes of `plan`; `no_batches`, `count_negative`,
-    ///         `switch_cost`, `strategy_syntax`, `targets_mismatch`, or `window_limited` for a planner with
-    ///         `max_strategies`.
+    ///     InvalidInputError: An argument is out of range: the codes of `Planner.plan`, and `argument_invalid` for a
+    ///         planner with a limit of strategies.
     ///     InfeasibleError: No strategy admits a sequence (`sequence_too_long`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
@@ -297,8 +295,8 @@ impl Planner {
     ///     link: Link that carries parameters and gradients; default the planner's link, if any.
     ///
     /// Raises:
-    ///     InvalidInputError: A rank or factor is out of range (code `slowdown`), or the link's model has fewer layers than
-    ///         a scheme has stages (`too_many_stages`).
+    ///     InvalidInputError: A rank or factor is out of range (code `argument_invalid`), or the link's model has fewer layers than
+    ///         a scheme has stages (`scheme_model_mismatch`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[pyo3(signature = (plan, *, slowdowns=None, network=None, link=None))]
     fn simulate(

@@ -22,7 +22,7 @@ use crate::timing::link::LinkRates;
 ///     between_latency_ms: Time until the first byte arrives between nodes, in ms.
 ///
 /// Raises:
-///     InvalidInputError: A value is out of range (code `network_value`).
+///     InvalidInputError: A value is out of range (code `argument_invalid`).
 #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
 #[pyclass(frozen, module = "hydraulis")]
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Network {
     ///     rates: Rates of the links.
     ///
     /// Raises:
-    ///     InvalidInputError: The profile does not state its model (code `link_model`).
+    ///     InvalidInputError: The profile does not state its model (code `profile_invalid`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[staticmethod]
     fn of_profile(py: Python<'_>, profile: &CostProfile, rates: LinkRates) -> PyResult<Network> {
@@ -74,8 +74,8 @@ impl Network {
     ///     otherwise: Rates for missing measurements.
     ///
     /// Raises:
-    ///     InvalidInputError: The profile does not state its model (`link_model`), or a measurement is no valid rate or
-    ///         latency (`network_value`).
+    ///     InvalidInputError: The profile does not state its model (`profile_invalid`), or a measurement is no valid rate or
+    ///         latency (`argument_invalid`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[staticmethod]
     fn measured(py: Python<'_>, profile: &CostProfile, otherwise: LinkRates) -> PyResult<Network> {

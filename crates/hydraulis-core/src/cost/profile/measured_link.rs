@@ -50,7 +50,7 @@ impl CostProfile {
     /// its `n - 1` messages. Nodes of one GPU have no links inside: those between nodes stand for these too.
     ///
     /// None if no exchange was measured, or none between nodes and the cluster has several nodes. Refused with
-    /// `link_rate` if the rates are beyond the limits.
+    /// `argument_invalid` if the rates are beyond the limits.
     pub fn exchange_rates(&self, cluster: &Cluster) -> Result<Option<LinkRates>> {
         let node = self.hardware.gpus_per_node;
         let Some(widest) = self.widest(LinkOperation::AllToAll, |_| true) else { return Ok(None) };
@@ -85,7 +85,7 @@ impl CostProfile {
 }
 
 impl CostProfile {
-    /// The model whose parameters and hidden states travel; refused with `link_model` if the profile does not state it.
+    /// The model whose parameters and hidden states travel; refused with `profile_invalid` if the profile does not state it.
     pub fn travelling_model(&self) -> Result<&ModelShape> {
         Ok(self.model.as_ref().ok_or_else(|| LinkError::ModelUnknown { profile: self.name.clone() })?)
     }

@@ -14,8 +14,8 @@ impl CostProfile {
     /// The same profile under another sharding: its schemes without stages, with two buckets in place of each sharded
     /// buffer. A profile of that sharding stays as it is.
     ///
-    /// Refused with `link_model` if the profile does not state its model, with `profile_value` if every scheme has
-    /// stages, or if the profile has another sharding already.
+    /// Refused with `profile_invalid` if the profile does not state its model, if every scheme has stages, or if the
+    /// profile has another sharding already.
     pub fn with_sharding(self, kind: ShardingKind) -> Result<CostProfile> {
         self.on_each_device(|profile| profile.sharded(kind))
     }
