@@ -93,8 +93,8 @@ impl CostProfile {
     /// analytic profile of its model and device. Its name ends in `,cp`, and its source says which schemes are derived.
     ///
     /// Raises:
-    ///     InvalidInputError: The profile does not name its model (code `profile_invalid`), or its device is none of
-    ///         `devices` (`profile_unknown`).
+    ///     InvalidInputError: The profile does not name its model (code `profile_invalid`), or its device has no data sheet
+    ///         (`profile_unknown`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     fn with_context_degrees(&self, py: Python<'_>) -> PyResult<CostProfile> {
         let profile = self.0.clone();
