@@ -11,7 +11,8 @@ import torch
 from hydraulis import Cluster, Scheme
 from hydraulis.data.sources.prepare import prepare_sources
 from hydraulis.parallel.communicators import Channels, communicator_bytes
-from hydraulis.runtime.memory.resident import resident_memory
+from hydraulis.preflight import cluster
+from hydraulis.runtime.memory.resident import ResidentMemory, resident_memory
 from preflight.checked_run import CAPS, findings, read
 from preflight.preflight_workers import count_bytes
 from profiles import made_up_profile
@@ -165,9 +166,26 @@ def test_communicators_of_devices_are_part_of_a_ranks_memory(made: Path) -> None
     said = f"{mib + 66:,} MiB of NCCL's communicators and symmetric buffers"
     assert said in findings(buffered)["memory"].text
     few = replace(config, planner=replace(config.planner, memory_mib=mib))
-    assert findings(few)["memory"].code == "scheme_too_large"
+    found = findings(few)["memory"]
+    assert found.code == "scheme_too_large"
+    assert f"MiB before any activations, and planner.memory_mib = {mib:,} MiB: remove planner" in found.text
+    assert re.search(r"counts, or set planner\.memory_mib above [\d,]+, or leave out", found.text)
+    # More ranks would need more communicators.
+    assert "use more ranks" not in found.text
     on_cpu = replace(few, train=replace(few.train, device="cpu"))
     assert findings(on_cpu)["memory"].status == "ok"
+
+
+def test_more_ranks_are_a_remedy_where_the_optimizer_state_is_the_largest_part(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = read(made, "planner.profile=", "train.device=cpu")
+    for optimizer, local, is_remedy in ((9, 1, True), (1, 9, False)):
+        resident = ResidentMemory(optimizer << 20, local << 20, Scheme("<1>"))
+        monkeypatch.setattr(cluster, "resident_memory", lambda *_, given=resident: given)
+        found = findings(config)["memory"]
+        assert "= 6 MiB: set planner.memory_mib above 10, or leave out that scheme" in found.text
+        assert found.text.endswith(", or use more ranks") is is_remedy
 
 
 def test_float32_on_cuda_is_warned_of(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """The checks of the cluster: devices, cost profile, strategies, and the memory of a rank."""
 
+import math
+
 import torch
 
 from hydraulis._core import Cluster, CostProfile, Scheme
@@ -150,7 +152,7 @@ class ClusterChecks:
             f"{resident.local / MIB:,.0f} MiB of parameters and gradients (largest with scheme "
             f"{resident.scheme})"
         )
-        needed = resident.bytes
+        needed, communicators = resident.bytes, 0
         if self.config.train.device == "cuda":
             channels = Channels.of_run(self.config.train)
             communicators = communicator_bytes(self._schemes, self.cluster, channels)
@@ -158,9 +160,12 @@ class ClusterChecks:
             buffers = " and symmetric buffers" if channels.has_buffers else ""
             parts = f"{parts}, {communicators / MIB:,.0f} MiB of NCCL's communicators{buffers}"
         if needed >= memory:
+            # More ranks take smaller shares of the optimizer state only.
+            has_large_optimizer = resident.optimizer >= max(resident.local, communicators)
+            remedies = ", or ".join(self._more_memory(needed, use_more_ranks=has_large_optimizer))
             message = (
-                f"a rank needs {parts}, and {limit} = {memory // MIB:,} MiB leaves nothing for activations: "
-                "raise it, leave out strategies with that scheme, or use more ranks"
+                f"a rank needs {parts}: {math.ceil(needed / MIB):,} MiB before any activations, and "
+                f"{limit} = {memory // MIB:,} MiB: {remedies}"
             )
             raise InfeasibleError(message, code="scheme_too_large")
         left = f"{(memory - needed) / MIB:,.0f} MiB are then left for activations and transfer buffers"
@@ -269,6 +274,20 @@ class ClusterChecks:
             f"{format_count(widest, 'rank')}: about {sequences * widest:,.0f} of {gpus:,} ranks can work; "
             f"raise data.{self.config.data.budget_key}, or use fewer ranks"
         )
+
+    def _more_memory(self, needed: int, *, use_more_ranks: bool) -> list[str]:
+        """Return the remedies for a memory limit below `needed` bytes."""
+        remedies = ["measure a profile with more memory"]
+        if self.profile is None:
+            remedies = [f"set planner.memory_mib above {math.ceil(needed / MIB):,}"]
+            if self.config.train.device == "cuda":
+                remedies.insert(0, "remove planner.memory_mib, so that the device's own memory counts")
+        planner = self.config.planner
+        is_open_search = planner.is_search and not planner.schemes
+        remedies.append(
+            "name fewer schemes in planner.schemes" if is_open_search else "leave out that scheme"
+        )
+        return [*remedies, "use more ranks"] if use_more_ranks else remedies
 
     def _memory_limit(self) -> tuple[int, str]:
         """Return a rank's memory in bytes, and its source: a profile has its own."""

@@ -1,17 +1,19 @@
 """The planner of a run: its strategies, its links, and what it learns."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from helpers import refused
 from hydraulis import Cluster, CostProfile, Plan, Planner
 from hydraulis.config.planner import PlannerConfig
 from hydraulis.planner.devices import cluster_of_devices
 from hydraulis.planner.profile_document import with_scaled_times
-from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
+from hydraulis.runtime.planning.run_planner import RunPlanner, run_link, sufficient_mib
 from hydraulis.runtime.state.parameters import ModelParameters
 from profiles import made_up_profile
 from small_model import small_config
@@ -48,6 +50,20 @@ def test_without_recalibration_plans_equal_those_of_the_planner() -> None:
     assert run.longest_admitted == 256
     run.observe(plan, [[] for _ in plan.replicas])
     assert run.plan(LENGTHS, LENGTHS - 1) == plan
+
+
+def test_a_sequence_too_long_for_the_memory_names_a_memory_that_suffices() -> None:
+    mib = PROFILE.memory_bytes >> 20
+    short = RunPlanner(replace(config("search"), memory_mib=mib), PROFILE, CLUSTER)
+    with refused("sequence_too_long", f"raise planner.memory_mib = {mib:,} to {mib + 1:,}, or use more"):
+        short.check_longest(300)
+    assert sufficient_mib(PROFILE, CLUSTER, 256) == mib + 1
+    assert sufficient_mib(PROFILE, CLUSTER, 1 << 40) is None
+    more = Cluster(4, 4, memory_bytes=[(mib + 1) << 20] * 4)
+    assert Planner(PROFILE, more, strategies="search").longest_admitted >= 300
+    on_device = RunPlanner(replace(config("search"), memory_mib=None), PROFILE, CLUSTER)
+    with refused("sequence_too_long", "raise planner.memory_mib, or use more ranks"):
+        on_device.check_longest(300)
 
 
 def test_the_memory_rule_is_passed_to_the_planner() -> None:

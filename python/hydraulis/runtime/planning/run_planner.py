@@ -1,5 +1,6 @@
 """The planner of a run: plans its batches by the configuration, and learns from their measured times."""
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
@@ -8,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hydraulis._core import Cluster, CostProfile, Link, LookaheadPlan, Plan, Planner, RankMemory, Span
-from hydraulis.config.planner import PlannerConfig
+from hydraulis._core import Cluster, CostProfile, Link, LookaheadPlan, Plan, Planner, RankMemory, Scheme, Span
+from hydraulis.config.planner import MIB, PlannerConfig
 from hydraulis.errors import InfeasibleError
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.planner.profile import resolve_link_rates
@@ -23,6 +24,8 @@ from hydraulis.runtime.step_result import TimedCrossing
 Counts = npt.NDArray[np.int64]
 
 
+# The most memory of a rank that a message names.
+_MOST_MIB = 1 << 24
 # A smaller relative change of a factor does not justify rebuilding the planner and its tables.
 _NOTED_CHANGE = 0.01
 
@@ -180,7 +183,7 @@ class RunPlanner:
         """
         if longest > self.longest_admitted:
             memory = (
-                "measure a profile with more memory" if self._config.profile else "raise planner.memory_mib"
+                "measure a profile with more memory" if self._config.profile else self._larger_memory(longest)
             )
             wider = "use more ranks"
             if not self._config.is_search:
@@ -192,6 +195,14 @@ class RunPlanner:
                 f"{self.longest_admitted:,}: lower data.max_tokens, {memory}, or {wider}"
             )
             raise InfeasibleError(message, code="sequence_too_long")
+
+    def _larger_memory(self, longest: int) -> str:
+        """Return the remedy of a larger memory, with the least one that suffices where it is known."""
+        if self._config.memory_mib is None or self.cluster.memory_bytes is not None:
+            return "raise planner.memory_mib"
+        sufficient = sufficient_mib(self._profile, self.cluster, longest)
+        to = "" if sufficient is None else f" to {sufficient:,}"
+        return f"raise planner.memory_mib = {self._config.memory_mib:,}{to}"
 
     def plan(self, lengths: Counts, targets: Counts | None = None) -> Plan:
         """Plan a batch with the learnt times and rates; raises the errors of `Planner.plan`."""
@@ -329,6 +340,30 @@ class RunPlanner:
             memory=self._config.memory,
             link=link,
         )
+
+
+def sufficient_mib(profile: CostProfile, cluster: Cluster, longest: int) -> int | None:
+    """Return MiB for each rank with which every scheme has room and some scheme admits a length.
+
+    Args:
+        profile: Cost profile with the memory of each scheme.
+        cluster: Cluster of equal ranks.
+        longest: Tokens of the longest sequence.
+
+    Returns:
+        The smallest such number; None if no memory suffices.
+    """
+
+    def suffices(mib: int) -> bool:
+        ranks = Cluster(cluster.gpus, cluster.gpus_per_node, memory_bytes=[mib * MIB] * cluster.gpus)
+        try:
+            caps = [profile.cap_tokens(Scheme(scheme), ranks) for scheme in profile.schemes]
+        except InfeasibleError:
+            return False
+        return max(caps) >= longest
+
+    found = bisect_left(range(_MOST_MIB), True, key=suffices)
+    return None if found == _MOST_MIB else found
 
 
 def run_link(
