@@ -80,6 +80,13 @@ def test_a_search_uses_the_schemes_that_fit(made: Path) -> None:
     assert "96 are admitted" in found["longest"].text
 
 
+def test_of_many_schemes_only_number_and_degrees_are_listed() -> None:
+    schemes = [Scheme(text) for text in ("<1>", "<tp2>", "<tp4>", "<cp2>", "<pp2>", "<tp2,cp2>", "<tp2,pp2>")]
+    assert cluster._listed(schemes) == "<1>, <tp2>, <tp4>, <cp2>, <pp2>, <tp2,cp2>, <tp2,pp2>"
+    more = [*schemes, Scheme("<cp4>"), Scheme("<tp8>")]
+    assert cluster._listed(more) == "9 schemes (tp up to 8, cp up to 4, pp up to 2)"
+
+
 def test_steps_planned_together_are_told(made: Path) -> None:
     assert "together" not in findings(read(made))["strategies"].text
     text = findings(read(made, "planner.lookahead=8", "planner.max_delay=3"))["strategies"].text

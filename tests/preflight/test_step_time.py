@@ -1,5 +1,6 @@
 """The predicted time of the first steps, and of the run, and the kinds of sharding that would shorten it."""
 
+import os
 import re
 from dataclasses import asdict, replace
 from functools import lru_cache
@@ -59,6 +60,11 @@ def profile() -> CostProfile:
     return with_schemes(whole, [Scheme(one) for one in few])
 
 
+@pytest.fixture(autouse=True)
+def enough_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_time, "_PLANNING_S", 1e9)
+
+
 def described(link: str, *strategies: str, steps: int = 1_000, **train: Any) -> tuple[str, str]:
     run = config(link, *strategies)
     run = replace(run, train=replace(run.train, **train))
@@ -66,7 +72,7 @@ def described(link: str, *strategies: str, steps: int = 1_000, **train: Any) -> 
 
 
 def planned_ms(
-    link: float | None, kind: Literal["none", "gradients", "parameters"], batches: int = 3
+    link: float | None, kind: Literal["none", "gradients", "parameters"], batches: int = 50
 ) -> float:
     """Plan the same batches with a planner of its own."""
     used = profile() if kind == "none" else profile().with_sharding(kind)
@@ -91,12 +97,29 @@ def test_the_mean_of_the_first_steps_is_that_of_their_plans() -> None:
     ms = planned_ms(None, "none")
     assert (status, text) == (
         "ok",
-        f"{ms:,.0f} ms a step, the mean of the first 3 batches, predicted without transfers: "
+        f"{ms:,.0f} ms a step, the mean of the first 50 batches, predicted without transfers: "
         f"{1_000 * ms / 60_000:,.1f} min for 1,000 steps",
     )
     # A run of one step has no more batches.
     ms = planned_ms(None, "none", 1)
     assert described("none", steps=1)[1].startswith(f"{ms:,.0f} ms a step, the mean of the first 1 batch, ")
+
+
+def test_fewer_batches_are_planned_if_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_time, "_PLANNING_S", -1.0)
+    text = described("none")[1]
+    assert text.startswith(f"{planned_ms(None, 'none', 3):,.0f} ms a step, the mean of the first 3 batches, ")
+
+
+def test_cpu_ranks_that_share_cores_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    run = config("none")
+    on_cpu = replace(run, train=replace(run.train, device="cpu"))
+    here, profile = Cluster(8, 8), made_up_profile({"<1>": 40_000})
+    said = "; 8 ranks share 2 cores if they run on this machine, and steps then take longer"
+    assert check_step_time(on_cpu, here, profile, DATA, 3)[1].endswith(said)
+    on_cuda = replace(run, train=replace(run.train, device="cuda"))
+    assert "share" not in check_step_time(on_cuda, here, profile, DATA, 3)[1]
 
 
 def test_a_resumed_run_has_the_steps_that_are_left() -> None:
@@ -114,7 +137,7 @@ def test_the_kind_of_sharding_with_the_shortest_steps_is_a_warning() -> None:
     assert ms[best] < 0.95 * ms["none"]
     status, text = described("200")
     assert status == "warning"
-    assert text.startswith(f"{ms['none']:,.0f} ms a step, the mean of the first 3 batches, predicted with ")
+    assert text.startswith(f"{ms['none']:,.0f} ms a step, the mean of the first 50 batches, predicted with ")
     less = f"{1 - ms[best] / ms['none']:.0%}".replace("%", " %")
     assert text.endswith(
         f"; with train.sharding = '{best}' they take {ms[best]:,.0f} ms, {less} less: set it, and name a "
@@ -142,7 +165,7 @@ def test_a_profile_that_cannot_be_sharded_has_a_time_too() -> None:
     caps = {"<tp4>": 20_000, "<tp8>": 40_000}
     status, text = check_step_time(config("200"), CLUSTER, made_up_profile(caps), DATA, 10)
     assert status == "ok"
-    assert re.match(r"[\d,]+ ms a step, the mean of the first 3 batches, predicted with transfers: ", text)
+    assert re.match(r"[\d,]+ ms a step, the mean of the first 10 batches, predicted with transfers: ", text)
 
 
 def test_a_sequence_without_a_plan_is_refused() -> None:

@@ -1,6 +1,7 @@
 """The checks of the cluster: devices, cost profile, strategies, and the memory of a rank."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -29,8 +30,20 @@ from hydraulis.text.values import format_count
 
 # Errors about this machine, which need not hold for the machines of the run.
 _MACHINE_ERRORS = ("device_missing", "attention_unsupported")
+# Most schemes that a line lists.
+_MOST_LISTED = 8
 # Why a check needs a machine of the run.
 _NO_MEMORY = "planner.memory_mib is absent, and this machine has no CUDA device to take it from"
+
+
+def _listed(schemes: Sequence[Scheme]) -> str:
+    """List schemes; of many only their number and the degrees."""
+    if len(schemes) <= _MOST_LISTED:
+        return ", ".join(map(str, schemes))
+    degrees = (
+        f"{axis} up to {max(getattr(scheme, axis) for scheme in schemes)}" for axis in ("tp", "cp", "pp")
+    )
+    return f"{len(schemes)} schemes ({', '.join(degrees)})"
 
 
 class ClusterChecks:
@@ -72,7 +85,7 @@ class ClusterChecks:
         listed = format_count(len(planner.strategies), "strategy", "strategies")
         kind = "a search" if planner.is_search else listed
         text = (
-            f"{kind} over {', '.join(map(str, schemes))} on {self.cluster.gpus:,} ranks in nodes of "
+            f"{kind} over {_listed(schemes)} on {self.cluster.gpus:,} ranks in nodes of "
             f"{self.cluster.gpus_per_node:,}; a rank is in at most {groups} tensor and context groups"
         )
         if planner.lookahead > 1:

@@ -1,7 +1,8 @@
 """The check of a run's predicted time: its first steps, as planned and under each kind of sharding."""
 
 import dataclasses
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -17,11 +18,13 @@ from hydraulis.planner.profile_document import with_schemes
 from hydraulis.preflight.finding import Status, with_warnings
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
 from hydraulis.runtime.planning.run_schemes import run_schemes, with_derived_schemes
+from hydraulis.runtime.ranks.device import shared_cores
 from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.text.values import format_count, format_percent
 
 _SHARDED: tuple[Literal["gradients", "parameters"], ...] = ("gradients", "parameters")
-_STEPS = 3
+# The most batches that are planned, the least, and the time in seconds after which no more are.
+_MOST_STEPS, _LEAST_STEPS, _PLANNING_S = 50, 3, 2.0
 # A smaller gain is within the errors of predicted times.
 _LEAST_GAIN = 0.05
 # Units of time in ms, the longest first.
@@ -61,13 +64,14 @@ def check_step_time(
     if profile is None or data is None or steps is None:
         return "later", "follows from profile, data and length"
     left = max(0, steps - completed)
-    batches = _first_batches(config, data, max(1, min(_STEPS, steps)))
-    mean_ms = _mean_step_ms(config, cluster, profile, batches)
+    batches = _first_batches(config, data, max(1, min(_MOST_STEPS, steps)))
+    step_ms = list(_step_times(config, cluster, profile, batches))
+    batches, mean_ms = batches[: len(step_ms)], float(np.mean(step_ms))
     has_transfers = _link(config, cluster, profile) is not None
     text = (
         f"{mean_ms:,.0f} ms a step, the mean of the first {format_count(len(batches), 'batch', 'batches')}, "
         f"predicted {'with' if has_transfers else 'without'} transfers: {_duration(left * mean_ms)} for "
-        f"{format_count(left, 'step')}"
+        f"{format_count(left, 'step')}{_shared_cores(config, cluster)}"
     )
     is_compared = has_transfers and config.train.sharding == "none" and config.planner.is_search
     return with_warnings(
@@ -82,14 +86,39 @@ def _first_batches(config: RunConfig, data: Dataset, number: int) -> list[_Lengt
     return [_Lengths(data.lengths[of_batch], data.target_counts[of_batch]) for of_batch in sequences]
 
 
+def _shared_cores(config: RunConfig, cluster: Cluster) -> str:
+    """Say that the CPU ranks of one machine share cores; empty otherwise."""
+    is_on_cpu = config.train.device == "cpu" or (
+        config.train.device == "auto" and not torch.cuda.is_available()
+    )
+    shared = shared_cores(cluster.gpus) if is_on_cpu and cluster.gpus <= cluster.gpus_per_node else ""
+    return f"; {shared} if they run on this machine, and steps then take longer" if shared else ""
+
+
+def _step_times(
+    config: RunConfig, cluster: Cluster, profile: CostProfile, batches: Sequence[_Lengths]
+) -> Iterator[float]:
+    """Yield the predicted time of each batch's step in ms, of fewer batches if planning takes long."""
+    planner = _planner(config, cluster, profile)
+    end = time.monotonic() + _PLANNING_S
+    for number, batch in enumerate(batches):
+        if number >= _LEAST_STEPS and time.monotonic() > end:
+            return
+        yield planner.plan(*batch).step_ms
+
+
 def _mean_step_ms(
     config: RunConfig, cluster: Cluster, profile: CostProfile, batches: Sequence[_Lengths]
 ) -> float:
     """Return the mean predicted time of the batches' steps in ms."""
+    planner = _planner(config, cluster, profile)
+    return float(np.mean([planner.plan(*batch).step_ms for batch in batches]))
+
+
+def _planner(config: RunConfig, cluster: Cluster, profile: CostProfile) -> RunPlanner:
     used = with_schemes(profile, run_schemes(config, cluster, profile))
     used = with_derived_schemes(used, config.planner)
-    planner = RunPlanner(config.planner, used, cluster, _link(config, cluster, used))
-    return float(np.mean([planner.plan(*batch).step_ms for batch in batches]))
+    return RunPlanner(config.planner, used, cluster, _link(config, cluster, used))
 
 
 def _link(config: RunConfig, cluster: Cluster, profile: CostProfile) -> Link | None:
