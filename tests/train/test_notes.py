@@ -1,5 +1,6 @@
 """Notes name slow ranks with their hosts, and settings that do not fit the model."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from devices import one_rank
 from helpers import lacks
 from hydraulis.runtime.planning.node_links import LinkChange
 from hydraulis.runtime.planning.rank_rates import RateChange
-from hydraulis.train.notes import link_messages, rate_messages, report_model
+from hydraulis.train.notes import cpu_times_note, link_messages, rate_messages, report_model
 from train.events import RecordedEvents
 
 HOSTS = ["node-a"] * 8 + ["node-b"] * 12
@@ -79,3 +80,12 @@ def test_two_nodes_have_one_link_and_many_are_not_all_named() -> None:
     assert message.startswith("step 9: transfers between a and b take 2.5 times as long as usual;")
     (message,) = link_messages(9, [LinkChange(tuple(range(12)), 2.5)], list("abcdefghijkl"), 1)
     assert "transfers between a, b, c, d, e, f, g, h and 4 more, of which" in message
+
+
+def test_cpu_ranks_that_share_cores_have_longer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    assert cpu_times_note(2) == ""
+    assert cpu_times_note(4) == (
+        "times are planned and measured as CPU time of the slowest replica; 4 ranks share 2 cores, so a "
+        "step's wall-clock time is longer"
+    )

@@ -8,6 +8,7 @@ from hydraulis.preflight.notes import no_decay_note, positions_note
 from hydraulis.runtime.hugging_face.files import tokenizer_note
 from hydraulis.runtime.planning.node_links import LinkChange
 from hydraulis.runtime.planning.rank_rates import RateChange
+from hydraulis.runtime.ranks.device import shared_cores
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
 from hydraulis.train.observer import TrainingObserver
@@ -91,6 +92,21 @@ def report_model(config: RunConfig, observer: TrainingObserver) -> None:
     for note in map(from_rank_zero, notes):
         if note:
             observer.message(note)
+
+
+def cpu_times_note(ranks: int) -> str:
+    """Explain the times of CPU ranks that share cores; empty if each has a core of its own.
+
+    Args:
+        ranks: Ranks of this machine.
+    """
+    shared = shared_cores(ranks)
+    if not shared:
+        return ""
+    return (
+        f"times are planned and measured as CPU time of the slowest replica; {shared}, so a step's "
+        "wall-clock time is longer"
+    )
 
 
 def describe_kernels(worker: Worker) -> str:

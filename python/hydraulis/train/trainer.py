@@ -43,7 +43,7 @@ from hydraulis.runtime.redistribute.link_check import measure_pairs
 from hydraulis.runtime.text_sampler import TextSampler
 from hydraulis.runtime.worker import Worker
 from hydraulis.text.values import format_count
-from hydraulis.train.notes import describe_kernels, link_messages, rate_messages, report_model
+from hydraulis.train.notes import cpu_times_note, describe_kernels, link_messages, rate_messages, report_model
 from hydraulis.train.observer import RunProgress, TrainingObserver
 from hydraulis.train.opened_run import OpenedRun
 from hydraulis.train.run_records import build_recorder, build_saver, directory_message
@@ -105,6 +105,8 @@ class Trainer:
         worker = build_worker(config, with_layer_splits(config, schemes), run.resumed)
         observer.message(f"computing on {device_name(worker.device)}, {describe_kernels(worker)}")
         note = dtype_note(worker.local_shard.parameter.dtype) if worker.device.type == "cuda" else ""
+        if worker.device.type == "cpu":
+            note = cpu_times_note(min(run.cluster.gpus, run.cluster.gpus_per_node))
         if note:
             observer.message(note)
         longest = _longest(run)
@@ -360,5 +362,5 @@ def _measured(
     limits = measurement_limits(config)
     profile = measured_profile(worker, schemes, limits, observer.measuring, stop.agreed, check)
     if profile is None:
-        observer.message("stopped before the first step; nothing was written")
+        observer.message("stopped; no step is done yet, so nothing is kept")
     return profile

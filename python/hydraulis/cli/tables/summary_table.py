@@ -42,6 +42,7 @@ def summary_table(summary: RunSummary, num_steps: int) -> Table:
         table.add_row("" if number else "chosen", f"{count:3d} x  {name}")
     table.add_row("planned time", f"{summary.planned_ms / 1e3:,.2f} s in total")
     table.add_row("measured time", _measured(summary))
+    table.add_row("wall-clock time", f"{summary.wall_ms / 1e3:,.2f} s in total, of all steps")
     table.add_row("planning", f"{summary.plan_ms:,.1f} ms in the median step")
     table.add_row(
         "ranks",

@@ -13,6 +13,7 @@ from hydraulis.runtime.ranks.shared_devices import (
     set_nccl_up,
     sharing_requested,
 )
+from hydraulis.text.values import format_count
 
 CPU = torch.device("cpu")
 # torch 2.11 and later read the first name, and the second as its old name.
@@ -142,6 +143,12 @@ def dtype_note(dtype: torch.dtype) -> str:
         "train.dtype = 'float32' leaves the tensor cores of a CUDA device unused, and flash attention takes "
         "no float32: set train.dtype = 'bfloat16'"
     )
+
+
+def shared_cores(ranks: int) -> str:
+    """Describe CPU ranks of this machine that share cores; empty if each has a core of its own."""
+    cores = len(os.sched_getaffinity(0))
+    return f"{ranks} ranks share {format_count(cores, 'core')}" if ranks > cores else ""
 
 
 def device_name(device: torch.device) -> str:

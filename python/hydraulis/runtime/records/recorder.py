@@ -56,6 +56,7 @@ class RunSummary:
         evaluations: Evaluations on held-out data, in their order.
         tokens_per_s: Tokens per second of wall time over all steps, without padding.
         mfu: Mean model FLOP utilisation, weighted by wall time; None if the devices' peak is not known.
+        wall_ms: Wall-clock time of all steps.
         plan_ms: Median wall time of planning a step.
         bubble: Mean bubble of the steps.
         imbalance: Mean imbalance of the steps.
@@ -84,6 +85,7 @@ class RunSummary:
     evaluations: list[Evaluation]
     tokens_per_s: float
     mfu: float | None
+    wall_ms: float
     plan_ms: float
     bubble: float
     imbalance: float
@@ -213,6 +215,7 @@ class Recorder:
             evaluations=list(self._evaluations),
             tokens_per_s=totals.tokens_per_s,
             mfu=totals.mfu,
+            wall_ms=totals.wall_ms,
             plan_ms=totals.plan_ms,
             bubble=totals.bubble,
             imbalance=totals.imbalance,
