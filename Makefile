@@ -7,6 +7,8 @@ TORCH_INDEX ?=
 CONFIG ?= examples/demo.toml
 RUN ?=
 PROFILE ?=
+# The run that `make demo` resumes: its folder, or latest; empty for a new run.
+RESUME ?=
 # How long `make fuzz` runs each of its targets, and over which of them.
 SECONDS ?= 60
 TARGETS ?= planner documents
@@ -64,10 +66,11 @@ help: ## list the commands
 	@echo "The others:"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / && !/^(demo|test):/ {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: set-up ## train a small model on 4 local CPU ranks (CONFIG=file.toml, RUN=folder, PROFILE=file.json)
+demo: set-up ## train a small model on 4 local CPU ranks (CONFIG=file.toml, RUN=folder, PROFILE=file.json, RESUME=latest)
+	@echo "after Ctrl-C, make demo RESUME=latest continues"
 	@# So that a signal to this process reaches the command, which ends the ranks.
 	@exec $(BIN)/hydraulis train $(CONFIG) --ranks 4 $(if $(RUN),--set 'output.directory="$(RUN)"') \
-		$(if $(PROFILE),--set 'planner.profile="$(PROFILE)"')
+		$(if $(PROFILE),--set 'planner.profile="$(PROFILE)"') $(if $(RESUME),--resume '$(RESUME)')
 
 test: set-up ## run every test, of Rust and of Python
 	cargo test --workspace --locked --no-run

@@ -1,11 +1,13 @@
 """The display of a training run in a file and on a terminal."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hydraulis.cli.tables.run_files import own_command
 from hydraulis.cli.terminal.display import TrainingDisplay
 from hydraulis.planner.static import StaticTotal
 from hydraulis.runtime.memory.prediction import MemoryPrediction
@@ -50,6 +52,7 @@ def made_up_summary(**changes: Any) -> RunSummary:
         "evaluations": [Evaluation(24, 3.5), Evaluation(48, 2.9)],
         "tokens_per_s": 12_345.0,
         "mfu": 0.417,
+        "wall_ms": 26_500.0,
         "plan_ms": 1.5,
         "bubble": 0.031,
         "imbalance": 1.25,
@@ -177,10 +180,10 @@ def test_the_summary_names_the_steps_of_the_static_comparison(
 
 def test_files_and_commands_that_read_them_come_last(capsys: pytest.CaptureFixture[str]) -> None:
     lines = summary_of(capsys).splitlines()
-    folder = f"'{LONG_FOLDER}'"
+    folder, command = f"'{LONG_FOLDER}'", own_command()
     assert lines[-2:] == [
-        f"to make a page with figures: hydraulis report {folder}",
-        f"to export a Hugging Face model: hydraulis export {folder} --output FOLDER",
+        f"to make a page with figures: {command} report {folder}",
+        f"to export a Hugging Face model: {command} export {folder} --output FOLDER",
     ]
     listed = lines[lines.index(f"files of {folder}:") + 1 : -2]
     assert [line.split()[0] for line in listed] == list(FILES)
@@ -188,6 +191,24 @@ def test_files_and_commands_that_read_them_come_last(capsys: pytest.CaptureFixtu
     assert not any(line.endswith("  file") for line in listed)
     without = summary_of(capsys, files=[LONG_FOLDER / "metrics.jsonl"])
     assert "hydraulis export" not in without
+
+
+def test_the_command_is_named_as_the_shell_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "bin" / "hydraulis"
+    script.parent.mkdir()
+    monkeypatch.setattr(sys, "executable", str(script.with_name("python")))
+    monkeypatch.setenv("PATH", "")
+    assert own_command() == f"{script.with_name('python')} -m hydraulis"
+    script.touch(mode=0o755)
+    assert own_command() == str(script)
+    monkeypatch.chdir(tmp_path)
+    assert own_command() == "bin/hydraulis"
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert own_command() == "hydraulis"
+
+
+def test_the_summary_has_the_wall_clock_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert re.search(r"wall-clock time +.* 26\.50 s in total", summary_of(capsys))
 
 
 @pytest.mark.usefixtures("terminal")
@@ -214,7 +235,7 @@ def test_no_row_of_the_table_is_broken_in_a_file(
     monkeypatch.setenv("COLUMNS", "40")
     name = "+".join(f"1x<tp{2**power}>" for power in range(1, 14))
     rows = [line for line in summary_of(capsys, strategies=[(name, 48)]).splitlines() if "│" in line]
-    assert len(rows) == 12
+    assert len(rows) == 13
     assert any(name in row for row in rows)
 
 

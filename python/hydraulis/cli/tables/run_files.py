@@ -1,7 +1,10 @@
 """The files of a finished run, and the commands that read them."""
 
 import shlex
+import shutil
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from hydraulis.runtime.records.recorder import RunSummary
 from hydraulis.runtime.records.replaced_files import replaced_step
@@ -58,9 +61,22 @@ def describe_files(summary: RunSummary) -> Iterator[str]:
     width = max(map(len, names), default=0)
     for name in names:
         yield f"  {name:{width}}  {_meaning(name)}"
-    yield f"to make a page with figures: hydraulis report {run}"
+    command = own_command()
+    yield f"to make a page with figures: {command} report {run}"
     if CHECKPOINTS in names:
-        yield f"to export a Hugging Face model: hydraulis export {run} --output FOLDER"
+        yield f"to export a Hugging Face model: {command} export {run} --output FOLDER"
+
+
+def own_command() -> str:
+    """Return the words that start `hydraulis` in this shell: its name, or its path where PATH lacks it."""
+    script = Path(sys.executable).with_name("hydraulis")
+    found = shutil.which("hydraulis")
+    if not script.exists():
+        return "hydraulis" if found else f"{shlex.quote(sys.executable)} -m hydraulis"
+    if found and Path(found).resolve() == script.resolve():
+        return "hydraulis"
+    here = Path.cwd()
+    return shlex.quote(str(script.relative_to(here) if script.is_relative_to(here) else script))
 
 
 def _meaning(name: str) -> str:
