@@ -73,3 +73,9 @@ def test_float8_needs_bfloat16(tmp_path: Path) -> None:
         load(write(tmp_path), ["train.float8=true"])
     assert load(write(tmp_path), ["train.float8=true", "train.dtype=bfloat16"]).train.float8
     assert load(write(tmp_path), ["train.float8=true", "train.device=cuda"]).train.float8
+
+
+@pytest.mark.parametrize("word", ["gpu", "nvidia", "cuda:0", "GPU"])
+def test_other_words_for_cuda_suggest_it(tmp_path: Path, word: str) -> None:
+    with refused("config_value", "choose one; did you mean 'cuda'?"):
+        load(write(tmp_path), [f"train.device={word}"])

@@ -15,12 +15,14 @@ from helpers import at_least, lacks
 from hydraulis import Cluster, Plan
 from hydraulis.config.run import load
 from hydraulis.data.sources.stdlib import StandardLibrary
+from hydraulis.errors import InvalidInputError
 from hydraulis.files import with_digest
 from hydraulis.preflight.run import preflight
 from hydraulis.report.imbalance import balances
 from hydraulis.report.run import read_run
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
+from hydraulis.runtime.checkpoint.resume import newest_of
 from hydraulis.runtime.records.run_lock import RunLock
 from profiles import made_up_profile
 from ranks import run_ranks
@@ -449,3 +451,8 @@ def test_files_that_changed_are_refused_before_they_are_read(tmp_path: Path) -> 
     (tmp_path / "run" / "corpus.json").write_text("{}")
     ((refused,),) = run_ranks(1, run_commands, [command(config, *overrides, "train.steps=3", resume=run)])
     assert "(of the section data nothing differs, so the files do)" in refused.err
+
+
+def test_a_word_close_to_latest_suggests_it(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"; did you mean 'latest'\?$"):
+        newest_of("latests", str(tmp_path))

@@ -52,6 +52,8 @@ _WHOLE = "the run configuration"
 # Counts become 64-bit numbers in the planner and in torch.
 _LARGEST = (1 << 63) - 1
 _NO_HINTS: HintsBySection = {}
+# Values that stand for `cuda` elsewhere, without the number of a device.
+_WORDS_FOR_CUDA = ("gpu", "nvidia", "cuda")
 _NO_SECTION_HINTS = SectionHints()
 
 _TYPE_NAMES: dict[object, str] = {
@@ -186,10 +188,17 @@ def _optional(value: object, kind: Any, name: str) -> object:
 def _choice(value: object, kind: Any, name: str) -> object:
     if value not in get_args(kind):
         choices = ", ".join(repr(choice) for choice in get_args(kind))
-        near = did_you_mean(value, get_args(kind)) if isinstance(value, str) else ""
+        near = _nearest_choice(value, get_args(kind)) if isinstance(value, str) else ""
         message = f"{name} = {as_toml(value)} must be one of {choices}; choose one{near}"
         raise InvalidInputError(message, code="config_value")
     return value
+
+
+def _nearest_choice(value: str, choices: tuple[str, ...]) -> str:
+    """Return the end of a message that suggests a choice: `cuda` for the words that others use for it."""
+    word = value.casefold().partition(":")[0]
+    meant = "cuda" if word in _WORDS_FOR_CUDA and "cuda" in choices else value
+    return did_you_mean(meant, choices)
 
 
 def _tuple(value: object, kind: Any, name: str) -> tuple[object, ...]:

@@ -40,7 +40,7 @@ from hydraulis.runtime.records.run_directory import CORPUS, RUN_CONFIG
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard, elements_of
 from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.text.documents import parse_json
-from hydraulis.text.values import as_toml
+from hydraulis.text.values import as_toml, did_you_mean
 
 LATEST = "latest"
 # Digest of a batch without sequences.
@@ -266,12 +266,21 @@ def newest_of(resume: str, directory: str) -> Path | None:
         InvalidInputError: The folder has no complete checkpoint (code `checkpoint_missing`).
     """
     if resume != LATEST:
-        return newest_checkpoint(Path(resume))
+        return _newest_in(resume)
     for run in reversed(numbered_runs(Path(directory))):
         newest = CheckpointFolder.of_run(run).newest()
         if newest is not None:
             return newest
     return None
+
+
+def _newest_in(resume: str) -> Path:
+    """Return the newest complete checkpoint of a folder; the refusal suggests `latest` for similar words."""
+    try:
+        return newest_checkpoint(Path(resume))
+    except InvalidInputError as error:
+        message = f"{error}{did_you_mean(resume, [LATEST])}"
+        raise InvalidInputError(message, code=error.code) from None
 
 
 def numbered_runs(first: Path) -> list[Path]:
