@@ -33,7 +33,7 @@ PACK = ["pack", "--lengths", "x", "--window", "8", "--output", "x.npz"]
         (["pack", "--wind", "8"], "no option --wind (did you mean --window?)", "hydraulis pack"),
         (
             ["profile", "x", "--output", "y.json", "--ranks", "0"],
-            "--ranks: '0' must be a whole number from 1",
+            "--ranks: '0' must be a whole number of at least 1",
             "hydraulis profile",
         ),
         (["--bogus", *PACK], "hydraulis has no option --bogus", "hydraulis"),

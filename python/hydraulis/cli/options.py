@@ -149,7 +149,10 @@ def costs_of(arguments: argparse.Namespace) -> PlannedCosts:
             nodes are refused (see `parse_nodes` and `mix_nodes`).
     """
     profile = load_profile(arguments.profile)
-    if (arguments.gpus is None) == (arguments.nodes is None):
+    if arguments.gpus is None and arguments.nodes is None:
+        message = f"the cluster is missing: give --gpus N, or {_NODES} LIST"
+        raise InvalidInputError(message, code="option_invalid")
+    if arguments.gpus is not None and arguments.nodes is not None:
         message = f"--gpus and {_NODES} both state the cluster: give one of them"
         raise InvalidInputError(message, code="option_invalid")
     lines: Iterable[str] = ()
@@ -351,10 +354,16 @@ class PathEnding:
         return path
 
 
+def _upper_limit(digits: str) -> str:
+    """Return the upper limit of a count for the message of a larger one; empty for other texts."""
+    is_larger = digits.isdecimal() and int(digits[:11]) >= 2**32
+    return f" and at most {2**32 - 1}" if is_larger else ""
+
+
 def count(text: str) -> int:
     """Parse a count from 1 to 2^32 - 1, the range of the core, written as in Python and TOML: `200_000`."""
     digits = text.replace("_", "")
     if not (re.fullmatch(r"[0-9]+(_[0-9]+)*", text) and 1 <= int(digits[:11]) < 2**32):
-        message = f"{text!r} must be a whole number from 1 to {2**32 - 1}"
+        message = f"{text!r} must be a whole number of at least 1{_upper_limit(digits)}"
         raise argparse.ArgumentTypeError(message)
     return int(digits)

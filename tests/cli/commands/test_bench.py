@@ -57,6 +57,17 @@ def test_a_refusal_is_one_line_with_a_code(code: str, capfd: pytest.CaptureFixtu
     assert_refused(capfd, ["bench", *REFUSED[code]], code)
 
 
+def test_too_few_lengths_for_the_batches_are_explained(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lengths.txt").write_text("900\n" * 99)
+    lengths = ["--lengths", str(tmp_path / "lengths.txt"), "--tokens-per-batch", "20000"]
+    assert main(["bench", *CLUSTER, *lengths, *PLANNERS]) == 2
+    error = capfd.readouterr().err
+    assert "the lengths fill 4 batches" in error
+    assert "(bench reads a file of lengths once, in order, and does not resample)" in error
+
+
 def test_a_misspelled_option_is_named_with_the_nearest_one(capfd: pytest.CaptureFixture[str]) -> None:
     main(["bench", *REFUSED["option_invalid"]])
     message = capfd.readouterr().err

@@ -400,6 +400,24 @@ def test_nodes_of_several_kinds_state_the_cluster(lengths: Path, capsys: pytest.
     cluster = json.loads(capsys.readouterr().out)["cluster"]
     assert (cluster["gpus"], cluster["rates"][:4]) == (8, [1.0] * 4)
     assert min(cluster["rates"][4:]) > 2
-    for refused in ([], ["--nodes", nodes, "--gpus", "16"]):
+    for refused in (["--nodes", nodes, "--gpus", "16"],):
         assert main([*given, *refused]) == EXIT_REFUSED
         assert "[option_invalid]: --gpus and --nodes" in capsys.readouterr().err
+
+
+def test_a_missing_cluster_is_refused_by_name(lengths: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["plan"], ["simulate", "--tokens-per-batch", "9"]):
+        assert main([*command, "--profile", "llama-32b-a800", "--lengths", str(lengths)]) == EXIT_REFUSED
+        said = "[option_invalid]: the cluster is missing: give --gpus N, or --nodes LIST\n"
+        assert capsys.readouterr().err.endswith(said)
+
+
+def test_a_sequence_that_is_too_long_is_named_with_its_place_in_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "long.txt"
+    path.write_text("9\n900000\n")
+    assert main(options(path)) == EXIT_REFUSED
+    error = capsys.readouterr().err
+    assert f"sequence 1 (counted from 0; length 2 of {path}) has 900,000 tokens" in error
+    assert error.endswith(", or raise --gpus\n")

@@ -1,4 +1,5 @@
 import json
+import re
 import tomllib
 
 import pytest
@@ -68,3 +69,19 @@ def test_less_memory_is_never_faster_and_a_gpu_has_no_more_than_its_own(
     assert times[0] < times[-1]
     assert main([*OPTIONS, "--batch", "64", "--memory-gib", "1"]) == EXIT_REFUSED
     assert "memory" in capsys.readouterr().err
+
+
+def test_a_length_that_does_not_fit_is_named_by_its_option(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["tune", "--profile", "llama-32b-a800", "--gpus", "64", "--length", "819200", "--batch", "64"]
+    assert main(options) == EXIT_REFUSED
+    assert capsys.readouterr().err == (
+        "hydraulis: error [sequence_too_long]: --length 819200: at most 43,520 tokens fit (on <tp16>): lower "
+        "--length, or raise --gpus\n"
+    )
+
+
+def test_the_table_has_the_micro_batches_of_a_replica(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*OPTIONS, "--batch", "16"]) == 0
+    text = capsys.readouterr().out
+    assert "strategy, micro-batches per replica" in text
+    assert re.search(r">: \d+ with \d+ sequences? each", text)

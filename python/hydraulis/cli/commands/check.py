@@ -31,7 +31,7 @@ Each line is the result of one check: `ok`; `warning` if the run would start, bu
 `later` if the answer needs the run itself or follows from an earlier refusal; `refused` with a remedy. No
 rank is started and no file is left behind. Of data without an index, the first records are read;
 `hydraulis analyze RUN.toml` indexes the data, and more is known afterwards. The checks need the packages of
-training: pip install 'hydraulis[train,data]'. Exit code 2: a check is refused.
+training: pip install '.[train,data]' in a checkout. Exit code 2: a check is refused.
 """
 _NODE = 8
 # Columns of the status and the name of a check, and of the gaps after them.

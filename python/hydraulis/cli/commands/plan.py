@@ -1,7 +1,10 @@
 """`hydraulis plan`: plans one batch of lengths, and explains the plan."""
 
 import argparse
+import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from hydraulis._core import Link, Plan, Planner
@@ -23,6 +26,7 @@ from hydraulis.cli.options import (
 )
 from hydraulis.cli.terminal.fitted import fitted, terminal_width
 from hydraulis.cli.terminal.progress import Progress
+from hydraulis.errors import InfeasibleError
 from hydraulis.files import check_files_writable, write_whole_file
 from hydraulis.planner import read_lengths
 from hydraulis.report.style import require_matplotlib
@@ -105,7 +109,8 @@ def run(arguments: argparse.Namespace) -> int:
     with Progress() as progress:
         lengths = read_lengths(arguments.lengths, arguments.field, progress)
         progress(f"planning {len(lengths):,} sequences")
-        plan = planner.plan(lengths)
+        with _naming_length(arguments.lengths):
+            plan = planner.plan(lengths)
         violations = planner.check(plan, lengths)
         if not violations:
             _write(arguments, planner, plan, progress)
@@ -119,6 +124,20 @@ def run(arguments: argparse.Namespace) -> int:
     text = fitted(explained, terminal_width()) + written_to(arguments.trace, arguments.figure)
     sys.stdout.write(plan.to_json() + "\n" if arguments.json else text)
     return 0
+
+
+@contextmanager
+def _naming_length(lengths: Path) -> Iterator[None]:
+    """Name the place in its file of a sequence that no strategy admits, and the option that helps."""
+    try:
+        yield
+    except InfeasibleError as error:
+        named = re.search(r"sequence (\d+) has", str(error))
+        if error.code != "sequence_too_long" or named is None:
+            raise
+        place = f"sequence {named[1]} (counted from 0; length {int(named[1]) + 1} of {lengths}) has"
+        message = f"{str(error).replace(named[0], place, 1)}, or raise --gpus"
+        raise InfeasibleError(message, code=error.code) from None
 
 
 def _write(arguments: argparse.Namespace, planner: Planner, plan: Plan, progress: Progress) -> None:

@@ -2,9 +2,11 @@
 
 import argparse
 import json
+import re
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import get_args
 
 from hydraulis._core import Cluster, CostProfile, Link
@@ -21,6 +23,7 @@ from hydraulis.cli.options import (
 from hydraulis.cli.terminal.fitted import fitted, terminal_width
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.config.kinds import CheckpointingKind
+from hydraulis.errors import InfeasibleError
 from hydraulis.planner import load_profile
 from hydraulis.planner.tune import TunedPlan, tune
 from hydraulis.text.values import format_count
@@ -77,14 +80,15 @@ def run(arguments: argparse.Namespace) -> int:
     rates = link_rates_of(arguments, profile, cluster)
     with Progress() as progress:
         progress(f"tuning for {arguments.length:,} tokens")
-        plans = tune(
-            profile,
-            cluster,
-            arguments.length,
-            arguments.batch,
-            memory=arguments.memory,
-            link=None if rates is None else Link.of_profile(profile, rates),
-        )
+        with _naming_length(arguments.length):
+            plans = tune(
+                profile,
+                cluster,
+                arguments.length,
+                arguments.batch,
+                memory=arguments.memory,
+                link=None if rates is None else Link.of_profile(profile, rates),
+            )
     best = max(plans, key=lambda plan: plan.tokens_per_s)
     if arguments.json:
         documents = [_document(plan) for plan in plans]
@@ -92,6 +96,22 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         sys.stdout.write(fitted(_explain(plans, best), terminal_width()))
     return 0
+
+
+@contextmanager
+def _naming_length(length: int) -> Iterator[None]:
+    """Refuse a length that no scheme admits by its option, in place of a sequence's number."""
+    try:
+        yield
+    except InfeasibleError as error:
+        admitted = re.search(r"admits is ([\d,]+)( \(on [^)]+\))?", str(error))
+        if error.code != "sequence_too_long" or admitted is None:
+            raise
+        message = (
+            f"--length {length}: at most {admitted[1]} tokens fit{admitted[2] or ''}: lower --length, or "
+            "raise --gpus"
+        )
+        raise InfeasibleError(message, code=error.code) from None
 
 
 def _with_every_kind(profile: str) -> str:
@@ -130,7 +150,7 @@ def _document(tuned: TunedPlan) -> dict[str, object]:
 
 def _explain(plans: Sequence[TunedPlan], best: TunedPlan) -> str:
     lines = [
-        f"{'sequences':>9}{'step ms':>13}{'tokens/s':>13}  strategy, sequences of a replica's micro-batches",
+        f"{'sequences':>9}{'step ms':>13}{'tokens/s':>13}  strategy, micro-batches per replica",
         *(_line(tuned) for tuned in plans),
         "",
         f"best: {format_count(best.sequences, 'sequence')} in {best.plan.step_ms:,.1f} ms, "
@@ -145,7 +165,9 @@ def _explain(plans: Sequence[TunedPlan], best: TunedPlan) -> str:
 
 def _line(tuned: TunedPlan) -> str:
     numbers = Counter(_micro_batches(tuned)).items()
-    sizes = " + ".join(f"{number} of {sequences}" for sequences, number in numbers)
+    sizes = " + ".join(
+        f"{number} with {format_count(sequences, 'sequence')} each" for sequences, number in numbers
+    )
     return (
         f"{tuned.sequences:>9,}{tuned.plan.step_ms:>13,.1f}{tuned.tokens_per_s:>13,.0f}  "
         f"{tuned.plan.strategy}: {sizes}"
