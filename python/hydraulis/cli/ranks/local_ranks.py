@@ -216,7 +216,7 @@ def _wait(ranks: Sequence[_RankProcess], requests: Sequence[int], grace_s: float
 
 def _pass_on(ranks: Sequence[_RankProcess], requests: Sequence[int]) -> None:
     if signal.SIGINT in requests:
-        sys.stderr.write("\nhydraulis: stopping once the work is saved; Ctrl-C again stops at once\n")
+        sys.stderr.write("\nhydraulis: stopping; finished work is saved first; Ctrl-C again stops at once\n")
         sys.stderr.flush()
     for rank in ranks:
         rank.terminate()

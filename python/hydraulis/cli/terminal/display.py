@@ -95,7 +95,7 @@ class TrainingDisplay(TrainingObserver):
             f"{facts['tokens']:,} tokens, {facts['targets']:,} of them targets; half "
             f"up to {facts['median']:,}, 99 % up to {facts['p99']:,}, longest {facts['longest']:,}; "
             f"{left_out}unigram entropy {facts['unigram_entropy_nats']:.2f} nats; "
-            f"fingerprint {facts['fingerprint']}"
+            f"fingerprint {facts['fingerprint'][:12]}"
         )
         self.message(fitted(text, self._width()))
 
