@@ -15,9 +15,9 @@ PYTHON = at_least(8, [block.body for block in blocks("docs/drop-in.md") if block
 
 
 def test_the_first_lines_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
-    lengths = np.random.default_rng(0).lognormal(7, 1, 4096).astype(int).clip(1, 32_768)
+    lengths = np.random.default_rng(0).lognormal(7, 1, 8 * 4096).astype(int).clip(1, 32_768)
     exec(compile(PYTHON[0], "docs/drop-in.md", "exec"), {"lengths": lengths, "rank": 3})
-    assert "8 steps of 4,096 sequences" in capsys.readouterr().out
+    assert "8 steps of 32,768 sequences" in capsys.readouterr().out
 
 
 def defined(module: str) -> set[str]:
