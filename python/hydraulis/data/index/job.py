@@ -34,7 +34,7 @@ from hydraulis.progress import ShareCallback, ignore_share
 from hydraulis.text.documents import describe_read_error
 
 # Version of the content that this code makes from the same files.
-FORMAT = 3
+FORMAT = 4
 # Tokens of a block, which bounds the memory of a piece.
 _BLOCK_TOKENS = 1 << 20
 # Time between two reports of progress.
