@@ -78,7 +78,7 @@ pub enum Error {
     },
     /// A file with too few lengths.
     #[error(
-        "the lengths fill {batches} batches of {tokens} tokens, {count} were asked: lower --count or --tokens-per-batch"
+        "the lengths fill {batches} batches of {tokens} tokens, {count} were asked, and a file is read once, in order: lower --count or --tokens-per-batch"
     )]
     TooFewLengths {
         /// Number of whole batches in the file.

@@ -65,7 +65,7 @@ def test_too_few_lengths_for_the_batches_are_explained(
     assert main(["bench", *CLUSTER, *lengths, *PLANNERS]) == 2
     error = capfd.readouterr().err
     assert "the lengths fill 4 batches" in error
-    assert "(bench reads a file of lengths once, in order, and does not resample)" in error
+    assert "and a file is read once, in order: lower --count" in error
 
 
 def test_a_misspelled_option_is_named_with_the_nearest_one(capfd: pytest.CaptureFixture[str]) -> None:

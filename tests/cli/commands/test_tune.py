@@ -75,8 +75,8 @@ def test_a_length_that_does_not_fit_is_named_by_its_option(capsys: pytest.Captur
     options = ["tune", "--profile", "llama-32b-a800", "--gpus", "64", "--length", "819200", "--batch", "64"]
     assert main(options) == EXIT_REFUSED
     assert capsys.readouterr().err == (
-        "hydraulis: error [sequence_too_long]: --length 819200: at most 43,520 tokens fit (on <tp16>): lower "
-        "--length, or raise --gpus\n"
+        "hydraulis: error [sequence_too_long]: --length 819200: at most 43,520 tokens fit: lower --length, "
+        "or raise --gpus\n"
     )
 
 

@@ -3,7 +3,6 @@
 import argparse
 
 from hydraulis._core import plan_bench
-from hydraulis.errors import InvalidInputError
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -18,10 +17,4 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         0, or 1 if a plan breaks a promise.
     """
-    try:
-        return plan_bench(["hydraulis bench", *arguments.words])
-    except InvalidInputError as error:
-        if "the lengths fill" not in str(error):
-            raise
-        message = f"{error} (bench reads a file of lengths once, in order, and does not resample)"
-        raise InvalidInputError(message, code=error.code) from None
+    return plan_bench(["hydraulis bench", *arguments.words])

@@ -1,7 +1,6 @@
 """`hydraulis plan`: plans one batch of lengths, and explains the plan."""
 
 import argparse
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     with Progress() as progress:
         lengths = read_lengths(arguments.lengths, arguments.field, progress)
         progress(f"planning {len(lengths):,} sequences")
-        with _naming_length(arguments.lengths):
+        with _naming_place(arguments.lengths):
             plan = planner.plan(lengths)
         violations = planner.check(plan, lengths)
         if not violations:
@@ -127,16 +126,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _naming_length(lengths: Path) -> Iterator[None]:
-    """Name the place in its file of a sequence that no strategy admits, and the option that helps."""
+def _naming_place(lengths: Path) -> Iterator[None]:
+    """Say where in its file a sequence is that no strategy admits, and which option helps."""
     try:
         yield
     except InfeasibleError as error:
-        named = re.search(r"sequence (\d+) has", str(error))
-        if error.code != "sequence_too_long" or named is None:
+        if error.code != "sequence_too_long":
             raise
-        place = f"sequence {named[1]} (counted from 0; length {int(named[1]) + 1} of {lengths}) has"
-        message = f"{str(error).replace(named[0], place, 1)}, or raise --gpus"
+        message = f"{error}, or raise --gpus (sequences are counted from 0, in the order of {lengths})"
         raise InfeasibleError(message, code=error.code) from None
 
 

@@ -2,14 +2,12 @@
 
 import argparse
 import json
-import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import get_args
 
-from hydraulis._core import Cluster, CostProfile, Link
+from hydraulis._core import Cluster, CostProfile, Link, Planner
 from hydraulis.cli.options import (
     add_cluster,
     add_json,
@@ -80,15 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     rates = link_rates_of(arguments, profile, cluster)
     with Progress() as progress:
         progress(f"tuning for {arguments.length:,} tokens")
-        with _naming_length(arguments.length):
-            plans = tune(
-                profile,
-                cluster,
-                arguments.length,
-                arguments.batch,
-                memory=arguments.memory,
-                link=None if rates is None else Link.of_profile(profile, rates),
-            )
+        plans = _tune(arguments, profile, cluster, None if rates is None else Link.of_profile(profile, rates))
     best = max(plans, key=lambda plan: plan.tokens_per_s)
     if arguments.json:
         documents = [_document(plan) for plan in plans]
@@ -98,18 +88,19 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-@contextmanager
-def _naming_length(length: int) -> Iterator[None]:
-    """Refuse a length that no scheme admits by its option, in place of a sequence's number."""
+def _tune(
+    arguments: argparse.Namespace, profile: CostProfile, cluster: Cluster, link: Link | None
+) -> list[TunedPlan]:
+    """Tune, and refuse a length that no scheme admits by its option."""
+    memory = arguments.memory
     try:
-        yield
+        return tune(profile, cluster, arguments.length, arguments.batch, memory=memory, link=link)
     except InfeasibleError as error:
-        admitted = re.search(r"admits is ([\d,]+)( \(on [^)]+\))?", str(error))
-        if error.code != "sequence_too_long" or admitted is None:
+        if error.code != "sequence_too_long":
             raise
+        longest = Planner(profile, cluster, strategies="search", memory=memory).longest_admitted
         message = (
-            f"--length {length}: at most {admitted[1]} tokens fit{admitted[2] or ''}: lower --length, or "
-            "raise --gpus"
+            f"--length {arguments.length}: at most {longest:,} tokens fit: lower --length, or raise --gpus"
         )
         raise InfeasibleError(message, code=error.code) from None
 
