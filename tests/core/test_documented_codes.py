@@ -11,8 +11,7 @@ CRATES = Path(__file__).resolve().parents[2] / "crates"
 CODES = {code for code, _, _ in _core.error_codes()}
 WORD = re.compile(r"`([a-z]+(?:_[a-z]+)*)`")
 REFUSED = re.compile(r"[Rr]efused with `([a-z_]+)`(?:[^.;]*? with `([a-z_]+)`)?")
-# The search has its own work under way.
-FILES = sorted(path for path in CRATES.glob("hydraulis-*/src/**/*.rs") if "core/src/search" not in str(path))
+FILES = sorted(CRATES.glob("hydraulis-*/src/**/*.rs"))
 
 
 def _docstrings(text: str) -> list[str]:

@@ -6,7 +6,8 @@
 //! the best one, local search moves to neighbours whose estimate is shorter. Then branching divides the bound until the
 //! best plan is proven near its bound or the budget is used up. If the plan still seems far from the bound, local
 //! search restarts from the rounded counts of the branches and from the strategies that a planner would list without a
-//! search. At last strategies of equal replicas are estimated. The budget counts candidates, not time.
+//! search. At last strategies of equal replicas are estimated; all of them are planned at first where bounds and estimates
+//! leave out transfers, because those that move least may have late iterations. The budget counts candidates, not time.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -87,6 +88,9 @@ impl<'a> Search<'a> {
     fn improve(&mut self, branches: Branches<'a>, simple: SimpleStrategies) -> Result<Option<Branches<'a>>> {
         self.leading = self.leading(&branches);
         self.start(&branches, simple.mixes)?;
+        if self.task.objective.leaves_out_transfers() {
+            self.try_equal_replicas(&branches, self.classes.len())?;
+        }
         let Some(branches) = self.without_impossible(branches) else { return Ok(None) };
         let Some(branches) = self.survey_all(branches)? else { return Ok(None) };
         self.move_to_neighbours(&branches)?;
@@ -99,7 +103,7 @@ impl<'a> Search<'a> {
             self.restart_from_list(simple.listed, &branches)?;
         }
         if branches.least() < self.least() * (1.0 - self.budget.near) {
-            self.try_equal_replicas(&branches)?;
+            self.try_equal_replicas(&branches, self.budget.restarts)?;
         }
         Ok(Some(branches))
     }
@@ -274,8 +278,9 @@ impl<'a> Search<'a> {
         bounded.into_iter().map(|(_, strategy)| strategy).collect()
     }
 
-    /// Plans strategies of equal replicas of the leading classes that by their values may be shorter than the best plan.
-    fn try_equal_replicas(&mut self, branches: &Branches) -> Result<()> {
+    /// Plans at most `most` strategies of equal replicas of the leading classes that by their values may be shorter than the
+    /// best plan.
+    fn try_equal_replicas(&mut self, branches: &Branches, most: usize) -> Result<()> {
         let enough = self.least() * (1.0 - self.budget.near);
         let Some(values) = Values::by(enough, branches, &self.classes) else { return Ok(()) };
         let cluster = self.cluster();
@@ -290,7 +295,7 @@ impl<'a> Search<'a> {
         };
         let equal = self.schemes(&self.leading).into_iter().filter_map(equal);
         let promising = values.promising(equal);
-        self.consider_promising(promising, self.budget.restarts)
+        self.consider_promising(promising, most)
     }
 
     /// Number of strategies that one step may estimate.

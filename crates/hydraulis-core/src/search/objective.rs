@@ -12,6 +12,11 @@ pub(super) trait Objective {
     /// The part of the judged time that lower bounds are about: all of it, or the iteration.
     fn bounded_ms(&self, evaluation: &Evaluation) -> Millis;
 
+    /// Whether bounds and estimates leave out a part of the judged time.
+    fn leaves_out_transfers(&self) -> bool {
+        false
+    }
+
     /// The least judged time of these evaluations; infinite without one.
     fn least(&self, evaluations: &[Evaluation]) -> Millis {
         evaluations.iter().map(|evaluation| self.ms(evaluation)).min().unwrap_or(Millis::INFINITY)
@@ -58,6 +63,10 @@ impl Objective for StepTime {
 impl Objective for StepTimeOfBoundedIteration {
     fn ms(&self, evaluation: &Evaluation) -> Millis {
         StepTime.ms(evaluation)
+    }
+
+    fn leaves_out_transfers(&self) -> bool {
+        true
     }
 
     fn bounded_ms(&self, evaluation: &Evaluation) -> Millis {

@@ -43,8 +43,8 @@ pub struct Planner {
 enum Choice {
     /// The strategies of this list.
     List(Vec<Strategy>),
-    /// Any set of replicas of the pool's schemes; dominated ones are not in it. `mixes` are evaluated if the search's initial strategies admit no
-    /// plan, and `listed` if the search stays far from its bound.
+    /// Any set of replicas of the pool's schemes; without a link, no scheme of the pool dominates another. `mixes` are evaluated
+    /// if the search's initial strategies admit no plan, and `listed` if the search stays far from its bound.
     Any { pool: Vec<Scheme>, mixes: Vec<Strategy>, listed: Vec<Strategy> },
 }
 
@@ -123,7 +123,7 @@ impl Planner {
 
     /// The same planner, with steps over `link` as its objective: iterations with their transfers.
     ///
-    /// Refused with `too_many_stages` if a scheme has more stages than the link's model has layers.
+    /// Refused with `scheme_model_mismatch` if a scheme has more stages than the link's model has layers.
     pub fn with_link(self, link: Link) -> Result<Planner> {
         for scheme in self.schemes() {
             link.admits(scheme)?;

@@ -261,6 +261,30 @@ fn a_search_over_slow_links_is_no_longer_than_equal_replicas() {
     }
 }
 
+/// Bounds and estimates leave transfers out on unequal ranks and with sharding; equal replicas are planned all the same.
+#[test]
+fn a_search_without_bounds_on_transfers_is_no_longer_than_equal_replicas() {
+    let unequal = Cluster::new(32, 8).unwrap().with_rates([vec![1.0; 31], vec![0.95]].concat()).unwrap();
+    let wide = ["2x<tp16>", "4x<tp8>", "8x<tp4>"];
+    let mut moving_less = 0;
+    for (gigabytes_per_s, tokens) in [(25.0, 30_000), (25.0, 60_000), (25.0, 100_000), (50.0, 60_000)] {
+        let (profile, batch) = (preset("llama-32b-a800").unwrap(), batch_of_tokens(7, tokens));
+        let rates = LinkRates { gigabytes_per_s, gpu_gigabytes_per_s: 200.0, message_us: 10.0 };
+        let link = Link::of_profile(&profile, rates).unwrap();
+        let admitted = wide.iter().filter_map(|text| {
+            let planner = Planner::new(profile.clone(), unequal.clone(), Some(vec![text.parse().unwrap()])).unwrap();
+            let plan = planner.with_link(link.clone()).unwrap().plan(&batch);
+            plan.ok().map(|plan| (plan.step_ms(), plan.iteration_ms, *text))
+        });
+        let best = admitted.min().unwrap();
+        let plan = Planner::search(profile.clone(), unequal.clone()).unwrap().with_link(link).unwrap();
+        let plan = plan.plan(&batch).unwrap();
+        assert!(plan.step_ms() <= best.0 * (1.0 + TIE), "{} {:?} {best:?}", plan.strategy, plan.step_ms());
+        moving_less += usize::from(best.1 > plan.lower_bound.ms * 1.3);
+    }
+    assert!(moving_less > 0);
+}
+
 #[test]
 fn candidates_are_stated_with_their_transfers() {
     let planner = over(&["8x<tp8>", "4x<tp16>", "16x<tp4>"]);
