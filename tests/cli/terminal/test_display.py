@@ -196,6 +196,8 @@ def test_files_and_commands_that_read_them_come_last(capsys: pytest.CaptureFixtu
 def test_the_command_is_named_as_the_shell_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "bin" / "hydraulis"
     script.parent.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
     monkeypatch.setattr(sys, "executable", str(script.with_name("python")))
     monkeypatch.setenv("PATH", "")
     assert own_command() == f"{script.with_name('python')} -m hydraulis"
