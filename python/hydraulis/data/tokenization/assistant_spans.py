@@ -18,7 +18,8 @@ Span = tuple[int, int]
 _ASSISTANT = "assistant"
 # Noncharacters in place of the content of an assistant's message and of another one.
 _CONTENT, _OTHER_CONTENT = "\ufdd2", "\ufdd3"
-# Above so many messages of the assistant only `_SOME` beginnings are rendered, if these suffice.
+# With more than `_MANY` messages of the assistant, `_SOME` beginnings are rendered in place of all, if
+# these suffice.
 _MANY, _SOME = 25, 6
 _TAG_ENDS = "\n>]"
 # The conversation before a first message of the assistant.

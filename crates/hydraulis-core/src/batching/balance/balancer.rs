@@ -191,7 +191,7 @@ impl Balance {
     }
 }
 
-/// The name of what a batch consists of.
+/// The noun for the items of a batch, in messages.
 fn kind(are_groups: bool) -> &'static str {
     if are_groups { "groups" } else { "sequences" }
 }
