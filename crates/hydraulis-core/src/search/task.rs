@@ -6,8 +6,8 @@ use crate::batch::Batch;
 use crate::cancellation::Cancellation;
 use crate::capacity::{Capacities, ClassCapacity};
 use crate::construct::dispatch::{
-    Assignment, FirstFit, Limits, Waits, assign_exactly, assign_to_placed, can_assign_exactly, can_merge, estimate,
-    longest_first, merge_micro_batches, rebalance, refine,
+    Assignment, Limits, Waits, assign_exactly, assign_to_placed, can_assign_exactly, can_merge, estimate,
+    longest_first, merge_micro_batches, or_first_fit, rebalance, refine,
 };
 use crate::construct::pack::Packing;
 use crate::error::Result;
@@ -126,8 +126,8 @@ impl<'a> Task<'a> {
         let shortest = || self.shortest_order(strategy).or_else(|| self.shortest_of(strategy, |_| true));
         let order = if self.has_several_orders() { shortest().map_or(0, |(_, order)| order) } else { 0 };
         let assignment = longest_first(self.batch, &self.by_length, strategy, &self.by_order[order], self.budget)?;
-        let (packers, budget) = (assignment.packers().to_vec(), self.budget.dispatch.first_fit);
-        let assignment = FirstFit::new(&packers, self.batch.tokens(), &self.by_length, budget).shorter(assignment);
+        let budget = self.budget.dispatch.first_fit;
+        let assignment = or_first_fit(assignment, self.batch.tokens(), &self.by_length, budget);
         self.refined(strategy, order, assignment, 0)
     }
 

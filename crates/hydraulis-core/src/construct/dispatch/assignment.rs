@@ -113,11 +113,6 @@ impl<'a> Assignment<'a> {
         }
     }
 
-    /// The packer of each class.
-    pub(crate) fn packers(&self) -> &[Packer<'a>] {
-        &self.packers
-    }
-
     /// The packer of a replica.
     pub fn packer(&mut self, replica: usize) -> &mut Packer<'a> {
         &mut self.packers[self.class_of[replica]]

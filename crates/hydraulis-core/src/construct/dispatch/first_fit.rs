@@ -12,6 +12,28 @@ use crate::construct::pack::Packer;
 use crate::spec::FirstFitBudget;
 use crate::units::{Millis, Tokens};
 
+/// The shorter of this assignment and of its replicas' assignment by first fit. `by_length` contains all ids, longest first.
+pub(crate) fn or_first_fit<'a>(
+    assignment: Assignment<'a>,
+    tokens: &[Tokens],
+    by_length: &[usize],
+    budget: FirstFitBudget,
+) -> Assignment<'a> {
+    let mut first_fit = FirstFit::new(&assignment.packers, tokens, by_length, budget);
+    let mix: Vec<(usize, usize)> =
+        (0..assignment.packers.len()).map(|class| (class, assignment.replicas(class).len())).collect();
+    let late = assignment.iteration_ms() * (1.0 - budget.gain);
+    let end = if first_fit.has_few(&mix) { first_fit.end(&mix, late) } else { None };
+    let Some(end) = end else { return assignment };
+    first_fit.fits(&mix, end);
+    let mut sequences = vec![Vec::new(); assignment.sequences.len()];
+    for (&id, &(class, place)) in by_length.iter().zip(&first_fit.places) {
+        sequences[assignment.replicas(class).start + place].push(id);
+    }
+    let fitted = Assignment::new(assignment.packers.clone(), assignment.class_of.clone(), sequences);
+    if fitted.iteration_ms() < assignment.iteration_ms() { fitted } else { assignment }
+}
+
 /// Assigns the sequences of one batch to replicas of some classes.
 pub(crate) struct FirstFit<'p, 'a> {
     packers: &'p [Packer<'a>],
@@ -58,22 +80,6 @@ impl<'p, 'a> FirstFit<'p, 'a> {
             }
         }
         Some(late)
-    }
-
-    /// The shorter of this assignment and of its replicas' assignment by first fit.
-    pub(crate) fn shorter(mut self, assignment: Assignment<'a>) -> Assignment<'a> {
-        let numbers = (0..self.packers.len()).map(|class| (class, assignment.replicas(class).len()));
-        let mix: Vec<(usize, usize)> = numbers.collect();
-        let late = assignment.iteration_ms() * (1.0 - self.budget.gain);
-        let end = if self.has_few(&mix) { self.end(&mix, late) } else { None };
-        let Some(end) = end else { return assignment };
-        self.fits(&mix, end);
-        let mut sequences = vec![Vec::new(); assignment.sequences.len()];
-        for (&id, &(class, place)) in self.by_length.iter().zip(&self.places) {
-            sequences[assignment.replicas(class).start + place].push(id);
-        }
-        let fitted = Assignment::new(assignment.packers.clone(), assignment.class_of.clone(), sequences);
-        if fitted.iteration_ms() < assignment.iteration_ms() { fitted } else { assignment }
     }
 
     /// Whether each sequence finds a replica that then ends by `end`.
@@ -140,9 +146,8 @@ mod tests {
         let mut by_length: Vec<usize> = (0..lengths.len()).collect();
         by_length.sort_by_key(|&id| Reverse(lengths[id]));
         let assignment = longest_first(&batch, &by_length, &strategy.parse().unwrap(), capacities, &budget).unwrap();
-        let (before, packers) = (assignment.iteration_ms(), assignment.packers.clone());
-        let first_fit = FirstFit::new(&packers, batch.tokens(), &by_length, budget.dispatch.first_fit);
-        let shorter = first_fit.shorter(assignment);
+        let before = assignment.iteration_ms();
+        let shorter = or_first_fit(assignment, batch.tokens(), &by_length, budget.dispatch.first_fit);
         let mut assigned = shorter.sequences.concat();
         assigned.sort_unstable();
         assert!(assigned.into_iter().eq(0..lengths.len()), "{strategy}");

@@ -17,7 +17,7 @@ mod share;
 
 pub use assignment::{Assignment, Waits};
 pub use exact::{assign_exactly, can_assign_exactly};
-pub(crate) use first_fit::FirstFit;
+pub(crate) use first_fit::{FirstFit, or_first_fit};
 pub(crate) use load::Load;
 pub use longest_first::{estimate, longest_first};
 pub use merge::{can_merge, merge_micro_batches};
