@@ -71,7 +71,8 @@ class FolderChecks:
         check_unlocked(resumed.run)
         check_shards(checkpoint, resumed.manifest)
         resumed.check_model(self.config)
-        resumed.check_unread(self.config, list_data_files(self.config.data))
+        files = list_data_files(self.config.data)
+        resumed.check_unread(self.config, files)
         if data is None:
             return "later", f"{checkpoint} is complete; its data are compared once they are indexed"
         config = with_steps(self.config, run_length(self.config, data.train))
@@ -81,7 +82,10 @@ class FolderChecks:
             return "warning", nothing_left
         text = f"resumes after step {resumed.manifest.step} of {resumed.run}"
         changed = resumed.changed_settings(config)
-        return "ok", f"{text}, with other settings: {'; '.join(changed)}" if changed else text
+        if changed:
+            text += f", with other settings: {'; '.join(changed)}"
+        changed_files = resumed.describe_changed_files(files)
+        return ("warning", f"{text}; {changed_files}") if changed_files else ("ok", text)
 
     def output(self, data: Datasets | None) -> tuple[Status, str]:
         """Check that the output folder can be written and has room for the checkpoints.

@@ -79,7 +79,7 @@ class OpenedRun:
         # With checkpoint.keep = 0 the room for all checkpoints follows from the number of steps.
         on_rank_zero(partial(_check_room, config, resumed))
         position = DataPosition(config, data.train)
-        _check_resumed(config, resumed, position, observer)
+        _check_resumed(config, resumed, files, position, observer)
         position.group = resumed.manifest.data.group if resumed else None
         return cls(config=config, cluster=cluster, data=data, files=files, position=position, resumed=resumed)
 
@@ -151,7 +151,11 @@ def _with_steps(config: RunConfig, data: SequenceSource, observer: TrainingObser
 
 
 def _check_resumed(
-    config: RunConfig, resumed: ResumedRun | None, position: DataPosition, observer: TrainingObserver
+    config: RunConfig,
+    resumed: ResumedRun | None,
+    files: Sequence[DataFile],
+    position: DataPosition,
+    observer: TrainingObserver,
 ) -> None:
     """Check that the checkpoint belongs to this model and these data. Collective."""
     if resumed is not None:
@@ -160,5 +164,8 @@ def _check_resumed(
         changed = from_rank_zero(lambda: "; ".join(resumed.changed_settings(config)))
         if changed:
             observer.message(f"settings that differ from those of the earlier steps: {changed}")
+        changed_files = from_rank_zero(lambda: resumed.describe_changed_files(files))
+        if changed_files:
+            observer.message(changed_files)
     elif config.checkpoint.resume:
         observer.message("no checkpoint to resume from: starting a new run")

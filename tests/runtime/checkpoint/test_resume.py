@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from helpers import at_least, lacks
@@ -17,6 +18,7 @@ from hydraulis.config.run import load
 from hydraulis.data.sources.stdlib import StandardLibrary
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import with_digest
+from hydraulis.preflight.finding import Finding
 from hydraulis.preflight.run import preflight
 from hydraulis.report.imbalance import balances
 from hydraulis.report.run import read_run
@@ -451,6 +453,32 @@ def test_files_that_changed_are_refused_before_they_are_read(tmp_path: Path) -> 
     (tmp_path / "run" / "corpus.json").write_text("{}")
     ((refused,),) = run_ranks(1, run_commands, [command(config, *overrides, "train.steps=3", resume=run)])
     assert "(of the section data nothing differs, so the files do)" in refused.err
+
+
+def test_mapped_files_with_another_time_of_change_are_named_and_the_run_continues(tmp_path: Path) -> None:
+    config, tokens = tmp_path / "run.toml", tmp_path / "tokens.npy"
+    np.save(tokens, np.tile(np.arange(30, dtype=np.uint16), 40))
+    (tmp_path / "profile.json").write_text(made_up_profile({"<1>": 64}).to_json())
+    config.write_text(CONFIG.format(steps=2, folder=tmp_path))
+    overrides = (
+        f'data.sources=[{{files=["{tokens}"], format="tokens"}}]',
+        'planner.strategies=["1x<1>"]',
+    )
+    ((begun,),) = run_ranks(1, run_commands, [command(config, *overrides)])
+    assert begun.code == 0, begun.err
+    longer = (*overrides, "train.steps=3", f'checkpoint.resume="{tmp_path}/run"')
+    says = f"file '{tokens}': the time of change differs from the earlier steps'"
+
+    def look() -> Finding:
+        found = preflight(load(config, [*longer, 'output.directory="other"']), Cluster(1, 1))
+        return next(one for one in found if one.name == "resume")
+
+    assert (look().status, says in look().text) == ("ok", False)
+    os.utime(tokens, ns=(2 * 10**18, 2 * 10**18))
+    assert (look().status, says in look().text) == ("warning", True)
+    ((resumed,),) = run_ranks(1, run_commands, [command(config, *longer)])
+    assert resumed.code == 0, resumed.err
+    assert says in resumed.out
 
 
 def test_a_word_close_to_latest_suggests_it(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from hydraulis.config.data import DataConfig
 from hydraulis.data.index.job import file_stamp
 from hydraulis.data.sources.prepare import find_files
+from hydraulis.data.sources.token_files import MEGATRON_SUFFIXES
 from hydraulis.text.values import escape_unprintable, format_count
 
 
@@ -18,10 +19,13 @@ class DataFile:
     Attributes:
         path: Path of the file; characters that are no UTF-8 are escaped.
         bytes: Size in bytes.
+        changed_us: Time of the last change of a mapped file, in microseconds since 1970; None for records,
+            whose index has a digest of all tokens.
     """
 
     path: str
     bytes: int
+    changed_us: int | None = None
 
 
 def list_data_files(config: DataConfig) -> list[DataFile]:
@@ -31,9 +35,44 @@ def list_data_files(config: DataConfig) -> list[DataFile]:
         InvalidInputError: A name matches nothing (see `source_files`), or a file cannot be read (code
             `data_file_invalid`).
     """
-    by_source = (find_files(config, number) for number in range(len(config.sources)))
-    paths = (path for records, mapped in by_source for path in (*records, *mapped))
-    return [DataFile(path=escape_unprintable(str(path)), bytes=file_stamp(path)[1]) for path in paths]
+    found: list[DataFile] = []
+    for number in range(len(config.sources)):
+        records, mapped = find_files(config, number)
+        found += [DataFile(path=_name(path), bytes=file_stamp(path)[1]) for path in records]
+        found += map(_mapped_file, mapped)
+    return found
+
+
+def _mapped_file(path: Path) -> DataFile:
+    stamps = [file_stamp(path)]
+    if path.suffix in MEGATRON_SUFFIXES:
+        stamps.append(file_stamp(path.with_suffix(".bin")))
+    changed = max(changed for _, _, changed in stamps) // 1000
+    return DataFile(path=_name(path), bytes=stamps[0][1], changed_us=changed)
+
+
+def _name(path: Path) -> str:
+    return escape_unprintable(str(path))
+
+
+def describe_changed_times(before: Sequence[DataFile], now: Sequence[DataFile]) -> str:
+    """Describe mapped files with another time of change; return an empty string without any.
+
+    Args:
+        before: Earlier list of files.
+        now: Present list, with the sizes of the earlier one in order.
+    """
+    both = zip(before, now, strict=False)
+    changed = [
+        new for old, new in both if None not in (times := {old.changed_us, new.changed_us}) and len(times) > 1
+    ]
+    if not changed:
+        return ""
+    more = f" and {format_count(len(changed) - 1, 'other file')}" if len(changed) > 1 else ""
+    return (
+        f"file '{changed[0].path}'{more}: the time of change differs from the earlier steps', and only "
+        "samples of mapped files are compared; make sure that the tokens are the same"
+    )
 
 
 def describe_repeated_files(config: DataConfig) -> list[str]:

@@ -16,7 +16,7 @@ from hydraulis.config.layered.table import from_table
 from hydraulis.config.lora import Adapters
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import RunConfig, to_dict
-from hydraulis.data.sources.data_files import DataFile, describe_difference
+from hydraulis.data.sources.data_files import DataFile, describe_changed_times, describe_difference
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import read_regular
 from hydraulis.model.parameters import checkpoint_name
@@ -102,6 +102,10 @@ class ResumedRun:
                 "they were, or start without resuming"
             )
             raise InvalidInputError(message, code="checkpoint_mismatch")
+
+    def describe_changed_files(self, files: Sequence[DataFile]) -> str:
+        """Describe mapped files that were changed since the run; see `describe_changed_times`."""
+        return describe_changed_times(self._files(files), files)
 
     def check(self, config: RunConfig, position: DataPosition) -> None:
         """Check that the checkpoint has the configured model and data.
