@@ -5,10 +5,18 @@ use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::construct::pack::Packing;
-use crate::plan::{PlannedTransfers, Stop};
+use crate::plan::{Bound, Candidate, PlannedTransfers, Stop};
 use crate::spec::{Scheme, Strategy};
 use crate::timing::Exposure;
 use crate::units::{Millis, Tokens};
+
+/// The evaluations for a batch, with a bound on all strategies of the planner.
+pub(super) struct Found {
+    pub(super) evaluations: Vec<Evaluation>,
+    pub(super) candidates: Vec<Candidate>,
+    /// None if no scheme admits the batch.
+    pub(super) bound: Option<Bound>,
+}
 
 /// A strategy planned for a batch.
 #[derive(Clone, Debug)]

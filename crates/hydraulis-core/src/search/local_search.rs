@@ -18,8 +18,8 @@ use crate::construct::neighbours;
 use crate::cost::ClassCost;
 use crate::error::Result;
 use crate::layout::place;
-use crate::plan::{Bound, Candidate, Outcome};
-use crate::search::evaluation::Evaluation;
+use crate::plan::{Candidate, Outcome};
+use crate::search::evaluation::{Evaluation, Found};
 use crate::search::sizing::Sizing;
 use crate::search::task::Task;
 use crate::search::values::Values;
@@ -33,14 +33,6 @@ pub(super) struct SimpleStrategies<'a> {
     pub(super) mixes: &'a [Strategy],
     /// Strategies of the list without a search, evaluated if the search stays far from its bound.
     pub(super) listed: &'a [Strategy],
-}
-
-/// The result of a search.
-pub(super) struct Found {
-    pub(super) evaluations: Vec<Evaluation>,
-    pub(super) candidates: Vec<Candidate>,
-    /// A bound over any strategy; none if no scheme admits the batch.
-    pub(super) bound: Option<Bound>,
 }
 
 /// The search for one batch.

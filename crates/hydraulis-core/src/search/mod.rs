@@ -9,6 +9,7 @@
 //!   just fit the cluster.
 //! - **Survey** (`survey.rs`) estimates every mix of up to three schemes that the bound's dual prices do not rule out.
 //! - **Proof** (`proof.rs`) leaves out schemes that no shorter plan has, branches the bound, and makes long sequences whole.
+//! - **List** (`list.rs`) plans the strategies whose bound is not above the best plan.
 //! - **Local search** (`local_search.rs`) moves to neighbouring strategies to which the batch is assigned in less time. If
 //!   the step stays 2 % above the bound, it also evaluates the strategies of a list.
 //! - **Dispatch** assigns twice, the second time with the excess of packing over the estimates, then moves and swaps.
@@ -20,6 +21,7 @@
 
 mod evaluation;
 mod limited;
+mod list;
 mod local_search;
 mod objective;
 mod planner;

@@ -14,10 +14,10 @@ use crate::construct::{
 use crate::cost::{ClassCost, CostModel, CostProfile};
 use crate::error::{Error, Result, StrategyError};
 use crate::plan::FORMAT;
-use crate::plan::{Bound, Candidate, Outcome, Plan, ReplicaPlan, Scope};
-use crate::search::evaluation::Evaluation;
+use crate::plan::{Bound, Plan, ReplicaPlan, Scope};
+use crate::search::evaluation::{Evaluation, Found};
 use crate::search::local_search::{Search, SimpleStrategies};
-use crate::search::objective::{Objective, StepTime, StepTimeOfBoundedIteration, TIE};
+use crate::search::objective::{Objective, StepTime, StepTimeOfBoundedIteration};
 use crate::search::task::Task;
 use crate::spec::{CapacityBudget, Cluster, MemoryRule, Scheme, SearchBudget, Strategy};
 use crate::timing::{Exposure, Link, RunLink};
@@ -46,14 +46,6 @@ enum Choice {
     /// Any set of replicas of the pool's schemes; without a link, no scheme of the pool dominates another. `mixes` are evaluated
     /// if the search's initial strategies admit no plan, and `listed` if the search stays far from its bound.
     Any { pool: Vec<Scheme>, mixes: Vec<Strategy>, listed: Vec<Strategy> },
-}
-
-/// The evaluations for a batch, every candidate, and a bound on all of them.
-struct Considerations {
-    evaluations: Vec<Evaluation>,
-    candidates: Vec<Candidate>,
-    bound: Option<Bound>,
-    scope: Scope,
 }
 
 impl Planner {
@@ -118,7 +110,7 @@ impl Planner {
         let by_cap = (memory == MemoryRule::InFlight).then(|| in_each(MemoryRule::PerMicroBatch));
         let planner = Planner { by_order: in_each(memory), by_cap, ..self };
         // The rule decides which scheme dominates another.
-        planner.with_pool(undominated)
+        planner.with_pool(|_| true)
     }
 
     /// The same planner, with steps over `link` as its objective: iterations with their transfers.
@@ -132,8 +124,7 @@ impl Planner {
         let exposures = Arc::new(least_exposures(&link, self.cost())?);
         let planner = Planner { link: Some(Arc::new(link)), exposures, ..self };
         let planner = planner.clone().with_budget(planner.budget);
-        // A dominated scheme may move fewer bytes.
-        Ok(planner.with_pool(|usable, _| usable.to_vec()))
+        Ok(planner.with_pool(|_| true))
     }
 
     /// The capacities under `cost` in each order of placement, by the end of a step if bounds count transfers.
@@ -141,9 +132,11 @@ impl Planner {
         Capacities::exposed(cost, budget, |scheme| self.exposures.get(&scheme).map(Vec::as_slice)).in_each_order()
     }
 
-    /// The same planner; a search has those of the usable schemes that `chosen` keeps.
-    pub(super) fn with_pool(mut self, chosen: impl Fn(&[Scheme], &CostModel) -> Vec<Scheme>) -> Planner {
-        let kept = chosen(&usable_schemes(self.cost()), self.cost());
+    /// The same planner; a search has those of the usable schemes that are chosen. Without a link, dominated ones are left
+    /// out; with one, a dominated scheme may move fewer bytes.
+    pub(super) fn with_pool(mut self, is_chosen: impl Fn(&Scheme) -> bool) -> Planner {
+        let chosen: Vec<Scheme> = usable_schemes(self.cost()).into_iter().filter(is_chosen).collect();
+        let kept = if self.link.is_some() { chosen } else { undominated(&chosen, self.cost()) };
         if let Choice::Any { pool, .. } = &mut self.choice {
             *pool = kept;
         }
@@ -169,7 +162,7 @@ impl Planner {
     }
 
     /// The capacities where replicas take the fastest ranks first; bounds are the same in every order of placement.
-    fn capacities(&self) -> &Capacities {
+    pub(super) fn capacities(&self) -> &Capacities {
         &self.by_order[0]
     }
 
@@ -225,12 +218,14 @@ impl Planner {
     /// The plan by this planner's memory rule, from all strategies of its choice.
     pub(super) fn plan_of_choice(&self, batch: &Batch, cancellation: Cancellation) -> Result<Plan> {
         let task = self.task(batch, cancellation);
-        let Considerations { mut evaluations, candidates, bound, scope } = match &self.choice {
-            Choice::List(list) => self.consider_list(&task, list)?,
+        let (found, scope) = match &self.choice {
+            Choice::List(list) => (self.plan_list(&task, list)?, Scope::List),
             Choice::Any { pool, mixes, listed } => {
-                self.consider_any(&task, pool, SimpleStrategies { mixes, listed })?
+                let (classes, simple) = (self.any_classes(pool)?, SimpleStrategies { mixes, listed });
+                (Search::run(&task, &self.bounder(batch), &classes, simple)?, Scope::Any)
             }
         };
+        let Found { mut evaluations, candidates, bound } = found;
         let (Some(best), Some(lower_bound)) = (task.objective.best(&evaluations), bound) else {
             return Err(self.too_long(batch));
         };
@@ -255,54 +250,6 @@ impl Planner {
     /// Every constraint that `plan` violates for `batch`; see [`check()`].
     pub fn check(&self, plan: &Plan, batch: &Batch) -> Vec<Violation> {
         check(plan, batch, self.cost(), self.link())
-    }
-
-    fn consider_list(&self, task: &Task, list: &[Strategy]) -> Result<Considerations> {
-        let bounder = self.bounder(task.batch);
-        let bound = |strategy: &Strategy, until, dual_solves| -> Result<Option<Bound>> {
-            (task.cancellation)()?;
-            Ok(self.bound(&bounder, strategy, ProofLimit { until, dual_solves }))
-        };
-        let bounds = list.iter().map(|strategy| bound(strategy, Millis::INFINITY, 1));
-        let mut bounds = bounds.collect::<Result<Vec<_>>>()?;
-        let evaluations = evaluate_promising(task, list, &bounds)?;
-        let least = task.objective.least(&evaluations);
-        let (bounded, is_uniform) = (task.least_bounded(&evaluations), self.cost().cluster().is_uniform());
-        let is_far = |bound: &&mut Bound| is_uniform && bound.ms < bounded * (1.0 - self.budget.bound.long.far);
-        for (strategy, known) in list.iter().zip(&mut bounds) {
-            if known.is_some_and(|bound| bound.ms < least) {
-                *known = bound(strategy, least, self.budget.dual_solves)?;
-            }
-            if let Some(known) = known.as_mut().filter(is_far) {
-                let times = [known.ms, bounded * (1.0 - self.budget.local_search.near)];
-                *known =
-                    known.or_work(bounder.of_long_strategy(self.capacities(), strategy, times, task.cancellation)?);
-            }
-        }
-        let candidates = list.iter().zip(&bounds).map(|(strategy, bound)| {
-            let evaluation = evaluations.iter().find(|evaluation| evaluation.strategy == *strategy);
-            let outcome = match (evaluation, bound) {
-                (Some(evaluation), _) => Outcome::Planned(task.objective.ms(evaluation)),
-                (None, Some(bound)) if task.admits(strategy) => Outcome::Pruned(bound.ms),
-                (None, _) => Outcome::TooNarrow(self.admitted_by(strategy)),
-            };
-            Candidate { strategy: strategy.clone(), outcome }
-        });
-        let candidates = candidates.collect();
-        let bound = bounds.into_iter().flatten().min_by_key(|bound| bound.ms);
-        Ok(Considerations { evaluations, candidates, bound, scope: Scope::List })
-    }
-
-    fn consider_any(&self, task: &Task, pool: &[Scheme], simple: SimpleStrategies) -> Result<Considerations> {
-        let classes = self.any_classes(pool)?;
-        let bounder = self.bounder(task.batch);
-        let found = Search::run(task, &bounder, &classes, simple)?;
-        Ok(Considerations {
-            evaluations: found.evaluations,
-            candidates: found.candidates,
-            bound: found.bound,
-            scope: Scope::Any,
-        })
     }
 
     /// The classes that replicas of these schemes have on some ranks: each scheme's own, or on ranks of different speed
@@ -415,23 +362,6 @@ impl Planner {
         let on = self.widest().map(|cost| format!(" (on {})", cost.scheme())).unwrap_or_default();
         Error::SequenceTooLong { sequence, tokens, subject, limit: self.longest_admitted(), on }
     }
-}
-
-/// Plans the strategies in the order of their bounds, except those whose bound is above the best plan.
-fn evaluate_promising(task: &Task, list: &[Strategy], bounds: &[Option<Bound>]) -> Result<Vec<Evaluation>> {
-    let known = |(index, bound): (usize, &Option<Bound>)| Some((bound.as_ref()?.ms, index));
-    let mut promising: Vec<(Millis, usize)> = bounds.iter().enumerate().filter_map(known).collect();
-    promising.sort_unstable();
-    let mut least = Millis::INFINITY;
-    let mut evaluations: Vec<Evaluation> = Vec::new();
-    for &(bound, index) in &promising {
-        if bound <= least * (1.0 + TIE) && task.admits(&list[index]) {
-            let evaluation = task.evaluate(&list[index])?;
-            least = least.min(task.objective.ms(&evaluation));
-            evaluations.push(evaluation);
-        }
-    }
-    Ok(evaluations)
 }
 
 /// The least exposure of each stage of replicas of each scheme. None on unequal ranks, and where gradients leave in rounds.

@@ -5,7 +5,6 @@
 
 use crate::batch::Batch;
 use crate::cancellation::Cancellation;
-use crate::construct::undominated;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::search::Planner;
@@ -31,10 +30,6 @@ impl Planner {
         if self.pool()?.iter().all(is_uniform) {
             return None;
         }
-        let is_linked = self.link().is_some();
-        Some(self.clone().with_pool(|usable, cost| {
-            let uniform: Vec<Scheme> = usable.iter().copied().filter(is_uniform).collect();
-            if is_linked { uniform } else { undominated(&uniform, cost) }
-        }))
+        Some(self.clone().with_pool(is_uniform))
     }
 }

@@ -138,6 +138,17 @@ proptest! {
 
     /// All assignments and ordered packings of few sequences: no step ends before the bound, over a list or of a search.
     #[test]
+    fn link_and_memory_rule_are_given_in_either_order(case in any_case(), table in table()) {
+        let search = Planner::search(case.profile.clone(), case.cluster.clone()).unwrap();
+        let planners = [
+            case.searching().with_link(slow_link(table.clone())).unwrap(),
+            search.with_link(slow_link(table)).unwrap().with_memory(case.memory),
+        ];
+        let [one, other] = planners.map(|planner| planner.plan(&case.batch()).unwrap());
+        prop_assert_eq!(one, other);
+    }
+
+    #[test]
     fn no_step_ends_before_its_bound(case in small_case(), table in table(), rate in 1e-6..1e-3_f64) {
         let batch = Batch::new(&case.lengths[..case.lengths.len().min(4)], None).unwrap();
         let rates = LinkRates { gigabytes_per_s: rate, ..SLOW.rates };
