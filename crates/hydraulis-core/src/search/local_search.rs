@@ -302,7 +302,14 @@ impl<'a> Search<'a> {
         let estimated = strategies.into_iter().filter_map(|other| Some((self.task.estimate(&other)?, other)));
         let mut promising: Vec<(Millis, Strategy)> = estimated.collect();
         promising.sort();
-        promising.into_iter().take(most).try_for_each(|(_, strategy)| self.evaluate(strategy))
+        let most = self.evaluations.len() + most;
+        for (_, strategy) in promising {
+            if self.evaluations.len() >= most {
+                break;
+            }
+            self.evaluate(strategy)?;
+        }
+        Ok(())
     }
 
     /// Merges micro-batches of the best plans; a plan that is longer by more than merging gains is left out.
