@@ -277,7 +277,7 @@ def test_steps_of_schemes_that_the_profile_lacks_are_left_out_and_counted(tmp_pa
     text, shown, summed = report(read_run(path))
     assert [one.name for one in shown] == NAMES
     assert summed["left_out"] == 2
-    assert "2 earlier steps, in grey, are not compared" in text
+    assert " Not compared, in grey: 2 steps on other ranks, " in text
     after = balances(read_run(path))[-1]
     assert after.other_steps == [2, 4]
     assert after.other_ms == [[replica.predicted_ms for replica in plans[place].replicas] for place in (1, 3)]

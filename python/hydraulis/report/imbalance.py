@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from hydraulis._core import Plan
+    from hydraulis._core import Cluster, Plan
+    from hydraulis.config.kinds import MemoryRule
     from hydraulis.report.run import Run
 
 MOST_STEPS = 200
@@ -111,22 +112,27 @@ def _link(run: Run, plan: Plan) -> Link | None:
 
 
 def comparable(run: Run) -> list[int]:
-    """Return the indices of the plans that the run's profile can simulate on its last cluster.
+    """Return the indices of the plans with the run's last profile, cluster, links and memory rule.
 
-    A run that was resumed with other strategies or other ranks can have earlier steps that its profile lacks
-    schemes for.
+    Earlier steps of a resumed run can have others, and schemes that the profile lacks.
     """
     if not run.plans:
         return []
-    cluster = run.plans[-1].cluster
-    known = {
-        strategy
-        for strategy in {plan.strategy for plan in run.plans if plan.cluster == cluster}
-        if strategy_fits(run.profile, cluster, strategy)
+    last = run.plans[-1]
+    alike = {
+        place: plan.strategy
+        for place, (step, plan) in enumerate(zip(run.planned_steps, run.plans, strict=True))
+        if step > run.changed_after and _planned_for(plan) == _planned_for(last)
     }
-    return [
-        place for place, plan in enumerate(run.plans) if plan.cluster == cluster and plan.strategy in known
-    ]
+    known = {
+        strategy for strategy in set(alike.values()) if strategy_fits(run.profile, last.cluster, strategy)
+    }
+    return [place for place, strategy in alike.items() if strategy in known]
+
+
+def _planned_for(plan: Plan) -> tuple[Cluster, MemoryRule, bool]:
+    """Return the plan's cluster and memory rule, and whether it counts transfers."""
+    return plan.cluster, plan.memory, plan.transfer_ms is not None
 
 
 def _balance(name: str, steps: list[int], plans: Sequence[Plan], run: Run) -> Balance:

@@ -137,8 +137,9 @@ def _imbalance(left_out: int) -> _Figure:
     )
     if left_out:
         caption += (
-            f" {left_out:,} earlier steps, in grey, are not compared: they ran on other ranks, on ranks of "
-            "other rates, or under schemes that its profile lacks."
+            f" Not compared, in grey: {format_count(left_out, 'step')} on other ranks, on ranks of other "
+            "rates, with another profile, planner.link or planner.memory, or under schemes that the profile "
+            "lacks."
         )
     return "imbalance", "Balance of the replicas", caption, lambda _, found: imbalance_figure(found)
 

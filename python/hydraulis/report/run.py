@@ -16,6 +16,7 @@ from hydraulis.files import read_regular, unreadable_error
 from hydraulis.progress import ignore_progress
 from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.records.metrics import StepMetrics, shared_devices_note
+from hydraulis.runtime.records.replaced_files import replaced_step
 from hydraulis.runtime.records.resumed_records import LOST, read_record
 from hydraulis.runtime.records.run_directory import (
     ANALYSIS,
@@ -68,7 +69,8 @@ class Run:
         metrics: Metrics of each recorded step, in order.
         plans: Plans of these steps, without lost ones.
         planned_steps: Number of the step of each plan.
-        profile: Cost profile of the plans.
+        profile: Cost profile of the plans after `changed_after`.
+        changed_after: Number of the last step with another profile or `planner.link`; 0 without one.
         strategies: Strategies that the planner chose from.
         num_steps: Number of steps of the whole run.
         config: Effective configuration: values by key, by section.
@@ -85,6 +87,7 @@ class Run:
     plans: list[Plan]
     planned_steps: list[int]
     profile: CostProfile
+    changed_after: int
     strategies: list[str]
     num_steps: int
     config: dict[str, dict[str, Any]]
@@ -127,6 +130,7 @@ def read_run(path: Path, progress: ProgressCallback = ignore_progress) -> Run:
         profile=profile,
         strategies=_parsed(path / RUN_CONFIG, _strategies, config),
         num_steps=_parsed(path / RUN_CONFIG, _num_steps, config),
+        changed_after=_changed_after(path, config["planner"].get("link"), notes),
         config={name: table for name, table in config.items() if isinstance(table, dict)},
         traced=_optional(path / TRACE, partial(_traced, plans), notes),
         evaluations=_up_to(metrics[-1].step, path / EVALUATIONS, Evaluation.from_json, notes),
@@ -231,6 +235,30 @@ def _strategies(config: Any) -> list[str]:
 
 def _num_steps(config: Any) -> int:
     return int(config["train"]["steps"])
+
+
+def _changed_after(path: Path, link: str | None, notes: list[str]) -> int:
+    """Return the last step for which a resumed run keeps another profile, or another `planner.link`."""
+    names = _names(path)
+    steps = [replaced_step(PROFILE, name) for name in names]
+    for name in names:
+        step = replaced_step(RUN_CONFIG, name)
+        # A configuration of another version may lack the link.
+        before = None if step is None else _optional(path / name, _planner_link, notes)
+        if None not in (before, link) and before != link:
+            steps.append(step)
+    return max((step for step in steps if step is not None), default=0)
+
+
+def _planner_link(text: str) -> str | None:
+    return cast("str | None", parse_json(text)["planner"].get("link"))
+
+
+def _names(path: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in path.iterdir())
+    except OSError as error:
+        raise unreadable_error(path, error) from error
 
 
 def _bytes(path: Path) -> bytes:
