@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from hydraulis import CostProfile, Link, LinkRates, Plan, Planner
+from hydraulis import Cluster, CostProfile, Link, LinkRates, Plan, Planner
 from hydraulis.planner.profile import load_profile
 from hydraulis.planner.profile_document import with_scaled_times
 from hydraulis.report.imbalance import balances, comparable
 from hydraulis.report.page import numbers, page
-from hydraulis.report.run import read_run
+from hydraulis.report.run import Run, read_run
 from report.made_up_run import CLUSTER, PROFILE, STRATEGIES, made_up_config, write_run
 
 
@@ -88,3 +88,35 @@ def test_steps_with_another_memory_rule_or_without_transfers_are_not_compared(
     )
     rewrite_plans(path, [*plans[:4], *(planner.plan(plan.lengths) for plan in plans[4:])])
     assert comparable(read_run(path)) == [4, 5]
+
+
+def test_steps_with_slow_links_are_not_compared(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    plans = write_run(path)
+    profile, two_nodes = profile_with_a_model(), Cluster(gpus=4, gpus_per_node=2)
+    (path / "profile.json").write_text(profile.to_json())
+    config = made_up_config(["2x<tp2>"])
+    config["planner"] = {"strategies": ["2x<tp2>"], "link": "1"}
+    (path / "config.json").write_text(json.dumps(config))
+    link = Link.of_profile(profile, LinkRates(gigabytes_per_s=1))
+    metrics = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+
+    def run_with(slow: set[int]) -> Run:
+        found = []
+        for one, plan in zip(metrics, plans, strict=True):
+            one["link_slowdowns"] = [4.0, 1.0] if one["step"] in slow else []
+            of_step = link.with_node_slowdowns(one["link_slowdowns"])
+            planner = Planner(profile, two_nodes, strategies=["2x<tp2>"], link=of_step)
+            found.append(planner.plan(plan.lengths))
+        (path / "metrics.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in metrics))
+        rewrite_plans(path, found)
+        return read_run(path)
+
+    run = run_with({3, 4, 6})
+    assert run.plans[2].step_ms > 1.5 * run_with(set()).plans[2].step_ms
+    static, planned = balances(run)
+    assert static.steps == planned.steps == [1, 2, 5]
+    assert planned.other_steps == [3, 4, 6]
+    assert static.mean_step_ms == planned.mean_step_ms
+    (only,) = balances(run_with({1, 2, 3, 4, 5, 6}))
+    assert only.steps == [1, 2, 3, 4, 5, 6]

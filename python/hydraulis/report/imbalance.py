@@ -62,8 +62,8 @@ def balances(run: Run, progress: ProgressCallback = ignore_progress) -> list[Bal
     """Return the balance of the best static strategy's plans and of the run's own plans.
 
     At most `MOST_STEPS` evenly spaced steps are compared, all of them from `comparable`; the run's balance
-    also has others. The static strategy is left out if no strategy of the run admits its longest sequence, or
-    if the run corrected its planned times.
+    also has others. The static strategy is left out if no strategy of the run admits its longest sequence, if
+    the run corrected its planned times, or if all these steps have slow links.
 
     Args:
         run: Run to examine.
@@ -79,7 +79,7 @@ def balances(run: Run, progress: ProgressCallback = ignore_progress) -> list[Bal
     steps = [run.planned_steps[place] for place in chosen]
     plans = [run.plans[place] for place in chosen]
     after = _with_others(_balance("A plan for each step", steps, plans, run), places, run)
-    if (run.path / CALIBRATIONS).exists():
+    if (run.path / CALIBRATIONS).exists() or not _steps_with_slow_links(run).isdisjoint(steps):
         return [after]
     cluster, memory = plans[-1].cluster, plans[-1].memory
     candidates = (
@@ -114,7 +114,8 @@ def _link(run: Run, plan: Plan) -> Link | None:
 def comparable(run: Run) -> list[int]:
     """Return the indices of the plans with the run's last profile, cluster, links and memory rule.
 
-    Earlier steps of a resumed run can have others, and schemes that the profile lacks.
+    Earlier steps of a resumed run can have others, and schemes that the profile lacks. Static strategies are
+    planned for usual links, so steps with slow links are left out, unless all of these steps have them.
     """
     if not run.plans:
         return []
@@ -127,7 +128,13 @@ def comparable(run: Run) -> list[int]:
     known = {
         strategy for strategy in set(alike.values()) if strategy_fits(run.profile, last.cluster, strategy)
     }
-    return [place for place, strategy in alike.items() if strategy in known]
+    found = [place for place, strategy in alike.items() if strategy in known]
+    slow = _steps_with_slow_links(run)
+    return [place for place in found if run.planned_steps[place] not in slow] or found
+
+
+def _steps_with_slow_links(run: Run) -> set[int]:
+    return {one.step for one in run.metrics if one.link_slowdowns}
 
 
 def _planned_for(plan: Plan) -> tuple[Cluster, MemoryRule, bool]:

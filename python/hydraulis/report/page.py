@@ -138,8 +138,8 @@ def _imbalance(left_out: int) -> _Figure:
     if left_out:
         caption += (
             f" Not compared, in grey: {format_count(left_out, 'step')} on other ranks, on ranks of other "
-            "rates, with another profile, planner.link or planner.memory, or under schemes that the profile "
-            "lacks."
+            "rates, with slow links, with another profile, planner.link or planner.memory, or under schemes "
+            "that the profile lacks."
         )
     return "imbalance", "Balance of the replicas", caption, lambda _, found: imbalance_figure(found)
 
