@@ -48,6 +48,14 @@ def test_held_out_losses_are_drawn_over_the_trained_tokens(metrics: list[StepMet
     assert list(line.get_ydata()) == [6.5, 5.5, 4.0]  # type: ignore[arg-type]
 
 
+def test_a_held_out_loss_is_drawn_at_the_last_recorded_step_before_it(metrics: list[StepMetrics]) -> None:
+    evaluations = [Evaluation(0, 6.5), *(Evaluation(step, 6.0 - step) for step in range(1, 6))]
+    (panel,) = loss_figure([metrics[1], metrics[2], metrics[5]], evaluations).panels
+    second, third = metrics[1].tokens, metrics[1].tokens + metrics[2].tokens
+    (line,) = [line for line in panel.lines if line.get_label() == "held-out loss"]
+    assert list(line.get_xdata()) == [0, 0, second, third, third, third]  # type: ignore[arg-type]
+
+
 def test_a_legend_is_above_the_data_at_the_left(metrics: list[StepMetrics]) -> None:
     drawing = loss_figure(metrics, [Evaluation(0, 6.5), Evaluation(6, 4.0)])
     drawing.figure.draw_without_rendering()

@@ -98,10 +98,24 @@ def test_lines_that_cannot_be_read_are_left_out_and_noted(folder: Path, tmp_path
     assert run.notes == [
         "line 2 and 1 other of metrics.jsonl cannot be read and is left out",
         "line 5 of plans.jsonl cannot be read and is left out",
+        "metrics.jsonl lacks the metrics of 2 steps between the first and the last one",
         "plans.jsonl lacks the plans of 1 step",
         "trace.json is left out: step 2 has no plan in plans.jsonl",
         "line 1 of evaluations.jsonl cannot be read and is left out",
     ]
+
+
+def test_steps_without_metrics_are_counted(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(folder, path)
+    (path / "trace.json").unlink()
+    # Like a resume that lost the metrics of steps 2 to 4.
+    for name in ("metrics.jsonl", "plans.jsonl"):
+        lines = (path / name).read_text().splitlines(keepends=True)
+        (path / name).write_text("".join(lines[:1] + lines[4:]))
+    run = read_run(path)
+    assert [one.step for one in run.metrics] == run.planned_steps == [1, 5, 6]
+    assert run.notes == ["metrics.jsonl lacks the metrics of 3 steps between the first and the last one"]
 
 
 def test_a_plan_of_another_step_is_not_drawn(folder: Path, tmp_path: Path) -> None:

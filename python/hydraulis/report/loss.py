@@ -11,7 +11,7 @@ from hydraulis.report.style import Drawing
 from hydraulis.text.values import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
     from matplotlib.axes import Axes
@@ -25,7 +25,8 @@ def loss_figure(metrics: Sequence[StepMetrics], evaluations: Sequence[Evaluation
 
     Args:
         metrics: Metrics of each step, at least one.
-        evaluations: Evaluations on held-out data, each after a step of `metrics` or before the first.
+        evaluations: Evaluations on held-out data, drawn at the tokens of the last step of `metrics` up to
+            theirs.
 
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
@@ -54,8 +55,10 @@ def loss_figure(metrics: Sequence[StepMetrics], evaluations: Sequence[Evaluation
             fontsize=8,
         )
         if evaluations:
-            trained = {one.step: float(at) for one, at in zip(metrics, tokens, strict=True)}
-            _held_out(drawing, panel, evaluations, trained)
+            steps_before = np.searchsorted(
+                [one.step for one in metrics], [one.step for one in evaluations], side="right"
+            )
+            _held_out(drawing, panel, evaluations, np.append(0, tokens)[steps_before])
         steps = format_count(len(losses), "step")
         panel.set_title(f"Loss of {steps}: {losses[0]:.3f} to {losses[-1]:.3f} nats a token")
         panel.set_xlabel(f"{unit_name} trained")
@@ -67,10 +70,9 @@ def loss_figure(metrics: Sequence[StepMetrics], evaluations: Sequence[Evaluation
 
 
 def _held_out(
-    drawing: Drawing, panel: Axes, evaluations: Sequence[Evaluation], tokens: Mapping[int, float]
+    drawing: Drawing, panel: Axes, evaluations: Sequence[Evaluation], places: npt.NDArray[np.float64]
 ) -> None:
     """Draw the held-out losses over the trained tokens."""
-    places = [tokens.get(one.step, 0.0) for one in evaluations]
     panel.plot(places, [one.loss for one in evaluations], color=style.MEASURED, label="held-out loss")
     for place, one in zip(places, evaluations, strict=True):
         (dot,) = panel.plot(place, one.loss, marker="o", markersize=4, color=style.MEASURED)

@@ -157,6 +157,11 @@ def _read_steps(path: Path, notes: list[str], progress: ProgressCallback) -> _St
     found = {one.step: place for place, one in enumerate(metrics) if one is not None}
     if not found:
         raise not_a_run(path, notes[0]) if notes else _without_steps(path)
+    lost = max(found) - min(found) + 1 - len(found)
+    if lost > 0:
+        notes.append(
+            f"{METRICS} lacks the metrics of {format_count(lost, 'step')} between the first and the last one"
+        )
     steps = _Steps({}, {})
     for step in sorted(found):
         one = steps.metrics[step] = cast("StepMetrics", metrics[found[step]])
