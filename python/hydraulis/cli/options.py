@@ -17,6 +17,7 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.planner.models import MODELS
 from hydraulis.planner.nodes import describe_nodes, mix_nodes, parse_nodes
 from hydraulis.planner.profile import load_profile, resolve_link_rates
+from hydraulis.text.values import escape_unprintable
 
 BATCH_OPTION = "--tokens-per-batch"
 _NODES = "--nodes"
@@ -290,7 +291,7 @@ def add_json(parser: argparse.ArgumentParser, content: str) -> None:
 
 def written_to(*paths: Path | None) -> str:
     """Return a line for each written file; a path is None for a file that was not requested."""
-    return "".join(f"written to {path}\n" for path in paths if path is not None)
+    return "".join(f"written to {escape_unprintable(str(path))}\n" for path in paths if path is not None)
 
 
 def json_line(document: Mapping[str, object], *paths: Path | None) -> str:

@@ -22,7 +22,7 @@ from hydraulis.report.strategies import strategies_figure
 from hydraulis.report.timeline import timeline_figure
 from hydraulis.report.training import training_figure
 from hydraulis.runtime.records.totals import Totals
-from hydraulis.text.values import format_count, format_percent
+from hydraulis.text.values import escape_unprintable, format_count, format_percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -235,7 +235,7 @@ def page(run: Run, shown: Sequence[Section], summed: dict[str, float]) -> str:
         shown: Figures of the run.
         summed: Numbers of the run, as `numbers` returns them.
     """
-    name = html.escape(run.path.resolve().name)
+    name = html.escape(escape_unprintable(run.path.resolve().name))
     facts = "".join(f"<div><dt>{label}</dt><dd>{value}</dd></div>" for label, value in _facts(run, summed))
     body = "".join(
         f'<section id="{one.name}"><h2>{html.escape(one.heading)}</h2><p>{html.escape(one.caption)}</p>'

@@ -1,6 +1,7 @@
 """`hydraulis report`: the page, the pictures, and refusals."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -52,6 +53,18 @@ def test_the_command_writes_page_and_pictures(
     assert outside.read_text() == "precious"
     for name in names:
         assert (pictures / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_folder_whose_name_is_no_utf8_has_a_page(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Drawing, "render", lambda *_: b'<svg width="9" height="9"></svg>')
+    # As Python reads a name with the byte 255.
+    odd = tmp_path / "run\udcff"
+    shutil.copytree(folder, odd)
+    assert main(["report", str(odd)]) == 0
+    assert capsys.readouterr().out == f"written to {tmp_path}/run\\udcff/report.html\n"
+    assert "<h1>run\\udcff</h1>" in (odd / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("step", ["reading plans.jsonl", "drawing figures"])
