@@ -131,6 +131,15 @@ def test_the_prediction_error_is_a_median(metrics: list[StepMetrics]) -> None:
     assert dots == [[one.measured_ms, one.planned_ms] for one in metrics]
 
 
+def test_steps_without_a_measured_time_have_no_prediction_error(metrics: list[StepMetrics]) -> None:
+    of_step = [dataclasses.replace(one, measured_ms=0.0) if one.step == 3 else one for one in metrics]
+    over, against = prediction_figure(of_step).panels
+    # Of the others, two predicted times are 0.95 of the measured ones, and three are 1.1 of them.
+    assert over.get_title(loc="left") == "Median prediction error: 10.0 %"
+    assert list(over.lines[1].get_xdata()) == [1, 2, 4, 5, 6]  # type: ignore[arg-type]
+    assert len(against.lines) == 1 + 5
+
+
 def test_the_balance_is_labelled_as_predicted() -> None:
     # The title of a long name stays inside the figure.
     static = Balance(

@@ -332,6 +332,17 @@ def test_a_run_without_plans_has_the_figures_of_its_metrics(tmp_path: Path) -> N
     assert "<p>trace.json is left out: step 2 has no plan in plans.jsonl</p>" in text
 
 
+def test_a_run_without_measured_times_has_no_figure_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    write_run(path, steps=2)
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    unmeasured = [line | {"measured_ms": 0.0} for line in lines]
+    (path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in unmeasured))
+    _, shown, summed = report(read_run(path))
+    assert [one.name for one in shown] == [name for name in NAMES if name != "prediction"]
+    assert "median_error" not in summed
+
+
 def test_a_run_that_searched_is_compared_with_homogeneous_strategies(tmp_path: Path) -> None:
     path = tmp_path / "run"
     write_run(path)

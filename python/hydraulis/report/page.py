@@ -16,7 +16,7 @@ from hydraulis.progress import ignore_progress
 from hydraulis.report.data import data_figure
 from hydraulis.report.imbalance import Balance, balances, comparable, imbalance_figure
 from hydraulis.report.loss import loss_figure
-from hydraulis.report.prediction import prediction_figure
+from hydraulis.report.prediction import has_measured, prediction_figure
 from hydraulis.report.slowness import has_slow, slowness_figure
 from hydraulis.report.strategies import strategies_figure
 from hydraulis.report.timeline import timeline_figure
@@ -94,6 +94,7 @@ def sections(run: Run, found: Sequence[Balance], progress: ProgressCallback) -> 
     drawn = [_data(run.analysis)] if run.analysis is not None else []
     drawn += [_LENGTHS] if run.plans else []
     drawn += _OF_EVERY_RUN
+    drawn += [_PREDICTION] if has_measured(run.metrics) else []
     drawn += [_SLOWNESS] if has_slow(run.metrics) else []
     drawn += [_imbalance(len(run.plans) - len(comparable(run)))] if found else []
     drawn += [_timeline(run.traced)] if run.traced is not None else []
@@ -150,6 +151,12 @@ _LENGTHS: _Figure = (
     "Shares of all trained sequences, their tokens and their attention, by length.",
     lambda run, _: data_figure(_trained(run)),
 )
+_PREDICTION: _Figure = (
+    "prediction",
+    "Predicted and measured",
+    "Computation of the slowest replica, predicted by the profile and measured in the run.",
+    lambda run, _: prediction_figure(run.metrics),
+)
 _SLOWNESS: _Figure = (
     "slowness",
     "Slow ranks and links",
@@ -175,12 +182,6 @@ _OF_EVERY_RUN: tuple[_Figure, ...] = (
         "Strategies",
         "Each step runs under the strategy with the shortest planned iteration for its lengths.",
         lambda run, _: strategies_figure(run.metrics),
-    ),
-    (
-        "prediction",
-        "Predicted and measured",
-        "Computation of the slowest replica, predicted by the profile and measured in the run.",
-        lambda run, _: prediction_figure(run.metrics),
     ),
 )
 

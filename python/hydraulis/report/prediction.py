@@ -17,15 +17,25 @@ if TYPE_CHECKING:
     from hydraulis.runtime.records.metrics import StepMetrics
 
 
+def has_measured(metrics: Sequence[StepMetrics]) -> bool:
+    """Whether the time of any step was measured."""
+    return any(map(_is_measured, metrics))
+
+
+def _is_measured(metrics: StepMetrics) -> bool:
+    return metrics.prediction_error is not None
+
+
 def prediction_figure(metrics: Sequence[StepMetrics]) -> Drawing:
-    """Draw predicted and measured times over the steps, and against each other.
+    """Draw predicted and measured times over the measured steps, and against each other.
 
     Args:
-        metrics: Metrics of each step, at least one.
+        metrics: Metrics of each step, at least one of which `has_measured` a time.
 
     Raises:
         HydraulisError: matplotlib is missing (code `extra_missing`).
     """
+    metrics = [one for one in metrics if _is_measured(one)]
     steps = [one.step for one in metrics]
     planned = np.array([one.planned_ms for one in metrics])
     measured = np.array([one.measured_ms for one in metrics])
