@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+import torch.distributed as dist
 
 from hydraulis import Cluster, CostProfile, Planner, Scheme
 from hydraulis.config.kinds import CheckpointingKind, ContextKind, ShardingKind
@@ -72,6 +73,7 @@ class Report(NamedTuple):
     resumed: str
     fits: list[int]
     links: list[LinkMeasurement]
+    kept_groups: int
     shares: list[float]
     filled: bool
     refused: tuple[str, str, str]
@@ -113,7 +115,9 @@ def measure(file: Path) -> Report:
     resumed = measure_profile(worker, schemes, known, lambda _: None, lambda: False)
     assert resumed is not None
     fits = [fits_of(worker, schemes[:1], known, refusals) for refusals in (2, 3)]
+    before = len(dist.distributed_c10d._world.pg_map)
     links = measure_links(worker.groups, worker.device)
+    kept_groups = len(dist.distributed_c10d._world.pg_map) - before
     refused = ("", "", "")
     try:
         measure_profile(worker, schemes, limits(MEMORY // 8, 1.0), lambda _: None, lambda: False)
@@ -125,6 +129,7 @@ def measure(file: Path) -> Report:
         resumed.to_json(),
         fits,
         links,
+        kept_groups,
         shares,
         filled,
         refused,

@@ -8,6 +8,7 @@ connects all ranks of a group when it is made.
 import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from typing import Self
 
 import torch
 import torch.distributed as dist
@@ -105,6 +106,17 @@ class ProcessGroups:
             message = f"no process group of ranks {key}: {cause}; call ensure() on every rank first"
             raise InvalidInputError(message, code="argument_invalid")
         return group
+
+    def empty(self) -> Self:
+        """Return an empty set of groups with the same settings."""
+        return type(self)(self._timeout, self._backend, self._connecting, self._options)
+
+    def destroy(self) -> None:
+        """Destroy the groups of this rank, with nothing in flight. Every rank of WORLD calls this."""
+        for group in self._groups.values():
+            if group is not None:
+                dist.destroy_process_group(group)
+        self._groups.clear()
 
     def share_memory(self, degrees: Iterable[int], cluster: Cluster) -> None:
         """Make the tensor groups of these degrees inside nodes, and map their symmetric buffers.

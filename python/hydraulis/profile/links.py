@@ -27,22 +27,27 @@ REPETITIONS = 7
 def measure_links(groups: ProcessGroups, device: torch.device) -> list[LinkMeasurement]:
     """Measure every operation of `exchanges_to_measure`. Collective.
 
+    Every exchange runs in a group that is destroyed at the end: the connections of NCCL's groups would keep
+    memory that no profile counts.
+
     Args:
-        groups: Process groups, which gain those of fewer ranks than all.
+        groups: Process groups of the run, whose settings the measured groups have.
         device: Device of this rank's buffers.
 
     Returns:
         The links, equal on every rank; empty for a single rank.
     """
     exchanges = exchanges_to_measure(dist.get_world_size(), ranks_per_node())
-    groups.ensure(range(ranks) for operation, ranks in exchanges if operation == "all_to_all")
+    measured = groups.empty()
+    measured.ensure(range(ranks) for _, ranks in exchanges)
     links = []
     for operation, ranks in exchanges:
+        group = measured.get(range(ranks)) if dist.get_rank() < ranks else None
         if operation == "send":
-            links.append(_link(operation, ranks, 1, partial(_send, ranks // 2), device))
+            links.append(_link(operation, ranks, 1, partial(_send, group, ranks // 2), device))
         else:
-            group = groups.get(range(ranks)) if dist.get_rank() < ranks else None
             links.append(_link(operation, ranks, ranks, partial(_all_to_all, group), device))
+    measured.destroy()
     return links
 
 
@@ -102,9 +107,9 @@ def _all_to_all(group: dist.ProcessGroup | None, buffer: Tensor) -> None:
     dist.all_to_all_single(torch.empty_like(buffer), buffer, group=group)
 
 
-def _send(half: int, buffer: Tensor) -> None:
+def _send(group: dist.ProcessGroup | None, half: int, buffer: Tensor) -> None:
     rank = dist.get_rank()
     # Batched like the exchange of pipeline stages: NCCL would open another connection for a single send.
     operation, peer = (dist.isend, rank + half) if rank < half else (dist.irecv, rank - half)
-    for work in dist.batch_isend_irecv([dist.P2POp(operation, buffer, peer)]):
+    for work in dist.batch_isend_irecv([dist.P2POp(operation, buffer, peer, group)]):
         work.wait()
