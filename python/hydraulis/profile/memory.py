@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from hydraulis.planner.profile_document import ModelMemory, SchemeMemory
 from hydraulis.profile.bench import SavedBytes, SchemeBench
-from hydraulis.runtime.memory.device_memory import DeviceMemory
+from hydraulis.runtime.memory.device_memory import DeviceMemory, outside_bytes
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.shared_devices import ranks_per_device
 from hydraulis.runtime.state.optimizer_shard import ElementCount, optimizer_bytes
@@ -40,11 +40,9 @@ def _beyond_tensors(worker: Worker) -> int:
     """
     if worker.device.type != "cuda":
         return 0
-    memory = DeviceMemory.read(worker.device)
-    later = worker.later_communicator_bytes
-    if ranks_per_device(worker.device) > 1:
-        # The driver counts the ranks of a device together.
-        memory, later = memory._replace(outside=worker.communicator_bytes), 0
+    outside = outside_bytes(worker.device, worker.communicator_bytes)
+    memory = DeviceMemory.read(worker.device)._replace(outside=outside)
+    later = 0 if ranks_per_device(worker.device) > 1 else worker.later_communicator_bytes
     most = torch.tensor(memory.beyond(worker.persistent) + worker.optimizer_shard.optimizer.temporary_bytes)
     host.all_reduce(most, dist.ReduceOp.MAX)
     return int(most) + later

@@ -36,6 +36,7 @@ from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.runtime.agreement.step_digest import digest_step, weighted_digest
 from hydraulis.runtime.agreement.step_sum import StepSum, StepTerms, Votes, sum_step
 from hydraulis.runtime.jumps import JumpDetector
+from hydraulis.runtime.memory.device_memory import outside_bytes
 from hydraulis.runtime.memory.iteration_memory import IterationMemory, tokens_in_flight
 from hydraulis.runtime.pipeline.planned_sequences import PlannedSequences
 from hydraulis.runtime.pipeline.rank_work import RankWork, neighbours, own_replica
@@ -299,10 +300,11 @@ class Worker:
     def measure(self, plan: Plan) -> StepMeasurement:
         """Return the times and the memory since `start_measuring`, of all ranks on rank 0. Collective."""
         times, persistent = self.timers.read(), self.persistent
+        peak = self.memory.peak_bytes(persistent)
         report = RankReport(
             computed_ms=times.computed_ms,
             memory_bytes=self.memory.most_bytes(persistent),
-            peak_bytes=self.memory.peak_bytes(persistent),
+            peak_bytes=None if peak is None else peak + outside_bytes(self.device, self.communicator_bytes),
             is_counted=self.memory.saved is not None,
             crossing=TimedCrossing(times.crossing_ms, *self.redistribution.crossing),
         )

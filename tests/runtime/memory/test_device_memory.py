@@ -21,6 +21,7 @@ from hydraulis.parallel.communicators import Channels, communicator_bytes
 from hydraulis.profile import memory as profile_memory
 from hydraulis.profile.activations import allocated_bytes
 from hydraulis.profile.bench import SchemeBench
+from hydraulis.runtime import worker as worker_module
 from hydraulis.runtime.memory import device_memory
 from hydraulis.runtime.memory.device_memory import (
     DeviceMemory,
@@ -30,6 +31,7 @@ from hydraulis.runtime.memory.device_memory import (
 )
 from hydraulis.runtime.memory.iteration_memory import IterationMemory
 from hydraulis.runtime.memory.out_of_memory import naming_full_device, naming_out_of_memory, requested_bytes
+from hydraulis.runtime.worker import Worker
 from ranks import run_ranks
 from runtime.memory.device_memory_workers import least_memory
 
@@ -124,10 +126,39 @@ def test_the_planner_reserves_what_was_measured_and_what_is_connected_later(
 @pytest.mark.usefixtures("cuda")
 def test_ranks_of_one_device_plan_their_communicators_by_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: None)
-    monkeypatch.setattr(profile_memory, "ranks_per_device", lambda _: 2)
+    for module in (profile_memory, device_memory):
+        monkeypatch.setattr(module, "ranks_per_device", lambda _: 2)
     worker = worker_of("<1>", "<pp2>")
     expected = np.ceil(1.03 * worker.communicator_bytes) + 1_100 * MIB + TEMPORARY_BYTES
     assert profile_memory._beyond_tensors(worker) == expected
+
+
+@pytest.mark.usefixtures("cuda")
+@pytest.mark.parametrize(("ranks", "outside"), [(1, 3_000), (2, 700)])
+def test_the_measured_peak_has_the_memory_outside_the_allocator_as_the_planned_one_does(
+    ranks: int, outside: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports: list[Any] = []
+    monkeypatch.setattr(device_memory, "ranks_per_device", lambda _: ranks)
+    monkeypatch.setattr(worker_module, "gather_reports", lambda _, report: reports.append(report))
+    monkeypatch.setattr(worker_module, "combine_reports", lambda *_, **__: None)
+    times = SimpleNamespace(computed_ms=1.0, crossing_ms=0.0, transferred_ms=0.0)
+    fake: Any = SimpleNamespace(
+        device=CUDA,
+        persistent=[],
+        communicator_bytes=700 * MIB,
+        timers=SimpleNamespace(read=lambda: times),
+        memory=IterationMemory(CUDA),
+        redistribution=SimpleNamespace(crossing=(0, 0)),
+        _groups_ms=0.0,
+    )
+    plan: Any = None
+    Worker.measure(fake, plan)
+    fake.device = torch.device("cpu")
+    fake.memory = IterationMemory(fake.device)
+    Worker.measure(fake, plan)
+    peak = int(torch.cuda.max_memory_allocated(CUDA))
+    assert [report.peak_bytes for report in reports] == [peak + outside * MIB, None]
 
 
 class FakeStage:

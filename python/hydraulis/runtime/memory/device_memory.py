@@ -82,6 +82,21 @@ class DeviceMemory(NamedTuple):
         return math.ceil(_MARGIN * self.outside) + workspaces + self.fragmentation
 
 
+def outside_bytes(device: torch.device, communicators: int) -> int:
+    """Return the bytes of a rank outside torch's allocator, which plans count; 0 on the CPU.
+
+    The driver counts the ranks of a shared device together, so a rank's bytes there are those of its
+    communicators.
+
+    Args:
+        device: Device of the rank.
+        communicators: Bytes of the rank's communicators.
+    """
+    if device.type != "cuda":
+        return 0
+    return communicators if ranks_per_device(device) > 1 else DeviceMemory.read(device).outside
+
+
 def with_device_memory(config: RunConfig, device: torch.device) -> RunConfig:
     """Return the configuration with the CUDA device's memory as `planner.memory_mib`, if that is absent.
 

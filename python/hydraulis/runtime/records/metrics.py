@@ -47,9 +47,9 @@ class StepMetrics:
             counted persistent tensors, without the tensors saved for backward.
         rank_planned_bytes: Predicted peak memory by rank; null for ranks without work, and for all ranks if
             `rank_peak_bytes` is null for all.
-        rank_peak_bytes: Measured peak memory by rank: on CUDA the allocator's peak; on the CPU the counted
-            tensors, including those saved for backward, and null in iterations without counting (see
-            `IterationMemory`).
+        rank_peak_bytes: Measured peak memory by rank: on CUDA the allocator's peak and the memory outside it
+            (see `outside_bytes`); on the CPU the counted tensors, including those saved for backward, and
+            null in iterations without counting (see `IterationMemory`).
         tokens_per_s: Tokens per second of wall time, without padding.
         mfu: Share of the devices' peak used by the model's operations over wall time (see
             `training_flops`); null without `output.peak_tflops`.
