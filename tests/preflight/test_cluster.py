@@ -149,7 +149,7 @@ def test_the_memory_of_a_rank_may_follow_from_the_devices_of_the_run(
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         assert findings(absent)["memory"].status == "later"
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        properties = SimpleNamespace(total_memory=80 << 30)
+        properties = SimpleNamespace(total_memory=80 << 30, multi_processor_count=132)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, given=properties: given)
         assert findings(absent)["memory"].status == "ok"
 
@@ -181,6 +181,23 @@ def test_communicators_of_devices_are_part_of_a_ranks_memory(made: Path) -> None
     assert "use more ranks" not in found.text
     on_cpu = replace(few, train=replace(few.train, device="cpu"))
     assert findings(on_cpu)["memory"].status == "ok"
+
+
+def test_the_channels_of_communicators_are_checked_where_a_device_is_at_hand(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = read(made, "train.exchange_channels=32", "planner.profile=", "planner.memory_mib=10000")
+    config = replace(config, planner=replace(config.planner, strategies=("4x<1>", "2x<tp2>", "2x<pp2>")))
+    assert "communicators" not in findings(config)["memory"].text
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for multiprocessors, status in ((132, "ok"), (80, "refused")):
+        device = SimpleNamespace(multi_processor_count=multiprocessors)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, device=device: device)
+        found = findings(config)["memory"]
+        assert found.status == status
+        assert ("MiB of NCCL's communicators" in found.text) == (status == "ok")
+        assert ("train.exchange_channels = 32" in found.text) == (status == "refused")
+    assert findings(replace(config, train=replace(config.train, device="cpu")))["memory"].status == "ok"
 
 
 def test_more_ranks_are_a_remedy_where_the_optimizer_state_is_the_largest_part(
@@ -227,8 +244,15 @@ def test_the_kernels_of_the_layers_are_named_and_checked(made: Path, monkeypatch
     half = ("planner.profile=", "train.dtype=bfloat16", "train.float8=true")
     emulated = findings(read(made, *half, "train.device=cpu"))["kernels"]
     assert (emulated.status, "in float8; the CPU emulates float8" in emulated.text) == ("warning", True)
+    on_cpu = findings(read(made, "train.attention=flash-attn-3", "train.device=cpu"))["kernels"]
+    assert (on_cpu.status, on_cpu.code) == ("refused", "attention_unsupported")
+    plain = findings(read(made, "train.attention=plain"))["kernels"]
+    assert (plain.status, plain.text.endswith("attention by plain")) == ("ok", True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert findings(read(made, "train.compile=true", "train.device=cuda"))["kernels"].status == "later"
+    for override in ("train.compile=true", "train.attention=flash-attn-3"):
+        assert findings(read(made, override, "train.device=cuda"))["kernels"].status == "later"
+    properties = SimpleNamespace(multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a device")

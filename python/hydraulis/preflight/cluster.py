@@ -9,9 +9,10 @@ from hydraulis._core import Cluster, CostProfile, Scheme
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
+from hydraulis.model.attention.varlen import choose_kernel
 from hydraulis.model.float8 import require_float8
 from hydraulis.model.leaves import require_triton
-from hydraulis.parallel.communicators import Channels, communicator_bytes
+from hydraulis.parallel.communicators import Channels, check_kernels_in_flight, communicator_bytes
 from hydraulis.parallel.groups import most_groups_of_rank
 from hydraulis.parallel.symmetric_memory import require_symmetric_memory
 from hydraulis.planner.devices import device_profiles
@@ -122,10 +123,12 @@ class ClusterChecks:
         """Name the layers' kernels that the run chooses, and check that this machine can make them.
 
         Raises:
-            HydraulisError: Triton or its C compiler is missing (code `extra_missing`), or the device has no
-                products in float8 or does not reach its node's other devices (`device_missing`).
+            HydraulisError: Triton or its C compiler is missing (code `extra_missing`), the device has no
+                products in float8 or does not reach its node's other devices (`device_missing`), or the
+                attention kernel does not support the heads (`attention_unsupported`).
         """
         train = self.config.train
+        has_kernel = train.attention != "auto"
         elementwise = "compiled" if train.compile else "by torch's kernels"
         products = "float8" if train.float8 else train.dtype
         text = f"elementwise operations {elementwise}, linear maps of the layers in {products}"
@@ -133,26 +136,38 @@ class ClusterChecks:
             text += ", messages between stages in float8"
         if train.symmetric_memory:
             text += ", tensor ranks exchange through symmetric memory"
-        if not (train.compile or train.float8 or train.symmetric_memory):
+        if has_kernel:
+            text += f", attention by {train.attention}"
+        if not (train.compile or train.float8 or train.symmetric_memory or has_kernel):
             return "ok", text
-        has_devices = torch.cuda.is_available()
-        if train.device == "cuda" and not has_devices:
+        if train.device == "cuda" and not torch.cuda.is_available():
             return "later", f"{text}: this machine has no CUDA device to check them on"
-        device = torch.device("cuda", 0) if train.device != "cpu" and has_devices else torch.device("cpu")
+        device = self._device_here()
         if train.compile:
             require_triton(device)
         if train.float8:
             require_float8(device)
         if train.symmetric_memory:
             require_symmetric_memory(device, self.cluster.gpus_per_node)
+        if has_kernel:
+            dtype: torch.dtype = getattr(torch, train.dtype)
+            choose_kernel(
+                torch.empty(0, 1, self.config.model.head_dim, dtype=dtype, device=device), train.attention
+            )
         is_emulated = train.float8 and device.type == "cpu"
         return with_warnings(text, "the CPU emulates float8, slower than bfloat16" if is_emulated else "")
 
+    def _device_here(self) -> torch.device:
+        """Return the device that a rank of the run would have on this machine."""
+        is_cuda = self.config.train.device != "cpu" and torch.cuda.is_available()
+        return torch.device("cuda", 0) if is_cuda else torch.device("cpu")
+
     def memory(self) -> tuple[Status, str]:
-        """Compare a rank's resident memory with its memory limit.
+        """Compare a rank's resident memory with its memory limit, and NCCL's kernels with the device's room.
 
         Raises:
             InfeasibleError: No memory is left for activations (code `scheme_too_large`).
+            InvalidInputError: The communicators have too many channels (see `check_kernels_in_flight`).
         """
         if not self._schemes:
             return "later", "follows from strategies"
@@ -166,8 +181,11 @@ class ClusterChecks:
             f"{resident.scheme})"
         )
         needed, communicators = resident.bytes, 0
-        if self.config.train.device == "cuda":
+        device = self._device_here()
+        if self.config.train.device == "cuda" or device.type == "cuda":
             channels = Channels.of_run(self.config.train)
+            if device.type == "cuda":
+                check_kernels_in_flight(self._schemes, self.cluster, channels, device)
             communicators = communicator_bytes(self._schemes, self.cluster, channels)
             needed += communicators
             buffers = " and symmetric buffers" if channels.has_buffers else ""
