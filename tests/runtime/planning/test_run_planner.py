@@ -116,6 +116,16 @@ def test_recalibration_changes_the_chosen_strategy() -> None:
     assert deaf.plan(LENGTHS) == before
 
 
+def test_a_factor_is_compared_with_the_mean_that_its_scheme_had_before() -> None:
+    run = RunPlanner(config("2x<tp2>", recalibrate=0.5), PROFILE, CLUSTER)
+    usual = run.plan(LENGTHS).iteration_ms
+    # The other scheme takes the mean of the known factors at first.
+    run.resume([], {"<1>": 1.5})
+    assert run.plan(LENGTHS).iteration_ms == pytest.approx(1.5 * usual)
+    run.resume([], {"<1>": 1.5, "<tp2>": 1.005})
+    assert run.plan(LENGTHS).iteration_ms == pytest.approx(1.005 * usual)
+
+
 def with_links(unlinked: CostProfile) -> CostProfile:
     document = json.loads(unlinked.to_json())
     link = {"operation": "all_to_all", "ranks": 4, "latency_ms": 0.3, "gigabytes_per_s": 2.0}

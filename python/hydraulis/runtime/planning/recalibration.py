@@ -61,18 +61,18 @@ class Recalibration:
                 self._learn(str(scheme), ms / predicted[scheme])
 
     def _learn(self, scheme: str, ratio: float) -> None:
-        known = self.factors.get(scheme, _mean(self.factors))
+        known = self.factors.get(scheme, mean_factor(self.factors))
         factor = known * (ratio / known) ** self._weight
         self.factors[scheme] = min(max(factor, 1 / BOUND), BOUND)
 
     def profile(self, factors: Mapping[str, float] | None = None) -> CostProfile:
         """Return the profile with the times of each scheme multiplied by its current factor, or these."""
         by_scheme = self.factors if factors is None else factors
-        others = _mean(by_scheme)
+        others = mean_factor(by_scheme)
         return with_scaled_times(self._profile, lambda scheme: by_scheme.get(scheme, others))
 
 
-def _mean(factors: Mapping[str, float]) -> float:
+def mean_factor(factors: Mapping[str, float]) -> float:
     """Return the geometric mean of the factors; 1 without any."""
     if not factors:
         return 1.0

@@ -17,7 +17,7 @@ from hydraulis.planner.profile import resolve_link_rates
 from hydraulis.planner.strategies import homogeneous_strategies
 from hydraulis.runtime.planning.node_links import LinkChange, NodeLinks
 from hydraulis.runtime.planning.rank_rates import LEAST_RATE, RankRates, RateChange
-from hydraulis.runtime.planning.recalibration import Recalibration
+from hydraulis.runtime.planning.recalibration import Recalibration, mean_factor
 from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.step_result import TimedCrossing
 
@@ -296,8 +296,10 @@ class RunPlanner:
     def _correct(self) -> None:
         """Rebuild the planner if the learnt times, rates or links differ from those that it has."""
         learnt, before = self._learnt, self._planned_with
+        # The planner's times of a scheme without a factor have the mean of the others.
+        others = mean_factor(before.factors)
         changes = (
-            abs(factor / before.factors.get(scheme, 1.0) - 1) for scheme, factor in learnt.factors.items()
+            abs(factor / before.factors.get(scheme, others) - 1) for scheme, factor in learnt.factors.items()
         )
         is_recalibrated = any(change > _NOTED_CHANGE for change in changes)
         factors = learnt.factors if is_recalibrated else before.factors
