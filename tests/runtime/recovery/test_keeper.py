@@ -1,6 +1,7 @@
 """Copies of the state in memory: equal to the shards to the bit, and re-cut for other ranks."""
 
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,19 @@ def test_a_shard_lost_with_its_twin_is_named(places: tuple[Path, Path], kept: Wh
         assert recovered.step is None
         (message,) = recovered.messages
         assert "shard 1 of 4" in message
+
+
+def test_a_copied_folder_does_not_take_the_copies_of_the_original(
+    places: tuple[Path, Path], kept: Whole
+) -> None:
+    run, base = places
+    copied = Path(shutil.copytree(run, run.with_name("copied")))
+    setting = SETTINGS["bfloat16, some frozen"]._replace(schemes=("1x<tp2>",))
+    for recovered in run_ranks(2, recover, copied, base, setting):
+        assert recovered.step is None
+        (message,) = recovered.messages
+        assert message.endswith(f"they are those of {run}")
+    assert_same(run_ranks(2, recover, *places, setting)[0], kept)
 
 
 @pytest.mark.usefixtures("kept")

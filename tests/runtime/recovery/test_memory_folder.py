@@ -14,7 +14,7 @@ import pytest
 from helpers import refused
 from hydraulis.config.planner import MIB
 from hydraulis.runtime.ranks.liveness.check import Process
-from hydraulis.runtime.recovery.memory_folder import CopyName, MemoryFolder
+from hydraulis.runtime.recovery.memory_folder import CopyName, MemoryFolder, Owner
 
 
 @pytest.mark.parametrize("copy", [CopyName(12, 3, 8, 5), CopyName(None, 0, 1, 0), CopyName(10**9, 1, 2, 1)])
@@ -80,6 +80,20 @@ def test_folders_of_ended_launchers_and_of_earlier_starts_are_abandoned(tmp_path
     own.remove_abandoned()
     left = {path.name.rpartition("-")[2] for path in tmp_path.iterdir()}
     assert left == {"a", "b", "d", "e"}
+
+
+def test_the_owner_is_the_run_and_its_launcher(tmp_path: Path) -> None:
+    run, link = tmp_path / "run", tmp_path / "link"
+    link.symlink_to(run)
+    folder = MemoryFolder(tmp_path, "a")
+    assert folder.owner() is None
+    folder.create(link)
+    assert folder.owner() == Owner(str(run), Process.launcher())
+    file = folder.path / "owner.json"
+    whole = file.read_text()
+    for damaged in ("", "[1]", "{}", whole[:-1], whole.replace("pid", "PID"), whole.replace("run", "RUN", 1)):
+        file.write_text(damaged)
+        assert folder.owner() is None, damaged
 
 
 def test_all_but_the_copies_of_one_step_are_removed(tmp_path: Path) -> None:

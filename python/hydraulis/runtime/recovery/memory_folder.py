@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -19,6 +20,8 @@ from hydraulis.text.documents import parse_json
 _SETTING = "checkpoint.memory_folder"
 _OWNER = "owner.json"
 _RUN = "run"
+# Errors of reading an owner that is missing or damaged.
+_DAMAGED = (OSError, ValueError, TypeError, KeyError)
 _NAME = re.compile(r"(frozen|step-(\d+))\.shard-(\d+)-of-(\d+)\.by-(\d+)\.safetensors")
 
 
@@ -52,6 +55,19 @@ class CopyName:
         kind = "frozen" if self.step is None else f"step-{self.step:08d}"
         of = f"shard-{self.shard:05d}-of-{self.world_size:05d}"
         return f"{kind}.{of}.by-{self.holder:05d}.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The owner of the copies on a node.
+
+    Attributes:
+        run: Path of the run's folder, without links.
+        launcher: Process that started the ranks which write the copies, or those of them that came first.
+    """
+
+    run: str
+    launcher: Process
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +121,13 @@ class MemoryFolder:
             return []
         return [name for name in names if name is not None]
 
+    def owner(self) -> Owner | None:
+        """Return the owner of the copies on this node; None if its file is missing or damaged."""
+        with suppress(*_DAMAGED):
+            owner = _owner(self.path)
+            return Owner(str(owner[_RUN]), _launcher(owner))
+        return None
+
     def file(self, copy: CopyName) -> Path:
         """Return the path of a file."""
         return self.path / str(copy)
@@ -145,7 +168,7 @@ class MemoryFolder:
         """Return the folder of the run of each start whose copies `remove_abandoned` would remove."""
         starts = {}
         for path in self._abandoned():
-            with suppress(OSError, ValueError, KeyError):
+            with suppress(*_DAMAGED):
                 starts[path.name.removeprefix(_prefix())] = Path(str(_owner(path)[_RUN]))
         return starts
 
@@ -198,9 +221,8 @@ def _is_own(path: Path) -> bool:
 def _is_abandoned(path: Path) -> bool:
     """Return whether no launcher continues from a folder any more, as far as this node knows."""
     try:
-        owner = _owner(path)
-        process = Process(**{field.name: owner[field.name] for field in fields(Process)})
-    except (OSError, ValueError, TypeError, KeyError):
+        process = _launcher(_owner(path))
+    except _DAMAGED:
         return False
     own = Process.launcher()
     # The folder is this node's: a launcher of an earlier start of the node has ended.
@@ -211,6 +233,10 @@ def _is_abandoned(path: Path) -> bool:
 def _owner(path: Path) -> dict[str, Any]:
     """Read the run and the launcher of a folder."""
     return dict(parse_json(read_regular(path / _OWNER).decode()))
+
+
+def _launcher(owner: Mapping[str, Any]) -> Process:
+    return Process(**{field.name: owner[field.name] for field in fields(Process)})
 
 
 def _prefix() -> str:

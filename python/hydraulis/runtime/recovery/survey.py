@@ -21,6 +21,7 @@ from hydraulis.runtime.recovery.copy_file import is_whole, open_copy
 from hydraulis.runtime.recovery.exchanged_values import exchange_values
 from hydraulis.runtime.recovery.keeper import DATA, MANIFEST, STEP
 from hydraulis.runtime.recovery.memory_folder import CopyName, MemoryFolder
+from hydraulis.runtime.recovery.ownership import Ownership, why_refused
 from hydraulis.runtime.recovery.run_start import named_starts
 from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.text.documents import parse_json
@@ -89,6 +90,9 @@ def find_in_memory(
     missing = ""
     for start in starts:
         memory = MemoryFolder(Path(base), start)
+        missing = why_refused(host.all_gather_objects(Ownership.of(memory.owner(), Path(folder))))
+        if missing:
+            continue
         step, missing, sources = _find_whole(memory, saved, note)
         if step is not None:
             # Without sources the newest checkpoint is as new.

@@ -76,10 +76,14 @@ class Process:
             boot = ""
         return cls(socket.gethostname(), pid, namespace, boot)
 
+    def is_visible(self) -> bool:
+        """Return whether the system of this node knows the process by its number."""
+        own = Process.own()
+        return bool(own.namespace) and replace(self, pid=own.pid) == own
+
     def state(self) -> str | None:
         """Return `ENDED` or `STOPPED`, as the system of this node knows it; None if neither is known."""
-        own = Process.own()
-        if not own.namespace or replace(self, pid=own.pid) != own:
+        if not self.is_visible():
             return None
         try:
             # proc(5): the state follows the name, which may contain parentheses.
