@@ -23,6 +23,7 @@ from hydraulis.runtime.checkpoint.resume import restore_moments
 from hydraulis.runtime.checkpoint.saver import CheckpointSaver
 from hydraulis.runtime.checkpoint.shard import write_durably, write_shard
 from hydraulis.runtime.checkpoint.shared import check_shared
+from hydraulis.runtime.ranks.rank_zero import on_rank_zero_alone
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard, ShardPlacement
 from hydraulis.runtime.state.parameters import InitialValues, ModelParameters, ParameterValues
 from runtime.gathered import gather
@@ -147,6 +148,35 @@ def first_copy(folder: Path) -> bool:
     shard.master.fill_(3.0)
     saver.close(1)
     return _all_are(folder, 1, 2.0)
+
+
+def fail_to_record(folder: Path) -> tuple[str, list[str], list[str]]:
+    """Fail to record a step once the checkpoint before it is written, and complete the checkpoint then.
+
+    Returns:
+        Code of the error that ends the step, and whether it is everywhere; the complete checkpoints at the
+        end of the step, and those after the completion.
+    """
+    saver = make_saver(folder, make_shard(), every_steps=1)
+    saver.after(1)
+    saver._pending.written.result()  # type: ignore[union-attr]
+    dist.barrier()
+    tally(saver._votes)
+
+    def record() -> None:
+        message = "no space left"
+        raise HydraulisError(message, code="file_unwritable")
+
+    on_rank_zero_alone(record)
+    code = ""
+    try:
+        saver.after(2)
+    except HydraulisError as error:
+        code = f"{error.code} {error.is_everywhere}"
+    ended = [path.name for path in CheckpointFolder(folder).complete()]
+    saver.finish()
+    dist.barrier()
+    return code, ended, [path.name for path in CheckpointFolder(folder).complete()]
 
 
 def _failure(saver: CheckpointSaver) -> str:

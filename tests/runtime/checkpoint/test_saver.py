@@ -15,6 +15,7 @@ from runtime.checkpoint.checkpoint_workers import (
     Loaded,
     State,
     Written,
+    fail_to_record,
     first_copy,
     load,
     look_at,
@@ -81,6 +82,10 @@ def test_a_rank_that_cannot_write_ends_all_and_the_last_checkpoint_stays(written
 
 def test_a_checkpoint_has_the_state_of_its_step(tmp_path: Path) -> None:
     assert run_ranks(2, first_copy, tmp_path) == [True, True]
+
+
+def test_a_record_that_fails_leaves_the_written_checkpoint_to_complete(tmp_path: Path) -> None:
+    assert run_ranks(2, fail_to_record, tmp_path) == [("file_unwritable True", [], ["step-00000001"])] * 2
 
 
 def test_a_folder_that_a_rank_does_not_see_is_refused_on_all(tmp_path: Path) -> None:

@@ -130,6 +130,8 @@ class CheckpointSaver:
     def _poll(self) -> None:
         """Complete the checkpoint in progress if all ranks had written their shards in the last step."""
         if self._pending is not None and self._votes.count(_WRITING) == 0:
+            # Else the error would replace the completion, whose checkpoint is no longer pending by then.
+            raise_deferred()
             self.finish()
 
     def _is_writing(self) -> bool:
