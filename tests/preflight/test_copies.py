@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from helpers import refused
+from helpers import lacks, refused
 from hydraulis import Cluster
 from hydraulis.config.run import RunConfig
 from hydraulis.planner.profile_document import with_host_memory
@@ -15,7 +15,7 @@ from hydraulis.preflight.copies import check_copies
 from hydraulis.runtime.records.run_directory import MEMORY
 from hydraulis.runtime.recovery.footprint import Footprint
 from hydraulis.runtime.recovery.host_room import left_to_rank
-from hydraulis.runtime.recovery.memory_folder import MemoryFolder
+from hydraulis.runtime.recovery.memory_folder import CopyName, MemoryFolder
 from hydraulis.runtime.state.parameters import ModelParameters
 from preflight.checked_run import read
 from profiles import made_up_profile
@@ -112,6 +112,28 @@ def test_beside_copies_that_may_continue_a_run_the_start_decides(
     assert status == "later"
     assert str(run) in text
     assert "''" not in text
+
+
+def test_the_start_decides_if_the_room_of_copies_that_continue_no_run_suffices(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Footprint.of(config, Cluster(4, 4))
+    # The run's folder is gone.
+    folder = MemoryFolder(Path(config.checkpoint.memory_folder), "0" * 32)
+    folder.create(tmp_path / "gone")
+    folder.file(CopyName(3, 0, 1, 0)).write_bytes(bytes(found.files // 4))
+    needed = found.files - found.files // 4
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=needed - 1))
+    with refused("file_unwritable", "checkpoint.memory_folder"):
+        check_copies(config, Cluster(4, 4))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=needed))
+    status, text = check_copies(config, Cluster(4, 4))
+    assert status == "later"
+    assert lacks(text, folder.base) == []
+    # The start then accepts the room.
+    start = MemoryFolder(folder.base, "1" * 32)
+    start.create(tmp_path / "run")
+    start.require_room(found.first, found.files)
 
 
 def test_a_missing_folder_is_refused(made: Path, tmp_path: Path) -> None:

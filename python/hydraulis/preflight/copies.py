@@ -43,6 +43,11 @@ def check_copies(
                 f"{' and '.join(map(str, there))}; a node's ranks need {_mib(found.files)} MiB, or "
                 f"{_mib(found.first)} for new copies next to those of the step that the run continues from"
             )
+        if MemoryFolder(Path(base), "").needed_bytes(found.first, found.files) <= free:
+            return "later", (
+                f"the start decides: {free >> 20:,} MiB are free in {base} next to copies of ended runs; "
+                f"it replaces them, and a node's ranks need {_mib(found.files)} MiB"
+            )
         message = (
             f"checkpoint.memory_folder = '{base}' has {free >> 20:,} MiB of room, and the copies of a node's "
             f"ranks take {_mib(found.files)}: make room, or set it to '' for no copies"

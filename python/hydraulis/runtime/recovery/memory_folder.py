@@ -176,11 +176,24 @@ class MemoryFolder:
         others = (path for path in self.base.glob(f"{_prefix()}*") if path != self.path)
         return [path for path in others if _is_own(path) and _is_abandoned(path)]
 
-    def require_room(self, first: int, most: int, previous: "MemoryFolder | None" = None) -> None:
-        """Check that the folder has room for the copies of this node's ranks.
+    def needed_bytes(self, first: int, most: int, previous: "MemoryFolder | None" = None) -> int:
+        """Return the bytes that must be free for the copies of this node's ranks.
 
         The copies of the previous start and of abandoned ones go when the first copy is whole, before the
         second one begins (see `RunStart.has_whole_copy`). Until then there is one new copy in addition.
+
+        Args:
+            first: Bytes of the first copy.
+            most: Most bytes of copies at once.
+            previous: Folder of the copies that the run continues from; None for another start.
+        """
+        replaced = {path.name.removeprefix(_prefix()) for path in self._abandoned()}
+        if previous is not None:
+            replaced.add(previous.start)
+        return max(first, most - sum(MemoryFolder(self.base, start).num_bytes() for start in replaced))
+
+    def require_room(self, first: int, most: int, previous: "MemoryFolder | None" = None) -> None:
+        """Check that the folder has room for the copies of this node's ranks.
 
         Args:
             first: Bytes of the first copy.
@@ -191,10 +204,7 @@ class MemoryFolder:
             InvalidInputError: The folder has too little room (code `file_unwritable`).
         """
         free = shutil.disk_usage(self.path).free
-        replaced = {path.name.removeprefix(_prefix()) for path in self._abandoned()}
-        if previous is not None:
-            replaced.add(previous.start)
-        needed = max(first, most - sum(MemoryFolder(self.base, start).num_bytes() for start in replaced))
+        needed = self.needed_bytes(first, most, previous)
         if needed <= free:
             return
         # Without the setting, or with another folder, the run would not continue from its copies.
