@@ -9,8 +9,9 @@ from hydraulis.config.run import RunConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.preflight.finding import Status
 from hydraulis.runtime.recovery.footprint import Footprint
-from hydraulis.runtime.recovery.host_room import left_to_rank, node_bytes
+from hydraulis.runtime.recovery.host_room import left_to_rank
 from hydraulis.runtime.recovery.memory_folder import MemoryFolder
+from hydraulis.runtime.recovery.node_memory import node_bytes
 from hydraulis.runtime.recovery.run_start import named_starts
 
 

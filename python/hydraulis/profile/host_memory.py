@@ -10,7 +10,8 @@ import torch.distributed as dist
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.streams import SideStream, StreamEvent
-from hydraulis.runtime.recovery.host_room import NODE_SHARE, node_bytes
+from hydraulis.runtime.recovery.host_room import NODE_SHARE
+from hydraulis.runtime.recovery.node_memory import node_bytes
 from hydraulis.runtime.worker import Worker
 
 _COPIED_BYTES = 256 << 20

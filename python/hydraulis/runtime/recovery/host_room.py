@@ -1,6 +1,5 @@
 """The host memory that layers may offload to, next to copies of the state in the same memory."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from hydraulis.config.run import RunConfig
 from hydraulis.planner.profile_document import with_host_memory
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.recovery.footprint import Footprint
+from hydraulis.runtime.recovery.node_memory import node_bytes
 
 _MOUNTS = Path("/proc/mounts")
 _IN_MEMORY = ("tmpfs", "ramfs", "hugetlbfs")
@@ -60,11 +60,6 @@ def left_to_rank(config: RunConfig, cluster: Cluster, of_node: int) -> int:
     taken = found.buffers + (found.files if is_in_memory(Path(config.checkpoint.memory_folder)) else 0)
     ranks = min(cluster.gpus, cluster.gpus_per_node)
     return max(0, (int(NODE_SHARE * of_node) - taken) // ranks)
-
-
-def node_bytes() -> int:
-    """Return the bytes of this node's memory."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def is_in_memory(folder: Path) -> bool:
