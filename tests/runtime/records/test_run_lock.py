@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,23 @@ def test_a_second_training_is_refused_until_the_first_releases_the_lock(tmp_path
     first.release()
     check_unlocked(tmp_path)
     RunLock(tmp_path).release()
+
+
+def test_a_look_at_the_lock_refuses_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    RunLock(tmp_path).release()
+    waits: list[float] = []
+    with (tmp_path / "lock").open("rb") as look:
+        fcntl.flock(look, fcntl.LOCK_SH)
+
+        def wait(seconds: float) -> None:
+            waits.append(seconds)
+            if len(waits) == 3:
+                look.close()
+
+        monkeypatch.setattr(time, "sleep", wait)
+        RunLock(tmp_path).release()
+    assert len(waits) == 3
+    assert sum(waits) < run_lock._LOOKS_S
 
 
 KILLED = """\

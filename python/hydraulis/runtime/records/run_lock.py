@@ -17,6 +17,8 @@ from hydraulis.runtime.records.run_directory import LOCK, writing
 # 90 s by default (`nfsd4_lease` in the kernel's fs/nfsd/nfs4state.c).
 LOST_NODE_S = 120.0
 _POLL_S = 0.5
+# Most seconds that a training waits for those who look at the lock, and the time between two attempts.
+_LOOKS_S, _LOOK_S = 0.1, 0.01
 
 
 class RunLock:
@@ -40,7 +42,7 @@ class RunLock:
             # A failed run closes the file, and so releases the lock, when this object is collected.
             weakref.finalize(self, self._file.close)
             try:
-                lock_file(self._file, fcntl.LOCK_EX)
+                _lock_after_looks(self._file)
             except BlockingIOError as error:
                 with self._file:
                     raise _busy(directory, _owner(self._file)) from error
@@ -105,6 +107,20 @@ def lock_owner(directory: Path) -> str:
             # The training that begins next reports it.
             return ""
     return ""
+
+
+def _lock_after_looks(file: BinaryIO) -> None:
+    """Lock a file as `lock_file` does, once no `lock_owner` looks at it; their shared locks are short."""
+    end = time.monotonic() + _LOOKS_S
+    while True:
+        try:
+            lock_file(file, fcntl.LOCK_EX)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise
+            time.sleep(_LOOK_S)
+        else:
+            return
 
 
 def _owner(file: BinaryIO) -> str:
