@@ -3,8 +3,8 @@
 //! A baseline's decision is written into the frame of a plan that the core creates for the same strategy, so that the
 //! core's checker judges it whole: each sequence once, caps, ranks, times, schedules. The frame has the core's lower
 //! bound for the strategy, which does not depend on the baseline: a baseline below it would prove the bound wrong. With
-//! a link, its replicas without a pipeline run in the order that overlaps most transfers, as the core's do; nothing
-//! else changes. One check is made here, since no plan has phases: that the phases contain each sequence of the batch
+//! a link, its replicas without a pipeline have their longest micro-batches at both ends, in the better of two orders;
+//! nothing else changes. One check is made here, since no plan has phases: that the phases contain each sequence of the batch
 //! once.
 
 use std::collections::BTreeMap;
@@ -100,7 +100,7 @@ impl<'a> Judge<'a> {
                 phases.push(plan);
             }
         }
-        let transfers = self.link.map(|link| of_phases(&phases, self.cost, link)).transpose()?;
+        let transfers = self.link.map(|link| self.transfers(phases, link)).transpose()?;
         Ok(Verdict {
             strategy: decision.strategy(),
             iteration_ms,
@@ -109,6 +109,19 @@ impl<'a> Judge<'a> {
             transfers,
             violations,
         })
+    }
+
+    /// The transfers in the better of two orders: replicas without a pipeline run their longest micro-batch first, or last.
+    fn transfers(&self, mut phases: Vec<Plan>, link: &timing::Link) -> Result<Transfers> {
+        let longest_first = of_phases(&phases, self.cost, link)?;
+        let replicas = phases.iter_mut().flat_map(|plan| &mut plan.replicas);
+        for replica in replicas.filter(|replica| replica.scheme.pp() == 1) {
+            if let [first, .., last] = replica.micro_batches.as_mut_slice() {
+                std::mem::swap(first, last);
+            }
+        }
+        let longest_last = of_phases(&phases, self.cost, link)?;
+        Ok(if longest_last.transfer_ms < longest_first.transfer_ms { longest_last } else { longest_first })
     }
 
     /// The plan of a phase for the phase's sequences.

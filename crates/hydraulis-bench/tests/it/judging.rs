@@ -6,6 +6,7 @@ use hydraulis_bench::link::link;
 use hydraulis_bench::planner_under_test::Answer;
 use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::{CostModel, preset};
+use hydraulis_core::search::Planner;
 use hydraulis_core::spec::Cluster;
 
 /// The verdict on work for 16 replicas of <tp4>, given for the first two.
@@ -67,4 +68,24 @@ fn phases_in_one_layout_fill_it_once() {
     let both = moved(&["1x<tp8>", "1x<tp16>"]);
     assert!(moved(&["1x<tp8>", "1x<tp16>", "1x<tp8>"]).is_close(both));
     assert!(both.is_close(moved(&["1x<tp8>"]) + moved(&["1x<tp16>"])));
+}
+
+#[test]
+fn a_plan_given_as_a_decision_is_judged_no_longer_than_the_plan() {
+    let (profile, cluster) = (preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+    let cost = CostModel::new(profile.clone(), cluster.clone());
+    let lengths = [7_000, 7_000, 6_000, 6_000, 5_000, 5_000, 900, 100].repeat(8);
+    let batch = Batch::new(&lengths, None).unwrap();
+    for rate in ["25", "50", "100", "200"] {
+        let links = link(rate.parse().unwrap(), &cost).unwrap();
+        let list = Some(vec!["8x<tp8>".parse().unwrap()]);
+        let planner = Planner::new(profile.clone(), cluster.clone(), list).unwrap().with_link(links.clone()).unwrap();
+        let plan = planner.plan(&batch).unwrap();
+        let work = plan.replicas.iter().map(|replica| replica.micro_batches.clone()).collect();
+        let decision = Answer::Decision(Decision::new(plan.strategy.clone(), work));
+        let verdict = Judge::new(&cost, Some(&links)).judge(&decision, &batch).unwrap();
+        assert!(verdict.iteration_ms.is_close(plan.iteration_ms));
+        let (judged, planned) = (verdict.transfers.unwrap().transfer_ms, plan.transfers.unwrap().transfer_ms);
+        assert!(judged <= planned * (1.0 + 1e-9), "{rate}: {judged:?}, and the plan's are {planned:?}");
+    }
 }
