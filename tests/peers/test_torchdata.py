@@ -124,3 +124,23 @@ def test_steps_are_grouped_from_the_loaded_state(workers: int, options: dict[str
         one: Any = second.batch_sampler
         grouped = [(step.index, batch.tolist()) for step, group in one.group(second) for batch in group]
         assert grouped == places[done:]
+
+
+@pytest.mark.parametrize(("saved", "loaded"), [(3, 1), (5, 2), (1, 3)])
+def test_steps_are_grouped_under_another_number_of_steps_between_snapshots(saved: int, loaded: int) -> None:
+    """While torchdata skips the batches since the saved snapshot, it takes snapshots of its own."""
+    first = loader(2, snapshot_every_n_steps=saved)
+    found = iter(first)
+    for _ in range(4):
+        next(found)
+    state = first.state_dict()
+    whole = sampler(LENGTHS, rank=1)
+    places = [(index, part.tolist()) for index in range(whole.num_steps) for part in whole.step(index).own]
+    for asked in (False, True):
+        second = loader(2, snapshot_every_n_steps=loaded)
+        second.load_state_dict(state)
+        if asked:
+            second.state_dict()
+        one: Any = second.batch_sampler
+        grouped = [(step.index, batch.tolist()) for step, group in one.group(second) for batch in group]
+        assert grouped == places[4:]

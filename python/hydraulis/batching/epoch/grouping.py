@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Never, TypeVar
 
-from hydraulis.batching.epoch.state import Position
+from hydraulis.batching.epoch.state import Iteration, Position
 from hydraulis.batching.step_planner import BalancedStep
 from hydraulis.errors import InvalidInputError
 
@@ -29,8 +29,8 @@ def group_batches(sampler: Any, loader: Iterable[Loaded]) -> Iterator[tuple[Bala
     # A loader loads its state here, and worker processes read the first batches.
     batches = iter(loader)
     if has_begun or sampler.begun.number != count:
-        epoch, position = sampler.begun.epoch, sampler.begun.position
-        position = _advanced(sampler, epoch, position, _num_skipped(batches))
+        epoch = sampler.begun.epoch
+        position = _advanced(sampler, epoch, *_first_position(batches, sampler.begun))
     else:
         epoch, position = sampler.epoch, sampler.next_position
     for index in range(position.step, sampler.count_steps(epoch)):
@@ -61,10 +61,18 @@ class _Counted(Iterator[Loaded]):
         return batch
 
 
-def _num_skipped(batches: Any) -> int:
-    """Count the batches that torchdata skipped because its last snapshot is older than the state."""
+def _first_position(batches: Any, begun: Iteration) -> tuple[Position, int]:
+    """Return a position at or before the first batch of an iterator, and the batches between them.
+
+    torchdata's workers load the sampler at a snapshot, and skip the batches that are done since then. While
+    they skip, they may take a snapshot, which then has the position of the sampler.
+    """
     state = batches.state_dict() if hasattr(batches, "state_dict") else {}
-    return int(state.get("_steps_since_snapshot", 0))
+    snapshot, skipped = state.get("_snapshot", {}), int(state.get("_steps_since_snapshot", 0))
+    saved = snapshot.get("_main_snapshot", {}).get("_index_sampler_state")
+    if saved is None or not snapshot["_snapshot_step"] + skipped:
+        return begun.position, 0
+    return Position(saved["step"], saved["batch"]), skipped
 
 
 def _advanced(sampler: Any, epoch: int, position: Position, batches: int) -> Position:
