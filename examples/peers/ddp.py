@@ -25,21 +25,19 @@ sampler = BalancedBatchSampler(
 loader = StatefulDataLoader(data, batch_sampler=sampler, collate_fn=TransformersCollator())
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 
-for epoch in range(2):
-    sampler.set_epoch(epoch)
-    for step, batches in sampler.group(loader):
-        total = torch.zeros(())
-        for place, batch in enumerate(batches):
-            # Ranks have different numbers of micro-batches and meet in the last one.
-            model.require_backward_grad_sync = place == len(step.own) - 1
-            loss = model(**batch, num_items_in_batch=step.targets).loss
-            (loss * ranks).backward()
-            total += loss.detach()
-        dist.all_reduce(total)
-        if rank == 0:
-            print(f"epoch {epoch}, step {step.index}, loss {total:.3f}")
-        optimizer.step()
-        optimizer.zero_grad()
+for step, batches in sampler.group(loader, epochs=2):
+    total = torch.zeros(())
+    for place, batch in enumerate(batches):
+        # Ranks have different numbers of micro-batches and meet in the last one.
+        model.require_backward_grad_sync = place == len(step.own) - 1
+        loss = model(**batch, num_items_in_batch=step.targets).loss
+        (loss * ranks).backward()
+        total += loss.detach()
+    dist.all_reduce(total)
+    if rank == 0:
+        print(f"epoch {step.epoch}, step {step.index}, loss {total:.3f}")
+    optimizer.step()
+    optimizer.zero_grad()
 # Meanwhile gloo's threads release the last sum: later they would abort the interpreter's shutdown.
 dist.barrier()
 dist.destroy_process_group()

@@ -93,6 +93,28 @@ def test_a_loaded_state_is_where_every_loader_begins(options: dict[str, Any]) ->
         assert again == [(1, index, True) for index in range(one.num_steps)]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_epochs_that_remain_are_grouped(workers: int) -> None:
+    one = sampler(LENGTHS, rank=0, cap_tokens=200)
+    places = [(epoch, index) for epoch in range(3) for index in range(one.count_steps(epoch))]
+    loader: DataLoader[Any] = DataLoader(range(60), batch_sampler=one, collate_fn=list, num_workers=workers)  # type: ignore[arg-type]
+    assert [(step.epoch, step.index) for step, _ in one.group(loader, epochs=3)] == places
+    assert list(one.group(loader, epochs=3)) == []
+    again = sampler(LENGTHS, rank=0, cap_tokens=200)
+    again.load_state_dict(one.state_at(2, epoch=1))
+    rest: DataLoader[Any] = DataLoader(range(60), batch_sampler=again, collate_fn=list, num_workers=workers)  # type: ignore[arg-type]
+    found = [(step.epoch, step.index) for step, _ in again.group(rest, epochs=3)]
+    assert found == places[places.index((1, 2)) :]
+    with refused("argument_invalid", "epochs is -1"):
+        again.group(rest, epochs=-1)
+
+
+def test_epochs_of_a_loader_without_the_sampler_are_refused() -> None:
+    one = sampler(LENGTHS, rank=0, cap_tokens=200)
+    with refused("argument_invalid", "does not iterate over this sampler"):
+        list(one.group(range(len(one)), epochs=2))
+
+
 def test_unread_batches_of_a_step_are_left_out() -> None:
     one = sampler(LENGTHS, rank=0, cap_tokens=100)
     loader: DataLoader[Any] = DataLoader(range(60), batch_sampler=one, collate_fn=list)  # type: ignore[arg-type]

@@ -347,7 +347,17 @@ def test_after_the_last_batch_of_a_step_the_state_is_at_the_next_one() -> None:
     sampler(long_tail(60), rank=2, ranks=3).load_state_dict(one.state_dict())
 
 
-def test_another_epoch_discards_the_loaded_position() -> None:
+def test_an_earlier_epoch_does_not_discard_the_loaded_position() -> None:
+    one = sampler(long_tail(60), rank=0)
+    one.load_state_dict(one.state_at(1, epoch=2))
+    with refused("argument_invalid", "set_epoch(0)", "epoch 2", "sampler.epoch"):
+        one.set_epoch(0)
+    list(one)
+    one.set_epoch(0)
+    assert list(one) == list(sampler(long_tail(60), rank=0))
+
+
+def test_a_later_epoch_discards_the_loaded_position() -> None:
     one = sampler(long_tail(60), rank=0)
     one.load_state_dict(one.state_at(2, epoch=0))
     one.set_epoch(1)

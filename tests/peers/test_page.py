@@ -95,6 +95,28 @@ def test_plain_ddp() -> None:
     assert changed(model)
 
 
+@pytest.mark.usefixtures("group")
+@pytest.mark.parametrize("place", [(0, 0), (1, 0), (1, 1)])
+def test_plain_ddp_resumes(monkeypatch: pytest.MonkeyPatch, place: tuple[int, int]) -> None:
+    """The same lines train the rest of a run whose loader has loaded a state."""
+    lines, data = SECTIONS["Plain DDP"], toy.toy_data(1100, 12)
+    loaded = "\nloader.load_state_dict(state)\nfor step, batches in sampler.group"
+    saved = "\n    states[step.epoch, step.index] = loader.state_dict()\n```\n"
+    model = DistributedDataParallel(toy.toy_model())
+    options = {"data": data, "lengths": list(map(len, data["input_ids"])), "model": model, "states": {}}
+    options["optimizer"] = optimizer_of(model)
+    monkeypatch.setitem(SECTIONS, "Plain DDP", lines.replace("\n```\n", saved, 1))
+    whole = run("Plain DDP", **options)["states"]
+    assert len(whole) > 4
+    monkeypatch.setitem(
+        SECTIONS,
+        "Plain DDP",
+        SECTIONS["Plain DDP"].replace("\nfor step, batches in sampler.group", loaded, 1),
+    )
+    rest = run("Plain DDP", **(options | {"state": whole[place], "states": {}}))["states"]
+    assert list(rest) == list(whole)[list(whole).index(place) + 1 :]
+
+
 def test_shared_prompts() -> None:
     model = toy.toy_model()
     rng = np.random.default_rng(0)

@@ -144,3 +144,32 @@ def test_steps_are_grouped_under_another_number_of_steps_between_snapshots(saved
         one: Any = second.batch_sampler
         grouped = [(step.index, batch.tolist()) for step, group in one.group(second) for batch in group]
         assert grouped == places[4:]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_chosen_before_a_state_of_another_one_is_refused(workers: int) -> None:
+    """A loop over `range(epochs)` would train the epoch of the state twice."""
+    first = loader(workers)
+    batches(first)
+    found = iter(first)
+    next(found)
+    second = loader(workers)
+    second.load_state_dict(first.state_dict())
+    one: Any = second.batch_sampler
+    one.set_epoch(0)
+    with refused("argument_invalid", "set_epoch chose epoch 0", "epoch 1"):
+        next(one.group(second))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_state_at_the_end_of_the_run_has_no_steps(workers: int, *, asked: bool) -> None:
+    first = loader(workers)
+    for _ in range(2):
+        batches(first)
+    second = loader(workers)
+    second.load_state_dict(first.state_dict())
+    if asked:
+        second.state_dict()
+    one: Any = second.batch_sampler
+    assert list(one.group(second, epochs=2)) == []

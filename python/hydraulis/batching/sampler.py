@@ -15,7 +15,7 @@ import numpy as np
 
 from hydraulis.batching.cost import SequenceCost
 from hydraulis.batching.epoch.division import EpochDivision
-from hydraulis.batching.epoch.grouping import Loaded, group_batches
+from hydraulis.batching.epoch.grouping import Loaded, group_batches, group_epochs
 from hydraulis.batching.epoch.order import EpochOrder, Indices
 from hydraulis.batching.epoch.state import Iteration, Position, check_exists, identify, restore
 from hydraulis.batching.epoch.steps import Steps
@@ -136,6 +136,7 @@ class BalancedBatchSampler:
         self._epoch = 0
         self._position = Position(0, 0)
         self._is_loaded = False
+        self._chosen_epoch: int | None = None
         self.begun = Iteration(0, 0, self._position)
         self._planner = StepPlanner(
             ranks=self.ranks,
@@ -193,6 +194,11 @@ class BalancedBatchSampler:
         return self._epoch
 
     @property
+    def chosen_epoch(self) -> int | None:
+        """Epoch that `set_epoch` chose for the next iteration; None if it chose none or a state is loaded."""
+        return self._chosen_epoch
+
+    @property
     def num_steps(self) -> int:
         """Number of steps of the current epoch."""
         return self.count_steps(self._epoch)
@@ -225,9 +231,17 @@ class BalancedBatchSampler:
         """Choose the epoch of the next iteration, which starts at its first step if it is another epoch.
 
         Raises:
-            InvalidInputError: The epoch is no whole number of at least 0 (code `argument_invalid`).
+            InvalidInputError: The epoch is no whole number of at least 0, or is before that of a loaded state
+                which no iteration has continued (code `argument_invalid`).
         """
         epoch = to_whole("epoch", epoch, least=0)
+        if self._is_loaded and epoch < self._epoch:
+            message = (
+                f"set_epoch({epoch}) would discard the loaded state of epoch {self._epoch}: continue with the "
+                "epochs from sampler.epoch, or load state_at(0, epoch=...) of an earlier one"
+            )
+            raise InvalidInputError(message, code="argument_invalid")
+        self._chosen_epoch = epoch
         if epoch != self._epoch:
             self._epoch, self._position, self._is_loaded = epoch, Position(0, 0), False
 
@@ -242,7 +256,7 @@ class BalancedBatchSampler:
         """Yield batches from the loaded position or the epoch's start; then the next epoch is current."""
         # Loaders call `iter` more often than they iterate, so an iteration begins with its first batch.
         epoch, start = self._epoch, self.next_position
-        self._position, self._is_loaded = start, False
+        self._position, self._is_loaded, self._chosen_epoch = start, False, None
         self.begun = Iteration(self.begun.number + 1, epoch, start)
         for index in range(start.step, self.count_steps(epoch)):
             own = self._own(self._plan(epoch, index)[1])
@@ -286,18 +300,27 @@ class BalancedBatchSampler:
             lower_bound=plan.lower_bound,
         )
 
-    def group(self, loader: Iterable[Loaded]) -> Iterator[tuple[BalancedStep, Iterator[Loaded]]]:
+    def group(
+        self, loader: Iterable[Loaded], *, epochs: int | None = None
+    ) -> Iterator[tuple[BalancedStep, Iterator[Loaded]]]:
         """Yield each step with its batches from a loader that this sampler drives.
 
         Args:
             loader: Loader with this sampler as its `batch_sampler`, at the start of an iteration. Batches
                 of a step that the loop leaves unread are skipped.
+            epochs: Number of epochs of the run, which continues in the epoch of a loaded state; None for the
+                rest of one epoch.
 
         Raises:
-            InvalidInputError: The loader's data set has another number of sequences (code `lengths_invalid`).
+            InvalidInputError: The loader's data set has another number of sequences (code `lengths_invalid`),
+                or `epochs` is no whole number of at least 0 (`argument_invalid`). Iteration raises
+                `argument_invalid` if the loader's batches are not those of the steps, or if it loads a state
+                of another epoch than `set_epoch` chose.
         """
         check_data(getattr(loader, "dataset", None), self.num_sequences)
-        return group_batches(self, loader)
+        if epochs is None:
+            return group_batches(self, loader)
+        return group_epochs(self, loader, to_whole("epochs", epochs, least=0))
 
     def report(self, steps: int | None = None) -> BalanceReport:
         """Plan the steps of the current epoch, and add up where their time goes.
@@ -362,6 +385,7 @@ class BalancedBatchSampler:
             batches = len(self._own(self._plan(epoch, position.step)[1]))
         check_exists(position, epoch, count, batches)
         self._epoch, self._position, self._is_loaded = epoch, position, True
+        self._chosen_epoch = None
 
     def _identity(self) -> dict[str, Any]:
         return identify(self, self._planner.cost, self._pool)

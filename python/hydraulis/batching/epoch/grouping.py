@@ -1,5 +1,6 @@
 """The batches of a loader, step by step, from the place where the loader's iteration begins."""
 
+import math
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Never, TypeVar
@@ -13,26 +14,51 @@ Loaded = TypeVar("Loaded")
 _END = object()
 
 
-def group_batches(sampler: Any, loader: Iterable[Loaded]) -> Iterator[tuple[BalancedStep, Iterator[Loaded]]]:
-    """Yield each step with its batches.
+def group_epochs(
+    sampler: Any, loader: Iterable[Loaded], epochs: int
+) -> Iterator[tuple[BalancedStep, Iterator[Loaded]]]:
+    """Yield each step of the epochs that remain, with its batches.
 
     Args:
         sampler: `BalancedBatchSampler` that drives the loader.
         loader: Loader at the start of an iteration.
+        epochs: Number of the epoch before which the run ends.
 
     Raises:
-        InvalidInputError: The loader has more or fewer batches than the steps (code `argument_invalid`).
+        InvalidInputError: As `group_batches`, or the loader does not iterate over the sampler (code
+            `argument_invalid`).
     """
-    # torchdata makes the iterator of a loader with workers when it is asked for a state.
-    has_begun = getattr(loader, "num_workers", 0) and getattr(loader, "_initial_iter_for_state_dict", False)
-    count = sampler.begun.number
-    # A loader loads its state here, and worker processes read the first batches.
-    batches = iter(loader)
-    if has_begun or sampler.begun.number != count:
-        epoch = sampler.begun.epoch
-        position = _advanced(sampler, epoch, *_first_position(batches, sampler.begun))
-    else:
-        epoch, position = sampler.epoch, sampler.next_position
+    while (epoch := sampler.epoch) < epochs:
+        number = sampler.begun.number
+        yield from group_batches(sampler, loader, epochs)
+        if (sampler.epoch, sampler.begun.number) == (epoch, number):
+            _refuse("the loader does not iterate over this sampler")
+
+
+def group_batches(
+    sampler: Any, loader: Iterable[Loaded], epochs: float = math.inf
+) -> Iterator[tuple[BalancedStep, Iterator[Loaded]]]:
+    """Yield each step of one epoch with its batches.
+
+    Args:
+        sampler: `BalancedBatchSampler` that drives the loader.
+        loader: Loader at the start of an iteration.
+        epochs: Number of the epoch before which the run ends. A loader can load a state at this end.
+
+    Raises:
+        InvalidInputError: The loader has more or fewer batches than the steps, or loads a state of another
+            epoch than `set_epoch` chose (code `argument_invalid`).
+    """
+    chosen = sampler.chosen_epoch
+    batches, epoch, position = _begin(sampler, loader)
+    if chosen not in (None, epoch):
+        message = (
+            f"set_epoch chose epoch {chosen}, and the loader's state continues epoch {epoch}: epochs would be "
+            "trained twice; leave set_epoch out, and give group the number of epochs"
+        )
+        raise InvalidInputError(message, code="argument_invalid")
+    if epoch >= epochs:
+        return
     for index in range(position.step, sampler.count_steps(epoch)):
         step = sampler.step(index, epoch)
         size = len(step.own) - (position.batch if index == position.step else 0)
@@ -46,6 +72,19 @@ def group_batches(sampler: Any, loader: Iterable[Loaded]) -> Iterator[tuple[Bala
     # Lets the loader and this sampler end their epoch.
     if next(batches, _END) is not _END:
         _refuse(f"the steps of epoch {epoch} have fewer batches than the loader")
+
+
+def _begin(sampler: Any, loader: Iterable[Loaded]) -> tuple[Iterator[Loaded], int, Position]:
+    """Begin an iteration over a loader, and return it with the epoch and the position of its first batch."""
+    # torchdata makes the iterator of a loader with workers when it is asked for a state.
+    has_begun = getattr(loader, "num_workers", 0) and getattr(loader, "_initial_iter_for_state_dict", False)
+    count = sampler.begun.number
+    # A loader loads its state here, and worker processes read the first batches.
+    batches = iter(loader)
+    if has_begun or sampler.begun.number != count:
+        epoch = sampler.begun.epoch
+        return batches, epoch, _advanced(sampler, epoch, *_first_position(batches, sampler.begun))
+    return batches, sampler.epoch, sampler.next_position
 
 
 class _Counted(Iterator[Loaded]):
