@@ -14,6 +14,7 @@ from accelerate.data_loader import (
 from torch.utils.data import DataLoader
 
 from batching.drawn import long_tail, ranks_of, sampler
+from helpers import refused
 from peers.launch import findings
 
 LENGTHS = long_tail(100)
@@ -61,6 +62,15 @@ def test_a_prepared_loader_passes_the_epoch_on(process: int) -> None:
         expected = sampler(LENGTHS, rank=process)
         expected.set_epoch(epoch)
         assert found == list(expected)
+
+
+@pytest.mark.parametrize("skipped", [0, 2])
+def test_steps_of_a_prepared_loader_are_refused(skipped: int) -> None:
+    """Its batches are those of one process, and `step.own` has those of all ranks."""
+    prepared = loader(1)
+    one = prepared.batch_sampler.batch_sampler
+    with refused("argument_invalid", "each of 2 processes", "rank"):
+        next(one.group(skip_first_batches(prepared, skipped) if skipped else prepared))
 
 
 def test_the_first_batches_are_skipped() -> None:

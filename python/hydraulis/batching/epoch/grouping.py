@@ -46,9 +46,10 @@ def group_batches(
         epochs: Number of the epoch before which the run ends. A loader can load a state at this end.
 
     Raises:
-        InvalidInputError: The loader has more or fewer batches than the steps, or loads a state of another
-            epoch than `set_epoch` chose (code `argument_invalid`).
+        InvalidInputError: The loader has more or fewer batches than the steps, loads a state of another
+            epoch than `set_epoch` chose, or is distributed by accelerate (code `argument_invalid`).
     """
+    _refuse_shards(loader)
     chosen = sampler.chosen_epoch
     batches, epoch, position = _begin(sampler, loader)
     if chosen not in (None, epoch):
@@ -85,6 +86,21 @@ def _begin(sampler: Any, loader: Iterable[Loaded]) -> tuple[Iterator[Loaded], in
         epoch = sampler.begun.epoch
         return batches, epoch, _advanced(sampler, epoch, *_first_position(batches, sampler.begun))
     return batches, sampler.epoch, sampler.next_position
+
+
+def _refuse_shards(loader: object) -> None:
+    """Refuse a loader that accelerate distributes: its batches are those of one process."""
+    one = getattr(loader, "batch_sampler", None)
+    while one is not None:
+        count = getattr(one, "num_processes", 1)
+        if count > 1:
+            message = (
+                f"the loader gives each of {count} processes its part of the batches, as accelerate prepares "
+                "it, so that they are not those of the steps: give group the loader before `prepare` and the "
+                "sampler a rank, or read `len(step.micro_batches[0])` batches for each step"
+            )
+            raise InvalidInputError(message, code="argument_invalid")
+        one = getattr(one, "batch_sampler", None)
 
 
 class _Counted(Iterator[Loaded]):
