@@ -116,6 +116,15 @@ def test_targets_are_a_part_of_each_sequence() -> None:
             sampler([5, 6, 7], targets=targets)
 
 
+def test_targets_of_a_truncated_sequence_are_those_of_its_first_tokens() -> None:
+    options: dict[str, Any] = {"cap_tokens": 64, "too_long": "truncate", "sequences_per_step": 3}
+    with refused("lengths_invalid", "sequence 1", "64 targets and 100 tokens", "leaves 64", "at most 63"):
+        sampler([50, 100, 10], targets=[49, 64, 9], **options)
+    assert sampler([50, 100, 10], targets=[49, 63, 9], **options).step(0).targets == 121
+    # A sequence as long as the cap is whole.
+    assert sampler([64, 9, 9], targets=[64, 9, 9], **options).step(0).targets == 82
+
+
 def test_steps_per_epoch_belong_to_micro_batches_alone() -> None:
     with refused("argument_invalid", "steps_per_epoch is 3", "leave it out"):
         sampler([5, 6, 7], sequences_per_step=3, steps_per_epoch=3)

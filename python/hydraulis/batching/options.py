@@ -133,11 +133,19 @@ def _convert(sampler: Any) -> None:
             raise InvalidInputError(message, code="argument_invalid") from None
 
 
-def check_targets(targets: Any, lengths: Any) -> None:
-    """Check that each sequence has a number of targets, from 0 to its tokens.
+def check_targets(targets: Any, lengths: Any, limit: int | None) -> None:
+    """Check that each sequence has a number of targets that its tokens can have.
+
+    All tokens of a sequence may be targets, as those of an encoder. A truncated sequence has at most
+    `limit - 1`, because the collators make no first token a target.
+
+    Args:
+        targets: Targets of each sequence; None for no check.
+        lengths: Tokens of each sequence, before truncation.
+        limit: Most tokens of a sequence, to which longer ones are truncated; None without truncation.
 
     Raises:
-        InvalidInputError: It has not (code `lengths_invalid`).
+        InvalidInputError: A sequence has another number of targets (code `lengths_invalid`).
     """
     if targets is None:
         return
@@ -145,15 +153,20 @@ def check_targets(targets: Any, lengths: Any) -> None:
         message = f"targets has {len(targets)} entries and lengths {len(lengths)}: give one for each sequence"
         raise InvalidInputError(message, code="lengths_invalid")
     for start in range(0, len(lengths), _BLOCK):
-        given, most = targets[start : start + _BLOCK], lengths[start : start + _BLOCK]
+        given, tokens = targets[start : start + _BLOCK], lengths[start : start + _BLOCK]
+        most = tokens if limit is None else np.where(tokens > limit, limit - 1, tokens)
         wrong = np.flatnonzero((given < 0) | (given > most))
-        if wrong.size:
-            place = wrong[0]
-            message = (
-                f"sequence {start + place} has {given[place]} targets and {most[place]} tokens: targets are "
-                "at least 0 and at most the tokens; correct them"
-            )
-            raise InvalidInputError(message, code="lengths_invalid")
+        if not wrong.size:
+            continue
+        place = wrong[0]
+        is_cut = most[place] < tokens[place]
+        message = f"sequence {start + place} has {given[place]} targets and {tokens[place]} tokens" + (
+            f", of which truncation leaves {limit}: targets are at least 0 and at most {most[place]}; count "
+            f"those of the first {limit} tokens"
+            if is_cut
+            else ": targets are at least 0 and at most the tokens; correct them"
+        )
+        raise InvalidInputError(message, code="lengths_invalid")
 
 
 def check_data(data: Any, num_lengths: int) -> None:

@@ -69,8 +69,8 @@ class BalancedBatchSampler:
         extra_tokens: Tokens of each sequence of a second kind, such as those of a vision encoder, as an array
             or a memory map; `cap_extra_tokens` limits them. They take no time: `work` has theirs.
         cap_extra_tokens: Most extra tokens of a micro-batch.
-        targets: Target tokens of each sequence, in a form of `lengths`; None for all tokens but the first,
-            which is wrong where labels are masked.
+        targets: Target tokens of each sequence, in a form of `lengths`, of the tokens that are left after
+            truncation; None for all of these but the first, which is wrong where labels are masked.
         groups: Number of the group of each sequence, in a form of `lengths`. A group stays in one
             micro-batch, and the sizes of a step count groups. None for no groups.
         prefix_tokens: Tokens of the prefix that each sequence shares with the rest of its group. They occupy
@@ -158,7 +158,7 @@ class BalancedBatchSampler:
         cap = self._planner.cap_tokens
         self._pool = make_pool(items, cap, self.too_long, self.pad_sequence_to, groups, values)
         self._targets = None if self.targets is None else open_lengths(self.targets, name="targets")
-        check_targets(self._targets, lengths)
+        check_targets(self._targets, lengths, self._pool.limit if groups is None else None)
         self._division = EpochDivision(self, self._pool, self._planner)
         self._make_caches()
         if not len(self._steps(0)):
@@ -237,7 +237,7 @@ class BalancedBatchSampler:
         epoch = to_whole("epoch", epoch, least=0)
         if self._is_loaded and epoch < self._epoch:
             message = (
-                f"set_epoch({epoch}) would discard the loaded state of epoch {self._epoch}: continue with the "
+                f"set_epoch({epoch}) would discard the loaded state of epoch {self._epoch}: continue with "
                 "epochs from sampler.epoch, or load state_at(0, epoch=...) of an earlier one"
             )
             raise InvalidInputError(message, code="argument_invalid")
