@@ -226,9 +226,11 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     ),
     "model_unsupported": ErrorCode(
         "A model's `config.json` describes a model that the decoder does not compute, or no family of "
-        "transformers has the trained model's options together.",
+        "transformers has the trained model's options together. Or a model of transformers lets packed "
+        "sequences change each other's logits.",
         "Use a Llama, Mistral, Qwen2 or Qwen3 (dense) model. A sliding window is supported if no sequence is"
-        " longer. For an export, the shards of a checkpoint are safetensors files (see "
+        " longer. Give a model that mixes packed sequences another `attn_implementation`, or padded batches. "
+        "For an export, the shards of a checkpoint are safetensors files (see "
         "[checkpoints.md](checkpoints.md)).",
     ),
     "not_torchrun": ErrorCode(

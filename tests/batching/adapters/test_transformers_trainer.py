@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 from torch.utils.data import IterableDataset
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainingArguments,
+)
 
 from batching.drawn import long_tail
 from helpers import refused
@@ -39,6 +46,14 @@ def test_a_streamed_data_set_is_refused(tmp_path: Path) -> None:
 def test_a_trainer_that_packs_is_refused() -> None:
     trainer: Any = SimpleNamespace(train_dataset=ROWS, args=SimpleNamespace(packing=True))
     with refused("argument_invalid", "args.packing"):
+        balance_trainer(trainer, cap_tokens=200, lengths=LENGTHS)
+
+
+def test_a_model_that_mixes_packed_sequences_is_refused(tmp_path: Path) -> None:
+    config = BloomConfig(vocab_size=64, hidden_size=16, n_layer=1, n_head=2)
+    arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to=[])
+    trainer = Trainer(model=BloomForCausalLM(config), args=arguments, train_dataset=ROWS)
+    with refused("model_unsupported", "BloomForCausalLM"):
         balance_trainer(trainer, cap_tokens=200, lengths=LENGTHS)
 
 

@@ -15,14 +15,14 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_pt_utils import BatchRebalanceSampler
 
 from hydraulis.batching.adapters.equal_epochs import with_equal_epochs
-from hydraulis.batching.collators import TransformersCollator
+from hydraulis.batching.collators import TransformersCollator, check_packing
 from hydraulis.batching.collators.packed_samples import MASKS
 from hydraulis.batching.epoch.state import PLACE, restore
 from hydraulis.batching.items.lengths import open_lengths
 from hydraulis.batching.items.pool import token_limit
 from hydraulis.batching.options import check_data
 from hydraulis.batching.sampler import BalancedBatchSampler
-from hydraulis.errors import InvalidInputError
+from hydraulis.errors import HydraulisError, InvalidInputError
 
 
 class TrainerSampler(BatchRebalanceSampler):
@@ -87,7 +87,8 @@ def balance_trainer(trainer: Trainer, *, cap_tokens: int, lengths: object = None
 
     Args:
         trainer: Trainer before `train`. Its collator becomes a `TransformersCollator`, which needs a model
-            whose attention keeps packed sequences apart (every attention of transformers 5).
+            that keeps packed sequences apart, as `check_packing` tells. Not checked is a model that cannot
+            compute two packed sequences yet, such as a sharded one.
         cap_tokens: Most tokens of a micro-batch.
         lengths: Tokens of each sequence; None for those of the data set's column `args.length_column_name`,
             or else `input_ids`.
@@ -95,12 +96,14 @@ def balance_trainer(trainer: Trainer, *, cap_tokens: int, lengths: object = None
 
     Raises:
         InvalidInputError: The data set is streamed, or the trainer packs its sequences itself (code
-            `argument_invalid`). Training raises `lengths_invalid` if the data set has another number of
+            `argument_invalid`), or the model mixes packed sequences (`model_unsupported`). Training raises
+            `lengths_invalid` if the data set has another number of
             sequences than `lengths`.
     """
     # A trainer's attributes have many types.
     own: Any = trainer
     _refuse(own)
+    _check_model(own.model)
 
     def train_sampler(dataset: Any = None) -> TrainerSampler:
         data = own.train_dataset if dataset is None else dataset
@@ -133,6 +136,19 @@ def _refuse(trainer: Any) -> None:
     if any(name in names for name in MASKS):
         # The trainer removes the columns that the model does not take.
         arguments.remove_unused_columns = False
+
+
+def _check_model(model: Any) -> None:
+    """Refuse a model that mixes packed sequences, if it can compute some already."""
+    if any(one.is_meta or not one.numel() for one in model.parameters()):
+        return
+    try:
+        check_packing(model)
+    except HydraulisError:
+        raise
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError):
+        # The forward needs other inputs, or another device.
+        return
 
 
 def _make_sampler(trainer: Any, data: Any, lengths: object, options: dict[str, Any]) -> BalancedBatchSampler:

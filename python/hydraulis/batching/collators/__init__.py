@@ -5,13 +5,15 @@
 - `MegatronCollator`: Megatron-core's tokens, loss mask and `PackedSeqParams`.
 - `PrefixTreeCollator`: sequences that share the tokens of their common prefixes.
 
-Sequences never attend to each other. The first token of a sequence and padding are no targets. An empty list
+The batches state where sequences end, and the model keeps them apart: `check_packing` tells if a model of
+transformers does. The first token of a sequence and padding are no targets. An empty list
 of samples gives padding alone, which adds nothing to the loss. The loss of a step is the sum over its targets
 divided by `BalancedStep.targets`.
 """
 
 from hydraulis.batching.collators.megatron import MegatronCollator
 from hydraulis.batching.collators.packed_samples import PackedSamples, Packing
+from hydraulis.batching.collators.packing_check import check_packing
 from hydraulis.batching.collators.prefix_tree import (
     PrefixTreeCollator,
     tree_loss,
@@ -27,6 +29,7 @@ __all__ = [
     "PrefixTreeCollator",
     "TransformersCollator",
     "VarlenCollator",
+    "check_packing",
     "tree_loss",
     "tree_mask",
     "tree_mask_mod",

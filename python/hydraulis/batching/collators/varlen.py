@@ -16,10 +16,13 @@ from hydraulis.batching.collators.packed_samples import Packing, Sample, bounds
 class TransformersCollator(Packing):
     """One row of sequences end to end, with the keyword arguments of a transformers model.
 
-    The model keeps the sequences apart by `cu_seq_lens_q` under flash attention, and by `position_ids` under
-    any other attention. The latter requires a forward without cache, so a batch says `use_cache=False`:
+    A model keeps the sequences apart by `cu_seq_lens_q` under flash attention, and by `position_ids` under
+    other attention. The latter requires a forward without cache, so a batch says `use_cache=False`:
     transformers 5.23 ignores restarting positions where there is a cache, and sequences then attend to each
-    other. The trainer counts `num_items_in_batch` from the labels.
+    other. Llama, Qwen2 and 3, Mistral, Mixtral, Gemma, Phi, OLMo, GLM-4, DeepSeek-V3 and Cohere2 keep them
+    apart. State-space and convolution models (Mamba, LFM2), models with ALiBi (BLOOM, MPT), OPT, Falcon, and
+    gpt-oss with eager attention do not; `check_packing` tells. The trainer counts
+    `num_items_in_batch` from the labels.
     """
 
     def __call__(self, samples: Sequence[Sample]) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def group_batches(
     batches, epoch, position = _begin(sampler, loader)
     if chosen not in (None, epoch):
         message = (
-            f"set_epoch chose epoch {chosen}, and the loader's state continues epoch {epoch}: epochs would be "
+            f"set_epoch chose epoch {chosen}, and the loader's state continues epoch {epoch}: it would be "
             "trained twice; leave set_epoch out, and give group the number of epochs"
         )
         raise InvalidInputError(message, code="argument_invalid")
