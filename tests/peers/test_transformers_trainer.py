@@ -151,13 +151,15 @@ def test_the_loss_is_the_mean_over_the_targets_of_the_step(tmp_path: Path) -> No
     assert found == pytest.approx(total / step.targets, rel=1e-4)
 
 
-def test_a_column_has_the_lengths(tmp_path: Path) -> None:
-    trainer = make_trainer(tmp_path)
-    trainer.args.length_column_name = "size"
-    rows = data().add_column("size", [int(size) for size in LENGTHS])
-    samplers = (trainer._get_train_sampler(rows), make_trainer(tmp_path)._get_train_sampler())
-    found, expected = (list(one) for one in samplers if one is not None)
-    assert found == expected
+def test_a_column_has_the_lengths_before_the_trainer_removes_it(tmp_path: Path) -> None:
+    """By default the trainer removes the columns that the model does not take."""
+    lengths = [int(size) for size in LENGTHS[::-1]]
+    trainer = make_trainer(tmp_path, rows=data().add_column("length", lengths))
+    assert trainer.args.remove_unused_columns
+    loader: Any = trainer.get_train_dataloader()
+    # accelerate's shard wraps it.
+    one = getattr(loader.batch_sampler, "batch_sampler", loader.batch_sampler)
+    assert one.balanced.lengths.tolist() == lengths
 
 
 def test_two_processes_train_every_sequence_once_and_resume(tmp_path: Path) -> None:

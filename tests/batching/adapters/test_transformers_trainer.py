@@ -57,6 +57,39 @@ def test_a_model_that_mixes_packed_sequences_is_refused(tmp_path: Path) -> None:
         balance_trainer(trainer, cap_tokens=200, lengths=LENGTHS)
 
 
+@pytest.mark.parametrize("name", ["split_batches", "dispatch_batches"])
+def test_batches_that_accelerate_divides_are_refused(tmp_path: Path, name: str) -> None:
+    trainer = make_trainer(tmp_path, accelerator_config={name: True})
+    with refused("argument_invalid", f"accelerator_config.{name} is True"):
+        balance_trainer(trainer, cap_tokens=200, lengths=LENGTHS)
+
+
+def test_targets_are_counted_over_all_ranks() -> None:
+    arguments = SimpleNamespace(world_size=2, average_tokens_across_devices=False)
+    trainer: Any = SimpleNamespace(train_dataset=ROWS, args=arguments)
+    with refused("argument_invalid", "average_tokens_across_devices is False", "2 ranks"):
+        balance_trainer(trainer, cap_tokens=200, lengths=LENGTHS)
+
+
+def test_evaluation_keeps_its_collator(tmp_path: Path) -> None:
+    """A second call replaces the collator of the first one."""
+    trainer = make_trainer(tmp_path)
+    trainer.data_collator = own = len
+    for pad_to in (1, 64):
+        balance_trainer(trainer, cap_tokens=200, lengths=LENGTHS, pad_to=pad_to)
+    batches = list(trainer.get_train_dataloader())
+    assert all(batch["input_ids"].shape[1] % 64 == 0 for batch in batches)
+    assert trainer.data_collator is own
+    assert sum(trainer.get_eval_dataloader(ROWS)) == len(ROWS)
+
+
+def test_data_with_more_tokens_than_their_lengths_are_refused(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path)
+    balance_trainer(trainer, cap_tokens=200, lengths=[max(1, size // 4) for size in LENGTHS])
+    with refused("micro_batch_invalid", "cap_tokens is 200", "longer than their lengths"):
+        list(trainer.get_train_dataloader())
+
+
 def test_lengths_are_compared_with_the_data_set(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path)
     balance_trainer(trainer, cap_tokens=200, lengths=LENGTHS[:50])
@@ -83,18 +116,20 @@ def test_the_collator_has_the_limit_and_paddings_of_the_sampler(tmp_path: Path) 
     assert all((batch["cu_seq_lens_q"] % 16 == 0).all() for batch in batches)
 
 
-@pytest.mark.parametrize("changed", [{}, {"steps_per_epoch": 20}, {"seed": 7}])
+@pytest.mark.parametrize("changed", [{}, {"steps_per_epoch": 20}, {"seed": 7}, {"cap_tokens": 300}])
 def test_a_checkpoint_of_other_steps_is_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
     first = make_trainer(tmp_path, save_strategy="steps", save_steps=2)
     balance_trainer(first, cap_tokens=200, lengths=LENGTHS)
     first.train()
     second = make_trainer(tmp_path)
-    balance_trainer(second, cap_tokens=200, lengths=LENGTHS, **changed)
+    options: dict[str, Any] = {"cap_tokens": 200, "lengths": LENGTHS} | changed
+    balance_trainer(second, **options)
     assert sum(isinstance(one, BalancedEpochs) for one in second.callback_handler.callbacks) == 1
     path = str(tmp_path / "checkpoint-2")
     if not changed:
         second.train(resume_from_checkpoint=path)
         assert second.state.global_step == 4
         return
-    with refused("checkpoint_mismatch", next(iter(changed))):
+    part = "ranks x micro_batches = 2, cap_tokens = 200" if "cap_tokens" in changed else next(iter(changed))
+    with refused("checkpoint_mismatch", part):
         second.train(resume_from_checkpoint=path)

@@ -7,9 +7,11 @@ epoch once, so all epochs have the same. `per_device_train_batch_size` has no ef
 The trainer counts the targets of a step over all ranks, so its loss is the mean over all of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import wraps
 from typing import Any
 
+from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_pt_utils import BatchRebalanceSampler
@@ -18,7 +20,7 @@ from hydraulis.batching.adapters.equal_epochs import with_equal_epochs
 from hydraulis.batching.collators import TransformersCollator, check_packing
 from hydraulis.batching.collators.packed_samples import MASKS
 from hydraulis.batching.epoch.state import PLACE, restore
-from hydraulis.batching.items.lengths import open_lengths
+from hydraulis.batching.items.lengths import Lengths, open_lengths
 from hydraulis.batching.items.pool import token_limit
 from hydraulis.batching.options import check_data
 from hydraulis.batching.sampler import BalancedBatchSampler
@@ -86,19 +88,21 @@ def balance_trainer(trainer: Trainer, *, cap_tokens: int, lengths: object = None
     more steps, and is then refused: give `steps_per_epoch`.
 
     Args:
-        trainer: Trainer before `train`. Its collator becomes a `TransformersCollator`, which needs a model
-            that keeps packed sequences apart, as `check_packing` tells. Not checked is a model that cannot
-            compute two packed sequences yet, such as a sharded one.
-        cap_tokens: Most tokens of a micro-batch.
+        trainer: Trainer before `train`. Its training loader takes a `TransformersCollator` in place of its
+            collator, which evaluation and prediction keep. The model must be one that keeps packed
+            sequences apart, as `check_packing` tells. Not checked is a model that cannot compute two packed
+            sequences yet, such as a sharded one.
+        cap_tokens: Most tokens of a micro-batch. Longer micro-batches, of data with more tokens than
+            `lengths`, are refused in training (code `micro_batch_invalid`).
         lengths: Tokens of each sequence; None for those of the data set's column `args.length_column_name`,
             or else `input_ids`.
         options: Further options of `BalancedBatchSampler`, such as `barrier="step"` under DDP.
 
     Raises:
-        InvalidInputError: The data set is streamed, or the trainer packs its sequences itself (code
-            `argument_invalid`), or the model mixes packed sequences (`model_unsupported`). Training raises
-            `lengths_invalid` if the data set has another number of
-            sequences than `lengths`.
+        InvalidInputError: The data set is streamed, the trainer packs its sequences itself, or its options
+            distribute batches or count targets in another way (code `argument_invalid`), or the model mixes
+            packed sequences (`model_unsupported`). Training raises `lengths_invalid` if the data set has
+            another number of sequences than `lengths`.
     """
     # A trainer's attributes have many types.
     own: Any = trainer
@@ -110,18 +114,47 @@ def balance_trainer(trainer: Trainer, *, cap_tokens: int, lengths: object = None
         return TrainerSampler(_make_sampler(own, data, lengths, {"cap_tokens": cap_tokens, **options}))
 
     limit = token_limit(cap_tokens, options.get("pad_to", 1), options.get("pad_sequence_to", 1))
-    own.data_collator = TransformersCollator(
+    collator = TransformersCollator(
         pad_to=options.get("pad_to", 1),
         pad_sequence_to=options.get("pad_sequence_to", 1),
         max_tokens=limit if options.get("too_long") == "truncate" else None,
+        cap_tokens=cap_tokens,
     )
+    own.get_train_dataloader = _with_collator(own, collator)
     own._get_train_sampler = train_sampler
     own.remove_callback(BalancedEpochs)
     own.add_callback(BalancedEpochs())
 
 
+def _with_collator(trainer: Any, collator: TransformersCollator) -> Callable[[], DataLoader[Any]]:
+    """Return the trainer's `get_train_dataloader` with a collator and the columns of masks that it reads."""
+    # A second call replaces the collator of the first.
+    make_loader = getattr(trainer.get_train_dataloader, "__wrapped__", trainer.get_train_dataloader)
+
+    @wraps(make_loader)
+    def get_train_dataloader() -> DataLoader[Any]:
+        arguments = trainer.args
+        before = trainer.data_collator, arguments.remove_unused_columns
+        trainer.data_collator = collator
+        if any(name in _columns(trainer.train_dataset) for name in MASKS):
+            # The trainer removes the columns that the model does not take.
+            arguments.remove_unused_columns = False
+        try:
+            loader: DataLoader[Any] = make_loader()
+        finally:
+            trainer.data_collator, arguments.remove_unused_columns = before
+        return loader
+
+    return get_train_dataloader
+
+
+def _columns(data: Any) -> Collection[str]:
+    names: Collection[str] | None = getattr(data, "column_names", None)
+    return names or (data[0] if data is not None and len(data) else ())
+
+
 def _refuse(trainer: Any) -> None:
-    """Refuse a trainer whose data the sampler cannot drive, and keep the columns of masks."""
+    """Refuse a trainer whose data the sampler cannot drive, or whose options contradict it."""
     data, arguments = trainer.train_dataset, trainer.args
     if data is not None and not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         message = (
@@ -132,10 +165,20 @@ def _refuse(trainer: Any) -> None:
     if getattr(arguments, "packing", False):
         message = "args.packing is True: the sampler packs the sequences itself; set it to False"
         raise InvalidInputError(message, code="argument_invalid")
-    names = getattr(data, "column_names", None) or (data[0] if data is not None and len(data) else ())
-    if any(name in names for name in MASKS):
-        # The trainer removes the columns that the model does not take.
-        arguments.remove_unused_columns = False
+    accelerated = getattr(arguments, "accelerator_config", None)
+    for name in ("split_batches", "dispatch_batches"):
+        if getattr(accelerated, name, None):
+            message = (
+                f"accelerator_config.{name} is True: it divides a rank's micro-batches over all; set it "
+                "to False"
+            )
+            raise InvalidInputError(message, code="argument_invalid")
+    if arguments.world_size > 1 and not arguments.average_tokens_across_devices:
+        message = (
+            f"average_tokens_across_devices is False with {arguments.world_size} ranks: the loss would be no "
+            "mean over all targets, because ranks have different numbers of them; set it to True"
+        )
+        raise InvalidInputError(message, code="argument_invalid")
 
 
 def _check_model(model: Any) -> None:
@@ -153,11 +196,10 @@ def _check_model(model: Any) -> None:
 
 def _make_sampler(trainer: Any, data: Any, lengths: object, options: dict[str, Any]) -> BalancedBatchSampler:
     arguments = trainer.args
-    column = arguments.length_column_name
-    column = column if column in getattr(data, "column_names", ()) else "input_ids"
-    tokens = (
-        open_lengths(data, column) if lengths is None else open_lengths(lengths, options.pop("column", None))
-    )
+    if lengths is None:
+        tokens = _own_lengths(trainer.train_dataset, data, arguments.length_column_name)
+    else:
+        tokens = open_lengths(lengths, options.pop("column", None))
     check_data(data, len(tokens))
     defaults: dict[str, Any] = {
         "cost": trainer.model.config,
@@ -172,3 +214,14 @@ def _make_sampler(trainer: Any, data: Any, lengths: object, options: dict[str, A
         epochs=None if arguments.max_steps > 0 else arguments.num_train_epochs,
         max_steps=arguments.max_steps if arguments.max_steps > 0 else None,
     )
+
+
+def _own_lengths(whole: Any, data: Any, column: str) -> Lengths:
+    """Open the lengths of a data set, from which the trainer may have removed the column with them."""
+    if (
+        column not in getattr(data, "column_names", ())
+        and hasattr(whole, "__len__")
+        and len(whole) == len(data)
+    ):
+        data = whole
+    return open_lengths(data, column if column in getattr(data, "column_names", ()) else "input_ids")

@@ -123,11 +123,18 @@ def restore(state: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[int, Posi
     for name in (*_CONTENT, *_PLAN) if inside else _CONTENT:
         if state[name] != own[name]:
             remedy = "or continue from the start of a step" if name in _PLAN else "or start a new epoch"
-            message = (
-                f"the state has {name} = {state[name]}, and the sampler {own[name]}; set it back, {remedy}"
-            )
+            given, expected = (_with_names(name, one[name]) for one in (state, own))
+            message = f"the state has {given}, and the sampler {expected}; set it back, {remedy}"
             raise InvalidInputError(message, code="checkpoint_mismatch")
     return state["epoch"], position
+
+
+def _with_names(name: str, value: Any) -> str:
+    """Return a fact with its name, and the numbers of a step's capacity with the options that set them."""
+    if name != "filled" or not isinstance(value, list | tuple) or len(value) != 3:
+        return f"{name} = {value}"
+    slots, cap, allow_empty = value
+    return f"ranks x micro_batches = {slots}, cap_tokens = {cap}, allow_empty = {bool(allow_empty)}"
 
 
 def check_exists(position: Position, epoch: int, num_steps: int, num_batches: int) -> None:
