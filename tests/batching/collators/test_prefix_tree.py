@@ -132,3 +132,11 @@ def test_samples_are_cut_and_read_as_by_the_other_collators() -> None:
     assert batch["weights"].tolist() == [0, 2]
     with refused("micro_batch_invalid", "pad_sequence_to is 8"):
         PrefixTreeCollator(pad_sequence_to=8)([])
+
+
+def test_a_batch_above_the_cap_is_refused() -> None:
+    """A common prefix counts once."""
+    samples = [{"input_ids": [1, 2, 3]}, {"input_ids": [1, 2, 4]}]
+    assert PrefixTreeCollator(cap_tokens=4)(samples)["input_ids"].shape == (1, 4)
+    with refused("micro_batch_invalid", "4 tokens", "cap_tokens is 3"):
+        PrefixTreeCollator(cap_tokens=3)(samples)

@@ -95,12 +95,7 @@ class Packing:
         padded = -(-lengths // self.pad_sequence_to) * self.pad_sequence_to
         size = max(1, int(padded.sum()))
         size += -size % self.pad_to
-        if self.cap_tokens is not None and size > self.cap_tokens:
-            message = (
-                f"the micro-batch has {size:,} tokens with padding, and cap_tokens is {self.cap_tokens:,}: "
-                "samples are longer than their lengths; give the sampler their lengths and paddings"
-            )
-            raise InvalidInputError(message, code="micro_batch_invalid")
+        self.check_cap(size)
         packed = PackedSamples(
             tokens=np.full(size, self.pad_token, dtype=np.int64),
             labels=np.full(size, IGNORE_INDEX, dtype=np.int64),
@@ -116,6 +111,22 @@ class Packing:
         if len(ends):
             packed.positions[ends[-1] :] -= ends[-1]
         return packed
+
+    def check_cap(self, size: int) -> None:
+        """Check that a micro-batch has at most `cap_tokens` tokens.
+
+        Args:
+            size: Tokens of the micro-batch with padding.
+
+        Raises:
+            InvalidInputError: It has more (code `micro_batch_invalid`).
+        """
+        if self.cap_tokens is not None and size > self.cap_tokens:
+            message = (
+                f"the micro-batch has {size:,} tokens with padding, and cap_tokens is {self.cap_tokens:,}: "
+                "samples are longer than their lengths; give the sampler their lengths and paddings"
+            )
+            raise InvalidInputError(message, code="micro_batch_invalid")
 
 
 def bounds(sizes: npt.NDArray[np.int64], total: int | None = None) -> npt.NDArray[np.int32]:

@@ -39,8 +39,8 @@ class PrefixTreeCollator(Packing):
             sample's tokens.
 
         Raises:
-            InvalidInputError: A sample is refused as by `Packing.pack`, or sequences are padded one by one
-                (code `micro_batch_invalid`).
+            InvalidInputError: A sample or the micro-batch is refused as by `Packing.pack`, or sequences are
+                padded one by one (code `micro_batch_invalid`).
         """
         if self.pad_sequence_to != 1:
             message = (
@@ -60,6 +60,7 @@ class PrefixTreeCollator(Packing):
         used = len(forest.tokens)
         size = max(1, used)
         size += -size % self.pad_to
+        self.check_cap(size)
         padding = np.arange(size - used)
         token_T = np.concatenate([forest.tokens, np.full_like(padding, self.pad_token)])
         position_T = np.concatenate([forest.positions, padding])
