@@ -121,11 +121,33 @@ def test_without_room_for_a_sequence_each_the_step_is_refused() -> None:
     with refused("argument_invalid", "sequences_per_step is 3", "4 ranks", "allow_empty"):
         sampler([900, 900, 900], ranks=4, rank=0, sequences_per_step=3)
     few = sampler([900, 900, 900], ranks=4, rank=0, tokens_per_step=2_700)
-    with refused("batch_unplaceable", 3, 4, "allow_empty"):
+    with refused("batch_unplaceable", "step 0 of epoch 0", "3 sequences", "4 ranks", "allow_empty"):
         list(few)
     with refused("batch_unplaceable"):
         few.report()
     assert list(sampler([900] * 3, ranks=4, rank=3, sequences_per_step=3, allow_empty=True)) == [[]]
+
+
+@pytest.mark.parametrize(
+    ("count", "options", "parts"),
+    [
+        (
+            130,
+            {"ranks": 64, "sequences_per_step": 64},
+            ("as few as 43", "64 ranks need 64", "drop_last=True"),
+        ),
+        (1000, {"ranks": 64, "sequences_per_step": 256, "micro_batches": 4}, ("as few as 250", "need 256")),
+        (100, {"sequences_per_step": 40, "least_micro_batches": 17, "multiple_of": 6}, (33, "need 36")),
+        (100, {"sequences_per_step": 3, "micro_batches": 2, "drop_last": True}, ("as few as 3", "need 4")),
+    ],
+)
+def test_steps_that_cannot_fill_their_micro_batches_are_refused_at_once(
+    count: int, options: dict[str, Any], parts: tuple[object, ...]
+) -> None:
+    options = {"ranks": 2, "rank": 0} | options
+    with refused("argument_invalid", *parts):
+        sampler([10] * count, **options)
+    sampler([10] * count, **(options | {"allow_empty": True}))
 
 
 def test_steps_of_a_fixed_number_of_micro_batches_are_refused_if_they_do_not_fit() -> None:

@@ -26,7 +26,7 @@ from hydraulis.batching.items.values import make_values
 from hydraulis.batching.options import check_data, check_options, check_targets, to_whole
 from hydraulis.batching.report import BalanceReport, report_steps
 from hydraulis.batching.step_planner import BalancedStep, Barrier, StepPlan, StepPlanner
-from hydraulis.errors import InvalidInputError
+from hydraulis.errors import InfeasibleError, InvalidInputError
 
 # Plans of recent steps: a training loop asks for the plan of the step whose batches it loads.
 _CACHED_STEPS = 8
@@ -163,6 +163,21 @@ class BalancedBatchSampler:
         self._make_caches()
         if not len(self._steps(0)):
             message = "drop_last leaves no full step of these sequences; make the steps smaller"
+            raise InvalidInputError(message, code="argument_invalid")
+        if self.sequences_per_step is not None:
+            self._check_step_size()
+
+    def _check_step_size(self) -> None:
+        """Check that the smallest step can fill its micro-batches: sizes are the same in every epoch."""
+        count, least = len(self._steps(0)), self._planner.least_items
+        smallest = self.sequences_per_step if self.drop_last else len(self._pool) // count
+        if smallest is not None and smallest < least:
+            message = (
+                f"sequences_per_step is {self.sequences_per_step}: {len(self._pool):,} sequences or groups "
+                f"make {count:,} steps of as few as {smallest}, and {self.ranks} ranks need {least} to fill their "
+                "micro-batches; raise it, "
+                f"{'' if self.drop_last else 'pass drop_last=True, '}or set allow_empty=True"
+            )
             raise InvalidInputError(message, code="argument_invalid")
 
     def _make_caches(self) -> None:
@@ -400,7 +415,11 @@ class BalancedBatchSampler:
     def _make_plan(self, epoch: int, index: int) -> tuple[Indices, StepPlan]:
         start, stop = self._steps(epoch).bounds(index)
         items = self._pool.take(self._order(epoch), start, stop)
-        return items, self._planner.plan(self._pool.step_items(items, self._planner.cost))
+        try:
+            return items, self._planner.plan(self._pool.step_items(items, self._planner.cost))
+        except InfeasibleError as error:
+            message = f"step {index} of epoch {epoch}: {error}"
+            raise InfeasibleError(message, code=error.code) from error
 
     def _count_targets(self, sequences: Indices) -> int:
         if self._targets is not None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from hydraulis._core import Balance, BalanceOptions, balance
 from hydraulis.batching.cost import SequenceCost
 from hydraulis.batching.epoch.order import Indices
-from hydraulis.errors import InvalidInputError
+from hydraulis.errors import InfeasibleError, InvalidInputError
 
 Barrier = Literal["step", "micro_batch"]
 Times = npt.NDArray[np.float64]
@@ -108,6 +108,14 @@ class StepPlanner:
         """The speed of all ranks together; of equal ranks their number."""
         return float(self.ranks if self.speeds is None else sum(self.speeds))
 
+    @property
+    def least_items(self) -> int:
+        """Least number of items of a step, so that no micro-batch is empty; 0 if some may be."""
+        if self.allow_empty:
+            return 0
+        least = -(-max(1, self.least_micro_batches) // self.multiple_of) * self.multiple_of
+        return self.ranks * (self.micro_batches or least)
+
     def plan(self, items: StepItems) -> StepPlan:
         """Plan one step.
 
@@ -115,6 +123,13 @@ class StepPlanner:
             InfeasibleError: An item is longer than a cap (code `sequence_too_long`), or the items do not fit
                 or do not fill the micro-batches (`batch_unplaceable`).
         """
+        if len(items.numbers) < self.least_items:
+            message = (
+                f"the step has {len(items.numbers)} sequences or groups, and {self.ranks} ranks need at "
+                f"least {self.least_items} to fill their micro-batches: make the steps larger, pass "
+                "drop_last=True if it is the last one, or allow_empty=True"
+            )
+            raise InfeasibleError(message, code="batch_unplaceable")
         balanced = self._balance(items, allow_empty=self.allow_empty)
         parts = np.split(items.numbers[balanced.sequences], balanced.micro_batch_offsets[1:-1])
         # A rank without micro-batches would not take part in the step's reduction.
