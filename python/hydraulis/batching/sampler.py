@@ -174,8 +174,8 @@ class BalancedBatchSampler:
         if smallest is not None and smallest < least:
             message = (
                 f"sequences_per_step is {self.sequences_per_step}: {len(self._pool):,} sequences or groups "
-                f"make {count:,} steps of as few as {smallest}, and {self.ranks} ranks need {least} to fill their "
-                "micro-batches; raise it, "
+                f"make {count:,} steps of as few as {smallest}, and {self.ranks} ranks need {least} to fill "
+                "their micro-batches; raise it, "
                 f"{'' if self.drop_last else 'pass drop_last=True, '}or set allow_empty=True"
             )
             raise InvalidInputError(message, code="argument_invalid")

@@ -120,6 +120,15 @@ def test_other_columns_are_refused(column: str, part: str) -> None:
         open_lengths(TABLE, column)
 
 
+@pytest.mark.parametrize(
+    ("values", "part"), [([[[1, 2]], [[3]]], "list<"), ([["a"], ["b"]], "string"), ([[0.5], [1.5]], "double")]
+)
+def test_lists_of_anything_but_tokens_are_refused(values: list[Any], part: str) -> None:
+    """A list of lists would count as a sequence of one token."""
+    with refused("lengths_invalid", "column 'rows'", part, "whole numbers"):
+        open_lengths(pa.table({"rows": values}), "rows")
+
+
 def test_a_summary_does_not_depend_on_the_dtype() -> None:
     assert summarize(np.array([3, 9, 9], dtype=np.uint16)) == summarize(np.array([3, 9, 9], dtype=np.int64))
     summary = summarize(np.array([3, 9, 9]))

@@ -4,6 +4,7 @@ Lengths stay where they are: a mapped file is read in blocks once, to check it, 
 each step. Hundreds of millions of lengths take no memory of the process.
 """
 
+import re
 import struct
 import zlib
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ _BLOCK: Final = 1 << 20
 _MAGIC: Final = b"MMIDIDX\x00\x00"
 # The first bytes of an Arrow file that is no stream.
 _RANDOM_ACCESS: Final = b"ARROW1"
+# Types of Arrow that are whole numbers.
+_WHOLE: Final = re.compile(r"u?int(8|16|32|64)")
 _HEAD: Final = struct.Struct("<9sQBQQ")
 
 
@@ -188,6 +191,12 @@ def _column(source: Any, column: str) -> Lengths:
     values.validate(full=True)
     kind = str(values.type)
     if kind.startswith(("list<", "large_list<", "fixed_size_list<")):
+        if not _WHOLE.fullmatch(str(values.type.value_type)):
+            message = (
+                f"column '{column}' has type {kind}, and the elements of its lists are no whole numbers: "
+                "name a column with a list of tokens for each sequence, or with lengths"
+            )
+            raise InvalidInputError(message, code="lengths_invalid")
         parts = [np.zeros(0, dtype=np.int64), *map(_list_lengths, values.chunks)]
         return open_lengths(np.concatenate(parts))
     lengths = values.to_numpy()
