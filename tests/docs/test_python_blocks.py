@@ -12,6 +12,7 @@ from docs import test_checkpoints_page, test_commands, test_data_page, test_drop
 from docs.page import blocks
 from helpers import ROOT, at_least
 from hydraulis import Cluster, CostProfile
+from hydraulis.batching import BalancedBatchSampler
 
 # The test that runs the Python of each page.
 RUN_BY = {
@@ -55,6 +56,21 @@ def test_a_plan_gives_the_place_of_each_sequence(names: dict[str, Any]) -> None:
     fresh = names["planner"].plan(lengths)
     micro_batches = [one for replica in fresh.replicas for one in replica.micro_batches]
     assert sorted(sequence for one in micro_batches for sequence in one) == list(range(len(lengths)))
+
+
+def test_loss_weights_of_the_page_are_those_of_the_sampler() -> None:
+    found = given() | {"lengths": np.random.default_rng(0).lognormal(6, 1, 300).astype(int).clip(1, 32_768)}
+    body = next(one.body for one in blocks("docs/planning.md") if "shared = balance(" in one.body)
+    exec(compile(body, "docs/planning.md", "exec"), found)
+    sampler = BalancedBatchSampler(
+        found["lengths"],
+        cap_tokens=32_768,
+        cost=(24_576, 1),
+        ranks=64,
+        sequences_per_step=300,
+        shuffle=False,
+    )
+    assert sorted(found["shared"].loss_weights) == pytest.approx(sorted(sampler.step(0).loss_weights))
 
 
 def test_a_lookahead_gives_the_original_batch_of_each_sequence(names: dict[str, Any]) -> None:
