@@ -1,9 +1,13 @@
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from batching.drawn import long_tail, sampler
 from helpers import refused
+from hydraulis.batching.epoch import filled_steps
+from hydraulis.batching.epoch.order import Indices
+from hydraulis.batching.items.pool import SequencePool
 
 LENGTHS = long_tail(120, longest=100)
 
@@ -39,3 +43,27 @@ def test_a_state_of_other_steps_is_refused() -> None:
     )
     with refused("checkpoint_mismatch", "steps_per_epoch = 6"):
         other.load_state_dict(one.state_at(1, epoch=0))
+
+
+@pytest.mark.parametrize("options", [{}, {"drop_last": True}, {"pad_sequence_to": 64, "pad_to": 128}])
+def test_steps_do_not_depend_on_the_blocks_of_the_order(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """An item's tokens are added up once a block, and not in every step."""
+    lengths, counted, plans = long_tail(3000, longest=800), [0], []
+    occupied = SequencePool.occupied
+
+    def count(pool: SequencePool, items: Indices) -> Indices:
+        counted[0] += len(items)
+        return occupied(pool, items)
+
+    monkeypatch.setattr(SequencePool, "occupied", count)
+    for block in (3000, 64, 7):
+        monkeypatch.setattr(filled_steps, "_BLOCK", block)
+        one = sampler(lengths, ranks=1, micro_batches=2, **options)
+        counted[0] = 0
+        steps = one._steps(1)
+        plans.append([steps.bounds(index) for index in range(len(steps))])
+        # The bisection counts those of a step too.
+        assert counted[0] < 12 * len(lengths)
+    assert plans[0] == plans[1] == plans[2]

@@ -23,6 +23,49 @@ _NOTHING: Final = np.zeros(0, dtype=np.int64)
 Fits = Callable[[Indices], bool]
 
 
+class _Ahead:
+    """The next items of an epoch's order, with the tokens up to each, which are added up once a block.
+
+    Args:
+        pool: Sequences of the epoch.
+        order: Order of the epoch.
+    """
+
+    def __init__(self, pool: SequencePool, order: EpochOrder) -> None:
+        self._pool = pool
+        self._order = order
+        self._items = _NOTHING
+        # Tokens of the first items, from none of them to all, int64 [n + 1].
+        self._reached = np.zeros(1, dtype=np.int64)
+        self._place = 0
+        self._num_read = 0
+
+    def __len__(self) -> int:
+        return len(self._items) - self._place
+
+    def read(self, room: int) -> None:
+        """Read blocks until there are more than `room` tokens, or to the end of the epoch."""
+        while self._num_read < len(self._pool) and self._reached[-1] - self._reached[self._place] <= room:
+            stop = min(self._num_read + _BLOCK, len(self._pool))
+            block = self._pool.take(self._order, self._num_read, stop)
+            self._items = np.concatenate([self._items[self._place :], block])
+            self._reached = np.concatenate([[0], np.cumsum(self._pool.occupied(self._items))])
+            self._place, self._num_read = 0, stop
+
+    def count(self, room: int) -> int:
+        """Count the first items that have at most `room` tokens together."""
+        limit = self._reached[self._place] + room
+        return int(np.searchsorted(self._reached, limit, "right")) - 1 - self._place
+
+    def first(self, count: int) -> Indices:
+        """Return the first items."""
+        return self._items[self._place : self._place + count]
+
+    def advance(self, count: int) -> None:
+        """Leave the first items behind."""
+        self._place += count
+
+
 @dataclass(frozen=True, slots=True)
 class FilledSteps:
     """The capacity of a step.
@@ -55,13 +98,13 @@ class FilledSteps:
                 `batch_unplaceable`).
         """
         starts = [0]
-        ahead = _NOTHING
+        ahead = _Ahead(pool, order)
         is_full = True
         while starts[-1] < len(pool):
-            ahead = self._extend(ahead, pool, order, starts[-1])
-            count, is_full = self._longest_fit(ahead, pool, fits)
+            ahead.read(self.cap_tokens * self.micro_batches)
+            count, is_full = self._longest_fit(ahead, fits)
             starts.append(starts[-1] + count)
-            ahead = ahead[count:]
+            ahead.advance(count)
         if self.drop_last and not is_full:
             starts.pop()
         elif not self.allow_empty:
@@ -97,24 +140,15 @@ class FilledSteps:
             raise InfeasibleError(message, code="batch_unplaceable")
         return starts
 
-    def _extend(self, ahead: Indices, pool: SequencePool, order: EpochOrder, start: int) -> Indices:
-        """Read items of the order from `start` until a step cannot hold more."""
-        room = self.cap_tokens * self.micro_batches
-        while start + len(ahead) < len(pool) and pool.occupied(ahead).sum() <= room:
-            place = start + len(ahead)
-            ahead = np.concatenate([ahead, pool.take(order, place, min(place + _BLOCK, len(pool)))])
-        return ahead
-
-    def _longest_fit(self, ahead: Indices, pool: SequencePool, fits: Fits) -> tuple[int, bool]:
+    def _longest_fit(self, ahead: "_Ahead", fits: Fits) -> tuple[int, bool]:
         """Count the first items of `ahead` that fit; and whether there are more than these."""
-        tokens = np.cumsum(pool.occupied(ahead))
-        most = int(np.searchsorted(tokens, self.cap_tokens * self.micro_batches, "right"))
+        most = ahead.count(self.cap_tokens * self.micro_batches)
         # One item for each micro-batch always fits.
         fitting = min(most, self.micro_batches)
         beyond = most + 1
         middle = most
         while beyond - fitting > 1:
-            if fits(ahead[:middle]):
+            if fits(ahead.first(middle)):
                 fitting = middle
             else:
                 beyond = middle
