@@ -1,4 +1,4 @@
-"""A check that a model keeps packed sequences apart, by the logits of one beside two others."""
+"""A check that a model keeps packed sequences apart, by the logits of one after two others."""
 
 from typing import Any, Final
 
