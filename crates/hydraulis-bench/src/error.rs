@@ -58,6 +58,25 @@ pub enum Error {
         /// The reason.
         why: String,
     },
+    /// A tuning problem that cannot be read.
+    #[error("it cannot be read ({why}): correct this field, the other instances are solved without it")]
+    InstanceUnreadable {
+        /// The reader's message, with the path of the field.
+        why: String,
+    },
+    /// A tuning problem with a field outside its limit.
+    #[error("{field} is {value}: it must be {limit}; correct this field")]
+    InstanceField {
+        /// Name of the field.
+        field: String,
+        /// Value of the field.
+        value: String,
+        /// Range of the field.
+        limit: String,
+    },
+    /// A tuning problem that the solver broke off.
+    #[error("its solver broke off: this is a fault of the solver; report the instance")]
+    InstanceBroken,
     /// A file that is no array of arrays of lengths.
     #[error("file '{path}': {why}; it must be a JSON array with an array of lengths for each batch")]
     BatchesFile {
@@ -160,14 +179,18 @@ impl Error {
             Error::Core(error) | Error::Batch { error, .. } => error.code(),
             Error::FileUnreadable { .. } => "file_unreadable",
             Error::OutputUnwritable { .. } => "file_unwritable",
-            Error::LengthsFile { .. } | Error::BatchesFile { .. } | Error::InstancesFile { .. } => "data_file_invalid",
+            Error::LengthsFile { .. }
+            | Error::BatchesFile { .. }
+            | Error::InstancesFile { .. }
+            | Error::InstanceUnreadable { .. } => "data_file_invalid",
+            Error::InstanceBroken => "internal_error",
             Error::CommandLine { .. }
             | Error::Distribution { .. }
             | Error::TooFewLengths { .. }
             | Error::SeedUnused { .. } => "option_invalid",
             Error::WorkloadEmpty => codes::BATCH_EMPTY.name,
             Error::PlanBroken { .. } | Error::LookaheadBroken { .. } => "plan_broken",
-            Error::PaperGrid { .. } => codes::ARGUMENT_INVALID.name,
+            Error::PaperGrid { .. } | Error::InstanceField { .. } => codes::ARGUMENT_INVALID.name,
             Error::NoStatic { .. } | Error::NotAdmitted { .. } => codes::SEQUENCE_TOO_LONG.name,
         }
     }

@@ -7,17 +7,14 @@ use hydraulis_core::tuning::{LayerOption, LayerProblem, choose_layers};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::reading::{
+    entries, read, require, require_layers, require_length, require_memories, require_memory, require_times,
+};
 use super::{Instance, Solved};
-
-#[derive(Deserialize)]
-struct File {
-    instances: Vec<Problem>,
-}
+use crate::Result;
 
 #[derive(Deserialize)]
 struct Problem {
-    #[serde(default)]
-    name: Option<String>,
     layers: usize,
     budget: f64,
     other_mem: f64,
@@ -30,18 +27,39 @@ struct Problem {
 }
 
 pub(super) fn instances(document: &Value) -> serde_json::Result<Vec<Instance>> {
-    let file = File::deserialize(document)?;
-    let instance = |(place, problem): (usize, Problem)| {
-        let name = problem.name.clone().unwrap_or_else(|| format!("{place}"));
-        Instance::new(name, problem.optimal_total, move || solve(&problem))
+    let instance = |(place, entry): (usize, &Value)| {
+        let name = entry["name"].as_str().map_or_else(|| format!("{place}"), str::to_owned);
+        match problem(entry) {
+            Ok(problem) => Instance::new(name, problem.optimal_total, move || solve(&problem)),
+            Err(error) => Instance::refused(name, error),
+        }
     };
-    Ok(file.instances.into_iter().enumerate().map(instance).collect())
+    Ok(entries(document, "instances")?.iter().enumerate().map(instance).collect())
+}
+
+fn problem(entry: &Value) -> Result<Problem> {
+    let problem: Problem = read(entry)?;
+    let count = problem.mem_per_layer.len();
+    require(count > 0, "the length of mem_per_layer", count, "at least 1")?;
+    require_layers(problem.layers)?;
+    require_length("time_per_layer", problem.time_per_layer.len(), count)?;
+    require_length("transition", problem.transition.len(), count)?;
+    require_memory("other_mem", problem.other_mem)?;
+    require_memories("mem_per_layer", &problem.mem_per_layer)?;
+    require_times("time_per_layer", &problem.time_per_layer)?;
+    require_times("other_time", &[problem.other_time])?;
+    for (place, row) in problem.transition.iter().enumerate() {
+        let field = format!("transition[{place}]");
+        require_length(&field, row.len(), count)?;
+        require_times(&field, row)?;
+    }
+    Ok(problem)
 }
 
 fn solve(problem: &Problem) -> Solved {
     let room = (problem.budget - problem.other_mem).floor();
     if room < 0.0 {
-        return Err("memory_too_small".to_owned());
+        return Err("memory_too_small".into());
     }
     let pairs = problem.mem_per_layer.iter().zip(&problem.time_per_layer);
     // The reference rounds the memory of a layer up to whole megabytes.

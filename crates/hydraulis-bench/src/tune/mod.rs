@@ -1,6 +1,7 @@
 //! Static tuning problems of other systems, solved by the core and judged by each system's own cost formula.
 //!
-//! A file is a JSON document; its keys tell the kind:
+//! A file is a JSON document; its keys tell the kind. Each instance is read and checked by itself: a wrong one is refused by its
+//! name, with a code and a message, and the others are solved.
 //!
 //! | key | kind | problem |
 //! |---|---|---|
@@ -15,6 +16,7 @@
 
 mod layer_choice;
 mod packing_groups;
+mod reading;
 mod recomputation;
 mod reshard;
 mod senders;
@@ -25,6 +27,7 @@ mod straggler_settings;
 mod stragglers;
 mod whole_search;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use serde::Serialize;
@@ -49,8 +52,35 @@ impl std::fmt::Debug for Instance {
     }
 }
 
-/// The objective of a solution and the solution itself as JSON, or the code of the reason why there is none.
-pub type Solved = std::result::Result<(f64, Value), String>;
+/// The objective of a solution and the solution itself as JSON, or the reason why there is none.
+pub type Solved = std::result::Result<(f64, Value), Refusal>;
+
+/// The reason why an instance has no solution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refusal {
+    /// Code of the reason.
+    pub code: String,
+    /// Field, value, limit and remedy of an instance that is wrong itself; none for one that is infeasible.
+    pub message: Option<String>,
+}
+
+impl From<&str> for Refusal {
+    fn from(code: &str) -> Refusal {
+        Refusal { code: code.to_owned(), message: None }
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(code: String) -> Refusal {
+        Refusal { code, message: None }
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal { code: error.code().to_owned(), message: Some(error.to_string()) }
+    }
+}
 
 /// The line of one instance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -67,9 +97,12 @@ pub struct Record {
     pub is_maximised: bool,
     /// Time of the solver.
     pub ms: f64,
-    /// The reason why no solution exists.
+    /// The code of the reason why no solution exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Name, field, value, limit and remedy of an instance that is wrong itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
     /// The solution.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub solution: Option<Value>,
@@ -80,15 +113,21 @@ impl Instance {
         Instance { name, reference, is_maximised: false, solve: Box::new(solve) }
     }
 
-    /// Solves the instance.
+    /// An instance that is wrong itself.
+    fn refused(name: String, error: Error) -> Instance {
+        Instance::new(name, None, move || Err(error.clone().into()))
+    }
+
+    /// Solves the instance; a solver that panics is an error of this instance alone.
     pub fn solved(&self) -> Record {
         let start = Instant::now();
-        let solved = (self.solve)();
+        let solved = catch_unwind(AssertUnwindSafe(&self.solve)).unwrap_or_else(|_| Err(Error::InstanceBroken.into()));
         let ms = start.elapsed().as_secs_f64() * 1e3;
         let (objective, solution, error) = match solved {
             Ok((objective, solution)) => (Some(objective), Some(solution), None),
-            Err(error) => (None, None, Some(error)),
+            Err(refusal) => (None, None, Some(refusal)),
         };
+        let message = error.as_ref().and_then(|refusal| refusal.message.as_ref());
         Record {
             name: self.name.clone(),
             objective,
@@ -96,7 +135,8 @@ impl Instance {
             feasible: objective.is_some(),
             is_maximised: self.is_maximised,
             ms,
-            error,
+            message: message.map(|message| format!("instance '{}': {message}", self.name)),
+            error: error.map(|refusal| refusal.code),
             solution,
         }
     }
@@ -133,7 +173,7 @@ pub fn instances(path: &str, text: &str, lengths: &[i64]) -> Result<Vec<Instance
     } else if has("instances") {
         layer_choice::instances(&document)
     } else if packing_groups::is_kind(&document) {
-        packing_groups::instances(&document)
+        Ok(packing_groups::instances(&document))
     } else {
         return Err(refused("it has none of the keys that tell a kind of instances".to_owned()));
     };

@@ -7,12 +7,12 @@ use hydraulis_core::tuning::{Chain, recompute};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Instance;
+use super::reading::{MOST_WHOLE, entries, read, require, require_length, require_times};
+use super::{Instance, Solved};
+use crate::Result;
 
-#[derive(Deserialize)]
-struct File {
-    chains: Vec<Stages>,
-}
+/// Most entries of the solver's table: memory limits times parts of the chain.
+const MOST_ENTRIES: u64 = 100_000_000;
 
 #[derive(Deserialize)]
 struct Stages {
@@ -26,27 +26,64 @@ struct Stages {
 }
 
 pub(super) fn instances(document: &Value) -> serde_json::Result<Vec<Instance>> {
-    let file = File::deserialize(document)?;
     let mut instances = Vec::new();
-    for (place, stages) in file.chains.into_iter().enumerate() {
-        let chain = Rc::new(chain(&stages)?);
+    for (place, entry) in entries(document, "chains")?.iter().enumerate() {
+        let (stages, chain) = match read(entry).and_then(|stages: Stages| chain(&stages).map(|chain| (stages, chain))) {
+            Ok((stages, chain)) => (stages, Rc::new(chain)),
+            Err(error) => {
+                instances.push(Instance::refused(format!("chain {place}"), error));
+                continue;
+            }
+        };
         for (slots, &reference) in &stages.cost_by_budget_slots {
-            let limit: u64 = slots.parse().map_err(|_| wrong(&format!("budget '{slots}' is no whole number")))?;
-            let (chain, name) = (Rc::clone(&chain), format!("chain {place} of {}, {limit} slots", stages.ftime.len()));
-            instances.push(Instance::new(name, reference, move || {
-                let time = recompute(&chain, limit).time(limit).ok_or("memory_too_small")?;
-                Ok((time, json!({"budget": limit})))
-            }));
+            let name = format!("chain {place} of {}, {slots} slots", stages.ftime.len());
+            let (chain, slots) = (Rc::clone(&chain), slots.clone());
+            instances.push(Instance::new(name, reference, move || solve(&chain, &slots)));
         }
     }
     Ok(instances)
 }
 
-fn chain(stages: &Stages) -> serde_json::Result<Chain> {
+fn solve(chain: &Chain, slots: &str) -> Solved {
+    let parsed: Option<u64> = slots.parse().ok();
+    require(parsed.is_some(), "budget", slots, "a whole number from 0")?;
+    let budget = parsed.unwrap_or_default();
+    // More memory than everything takes at once changes nothing.
+    let all = chain.inputs.iter().chain(&chain.saved).chain(&chain.forward_extra).chain(&chain.backward_extra);
+    let limit = budget.min(all.sum());
+    let parts = (chain.backward.len() as u64).pow(2);
+    let most = MOST_ENTRIES / parts;
+    require(
+        limit < most,
+        "budget",
+        budget,
+        format!("below {most} slots for this chain: state memory in larger slots"),
+    )?;
+    let time = recompute(chain, limit).time(limit).ok_or("memory_too_small")?;
+    Ok((time, json!({"budget": budget})))
+}
+
+fn chain(stages: &Stages) -> Result<Chain> {
     let layers = stages.ftime.len();
-    let lengths = [stages.btime.len(), stages.x.len(), stages.xbar.len(), stages.btmp.len()];
-    if lengths != [layers + 1; 4] || stages.ftmp.len() != layers {
-        return Err(wrong("ftime and ftmp have n entries, btime, x, xbar and btmp n + 1"));
+    require(layers < 10_000, "the length of ftime", layers, "below 10000")?;
+    require(!stages.cost_by_budget_slots.is_empty(), "the length of cost_by_budget_slots", 0, "at least 1")?;
+    for (field, length, expected) in [
+        ("btime", stages.btime.len(), layers + 1),
+        ("x", stages.x.len(), layers + 1),
+        ("xbar", stages.xbar.len(), layers + 1),
+        ("btmp", stages.btmp.len(), layers + 1),
+        ("ftmp", stages.ftmp.len(), layers),
+    ] {
+        require_length(field, length, expected)?;
+    }
+    require_times("ftime", &stages.ftime)?;
+    require_times("btime", &stages.btime)?;
+    // Sums of all entries fit into 64 bits.
+    let most = MOST_WHOLE / 100;
+    for (field, memories) in [("x", &stages.x), ("xbar", &stages.xbar), ("ftmp", &stages.ftmp), ("btmp", &stages.btmp)]
+    {
+        let greatest = memories.iter().copied().max().unwrap_or_default();
+        require(greatest <= most, format!("the greatest entry of {field}"), greatest, format!("at most {most}"))?;
     }
     Ok(Chain {
         forward: stages.ftime.clone(),
@@ -56,8 +93,4 @@ fn chain(stages: &Stages) -> serde_json::Result<Chain> {
         forward_extra: stages.ftmp.clone(),
         backward_extra: stages.btmp.clone(),
     })
-}
-
-fn wrong(why: &str) -> serde_json::Error {
-    serde::de::Error::custom(why)
 }

@@ -3,7 +3,8 @@
 //! A layout names the number of parts by dimension (`-1`: copies, `-2`: summands), the order that turns a device's place into
 //! its coordinates (innermost last), and its devices. An owner on the receiver's node comes first. Summands are added up by
 //! receivers in equal shares, which moves what reduce-scatter and all-reduce do. Objectives: the elements moved, and the
-//! elements that the busiest sender sends.
+//! elements that the busiest sender sends. A slice with several owners may be divided between them there, down to single
+//! elements: the objective is at most that of any rule that sends each slice from one owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -12,19 +13,15 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Instance;
+use super::reading::{entries, read, require, require_length};
 use super::senders::{Demands, least_greatest_load};
+use crate::Result;
 
 const COPIES: &str = "-1";
 const PARTIAL_SUMS: &str = "-2";
 
 #[derive(Deserialize)]
-struct File {
-    switch_cases: Vec<Case>,
-}
-
-#[derive(Deserialize)]
 struct Case {
-    name: String,
     gpus_per_node: usize,
     param_numel: Vec<u64>,
     src: Vec<Layout>,
@@ -50,22 +47,73 @@ struct Expected {
 type Part = BTreeMap<String, (u64, u64)>;
 
 pub(super) fn instances(document: &Value) -> serde_json::Result<Vec<Instance>> {
-    let file = File::deserialize(document)?;
     let mut instances = Vec::new();
-    for case in file.switch_cases {
-        let case = Rc::new(case);
-        let (moved, sender) = case.expected.as_ref().map(|one| (one.total_moved, one.max_sender)).unzip();
-        let other = Rc::clone(&case);
-        instances.push(Instance::new(format!("{}: moved", case.name), moved, move || {
-            solve(&other).map(|found| (float(found.moved), json!({"reused": found.reused})))
-        }));
-        instances.push(Instance::new(format!("{}: busiest sender", case.name), sender, move || {
-            solve(&case).map(|found| {
-                (float(found.inside.max(found.between)), json!({"inside": found.inside, "between": found.between}))
-            })
-        }));
+    for (place, entry) in entries(document, "switch_cases")?.iter().enumerate() {
+        let name = entry["name"].as_str().map_or_else(|| format!("{place}"), str::to_owned);
+        let (moved, sender) = (format!("{name}: moved"), format!("{name}: busiest sender"));
+        match read(entry).and_then(checked) {
+            Ok(case) => instances.extend(of_case(Rc::new(case), moved, sender)),
+            Err(error) => instances.extend([moved, sender].map(|name| Instance::refused(name, error.clone()))),
+        }
     }
     Ok(instances)
+}
+
+fn of_case(case: Rc<Case>, moved: String, sender: String) -> [Instance; 2] {
+    let references = case.expected.as_ref().map(|one| (one.total_moved, one.max_sender)).unzip();
+    let other = Rc::clone(&case);
+    [
+        Instance::new(moved, references.0, move || {
+            let found = solve(&other)?;
+            Ok((float(found.moved), json!({"reused": found.reused})))
+        }),
+        Instance::new(sender, references.1, move || {
+            let found = solve(&case)?;
+            Ok((float(found.inside.max(found.between)), json!({"inside": found.inside, "between": found.between})))
+        }),
+    ]
+}
+
+/// A case whose lists have one entry for each parameter, and whose layouts give each device one part.
+fn checked(case: Case) -> Result<Case> {
+    let parameters = case.param_numel.len();
+    require(parameters > 0, "the length of param_numel", parameters, "at least 1")?;
+    require(case.gpus_per_node > 0, "gpus_per_node", case.gpus_per_node, "at least 1")?;
+    require_length("src", case.src.len(), parameters)?;
+    require_length("dst", case.dst.len(), parameters)?;
+    let mut most = 0_u64;
+    for (place, ((&elements, src), dst)) in case.param_numel.iter().zip(&case.src).zip(&case.dst).enumerate() {
+        require_layout(&format!("src[{place}]"), src)?;
+        require_layout(&format!("dst[{place}]"), dst)?;
+        let field = format!("param_numel[{place}]");
+        // A receiver gets each element once for each summand, and once from each other receiver.
+        let copies = (src.devices.len() + dst.devices.len()) as u64;
+        let moved = copies.checked_mul(dst.devices.len() as u64).and_then(|copies| elements.checked_mul(copies));
+        let sum = moved.and_then(|moved| most.checked_add(moved));
+        require(sum.is_some(), field, elements, "so small that all moves together are below 2^64")?;
+        most = sum.unwrap_or_default();
+    }
+    Ok(case)
+}
+
+/// Refuses a layout whose devices are not one for each place of its states, in an order of all its dimensions.
+fn require_layout(field: &str, layout: &Layout) -> Result<()> {
+    let devices = layout.devices.len();
+    require(devices > 0, format!("the length of {field}.devices"), devices, "at least 1")?;
+    let distinct = layout.devices.iter().collect::<BTreeSet<_>>().len();
+    require(distinct == devices, format!("the number of different {field}.devices"), distinct, devices)?;
+    let dimensions: BTreeSet<String> = layout.order.iter().map(i64::to_string).collect();
+    let order = layout.order.len();
+    require(dimensions.len() == order, format!("{field}.order"), format!("{:?}", layout.order), "without repetition")?;
+    for (dimension, &number) in &layout.states {
+        let field = format!("{field}.states of dimension {dimension}");
+        require(number > 0, &field, number, "at least 1")?;
+        require(number == 1 || dimensions.contains(dimension), field, number, "1, or the dimension must be in order")?;
+    }
+    let product = layout.states.values().try_fold(1_u64, |product, &number| product.checked_mul(number));
+    let shown = product.map_or("above 2^64".to_owned(), |product| product.to_string());
+    let is_whole = product == Some(devices as u64);
+    require(is_whole, format!("the product of {field}.states"), shown, format!("{devices}, the number of devices"))
 }
 
 struct Found {

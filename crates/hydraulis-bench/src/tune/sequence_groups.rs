@@ -209,7 +209,7 @@ fn solve(problem: &Problem) -> Solved {
         let of = |ids: &Vec<usize>| ids.iter().map(|&id| problem.lengths[id]).collect::<Vec<i64>>();
         let packs: Vec<Vec<i64>> = replica.micro_batches.iter().map(of).collect();
         if packs.iter().any(|pack| pack.iter().sum::<i64>() > degree.cap) {
-            return Err("plan_invalid".to_owned());
+            return Err("plan_invalid".into());
         }
         objective = objective.max(packs.iter().map(|pack| degree.ms(pack.iter().copied())).sum());
         groups.push(json!([degree.ranks, packs]));

@@ -6,13 +6,12 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::Refusal;
+use super::reading::{MOST_TIME, require, require_memories, require_times};
+use crate::Result;
+
 /// Ranks of a node in the reference.
 const NODE: usize = 8;
-
-#[derive(Deserialize)]
-pub(super) struct File {
-    pub(super) runs: Vec<Run>,
-}
 
 #[derive(Deserialize)]
 pub(super) struct Run {
@@ -82,11 +81,12 @@ fn first<T: DeserializeOwned>(plans: &Value) -> Option<T> {
 const MOST_MICRO_BATCHES: u64 = 1_000_000;
 
 /// The rates of each node's ranks, ascending; rates below the threshold count as 1, as in the reference.
-pub(super) fn nodes(inputs: &Inputs) -> std::result::Result<Vec<Vec<f64>>, String> {
+pub(super) fn nodes(inputs: &Inputs) -> std::result::Result<Vec<Vec<f64>>, Refusal> {
+    check(inputs)?;
     let threshold = inputs.straggler_threshold.unwrap_or(1.0);
     let mut nodes: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for (device, &rate) in inputs.used_devices_sr.iter().chain(&inputs.suspended_devices_sr) {
-        let device: usize = device.parse().map_err(|_| "device_invalid".to_owned())?;
+        let device: usize = device.parse().map_err(|_| "device_invalid")?;
         if !rate.is_finite() || rate <= 0.0 {
             continue;
         }
@@ -96,17 +96,34 @@ pub(super) fn nodes(inputs: &Inputs) -> std::result::Result<Vec<Vec<f64>>, Strin
     for rates in &mut nodes {
         rates.sort_unstable_by(f64::total_cmp);
     }
-    if nodes.is_empty() || inputs.dp == 0 || inputs.tp == 0 || inputs.layers == 0 {
-        return Err("argument_invalid".to_owned());
-    }
+    require(!nodes.is_empty(), "the number of used devices with a rate above 0", 0, "at least 1")?;
     if inputs.mbn > MOST_MICRO_BATCHES {
-        return Err("too_many_micro_batches".to_owned());
+        return Err("too_many_micro_batches".into());
     }
     if nodes.iter().map(Vec::len).sum::<usize>() < inputs.dp {
-        return Err("too_few_devices".to_owned());
+        return Err("too_few_devices".into());
     }
     if inputs.mbn < inputs.dp as u64 {
-        return Err("too_few_micro_batches".to_owned());
+        return Err("too_few_micro_batches".into());
     }
     Ok(nodes)
+}
+
+/// Refuses settings whose times or memories are no positive numbers.
+fn check(inputs: &Inputs) -> Result<()> {
+    require(inputs.dp > 0, "dp", inputs.dp, "at least 1")?;
+    require(inputs.layers > 0, "layers", inputs.layers, "at least 1")?;
+    require(inputs.tp.is_power_of_two(), "tp", inputs.tp, "a power of two")?;
+    for (field, list) in [("hetero_tp_alpha", &inputs.hetero_tp_alpha), ("memory_k", &inputs.memory_k)] {
+        require(!list.is_empty(), format!("the length of {field}"), 0, "at least 1")?;
+        for (place, &value) in list.iter().enumerate() {
+            require(value > 0.0, format!("{field}[{place}]"), value, "above 0")?;
+        }
+    }
+    require_times("hetero_tp_alpha", &inputs.hetero_tp_alpha)?;
+    require_memories("memory_k", &inputs.memory_k)?;
+    for (device, &rate) in inputs.used_devices_sr.iter().chain(&inputs.suspended_devices_sr) {
+        require(rate <= MOST_TIME, format!("the rate of device {device}"), rate, format!("at most {MOST_TIME:e}"))?;
+    }
+    Ok(())
 }

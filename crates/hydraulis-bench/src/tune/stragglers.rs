@@ -13,12 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use hydraulis_core::Millis;
 use hydraulis_core::pipeline::{MakespanBuffers, makespan};
 use hydraulis_core::tuning::{Stage, StageSplit};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::layer_choice::whole;
+use super::reading::{entries, read};
 use super::straggler_placing::Placing;
-use super::straggler_settings::{File, Inputs, Run, nodes};
+use super::straggler_settings::{Inputs, Run, nodes};
 use super::{Instance, Solved};
 
 /// Sharings of groups that a search tries.
@@ -35,13 +35,16 @@ pub(super) struct Kind {
 }
 
 pub(super) fn instances(document: &Value) -> serde_json::Result<Vec<Instance>> {
-    let file = File::deserialize(document)?;
-    let instance = |(place, run): (usize, Run)| {
+    let instance = |(place, entry): (usize, &Value)| {
+        let run: Run = match read(entry) {
+            Ok(run) => run,
+            Err(error) => return Instance::refused(format!("{place}"), error),
+        };
         let name = if run.ctx.is_empty() { format!("{place}") } else { format!("{} {}", run.ctx, run.setting) };
         let reference = run.topk_objectives.first().copied();
         Instance::new(name, reference, move || Search::run(&run))
     };
-    Ok(file.runs.into_iter().enumerate().map(instance).collect())
+    Ok(entries(document, "runs")?.iter().enumerate().map(instance).collect())
 }
 
 impl Kind {

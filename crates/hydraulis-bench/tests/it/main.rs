@@ -11,3 +11,4 @@ mod judging;
 mod page;
 mod paper;
 mod tune;
+mod tune_refusals;

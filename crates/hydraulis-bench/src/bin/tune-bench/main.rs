@@ -12,7 +12,7 @@ use hydraulis_bench::{Error, Result};
 
 /// Every instance is solved at least as well as by the reference.
 const GOOD: u8 = 0;
-/// Some solution is worse than the reference's, or missing where the reference has one.
+/// Some solution is worse than the reference's, or missing where the reference has one, or an instance is refused.
 const WORSE: u8 = 1;
 /// The file is missing or wrong; clap exits with the same code.
 const REFUSED: u8 = 2;
@@ -53,6 +53,9 @@ fn tune(arguments: &Arguments) -> Result<u8> {
     let lengths = arguments.lengths.as_deref().map_or_else(|| Ok(Vec::new()), read_lengths)?;
     let records: Vec<Record> =
         instances(path, &text, &lengths)?.iter().map(hydraulis_bench::tune::Instance::solved).collect();
+    for message in records.iter().filter_map(|record| record.message.as_ref()) {
+        let _ = writeln!(io::stderr(), "error: {message}");
+    }
     if let Some(path) = &arguments.json {
         let lines: String = records.iter().map(|record| line(record) + "\n").collect();
         write(path, &lines)?;
@@ -68,7 +71,8 @@ fn line(record: &Record) -> String {
 }
 
 fn is_good(record: &Record) -> bool {
-    record.reference.is_none() || record.gain().is_some_and(|gain| gain >= -EQUAL)
+    let is_solved = record.reference.is_none() || record.gain().is_some_and(|gain| gain >= -EQUAL);
+    is_solved && record.message.is_none()
 }
 
 fn table(records: &[Record]) -> String {

@@ -11,17 +11,21 @@ use serde_json::{Value, json};
 use super::cost::Setting;
 use super::degrees::LayerStrategy;
 use super::profile::{Mode, Modes, Profile, Tables, float};
-use super::search::{Part, Plan, Space, Splits, search};
+use super::search::{Part, Plan, Space, Splits, WIDEST, search};
 use crate::tune::layer_choice::whole;
+use crate::tune::reading::{MOST_WHOLE, read, require};
 use crate::tune::{Instance, Solved};
-
-type Result<T> = serde_json::Result<T>;
+use crate::{Error, Result};
 
 /// Name of the file that has the profiles of documents without any.
 const PROFILES: &str = "galvatron_test_profiles.json";
 /// Hidden size and layers of llama2-7b, the model of documents that state none.
 const LLAMA2_7B: (u64, u64) = (4_096, 32);
 const MB_PER_GB: f64 = 1024.0;
+/// Greatest number of ranks, of layers and of samples of a step.
+const MOST_NUMBER: u64 = 1 << 20;
+/// Greatest memory of a rank.
+const MOST_GB: f64 = 1_048_576.0;
 
 pub(in crate::tune) fn is_kind(document: &Value) -> bool {
     is_cases(document) || is_measured(document)
@@ -35,7 +39,7 @@ fn is_measured(document: &Value) -> bool {
     document.get("computation").is_some() && document.get("hardware").is_some()
 }
 
-pub(in crate::tune) fn instances(path: &str, document: &Value) -> Result<Vec<Instance>> {
+pub(in crate::tune) fn instances(path: &str, document: &Value) -> serde_json::Result<Vec<Instance>> {
     if is_cases(document) { of_cases(path, document) } else { of_measured(document) }
 }
 
@@ -117,24 +121,49 @@ impl Inputs {
         if let (Some(into), Some(from)) = (merged.as_object_mut(), own.as_object()) {
             into.extend(from.iter().map(|(key, value)| (key.clone(), value.clone())));
         }
-        Inputs::deserialize(&merged)
+        let inputs: Inputs = read(&merged)?;
+        inputs.check()?;
+        Ok(inputs)
     }
 
     fn world(&self) -> u64 {
-        self.world_size.unwrap_or_else(|| self.nodes * self.gpus.unwrap_or(8))
+        self.world_size.unwrap_or_else(|| self.nodes.saturating_mul(self.gpus.unwrap_or(8)))
+    }
+
+    /// Refuses numbers for which the reference has no degrees or no micro-batches.
+    fn check(&self) -> Result<()> {
+        let world = self.world();
+        let is_number = |number: u64| (1..=MOST_NUMBER).contains(&number);
+        let limit = format!("from 1 to {MOST_NUMBER}");
+        require(is_number(self.nodes), "nodes", self.nodes, &limit)?;
+        require(world.is_power_of_two() && is_number(world), "the number of ranks", world, "a power of two to 2^20")?;
+        require(world.is_multiple_of(self.nodes), "nodes", self.nodes, format!("a divisor of the {world} ranks"))?;
+        require((1..=MOST_WHOLE).contains(&self.seq_len), "seq_len", self.seq_len, "from 1 to 2^53")?;
+        require(
+            (0.0..=MOST_GB).contains(&self.memory_gb),
+            "memory_gb",
+            self.memory_gb,
+            format!("from 0 to {MOST_GB}"),
+        )?;
+        let batches = self.batches();
+        require(!batches.is_empty(), "the length of global_batch", 0, "at least 1")?;
+        for &batch in &batches {
+            require(is_number(batch), "global_batch", batch, &limit)?;
+        }
+        let Some(chunks) = self.chunks else { return Ok(()) };
+        let divides = chunks > 0 && batches.iter().any(|batch| batch.is_multiple_of(chunks));
+        require(divides, "chunks", chunks, format!("a divisor of global_batch {batches:?}"))
     }
 
     fn setting(&self, stated_layers: Option<u64>) -> Result<Setting> {
         let hidden = self.hidden_size.or_else(|| number_after(&self.model, "hidden "));
         let layers =
             self.num_layers.or(stated_layers).or_else(|| number_after(&self.model, "num_layers overridden to "));
-        let layers = usize::try_from(layers.unwrap_or(LLAMA2_7B.1)).map_err(serde_json::Error::custom)?;
-        let (world, is_invalid) = (self.world(), |x: u64| x == 0);
-        if is_invalid(world) || layers == 0 || self.batches().into_iter().any(is_invalid) {
-            return Err(serde_json::Error::custom("ranks, layers and global batches are at least 1"));
-        }
+        let layers = layers.unwrap_or(LLAMA2_7B.1);
+        require((1..=MOST_NUMBER).contains(&layers), "num_layers", layers, format!("from 1 to {MOST_NUMBER}"))?;
+        let layers = usize::try_from(layers).unwrap_or_default();
         Ok(Setting {
-            world,
+            world: self.world(),
             layers,
             hidden: hidden.unwrap_or(LLAMA2_7B.0),
             length: self.seq_len,
@@ -168,47 +197,51 @@ fn number_after(text: &str, words: &str) -> Option<u64> {
 }
 
 /// The searches of a document with cases.
-fn of_cases(path: &str, document: &Value) -> Result<Vec<Instance>> {
+fn of_cases(path: &str, document: &Value) -> serde_json::Result<Vec<Instance>> {
     let profiles = match document.get("profiles") {
         Some(profiles) => profiles.clone(),
         None => neighbour(path)?,
     };
-    let cases = document["cases"].as_object().ok_or_else(|| serde_json::Error::custom("cases is no object"))?;
+    let cases = document["cases"].as_object().filter(|cases| !cases.is_empty());
+    let cases = cases.ok_or_else(|| serde_json::Error::custom("cases is no object with one case at least"))?;
+    let of_case = |(name, case): (&String, &Value)| {
+        of_case(document, &profiles, name, case).unwrap_or_else(|error| vec![Instance::refused(name.clone(), error)])
+    };
+    Ok(cases.iter().flat_map(of_case).collect())
+}
+
+fn of_case(document: &Value, profiles: &Value, name: &str, case: &Value) -> Result<Vec<Instance>> {
     let mut instances = Vec::new();
-    for (name, case) in cases {
-        let config = &case["config"];
-        let mut own = case.get("inputs").cloned().unwrap_or_else(|| json!({}));
-        let stated = config["chunks"].as_u64().or_else(|| number_after(name, "chunks"));
-        if let (Some(inputs), Some(chunks)) = (own.as_object_mut(), stated) {
-            inputs.entry("chunks").or_insert_with(|| json!(chunks));
-        }
-        let inputs = Inputs::read(&document["common_inputs"], &own)?;
-        let stated_layers = config["tp_sizes_enc"].as_str().map(|list| list.split(',').count() as u64);
-        let setting = Rc::new(inputs.setting(stated_layers)?);
-        let fitted = of_test(&profiles, &inputs)?.with_fits(&document["derived_fit"], inputs.seq_len);
-        let profile = Rc::new(fitted);
-        let is_uniform = name.starts_with("coarse");
-        let whole = Space { batches: inputs.batches(), chunks: inputs.chunks, part: None, is_uniform };
-        instances.push(instance(name.clone(), case["throughput"].as_f64(), &profile, &setting, whole));
-        if is_uniform {
-            let free = Space { batches: inputs.batches(), chunks: inputs.chunks, part: None, is_uniform: false };
-            let name = format!("{name}, any strategy for each layer");
-            instances.push(instance(name, case["throughput"].as_f64(), &profile, &setting, free));
-        }
-        for task in case["tasks"].as_array().into_iter().flatten() {
-            let task = Task::deserialize(task)?;
-            let space = Space {
-                batches: vec![task.gbsz],
-                chunks: Some(task.chunks),
-                part: Some(
-                    task.part().ok_or_else(|| serde_json::Error::custom(format!("mode {} is unknown", task.mode)))?,
-                ),
-                is_uniform,
-            };
-            let name = format!("{name}, pp {}, {} up to {}", task.pp, task.mode, task.global_buffer_tp);
-            let reference = Some(task.throughput).filter(|&throughput| throughput > 0.0);
-            instances.push(instance(name, reference, &profile, &setting, space));
-        }
+    let config = &case["config"];
+    let mut own = case.get("inputs").cloned().unwrap_or_else(|| json!({}));
+    let stated = config["chunks"].as_u64().or_else(|| number_after(name, "chunks"));
+    if let (Some(inputs), Some(chunks)) = (own.as_object_mut(), stated) {
+        inputs.entry("chunks").or_insert_with(|| json!(chunks));
+    }
+    let inputs = Inputs::read(&document["common_inputs"], &own)?;
+    let stated_layers = config["tp_sizes_enc"].as_str().map(|list| list.split(',').count() as u64);
+    let setting = Rc::new(inputs.setting(stated_layers)?);
+    let fitted = of_test(profiles, &inputs)?.with_fits(&document["derived_fit"], inputs.seq_len);
+    let profile = Rc::new(fitted);
+    let is_uniform = name.starts_with("coarse");
+    let whole = Space { batches: inputs.batches(), chunks: inputs.chunks, part: None, is_uniform };
+    instances.push(instance(name.to_owned(), case["throughput"].as_f64(), &profile, &setting, whole));
+    if is_uniform {
+        let free = Space { batches: inputs.batches(), chunks: inputs.chunks, part: None, is_uniform: false };
+        let name = format!("{name}, any strategy for each layer");
+        instances.push(instance(name, case["throughput"].as_f64(), &profile, &setting, free));
+    }
+    for (place, entry) in case["tasks"].as_array().into_iter().flatten().enumerate() {
+        let (task, space) = match read(entry).and_then(|task: Task| Ok((task.space(&setting, is_uniform)?, task))) {
+            Ok((space, task)) => (task, space),
+            Err(error) => {
+                instances.push(Instance::refused(format!("{name}, task {place}"), error));
+                continue;
+            }
+        };
+        let name = format!("{name}, pp {}, {} up to {}", task.pp, task.mode, task.global_buffer_tp);
+        let reference = Some(task.throughput).filter(|&throughput| throughput > 0.0);
+        instances.push(instance(name, reference, &profile, &setting, space));
     }
     Ok(instances)
 }
@@ -225,19 +258,32 @@ struct Task {
 }
 
 impl Task {
-    fn part(&self) -> Option<Part> {
+    /// The task's part of the space.
+    fn space(&self, setting: &Setting, is_uniform: bool) -> Result<Space> {
         let splits = match self.mode.as_str() {
-            "tp_only" => Splits::Tensor,
-            "sp_only" => Splits::Sequence,
-            "tp_with_sp" => Splits::Both,
-            _ => return None,
+            "tp_only" => Some(Splits::Tensor),
+            "sp_only" => Some(Splits::Sequence),
+            "tp_with_sp" => Some(Splits::Both),
+            _ => None,
         };
-        Some(Part { pp: self.pp, widest: self.global_buffer_tp, splits })
+        require(splits.is_some(), "mode", &self.mode, "tp_only, sp_only or tp_with_sp")?;
+        let batch = self.gbsz;
+        require((1..=MOST_NUMBER).contains(&batch), "gbsz", batch, format!("from 1 to {MOST_NUMBER}"))?;
+        let divides = self.chunks > 0 && batch.is_multiple_of(self.chunks);
+        require(divides, "chunks", self.chunks, format!("a divisor of gbsz {batch}"))?;
+        let most = setting.world.min(WIDEST).min(setting.layers as u64);
+        let is_degree = |degree: u64, most: u64| degree.is_power_of_two() && degree <= most;
+        require(is_degree(self.pp, most), "pp", self.pp, format!("a power of two up to {most}"))?;
+        let most = setting.world / self.pp;
+        let (pp, widest) = (self.pp, self.global_buffer_tp);
+        require(is_degree(widest, most), "global_buffer_tp", widest, format!("a power of two up to {most}"))?;
+        let part = splits.map(|splits| Part { pp, widest, splits });
+        Ok(Space { batches: vec![batch], chunks: Some(self.chunks), part, is_uniform })
     }
 }
 
 /// The profiles in the folder of a document.
-fn neighbour(path: &str) -> Result<Value> {
+fn neighbour(path: &str) -> serde_json::Result<Value> {
     let file = Path::new(path).with_file_name(PROFILES);
     let unreadable = |error| {
         let why = format!("it has no profiles, and {} cannot be read: {error}", file.display());
@@ -270,28 +316,34 @@ fn of_test(profiles: &Value, inputs: &Inputs) -> Result<Profile> {
 }
 
 fn profile(tables: Tables, inputs: &Inputs) -> Result<Profile> {
-    Profile::read(tables, inputs.seq_len, inputs.world(), inputs.modes()).map_err(serde_json::Error::custom)
+    Profile::read(tables, inputs.seq_len, inputs.world(), inputs.modes())
+        .map_err(|why| Error::InstanceUnreadable { why })
 }
 
 /// The searches of a document with a measured profile.
-fn of_measured(document: &Value) -> Result<Vec<Instance>> {
+fn of_measured(document: &Value) -> serde_json::Result<Vec<Instance>> {
     let reproduced = &document["reproduced"];
     let division = document["committed_plan"]["pp_division"].as_str();
     let layers: Option<u64> = division.map(|list| list.split(',').filter_map(|own| own.parse::<u64>().ok()).sum());
-    let mut instances = Vec::new();
-    let mut add = |name: String, own: &Value, reference: Option<f64>| -> Result<()> {
+    let add = |name: String, own: &Value, reference: Option<f64>| -> Result<Instance> {
         let inputs = Inputs::read(&reproduced["inputs"], own)?;
         let (profile, setting) = (Rc::new(of_nodes(document, &inputs)?), Rc::new(inputs.setting(layers)?));
         let space = Space { batches: inputs.batches(), chunks: inputs.chunks, part: None, is_uniform: false };
-        instances.push(instance(name, reference, &profile, &setting, space));
-        Ok(())
+        Ok(instance(name, reference, &profile, &setting, space))
     };
+    let of = |name: String, own: &Value, reference: Option<f64>| {
+        add(name.clone(), own, reference).unwrap_or_else(|error| Instance::refused(name, error))
+    };
+    let mut instances = Vec::new();
     if reproduced.get("inputs").is_some() {
-        add("committed plan".to_owned(), &json!({}), reproduced["throughput"].as_f64())?;
+        instances.push(of("committed plan".to_owned(), &json!({}), reproduced["throughput"].as_f64()));
     }
     for point in document["memory_sweep"]["points"].as_array().into_iter().flatten() {
         let gb = &point["mem_gb"];
-        add(format!("{gb} GB"), &json!({"memory_gb": gb}), point["throughput"].as_f64())?;
+        instances.push(of(format!("{gb} GB"), &json!({"memory_gb": gb}), point["throughput"].as_f64()));
+    }
+    if instances.is_empty() {
+        return Err(serde_json::Error::custom("reproduced.inputs and memory_sweep.points are both missing: give one"));
     }
     Ok(instances)
 }

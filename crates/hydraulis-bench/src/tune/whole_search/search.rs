@@ -9,7 +9,7 @@ use super::refine::{Choices, refined};
 use crate::tune::layer_choice::whole;
 
 /// Widest tensor, sequence and pipeline degrees of the reference.
-const WIDEST: u64 = 8;
+pub(super) const WIDEST: u64 = 8;
 
 /// Which of tensor and sequence parallelism layers may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

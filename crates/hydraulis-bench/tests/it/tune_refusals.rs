@@ -1,0 +1,202 @@
+//! Tuning problems that are wrong or infeasible: each is refused by its name, and the others are solved.
+
+use hydraulis_bench::tune::{Record, instances};
+use serde_json::{Value, json};
+
+use crate::tune::{objectives, slow_ranks, solved, whole_searches};
+
+/// The message of the only record that is wrong itself; all others have an objective.
+fn only_refusal(records: &[Record], code: &str) -> String {
+    let (wrong, solved): (Vec<&Record>, Vec<&Record>) = records.iter().partition(|record| record.message.is_some());
+    assert!(solved.iter().all(|record| record.objective.is_some()), "{records:?}");
+    let [one] = wrong.as_slice() else { panic!("{records:?}") };
+    assert_eq!((one.error.as_deref(), one.feasible), (Some(code), false), "{one:?}");
+    one.message.clone().unwrap()
+}
+
+/// Checks that a change of the first of two equal instances refuses it by a field and leaves the other.
+fn refuses(document: &Value, list: &str, change: (&str, &Value), words: &str) {
+    let mut document = document.clone();
+    let entries = document.pointer_mut(list).unwrap().as_array_mut().unwrap();
+    let mut wrong = entries[0].clone();
+    *wrong.pointer_mut(change.0).unwrap() = change.1.clone();
+    entries.insert(0, wrong);
+    let code = if words.starts_with("it cannot be read") { "data_file_invalid" } else { "argument_invalid" };
+    let message = only_refusal(&solved(&document), code);
+    assert!(message.contains(words), "{change:?}: {message}");
+}
+
+#[test]
+fn wrong_layers_are_refused_and_the_others_solved() {
+    let document = json!({"instances": [{
+        "name": "a", "layers": 2, "budget": 16, "other_mem": 2.0, "other_time": 0.5, "mem_per_layer": [9.2, 4.0],
+        "time_per_layer": [1.0, 3.0], "transition": [[0.0, 1.0], [0.0, 0.0]],
+    }]});
+    for (field, value, words) in [
+        ("/transition", json!([]), "the length of transition is 0: it must be 2"),
+        ("/transition/1", json!([0.0]), "the length of transition[1] is 1: it must be 2"),
+        ("/mem_per_layer", json!([9.2, 4.0, 1.0]), "the length of time_per_layer is 2: it must be 3"),
+        ("/mem_per_layer", json!([]), "the length of mem_per_layer is 0: it must be at least 1"),
+        ("/mem_per_layer/0", json!(-1), "mem_per_layer[0] is -1: it must be from 0"),
+        ("/layers", json!(1_000_000_000), "layers is 1000000000: it must be at most 100000"),
+        ("/budget", json!(null), "it cannot be read (budget: invalid type: null"),
+    ] {
+        refuses(&document, "/instances", (field, &value), words);
+    }
+    refuses(&document, "/instances", ("/budget", &json!("x")), "it cannot be read (budget");
+}
+
+#[test]
+fn wrong_tables_of_shards_are_refused() {
+    let document = json!({
+        "hidden_sizes": [8, 9], "time_s": [[[1.0, 2.0]], [[1.0, 2.0]]], "mem_mb": [[[9.0, 4.0]], [[9.0, 4.0]]],
+        "extra_overhead_mb": 3, "cases": [
+            {"hidden": 9, "layers": 2, "limit_mb": 23}, {"hidden": 8, "layers": 2, "limit_mb": 23},
+        ],
+    });
+    let cases: [(&str, &[Value], &str, &str); 4] = [
+        ("time_s", &[json!([[1.0, 2.0]])], "argument_invalid", "the length of time_s is 1"),
+        ("mem_mb", &[json!([[9.0, 4.0]])], "argument_invalid", "the length of mem_mb is 1"),
+        ("mem_mb", &[json!([[9.0, 4.0]]), json!([[9.0]])], "argument_invalid", "the length of mem_mb of a batch is 1"),
+        ("time_s", &[json!([[1.0, 2.0]]), json!([[null, 2.0]])], "data_file_invalid", "time_s[1]"),
+    ];
+    for (field, tables, code, words) in cases {
+        let mut document = document.clone();
+        document[field] = json!(tables);
+        let message = only_refusal(&solved(&document), code);
+        assert!(message.contains(words), "{message}");
+    }
+    refuses(&document, "/cases", ("/hidden", &json!(7)), "hidden is 7: it must be one of hidden_sizes [8, 9]");
+}
+
+#[test]
+fn wrong_chains_are_refused_and_large_budgets_end() {
+    let document = json!({"chains": [{
+        "ftime": [4.0, 4.0], "btime": [8.0, 8.0, 0.0], "x": [1, 1, 1], "xbar": [1, 6, 6], "ftmp": [1, 1],
+        "btmp": [2, 2, 0], "cost_by_budget_slots": {"18446744073709551615": 24.0},
+    }]});
+    assert_eq!(objectives(&solved(&document)), [Some(24.0)]);
+    for (field, value, words) in [
+        ("/xbar/1", json!(u64::MAX), "the greatest entry of xbar is 18446744073709551615"),
+        ("/btime", json!([8.0, 8.0]), "the length of btime is 2: it must be 3"),
+        ("/cost_by_budget_slots", json!({}), "the length of cost_by_budget_slots is 0"),
+        ("/cost_by_budget_slots", json!({"1.5": null}), "budget is 1.5: it must be a whole number"),
+    ] {
+        refuses(&document, "/chains", (field, &value), words);
+    }
+}
+
+#[test]
+fn wrong_layouts_are_refused() {
+    let halves = json!({"states": {"0": 2}, "order": [0], "devices": [0, 1]});
+    let one = json!({"name": "a", "gpus_per_node": 8, "param_numel": [8], "src": [halves], "dst": [halves]});
+    for (field, value, words) in [
+        ("/param_numel", json!([8, 8, 8]), "the length of src is 1: it must be 3"),
+        ("/dst", json!([]), "the length of dst is 0: it must be 1"),
+        ("/param_numel", json!([1_u64 << 63]), "param_numel[0] is 9223372036854775808: it must be so small"),
+        ("/src/0/states/0", json!(1_000_000_000), "the product of src[0].states is 1000000000: it must be 2"),
+        ("/src/0/devices", json!([0, 1, 2]), "the product of src[0].states is 2: it must be 3"),
+        ("/dst/0/devices", json!([0, 0]), "the number of different dst[0].devices is 1: it must be 2"),
+        ("/dst/0/order", json!([]), "dst[0].states of dimension 0 is 2: it must be 1, or the dimension"),
+        ("/dst/0/order", json!([0, 0]), "dst[0].order is [0, 0]: it must be without repetition"),
+    ] {
+        let mut wrong = one.clone();
+        *wrong.pointer_mut(field).unwrap() = value;
+        let records = solved(&json!({"switch_cases": [wrong, one]}));
+        assert_eq!(objectives(&records), [None, None, Some(0.0), Some(0.0)], "{field}");
+        let message = only_refusal(&records[1..], "argument_invalid");
+        assert!(message.contains("'a: busiest sender'") && message.contains(words), "{message}");
+    }
+}
+
+#[test]
+fn wrong_rates_and_degrees_of_slow_ranks_are_refused() {
+    let document = slow_ranks(&json!({"0": 1, "1": 1, "2": 1, "3": 1}), 1e3);
+    for (field, value, words) in [
+        ("/inputs/hetero_tp_alpha/0", json!(0.0), "hetero_tp_alpha[0] is 0: it must be above 0"),
+        ("/inputs/hetero_tp_alpha/1", json!(-2.0), "hetero_tp_alpha[1] is -2: it must be above 0"),
+        ("/inputs/tp", json!(3), "tp is 3: it must be a power of two"),
+        ("/inputs/tp", json!(0), "tp is 0: it must be a power of two"),
+        ("/inputs/used_devices_sr/0", json!(1.7e308), "the rate of device 0 is"),
+        ("/inputs/memory_k/2", json!(0), "memory_k[2] is 0: it must be above 0"),
+        ("/inputs/mbn", json!(null), "it cannot be read (inputs.mbn: invalid type"),
+    ] {
+        refuses(&document, "/runs", (field, &value), words);
+    }
+}
+
+#[test]
+fn empty_lists_are_refused() {
+    let empty = [
+        json!({"instances": []}),
+        json!({"chains": []}),
+        json!({"runs": []}),
+        json!({"switch_cases": []}),
+        json!({"hidden_sizes": [], "time_s": [], "mem_mb": [], "extra_overhead_mb": 0, "cases": []}),
+        json!({"exact_planner_instances": {"instances": []}, "homogeneous_bfd_baseline": {"runs": []}}),
+        whole_searches(&json!({})),
+    ];
+    for document in empty {
+        assert!(instances("a file", &document.to_string(), &[]).is_err(), "{document}");
+    }
+}
+
+/// The longest length has a slow setting that fits, a fast one that does not, and a fast one that fits.
+#[test]
+fn the_longest_length_takes_its_fastest_setting_that_fits() {
+    let row = |group: u64, sp: u64, mem: Option<f64>, iter_s: Option<f64>| json!({"group": group, "sp": sp, "gc": 1, "mem": mem, "iter_s": iter_s});
+    let table = |rows: &[Value]| solved(&json!({"packing_group_profile": rows})).remove(0);
+    let short = row(8, 2, Some(77.0), Some(2.5));
+    let found = table(&[
+        short.clone(),
+        row(64, 8, Some(79.0), Some(3.0)),
+        row(64, 16, Some(79.0), Some(9.0)),
+        row(64, 4, Some(81.0), Some(1.0)),
+        row(64, 2, None, None),
+    ]);
+    assert_eq!(found.solution.unwrap()["sp"], json!([1, 8]));
+    let error = |rows: &[Value]| table(rows).error;
+    assert_eq!(error(&[short.clone(), row(64, 4, None, None)]).as_deref(), Some("memory_too_small"));
+    assert_eq!(error(&[short.clone(), row(64, 4, Some(70.0), None)]).as_deref(), Some("time_missing"));
+    assert_eq!(error(&[row(8, 0, Some(7.0), Some(1.0))]).as_deref(), Some("argument_invalid"));
+}
+
+/// Rows of one length are one instance, whatever their order, and a wrong row refuses its length alone.
+#[test]
+fn lengths_of_a_profile_are_instances_of_their_own() {
+    let row =
+        |len: u64, sp: u64, time: f64| json!({"len": len, "sp": sp, "gc_layers": 1, "mem_gb": 70, "iter_s": time});
+    let records = solved(&json!({"profile_x": [row(8, 1, 1.0), row(16, 1, 2.0), row(8, 2, 0.5)]}));
+    assert_eq!(objectives(&records), [Some(0.5), Some(2.0)]);
+    let records = solved(&json!({"profile_x": [row(8, 1, 1.0), row(16, 1, 2.0), row(8, 0, 0.5)]}));
+    assert_eq!(objectives(&records), [None, Some(2.0)]);
+}
+
+#[test]
+fn wrong_whole_searches_are_refused_and_name_the_cause() {
+    let tasks = |field: &str, value: u64| {
+        let mut task =
+            json!({"gbsz": 64, "chunks": 32, "pp": 1, "global_buffer_tp": 8, "mode": "tp_only", "throughput": 0});
+        task[field] = json!(value);
+        json!({"a": {"inputs": {"chunks": 32}, "tasks": [task]}})
+    };
+    let inputs = |field: &str, value: Value| json!({"a": {"inputs": {field: value}}, "b": {"inputs": {"chunks": 32}}});
+    for (cases, words) in [
+        (tasks("pp", 0), "pp is 0: it must be a power of two up to 8"),
+        (tasks("pp", 3), "pp is 3: it must be a power of two up to 8"),
+        (tasks("pp", 16), "pp is 16: it must be a power of two up to 8"),
+        (tasks("global_buffer_tp", 0), "global_buffer_tp is 0: it must be a power of two up to 8"),
+        (tasks("chunks", 0), "chunks is 0: it must be a divisor of gbsz 64"),
+        (inputs("chunks", json!(7)), "chunks is 7: it must be a divisor of global_batch [64]"),
+        (inputs("chunks", json!(0)), "chunks is 0: it must be a divisor of global_batch [64]"),
+        (inputs("global_batch", json!([])), "the length of global_batch is 0: it must be at least 1"),
+        (inputs("nodes", json!(0)), "nodes is 0: it must be from 1"),
+        (inputs("world_size", json!(6)), "the number of ranks is 6: it must be a power of two"),
+        (inputs("num_layers", json!(0)), "num_layers is 0: it must be from 1"),
+    ] {
+        let message = only_refusal(&solved(&whole_searches(&cases)), "argument_invalid");
+        assert!(message.contains("instance 'a") && message.contains(words), "{message}");
+    }
+    let message = only_refusal(&solved(&whole_searches(&inputs("seq_len", json!("x")))), "data_file_invalid");
+    assert!(message.contains("seq_len"), "{message}");
+}
