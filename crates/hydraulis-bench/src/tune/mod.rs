@@ -14,6 +14,8 @@
 //! | `common_inputs` with `cases`, or `computation` with `hardware` | `whole_search` | degrees, layer options, stages, micro-batches and batch (Galvatron) |
 //! | `profile_llama31_8b_32xH100` or other `profile_...` | `packing_groups` | context degree and recomputation by length (HBP) |
 
+mod exact_groups;
+mod greedy_groups;
 mod layer_choice;
 mod packing_groups;
 mod reading;

@@ -172,6 +172,65 @@ fn lengths_of_a_profile_are_instances_of_their_own() {
     assert_eq!(objectives(&records), [None, Some(2.0)]);
 }
 
+/// A document of exact instances alone: lengths, ranks, tokens of a rank.
+fn exact_groups(lengths: &[i64], ranks: u32, cap: i64, beta1: f64) -> Value {
+    let degrees: Vec<u32> = [1, 2, 4, 8, 16, 32].into_iter().filter(|&degree| degree <= ranks).collect();
+    json!({"exact_planner_instances": {"instances": [{
+        "name": "a", "N": ranks, "cap_tokens_per_device": cap, "degrees": degrees, "lengths": lengths,
+        "coeff": {"alpha1": 5.128e-6, "alpha2": 0.183_957_6, "beta1": beta1, "hidden": 4_096.0, "layers": 32.0,
+            "bw_gbs": {"2": 119.54, "4": 104.07, "8": 96.5, "16": 10.33, "32": 5.94}},
+    }]}})
+}
+
+/// A group has one micro-batch: 3000 tokens do not fit into two ranks of 1000, however many micro-batches would do.
+#[test]
+fn tokens_that_do_not_fit_one_micro_batch_are_infeasible() {
+    let error = |lengths: &[i64]| solved(&exact_groups(lengths, 2, 1_000, 600.0)).remove(0).error;
+    assert_eq!(error(&[1_500, 1_500]).as_deref(), Some("memory_too_small"));
+    assert_eq!(error(&[1_000, 1_000]), None);
+    // Two ranks have room for 2000 tokens together, but neither for two of 600.
+    assert_eq!(error(&[600, 600, 600]), None);
+    // More sequences than the enumeration takes.
+    let many: Vec<i64> = (0..40).map(|place| 1_000 + place).collect();
+    let found = |cap: i64| solved(&exact_groups(&many, 8, cap, 600.0)).remove(0);
+    assert_eq!(found(1_000).error.as_deref(), Some("memory_too_small"));
+    let plan = found(6_000);
+    let groups = plan.solution.as_ref().unwrap()["groups"].as_array().unwrap().clone();
+    assert!(groups.iter().all(|group| group[1].as_array().unwrap().len() == 1), "{plan:?}");
+}
+
+#[test]
+fn wrong_sequence_groups_are_refused() {
+    let document = exact_groups(&[3, 3], 2, 4, 1.0);
+    for (field, value, words) in [
+        ("/N", json!(0), "N is 0: it must be at least 1"),
+        ("/degrees", json!([4]), "degrees is [4]: it must be some from 1 to N, 2"),
+        ("/coeff/bw_gbs", json!({}), "the bandwidth of degree 2 is missing"),
+        ("/coeff/alpha1", json!(-1.0), "alpha1 (a1) is -1: it must be from 0"),
+        ("/lengths", json!([0]), "lengths[0] is 0: it must be at least 1"),
+        ("/lengths", json!([]), "the number of lengths is 0"),
+        ("/cap_tokens_per_device", json!(0), "cap_tokens_per_device is 0"),
+        ("/coeff", json!(3), "it cannot be read (coeff"),
+    ] {
+        refuses(&document, "/exact_planner_instances/instances", (field, &value), words);
+    }
+    let run = json!({"model": "one", "N": 2, "seq_limit": 200, "gbs": 1, "token_capacity": 256,
+        "rows": [{"iter": 0, "tokens": 128, "adaptive_time": null}]});
+    let document = json!({
+        "cost_model": {"models": {"one": {"a1": 0.0, "a2": 2.0, "beta1": 1.0, "hidden": 8.0, "layers": 1.0}},
+            "bandwidth_gbs": {"2": 8.0}},
+        "exact_planner_instances": {}, "homogeneous_bfd_baseline": {"runs": [run]},
+        "bucketing_and_chunking": {"wiki_batch0_padded128": [128]},
+    });
+    for (field, value, words) in [
+        ("/gbs", json!(0), "gbs is 0: it must be at least 1"),
+        ("/N", json!(0), "N is 0: it must be at least 1"),
+        ("/model", json!("two"), "model is two: it must be one of cost_model.models [\"one\"]"),
+    ] {
+        refuses(&document, "/homogeneous_bfd_baseline/runs", (field, &value), words);
+    }
+}
+
 #[test]
 fn wrong_whole_searches_are_refused_and_name_the_cause() {
     let tasks = |field: &str, value: u64| {
