@@ -59,7 +59,7 @@ pub enum Error {
         why: String,
     },
     /// A tuning problem that cannot be read.
-    #[error("it cannot be read ({why}): correct this field, the other instances are solved without it")]
+    #[error("it cannot be read ({why}): correct this field; the other instances are solved without it")]
     InstanceUnreadable {
         /// The reader's message, with the path of the field.
         why: String,

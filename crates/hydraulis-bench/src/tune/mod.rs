@@ -181,3 +181,15 @@ pub fn instances(path: &str, text: &str, lengths: &[i64]) -> Result<Vec<Instance
     };
     read.map_err(|error| refused(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_solver_that_panics_is_an_error_of_its_instance() {
+        let record = Instance::new("a".to_owned(), Some(1.0), || panic!("a fault")).solved();
+        assert_eq!((record.error.as_deref(), record.feasible), (Some("internal_error"), false));
+        assert!(record.message.unwrap().starts_with("instance 'a': its solver broke off"));
+    }
+}

@@ -25,7 +25,7 @@ const MB_PER_GB: f64 = 1024.0;
 /// Greatest number of ranks, of layers and of samples of a step.
 const MOST_NUMBER: u64 = 1 << 20;
 /// Greatest memory of a rank.
-const MOST_GB: f64 = 1_048_576.0;
+const MOST_GB: f64 = 1e12;
 
 pub(in crate::tune) fn is_kind(document: &Value) -> bool {
     is_cases(document) || is_measured(document)
