@@ -74,9 +74,6 @@ pub enum Error {
         /// Range of the field.
         limit: String,
     },
-    /// A tuning problem that the solver broke off.
-    #[error("its solver broke off: this is a fault of the solver; report the instance")]
-    InstanceBroken,
     /// A file that is no array of arrays of lengths.
     #[error("file '{path}': {why}; it must be a JSON array with an array of lengths for each batch")]
     BatchesFile {
@@ -183,7 +180,6 @@ impl Error {
             | Error::BatchesFile { .. }
             | Error::InstancesFile { .. }
             | Error::InstanceUnreadable { .. } => "data_file_invalid",
-            Error::InstanceBroken => "internal_error",
             Error::CommandLine { .. }
             | Error::Distribution { .. }
             | Error::TooFewLengths { .. }

@@ -66,6 +66,14 @@ pub struct Refusal {
     pub message: Option<String>,
 }
 
+impl Refusal {
+    /// The reason of a solver that panicked.
+    fn broken() -> Refusal {
+        let message = "its solver broke off: this is a fault of the solver; report the instance";
+        Refusal { code: "internal_error".to_owned(), message: Some(message.to_owned()) }
+    }
+}
+
 impl From<&str> for Refusal {
     fn from(code: &str) -> Refusal {
         Refusal { code: code.to_owned(), message: None }
@@ -123,7 +131,7 @@ impl Instance {
     /// Solves the instance; a solver that panics is an error of this instance alone.
     pub fn solved(&self) -> Record {
         let start = Instant::now();
-        let solved = catch_unwind(AssertUnwindSafe(&self.solve)).unwrap_or_else(|_| Err(Error::InstanceBroken.into()));
+        let solved = catch_unwind(AssertUnwindSafe(&self.solve)).unwrap_or_else(|_| Err(Refusal::broken()));
         let ms = start.elapsed().as_secs_f64() * 1e3;
         let (objective, solution, error) = match solved {
             Ok((objective, solution)) => (Some(objective), Some(solution), None),
