@@ -18,9 +18,6 @@ use super::stragglers::{Best, Kind, Search, float};
 /// Most ways to share the groups of one kind that are listed.
 const MOST_WAYS: u64 = 20_000;
 
-/// Sums that take as long as one sharing.
-const SUMS_OF_A_SHARING: u64 = 64;
-
 /// The placing of one set of groups.
 pub(super) struct Placing<'a, 'b> {
     search: &'b mut Search<'a>,
@@ -52,30 +49,38 @@ impl<'a, 'b> Placing<'a, 'b> {
         }
         let key = |kind: usize| self.kinds[kind].0.key();
         fastest_first.sort_by_key(|&kind| key(kind));
+        fastest_first.truncate(self.search.most_groups());
         while fastest_first.len() >= self.search.inputs.dp && self.search.left > 0 {
+            let speed: f64 = fastest_first.iter().map(|&kind| 1.0 / self.kinds[kind].0.time).sum();
+            if !self.may_beat(self.search.work() / speed) {
+                break;
+            }
             // Pipelines of as many groups are slower, and have room where others have not.
             for most in [usize::MAX, fastest_first.len().div_ceil(self.search.inputs.dp)] {
                 let pipelines = self.greedy(&fastest_first, most);
                 self.judge(&pipelines);
-                self.search.left = self.search.left.saturating_sub(1);
             }
             fastest_first.pop();
         }
     }
 
     /// Pipelines of these groups in order, each of which goes to the pipeline of least speed with fewer than `most` groups.
-    fn greedy(&self, groups: &[usize], most: usize) -> Vec<Vec<usize>> {
+    fn greedy(&mut self, groups: &[usize], most: usize) -> Vec<Vec<usize>> {
         let mut pipelines = self.empty();
+        self.search.spend((groups.len() + self.kinds.len()) * pipelines.len());
+        // The speed of each pipeline, and its number of groups.
+        let mut so_far = vec![(0.0_f64, 0); pipelines.len()];
         for &kind in groups {
-            let speed = |counts: &Vec<usize>| self.speed(counts);
-            let free = pipelines.iter_mut().filter(|counts| counts.iter().sum::<usize>() < most);
-            let slowest = free.min_by(|one, other| speed(one).total_cmp(&speed(other)));
-            slowest.expect("the pipelines have room for all groups")[kind] += 1;
+            let free = (0..pipelines.len()).filter(|&place| so_far[place].1 < most);
+            let slowest = free.min_by(|&one, &other| so_far[one].0.total_cmp(&so_far[other].0));
+            let slowest = slowest.expect("the pipelines have room for all groups");
+            pipelines[slowest][kind] += 1;
+            so_far[slowest] = (so_far[slowest].0 + 1.0 / self.kinds[kind].0.time, so_far[slowest].1 + 1);
         }
         pipelines
     }
 
-    /// Finds the best plan, as long as sharings are left to try.
+    /// Finds the best plan, as long as operations are left.
     pub(super) fn place_in_every_way(&mut self) {
         let mut pipelines = self.empty();
         self.place(0, &mut pipelines);
@@ -94,6 +99,7 @@ impl<'a, 'b> Placing<'a, 'b> {
         if later.is_empty() {
             return self.place_last(pipelines);
         }
+        self.search.spend(pipelines.len() * self.kinds.len());
         let placed: f64 = pipelines.iter().map(|counts| self.speed(counts)).sum();
         let later: f64 = later.iter().map(|(kind, number)| float(*number as u64) / kind.time).sum();
         for used in (0..=number).rev() {
@@ -103,15 +109,16 @@ impl<'a, 'b> Placing<'a, 'b> {
             if ways(used, pipelines.len()) > MOST_WAYS {
                 continue;
             }
-            let all = self.compositions.entry(used).or_insert_with(|| Rc::new(compositions(used, pipelines.len())));
-            for shares in Rc::clone(all).iter() {
+            for shares in self.shares(used).iter() {
                 if self.search.left == 0 {
                     return;
                 }
-                self.search.left -= 1;
+                self.search.spend(pipelines.len() * (kind + 1));
                 // Pipelines are interchangeable: only those in descending order are tried.
                 let order = |place: usize| (&pipelines[place][..kind], shares[place]);
-                if (1..pipelines.len()).all(|place| order(place - 1) >= order(place)) {
+                let is_ordered = (1..pipelines.len()).all(|place| order(place - 1) >= order(place));
+                let groups = |place: usize| pipelines[place].iter().sum::<usize>() + shares[place];
+                if is_ordered && (0..pipelines.len()).all(|place| groups(place) <= self.search.most_stages()) {
                     pipelines.iter_mut().zip(shares).for_each(|(pipeline, &own)| pipeline[kind] = own);
                     self.place(kind + 1, pipelines);
                 }
@@ -122,6 +129,15 @@ impl<'a, 'b> Placing<'a, 'b> {
         }
     }
 
+    /// The ways to share this number of groups among the pipelines.
+    fn shares(&mut self, used: usize) -> Rc<Vec<Vec<usize>>> {
+        let dp = self.search.inputs.dp;
+        let all = self.compositions.entry(used).or_insert_with(|| Rc::new(compositions(used, dp)));
+        let all = Rc::clone(all);
+        self.search.spend(all.len() * dp);
+        all
+    }
+
     /// Shares the groups of the last kind as long as a sharing beats the best plan: the result is the best one.
     fn place_last(&mut self, pipelines: &mut [Vec<usize>]) {
         let last = self.kinds.len() - 1;
@@ -129,10 +145,8 @@ impl<'a, 'b> Placing<'a, 'b> {
         // A pipeline has at least as many micro-batches as groups.
         let Some(more) = self.search.inputs.mbn.checked_sub(placed as u64) else { return };
         let number = usize::try_from(more).map_or(self.kinds[last].1, |more| more.min(self.kinds[last].1));
-        let sums = (pipelines.len() * (number + 1) * (number + 2) / 2) as u64;
         while self.search.left > 0 {
-            let Some(left) = self.search.left.checked_sub(1 + sums / SUMS_OF_A_SHARING) else { return };
-            self.search.left = left;
+            self.search.spend(pipelines.len() * ((number + 1) * (number + 2) / 2 + self.kinds.len()));
             let each: Vec<Vec<Option<u64>>> = pipelines.iter().map(|counts| self.most(counts, number)).collect();
             let (most, shares) = most_micro_batches(&each);
             if most < self.search.inputs.mbn {
@@ -169,7 +183,8 @@ impl<'a, 'b> Placing<'a, 'b> {
             };
             (groups + count > 0 && most >= (groups + count) as u64).then_some(most.min(mbn))
         };
-        (0..=number).map(most).collect()
+        let stages = self.search.most_stages();
+        (0..=number).map(|count| most(count).filter(|_| groups + count <= stages)).collect()
     }
 
     /// Whether an objective is below that of the best plan.
@@ -186,6 +201,8 @@ impl<'a, 'b> Placing<'a, 'b> {
     fn judge(&mut self, pipelines: &[Vec<usize>]) -> bool {
         let splits: Option<Vec<Rc<StageSplit>>> = pipelines.iter().map(|counts| self.split(counts)).collect();
         let Some(splits) = splits else { return false };
+        // The core gives the last micro-batches out one by one.
+        self.search.spend(splits.len() * splits.len());
         let times: Vec<f64> = splits.iter().map(|split| split.time).collect();
         let least: Vec<u64> = splits.iter().map(|split| split.layers.len() as u64).collect();
         let Some((objective, micro_batches)) = share(&times, &least, self.search.inputs.mbn) else { return false };
@@ -199,9 +216,12 @@ impl<'a, 'b> Placing<'a, 'b> {
     }
 
     fn split(&mut self, counts: &[usize]) -> KnownSplit {
+        self.search.spend(counts.len());
         if let Some(known) = self.known(counts) {
             return known.clone();
         }
+        let stages: usize = counts.iter().sum();
+        self.search.spend(stages * stages);
         let (&own, others) = counts.split_last()?;
         let split = self.search.pipeline(&self.stages(counts)).map(Rc::new);
         let number = self.kinds[others.len()].1;
@@ -276,6 +296,7 @@ fn most_micro_batches(most: &[Vec<Option<u64>>]) -> (u64, Vec<usize>) {
     }
     (found, shares)
 }
+
 /// Number of ways to write `total` as an ordered sum of `parts` numbers, as far as it is below a great bound.
 fn ways(total: usize, parts: usize) -> u64 {
     let factors = (1..parts as u64).map(|place| (total as u64 + place, place));
@@ -293,7 +314,7 @@ fn compositions(total: usize, parts: usize) -> Vec<Vec<usize>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
     use serde_json::json;
@@ -318,7 +339,7 @@ mod tests {
     }
 
     /// The least objective of all ways to give each group to a pipeline or to leave it idle.
-    fn least(inputs: &Inputs, groups: &[Kind], pipelines: &mut Vec<Vec<Kind>>) -> Option<f64> {
+    pub(in super::super) fn least(inputs: &Inputs, groups: &[Kind], pipelines: &mut Vec<Vec<Kind>>) -> Option<f64> {
         let Some((&group, rest)) = groups.split_first() else {
             let search = Search::new(inputs);
             let splits: Option<Vec<StageSplit>> = pipelines.iter().map(|stages| search.pipeline(stages)).collect();

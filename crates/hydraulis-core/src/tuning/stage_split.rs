@@ -77,12 +77,20 @@ fn most(stage: &Stage, time: f64, layers: u64) -> u64 {
 
 /// Whole numbers of micro-batches for pipelines that take `times` for each: the greatest product of time and number is
 /// least, each pipeline has at least its `least`, and all have `total` together. None if the least numbers are more.
+///
+/// They go one after another to the pipeline that ends first with one more. Until the time that they would take if they could
+/// be divided, every pipeline has all that it can compute.
 pub fn share(times: &[f64], least: &[u64], total: u64) -> Option<(f64, Vec<u64>)> {
-    let mut numbers = least.to_vec();
-    let mut left = total.checked_sub(least.iter().sum())?;
+    total.checked_sub(least.iter().sum())?;
     if times.is_empty() {
         return None;
     }
+    let first = divided_share_time(times, least, total) * (1.0 - 1e-9);
+    let own = |(time, &least): (&f64, &u64)| crate::units::whole(first / time).max(least);
+    let by_time: Vec<u64> = times.iter().zip(least).map(own).collect();
+    let sum = by_time.iter().try_fold(0_u64, |sum, &number| sum.checked_add(number));
+    let mut numbers = if sum.is_some_and(|sum| sum <= total) { by_time } else { least.to_vec() };
+    let mut left = total - numbers.iter().sum::<u64>();
     while left > 0 {
         let end = |place: &usize| times[*place] * crate::units::count(numbers[*place] + 1);
         let next = (0..times.len()).min_by(|one, other| end(one).total_cmp(&end(other)))?;
@@ -91,6 +99,23 @@ pub fn share(times: &[f64], least: &[u64], total: u64) -> Option<(f64, Vec<u64>)
     }
     let ends = times.iter().zip(&numbers).map(|(time, &number)| time * crate::units::count(number));
     Some((ends.fold(0.0, f64::max), numbers))
+}
+
+/// The time of the pipelines if micro-batches could be divided.
+fn divided_share_time(times: &[f64], least: &[u64], total: u64) -> f64 {
+    let (mut left, mut free) = (crate::units::count(total), (0..times.len()).collect::<Vec<usize>>());
+    loop {
+        let time = left / free.iter().map(|&place| 1.0 / times[place]).sum::<f64>();
+        // A pipeline whose least number takes longer has no more than that.
+        let own = |place: usize| crate::units::count(least[place]);
+        let (busy, others): (Vec<usize>, Vec<usize>) =
+            free.iter().partition(|&&place| own(place) * times[place] > time);
+        if busy.is_empty() || others.is_empty() {
+            return time;
+        }
+        left -= busy.into_iter().map(own).sum::<f64>();
+        free = others;
+    }
 }
 
 #[cfg(test)]
@@ -114,6 +139,15 @@ mod tests {
                 .flat_map(|own| splits(total - own, rest).into_iter().map(move |rest| [vec![own], rest].concat()))
                 .collect(),
         }
+    }
+
+    #[test]
+    fn many_micro_batches_are_shared_by_their_times() {
+        assert_eq!(
+            share(&[1.0, 3.0], &[1, 1], 1 << 40),
+            Some((824_633_720_832.0, vec![824_633_720_832, 274_877_906_944]))
+        );
+        assert_eq!(share(&[1.0, 3.0], &[1, 1 << 20], (1 << 20) + 5), Some((3_145_728.0, vec![5, 1 << 20])));
     }
 
     proptest! {
