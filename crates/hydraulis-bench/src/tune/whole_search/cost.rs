@@ -71,7 +71,7 @@ pub(super) struct Times {
 }
 
 impl Costs<'_> {
-    /// Samples of a micro-batch on a rank; the reference drops a remainder.
+    /// Samples of a micro-batch on a rank; a search takes data degrees without a remainder, which the reference drops.
     fn samples(&self, dp: u64) -> u64 {
         self.batch / self.chunks / dp
     }
@@ -247,19 +247,19 @@ fn overlapped(megabytes: f64, computed: f64, reduce: f64, slowdown: f64) -> f64 
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::Value;
 
     use super::*;
     use crate::tune::whole_search::degrees::layer_strategies;
     use crate::tune::whole_search::profile::{Mode, Modes, Tables};
 
-    fn document() -> Value {
+    pub(in super::super) fn document() -> Value {
         serde_json::from_str(include_str!("test_profile.json")).unwrap()
     }
 
     /// The reference's own profile, at 28 layers of 8,192 tokens on 8 ranks.
-    fn profile(document: &Value) -> Profile {
+    pub(in super::super) fn profile(document: &Value) -> Profile {
         let hardware = &document["hardware"];
         let tables = Tables {
             time: &document["time_sequence"],
@@ -274,7 +274,7 @@ mod tests {
         Profile::read(tables, 8_192, 8, modes).unwrap().with_fits(fits, 8_192)
     }
 
-    fn setting() -> Setting {
+    pub(in super::super) fn setting() -> Setting {
         Setting {
             world: 8,
             layers: 28,

@@ -5,7 +5,7 @@ use hydraulis_core::tuning::{Goal, LayerMixes, Mix, MixOption, PipelineSplit, Pi
 use super::cost::{Costs, Setting};
 use super::degrees::{LayerStrategy, layer_strategies, powers};
 use super::profile::{Profile, float};
-use super::refine::{Choices, refined};
+use super::refine::{Choices, searched};
 use crate::tune::layer_choice::whole;
 
 /// Widest tensor, sequence and pipeline degrees of the reference.
@@ -68,9 +68,7 @@ pub(super) struct Space {
 pub(super) fn search(profile: &Profile, setting: &Setting, space: &Space) -> Option<Plan> {
     let mut best: Option<Plan> = None;
     for &batch in &space.batches {
-        for chunks in
-            (1..=batch).filter(|chunks| batch % chunks == 0 && space.chunks.is_none_or(|only| only == *chunks))
-        {
+        for chunks in divisors(batch).into_iter().filter(|&chunks| space.chunks.is_none_or(|only| only == chunks)) {
             let costs = Costs { profile, setting, batch, chunks };
             for part in space.part.map_or_else(|| parts(&costs), |only| vec![only]) {
                 let found = Solver::new(&costs, part).and_then(|solver| {
@@ -83,6 +81,15 @@ pub(super) fn search(profile: &Profile, setting: &Setting, space: &Space) -> Opt
         }
     }
     best
+}
+
+/// The divisors of a number, ascending.
+fn divisors(number: u64) -> Vec<u64> {
+    let up_to_root = (1..=number.isqrt()).filter(|least| number.is_multiple_of(*least));
+    let mut divisors: Vec<u64> = up_to_root.flat_map(|least| [least, number / least]).collect();
+    divisors.sort_unstable();
+    divisors.dedup();
+    divisors
 }
 
 /// All parts of the space. A part with both kinds of splits has every plan of the one with tensor parallelism alone.
@@ -135,7 +142,9 @@ impl<'a> Solver<'a> {
                 Splits::Sequence => strategy.tp == 1,
                 Splits::Both => true,
             };
-            kind && strategy.split() <= part.widest && strategy.dp <= most_data
+            // Ranks have equal samples: the reference drops the others from the time, but not from the throughput.
+            let is_shared = (costs.batch / costs.chunks).is_multiple_of(strategy.dp);
+            kind && strategy.split() <= part.widest && strategy.dp <= most_data && is_shared
         };
         let all = layer_strategies(setting.world, part.pp, setting.shards_by_default).into_iter().filter(is_allowed);
         let all: Vec<LayerStrategy> = all.collect();
@@ -186,8 +195,8 @@ impl<'a> Solver<'a> {
         plans.min_by(|one, other| one.time.total_cmp(&other.time))
     }
 
-    /// The best plan that is faster than `throughput`: exact for one stage, otherwise the balanced split and the even one,
-    /// each improved until no move of a layer or of a stage's mix makes it faster.
+    /// The best plan that is faster than `throughput`: exact for one stage, otherwise the best of the balanced split, the
+    /// even one, and those that may beat both, each with improved mixes.
     fn mixed(&self, throughput: f64) -> Option<Plan> {
         let (layers, stages) = (self.costs.setting.layers, self.options.len());
         let widest = |stage: usize| self.outside.iter().map(|outside| outside.limits[stage]).max().unwrap_or_default();
@@ -205,7 +214,7 @@ impl<'a> Solver<'a> {
             let given = mixes.iter().zip(&outside.limits).zip(&outside.times);
             let given: Vec<PipelineStage> =
                 given.map(|((mixes, &limit), &time)| PipelineStage { mixes, limit, time }).collect();
-            let split = self.best_split(&given)?;
+            let split = self.best_split(&given, throughput)?;
             let chosen: Vec<Chosen> = mixes
                 .iter()
                 .zip(split)
@@ -261,7 +270,8 @@ impl<'a> Solver<'a> {
         if self.part.pp == 1 { all * chunks } else { all * ((chunks - 1.0) / float(self.part.pp)).max(1.0) }
     }
 
-    fn best_split(&self, stages: &[PipelineStage]) -> Option<Vec<(usize, Mix)>> {
+    /// The best split of the layers among those that are tried; a slower one than `throughput` is not improved in every way.
+    fn best_split(&self, stages: &[PipelineStage], throughput: f64) -> Option<Vec<(usize, Mix)>> {
         let layers = self.costs.setting.layers;
         let choices = Choices::new(stages, layers);
         let step = |alone: &[f64], synced: &[f64]| self.step(alone, synced);
@@ -270,8 +280,8 @@ impl<'a> Solver<'a> {
         }
         let balanced = PipelineSplit::fastest(stages, layers, self.costs.chunks)?.layers;
         let starts = [balanced, even(layers, stages.len())];
-        let ends = starts.iter().filter_map(|start| refined(&choices, start, &step));
-        ends.min_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, split)| split)
+        let most = float(self.costs.batch) / throughput;
+        searched(&choices, &starts, float(self.costs.chunks), most, &step)
     }
 
     /// The reference's seconds of a step; a middle stage that is slower than both ends counts for every micro-batch too.
@@ -314,4 +324,42 @@ fn even(layers: usize, stages: usize) -> Vec<usize> {
     let mut split = vec![each; stages];
     split[stages - 1] = layers - each * (stages - 1);
     split
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cost::tests::{document, profile, setting};
+    use super::*;
+
+    #[test]
+    fn divisors_ascend() {
+        assert_eq!(divisors(1), [1]);
+        assert_eq!(divisors(36), [1, 2, 3, 4, 6, 9, 12, 18, 36]);
+        assert_eq!(divisors(1_000_000_000).len(), 100);
+    }
+
+    #[test]
+    fn ranks_share_a_micro_batch_equally() {
+        let profile = profile(&document());
+        let setting = Setting { memory_mb: 200 * 1_024, ..setting() };
+        for batch in [7, 12, 36] {
+            let space = Space { batches: vec![batch], chunks: Some(1), part: None, is_uniform: false };
+            let plan = search(&profile, &setting, &space).unwrap();
+            let strategies = plan.stages.iter().flatten().map(|(strategy, _)| strategy).chain([&plan.outside]);
+            assert!(strategies.into_iter().all(|strategy| batch.is_multiple_of(strategy.dp)), "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn more_memory_never_makes_a_pipeline_slower() {
+        let profile = profile(&document());
+        let part = Some(Part { pp: 4, widest: 2, splits: Splits::Tensor });
+        let space = Space { batches: vec![64], chunks: Some(64), part, is_uniform: false };
+        let throughput = |gigabytes: u64| {
+            let setting = Setting { memory_mb: gigabytes * 1_024, ..setting() };
+            search(&profile, &setting, &space).map_or(0.0, |plan| plan.throughput())
+        };
+        let all: Vec<f64> = (36..60).map(throughput).collect();
+        assert!(all.is_sorted(), "{all:?}");
+    }
 }
