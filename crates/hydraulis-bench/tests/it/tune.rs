@@ -171,7 +171,7 @@ fn settings_without_a_plan_are_named() {
         ("dp", 0, "argument_invalid"),
         ("mbn", 1, "too_few_micro_batches"),
         ("mbn", 1_000_000_000_000, "too_many_micro_batches"),
-        ("layers", 1_000_000_000_000, "memory_too_small"),
+        ("layers", 1_000_000_000_000, "too_many_layers"),
     ] {
         assert_eq!(error(field, value).as_deref(), Some(code), "{field} = {value}");
     }
