@@ -108,7 +108,7 @@ impl<'a> Search<'a> {
         let inputs = &run.inputs;
         let nodes = nodes(inputs)?;
         if inputs.layers > MOST_LAYERS {
-            return Err("too_many_layers".to_owned());
+            return Err("too_many_layers".into());
         }
         let mut search = Search::new(inputs);
         search.search(&nodes);
