@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from hydraulis._core import Cluster, CostProfile, Link, Plan, Planner, Strategy, uniform_plans
 from hydraulis.config.kinds import MemoryRule
+from hydraulis.errors import InvalidInputError
 from hydraulis.planner.profile_document import with_schemes
 
 # Strategies of each batch that are planned with their transfers, the fastest before transfers.
@@ -12,6 +13,8 @@ _PLANNED = 3
 # Layer plans between two kinds of checkpointing, so many that every number of layers is among them: saved
 # bytes fall by equal factors from one to the next, by less than a layer's part at this number.
 _LAYER_PLANS = 1000
+# Most sequences of a batch: with 2,000,000 short ones a search does not hear an interrupt for a minute.
+_MOST_SEQUENCES = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +67,15 @@ def tune(
 
     Raises:
         InfeasibleError: No scheme admits the length (code `sequence_too_long` or `scheme_too_large`).
+        InvalidInputError: A batch has more than 100,000 sequences (code `argument_invalid`).
     """
+    largest = max(batches, default=0)
+    if largest > _MOST_SEQUENCES:
+        message = (
+            f"a global batch has {largest:,} sequences, and the limit is {_MOST_SEQUENCES:,}: give smaller "
+            "batches (--batch)"
+        )
+        raise InvalidInputError(message, code="argument_invalid")
     tuned = []
     mixed = profile.with_layer_plans(_LAYER_PLANS)
     for sequences in batches:

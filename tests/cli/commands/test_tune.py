@@ -80,6 +80,12 @@ def test_a_length_that_does_not_fit_is_named_by_its_option(capsys: pytest.Captur
     )
 
 
+def test_batches_above_the_limit_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*OPTIONS, "--batch", "64", "100001"]) == EXIT_REFUSED
+    said = capsys.readouterr().err
+    assert "[argument_invalid]: a global batch has 100,001 sequences, and the limit is 100,000" in said
+
+
 def test_the_table_has_the_micro_batches_of_a_replica(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*OPTIONS, "--batch", "16"]) == 0
     text = capsys.readouterr().out
