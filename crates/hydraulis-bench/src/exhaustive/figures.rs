@@ -1,6 +1,6 @@
 //! The figures of a comparison over some batches.
 
-use crate::exhaustive::Outing;
+use crate::exhaustive::Compared;
 use crate::numbers::{count, percentile};
 
 /// Share by which a search may be longer than the best mix before the batch counts as lost.
@@ -16,10 +16,10 @@ pub struct Figures {
 
 impl Figures {
     /// Adds a batch.
-    pub fn add(&mut self, outing: &Outing) {
-        self.ratios.push(outing.ratio());
-        self.gaps.push(outing.plan.gap());
-        self.plan_ms.push(outing.plan_ms);
+    pub fn add(&mut self, compared: &Compared) {
+        self.ratios.push(compared.ratio());
+        self.gaps.push(compared.plan.gap());
+        self.plan_ms.push(compared.plan_ms);
     }
 
     /// Adds the batches of other figures.

@@ -21,14 +21,14 @@ use crate::run::timed;
 
 /// A planner that searches, and one over every mix.
 #[derive(Clone, Debug)]
-pub struct Contest {
+pub struct AgainstMixes {
     search: Planner,
     mixes: Planner,
 }
 
 /// The plan of a batch next to the best of all mixes.
 #[derive(Clone, Debug)]
-pub struct Outing {
+pub struct Compared {
     /// The search's plan.
     pub plan: Plan,
     /// CPU time of the search.
@@ -39,22 +39,22 @@ pub struct Outing {
     pub planned: usize,
 }
 
-impl Outing {
+impl Compared {
     /// The search's time in times of the best mix.
     pub fn ratio(&self) -> f64 {
         self.plan.iteration_ms.0 / self.best.1.0
     }
 }
 
-impl Contest {
+impl AgainstMixes {
     /// The search on a cluster, and every mix of at most `most_schemes` schemes.
-    pub fn new(profile: &CostProfile, cluster: &Cluster, most_schemes: usize) -> Result<Contest> {
+    pub fn new(profile: &CostProfile, cluster: &Cluster, most_schemes: usize) -> Result<AgainstMixes> {
         let search = Planner::search(profile.clone(), cluster.clone())?;
         let list = every_mix(search.cost(), most_schemes);
         // A mix is planned or ruled out by its first linear program; branching would sharpen the list's own bound.
         let budget = SearchBudget { dual_solves: 1, ..SearchBudget::ONLINE };
         let mixes = Planner::new(profile.clone(), cluster.clone(), Some(list))?.with_budget(budget);
-        Ok(Contest { search, mixes })
+        Ok(AgainstMixes { search, mixes })
     }
 
     /// The search.
@@ -68,7 +68,7 @@ impl Contest {
     }
 
     /// Plans a batch both ways; refused if a plan breaks a promise.
-    pub fn plan(&self, batch: &Batch) -> Result<Outing> {
+    pub fn plan(&self, batch: &Batch) -> Result<Compared> {
         let (plan, plan_ms) = timed(|| self.search.plan(batch));
         let (plan, listed) = (plan?, self.mixes.plan(batch)?);
         for plan in [&plan, &listed] {
@@ -84,7 +84,7 @@ impl Contest {
             .clone()
             .min()
             .map_or((listed.strategy.clone(), listed.iteration_ms), |(ms, best)| (best.clone(), ms));
-        Ok(Outing { planned: planned.count(), plan, plan_ms, best })
+        Ok(Compared { planned: planned.count(), plan, plan_ms, best })
     }
 }
 
@@ -100,16 +100,16 @@ mod tests {
     #[test]
     fn the_best_mix_is_the_least_of_all() {
         let profile = preset("llama-7b-a800").unwrap();
-        let contest = Contest::new(&profile, &Cluster::new(8, 8).unwrap(), 2).unwrap();
+        let against_mixes = AgainstMixes::new(&profile, &Cluster::new(8, 8).unwrap(), 2).unwrap();
         let batch = Batch::new(&[6_000, 4_000, 900, 800, 700, 300, 200, 100], None).unwrap();
-        let outing = contest.plan(&batch).unwrap();
-        for mix in contest.mixes.strategies() {
+        let compared = against_mixes.plan(&batch).unwrap();
+        for mix in against_mixes.mixes.strategies() {
             let alone = Planner::new(profile.clone(), Cluster::new(8, 8).unwrap(), Some(vec![mix.clone()])).unwrap();
             if let Ok(plan) = alone.plan(&batch) {
-                assert!(outing.best.1.0 <= plan.iteration_ms.0 * (1.0 + 1e-9), "{mix}");
+                assert!(compared.best.1.0 <= plan.iteration_ms.0 * (1.0 + 1e-9), "{mix}");
             }
         }
-        assert!(outing.planned >= 1 && outing.planned <= contest.mixes());
+        assert!(compared.planned >= 1 && compared.planned <= against_mixes.mixes());
     }
 
     /// Without strategies of equal replicas at its end, the search stopped 0.8 % above `2x<cp32>` on the last batch.
@@ -119,23 +119,24 @@ mod tests {
         let (cluster, on) = (Cluster::new(64, 8).unwrap(), device("H100").unwrap());
         let (kinds, efficiency) = ([CheckpointingKind::None], Efficiency::shipped(&on).unwrap());
         let profile = CostProfile::analytic(&model, &cluster, &on, &kinds, &efficiency).unwrap();
-        let contest = Contest::new(&profile, &cluster, 1).unwrap();
+        let against_mixes = AgainstMixes::new(&profile, &cluster, 1).unwrap();
         let kind = Kind::ALL.iter().find(|kind| kind.name == "uniform-long").unwrap();
         for batch in kind.batches(0, 200_000, 3, Tokens(32_768)).unwrap() {
-            assert!(contest.plan(&batch).unwrap().ratio() <= 1.002);
+            assert!(against_mixes.plan(&batch).unwrap().ratio() <= 1.002);
         }
     }
 
     /// Local search alone stopped 10 and 12 % above the best mix of two of these batches.
     #[test]
     fn the_search_keeps_up_where_few_long_sequences_decide() {
-        let contest = Contest::new(&preset("llama-32b-a800").unwrap(), &Cluster::new(64, 8).unwrap(), 3).unwrap();
+        let against_mixes =
+            AgainstMixes::new(&preset("llama-32b-a800").unwrap(), &Cluster::new(64, 8).unwrap(), 3).unwrap();
         let kind = Kind::ALL.iter().find(|kind| kind.name == "lognormal(6.2,1.8)").unwrap();
         let batches = kind.batches(0, 200_000, 5, Tokens(32_768)).unwrap();
         for batch in [&batches[2], &batches[4]] {
-            let outing = contest.plan(batch).unwrap();
-            let (found, best) = (&outing.plan.strategy, &outing.best.0);
-            assert!(outing.ratio() <= 1.0 + LOST, "{found} is {} times {best}", outing.ratio());
+            let compared = against_mixes.plan(batch).unwrap();
+            let (found, best) = (&compared.plan.strategy, &compared.best.0);
+            assert!(compared.ratio() <= 1.0 + LOST, "{found} is {} times {best}", compared.ratio());
         }
     }
 }

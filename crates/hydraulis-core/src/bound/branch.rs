@@ -70,8 +70,8 @@ impl<'a> Branches<'a> {
         // The program has the limits of the branch evaluated last.
         let root = DualProgram { classes: self.root().classes.clone(), ..self.dual.clone() };
         let (prices, capacities) = (&self.root().found.duals, root.capacities_by(end));
-        let (asked, _) = root.asked(prices, &capacities)?;
-        Some((asked, prices.iter().zip(&capacities).map(|(price, by_end)| price.of_replica(by_end)).collect()))
+        let (batch_price, _) = root.batch_price(prices, &capacities)?;
+        Some((batch_price, prices.iter().zip(&capacities).map(|(price, by_end)| price.of_replica(by_end)).collect()))
     }
 
     /// Divides the branch of least bound in two; false if it cannot be divided, so that no greater bound can be proven.

@@ -202,10 +202,14 @@ impl DualProgram<'_> {
 
     /// The least total price of the sequences, and each class's load for it; none if some sequence is admitted by no
     /// class.
-    pub(super) fn asked(&self, prices: &[ClassPrices], capacities: &[ReplicaCapacity]) -> Option<(f64, Vec<Load>)> {
+    pub(super) fn batch_price(
+        &self,
+        prices: &[ClassPrices],
+        capacities: &[ReplicaCapacity],
+    ) -> Option<(f64, Vec<Load>)> {
         let lines = self.prices(prices, capacities);
         let mut loads = vec![Load::default(); lines.len()];
-        self.batch.cheapest(&lines, &mut loads).map(|asked| (asked, loads))
+        self.batch.cheapest(&lines, &mut loads).map(|batch_price| (batch_price, loads))
     }
 
     /// The latest time, at or after `from` and up to about `until`, that these prices prove impossible, with the prices
@@ -270,9 +274,9 @@ impl DualProgram<'_> {
     /// By how much the batch costs more than the value of all replicas, beyond rounding; infinite if some sequence is
     /// admitted by no class.
     fn excess(&self, prices: &[ClassPrices], capacities: &[ReplicaCapacity]) -> f64 {
-        let Some((asked, _)) = self.asked(prices, capacities) else { return f64::INFINITY };
+        let Some((batch_price, _)) = self.batch_price(prices, capacities) else { return f64::INFINITY };
         let value = self.value(prices, capacities);
-        asked - value.total - ROUNDING * (asked + value.terms)
+        batch_price - value.total - ROUNDING * (batch_price + value.terms)
     }
 
     /// The greatest value of all replicas: the required ones, and the dearest that the remaining ranks allow, fractions

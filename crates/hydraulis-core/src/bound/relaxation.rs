@@ -215,8 +215,8 @@ impl<'a> Relaxation<'a> {
 
     /// Enters the cheapest assignment of the batch.
     fn enter_share(&mut self, column: &mut [f64]) -> bool {
-        let Some((asked, loads)) = self.dual.asked(&self.prices(), &self.capacities) else { return false };
-        if asked >= self.program.prices()[self.rows.served] - BETTER {
+        let Some((batch_price, loads)) = self.dual.batch_price(&self.prices(), &self.capacities) else { return false };
+        if batch_price >= self.program.prices()[self.rows.served] - BETTER {
             return false;
         }
         column.fill(0.0);

@@ -2,7 +2,7 @@
 //!
 //! Local search moves by one scheme at a time and may end in a worse optimum than a mix that a plain list has. A survey
 //! sees all mixes: dual prices of the bound rule most of them out, since by the time of the best plan their replicas
-//! together are worth less than the batch costs. The others are estimated with the batch in portions: each long sequence
+//! together have a lower value than the batch's price. The others are estimated with the batch in portions: each long sequence
 //! by itself, short ones of about equal length together, and smaller portions towards the end, so that replicas end
 //! together. Where replicas have few sequences each, first fit decides which of these estimates are too late.
 
@@ -60,9 +60,16 @@ impl<'a> Survey<'a> {
     }
 
     /// The mixes with estimates soon after `cutoff` at the latest, best first, of at most `most` estimates; empty if there are
-    /// too many mixes to enumerate. Mixes whose replicas, at these values of each class, are worth less than the batch costs are ruled out.
-    pub(super) fn promising(&self, asked: f64, of_replica: &[f64], cutoff: Millis, most: usize) -> Vec<(Millis, Mix)> {
-        let Some(mut mixes) = self.mixes(asked, of_replica) else { return Vec::new() };
+    /// too many mixes to enumerate. Mixes whose replicas, at these values of each class, have together a lower value than
+    /// the batch's price are ruled out.
+    pub(super) fn promising(
+        &self,
+        batch_price: f64,
+        of_replica: &[f64],
+        cutoff: Millis,
+        most: usize,
+    ) -> Vec<(Millis, Mix)> {
+        let Some(mut mixes) = self.mixes(batch_price, of_replica) else { return Vec::new() };
         mixes.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
         mixes.truncate(most);
         let SurveyBudget { schemes, slack, slack_of_few, slack_of_first_fit, .. } = self.budget;
@@ -88,12 +95,12 @@ impl<'a> Survey<'a> {
     }
 
     /// Every mix that leaves no ranks for one more of its replicas and is not ruled out, with its value.
-    fn mixes(&self, asked: f64, of_replica: &[f64]) -> Option<Vec<(f64, Mix)>> {
+    fn mixes(&self, batch_price: f64, of_replica: &[f64]) -> Option<Vec<(f64, Mix)>> {
         let classes = self.classes(of_replica);
         // The value of a rank of this class, the greatest of it and of each later one.
         let rates = classes.iter().map(|&class| self.rate(class, of_replica)).collect();
         let (counts, mixes) = (self.budget.counts, Vec::new());
-        let mut enumeration = Enumeration { asked, of_replica, classes, rates, counts, mixes };
+        let mut enumeration = Enumeration { batch_price, of_replica, classes, rates, counts, mixes };
         let taken = (&mut Vec::new(), self.gpus, 0.0);
         self.extend(0, self.budget.schemes, taken, &mut enumeration).then_some(enumeration.mixes)
     }
@@ -122,7 +129,7 @@ impl<'a> Survey<'a> {
         (taken, left, value): (&mut Mix, u64, f64),
         enumeration: &mut Enumeration,
     ) -> bool {
-        if enumeration.asked <= value && taken.iter().all(|&(class, _)| self.ranks(class) > left) {
+        if enumeration.batch_price <= value && taken.iter().all(|&(class, _)| self.ranks(class) > left) {
             enumeration.mixes.push((value, taken.clone()));
         }
         if most == 0 {
@@ -130,7 +137,7 @@ impl<'a> Survey<'a> {
         }
         for place in first..enumeration.classes.len() {
             let class = enumeration.classes[place];
-            if value + enumeration.rates[place] * Tokens(left).as_f64() < enumeration.asked {
+            if value + enumeration.rates[place] * Tokens(left).as_f64() < enumeration.batch_price {
                 break;
             }
             let ranks = self.ranks(class);
@@ -143,8 +150,8 @@ impl<'a> Survey<'a> {
                 let Some(counts) = enumeration.counts.checked_sub(1) else { return false };
                 enumeration.counts = counts;
                 taken.push((class, number));
-                let (rest, worth) = (left - ranks * number as u64, enumeration.of_replica[class]);
-                let grown = (&mut *taken, rest, value + worth * Tokens(number as u64).as_f64());
+                let (rest, of_one) = (left - ranks * number as u64, enumeration.of_replica[class]);
+                let grown = (&mut *taken, rest, value + of_one * Tokens(number as u64).as_f64());
                 let is_whole = self.extend(place + 1, most - 1, grown, enumeration);
                 taken.pop();
                 if !is_whole {
@@ -189,7 +196,7 @@ impl<'a> Survey<'a> {
 
 /// The mixes found so far, and the numbers that may still be tried.
 struct Enumeration<'a> {
-    asked: f64,
+    batch_price: f64,
     of_replica: &'a [f64],
     classes: Vec<usize>,
     rates: Vec<f64>,
@@ -274,9 +281,9 @@ mod tests {
         let classes: Vec<AnyClass> = of_schemes.iter().map(|&capacity| AnyClass { capacity, level: 0 }).collect();
         let branches = bounder.of_any(&classes, &[64], Millis::ZERO).unwrap();
         let cutoff = branches.least() * cutoff;
-        let (asked, of_replica) = branches.values(cutoff).unwrap();
+        let (batch_price, of_replica) = branches.values(cutoff).unwrap();
         let survey = Survey::new(&task, &of_schemes, 64);
-        let promising = survey.promising(asked, &of_replica, cutoff, budget.survey.estimates);
+        let promising = survey.promising(batch_price, &of_replica, cutoff, budget.survey.estimates);
         let planned = promising.into_iter().take(40).map(|(estimated, mix)| {
             let replicas = mix.iter().flat_map(|&(class, number)| std::iter::repeat_n(schemes[class], number));
             let strategy = Strategy::new(replicas.collect()).unwrap();

@@ -45,7 +45,7 @@ impl<'a> Search<'a> {
         let of_replica: Vec<f64> = self.leading.iter().map(|&class| values.of_replica[class]).collect();
         let survey = Survey::new(self.task, &self.capacities(), self.cluster().gpus());
         let (mut values, mut valued) = (values, cutoff);
-        for (estimate, mix) in survey.promising(values.asked, &of_replica, cutoff, self.surveyed()) {
+        for (estimate, mix) in survey.promising(values.batch_price, &of_replica, cutoff, self.surveyed()) {
             let least = self.least();
             if self.evaluations.len() >= most || estimate > least * (1.0 + slack) {
                 break;
@@ -60,7 +60,7 @@ impl<'a> Search<'a> {
             for (place, number) in mix {
                 counts[self.leading[place]] = number;
             }
-            if values.of_counts(&counts) >= values.asked {
+            if values.of_counts(&counts) >= values.batch_price {
                 self.evaluate_counts(&counts)?;
             }
         }

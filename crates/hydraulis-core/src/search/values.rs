@@ -1,8 +1,8 @@
 //! Values of strategies at the dual prices of the bound.
 //!
 //! By a time, no assignment puts more on a replica than its value, and every assignment of the batch costs at least the
-//! batch's price. So a strategy whose replicas are together worth less than the batch cannot end by that time: it is
-//! ruled out without a linear program of its own.
+//! batch's price. So a strategy whose replicas have together a lower value than that price cannot end by that time: it
+//! is ruled out without a linear program of its own.
 
 use crate::bound::{AnyClass, Branches};
 use crate::spec::{Scheme, Strategy};
@@ -14,7 +14,7 @@ const ROUNDING: f64 = 1e-9;
 /// The price of the batch and the values of replicas by some time.
 pub(super) struct Values {
     /// The least total price of the batch.
-    pub(super) asked: f64,
+    pub(super) batch_price: f64,
     /// The value of a replica of each class.
     pub(super) of_replica: Vec<f64>,
     /// The schemes in order, each with the greatest value of its classes.
@@ -25,12 +25,12 @@ impl Values {
     /// The values by `end` of replicas of these classes, for which the branches were made; none if some sequence is
     /// admitted by no class.
     pub(super) fn by(end: Millis, branches: &Branches, classes: &[AnyClass]) -> Option<Values> {
-        let (asked, of_replica) = branches.values(end)?;
+        let (batch_price, of_replica) = branches.values(end)?;
         let schemes = classes.iter().map(|class| class.capacity.cost().scheme());
         let mut of_scheme: Vec<(Scheme, f64)> = schemes.zip(of_replica.iter().copied()).collect();
         of_scheme.sort_by(|one, other| one.0.cmp(&other.0).then(other.1.total_cmp(&one.1)));
         of_scheme.dedup_by_key(|(scheme, _)| *scheme);
-        Some(Values { asked, of_replica, of_scheme })
+        Some(Values { batch_price, of_replica, of_scheme })
     }
 
     /// The greatest value of the strategy's replicas together; replicas of other schemes have none.
@@ -50,21 +50,21 @@ impl Values {
     /// These strategies without those that are ruled out, the most valuable first.
     pub(super) fn promising(&self, strategies: impl Iterator<Item = Strategy>) -> Vec<Strategy> {
         let valued = strategies.map(|strategy| (self.of_strategy(&strategy), strategy));
-        let mut promising: Vec<(f64, Strategy)> = valued.filter(|(value, _)| *value >= self.asked).collect();
+        let mut promising: Vec<(f64, Strategy)> = valued.filter(|(value, _)| *value >= self.batch_price).collect();
         promising.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
         promising.into_iter().map(|(_, strategy)| strategy).collect()
     }
 
     /// The classes that a plan may have which ends by that time on `gpus` ranks, in ascending order.
     ///
-    /// The replicas of such a plan are together worth at least what the batch costs. With one replica of a class they are
-    /// worth at most that replica and the other ranks at the greatest value of a rank: where even that is less, no such
+    /// The replicas of such a plan have together at least the value of the batch's price. With one replica of a class they
+    /// have at most its value and that of the other ranks at the greatest value of a rank: where even that is less, no such
     /// plan has a replica of the class.
     pub(super) fn possible(&self, classes: &[AnyClass], gpus: u32) -> Vec<usize> {
         let ranks = |class: usize| count(classes[class].capacity.cost().scheme().ranks());
         let per_rank = (0..classes.len()).map(|class| self.of_replica[class] / ranks(class)).fold(0.0, f64::max);
         let with_one = |class: usize| self.of_replica[class] + per_rank * (f64::from(gpus) - ranks(class)).max(0.0);
-        (0..classes.len()).filter(|&class| with_one(class) >= self.asked * (1.0 - ROUNDING)).collect()
+        (0..classes.len()).filter(|&class| with_one(class) >= self.batch_price * (1.0 - ROUNDING)).collect()
     }
 
     /// The classes of the greatest value per rank, at most `most`, and at most `wide` more of those that `admits`
@@ -121,8 +121,8 @@ mod tests {
                 assert!(is_promising || ms >= end, "{strategy}: {ms:?} {end:?}");
                 *(if is_promising { &mut kept } else { &mut ruled_out }) += 1;
             }
-            let worth = |strategy: &Strategy| values.of_strategy(strategy);
-            assert!(promising.windows(2).all(|pair| worth(&pair[0]) >= worth(&pair[1])));
+            let value = |strategy: &Strategy| values.of_strategy(strategy);
+            assert!(promising.windows(2).all(|pair| value(&pair[0]) >= value(&pair[1])));
             for share in [1.001, 1.01, 1.03, 1.1, 1.3] {
                 let end = branches.least() * share;
                 let possible = Values::by(end, &branches, &classes).unwrap().possible(&classes, 32);
@@ -139,7 +139,7 @@ mod tests {
                     .iter()
                     .map(|scheme| strategy.schemes().iter().filter(|other| *other == scheme).count())
                     .collect();
-                assert!((values.of_counts(&counts) / worth(strategy) - 1.0).abs() < 1e-9);
+                assert!((values.of_counts(&counts) / value(strategy) - 1.0).abs() < 1e-9);
                 let bound = ProofLimit { until: Millis::INFINITY, dual_solves: 1 };
                 let bound = bounder.of_strategy(&capacities, strategy, bound).unwrap().ms;
                 for (share, is_expected) in [(0.98, Some(true)), (1.02, Some(false))] {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use hydraulis_bench::exhaustive::{Contest, Figures, LOST, Outing};
+use hydraulis_bench::exhaustive::{AgainstMixes, Compared, Figures, LOST};
 use hydraulis_bench::workload::{Kind, cut_into_batches, read_lengths, read_profile};
 use hydraulis_bench::{Error, Result};
 use hydraulis_core::Tokens;
@@ -19,15 +19,15 @@ pub(crate) fn run(arguments: &ExhaustiveArguments) -> Result<()> {
         let profile = read_profile(name)?;
         for &gpus in &arguments.gpus {
             let cluster = Cluster::new(gpus, profile.hardware.gpus_per_node)?;
-            let contest = Contest::new(&profile, &cluster, arguments.schemes)?;
-            let longest = contest.search().longest_admitted().min(Tokens(arguments.longest));
+            let against_mixes = AgainstMixes::new(&profile, &cluster, arguments.schemes)?;
+            let longest = against_mixes.search().longest_admitted().min(Tokens(arguments.longest));
             for (kind, batches) in batches(arguments, gpus, longest)? {
                 let mut figures = Figures::default();
                 for (index, batch) in batches.iter().enumerate() {
-                    let outing = contest.plan(batch)?;
-                    figures.add(&outing);
+                    let compared = against_mixes.plan(batch)?;
+                    figures.add(&compared);
                     if arguments.verbose {
-                        report(&kind, index, &outing);
+                        report(&kind, index, &compared);
                     }
                 }
                 row(name, &gpus.to_string(), &kind, &figures.row());
@@ -56,9 +56,9 @@ fn batches(arguments: &ExhaustiveArguments, gpus: u32, longest: Tokens) -> Resul
     if kinds.is_empty() { Err(Error::WorkloadEmpty) } else { Ok(kinds) }
 }
 
-fn report(kind: &str, index: usize, outing: &Outing) {
-    let (plan, (mix, ms)) = (&outing.plan, &outing.best);
-    let ratio = outing.ratio();
+fn report(kind: &str, index: usize, compared: &Compared) {
+    let (plan, (mix, ms)) = (&compared.plan, &compared.best);
+    let ratio = compared.ratio();
     if ratio > 1.0 + LOST {
         let (found, found_ms, gap) = (&plan.strategy, plan.iteration_ms.0, 100.0 * plan.gap());
         let line =

@@ -63,7 +63,7 @@ impl LongProgram<'_> {
     pub(super) fn asked_by_others(&self, prices: &LongPrices, replicas: &[Replica]) -> Option<(f64, Vec<Load>)> {
         let lines = self.lines(prices, replicas);
         let mut loads = vec![Load::default(); lines.len()];
-        self.long.others.cheapest(&lines, &mut loads).map(|asked| (asked, loads))
+        self.long.others.cheapest(&lines, &mut loads).map(|batch_price| (batch_price, loads))
     }
 
     /// The dual price of a sequence that is not long on each class.
@@ -91,9 +91,9 @@ impl LongProgram<'_> {
         }
         let Some((others, _)) = self.asked_by_others(prices, replicas) else { return true };
         let of_long = self.long.groups.iter().zip(&prices.long).map(|(group, price)| count(group.number) * price);
-        let asked = others + of_long.sum::<f64>();
+        let batch_price = others + of_long.sum::<f64>();
         let value = self.value(prices, replicas);
-        asked - value > ROUNDING * (asked + value)
+        batch_price - value > ROUNDING * (batch_price + value)
     }
 
     /// The greatest value of all replicas: the required ones, and the dearest that the remaining ranks allow, fractions
