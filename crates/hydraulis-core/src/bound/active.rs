@@ -13,8 +13,8 @@ use crate::bound::dual_program::{ClassLimits, ClassPrices, DualProgram, ReplicaC
 use crate::bound::relaxation::{Relaxation, Solution};
 use crate::units::{Millis, count};
 
-/// The share of a rank's price by which a rank of a class may be worth more before the class joins.
-const BETTER: f64 = 1e-6;
+/// The share of a rank's price by which a rank of a class may have a greater value before the class joins.
+pub(super) const BETTER: f64 = 1e-6;
 
 /// Solves the program at `end`. With many classes `dual.active` is the part of them that it has, and grows.
 pub(super) fn solve(dual: &mut DualProgram, end: Millis, slots: Slots) -> (Solution, Vec<ReplicaCapacity>) {

@@ -13,7 +13,7 @@ use crate::bound::dual_program::{ClassLimits, DualProgram};
 use crate::units::{Millis, count, whole};
 
 /// Numbers nearer than this to a whole number count as whole.
-const WHOLE: f64 = 1e-3;
+pub(super) const WHOLE: f64 = 1e-3;
 
 /// Branches that together contain every plan.
 pub(crate) struct Branches<'a> {

@@ -11,7 +11,7 @@ use crate::linear::Covering;
 use crate::units::count;
 
 /// A column enters if it is better than the prices by at least this much.
-const BETTER: f64 = 1e-7;
+pub(super) const BETTER: f64 = 1e-7;
 
 /// A replica without work.
 const NOTHING: Level = Level { micro_batches: 0, work_ms: 0.0, tokens: 0.0 };

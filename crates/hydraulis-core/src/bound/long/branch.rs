@@ -1,13 +1,11 @@
 //! Whole numbers of replicas: branch and bound on the program over patterns (Land and Doig 1960).
 
+use crate::bound::branch::WHOLE;
 use crate::bound::long::part::prove;
 use crate::bound::long::program::LongProgram;
 use crate::cancellation::Cancellation;
 use crate::error::Result;
 use crate::units::{Millis, count, whole};
-
-/// Numbers nearer than this to a whole number count as whole.
-const WHOLE: f64 = 1e-3;
 
 /// The least and the greatest number of replicas of each class.
 type Limits = Vec<(usize, usize)>;

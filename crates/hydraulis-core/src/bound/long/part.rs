@@ -1,18 +1,15 @@
 //! Programs with whole long sequences over the classes that matter.
 //!
 //! As in `bound::active`, a program over many classes has a part of them. Each other class gets the prices at which its
-//! replicas are worth least while no sequence that is not long costs less on it than on the classes of the part. If a
-//! replica is then worth more than its ranks cost, its class joins the part. The proof counts every class at its prices.
+//! replicas have the least value while no sequence that is not long costs less on it than on the classes of the part. If
+//! a replica then has a greater value than the price of its ranks, its class joins the part. The proof counts every class at its prices.
 
-use crate::bound::active::least_value;
+use crate::bound::active::{BETTER, least_value};
 use crate::bound::batch_sums::{Price, least_price};
 use crate::bound::long::program::{LongPrices, LongProgram};
 use crate::bound::long::relaxation::{LongRelaxation, LongSolution};
 use crate::bound::long::replica::Replica;
 use crate::units::Millis;
-
-/// The share of a rank's price by which a rank of a class may be worth more before the class joins.
-const BETTER: f64 = 1e-6;
 
 /// Whether the program at `time` proves that time impossible, and its solution. With many classes `program.active` is
 /// the part of them that it has, and grows.

@@ -7,11 +7,9 @@
 use crate::bound::long::pattern::Pattern;
 use crate::bound::long::program::{LongPrices, LongProgram};
 use crate::bound::long::replica::Replica;
+use crate::bound::relaxation::BETTER;
 use crate::linear::Covering;
 use crate::units::count;
-
-/// A column enters if it is better than the prices by at least this much.
-const BETTER: f64 = 1e-7;
 
 /// The program at one time.
 pub(super) struct LongRelaxation<'a> {
