@@ -101,7 +101,7 @@ def test_a_state_of_another_sampler_is_refused() -> None:
         batches(one)
 
 
-@pytest.mark.parametrize("done", [1, 4])
+@pytest.mark.parametrize("done", [4, 9])
 @pytest.mark.parametrize(
     ("workers", "options"),
     [(0, {}), (2, {}), (2, {"persistent_workers": True}), (2, {"snapshot_every_n_steps": 3})],
@@ -124,6 +124,19 @@ def test_steps_are_grouped_from_the_loaded_state(workers: int, options: dict[str
         one: Any = second.batch_sampler
         grouped = [(step.index, batch.tolist()) for step, group in one.group(second) for batch in group]
         assert grouped == places[done:]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_inside_of_a_step_is_refused(workers: int) -> None:
+    first = loader(workers)
+    found = iter(first)
+    for _ in range(5):
+        next(found)
+    second = loader(workers)
+    second.load_state_dict(first.state_dict())
+    one: Any = second.batch_sampler
+    with refused("checkpoint_mismatch", "inside step 2 of epoch 0, after 1 of its batches"):
+        next(one.group(second))
 
 
 @pytest.mark.parametrize(("saved", "loaded"), [(3, 1), (5, 2), (1, 3)])

@@ -330,7 +330,8 @@ class BalancedBatchSampler:
             InvalidInputError: The loader's data set has another number of sequences (code `lengths_invalid`),
                 or `epochs` is no whole number of at least 0 (`argument_invalid`). Iteration raises
                 `argument_invalid` if the loader's batches are not those of the steps, or if it loads a state
-                of another epoch than `set_epoch` chose.
+                of another epoch than `set_epoch` chose, and `checkpoint_mismatch` if the state is inside a
+                step.
         """
         check_data(getattr(loader, "dataset", None), self.num_sequences)
         if epochs is None:

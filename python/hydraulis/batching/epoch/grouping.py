@@ -47,7 +47,8 @@ def group_batches(
 
     Raises:
         InvalidInputError: The loader has more or fewer batches than the steps, loads a state of another
-            epoch than `set_epoch` chose, or is distributed by accelerate (code `argument_invalid`).
+            epoch than `set_epoch` chose, or is distributed by accelerate (code `argument_invalid`); or the
+            state is inside a step (`checkpoint_mismatch`).
     """
     _refuse_shards(loader)
     chosen = sampler.chosen_epoch
@@ -60,9 +61,17 @@ def group_batches(
         raise InvalidInputError(message, code="argument_invalid")
     if epoch >= epochs:
         return
+    if position.batch:
+        message = (
+            f"the state is inside step {position.step} of epoch {epoch}, after {position.batch} of its "
+            "batches: their gradients are lost, and other ranks may be in another step; save states at the "
+            "end of a step. To begin this one again, load "
+            f"sampler.state_at({position.step}, epoch={epoch}) into the sampler of a new loader"
+        )
+        raise InvalidInputError(message, code="checkpoint_mismatch")
     for index in range(position.step, sampler.count_steps(epoch)):
         step = sampler.step(index, epoch)
-        size = len(step.own) - (position.batch if index == position.step else 0)
+        size = len(step.own)
         read = _Counted(islice(batches, size))
         yield step, read
         # The loop may leave batches unread.
