@@ -6,6 +6,12 @@ use super::sequence_groups::Degree;
 /// Most lists of degrees that are tried.
 const MOST_LISTS: usize = 20_000;
 
+/// Most pairs of a sequence and a group over all lists and ways: about a third of a second.
+const MOST_PAIRS: usize = 200_000_000;
+
+/// Most sequences: more of them are left to the core's plan.
+const MOST_SEQUENCES: usize = 10_000;
+
 /// How a sequence chooses among the groups with room.
 #[derive(Clone, Copy)]
 enum Rule {
@@ -15,13 +21,19 @@ enum Rule {
     LeastRoom,
 }
 
-/// The groups whose slowest ends first among the greedy ways; none if no way has room for all sequences.
+/// The groups whose slowest ends first among the greedy ways; none if no way has room for all sequences, or if these are
+/// too many.
 pub(super) fn greedy_groups(ranks: u32, degrees: &[Degree], lengths: &[i64]) -> Option<Vec<Group>> {
+    if lengths.is_empty() || lengths.len() > MOST_SEQUENCES {
+        return None;
+    }
     let mut widest_first = degrees.to_vec();
     widest_first.sort_by_key(|degree| std::cmp::Reverse(degree.ranks));
     let mut longest_first = lengths.to_vec();
     longest_first.sort_unstable_by_key(|length| std::cmp::Reverse(*length));
-    let mut lists = Lists { most: lengths.len(), found: Vec::new() };
+    let groups = lengths.len().min(ranks as usize).max(1);
+    let limit = (MOST_PAIRS / (2 * groups * lengths.len())).clamp(1, MOST_LISTS);
+    let mut lists = Lists { groups, limit, found: Vec::new() };
     lists.extend(&widest_first, ranks, &mut Vec::new());
     let ways = lists.found.iter().flat_map(|list| [(list, Rule::EarliestEnd), (list, Rule::LeastRoom)]);
     let plans = ways.filter_map(|(list, rule)| filled(list, &longest_first, rule));
@@ -31,17 +43,18 @@ pub(super) fn greedy_groups(ranks: u32, degrees: &[Degree], lengths: &[i64]) -> 
 
 /// Lists of degrees with at most this many groups on the ranks.
 struct Lists {
-    most: usize,
+    groups: usize,
+    limit: usize,
     found: Vec<Vec<Degree>>,
 }
 
 impl Lists {
     /// Adds every list that begins with these degrees and leaves no rank idle that a group could take.
     fn extend(&mut self, degrees: &[Degree], left: u32, list: &mut Vec<Degree>) {
-        if self.found.len() >= MOST_LISTS {
+        if self.found.len() >= self.limit {
             return;
         }
-        let fitting = degrees.iter().position(|degree| degree.ranks <= left).filter(|_| list.len() < self.most);
+        let fitting = degrees.iter().position(|degree| degree.ranks <= left).filter(|_| list.len() < self.groups);
         let Some(first) = fitting else {
             self.found.push(list.clone());
             return;
