@@ -7,7 +7,7 @@
 //!   Bounds are on that time, or on the iteration where they do not count transfers.
 //! - **Sizing** (`sizing.rs`) opens replicas for the sequences, longest first, by the dual prices of the bound, until they
 //!   just fit the cluster.
-//! - **Survey** (`survey.rs`) estimates every mix of up to three schemes that the bound's dual prices do not rule out.
+//! - **Survey** (`survey/`) estimates every mix of up to three schemes that the bound's dual prices do not rule out.
 //! - **Proof** (`proof.rs`) leaves out schemes that no shorter plan has, branches the bound, and makes long sequences whole.
 //! - **List** (`list.rs`) plans the strategies whose bound is not above the best plan.
 //! - **Local search** (`local_search.rs`) moves to neighbouring strategies to which the batch is assigned in less time. If
@@ -28,7 +28,6 @@ mod planner;
 mod proof;
 mod sizing;
 mod survey;
-mod surveys;
 mod task;
 mod times;
 mod transfers;

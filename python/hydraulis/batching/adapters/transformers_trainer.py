@@ -189,7 +189,7 @@ def _check_model(model: Any) -> None:
         check_packing(model)
     except HydraulisError:
         raise
-    except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError):
+    except (AttributeError, RuntimeError, TypeError, ValueError):
         # The forward needs other inputs, or another device.
         return
 

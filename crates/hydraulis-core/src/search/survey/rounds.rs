@@ -11,7 +11,7 @@ use crate::units::Millis;
 impl<'a> Search<'a> {
     /// Surveys the mixes that may end before the best plan. With many classes these are too many: a survey then has those
     /// that may end soon after the bound, and the next one later ones, until a plan is as early.
-    pub(super) fn survey_all(&mut self, mut branches: Branches<'a>) -> Result<Option<Branches<'a>>> {
+    pub(in crate::search) fn survey_all(&mut self, mut branches: Branches<'a>) -> Result<Option<Branches<'a>>> {
         let SurveyBudget { rounds, mut span, planned, planned_sequences, .. } = self.task.budget.survey;
         let most = self.evaluations.len() + planned.min(planned_sequences / self.task.batch.len());
         for _ in 0..rounds {

@@ -6,6 +6,8 @@
 //! by itself, short ones of about equal length together, and smaller portions towards the end, so that replicas end
 //! together. Where replicas have few sequences each, first fit decides which of these estimates are too late.
 
+mod rounds;
+
 use crate::capacity::ClassCapacity;
 use crate::construct::dispatch::FirstFit;
 use crate::construct::pack::Packer;
