@@ -2,7 +2,7 @@
 
 import pytest
 
-from hydraulis import Cluster, InfeasibleError, Planner, Scheme
+from hydraulis import Cluster, InfeasibleError, InvalidInputError, Planner, Scheme
 from hydraulis._core import uniform_plans
 from hydraulis.config.kinds import MemoryRule
 from hydraulis.planner import load_profile
@@ -55,6 +55,17 @@ def test_layers_of_two_kinds_are_as_many_as_memory_asks_for() -> None:
     assert tuned.plan.iteration_ms <= best[2] * (1 + 1e-9)
     numbers = [Scheme(name) for name in dense.schemes if name.startswith("<tp4,cp2,selective,full:")]
     assert len(numbers) == 31
+
+
+def test_a_planner_derives_the_layer_plans_that_it_is_given() -> None:
+    profile = load_profile("analytic:llama-7b-a800:A100-40GB,none,full")
+    listed = ["1x<tp4,cp2,full:10/32>", "1x<tp4,pp2,split:10-22,full:10/32>"]
+    cluster = Cluster(gpus=8, gpus_per_node=8)
+    assert Planner(profile, cluster, strategies=listed).strategies == listed
+    with pytest.raises(
+        InvalidInputError, match=r"<tp4,cp2,full:10/30> is not .* 80 schemes, such as <tp4,cp2> "
+    ):
+        Planner(profile, cluster, strategies=["1x<tp4,cp2,full:10/30>"])
 
 
 def test_a_length_that_no_scheme_admits_is_refused() -> None:

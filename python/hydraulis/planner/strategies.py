@@ -22,6 +22,15 @@ def named_strategies(config: PlannerConfig, cluster: Cluster) -> list[Strategy]:
     return strategies
 
 
+def listed_schemes(config: PlannerConfig) -> list[Scheme]:
+    """Return the schemes of the strategies that a configuration lists; empty for a search.
+
+    Raises:
+        InvalidInputError: A strategy is malformed (code `strategy_invalid`).
+    """
+    return sorted({scheme for strategy in _parsed(config) for scheme in strategy.schemes})
+
+
 def most_ranks(config: PlannerConfig) -> int | None:
     """Return the number of ranks of the largest listed strategy; None for a search.
 

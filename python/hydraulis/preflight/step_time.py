@@ -116,8 +116,8 @@ def _mean_step_ms(
 
 
 def _planner(config: RunConfig, cluster: Cluster, profile: CostProfile) -> RunPlanner:
-    used = with_schemes(profile, run_schemes(config, cluster, profile))
-    used = with_derived_schemes(used, config.planner)
+    whole = with_derived_schemes(profile, config.planner)
+    used = with_derived_schemes(with_schemes(whole, run_schemes(config, cluster, profile)), config.planner)
     return RunPlanner(config.planner, used, cluster, _link(config, cluster, used))
 
 

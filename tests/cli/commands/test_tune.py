@@ -1,6 +1,8 @@
 import json
 import re
+import shlex
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +58,20 @@ def test_an_analytic_profile_has_every_kind_of_checkpointing(capsys: pytest.Capt
     assert not strategies[0][1].endswith(",full>")
 
 
+def test_the_printed_options_plan_the_same_batch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    cluster = ["--gpus", "8"]
+    profile = "analytic:llama-7b-a800:A100-40GB"
+    assert main(["tune", "--profile", profile, *cluster, "--length", "4096", "--batch", "7"]) == 0
+    text = capsys.readouterr().out
+    (options,) = re.findall(r"^for hydraulis plan: (.*)$", text, re.MULTILINE)
+    lengths = tmp_path / "lengths.txt"
+    lengths.write_text("4096\n" * 7)
+    assert main(["plan", *shlex.split(options), *cluster, "--lengths", str(lengths), "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert ":10/32>" in plan["strategy"]
+    assert f"best: 7 sequences in {plan['iteration_ms']:,.1f} ms" in text
+
+
 def test_less_memory_is_never_faster_and_a_gpu_has_no_more_than_its_own(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -68,7 +84,7 @@ def test_less_memory_is_never_faster_and_a_gpu_has_no_more_than_its_own(
     assert times == sorted(times)
     assert times[0] < times[-1]
     assert main([*OPTIONS, "--batch", "64", "--memory-gib", "1"]) == EXIT_REFUSED
-    assert "memory" in capsys.readouterr().err
+    assert "[scheme_too_large]: --memory-gib 1: no scheme of" in capsys.readouterr().err
 
 
 def test_a_length_that_does_not_fit_is_named_by_its_option(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,5 +105,5 @@ def test_batches_above_the_limit_are_refused(capsys: pytest.CaptureFixture[str])
 def test_the_table_has_the_micro_batches_of_a_replica(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*OPTIONS, "--batch", "16"]) == 0
     text = capsys.readouterr().out
-    assert "strategy, micro-batches per replica" in text
-    assert re.search(r">: \d+ with \d+ sequences? each", text)
+    assert "strategy, micro-batches of the fullest replica" in text
+    assert re.search(r">: \d+ of \d+ sequences?", text)

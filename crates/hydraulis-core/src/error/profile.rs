@@ -47,7 +47,7 @@ pub enum ProfileError {
         profile: String,
         /// The profile's reason for leaving the scheme out, if it has one.
         reason: String,
-        /// Schemes of the profile.
+        /// Schemes of the profile; of many those of the same degrees, and their number.
         known: String,
     },
     /// A profile does not name its model, so no figure of another profile can be derived from it.

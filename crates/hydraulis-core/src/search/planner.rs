@@ -51,10 +51,13 @@ enum Choice {
 impl Planner {
     /// A planner over `strategies`, or over the profile's own list.
     ///
-    /// Every strategy must fit the cluster and use schemes that the profile contains and memory admits. On ranks of
+    /// Every strategy must fit the cluster and use schemes that memory admits, and that the profile has or
+    /// [derives](CostProfile::with_derived). On ranks of
     /// different speed or memory, the list has strategies too whose slow stages have fewer layers, where the profile has
     /// such splits.
     pub fn new(profile: CostProfile, cluster: Cluster, strategies: Option<Vec<Strategy>>) -> Result<Planner> {
+        let listed = strategies.as_deref().unwrap_or_default();
+        let profile = profile.with_derived(&listed.iter().flat_map(Strategy::schemes).copied().collect::<Vec<_>>())?;
         let cost = CostModel::new(profile, cluster);
         cost.check_devices()?;
         let given = match strategies {

@@ -76,6 +76,24 @@ impl CostProfile {
         })
     }
 
+    /// Returns the profile with those of these schemes that it lacks and that follow from its own: a layer plan from the
+    /// entries of both its kinds of checkpointing, a split of the layers from that of the usual split. A planner does so
+    /// with the strategies that it is given.
+    ///
+    /// Args:
+    ///     schemes: Schemes to derive; those that do not follow from the profile stay unknown.
+    ///
+    /// Raises:
+    ///     InvalidInputError: A scheme has more stages, or splits another number of layers, than the model has (code
+    ///         `scheme_model_mismatch`).
+    #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
+    #[expect(clippy::needless_pass_by_value, reason = "Python gives the list")]
+    fn with_derived(&self, py: Python<'_>, schemes: Vec<PyRef<'_, Scheme>>) -> PyResult<CostProfile> {
+        let schemes: Vec<_> = schemes.iter().map(|scheme| scheme.0).collect();
+        let profile = self.0.clone();
+        detached(py, move || profile.with_derived(&schemes)).map(CostProfile)
+    }
+
     /// Returns the profile with layer plans between the kinds of checkpointing that it has of the same degrees.
     ///
     /// Args:

@@ -59,7 +59,10 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="sequences of the global batch; several for a choice among them",
     )
     parser.add_argument(
-        "--memory-gib", type=count, metavar="G", help="GiB of each GPU that a plan may use (default: all)"
+        "--memory-gib",
+        type=count,
+        metavar="G",
+        help="GiB of each GPU that a plan may use (default, and at most: all)",
     )
     add_link(parser)
     add_memory(parser)
@@ -73,7 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         0.
     """
-    profile = load_profile(_with_every_kind(arguments.profile))
+    name = _with_every_kind(arguments.profile)
+    profile = load_profile(name)
     cluster = _with_memory(cluster_of(arguments, profile), profile, arguments.memory_gib)
     rates = link_rates_of(arguments, profile, cluster)
     with Progress() as progress:
@@ -84,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         documents = [_document(plan) for plan in plans]
         sys.stdout.write(json_line({"plans": documents, "best": plans.index(best)}))
     else:
-        sys.stdout.write(fitted(_explain(plans, best), terminal_width()))
+        sys.stdout.write(fitted(_explain(plans, best, name), terminal_width()))
     return 0
 
 
@@ -96,6 +100,9 @@ def _tune(
     try:
         return tune(profile, cluster, arguments.length, arguments.batch, memory=memory, link=link)
     except InfeasibleError as error:
+        if error.code == "scheme_too_large" and arguments.memory_gib is not None:
+            message = f"--memory-gib {arguments.memory_gib}: {error}"
+            raise InfeasibleError(message, code=error.code) from None
         if error.code != "sequence_too_long":
             raise
         longest = Planner(profile, cluster, strategies="search", memory=memory).longest_admitted
@@ -139,9 +146,9 @@ def _document(tuned: TunedPlan) -> dict[str, object]:
     }
 
 
-def _explain(plans: Sequence[TunedPlan], best: TunedPlan) -> str:
+def _explain(plans: Sequence[TunedPlan], best: TunedPlan, profile: str) -> str:
     lines = [
-        f"{'sequences':>9}{'step ms':>13}{'tokens/s':>13}  strategy, micro-batches per replica",
+        f"{'sequences':>9}{'step ms':>13}{'tokens/s':>13}  strategy, micro-batches of the fullest replica",
         *(_line(tuned) for tuned in plans),
         "",
         f"best: {format_count(best.sequences, 'sequence')} in {best.plan.step_ms:,.1f} ms, "
@@ -151,25 +158,25 @@ def _explain(plans: Sequence[TunedPlan], best: TunedPlan) -> str:
         lines.append(f"layers of the stages: {', '.join(map(str, best.stage_layers))}")
     if best.plan.extrapolation is not None:
         lines.append(str(best.plan.extrapolation))
-    return "\n".join([*lines, *_settings(best), ""])
+    return "\n".join([*lines, *_settings(best, profile), ""])
 
 
 def _line(tuned: TunedPlan) -> str:
     numbers = Counter(_micro_batches(tuned)).items()
-    sizes = " + ".join(
-        f"{number} with {format_count(sequences, 'sequence')} each" for sequences, number in numbers
-    )
+    sizes = " + ".join(f"{number} of {format_count(sequences, 'sequence')}" for sequences, number in numbers)
     return (
         f"{tuned.sequences:>9,}{tuned.plan.step_ms:>13,.1f}{tuned.tokens_per_s:>13,.0f}  "
         f"{tuned.plan.strategy}: {sizes}"
     )
 
 
-def _settings(best: TunedPlan) -> list[str]:
-    """Return the settings of a run with the best plan."""
+def _settings(best: TunedPlan, profile: str) -> list[str]:
+    """Return the options of `hydraulis plan` and the settings of a run with the best plan."""
     strategies = json.dumps([best.plan.strategy])
     is_default = best.plan.memory == "per_micro_batch"
+    option = "" if is_default else f" --memory {best.plan.memory}"
     return [
+        f'for hydraulis plan: --profile {profile} --strategies "{best.plan.strategy}"{option}',
         f"for a run's TOML: planner.strategies = {strategies}",
         f"and: data.tokens_per_batch = {best.sequences * best.length}",
         *([] if is_default else [f'and, for the same memory limit: planner.memory = "{best.plan.memory}"']),

@@ -12,7 +12,7 @@ from hydraulis.parallel.context.context_parallel import check_context_degree
 from hydraulis.parallel.tensor import check_tensor_degree
 from hydraulis.planner.devices import device_profiles
 from hydraulis.planner.model_shape import build_layer_split
-from hydraulis.planner.strategies import named_strategies
+from hydraulis.planner.strategies import listed_schemes, named_strategies
 from hydraulis.runtime.memory.resident import resident_memory
 from hydraulis.runtime.state.places import check_stages
 
@@ -33,13 +33,15 @@ def run_schemes(
 
     Raises:
         InvalidInputError: A strategy or a scheme is malformed (code `strategy_invalid`), does not fit the
-            cluster (`strategy_unplaceable`) or the model (`scheme_model_mismatch`), or is not in the profile
-            (`scheme_unknown`).
+            cluster (`strategy_unplaceable`) or the model (`scheme_model_mismatch`), or is unknown to the
+            profile (`scheme_unknown`).
         InfeasibleError: A search has no admitted scheme (code `no_strategies`).
     """
     named = {Scheme(text): origin for text in config.planner.schemes}
     for strategy in named_strategies(config.planner, cluster):
         named |= dict.fromkeys(strategy.schemes, f"'{strategy}' of planner.strategies")
+    if profile is not None:
+        profile = profile.with_derived(list(named))
     if named:
         return sorted(_named(scheme, where, config, cluster, profile) for scheme, where in named.items())
     candidates = _all_schemes(config, cluster) if profile is None else map(Scheme, profile.schemes)
@@ -71,8 +73,10 @@ def with_layer_splits(config: RunConfig, schemes: Sequence[Scheme]) -> list[Sche
 
 
 def with_derived_schemes(profile: CostProfile, planner: PlannerConfig) -> CostProfile:
-    """Add the layer plans and the splits of layers of a run's plans to the profile's schemes."""
-    return profile.with_layer_plans(planner.layer_plans).with_layer_splits(planner.layer_splits)
+    """Add to the profile's schemes those that a run names, its layer plans and its splits of layers."""
+    named = [*map(Scheme, planner.schemes), *listed_schemes(planner)]
+    profile = profile.with_derived(named).with_layer_plans(planner.layer_plans)
+    return profile.with_layer_splits(planner.layer_splits)
 
 
 def _named(

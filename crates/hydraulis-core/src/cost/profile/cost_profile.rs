@@ -10,6 +10,9 @@ use crate::error::{ProfileError, Result};
 use crate::spec::{ContextKind, Dtype, ModelShape, Scheme, ShardingKind, Strategy};
 use crate::units::{Millis, Tokens, count};
 
+/// Most schemes of a profile that an error names.
+const MOST_NAMED: usize = 16;
+
 /// The value of a profile's `format` field.
 pub(crate) const FORMAT: &str = "hydraulis.cost-profile/2";
 
@@ -296,14 +299,22 @@ impl CostProfile {
         found.ok_or_else(|| self.unknown(scheme).into())
     }
 
+    /// The error for a scheme that the profile lacks, which names those of the same degrees first.
     fn unknown(&self, scheme: Scheme) -> ProfileError {
         let left_out = self.excluded.iter().find(|entry| entry.scheme == scheme);
-        let known: Vec<String> = self.schemes.iter().map(|entry| entry.scheme.to_string()).collect();
+        let is_alike = |known: &Scheme| known.degrees() == scheme.degrees();
+        let (mut known, others): (Vec<Scheme>, Vec<Scheme>) = self.every_scheme().into_iter().partition(is_alike);
+        if known.is_empty() || self.schemes.len() <= MOST_NAMED {
+            known.extend(others);
+        }
+        known.truncate(MOST_NAMED);
+        let names = known.iter().map(Scheme::to_string).collect::<Vec<_>>().join(" ");
+        let are_all = known.len() == self.schemes.len();
         ProfileError::SchemeUnknown {
             scheme,
             profile: self.name.clone(),
             reason: left_out.map(|entry| format!(" (left out: {})", entry.reason)).unwrap_or_default(),
-            known: known.join(" "),
+            known: if are_all { names } else { format!("its {} schemes, such as {names}", self.schemes.len()) },
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::cost::host_copies::HostCopies;
 use crate::cost::profile::{CostProfile, FitQuality, SchemeProfile};
 use crate::cost::{MeasuredRange, PerStage};
 use crate::error::Result;
-use crate::spec::{CheckpointingKind, LayerPlan, LayerSplit};
+use crate::spec::{CheckpointingKind, LayerPlan, LayerSplit, Scheme};
 use crate::units::{count, whole};
 
 impl CostProfile {
@@ -47,6 +47,24 @@ impl CostProfile {
         added.retain(|entry| self.schemes.iter().all(|known| known.scheme != entry.scheme));
         self.schemes.extend(added);
         self.checked()
+    }
+
+    /// The entry of a plan of two kinds of checkpointing; none unless the profile has both of the same degrees, and none
+    /// without checkpointing, with `full-offload`, or if the plan is for another number of layers.
+    pub(super) fn layer_plan_entry(&self, scheme: Scheme) -> Result<Option<SchemeProfile>> {
+        let plan = scheme.layer_plan();
+        let of_kind = |kind: CheckpointingKind| self.scheme(scheme.under(kind)).ok();
+        let [usual, other] = plan.kinds().map(|kind| of_kind(kind).filter(|_| kind != CheckpointingKind::FullOffload));
+        let (Some(model), Some(keeping), Some(usual), Some(other)) =
+            (&self.model, of_kind(CheckpointingKind::None), usual, other)
+        else {
+            return Ok(None);
+        };
+        let stages = Stages::of(keeping, &LayerSplit::of(model))?;
+        let mixture = Mixture { profile: self, keeping, usual, other, stages: &stages };
+        let is_for_model = plan.layers().is_some_and(|layers| u32::from(layers) == stages.total());
+        let number = plan.number_in(0..stages.total());
+        Ok(Some(number).filter(|_| is_for_model && mixture.saves_bytes()).and_then(|number| mixture.entry(number)))
     }
 }
 
@@ -96,13 +114,10 @@ struct Mixture<'a> {
 impl Mixture<'_> {
     /// An entry for each plan between the two kinds, in ascending order of recomputation.
     fn entries(&self, between: u16) -> Vec<SchemeProfile> {
-        let bytes = |entry: &SchemeProfile| entry.activation_bytes_per_token.of(0);
-        let (more, less) = (bytes(self.usual), bytes(self.other));
-        let figures = [self.keeping, self.usual, self.other].map(|entry| &entry.activation_bytes_per_token);
-        let are_known = self.stages.layers.len() == 1 || figures.iter().all(|figure| figure.is_known());
-        if !are_known || less >= more || self.usual.context != self.other.context {
+        if !self.saves_bytes() {
             return Vec::new();
         }
+        let (more, less) = self.bytes_of_kinds();
         let (step, total) = (self.stages.step(), self.stages.total());
         let number = |place: u16| {
             let aimed = more * (less / more).powf(f64::from(place) / (f64::from(between) + 1.0));
@@ -115,6 +130,20 @@ impl Mixture<'_> {
         numbers.sort_unstable();
         numbers.dedup();
         numbers.into_iter().filter_map(|number| self.entry(number)).collect()
+    }
+
+    /// Bytes of the first stage under the first and the second kind.
+    fn bytes_of_kinds(&self) -> (f64, f64) {
+        let bytes = |entry: &SchemeProfile| entry.activation_bytes_per_token.of(0);
+        (bytes(self.usual), bytes(self.other))
+    }
+
+    /// Whether the bytes of every stage are known, and the second kind has fewer.
+    fn saves_bytes(&self) -> bool {
+        let figures = [self.keeping, self.usual, self.other].map(|entry| &entry.activation_bytes_per_token);
+        let are_known = self.stages.layers.len() == 1 || figures.iter().all(|figure| figure.is_known());
+        let (more, less) = self.bytes_of_kinds();
+        are_known && less < more && self.usual.context == self.other.context
     }
 
     /// Most layers whose copies the shorter pass of the shortest sequences covers; none without copies of a known rate.

@@ -9,7 +9,7 @@
 use crate::cost::PerStage;
 use crate::cost::profile::{CostProfile, SchemeProfile};
 use crate::error::Result;
-use crate::spec::{LayerSplit, Scheme};
+use crate::spec::{LayerSplit, Scheme, StageSplit};
 use crate::units::{count, whole};
 
 impl CostProfile {
@@ -25,10 +25,7 @@ impl CostProfile {
         let Some(split) = self.model.as_ref().map(LayerSplit::of) else { return Ok(self) };
         let mut added = Vec::new();
         for entry in self.schemes.iter().filter(|entry| entry.scheme.split().is_by_cost()) {
-            let usual = match &entry.stage_layers {
-                Some(layers) => layers.clone(),
-                None => split.stage_layers(entry.scheme)?,
-            };
+            let usual = usual_layers(entry, &split)?;
             // A stated list of this number of stages is the usual split of the run.
             let stated = if entry.scheme.pp() > 1 { vec![usual.clone()] } else { Vec::new() };
             for scheme in split.clone().with_stated(stated)?.splits_for_slow_stages(entry.scheme, number)? {
@@ -39,6 +36,20 @@ impl CostProfile {
         self.schemes.extend(added);
         self.checked()
     }
+
+    /// The entry of a scheme with a split of its own; none without the entry of the usual split, or without the model.
+    pub(super) fn layer_split_entry(&self, scheme: Scheme) -> Result<Option<SchemeProfile>> {
+        let usual = scheme.with_split(StageSplit::BY_COST).filter(|&usual| usual != scheme);
+        let entry = usual.and_then(|usual| self.scheme(usual).ok());
+        let (Some(split), Some(entry)) = (self.model.as_ref().map(LayerSplit::of), entry) else { return Ok(None) };
+        split.stage_layers(scheme)?;
+        Ok(Some(split_entry(entry, scheme, &usual_layers(entry, &split)?, split.head_layers())))
+    }
+}
+
+/// The layers of each stage as measured: those that the entry states, or else those of the model's split.
+fn usual_layers(entry: &SchemeProfile, split: &LayerSplit) -> Result<Vec<u32>> {
+    entry.stage_layers.clone().map_or_else(|| split.stage_layers(entry.scheme), Ok)
 }
 
 /// Bytes per token in host memory of each stage with these layers, from those of stages with the `usual` layers.

@@ -3,6 +3,7 @@
 
 mod check;
 mod cost_profile;
+mod derived;
 mod devices;
 mod document;
 mod layer_plans;
