@@ -19,6 +19,7 @@ from runtime.measure_workers import (
     Report,
     forwards_counted,
     measure,
+    measure_frozen_stage,
     stop_measuring,
 )
 from small_model import build_decoder, small_config
@@ -331,3 +332,9 @@ def test_too_little_memory_for_a_token_is_refused_on_every_rank(reports: list[Re
     kind, code, message = reports[0].refused
     assert (kind, code) == ("InfeasibleError", "scheme_too_large")
     assert "<1>" in message
+
+
+def test_a_frozen_first_stage_holds_its_output() -> None:
+    first, last = run_ranks(2, measure_frozen_stage)[0]
+    assert first == small_config().hidden_size * FLOAT32
+    assert last > first

@@ -100,6 +100,19 @@ def limits(
     )
 
 
+def measure_frozen_stage() -> list[float]:
+    """Give the bytes per token of two stages, the first of which has no trained parameter."""
+    config = small_config(vocab_size=256, num_hidden_layers=4)
+    frozen = ("model.embed_tokens.*", "model.layers.[012].*")
+    worker = make_worker(["1x<pp2>"], config=config, dtype=torch.float32, frozen=frozen)
+    known = limits(MEMORY, 600.0, precision=1e9)
+    profile = measure_profile(worker, [Scheme("<pp2>")], known, lambda _: None, lambda: False)
+    assert profile is not None
+    (entry,) = json.loads(profile.to_json())["schemes"]
+    found: list[float] = entry["activation_bytes_per_token"]
+    return found
+
+
 def measure(file: Path) -> Report:
     """Measure, continue from the file, and measure with too little memory for a token."""
     # Tokens of the measurement are bytes.

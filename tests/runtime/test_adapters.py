@@ -63,6 +63,7 @@ CASES: list[_Case] = [
     (STRATEGIES[1:6], "qwen2", ("k_proj", "o_proj", "down_proj"), "ulysses", ("full", "selective")),
     # The first layer's input has no gradient: nothing before the first adapter is saved.
     (STRATEGIES[1:6], "qwen2", ("o_proj", "down_proj"), "ulysses", ("offload", "full,offload:2/4")),
+    (STRATEGIES[1:6], "qwen2", ("o_proj", "down_proj"), "ulysses", ("selective", "selective,full:2/4")),
     (CONTEXT_STRATEGIES[1:5], "qwen3", TARGETS, "ring", ("selective,offload:3/4", "offload:1/4", "offload")),
     (STRATEGIES[1:6], "qwen3", TARGETS, "ulysses", ("full-offload", "full,full-offload:2/4")),
 ]

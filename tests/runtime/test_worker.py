@@ -303,6 +303,7 @@ def test_a_plan_for_other_ranks_model_or_sequences_is_refused_on_every_rank() ->
     # What one rank alone finds out when it reads.
     codes += [
         "plan_mismatch",
+        "micro_batch_invalid",
         "plan_mismatch",
         "token_out_of_range",
         "token_out_of_range",

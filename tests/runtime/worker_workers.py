@@ -263,6 +263,7 @@ def refusals() -> list[str]:
     worker = Worker(config, OptimizerConfig(), TrainConfig(steps=1), schemes=[scheme])
     sound = [np.full(3, 60), np.full(4, 60)]
     masked = MaskedTokens(np.zeros(4, dtype=np.int64), np.array([True, False, True, False]))
+    long_mask = MaskedTokens(np.zeros(4, dtype=np.int64), np.array([False, True, True, True, False]))
     codes = []
     for gpus, strategy, targets, last in (
         (4, "2x<1>", [2, 3], sound[1]),
@@ -270,6 +271,7 @@ def refusals() -> list[str]:
         (2, "1x<pp2>", [2, 3], sound[1]),
         (2, "2x<1>", [0, 0], sound[1]),
         (2, "2x<1>", [2, 3], masked),
+        (2, "2x<1>", [2, 3], long_mask),
         (2, "2x<1>", [2, 3], np.zeros(5, dtype=np.int64)),
         (2, "2x<1>", [2, 3], np.array([0, 61, 0, 0])),
         (2, "2x<1>", [2, 3], np.array([0, 60, -1, 0])),

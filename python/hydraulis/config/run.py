@@ -64,6 +64,10 @@ class RunConfig:
                 "or set train.evaluate_every to 0"
             )
             raise InvalidInputError(message, code="config_value")
+        if self.samples.every is not None:
+            # A prompt's number is a token until its next one is known.
+            field, why = "len(samples.prompts)", "model.vocab_size"
+            check_at_most(field, len(self.samples.prompts), self.model.vocab_size, why)
         evaluated, saved = self.train.evaluate_every, self.checkpoint.every_steps
         if self.checkpoint.keep_best and (evaluated is None or saved is None or saved % evaluated):
             message = (

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from hydraulis.config.kinds import AttentionKind
-from hydraulis.data.tokens import MaskedTokens, SequenceTokens, count_targets, plain_tokens
+from hydraulis.data.tokens import MaskedTokens, SequenceTokens, check_mask, count_targets, plain_tokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.sequences import IGNORE_INDEX, PackedSequences, Sequences
 
@@ -194,9 +194,4 @@ def _check(lengths: Sequence[int], multiple: int) -> None:
 
 def _check_masks(sequences: Sequence[SequenceTokens]) -> None:
     for index, sequence in enumerate(sequences):
-        if isinstance(sequence, MaskedTokens) and len(sequence.loss_mask) != len(sequence):
-            message = (
-                f"sequences[{index}] has {len(sequence)} tokens and a mask of {len(sequence.loss_mask)}; "
-                "give one value for each token"
-            )
-            raise InvalidInputError(message, code="micro_batch_invalid")
+        check_mask(f"sequences[{index}]", sequence)

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from hydraulis.errors import InvalidInputError
+
 Tokens: TypeAlias = npt.NDArray[np.integer[Any]]
 
 
@@ -44,6 +46,20 @@ def count_targets(sequence: SequenceTokens) -> int:
     if isinstance(sequence, MaskedTokens):
         return int(np.count_nonzero(sequence.loss_mask[1:]))
     return max(0, len(sequence) - 1)
+
+
+def check_mask(name: str, sequence: SequenceTokens) -> None:
+    """Check that a loss mask has a value for each token.
+
+    Raises:
+        InvalidInputError: It has not (code `micro_batch_invalid`); the message begins with `name`.
+    """
+    if isinstance(sequence, MaskedTokens) and len(sequence.loss_mask) != len(sequence):
+        message = (
+            f"{name} has {len(sequence)} tokens and a mask of {len(sequence.loss_mask)}; give one value for "
+            "each token"
+        )
+        raise InvalidInputError(message, code="micro_batch_invalid")
 
 
 def digest_tokens(tokens: Tokens, loss_mask: npt.NDArray[np.bool_] | None) -> int:

@@ -170,12 +170,13 @@ class _SequencesAttendedOnce:
 
     def attend(self, q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor) -> Tensor:
         if self._saved.attended is not None:
-            return self._saved.attended.detach().requires_grad_()
+            return self._saved.attended.detach().requires_grad_(self._saved.attended.requires_grad)
         # The innermost hooks apply: attention's tensors are saved instead of recomputed. The hooks return
         # another tensor of the same storage, because an output that refers to itself is never freed.
         with saved_tensors_hooks(Tensor.detach, _identity):
             o_TND = self._sequences.attend(q_TND, k_TKD, v_TKD)
-        self._saved.attended = o_TND.detach()
+        # Where nothing before it is trained, attention has no gradient, and recomputation saves as little.
+        self._saved.attended = o_TND.detach().requires_grad_(o_TND.requires_grad)
         return o_TND
 
 

@@ -74,13 +74,16 @@ def scheme_memory(worker: Worker, bench: SchemeBench, tokens: int = MEMORY_TOKEN
         saved[bench.position.stage] = torch.tensor(bench.saved_bytes(tokens), dtype=torch.float64)
     host.all_reduce(saved, dist.ReduceOp.MAX)
     buffers = worker.local_shard.bytes_of(bench.scheme)
+    # A stage without a backward saves nothing, but its output is there until it is sent.
+    dtype = worker.local_shard.parameter.dtype
+    output = worker.parameters.config.hidden_size * dtype.itemsize / (bench.scheme.tp * bench.scheme.cp)
     by_stage = [SavedBytes(*stage) for stage in saved.tolist()]
     trained, frozen = (
         worker.parameters.stage_elements(bench.scheme, trained=trained) for trained in (True, False)
     )
     return SchemeMemory(
         resident_bytes=[buffers + math.ceil(stage.constant) for stage in by_stage],
-        activation_bytes_per_token=[stage.per_token for stage in by_stage],
+        activation_bytes_per_token=[max(stage.per_token, output) for stage in by_stage],
         host_bytes_per_token=(
             [stage.host_per_token for stage in by_stage] if "offload" in bench.scheme.checkpointing else None
         ),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hydraulis._core import Plan
-from hydraulis.data.tokens import SequenceTokens, count_targets, plain_tokens
+from hydraulis.data.tokens import SequenceTokens, check_mask, count_targets, plain_tokens
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.runtime.agreement.step_digest import tokens_digest
 
@@ -42,8 +42,8 @@ class PlannedSequences:
         """Read a sequence; return zeros if reading fails or the sequence does not match the plan.
 
         The error is the reader's, or an `InvalidInputError`: the sequence's number of tokens or of targets
-        differs from the plan's (code `plan_mismatch`), or a token is outside the vocabulary
-        (`token_out_of_range`).
+        differs from the plan's (code `plan_mismatch`), its loss mask has another length
+        (`micro_batch_invalid`), or a token is outside the vocabulary (`token_out_of_range`).
         """
         try:
             tokens = self._read(sequence)
@@ -61,6 +61,7 @@ class PlannedSequences:
                 "give Planner.plan the lengths of the same sequences"
             )
             raise InvalidInputError(message, code="plan_mismatch")
+        check_mask(f"sequence {sequence}", read)
         targets = count_targets(read)
         # The plan's number of targets is the denominator of the loss.
         if targets != self._targets[sequence]:
