@@ -81,6 +81,11 @@ def test_a_histogram_counts_and_samples() -> None:
             ("tokens_per_batch is 0",),
         ),
         (
+            lambda: LengthHistogram([1, 3]).sample(tokens_per_batch=10**10, count=2),
+            "argument_invalid",
+            ("2 batches of 10,000,000,000 tokens", "10,000,000,000 sequences", "limit is 100,000,000"),
+        ),
+        (
             lambda: LengthHistogram([5]).sample(tokens_per_batch=1, count=-1),
             "argument_invalid",
             ("count is -1",),

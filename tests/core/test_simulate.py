@@ -121,6 +121,9 @@ def test_a_step_is_simulated_with_its_transfers(plan: Plan) -> None:
 def test_invalid_conditions_are_refused(plan: Plan) -> None:
     with refused("argument_invalid", "rank 8", "slowdown 2", "0 to 7"):
         PLANNER.simulate(plan, slowdowns={8: 2.0})
+    for rank in (-1, 2**32, 2**63, 2**200):
+        with refused("argument_invalid", "a rank of slowdowns is", rank if rank < 2**100 else ""):
+            PLANNER.simulate(plan, slowdowns={rank: 2.0})
     with refused("argument_invalid", "gigabytes_per_s", 0):
         Network(token_bytes=1, inside_gigabytes_per_s=0, between_gigabytes_per_s=1)
 

@@ -13,7 +13,7 @@ use pyo3::types::PyType;
 
 use crate::convert::arrays::{Column, Whole, batches, integers};
 use crate::convert::errors::raise;
-use crate::convert::gil::{cancellable, detached};
+use crate::convert::gil::{cancellable, detached, interruptible};
 use crate::convert::integers::Integer;
 use crate::convert::{Reduced, made_by};
 use crate::cost::profile::CostProfile;
@@ -95,12 +95,13 @@ impl LengthHistogram {
     /// Draws batches of sequences with replacement.
     ///
     /// Args:
-    ///     tokens_per_batch: Tokens at which a batch is complete; its last sequence stays whole.
+    ///     tokens_per_batch: Number of tokens at which a batch is complete; its last sequence stays whole.
     ///     count: Number of batches.
     ///     seed: Seed of the draw; equal seeds give equal batches on every machine.
     ///
     /// Raises:
-    ///     InvalidInputError: A number is below 1, or a batch has more than 10,000,000,000 tokens (code `argument_invalid`).
+    ///     InvalidInputError: A number is below 1, a batch has more than 10,000,000,000 tokens, or all batches together about
+    ///         100,000,000 sequences (code `argument_invalid`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     #[pyo3(
         signature = (*, tokens_per_batch, count, seed=Integer::Whole(0)),
@@ -115,7 +116,7 @@ impl LengthHistogram {
     ) -> PyResult<Vec<Py<PyArray1<i64>>>> {
         let tokens = Tokens(tokens_per_batch.positive(py, "tokens_per_batch")?);
         let (count, seed) = (count.positive(py, "count")?, seed.count(py, "seed")?);
-        let batches = detached(py, || self.0.sample(tokens, count, seed))?;
+        let batches = interruptible(py, |cancellation| self.0.sample(tokens, count, seed, cancellation))?;
         let lengths = |batch: &batch::Batch| Column::from_counts(py, batch.tokens().iter().map(|tokens| tokens.0));
         Ok(batches.iter().map(|batch| lengths(batch).get(py)).collect())
     }

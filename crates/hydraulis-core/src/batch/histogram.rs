@@ -5,12 +5,17 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use crate::batch::Batch;
 use crate::batch::sequences::checked_length;
+use crate::cancellation::Cancellation;
 use crate::error::{Error, Result};
-use crate::units::Tokens;
+use crate::units::{Tokens, count, whole};
 
-/// The most tokens of a drawn batch, more than any training step has. The limit refuses a typing error before an allocation
-/// fails.
+/// The most tokens of a drawn batch, more than any training step has.
 const MAX_TOKENS: u64 = 10_000_000_000;
+/// The most sequences of all drawn batches, which take some gigabytes. Both limits refuse a typing error before an
+/// allocation fails.
+const MAX_SEQUENCES: u64 = 100_000_000;
+/// Sequences drawn between two calls of the cancellation function.
+const SEQUENCES_BETWEEN_CALLS: usize = 1 << 16;
 
 /// The number of sequences of each length in a data set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,26 +68,42 @@ impl LengthHistogram {
         self.up_to.last().map(|&(length, _)| length).unwrap_or_default()
     }
 
-    /// Draws `count` batches. Each batch draws sequences with replacement until it has `tokens` tokens; its last
-    /// sequence stays whole. The limit of `tokens` is 10,000,000,000.
+    /// Draws `number` batches. Each batch draws sequences with replacement until it has `tokens` tokens; its last
+    /// sequence stays whole. The limit of `tokens` is 10,000,000,000, that of all sequences to expect 100,000,000. An error
+    /// from `cancellation` ends the draw.
     ///
     /// The generator is PCG (O'Neill 2014), whose definition is fixed, so a seed gives the same batches on every
     /// machine.
-    pub fn sample(&self, tokens: Tokens, count: usize, seed: u64) -> Result<Vec<Batch>> {
-        if tokens.0 == 0 || count == 0 {
+    pub fn sample(&self, tokens: Tokens, number: usize, seed: u64, cancellation: Cancellation) -> Result<Vec<Batch>> {
+        if tokens.0 == 0 || number == 0 {
             return Err(Error::NoBatches);
         }
         if tokens.0 > MAX_TOKENS {
             let [value, limit] = [tokens.0, MAX_TOKENS].map(|tokens| i64::try_from(tokens).unwrap_or(i64::MAX));
             return Err(Error::TokenLimit { field: "tokens_per_batch", value, limit });
         }
+        // A batch has its last sequence in any case.
+        let expected = whole((tokens.as_f64() / self.mean()).max(1.0) * count(number));
+        if expected > MAX_SEQUENCES {
+            return Err(Error::DrawLimit { tokens, batches: number, expected, limit: MAX_SEQUENCES });
+        }
         let mut random = Pcg64Mcg::seed_from_u64(seed);
-        (0..count).map(|_| self.batch(tokens, &mut random)).collect()
+        (0..number).map(|_| self.batch(tokens, &mut random, cancellation)).collect()
     }
 
-    fn batch(&self, tokens: Tokens, random: &mut Pcg64Mcg) -> Result<Batch> {
+    /// The mean length.
+    fn mean(&self) -> f64 {
+        let tokens: f64 = self.entries().map(|(length, sequences)| length.as_f64() * count(sequences)).sum();
+        tokens / count(self.sequences())
+    }
+
+    fn batch(&self, tokens: Tokens, random: &mut Pcg64Mcg, cancellation: Cancellation) -> Result<Batch> {
+        cancellation()?;
         let (mut lengths, mut drawn) = (Vec::new(), Tokens(0));
         while drawn < tokens {
+            if lengths.len() % SEQUENCES_BETWEEN_CALLS == SEQUENCES_BETWEEN_CALLS - 1 {
+                cancellation()?;
+            }
             let sequence = below(self.sequences(), random);
             let (length, _) = self.up_to[self.up_to.partition_point(|&(_, total)| total <= sequence)];
             drawn += length;
@@ -101,6 +122,7 @@ fn below(limit: u64, random: &mut Pcg64Mcg) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cancellation::NEVER_CANCELLED;
 
     fn entries(histogram: &LengthHistogram) -> Vec<(u64, u64)> {
         histogram.entries().map(|(length, count)| (length.0, count)).collect()
@@ -127,18 +149,36 @@ mod tests {
             assert_eq!(refused.code(), "lengths_invalid");
         }
         let histogram = LengthHistogram::new(&[5], None).unwrap();
-        assert_eq!(histogram.sample(Tokens(0), 1, 0).unwrap_err(), Error::NoBatches);
-        assert_eq!(histogram.sample(Tokens(9), 0, 0).unwrap_err(), Error::NoBatches);
-        let error = histogram.sample(Tokens(1_000_000_000_000_000_000), 1, 0).unwrap_err();
+        let sample = |tokens, number| histogram.sample(Tokens(tokens), number, 0, NEVER_CANCELLED);
+        assert_eq!(sample(0, 1).unwrap_err(), Error::NoBatches);
+        assert_eq!(sample(9, 0).unwrap_err(), Error::NoBatches);
+        for (tokens, number, expected) in [(5_000_000_000, 1, 1_000_000_000), (1, 1 << 40, 1 << 40)] {
+            let (tokens, limit) = (Tokens(tokens), 100_000_000);
+            let refused = Error::DrawLimit { tokens, batches: number, expected, limit };
+            assert_eq!(sample(tokens.0, number).unwrap_err(), refused);
+        }
+        let error = sample(1_000_000_000_000_000_000, 1).unwrap_err();
         assert!(matches!(error, Error::TokenLimit { field: "tokens_per_batch", limit: 10_000_000_000, .. }));
+    }
+
+    #[test]
+    fn a_long_draw_is_ended_within_a_batch() {
+        let histogram = LengthHistogram::new(&[1], None).unwrap();
+        let calls = std::cell::Cell::new(0);
+        let cancel = || {
+            calls.set(calls.get() + 1);
+            if calls.get() < 3 { Ok(()) } else { Err(Error::Stopped) }
+        };
+        assert_eq!(histogram.sample(Tokens(10_000_000), 1, 0, &cancel).unwrap_err(), Error::Stopped);
     }
 
     #[test]
     fn batches_follow_the_histogram_and_the_seed() {
         let histogram = LengthHistogram::new(&[10, 20, 70], Some(&[50, 30, 20])).unwrap();
-        let batches = histogram.sample(Tokens(25_000), 4, 7).unwrap();
-        assert_eq!(batches, histogram.sample(Tokens(25_000), 4, 7).unwrap());
-        assert_ne!(batches, histogram.sample(Tokens(25_000), 4, 8).unwrap());
+        let sample = |seed| histogram.sample(Tokens(25_000), 4, seed, NEVER_CANCELLED).unwrap();
+        let batches = sample(7);
+        assert_eq!(batches, sample(7));
+        assert_ne!(batches, sample(8));
         let lengths: Vec<u64> = batches.iter().flat_map(Batch::tokens).map(|tokens| tokens.0).collect();
         for (length, share) in [(10, 0.5), (20, 0.3), (70, 0.2)] {
             let drawn = lengths.iter().filter(|&&one| one == length).count();

@@ -10,7 +10,7 @@ use crate::check::replica_times::{ReplicaTimes, stage_ranks};
 use crate::check::transfers::derived_transfers;
 use crate::cost::{ClassCost, CostModel, RankMemory};
 use crate::pipeline::{finishes, instructions};
-use crate::plan::{Plan, ReplicaPlan};
+use crate::plan::{Candidate, Outcome, Plan, ReplicaPlan};
 use crate::spec::{Cluster, MemoryRule};
 use crate::timing::Link;
 use crate::units::{Millis, Tokens, count};
@@ -52,6 +52,7 @@ pub fn check(plan: &Plan, batch: &Batch, cost: &CostModel, link: Option<&Link>) 
         }
     }
     check_times(plan, &mut report);
+    check_candidates(plan, &mut report);
     check_transfers(plan, batch, cost, link, &mut report);
     report.violations
 }
@@ -242,6 +243,20 @@ fn check_times(plan: &Plan, report: &mut Report) {
     let step = plan.step_ms();
     let sound = bound.0 > 0.0 && (bound <= step || bound.is_close(step));
     report.expect(sound, "bound_above_time", || format!("lower bound {} ms, step {} ms", bound.0, step.0));
+}
+
+/// Checks that the plan's own strategy is among the candidates with the time of its step, and that times are times.
+fn check_candidates(plan: &Plan, report: &mut Report) {
+    let step = plan.step_ms();
+    let own: Vec<&Outcome> =
+        plan.candidates.iter().filter(|one| one.strategy == plan.strategy).map(|one| &one.outcome).collect();
+    let is_stated = matches!(own[..], [Outcome::Planned(ms)] if ms.is_close(step));
+    report
+        .expect(is_stated, "candidate_wrong", || format!("{} takes {} ms, stated are {own:?}", plan.strategy, step.0));
+    for Candidate { strategy, outcome } in &plan.candidates {
+        let (Outcome::Planned(ms) | Outcome::Pruned(ms)) = outcome else { continue };
+        report.expect(ms.0 >= 0.0 && ms.0.is_finite(), "candidate_wrong", || format!("{strategy} takes {} ms", ms.0));
+    }
 }
 
 /// Checks that transfers are stated if they count, and agree with the checker's own computation.

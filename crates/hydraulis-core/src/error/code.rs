@@ -35,6 +35,7 @@ impl Error {
             Error::MemoryRule { .. }
             | Error::SequenceCost { .. }
             | Error::TokenLimit { .. }
+            | Error::DrawLimit { .. }
             | Error::ReplicaCount { .. }
             | Error::ClusterShape { .. }
             | Error::Cluster(_)

@@ -191,6 +191,25 @@ pub enum Error {
         /// Largest value.
         limit: i64,
     },
+    /// Drawn batches would have too many sequences together.
+    #[error(
+        "{batches} batches of {tokens} tokens have about {expected} sequences together, and the limit is {limit}: lower \
+         tokens_per_batch or count",
+        batches = Grouped(.batches),
+        tokens = Grouped(.tokens),
+        expected = Grouped(.expected),
+        limit = Grouped(.limit)
+    )]
+    DrawLimit {
+        /// Tokens of a batch.
+        tokens: Tokens,
+        /// Number of batches.
+        batches: usize,
+        /// Number of sequences to expect.
+        expected: u64,
+        /// Greatest number.
+        limit: u64,
+    },
     /// The GPUs do not fill whole nodes or a part of one.
     #[error(
         "a cluster of {gpus} GPUs in nodes of {gpus_per_node}: a cluster has 1 to {} GPUs, which fill whole nodes or a part of one; change either number",

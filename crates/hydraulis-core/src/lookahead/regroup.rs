@@ -113,6 +113,7 @@ impl<'a> Regrouping<'a> {
 
     /// Stores the best exchange in which the longest sequences of one batch go to another, if an exchange has a gain.
     fn consider(&mut self, from: usize, to: usize) -> Result<()> {
+        (self.cancellation)()?;
         let mut best: Option<Idea> = None;
         for number in 1..=self.planner.budget().exchange.leaving {
             let Some(members) = self.exchanged(from, to, number) else { continue };

@@ -38,16 +38,19 @@ pub(super) fn steps(
     groups: Vec<Group>,
     cancellation: Cancellation,
 ) -> Result<LookaheadPlan> {
-    let mut path = StrategyPath::new(planner, lookahead, groups, cancellation);
+    let is_alone = groups.len() == 1 && lookahead.previous.is_none();
+    if is_alone || lookahead.switch == Millis::ZERO {
+        // No change of strategy takes time: the planner's own choices stand, which its searches have refined.
+        let own =
+            groups.into_iter().map(|group| Step { plan: group.plan, members: group.members, switch_ms: Millis::ZERO });
+        return Ok(LookaheadPlan { steps: own.collect() });
+    }
+    let mut path = StrategyPath::new(planner, lookahead, groups, cancellation)?;
     let before = lookahead.previous.and_then(|previous| path.candidates.iter().position(|one| one == previous));
     // Where no batch can take the previous strategy, the first step changes strategy in any case.
     let entry = if before.is_none() && lookahead.previous.is_some() { lookahead.switch } else { Millis::ZERO };
-    // A lone batch has no change before or after it. The planner's own choice stands: only that plan has been refined
-    // by a search.
-    let is_alone = path.own.len() == 1 && lookahead.previous.is_none();
     loop {
-        let cheapest =
-            if is_alone { path.own.clone() } else { cheapest(&path.costs, lookahead.switch, before, &path.own) };
+        let cheapest = cheapest(&path.costs, lookahead.switch, before, &path.own);
         if !path.plan_along(&cheapest)? {
             return Ok(path.along(&cheapest, before, entry));
         }
@@ -60,7 +63,7 @@ impl<'a> StrategyPath<'a> {
         lookahead: &'a Lookahead<'a>,
         groups: Vec<Group>,
         cancellation: Cancellation<'a>,
-    ) -> StrategyPath<'a> {
+    ) -> Result<StrategyPath<'a>> {
         let candidates = candidates(planner, lookahead.previous, &groups);
         let place = |group: &Group| candidates.binary_search(&group.plan.strategy).unwrap_or_default();
         let own = groups.iter().map(place).collect();
@@ -74,12 +77,12 @@ impl<'a> StrategyPath<'a> {
             costs: Vec::new(),
             plans: BTreeMap::new(),
         };
-        path.costs = path.at_least();
-        path
+        path.costs = path.at_least()?;
+        Ok(path)
     }
 
     /// Lower bounds of all costs; the cost of each batch under its own candidate is exact.
-    fn at_least(&self) -> Vec<Vec<Millis>> {
+    fn at_least(&self) -> Result<Vec<Vec<Millis>>> {
         let batches: Vec<Batch> = self.groups.iter().map(|group| group.plan.batch.clone()).collect();
         let mut times = Times::new(self.planner, &batches, self.candidates.clone(), self.cancellation);
         let mut cost = |group: usize, candidate: usize| {
@@ -87,7 +90,11 @@ impl<'a> StrategyPath<'a> {
             if own { tied(&self.groups[group].plan) } else { times.at_least(candidate, group) }
         };
         let number = self.candidates.len();
-        (0..batches.len()).map(|group| (0..number).map(|candidate| cost(group, candidate)).collect()).collect()
+        let row = |group| {
+            (self.cancellation)()?;
+            Ok((0..number).map(|candidate| cost(group, candidate)).collect())
+        };
+        (0..batches.len()).map(row).collect()
     }
 
     /// Plans the entries along a path that have no plan; returns false where every entry has one.

@@ -176,7 +176,7 @@ mod tests {
     fn batches() -> Vec<Batch> {
         let short: Vec<i64> = (0..400).map(|place| 30 + place * 17 % 2_903).collect();
         let drawn = |lengths: &[i64], seed| {
-            LengthHistogram::new(lengths, None).unwrap().sample(Tokens(150_000), 5, seed).unwrap()
+            LengthHistogram::new(lengths, None).unwrap().sample(Tokens(150_000), 5, seed, NEVER_CANCELLED).unwrap()
         };
         [drawn(&short, 3), drawn(&[&short[..], &[12_000; 9]].concat(), 4)].concat()
     }

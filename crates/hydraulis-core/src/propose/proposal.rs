@@ -106,7 +106,7 @@ pub fn propose(
         return Err(Error::NoBatches);
     }
     let longest = longest(planner, request)?;
-    let batches = [request.batches.to_vec(), drawn(request.batches, planner.budget().run)?].concat();
+    let batches = [request.batches.to_vec(), drawn(request.batches, planner.budget().run, cancellation)?].concat();
     let found = Found::search(planner, &batches, longest, cancellation, report)?;
     let mut times = Times::new(planner, &batches, found.candidates, cancellation);
     let admits_longest = times.strategies().iter().map(|one| planner.admitted_by(one) >= longest).collect();
@@ -137,11 +137,16 @@ fn longest(planner: &Planner, request: &Request) -> Result<Tokens> {
 }
 
 /// More batches with the given batches' mean number of tokens; their sequences are drawn from those of all batches.
-fn drawn(given: &[Batch], budget: RunBudget) -> Result<Vec<Batch>> {
+fn drawn(given: &[Batch], budget: RunBudget, cancellation: Cancellation) -> Result<Vec<Batch>> {
     let lengths: Vec<i64> = given.iter().flat_map(Batch::tokens).copied().map(length).collect();
     let tokens: Tokens = given.iter().map(Batch::total_tokens).sum();
     let mean = Tokens(tokens.0 / given.len() as u64);
-    LengthHistogram::new(&lengths, None)?.sample(mean, budget.drawn_batches * given.len(), budget.draw_seed)
+    LengthHistogram::new(&lengths, None)?.sample(
+        mean,
+        budget.drawn_batches * given.len(),
+        budget.draw_seed,
+        cancellation,
+    )
 }
 
 /// The result of the searches.

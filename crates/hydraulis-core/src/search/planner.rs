@@ -270,15 +270,20 @@ impl Planner {
         Ok(usable.map(|class| AnyClass { capacity: &class.capacity, level: class.level }).collect())
     }
 
-    /// The greatest bound, without branching, over every strategy of the planner; none if a sequence is admitted by
+    /// A lower bound, without branching, for every strategy of the planner; none if a sequence is admitted by
     /// none of them.
     pub(crate) fn quick_bound(&self, batch: &Batch) -> Option<Millis> {
         let bounder = self.bounder(batch);
         match &self.choice {
             Choice::List(list) => {
-                let limit = ProofLimit { until: Millis::INFINITY, dual_solves: 1 };
-                let bounds = list.iter().filter_map(|strategy| self.bound(&bounder, strategy, limit));
-                bounds.map(|bound| bound.ms).min()
+                let mut least = None;
+                for strategy in list {
+                    // A bound that reaches the least one so far is not needed more exactly.
+                    let limit = ProofLimit { until: least.unwrap_or(Millis::INFINITY), dual_solves: 1 };
+                    let bound = self.bound(&bounder, strategy, limit).map(|bound| bound.ms);
+                    least = least.into_iter().chain(bound).min();
+                }
+                least
             }
             Choice::Any { pool, .. } => {
                 let branches =

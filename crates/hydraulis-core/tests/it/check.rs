@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::{PerStage, Reliability, preset};
 use hydraulis_core::pipeline::{finishes, instructions};
-use hydraulis_core::plan::Plan;
+use hydraulis_core::plan::{Candidate, Outcome, Plan};
 use hydraulis_core::search::Planner;
 use hydraulis_core::spec::{Cluster, ContextKind, MemoryRule};
 use hydraulis_core::{Millis, Tokens};
@@ -39,7 +39,7 @@ const BREAKS: &[Break] = &[
     (&["cluster_differs"], |plan| plan.cluster = Cluster::new(128, 8).unwrap()),
     (&["memory_differs"], |plan| plan.memory = MemoryRule::InFlight),
     (&["profile_differs"], |plan| plan.profile.push('2')),
-    (&["strategy_differs"], |plan| plan.strategy = "1x<tp16>+2x<tp4,pp2>+3x<tp4>".parse().unwrap()),
+    (&["candidate_wrong", "strategy_differs"], |plan| plan.strategy = "1x<tp16>+2x<tp4,pp2>+3x<tp4>".parse().unwrap()),
     (&["sequence_unknown"], |plan| plan.replicas[0].micro_batches[0].push(12)),
     (&["busy_time_wrong", "replica_time_wrong", "sequence_missing"], |plan| {
         let mut full = plan.replicas.iter_mut().flat_map(|replica| &mut replica.micro_batches);
@@ -69,11 +69,18 @@ const BREAKS: &[Break] = &[
         let quick = plan.replicas.iter_mut().min_by_key(|replica| replica.predicted_ms).unwrap();
         quick.predicted_ms = quick.predicted_ms * 1.000_001;
     }),
-    (&["iteration_time_wrong"], |plan| plan.iteration_ms = plan.iteration_ms * 1.000_001),
+    (&["candidate_wrong", "iteration_time_wrong"], |plan| plan.iteration_ms = plan.iteration_ms * 1.000_001),
     (&["iteration_time_wrong", "replica_time_wrong"], |plan| {
         plan.replicas.iter_mut().for_each(|replica| replica.predicted_ms = Millis(f64::NAN));
     }),
     (&["bound_above_time"], |plan| plan.lower_bound.ms = plan.iteration_ms * 1.000_001),
+    (&["candidate_wrong"], |plan| plan.candidates.clear()),
+    (&["candidate_wrong"], |plan| plan.candidates[0].outcome = Outcome::Planned(plan.iteration_ms * 0.999)),
+    (&["candidate_wrong"], |plan| plan.candidates[0].outcome = Outcome::Pruned(plan.iteration_ms)),
+    (&["candidate_wrong"], |plan| {
+        let other = "8x<tp8>".parse().unwrap();
+        plan.candidates.push(Candidate { strategy: other, outcome: Outcome::Pruned(Millis(-1.0)) });
+    }),
     (&["bound_above_time"], |plan| plan.lower_bound.ms = Millis::ZERO),
     (&["bound_above_time"], |plan| plan.lower_bound.ms = Millis(f64::NAN)),
     (&["scheme_unusable", "strategy_differs"], |plan| {

@@ -330,3 +330,20 @@ fn the_caller_can_stop_within_a_plan() {
     assert_eq!(plan_lookahead(&llama_32b(), &lookahead, &cancellation, &mut hear).unwrap_err().code(), "stopped");
     assert_eq!((heard, calls.get()), (vec![Progress::Planned { batches: 0, of: 2 }], 1));
 }
+
+/// The bounds of all batches under all strategies take longer than most plans.
+#[test]
+fn the_caller_can_stop_while_changes_of_strategy_are_weighed() {
+    let batches: Vec<Batch> = (0..4).map(|seed| batch_of_tokens(seed, 100_000)).collect();
+    let calls = |switch| {
+        let number = Cell::new(0);
+        let cancellation = || {
+            number.set(number.get() + 1);
+            Ok(())
+        };
+        let lookahead = Lookahead { batches: &batches, max_delay: 0, switch: Millis(switch), previous: None };
+        plan_lookahead(&llama_32b(), &lookahead, &cancellation, &mut |_| Ok(())).unwrap();
+        number.get()
+    };
+    assert!(calls(1e-6) >= calls(0.0) + batches.len());
+}

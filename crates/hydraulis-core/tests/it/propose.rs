@@ -154,7 +154,8 @@ fn the_caller_can_stop_within_a_plan() {
     let calls = Cell::new(0);
     let cancellation = || {
         calls.set(calls.get() + 1);
-        if calls.get() == 3 { Err(Error::Stopped) } else { Ok(()) }
+        // The draw of three more batches calls it once each.
+        if calls.get() == 6 { Err(Error::Stopped) } else { Ok(()) }
     };
     let mut heard = Vec::new();
     let mut hear = |progress| {
@@ -166,5 +167,5 @@ fn the_caller_can_stop_within_a_plan() {
         "stopped"
     );
     assert_eq!(heard, [Progress::Searched { batches: 0, of: 4 }]);
-    assert_eq!(calls.get(), 3);
+    assert_eq!(calls.get(), 6);
 }

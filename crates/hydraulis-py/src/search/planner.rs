@@ -1,7 +1,6 @@
 //! `Planner`.
 
 use hydraulis_core::{codes, plan, search, simulate, spec};
-use std::collections::BTreeMap;
 
 use hydraulis_core::batch::Batch;
 use hydraulis_core::explain::explain_with_memory;
@@ -303,11 +302,14 @@ impl Planner {
         &self,
         py: Python<'_>,
         plan: &Plan,
-        slowdowns: Option<BTreeMap<u32, f64>>,
+        slowdowns: Option<&Bound<'_, PyDict>>,
         network: Option<&Network>,
         link: Option<&Link>,
     ) -> PyResult<Simulation> {
-        let slowdowns: Vec<(u32, f64)> = slowdowns.unwrap_or_default().into_iter().collect();
+        let slowdown = |(rank, factor): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+            Ok((rank.extract::<Integer>()?.count(py, "a rank of slowdowns")?, factor.extract()?))
+        };
+        let slowdowns: Vec<(u32, f64)> = slowdowns.into_iter().flatten().map(slowdown).collect::<PyResult<_>>()?;
         let plan = plan.inner();
         let link = link.map(Link::core).or_else(|| self.core.link().cloned());
         let iteration = detached(py, || simulate(plan, self.core.cost(), &slowdowns, network, link))?;
