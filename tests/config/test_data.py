@@ -36,6 +36,11 @@ def test_an_empty_list_of_sources_needs_the_standard_library(tmp_path: Path) -> 
     assert load(write(tmp_path), ["data.sources=[]", "data.source=stdlib"]).data.sources == ()
 
 
+def test_a_file_goes_into_the_sources(tmp_path: Path) -> None:
+    with refused("config_value", "data.source = 'my.jsonl'", "files in data.sources"):
+        load(write(tmp_path), ["data.source=my.jsonl"])
+
+
 def test_text_to_train_or_to_evaluate_on_is_text() -> None:
     text, tokens = SourceConfig(files=("a",)), SourceConfig(files=("b",), format="tokens")
     assert DataConfig(tokens_per_batch=1).holds_text

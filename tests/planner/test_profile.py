@@ -210,11 +210,17 @@ def test_an_analytic_profile_ignores_the_sliding_window(tmp_path: Path) -> None:
         ("analytic:llama-7b-a800:V100", "profile_unknown"),
         ("analytic:llama-7b-a800:H100,some", "argument_invalid"),
         ("analytic:missing.json:H100", "file_unreadable"),
+        ("analytic:lama-3-8b:H100", "profile_unknown"),
     ],
 )
 def test_an_unknown_model_or_device_is_refused(name: str, code: str) -> None:
     with refused(code):
         load_profile(name)
+
+
+def test_an_unknown_model_gets_the_nearest_one() -> None:
+    with refused("profile_unknown", "model 'lama-3-8b'", "did you mean 'llama-3-8b'?"):
+        load_profile("analytic:lama-3-8b:H100")
 
 
 def test_efficiencies_are_fitted_to_the_given_profiles() -> None:

@@ -16,7 +16,7 @@ use hydraulis_core::check::{Violation, check};
 use hydraulis_core::construct::pack::longest_at_both_ends;
 use hydraulis_core::cost::CostModel;
 use hydraulis_core::pipeline::{MakespanBuffers, makespan};
-use hydraulis_core::plan::{Plan, ReplicaPlan};
+use hydraulis_core::plan::{Candidate, Outcome, Plan, ReplicaPlan};
 use hydraulis_core::search::Planner;
 use hydraulis_core::spec::Strategy;
 use hydraulis_core::timing;
@@ -149,6 +149,8 @@ impl<'a> Judge<'a> {
             self.time(replica, &part)?;
         }
         plan.iteration_ms = plan.replicas.iter().map(|replica| replica.predicted_ms).max().unwrap_or_default();
+        plan.candidates =
+            vec![Candidate { strategy: plan.strategy.clone(), outcome: Outcome::Planned(plan.iteration_ms) }];
         Ok(plan)
     }
 

@@ -11,6 +11,8 @@ RecordFormat: TypeAlias = Literal["text", "chat", "alpaca", "completion", "token
 TooLong: TypeAlias = Literal["split", "truncate", "refuse"]
 BrokenRecordsPolicy: TypeAlias = Literal["refuse", "skip"]
 
+# The only data for a run without files.
+_STDLIB = "stdlib"
 # Formats that a chat template renders.
 CHAT_FORMATS: tuple[RecordFormat, ...] = ("chat", "alpaca")
 
@@ -109,7 +111,7 @@ class DataConfig:
         index_processes: Number of tokenizing processes; 0 for one per core.
     """
 
-    source: Literal["stdlib"] = "stdlib"
+    source: str = _STDLIB
     sources: tuple[SourceConfig, ...] = ()
     tokenizer: str = "bytes"
     chat_template: str = ""
@@ -127,6 +129,12 @@ class DataConfig:
     index_processes: int = 0
 
     def __post_init__(self) -> None:
+        if self.source != _STDLIB:
+            message = (
+                f"data.source = {self.source!r} must be '{_STDLIB}', the text of Python's standard library; "
+                "name files in data.sources, such as data.sources = [{files = ['my.jsonl']}]"
+            )
+            raise InvalidInputError(message, code="config_value")
         for place, source in self.placed_sources:
             source.check(place)
         check_not_empty("data.tokenizer", self.tokenizer)

@@ -147,7 +147,16 @@ def _model(name_or_path: str) -> ModelShape:
         return shape
     if name_or_path in MODELS:
         return build_model_shape(from_hugging_face(MODELS[name_or_path]))
-    model = from_hugging_face(_config_of(name_or_path))
+    path = _config_of(name_or_path)
+    if path.name == name_or_path and not path.suffix and not path.exists():
+        known = [*CostProfile.presets(), *MODELS]
+        near = did_you_mean(name_or_path, known)
+        message = (
+            f"model '{name_or_path}' of the profile is no file or folder, and none of {', '.join(known)}; "
+            f"name one of these, or the path of a config.json{near}"
+        )
+        raise InvalidInputError(message, code="profile_unknown")
+    model = from_hugging_face(path)
     if model.sliding_window is not None:
         message = (
             f"sliding_window = {model.sliding_window} in the model's config.json is not predicted: profiles "

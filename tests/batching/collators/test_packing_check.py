@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from helpers import refused
@@ -71,6 +71,19 @@ def test_models_that_mix_sequences_are_refused(kind: str, attention: str, change
     model = make_model(kind, attention, **changed)
     with refused("model_unsupported", type(model).__name__, attention, "padded"):
         check_packing(model)
+
+
+def test_models_that_cannot_be_checked_are_refused() -> None:
+    with refused("model_unsupported", "Linear", "transformers"):
+        check_packing(torch.nn.Linear(2, 2))
+    with torch.device("meta"):
+        empty = make_model("llama", "sdpa")
+    with refused("model_unsupported", "LlamaForCausalLM", "device meta", "load its weights"):
+        check_packing(empty)
+    small: dict[str, Any] = {"vocab_size": 64, "d_model": 32, "d_ff": 48, "num_layers": 1, "num_heads": 2}
+    models: Any = AutoModelForSeq2SeqLM
+    with refused("model_unsupported", "T5ForConditionalGeneration", "padded"):
+        check_packing(models.from_config(CONFIG_MAPPING["t5"](**small)))
 
 
 def test_the_mode_of_each_module_stays() -> None:

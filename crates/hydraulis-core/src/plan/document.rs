@@ -185,6 +185,8 @@ impl Plan {
     /// this plan's.
     pub(crate) fn or_shorter(mut self, other: Plan) -> Plan {
         let is_shorter = other.step_ms() < self.step_ms();
+        let kept = if is_shorter { &other } else { &self };
+        let own = Candidate { strategy: kept.strategy.clone(), outcome: Outcome::Planned(kept.step_ms()) };
         for tried in other.candidates {
             let Outcome::Planned(ms) = tried.outcome else { continue };
             match self.candidates.iter_mut().find(|entry| entry.strategy == tried.strategy) {
@@ -192,6 +194,10 @@ impl Plan {
                 Some(entry) => entry.outcome = tried.outcome,
                 None => self.candidates.push(tried),
             }
+        }
+        // The time of the plan itself: the other search may have found a shorter one, within a tie, and left it.
+        for entry in self.candidates.iter_mut().filter(|entry| entry.strategy == own.strategy) {
+            entry.outcome = own.outcome.clone();
         }
         if !is_shorter {
             return self;

@@ -28,9 +28,12 @@ def check_packing(model: nn.Module) -> None:
             module that passes its arguments on to one.
 
     Raises:
-        InvalidInputError: The logits of the sequence depend on the one before it (code `model_unsupported`).
+        InvalidInputError: The logits of the sequence depend on the one before it, or the model is none of
+            transformers, is on the device `meta`, or does not take packed sequences (code
+            `model_unsupported`).
     """
     inner: Any = getattr(model, "module", model)
+    _check_model(inner)
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -52,6 +55,18 @@ def check_packing(model: nn.Module) -> None:
         raise InvalidInputError(message, code="model_unsupported")
 
 
+def _check_model(inner: Any) -> None:
+    """Refuse a model that the check cannot call."""
+    if not (hasattr(inner, "get_input_embeddings") and hasattr(inner, "config")):
+        message = f"check_packing takes a model of transformers, and {type(inner).__name__} is none; give one"
+        raise InvalidInputError(message, code="model_unsupported")
+    if any(parameter.is_meta for parameter in inner.parameters()):
+        message = (
+            f"{type(inner).__name__} has parameters on the device meta, without values: load its weights"
+        )
+        raise InvalidInputError(message, code="model_unsupported")
+
+
 def _logits(model: nn.Module, inner: Any, start: int) -> Tensor:
     """Return the logits of the second of two sequences, whose first one counts from `start`."""
     table = inner.get_input_embeddings()
@@ -62,5 +77,12 @@ def _logits(model: nn.Module, inner: Any, start: int) -> Tensor:
         for name, value in TransformersCollator()(samples).items()
         if name != "labels"
     }
-    logits: Tensor = model(**batch).logits[0, _TOKENS:]
+    try:
+        logits: Tensor = model(**batch).logits[0, _TOKENS:]
+    except (AttributeError, TypeError, ValueError) as error:
+        message = (
+            f"{type(inner).__name__} does not take packed sequences, which are {', '.join(batch)}: {error}; "
+            "train padded batches of this model"
+        )
+        raise InvalidInputError(message, code="model_unsupported") from error
     return logits
