@@ -1,3 +1,4 @@
+import time
 from collections import Counter
 from typing import Any
 
@@ -35,6 +36,19 @@ def test_epochs_have_the_number_of_steps_and_every_sequence_once(
 def test_a_number_of_steps_that_no_epoch_has_is_refused(steps: int, part: str) -> None:
     with refused("batch_unplaceable", f"steps_per_epoch is {steps}", part):
         sampler(LENGTHS, rank=0, ranks=1, cap_tokens=200, micro_batches=2, steps_per_epoch=steps)
+
+
+def test_an_epoch_of_short_steps_is_divided_in_a_time_by_its_sequences() -> None:
+    """A packing of a few items took as long as an array over the tokens of a micro-batch."""
+
+    def seconds(cap: int) -> float:
+        lengths = long_tail(4000, longest=4000) * (cap // 4096)
+        start = time.process_time()
+        sampler(lengths, cap_tokens=cap, ranks=1, rank=0, micro_batches=4)
+        return time.process_time() - start
+
+    seconds(4096)
+    assert seconds(2**22) < 5 * seconds(4096)
 
 
 def test_a_state_of_other_steps_is_refused() -> None:

@@ -24,8 +24,9 @@ const OF_THE_PLAN: [&str; 3] = [
 /// The modules of searches. Their limits are in `spec/search_budget`.
 const SEARCHES: [&str; 8] = ["linear", "capacity", "bound", "construct", "search", "propose", "lookahead", "batching"];
 
-/// Numbers of the searches that are no limits: tolerances of rounding, contracts of a value, and refused inputs.
-const NO_LIMITS: [&str; 14] = [
+/// Numbers of the searches that are no limits: tolerances of rounding, contracts of a value, refused
+/// inputs, and the choice between two forms of the same values.
+const NO_LIMITS: [&str; 15] = [
     "ROUNDING",
     "MARGIN",
     "BETTER",
@@ -40,6 +41,7 @@ const NO_LIMITS: [&str; 14] = [
     "MAX_COST",
     "MAX_WINDOW",
     "MAX_SEQUENCES",
+    "TOKENS_PER_SEQUENCE",
 ];
 
 /// The core prints nothing, opens no file, and depends on no clock, thread or overlapped state.

@@ -30,7 +30,8 @@ impl WindowPacking {
             return Err(Error::BatchEmpty);
         }
         let window_of = Vec::with_capacity(usize::try_from(sequences).unwrap_or(usize::MAX));
-        Ok(WindowPacking { rooms: Rooms::new(window), window_of, length: window + 1, left: 0, counts })
+        let rooms = if counts.counts.is_array() { Rooms::many(window) } else { Rooms::few() };
+        Ok(WindowPacking { rooms, window_of, length: window + 1, left: 0, counts })
     }
 
     /// Packs about `sequences` more sequences; returns false once all are packed.
@@ -38,11 +39,8 @@ impl WindowPacking {
         let goal = self.window_of.len().saturating_add(sequences);
         while self.window_of.len() < goal {
             if self.left == 0 {
-                if self.length <= 1 {
-                    return false;
-                }
-                self.length -= 1;
-                self.left = self.counts.counts[self.length] as usize;
+                let Some((length, count)) = self.counts.counts.longest_below(self.length) else { return false };
+                (self.length, self.left) = (length, count as usize);
             } else {
                 self.fill_one();
             }
@@ -69,5 +67,39 @@ impl WindowPacking {
     pub fn fill(mut self) -> WindowFilling {
         while self.advance(usize::MAX) {}
         WindowFilling::new(self.counts, self.window_of, self.rooms.windows() as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::batching::windows::filling::Windows;
+
+    fn packed(lengths: &[i64], window: i64, in_array: bool) -> (bool, Windows) {
+        let mut counts = LengthCounts::new(window).unwrap();
+        counts.add(lengths).unwrap();
+        if in_array {
+            counts.counts.make_array(counts.window());
+        }
+        let is_array = counts.counts.is_array();
+        let mut filling = WindowPacking::new(counts).unwrap().fill();
+        filling.add(lengths).unwrap();
+        (is_array, filling.finish().unwrap())
+    }
+
+    proptest! {
+        #[test]
+        fn maps_and_arrays_give_the_same_windows(
+            (window, lengths) in (1_700..6_000_i64)
+                .prop_flat_map(|window| (Just(window), vec(prop_oneof![1..=window, 1..=40_i64, Just(7)], 1..100)))
+        ) {
+            let ((few_in_array, few), (many_in_array, many)) =
+                (packed(&lengths, window, false), packed(&lengths, window, true));
+            prop_assert!(!few_in_array && many_in_array);
+            prop_assert_eq!(few, many);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The sequences of each window.
 
+use crate::batching::windows::by_length::ByLength;
 use crate::batching::windows::counts::LengthCounts;
 use crate::error::{Result, WindowError};
 use crate::units::Tokens;
@@ -10,10 +11,10 @@ pub struct WindowFilling {
     /// The result of `finish`, with its `sequences` partly filled.
     windows: Windows,
     /// For each length, the number of its sequences without a place.
-    left: Vec<u32>,
+    left: ByLength,
     window_of: Vec<u32>,
     /// For each length, the position of its next sequence in `window_of`.
-    next: Vec<u32>,
+    next: ByLength,
     /// The place in `sequences` of each window's next sequence.
     place: Vec<u32>,
     read: usize,
@@ -45,7 +46,7 @@ impl WindowFilling {
                 tokens: counts.tokens(),
                 lower_bound: counts.lower_bound(),
             },
-            next: starts(counts.counts.iter().rev()).into_iter().rev().collect(),
+            next: counts.counts.sums_above(),
             left: counts.counts,
             window_of,
             place: starts(&sizes),
@@ -71,8 +72,9 @@ impl WindowFilling {
         let length = usize::try_from(length).ok().filter(|&length| length > 0)?;
         let left = self.left.get_mut(length).filter(|left| **left > 0)?;
         *left -= 1;
-        let window = self.window_of[self.next[length] as usize];
-        self.next[length] += 1;
+        let next = self.next.get_mut(length)?;
+        let window = self.window_of[*next as usize];
+        *next += 1;
         Some(window as usize)
     }
 
@@ -87,12 +89,12 @@ impl WindowFilling {
 }
 
 /// The start of each of several lists that stand one after another.
-fn starts<'a>(sizes: impl IntoIterator<Item = &'a u32>) -> Vec<u32> {
+fn starts(sizes: &[u32]) -> Vec<u32> {
     let mut end = 0;
     let start = |&size: &u32| {
         let start = end;
         end += size;
         start
     };
-    sizes.into_iter().map(start).collect()
+    sizes.iter().map(start).collect()
 }

@@ -4,7 +4,8 @@
 //! a new window. It needs at most 11/9 of the fewest windows, plus one (Johnson 1973), and on long-tailed lengths
 //! nearly always the fewest. Lengths are counted, not sorted, and the sequences of a window are found by length. So
 //! `n` sequences in windows of `L` tokens take `O(n + L)` time, apart from the depth of a bit set (3 for 32,768). In
-//! addition to the result, the packing takes 4 bytes per sequence, and 12 bytes per window or token of a window.
+//! addition to the result, the packing takes 4 bytes per sequence, and 12 bytes per window or token of a window. Where
+//! `n` is less than `L / 16`, ordered maps take the place of arrays over lengths: `O(n log n)` time, whatever `L` is.
 //!
 //! The lengths are read twice, in order and in pieces of any size, so that they may lie in a file:
 //!
@@ -26,6 +27,7 @@
 
 mod best_fit;
 mod bit_set;
+mod by_length;
 mod counts;
 mod filling;
 mod rooms;
