@@ -38,6 +38,13 @@ def test_a_number_of_steps_that_no_epoch_has_is_refused(steps: int, part: str) -
         sampler(LENGTHS, rank=0, ranks=1, cap_tokens=200, micro_batches=2, steps_per_epoch=steps)
 
 
+@pytest.mark.parametrize("cap", [2**26, 2**26 + 1, 2**32])
+def test_every_cap_of_a_micro_batch_is_taken(cap: int) -> None:
+    long = sampler([2**26, 1, 2**26, 3, 4, 5], cap_tokens=cap, ranks=1, micro_batches=2)
+    assert long.num_steps == (1 if cap == 2**32 else 2)
+    assert sampler([5, 6, 7, 8], cap_tokens=cap, ranks=1, rank=0, micro_batches=1).num_steps == 1
+
+
 def test_an_epoch_of_short_steps_is_divided_in_a_time_by_its_sequences() -> None:
     """A packing of a few items took as long as an array over the tokens of a micro-batch."""
 

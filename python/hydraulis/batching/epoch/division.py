@@ -1,6 +1,6 @@
 """The steps of each epoch of a sampler, by the option that sets their size."""
 
-from typing import Any
+from typing import Any, Final
 
 from hydraulis._core import pack_windows
 from hydraulis.batching.epoch.filled_steps import FilledSteps
@@ -9,6 +9,9 @@ from hydraulis.batching.epoch.steps import Steps, StepsBySequences, TokenShares,
 from hydraulis.batching.items.pool import SequencePool
 from hydraulis.batching.step_planner import StepPlanner
 from hydraulis.errors import InfeasibleError
+
+# Most tokens of a window of `pack_windows`; a micro-batch may have more.
+_LONGEST_WINDOW: Final = 1 << 26
 
 
 class EpochDivision:
@@ -56,9 +59,12 @@ class EpochDivision:
     def _fits(self, items: Indices) -> bool:
         """Return whether a step of these items has a plan with the fixed number of micro-batches."""
         if self._is_plain:
+            cap, tokens = self._planner.cap_tokens, self._pool.occupied(items)
+            if int(tokens.sum()) <= cap:
+                return True
             # The planner finds room wherever best-fit decreasing does.
-            packed = pack_windows(self._pool.occupied(items), window_tokens=self._planner.cap_tokens)
-            return bool(len(packed) <= self._slots)
+            if cap <= _LONGEST_WINDOW:
+                return bool(len(pack_windows(tokens, window_tokens=cap)) <= self._slots)
         try:
             self._planner.plan(self._pool.step_items(items, self._planner.cost))
         except InfeasibleError:
