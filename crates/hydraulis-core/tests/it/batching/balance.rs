@@ -29,10 +29,13 @@ impl Case {
     }
 
     fn with(&self, barrier: Barrier, allow_empty: bool) -> Result<Balance, Error> {
+        self.under(barrier, &BalanceOptions { allow_empty, ..BalanceOptions::default() })
+    }
+
+    fn under(&self, barrier: Barrier, options: &BalanceOptions) -> Result<Balance, Error> {
         let replicas = i64::try_from(self.replicas).unwrap();
         let cap = i64::try_from(self.cap).unwrap();
-        let options = BalanceOptions { allow_empty, ..BalanceOptions::default() };
-        let balancer = Balancer::new(replicas, cap, self.cost(), barrier, &options).unwrap();
+        let balancer = Balancer::new(replicas, cap, self.cost(), barrier, options).unwrap();
         balancer.balance(&Batch::new(&self.lengths, None).unwrap())
     }
 
@@ -285,6 +288,19 @@ fn replicas_that_all_differ_in_speed_share_the_slots_of_long_sequences() {
         let balance = balance_long_tail(&options);
         assert!(balance.gap() <= most, "{micro_batches:?}: {}", balance.gap());
     }
+}
+
+#[test]
+fn a_slow_replica_costs_the_same_in_every_place() {
+    let times = [0, 31, 63].map(|slow: usize| {
+        let mut speeds = vec![1.0; 64];
+        speeds[slow] = 0.5;
+        let options = BalanceOptions { equal_sequences: true, speeds: Some(speeds), ..BalanceOptions::default() };
+        let case = Case { lengths: long_tail(256, 32_768), replicas: 64, cap: 32_768, coefficients: (1.0, 24_576.0) };
+        case.under(Barrier::MicroBatch, &options).unwrap().iteration_ms
+    });
+    // A slow first replica had the longest sequence, and the step took twice the time.
+    assert!(times.iter().all(|&time| time <= times[2] * 1.01), "{times:?}");
 }
 
 /// The balance of 4,096 sequences over 64 replicas with one barrier per micro-batch.

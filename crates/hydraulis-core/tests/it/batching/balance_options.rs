@@ -299,6 +299,30 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(cases(256))]
+
+    /// Two sequences on two replicas: the optimum is the better of both assignments.
+    #[test]
+    fn two_replicas_with_a_sequence_each_are_assigned_optimally(
+        lengths in vec(1..=CAP, 2), speeds in vec(select(vec![0.25, 0.5, 1.0, 2.0]), 2),
+    ) {
+        let options = BalanceOptions { equal_sequences: true, speeds: Some(speeds), ..BalanceOptions::default() };
+        let case = Case {
+            lengths,
+            replicas: 2,
+            barrier: Barrier::MicroBatch,
+            coefficients: (0.0, 1.0),
+            work: None,
+            extra: None,
+            groups: None,
+            options,
+        };
+        let balance = case.balance().unwrap();
+        prop_assert_eq!(Some(balance.iteration_ms.0), optimum(&case), "{:?}", balance);
+    }
+}
+
 #[test]
 fn zero_time_is_no_error() {
     let case = Case {

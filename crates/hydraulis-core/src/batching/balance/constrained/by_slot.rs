@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use crate::batching::balance::constrained::bins::filled;
 use crate::batching::balance::constrained::equal_numbers::with_equal_numbers;
-use crate::batching::balance::constrained::rounds::in_rounds;
+use crate::batching::balance::constrained::rounds::{Rule, replicas};
 use crate::batching::balance::constrained::{assigned, largest_first, packed, sort};
 use crate::batching::balance::micro_batch::MicroBatch;
 use crate::batching::balance::no_empty::{Group, fill_empty};
@@ -25,9 +25,7 @@ pub(in crate::batching::balance) fn slots(workload: &Workload) -> Option<Vec<Vec
     let mut candidates = vec![by_time(workload, number)];
     if candidates[0].is_none() {
         // The caps leave little room. Either fuller micro-batches or more of them are then the shorter step.
-        let by_size = arranged(workload, &largest_first(workload, &workload.longest_first), number);
-        let full = by_size.or_else(|| best_fit(workload, number)).and_then(|slots| finished(slots, workload));
-        candidates.extend([full, with_more(workload, number)]);
+        candidates.extend([by_size(workload, number), with_more(workload, number)]);
     }
     candidates.extend(unhindered(workload).filter(|&more| more > number).map(|more| by_time(workload, more)));
     candidates.into_iter().flatten().min_by_key(|slots| time(slots, workload))
@@ -75,11 +73,31 @@ fn by_time(workload: &Workload, number: usize) -> Option<Vec<Vec<MicroBatch>>> {
     if !workload.rules.allow_empty && number * workload.replicas > workload.tokens.len() {
         return None;
     }
+    if workload.rules.equal_sequences {
+        return in_rounds(workload, &workload.longest_first, number);
+    }
     // Equal replicas have one choice: the slot of the longest sequence has every other long one.
     let parts = if workload.rules.is_even() { &[1][..] } else { &[1, 2, 4] };
     let gathered = parts.iter().filter_map(|&part| gathered(workload, number, part));
     let best = gathered.min_by_key(|slots| time(slots, workload));
     finished(best.or_else(|| arranged(workload, &workload.longest_first, number))?, workload)
+}
+
+/// The slots in which the largest sequence chooses first.
+fn by_size(workload: &Workload, number: usize) -> Option<Vec<Vec<MicroBatch>>> {
+    let ids = largest_first(workload, &workload.longest_first);
+    if workload.rules.equal_sequences {
+        return in_rounds(workload, &ids, number);
+    }
+    finished(arranged(workload, &ids, number).or_else(|| best_fit(workload, number))?, workload)
+}
+
+/// The slots with equal numbers of sequences, by the rule of the shorter step.
+fn in_rounds(workload: &Workload, ids: &[usize], number: usize) -> Option<Vec<Vec<MicroBatch>>> {
+    let by = |&rule: &Rule| finished(in_slots(replicas(workload, ids, number, rule)?, workload), workload);
+    // For equal replicas both rules are the same.
+    let rules = if workload.rules.is_even() { &Rule::ALL[..1] } else { &Rule::ALL };
+    rules.iter().filter_map(by).min_by_key(|slots| time(slots, workload))
 }
 
 fn finished(mut slots: Vec<Vec<MicroBatch>>, workload: &Workload) -> Option<Vec<Vec<MicroBatch>>> {
@@ -104,9 +122,6 @@ fn time(slots: &[Vec<MicroBatch>], workload: &Workload) -> Millis {
 fn gathered(workload: &Workload, number: usize, part: usize) -> Option<Vec<Vec<MicroBatch>>> {
     let mut slots = Vec::new();
     let mut rest = workload.longest_first.clone();
-    if workload.rules.equal_sequences {
-        return None;
-    }
     while let Some(limit) = dominant(workload, &rest, number - slots.len(), part) {
         let (slot, left) = gather(workload, &rest, limit);
         slots.push(slot);
@@ -127,14 +142,18 @@ fn gathered(workload: &Workload, number: usize, part: usize) -> Option<Vec<Vec<M
 fn dominant(workload: &Workload, rest: &[usize], slots: usize, part: usize) -> Option<Millis> {
     let rules = &workload.rules;
     let longest_ms = workload.ms[*rest.first()?];
-    let alone = |ms: Millis| (0..workload.replicas).map(|replica| workload.time(ms, 1, replica)).min();
+    let fastest = (0..workload.replicas).min_by(|&one, &other| rules.paces[one].total_cmp(&rules.paces[other]))?;
+    let alone = |ms: Millis| workload.time(ms, 1, fastest);
     let work = workload.total_ms(rest) + rules.fixed * count(slots * workload.replicas);
     let mean = Millis(work.0 / (rules.speed() * count(slots)));
-    let longest = alone(longest_ms).filter(|&longest| slots > 0 && longest > mean)?;
+    let longest = alone(longest_ms);
+    if slots == 0 || longest <= mean {
+        return None;
+    }
     if rules.is_even() {
         return Some(longest);
     }
-    let dominant = rest.iter().take(workload.replicas).take_while(|&&id| alone(workload.ms[id]) > Some(mean)).count();
+    let dominant = rest.iter().take(workload.replicas).take_while(|&&id| alone(workload.ms[id]) > mean).count();
     let together = filled(workload, &rest[..dominant.div_ceil(part)], 1);
     let ends = |replicas: Vec<Vec<MicroBatch>>| {
         replicas.iter().enumerate().map(|(at, own)| workload.time(own[0].ms, 1, at)).max().unwrap_or(longest)
@@ -170,15 +189,13 @@ fn gather(workload: &Workload, ids: &[usize], limit: Millis) -> (Vec<MicroBatch>
 
 /// `number` slots with these sequences, in whose order they choose their micro-batches.
 fn arranged(workload: &Workload, ids: &[usize], number: usize) -> Option<Vec<Vec<MicroBatch>>> {
-    let is_equal = workload.rules.equal_sequences;
-    let replicas = if is_equal { in_rounds(workload, ids, number)? } else { filled(workload, ids, number)? };
-    Some(in_slots(replicas, workload))
+    Some(in_slots(filled(workload, ids, number)?, workload))
 }
 
 /// `number` slots with the micro-batches of best-fit decreasing; `None` where these are too many.
 fn best_fit(workload: &Workload, number: usize) -> Option<Vec<Vec<MicroBatch>>> {
     let packs = packed(workload, &workload.longest_first);
-    if workload.rules.equal_sequences || packs.len() > number * workload.replicas {
+    if packs.len() > number * workload.replicas {
         return None;
     }
     let mut replicas = assigned(packs, number, workload);
