@@ -192,9 +192,23 @@ pub enum BalanceError {
         /// Number of sequences or groups that fill them.
         needed: usize,
     },
+    /// The batch has fewer sequences than the micro-batches that replicas with unequal numbers of them need.
+    #[error(
+        "the batch has {sequences} {kind}, and {replicas} replicas need at least {needed} to fill their micro-batches under the caps and multiple_of: give a larger batch, greater caps, a smaller multiple_of, or allow_empty"
+    )]
+    TooFewUnderCap {
+        /// Number of sequences or groups.
+        sequences: usize,
+        /// "sequences", or "groups".
+        kind: &'static str,
+        /// Number of replicas.
+        replicas: usize,
+        /// Least number of micro-batches of all replicas.
+        needed: usize,
+    },
     /// The algorithm finds no packing under the caps.
     #[error(
-        "no packing was found of {sequences} {kind} with {tokens} tokens into {micro_batches} micro-batches for each of {replicas} replicas under cap_tokens = {cap}: give a smaller batch, another number of micro-batches, or a greater cap",
+        "no packing was found of {sequences} {kind} with {tokens} tokens into {micro_batches} micro-batches for each of {replicas} replicas under cap_tokens = {cap}: give a smaller batch, another number of micro-batches, a greater cap, or allow_empty",
         tokens = Grouped(.tokens),
         cap = Grouped(.cap)
     )]

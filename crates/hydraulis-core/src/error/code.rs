@@ -77,6 +77,7 @@ impl Error {
                 BalanceError::ExtraAboveCap { .. }
                 | BalanceError::GroupAboveCap { .. }
                 | BalanceError::TooFewSequences { .. }
+                | BalanceError::TooFewUnderCap { .. }
                 | BalanceError::NoPacking { .. },
             )
             | Error::Window(WindowError::LongerThanWindow { .. })
@@ -102,7 +103,9 @@ impl BalanceError {
             | BalanceError::GroupsUnequal { .. } => &codes::ARGUMENT_INVALID,
             BalanceError::ValuesMismatch { .. } | BalanceError::ExtraTokens { .. } => &codes::LENGTHS_INVALID,
             BalanceError::ExtraAboveCap { .. } | BalanceError::GroupAboveCap { .. } => &codes::SEQUENCE_TOO_LONG,
-            BalanceError::TooFewSequences { .. } | BalanceError::NoPacking { .. } => &codes::BATCH_UNPLACEABLE,
+            BalanceError::TooFewSequences { .. }
+            | BalanceError::TooFewUnderCap { .. }
+            | BalanceError::NoPacking { .. } => &codes::BATCH_UNPLACEABLE,
         }
     }
 }

@@ -102,12 +102,12 @@ impl Balancer {
         let is_plain = rises_with_tokens && workload.rules.has_unit_speeds() && !workload.rules.equal_sequences;
         let (packed, lower_bound_ms) = match self.barrier {
             Barrier::Step if is_plain && workload.rules.has_free_steps() => {
-                (by_step::replicas(workload), bound::by_step(workload))
+                (by_step::replicas(workload).ok_or(None), bound::by_step(workload))
             }
             Barrier::Step => (constrained::by_step::replicas(workload), constrained::bound::by_step(workload)),
             Barrier::MicroBatch if is_plain => {
                 let bound = constrained::bound::by_equal_slot(workload, bound::by_slot(workload));
-                (by_slot::slots(workload).map(|slots| by_replica(slots, workload.replicas)), bound)
+                (by_slot::slots(workload).ok_or(None).map(|slots| by_replica(slots, workload.replicas)), bound)
             }
             Barrier::MicroBatch => {
                 let slots = constrained::by_slot::slots(workload);
@@ -115,10 +115,10 @@ impl Balancer {
                 if rises_with_tokens && workload.rules.has_unit_speeds() {
                     bound = bound.max(constrained::bound::by_equal_slot(workload, bound::by_slot(workload)));
                 }
-                (slots.map(|slots| by_replica(slots, workload.replicas)), bound)
+                (slots.ok_or(None).map(|slots| by_replica(slots, workload.replicas)), bound)
             }
         };
-        let mut replicas = packed.ok_or_else(|| self.refusal(workload, members.is_some()))?;
+        let mut replicas = packed.map_err(|tried| self.refusal(workload, members.is_some(), tried))?;
         for (replica, own) in replicas.iter_mut().enumerate() {
             for micro_batch in own {
                 micro_batch.ms = workload.time(micro_batch.ms, 1, replica);
@@ -140,10 +140,20 @@ impl Balancer {
     fn check_number(&self, workload: &Workload, are_groups: bool) -> Result<()> {
         let (rules, sequences, replicas) = (&workload.rules, workload.tokens.len(), workload.replicas);
         let micro_batches = self.least_micro_batches(workload);
-        let needed = replicas * micro_batches;
+        let needed = match self.barrier {
+            Barrier::Step => least_of_all(workload),
+            Barrier::MicroBatch => replicas * micro_batches,
+        };
         if !rules.allow_empty && sequences < needed {
             let kind = kind(are_groups);
-            return Err(BalanceError::TooFewSequences { sequences, kind, replicas, micro_batches, needed }.into());
+            let most = micro_batches.max(most_micro_batches(workload));
+            let error = if needed == replicas * most {
+                let micro_batches = most;
+                BalanceError::TooFewSequences { sequences, kind, replicas, micro_batches, needed }
+            } else {
+                BalanceError::TooFewUnderCap { sequences, kind, replicas, needed }
+            };
+            return Err(error.into());
         }
         // A replica with a sequence has the first permitted number from 1 on.
         let micro_batches = micro_batches.max(rules.numbers.permitted(1).unwrap_or(1));
@@ -164,12 +174,12 @@ impl Balancer {
         rules.numbers.permitted(needed).unwrap_or(needed)
     }
 
-    /// The reason for which a workload of enough sequences has no balance.
-    fn refusal(&self, workload: &Workload, are_groups: bool) -> Error {
+    /// The reason for which a workload of enough sequences has no balance in the number of micro-batches that was
+    /// tried, or else in the least permitted one.
+    fn refusal(&self, workload: &Workload, are_groups: bool, tried: Option<usize>) -> Error {
         let (sequences, replicas, cap) = (workload.tokens.len(), workload.replicas, self.cap);
         let (kind, tokens) = (kind(are_groups), workload.tokens.iter().copied().sum());
-        let exact = workload.rules.numbers.exact;
-        let micro_batches = exact.unwrap_or_else(|| self.least_micro_batches(workload));
+        let micro_batches = tried.or(workload.rules.numbers.exact).unwrap_or_else(|| most_micro_batches(workload));
         BalanceError::NoPacking { sequences, kind, tokens, micro_batches, replicas, cap }.into()
     }
 }
@@ -189,6 +199,20 @@ impl Balance {
     pub fn micro_batches(&self) -> impl Iterator<Item = &MicroBatch> {
         self.replicas.iter().flatten()
     }
+}
+
+/// The least permitted number of micro-batches of the replica that has most of them.
+fn most_micro_batches(workload: &Workload) -> usize {
+    let rules = &workload.rules;
+    rules.numbers.permitted(rules.least().max(workload.least_slots())).unwrap_or_else(|| rules.least())
+}
+
+/// With one barrier per step, a lower bound on the number of micro-batches of all replicas: one of them has at least
+/// the mean number, and every other one the least.
+fn least_of_all(workload: &Workload) -> usize {
+    let rules = &workload.rules;
+    let by_replica = most_micro_batches(workload) + (workload.replicas - 1) * rules.least();
+    by_replica.max(rules.numbers.total(workload.least_micro_batches))
 }
 
 /// The noun for the items of a batch, in messages.
@@ -226,6 +250,32 @@ fn loss_weights(replicas: &[Vec<MicroBatch>], batch: &Batch) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The message for sequences of these tokens with one barrier per step.
+    fn refused_step(lengths: &[i64], replicas: i64, cap: i64, options: &BalanceOptions) -> String {
+        let cost = SequenceCost::new(0.0, 1.0).unwrap();
+        let balancer = Balancer::new(replicas, cap, cost, Barrier::Step, options).unwrap();
+        let error = balancer.balance(&Batch::new(lengths, None).unwrap()).unwrap_err();
+        assert_eq!(error.code(), "batch_unplaceable");
+        error.to_string()
+    }
+
+    #[test]
+    fn one_barrier_per_step_needs_the_micro_batches_that_the_tokens_fill() {
+        let twos = BalanceOptions { multiple_of: 2, ..BalanceOptions::default() };
+        for (lengths, replicas, cap, needed) in [
+            (vec![16; 3], 1, 16, "3 sequences, and 1 replicas with 4 micro-batches each need at least 4"),
+            (vec![32; 7], 2, 50, "7 sequences, and 2 replicas with 4 micro-batches each need at least 8"),
+            // One replica has four of them, and each of the others two.
+            (vec![16; 7], 3, 16, "7 sequences, and 3 replicas need at least 8"),
+        ] {
+            let message = refused_step(&lengths, replicas, cap, &twos);
+            assert!(message.contains(needed) && message.contains("allow_empty"), "{message}");
+        }
+        // Two micro-batches for each replica have room for the tokens, and not for these sequences.
+        let message = refused_step(&[7, 21, 37, 36, 30, 24, 35], 2, 50, &twos);
+        assert!(message.contains("into 4 micro-batches for each of 2 replicas"), "{message}");
+    }
 
     /// The error of 20 sequences on 4,096 replicas under these options.
     fn refused(barrier: Barrier, options: &BalanceOptions) -> Error {

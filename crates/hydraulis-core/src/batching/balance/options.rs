@@ -145,6 +145,11 @@ impl Numbers {
         }
     }
 
+    /// The least permitted number of all replicas together from `needed` on; 0 if every replica has an exact number.
+    pub(super) fn total(&self, needed: usize) -> usize {
+        if self.exact.is_some() { 0 } else { needed.next_multiple_of(self.multiple) }
+    }
+
     /// Whether every number from `from` on is permitted.
     fn are_free(&self, from: usize) -> bool {
         self.exact.is_none() && self.least <= from && self.multiple == 1

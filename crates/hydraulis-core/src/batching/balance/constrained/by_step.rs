@@ -7,21 +7,25 @@ use crate::batching::balance::no_empty::{Group, fill_empty};
 use crate::batching::balance::workload::Workload;
 use crate::units::Millis;
 
-/// The micro-batches of each replica; `None` where no packing into a permitted number of micro-batches is found.
-pub(in crate::batching::balance) fn replicas(workload: &Workload) -> Option<Vec<Vec<MicroBatch>>> {
+/// The micro-batches of each replica. Where no packing into a permitted number of micro-batches is found, the error is
+/// the greatest number of a replica that was tried; `None` for the exact number of the options.
+pub(in crate::batching::balance) fn replicas(workload: &Workload) -> Result<Vec<Vec<MicroBatch>>, Option<usize>> {
     let exact = workload.rules.numbers.exact;
     let longest_first = &workload.longest_first;
     let mut replicas = by_time(workload, longest_first, exact)
         .or_else(|| by_time(workload, &largest_first(workload, longest_first), exact))
-        .or_else(|| best_fit(workload, exact?))?;
+        .or_else(|| best_fit(workload, exact?))
+        .ok_or(None)?;
     for own in &mut replicas {
         let number = own.len().max(workload.rules.least());
-        own.resize_with(workload.rules.numbers.permitted(number)?, MicroBatch::default);
+        own.resize_with(workload.rules.numbers.permitted(number).ok_or(None)?, MicroBatch::default);
     }
-    let is_complete = workload.rules.allow_empty || fill_empty(&mut replicas, Group::Replica, workload);
+    if !workload.rules.allow_empty && !fill_empty(&mut replicas, Group::Replica, workload) {
+        return Err(replicas.iter().map(Vec::len).max());
+    }
     replicas.iter_mut().flatten().for_each(|pack| sort(pack, workload));
     equalize(&mut replicas, workload, !workload.rules.equal_sequences);
-    is_complete.then_some(replicas)
+    Ok(replicas)
 }
 
 /// Assigns each sequence to the replica that ends first, and there to the fullest micro-batch with room. A replica has
