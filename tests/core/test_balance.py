@@ -123,6 +123,8 @@ def test_weighted_mean_losses_give_the_mean_over_all_targets() -> None:
         ({"work_ms": [1.0, -2.0]}, "argument_invalid", ("work_ms", "sequence 1 ", -2)),
         ({"work_ms": [1.0]}, "lengths_invalid", ("work_ms", "1 values", "2 sequences")),
         ({"work_ms": "long"}, "argument_invalid", ("work_ms",)),
+        ({"work_ms": np.array([1 + 2j, 3])}, "argument_invalid", ("work_ms", "complex128")),
+        ({"work_ms": np.zeros(2, dtype=[("a", "f8")])}, "argument_invalid", ("work_ms", "dtype [('a'")),
         ({"groups": [0, 0.5]}, "lengths_invalid", ("groups: sequence ",)),
         ({"groups": [1, 1, 1]}, "lengths_invalid", ("groups", "3 values", "2 sequences")),
         ({"extra_tokens": [1, 1]}, "argument_invalid", ("extra_tokens", "cap_extra_tokens")),
@@ -132,6 +134,7 @@ def test_weighted_mean_losses_give_the_mean_over_all_targets() -> None:
         ({"options": {"micro_batches": 3, "multiple_of": 2}}, "argument_invalid", ("multiple_of = 2",)),
         ({"options": {"fixed_ms": -1.0}}, "argument_invalid", ("fixed_ms is -1",)),
         ({"options": {"speeds": [1, 0, 1, 1]}}, "argument_invalid", ("replica 1 has 0",)),
+        ({"options": {"speeds": np.ones(4, dtype="complex64")}}, "argument_invalid", ("speeds", "complex64")),
         ({"options": {"speeds": [1.0]}}, "argument_invalid", ("1 speeds", "4 replicas")),
         (
             {"lengths": [1, 1, 1], "groups": [7, 7, 8], "options": {"equal_sequences": True}},

@@ -160,14 +160,20 @@ pub(crate) fn floats(name: &str, values: &Bound<'_, PyAny>) -> PyResult<Vec<f64>
         let message = format!("{name}: {why}; give a list or an array of one dimension, with a number for each entry");
         invalid(py, &message, &codes::ARGUMENT_INVALID)
     };
-    let array = py.import("numpy")?.call_method1("asarray", (values, "float64"));
+    let numpy = py.import("numpy")?;
+    let array = numpy.call_method1("asarray", (values,));
     let array =
         array.map_err(|error| refused(format!("no array of numbers can be made of it ({})", error.value(py))))?;
+    let dtype = array.getattr("dtype")?;
+    let kind: String = dtype.getattr("kind")?.extract()?;
+    if !["i", "u", "f"].contains(&kind.as_str()) {
+        return Err(refused(format!("it has dtype {dtype}, and only integers and floats are taken")));
+    }
     let dimensions: usize = array.getattr("ndim")?.extract()?;
     if dimensions != 1 {
         return Err(refused(format!("it has {dimensions} dimensions: the limit is 1")));
     }
-    let array: PyReadonlyArray1<'_, f64> = array.extract()?;
+    let array: PyReadonlyArray1<'_, f64> = array.call_method1("astype", ("float64",))?.extract()?;
     Ok(array.as_array().to_vec())
 }
 
