@@ -18,7 +18,6 @@ ROOTS = {"__init__.py", "__main__.py", "mod.rs", "lib.rs", "main.rs"}
 A_PROGRAM = "bin"
 # Files below FILE_LEAST that stay, each with its reason.
 SHORT = {
-    "crates/hydraulis-core/src/cancellation.rs": "a place of its own in the order of the core's modules",
     "crates/hydraulis-py/src/comparison.rs": "the one door to the crate of the benchmarks",
     "python/hydraulis/batching/adapters/megatron_schedule.py": "one file for each framework",
     "python/hydraulis/batching/adapters/trl_packed.py": "one file for each framework",

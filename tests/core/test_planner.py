@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import refused
-from hydraulis import Cluster, CostProfile, InvalidInputError, Plan, Planner, propose
+from hydraulis import BalanceOptions, Cluster, CostProfile, InvalidInputError, Plan, Planner, balance, propose
 from hydraulis.progress import ProgressCallback
 from profiles import made_up_profile
 
@@ -335,6 +335,15 @@ MANY = 100 + np.arange(20_000) ** 2 * 37 % 9_001
         lambda _tell: LISTED.plan(MANY),
         lambda tell: LISTED.plan_lookahead([MANY, MANY], progress=tell),
         lambda tell: propose(*LARGE, [MANY], 2, progress=tell),
+        lambda _tell: balance(
+            np.linspace(11_000, 32_768, 30_000).astype(int),
+            replicas=8,
+            cap_tokens=32_768,
+            barrier="micro_batch",
+            linear_ms_per_token=1.0,
+            extra_tokens=np.arange(30_000) * 7919 % 100,
+            options=BalanceOptions(cap_extra_tokens=200),
+        ),
     ],
 )
 def test_ctrl_c_interrupts_the_core(work: Callable[[ProgressCallback], object]) -> None:

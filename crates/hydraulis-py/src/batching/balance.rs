@@ -12,7 +12,7 @@ use pyo3::types::PyType;
 use crate::batching::balance_options::BalanceOptions;
 use crate::convert::arrays::{Column, Whole, floats, integers, offsets};
 use crate::convert::errors::invalid;
-use crate::convert::gil::detached;
+use crate::convert::gil::interruptible;
 use crate::convert::integers::Integer;
 use crate::convert::{Reduced, made_by};
 
@@ -94,7 +94,7 @@ pub(crate) fn balance(
     let groups = list("groups", Whole::Groups, groups)?;
     let targets = list("targets", Whole::Targets, targets)?;
     let options = options.map_or_else(balancing::BalanceOptions::default, |options| options.0.clone());
-    let core = detached(py, || {
+    let core = interruptible(py, |cancellation| {
         let has_own_work = work_ms.is_some() && (linear_ms_per_token, quadratic_ms_per_token2) == (0.0, 0.0);
         let cost = if has_own_work {
             SequenceCost::NONE
@@ -107,7 +107,7 @@ pub(crate) fn balance(
             extra_tokens: extra_tokens.as_deref(),
             groups: groups.as_deref(),
         };
-        balancer.balance_values(&Batch::new(&lengths, targets.as_deref())?, &values)
+        balancer.balance_values(&Batch::new(&lengths, targets.as_deref())?, &values, cancellation)
     })?;
     Ok(Balance::new(py, core))
 }

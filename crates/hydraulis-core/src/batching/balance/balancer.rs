@@ -6,6 +6,7 @@ use crate::batching::balance::micro_batch::MicroBatch;
 use crate::batching::balance::options::{BalanceOptions, Rules};
 use crate::batching::balance::workload::{SequenceCost, Workload};
 use crate::batching::balance::{bound, by_slot, by_step, constrained};
+use crate::cancellation::{Cancellation, CountedCancellation, NEVER_CANCELLED};
 use crate::error::{BalanceError, Error, Result};
 use crate::units::{Millis, Tokens, count};
 
@@ -68,11 +69,18 @@ impl Balancer {
 
     /// Assigns the sequences of a batch to replicas and micro-batches.
     pub fn balance(&self, batch: &Batch) -> Result<Balance> {
-        self.balance_values(batch, &SequenceValues::default())
+        self.balance_values(batch, &SequenceValues::default(), NEVER_CANCELLED)
     }
 
-    /// Assigns sequences with values of their own to replicas and micro-batches.
-    pub fn balance_values(&self, batch: &Batch, values: &SequenceValues) -> Result<Balance> {
+    /// Assigns sequences with values of their own to replicas and micro-batches; an error from `cancellation` ends the
+    /// work on it.
+    pub fn balance_values(
+        &self,
+        batch: &Batch,
+        values: &SequenceValues,
+        cancellation: Cancellation,
+    ) -> Result<Balance> {
+        let cancellation = CountedCancellation::new(cancellation);
         let (sequence, tokens) = batch.longest();
         if tokens > self.cap {
             return Err(Error::SequenceAboveCap { sequence, tokens, cap: self.cap });
@@ -80,6 +88,7 @@ impl Balancer {
         let rules = self.rules.clone();
         if values.are_none() && rules.extra_cap.is_none() {
             let workload = Workload::new(batch, self.cost, self.cap, rules);
+            let workload = Workload { cancellation: Some(&cancellation), ..workload };
             return self.finish(batch, &workload, None, true);
         }
         let mut items = Items::new(batch, values, self.cost, self.cap, rules.extra_cap)?;
@@ -87,7 +96,8 @@ impl Balancer {
             items.check_equal_groups(values.groups)?;
         }
         let members = items.members.take();
-        self.finish(batch, &Workload::of_items(items, self.cap, rules), members.as_ref(), false)
+        let workload = Workload { cancellation: Some(&cancellation), ..Workload::of_items(items, self.cap, rules) };
+        self.finish(batch, &workload, members.as_ref(), false)
     }
 
     /// Balances a workload.
@@ -118,6 +128,7 @@ impl Balancer {
                 (slots.ok_or(None).map(|slots| by_replica(slots, workload.replicas)), bound)
             }
         };
+        workload.cancellation.map_or(Ok(()), CountedCancellation::result)?;
         let mut replicas = packed.map_err(|tried| self.refusal(workload, members.is_some(), tried))?;
         for (replica, own) in replicas.iter_mut().enumerate() {
             for micro_batch in own {

@@ -31,11 +31,16 @@ pub(super) fn replicas(workload: &Workload, slots: usize) -> Option<Vec<Vec<Micr
 /// Shortens the longest replica by swaps of micro-batches, if these are permitted, and by exchanges of their parts.
 pub(super) fn equalize(replicas: &mut [Vec<MicroBatch>], workload: &Workload, swaps: bool) {
     let budget = workload.rules.budget.by_step;
+    let is_cancelled = |long: &Replica, short: &Replica| workload.is_cancelled(long.packs.len() * short.packs.len());
     let total = |(at, packs): (usize, &mut Vec<MicroBatch>)| Replica::new(at, std::mem::take(packs), workload);
     let mut totals: Vec<Replica> = replicas.iter_mut().enumerate().map(total).collect();
     let work: Millis = totals.iter().map(|replica| replica.total).sum();
     let enough = Millis(work.0 / workload.rules.speed() * (1.0 + budget.balanced));
-    while swaps && change_longest(&mut totals, enough, budget.partners, |long, short| swap(long, short, workload)) {}
+    while swaps
+        && change_longest(&mut totals, enough, budget.partners, |long, short| {
+            (!is_cancelled(long, short)).then(|| swap(long, short, workload)).flatten()
+        })
+    {}
     let mut pairs = budget.pairs * workload.replicas;
     while change_longest(&mut totals, enough, budget.partners, |long, short| {
         pairs = pairs.checked_sub(1)?;
@@ -148,6 +153,9 @@ fn exchange(long: &Replica, short: &Replica, enough: Millis, workload: &Workload
     for (give, take) in (0..given.len()).flat_map(|give| (0..taken.len()).map(move |take| (give, take))) {
         let long = long.side(give, &given[give]);
         let short = short.side(take, &taken[take]);
+        if workload.is_cancelled(long.parts.len() * workload.rules.budget.counterparts) {
+            return None;
+        }
         let Some(exchange) = best_exchange(long, short, workload) else { continue };
         if best.is_none_or(|(best, ..)| exchange.longest < best.longest) {
             best = Some((exchange, give, take));

@@ -16,7 +16,7 @@ use crate::batching::balance::no_empty::{Group, fill_empty};
 use crate::batching::balance::quickest::Quickest;
 use crate::batching::balance::rebalance::rebalance;
 use crate::batching::balance::workload::Workload;
-use crate::units::Millis;
+use crate::units::{Millis, Tokens};
 
 /// The slots of the balance, each with one micro-batch of every replica; `None` where no packing into a permitted
 /// number of slots is found.
@@ -53,6 +53,9 @@ fn gathered(workload: &Workload, count: usize) -> Option<Vec<Vec<MicroBatch>>> {
     let mut slots = Vec::new();
     let mut rest = workload.longest_first.clone();
     while let Some(limit) = dominant(workload, &rest, count - slots.len()) {
+        if workload.is_cancelled(rest.len()) {
+            return None;
+        }
         let (slot, left) = gather(workload, &rest, limit);
         slots.push(slot);
         rest = left;
@@ -77,7 +80,7 @@ fn dominant(workload: &Workload, rest: &[usize], slots: usize) -> Option<Millis>
 /// sequences.
 fn gather(workload: &Workload, ids: &[usize], limit: Millis) -> (Vec<MicroBatch>, Vec<usize>) {
     let mut fullest = Fullest::new(workload, limit, workload.replicas);
-    let left = ids.iter().copied().filter(|&id| !fullest.put(id)).collect();
+    let left = filled(workload, ids, |id| fullest.put(id).then_some(()).ok_or_else(|| fullest.most_room()));
     (fullest.finish(), left)
 }
 
@@ -85,21 +88,26 @@ fn gather(workload: &Workload, ids: &[usize], limit: Millis) -> (Vec<MicroBatch>
 fn filled_up(workload: &Workload) -> Vec<Vec<MicroBatch>> {
     let mut slots = Vec::new();
     let mut rest = workload.longest_first.clone();
-    while !rest.is_empty() {
+    while !rest.is_empty() && !workload.is_cancelled(rest.len()) {
         let mut quickest = Quickest::new(workload, workload.replicas);
-        let mut left = Vec::new();
-        let mut ids = rest.as_slice();
-        while let Some((&id, others)) = ids.split_first() {
-            if quickest.put(id) {
-                ids = others;
-            } else {
-                let too_long = ids.partition_point(|&id| workload.tokens[id] > quickest.most_room());
-                left.extend_from_slice(&ids[..too_long]);
-                ids = &ids[too_long..];
-            }
-        }
+        rest = filled(workload, &rest, |id| quickest.put(id).then_some(()).ok_or_else(|| quickest.most_room()));
         slots.push(quickest.finish());
-        rest = left;
     }
     slots
+}
+
+/// Passes these sequences, which come longest first, to `put`; returns those that it refuses. After a refusal, `put`
+/// states the length of the longest sequence that it may still accept.
+fn filled(workload: &Workload, mut ids: &[usize], mut put: impl FnMut(usize) -> Result<(), Tokens>) -> Vec<usize> {
+    let mut left = Vec::new();
+    while let Some((&id, others)) = ids.split_first() {
+        let Err(most) = put(id) else {
+            ids = others;
+            continue;
+        };
+        let too_long = ids.partition_point(|&id| workload.tokens[id] > most).max(1);
+        left.extend_from_slice(&ids[..too_long]);
+        ids = &ids[too_long..];
+    }
+    left
 }

@@ -10,7 +10,7 @@ use crate::units::{Millis, Tokens};
 /// Micro-batches filled by room, none of which takes longer than a limit.
 #[derive(Debug)]
 pub(super) struct Fullest<'a> {
-    workload: &'a Workload,
+    workload: &'a Workload<'a>,
     limit: Millis,
     micro_batches: Vec<MicroBatch>,
     by_room: BTreeSet<(Tokens, usize)>,
@@ -18,7 +18,7 @@ pub(super) struct Fullest<'a> {
 
 impl<'a> Fullest<'a> {
     /// `count` empty micro-batches, each of which may take at most `limit`.
-    pub(super) fn new(workload: &'a Workload, limit: Millis, count: usize) -> Fullest<'a> {
+    pub(super) fn new(workload: &'a Workload<'a>, limit: Millis, count: usize) -> Fullest<'a> {
         Fullest {
             workload,
             limit,
@@ -30,8 +30,16 @@ impl<'a> Fullest<'a> {
     /// Puts a sequence where it leaves the least room; returns false if it fits nowhere.
     pub(super) fn put(&mut self, id: usize) -> bool {
         let fitting = self.by_room.range((self.workload.tokens[id], 0)..);
-        let in_time = |&(_, at): &(Tokens, usize)| self.micro_batches[at].ms + self.workload.ms[id] <= self.limit;
-        let Some((room, at)) = fitting.copied().find(in_time) else { return false };
+        let mut steps = 0;
+        let in_time = |&(_, at): &(Tokens, usize)| {
+            steps += 1;
+            self.micro_batches[at].ms + self.workload.ms[id] <= self.limit
+        };
+        let found = fitting.copied().find(in_time);
+        if self.workload.is_cancelled(steps) {
+            return false;
+        }
+        let Some((room, at)) = found else { return false };
         self.by_room.remove(&(room, at));
         self.micro_batches[at].take(id, self.workload);
         // A micro-batch without time for the shortest sequence is closed.
@@ -39,6 +47,11 @@ impl<'a> Fullest<'a> {
             self.by_room.insert((self.micro_batches[at].room(self.workload), at));
         }
         true
+    }
+
+    /// The length of the longest sequence that has room.
+    pub(super) fn most_room(&self) -> Tokens {
+        self.by_room.last().map(|&(room, _)| room).unwrap_or_default()
     }
 
     /// Opens one more empty micro-batch.

@@ -12,7 +12,7 @@ use crate::units::{Millis, Tokens};
 /// A fixed number of micro-batches, filled by time.
 #[derive(Debug)]
 pub(super) struct Quickest<'a> {
-    workload: &'a Workload,
+    workload: &'a Workload<'a>,
     micro_batches: Vec<MicroBatch>,
     /// The micro-batches with room for the last sequence, and so for the next one.
     fitting: BTreeSet<(Millis, usize)>,
@@ -22,7 +22,7 @@ pub(super) struct Quickest<'a> {
 
 impl<'a> Quickest<'a> {
     /// `count` empty micro-batches.
-    pub(super) fn new(workload: &'a Workload, count: usize) -> Quickest<'a> {
+    pub(super) fn new(workload: &'a Workload<'a>, count: usize) -> Quickest<'a> {
         Quickest {
             workload,
             micro_batches: vec![MicroBatch::default(); count],

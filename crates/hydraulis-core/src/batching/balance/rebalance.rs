@@ -32,7 +32,7 @@ pub(super) fn rebalance(slots: &mut [Vec<MicroBatch>], workload: &Workload) {
 /// The slots during the rebalancing.
 struct Rebalancing<'a> {
     slots: &'a mut [Vec<MicroBatch>],
-    workload: &'a Workload,
+    workload: &'a Workload<'a>,
     /// The number of pairs that may still be evaluated.
     budget: usize,
     /// The speed of all replicas together.
@@ -56,6 +56,9 @@ impl Rebalancing<'_> {
     /// returns whether an exchange succeeded.
     fn shorten_across(&mut self, slot: usize) -> bool {
         let Some(longest) = self.longest(slot) else { return false };
+        if self.workload.is_cancelled(self.slots.len() * self.workload.replicas) {
+            return false;
+        }
         let ms = self.time(slot, longest);
         let mut partners: Vec<Partner> = Vec::new();
         for other in (0..self.slots.len()).filter(|&other| other != slot) {
@@ -103,6 +106,9 @@ impl Rebalancing<'_> {
         for partner in partners {
             let Some(budget) = self.budget.checked_sub(1) else { return false };
             self.budget = budget;
+            if self.workload.is_cancelled(given.len() * self.workload.rules.budget.counterparts) {
+                return false;
+            }
             let taken = self.take_parts(partner.slot, partner.at);
             let (long, short) = (&self.slots[slot][at], &self.slots[partner.slot][partner.at]);
             let work = |time: Millis, replica: usize| time * (1.0 / self.workload.rules.paces[replica]);

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use crate::batch::Batch;
 use crate::batching::balance::items::Items;
 use crate::batching::balance::options::Rules;
+use crate::cancellation::CountedCancellation;
 use crate::error::{Error, Result};
 use crate::units::{Millis, Tokens, count};
 
@@ -49,7 +50,7 @@ impl SequenceCost {
 
 /// The sequences of a batch with their times, the replicas and the caps. A group counts as one sequence.
 #[derive(Clone, Debug)]
-pub(super) struct Workload {
+pub(super) struct Workload<'a> {
     pub(super) tokens: Vec<Tokens>,
     /// The tokens that count against the second cap; 0 without one.
     pub(super) extra: Vec<Tokens>,
@@ -61,11 +62,18 @@ pub(super) struct Workload {
     /// A lower bound on the number of micro-batches that take all sequences, by both caps.
     pub(super) least_micro_batches: usize,
     pub(super) rules: Rules,
+    /// `None` if nothing cancels the work.
+    pub(super) cancellation: Option<&'a CountedCancellation<'a>>,
 }
 
-impl Workload {
+impl Workload<'_> {
+    /// Counts steps of work; returns whether the work is cancelled. The caller then ends without a result of use.
+    pub(super) fn is_cancelled(&self, steps: usize) -> bool {
+        self.cancellation.is_some_and(|cancellation| cancellation.count(steps))
+    }
+
     /// The workload of sequences whose time rises with their tokens.
-    pub(super) fn new(batch: &Batch, cost: SequenceCost, cap: Tokens, rules: Rules) -> Workload {
+    pub(super) fn new(batch: &Batch, cost: SequenceCost, cap: Tokens, rules: Rules) -> Workload<'static> {
         let tokens = batch.tokens().to_vec();
         let mut longest_first: Vec<usize> = (0..tokens.len()).collect();
         longest_first.sort_unstable_by_key(|&id| (Reverse(tokens[id]), id));
@@ -73,11 +81,23 @@ impl Workload {
         let extra = vec![Tokens::default(); tokens.len()];
         let (replicas, extra_cap) = (rules.paces.len(), Tokens::default());
         let least_micro_batches = fewest_bins(longest_first.iter().map(|&id| tokens[id]), cap);
-        Workload { tokens, extra, ms, longest_first, replicas, cap, extra_cap, least_micro_batches, rules }
+        let cancellation = None;
+        Workload {
+            tokens,
+            extra,
+            ms,
+            longest_first,
+            replicas,
+            cap,
+            extra_cap,
+            least_micro_batches,
+            rules,
+            cancellation,
+        }
     }
 
     /// The workload of sequences or groups with these tokens, extra tokens and times.
-    pub(super) fn of_items(items: Items, cap: Tokens, rules: Rules) -> Workload {
+    pub(super) fn of_items(items: Items, cap: Tokens, rules: Rules) -> Workload<'static> {
         let Items { tokens, extra, ms, .. } = items;
         let mut longest_first: Vec<usize> = (0..tokens.len()).collect();
         longest_first.sort_unstable_by_key(|&id| (Reverse(ms[id]), Reverse(tokens[id]), id));
@@ -89,7 +109,19 @@ impl Workload {
         };
         let by_extra = rules.extra_cap.map(|cap| fewest(&extra, cap)).unwrap_or_default();
         let least_micro_batches = fewest(&tokens, cap).max(by_extra);
-        Workload { tokens, extra, ms, longest_first, replicas, cap, extra_cap, least_micro_batches, rules }
+        let cancellation = None;
+        Workload {
+            tokens,
+            extra,
+            ms,
+            longest_first,
+            replicas,
+            cap,
+            extra_cap,
+            least_micro_batches,
+            rules,
+            cancellation,
+        }
     }
 
     /// The sort key that puts the longest sequence first.

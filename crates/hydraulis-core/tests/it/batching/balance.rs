@@ -1,7 +1,11 @@
 //! Promises of every balance, and its quality: against exact optima of small cases and a direct implementation.
 
+use std::cell::Cell;
+
 use hydraulis_core::batch::Batch;
-use hydraulis_core::batching::balance::{Balance, BalanceOptions, Balancer, Barrier, MicroBatch, SequenceCost};
+use hydraulis_core::batching::balance::{
+    Balance, BalanceOptions, Balancer, Barrier, MicroBatch, SequenceCost, SequenceValues,
+};
 use hydraulis_core::{Error, Millis, Tokens};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -342,6 +346,51 @@ fn replicas_without_a_sequence_take_part_in_every_barrier() {
     let counts = |barrier| case.balance(barrier).replicas.iter().map(Vec::len).collect::<Vec<_>>();
     assert_eq!(counts(Barrier::MicroBatch), [1, 1, 1, 1]);
     assert_eq!(counts(Barrier::Step), [1, 1, 0, 0]);
+}
+
+/// The errors of a balance whose cancellation fails at once, and how often it was called.
+fn cancelled(barrier: Barrier, replicas: i64, extra: Option<&[i64]>, options: &BalanceOptions) -> (Error, usize) {
+    let n = 20_000;
+    let lengths: Vec<i64> = (0..n).map(|at| 11_000 + at * 21_768 / n).collect();
+    let calls = Cell::new(0);
+    let cancel = || {
+        calls.set(calls.get() + 1);
+        Err(Error::Stopped)
+    };
+    let cost = SequenceCost::new(1.0, 24_576.0).unwrap();
+    let balancer = Balancer::new(replicas, 32_768, cost, barrier, options).unwrap();
+    let values = SequenceValues { extra_tokens: extra, ..SequenceValues::default() };
+    let error = balancer.balance_values(&Batch::new(&lengths, None).unwrap(), &values, &cancel).unwrap_err();
+    (error, calls.get())
+}
+
+#[test]
+fn the_first_error_of_the_cancellation_ends_a_long_balance() {
+    let free = BalanceOptions { allow_empty: true, ..BalanceOptions::default() };
+    let unequal = BalanceOptions { speeds: Some((1..=8_u32).map(f64::from).collect()), ..free.clone() };
+    let equal = BalanceOptions { equal_sequences: true, ..unequal.clone() };
+    let extra_cap = BalanceOptions { cap_extra_tokens: Some(200), ..free.clone() };
+    let extra: Vec<i64> = (0..20_000).map(|at| at * 7_919 % 100).collect();
+    let (slot, step) = (Barrier::MicroBatch, Barrier::Step);
+    for (barrier, replicas, extra, options) in [
+        (slot, 1, None, &free),
+        (slot, 8, None, &unequal),
+        (slot, 8, None, &equal),
+        (slot, 8, Some(extra.as_slice()), &extra_cap),
+        (step, 8, Some(extra.as_slice()), &extra_cap),
+    ] {
+        let (error, calls) = cancelled(barrier, replicas, extra, options);
+        assert_eq!((error, calls), (Error::Stopped, 1), "{barrier:?} {options:?}");
+    }
+}
+
+#[test]
+fn the_cancellation_of_a_small_balance_is_never_called() {
+    let case = Case { lengths: long_tail(512, 4_096), replicas: 8, cap: 4_096, coefficients: (1.0, 24_576.0) };
+    let options = BalanceOptions::default();
+    let balancer = Balancer::new(8, 4_096, case.cost(), Barrier::MicroBatch, &options).unwrap();
+    let batch = Batch::new(&case.lengths, None).unwrap();
+    assert!(balancer.balance_values(&batch, &SequenceValues::default(), &|| Err(Error::Stopped)).is_ok());
 }
 
 #[test]

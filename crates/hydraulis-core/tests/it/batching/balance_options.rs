@@ -43,7 +43,7 @@ impl Case {
         };
         let replicas = i64::try_from(self.replicas).unwrap();
         let balancer = Balancer::new(replicas, CAP, cost, self.barrier, &self.options)?;
-        balancer.balance_values(&Batch::new(&self.lengths, None)?, &values)
+        balancer.balance_values(&Batch::new(&self.lengths, None)?, &values, &|| Ok(()))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "lengths are at most the cap")]

@@ -9,7 +9,7 @@ use crate::units::Millis;
 /// Micro-batches in the order of the time at which they end.
 #[derive(Debug)]
 struct Bins<'a> {
-    workload: &'a Workload,
+    workload: &'a Workload<'a>,
     replicas: Vec<Vec<MicroBatch>>,
     by_time: BTreeSet<(Millis, usize, usize)>,
     /// The least time of a unit of work.
@@ -44,10 +44,12 @@ impl Bins<'_> {
     fn first_to_end(&self, id: usize) -> Option<(Millis, (Millis, usize, usize))> {
         let ms = self.workload.ms[id];
         let mut best: Option<(Millis, (Millis, usize, usize))> = None;
+        let mut steps = 0;
         for &(time, replica, slot) in &self.by_time {
             if best.is_some_and(|(end, _)| time + ms * self.least_pace >= end) {
                 break;
             }
+            steps += 1;
             let micro_batch = &self.replicas[replica][slot];
             if micro_batch.fits(id, self.workload) {
                 let end = self.workload.time(micro_batch.ms + ms, 1, replica);
@@ -56,6 +58,6 @@ impl Bins<'_> {
                 }
             }
         }
-        best
+        if self.workload.is_cancelled(steps) { None } else { best }
     }
 }

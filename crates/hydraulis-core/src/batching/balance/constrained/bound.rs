@@ -60,7 +60,7 @@ fn least_slots(workload: &Workload) -> usize {
 /// The numbers from which the bounds follow.
 #[derive(Debug)]
 struct Facts<'a> {
-    workload: &'a Workload,
+    workload: &'a Workload<'a>,
     /// The work of all sequences, and of each one, longest first.
     work: f64,
     longest_first: Vec<f64>,
@@ -71,7 +71,7 @@ struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    fn new(workload: &Workload) -> Facts<'_> {
+    fn new<'a>(workload: &'a Workload<'a>) -> Facts<'a> {
         let longest_first: Vec<f64> = workload.longest_first.iter().map(|&id| workload.ms[id].0).collect();
         let mut speeds: Vec<f64> = workload.rules.paces.iter().map(|pace| 1.0 / pace).collect();
         speeds.sort_unstable_by(|one, other| other.total_cmp(one));

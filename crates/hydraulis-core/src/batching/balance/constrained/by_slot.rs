@@ -123,6 +123,9 @@ fn gathered(workload: &Workload, number: usize, part: usize) -> Option<Vec<Vec<M
     let mut slots = Vec::new();
     let mut rest = workload.longest_first.clone();
     while let Some(limit) = dominant(workload, &rest, number - slots.len(), part) {
+        if workload.is_cancelled(rest.len()) {
+            return None;
+        }
         let (slot, left) = gather(workload, &rest, limit);
         slots.push(slot);
         rest = left;
@@ -171,6 +174,9 @@ fn gather(workload: &Workload, ids: &[usize], limit: Millis) -> (Vec<MicroBatch>
         least.fold((Tokens(u64::MAX), Millis::INFINITY), |(tokens, ms), one| (tokens.min(one.0), ms.min(one.1)));
     let mut left = Vec::new();
     for &id in ids {
+        if workload.is_cancelled(open.len()) {
+            break;
+        }
         let in_time = |at: usize, ms: Millis| workload.time(slot[at].ms + ms, 1, at) <= limit * (1.0 + f64::EPSILON);
         let fitting = open.iter().filter(|&&at| in_time(at, workload.ms[id]) && slot[at].fits(id, workload));
         let Some(&at) = fitting.max_by_key(|&&at| (slot[at].tokens, Reverse(at))) else {

@@ -36,11 +36,17 @@ fn by_time(workload: &Workload, ids: &[usize], most: Option<usize>) -> Option<Ve
     let mut replicas: Vec<Vec<MicroBatch>> = vec![Vec::new(); workload.replicas];
     let mut work = vec![Millis::ZERO; workload.replicas];
     for &id in ids {
+        if workload.is_cancelled(workload.replicas) {
+            return None;
+        }
         let mut best: Option<(Millis, usize, Option<usize>)> = None;
         for (replica, packs) in replicas.iter().enumerate().filter(|&(replica, _)| quotas.admit(replica)) {
             let least = workload.time(work[replica] + workload.ms[id], packs.len(), replica);
             if best.is_some_and(|(end, ..)| least >= end) {
                 continue;
+            }
+            if workload.is_cancelled(packs.len()) {
+                return None;
             }
             let place = fullest(packs, id, workload);
             if place.is_none() && most.is_some_and(|most| packs.len() >= most) {

@@ -21,6 +21,9 @@ pub(super) fn with_equal_numbers(mut slots: Vec<Vec<MicroBatch>>, workload: &Wor
         if numbers[most] <= numbers[fewest] + 1 {
             return Some(slots);
         }
+        if workload.is_cancelled(slots.len() * workload.replicas) {
+            return None;
+        }
         let (slot, place) = cheapest_move(&slots, most, fewest, workload)?;
         let id = slots[slot][most].sequences[place];
         let rest = slots[slot][most].sequences.iter().copied().filter(|&other| other != id).collect();

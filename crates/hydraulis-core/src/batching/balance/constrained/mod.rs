@@ -36,6 +36,9 @@ fn largest_first(workload: &Workload, ids: &[usize]) -> Vec<usize> {
 fn packed(workload: &Workload, ids: &[usize]) -> Vec<MicroBatch> {
     let mut packs: Vec<MicroBatch> = Vec::new();
     for id in largest_first(workload, ids) {
+        if workload.is_cancelled(packs.len()) {
+            break;
+        }
         match fullest(&packs, id, workload) {
             Some(at) => packs[at].take(id, workload),
             None => packs.push(MicroBatch::of(vec![id], workload)),
@@ -59,6 +62,9 @@ fn assigned(mut packs: Vec<MicroBatch>, number: usize, workload: &Workload) -> V
     let mut replicas = vec![Vec::new(); workload.replicas];
     let mut work = vec![Millis::ZERO; workload.replicas];
     for pack in packs {
+        if workload.is_cancelled(workload.replicas) {
+            break;
+        }
         let open = (0..workload.replicas).filter(|&at| replicas[at].len() < number);
         let Some(at) = open.min_by_key(|&at| (workload.time(work[at] + pack.ms, 0, at), at)) else { break };
         work[at] += pack.ms;

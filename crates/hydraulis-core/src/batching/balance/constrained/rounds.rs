@@ -37,6 +37,9 @@ pub(super) fn replicas(workload: &Workload, ids: &[usize], number: usize, rule: 
             assigned[replica].push(id);
             work[replica] += workload.ms[id];
         }
+        if workload.is_cancelled(workload.replicas) {
+            return None;
+        }
     }
     assigned.iter().map(|own| by_time(workload, own, number).or_else(|| best_fit(workload, own, number))).collect()
 }
@@ -65,6 +68,9 @@ fn round_of(
     }
     let mut assigned = Vec::with_capacity(round.len());
     for id in round {
+        if workload.is_cancelled(free.len()) {
+            break;
+        }
         let more = if rule == Rule::FirstToEnd { workload.ms[id] } else { Millis::ZERO };
         let end = |replica: usize| workload.time(work[replica] + more, 0, replica);
         let heads = free.iter().enumerate().filter_map(|(speed, queue)| Some((speed, *queue.front()?)));
@@ -79,6 +85,9 @@ fn round_of(
 fn by_time(workload: &Workload, ids: &[usize], number: usize) -> Option<Vec<MicroBatch>> {
     let mut packs = vec![MicroBatch::default(); number];
     for &id in ids {
+        if workload.is_cancelled(number) {
+            return None;
+        }
         let fitting = packs.iter_mut().filter(|pack| pack.fits(id, workload));
         fitting.min_by_key(|pack| pack.ms)?.take(id, workload);
     }
