@@ -24,7 +24,6 @@ SHORT = {
     "python/hydraulis/cli/commands/bench.py": "one file for each command",
     "python/hydraulis/cli/ranks/fork_server.py": "the server of forked ranks imports it by its name",
     "python/hydraulis/config/samples.py": "one file for each section of a configuration",
-    "python/hydraulis/data/tokens.py": "the type of a sequence, which files of all rooms above share",
     "python/hydraulis/extras.py": "a layer of its own: all rooms above import optional libraries by it",
     "python/hydraulis/preflight/finding.py": "the checks and their caller share it: a merge makes a cycle",
     "python/hydraulis/progress.py": "a layer of its own: all rooms above report their progress by it",

@@ -120,6 +120,13 @@ def test_an_archive_of_arrays_is_no_array(tmp_path: Path, read: Callable[[Path],
         read(tmp_path / "lengths.npz")
 
 
+def test_an_npy_with_the_first_bytes_of_a_zip_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.npy"
+    path.write_bytes(b"PK\3\4abcdefghijkl")
+    with refused("data_file_invalid", path):
+        read_lengths(path)
+
+
 @pytest.mark.parametrize(("name", "field"), [("a.jsonl", None), ("a.txt", "n"), ("a.npy", "n")])
 def test_a_field_is_for_jsonl_files_only(tmp_path: Path, name: str, field: str | None) -> None:
     path = tmp_path / name

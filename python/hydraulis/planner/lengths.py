@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any, TextIO
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +30,9 @@ NUMPY_ERRORS = (
     TokenError,
     TypeError,
     ValueError,
+    BadZipFile,
 )
-"""Errors of a damaged `.npy` file: numpy reads its header as Python."""
+"""Errors of a damaged `.npy` file: numpy reads its header as Python, and a zip as `.npz`."""
 
 # An int64 has at most 19 digits; longer numbers are out of range and slow to convert.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")

@@ -112,6 +112,10 @@ FAMILIES = "llama, mistral, qwen2, qwen3"
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, ["rope_type = 'dynamic'"]),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, ["partial_rotary_factor = 0.5"]),
         ({"rope_scaling": "yarn"}, ["rope_scaling = 'yarn'", "rope_type"]),
+        (
+            {"rope_scaling": YARN, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
+            ["rope_scaling", "rope_parameters is there too and differs"],
+        ),
         ({"logit_scale": 0.5}, ["logit_scale = 0.5"]),
     ],
 )

@@ -60,6 +60,20 @@ def test_an_open_quote_is_refused_by_the_line_that_opens_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        ('"text"x,b', "line 1 names the fields and is no CSV"),
+        ("text,b,text", "line 1 names the field 'text' twice"),
+    ],
+)
+def test_a_broken_first_line_is_refused(tmp_path: Path, first: str, reason: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(f"{first}\ntext,1,2\nabcd,3,4\n")
+    with refused("data_file_invalid", path, reason):
+        records(path, "text")
+
+
+@pytest.mark.parametrize(
     ("last", "reason"),
     [('end",b', "has 2 fields, and the first line has 1"), ('"end"', "is no CSV"), ('\xe9"', "is not UTF-8")],
 )

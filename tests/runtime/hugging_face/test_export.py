@@ -19,12 +19,15 @@ from transformers import PreTrainedModel
 from cli.reports import collect_reports, interrupt_at
 from data.small_tokenizer import write_tokenizer
 from helpers import at_least
+from hydraulis.cli.exit import EXIT_REFUSED
 from hydraulis.cli.main import main
 from hydraulis.config.data import DataConfig, SourceConfig
 from hydraulis.data.tokenization.chat_template import CHATML, ChatTemplate
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, checkpoint_of
-from hydraulis.runtime.hugging_face.export import export
+from hydraulis.runtime.hugging_face import export as export_module
+from hydraulis.runtime.hugging_face.adapters import merged
+from hydraulis.runtime.hugging_face.export import _made_whole, export
 from hydraulis.runtime.hugging_face.files import TEMPLATE, carry, tokenizer_note
 from hydraulis.runtime.records.run_directory import CARRIED, RunDirectory
 from ranks import run_ranks
@@ -197,6 +200,27 @@ def test_the_export_reports_progress(folder: Path, tmp_path: Path, monkeypatch: 
     assert shares == sorted(set(at_least(10, shares)))
     assert shares[0] == 0
     assert 500 < shares[-1] < 1000
+
+
+def test_values_beyond_a_type_are_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_module, "merged", lambda *given: merged(*given) * 1e7)
+    command = ["export", str(folder / "llama" / "run"), "--output", str(tmp_path / "model")]
+    assert main([*command, "--dtype", "bfloat16"]) == 0
+    shutil.rmtree(tmp_path / "model")
+    assert main([*command, "--dtype", "float16"]) == EXIT_REFUSED
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_exports_to_one_folder_keep_apart(tmp_path: Path) -> None:
+    first, second = (_made_whole(tmp_path / "model") for _ in range(2))
+    for export_of, name in ((first, "first"), (second, "second")):
+        (export_of.__enter__() / name).touch()
+    first.__exit__(None, None, None)
+    with pytest.raises(HydraulisError, match="cannot be written"):
+        second.__exit__(None, None, None)
+    assert [path.name for path in tmp_path.rglob("*")] == ["model", "first"]
 
 
 def test_an_interrupt_leaves_no_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,6 +130,24 @@ def test_a_tied_head_is_accepted_if_it_equals_the_embedding(tmp_path: Path) -> N
         weights.check()
 
 
+def test_a_tied_head_does_not_stand_for_the_embedding(tmp_path: Path) -> None:
+    parameters = ModelParameters.from_config(small_config(tie_word_embeddings=True))
+    values = tensors(parameters)
+    head = values.pop("model.embed_tokens.weight")
+    write(tmp_path, 1, values | {"lm_head.weight": head})
+    missing = "model.embed_tokens.weight", "it is missing"
+    with HuggingFaceWeights(tmp_path, parameters) as weights, refused("weights_invalid", *missing):
+        weights.check()
+
+
+def test_a_whole_file_counts_before_an_index_as_in_transformers(tmp_path: Path) -> None:
+    write(tmp_path, 3, {name: torch.zeros_like(value) for name, value in tensors().items()})
+    write(tmp_path, 1, tensors())
+    with HuggingFaceWeights(tmp_path, PARAMETERS) as weights:
+        weights.check()
+        assert weights.read("embed_tokens.weight", 0, 4).abs().sum() > 0
+
+
 @pytest.mark.parametrize(
     ("name", "ask"),
     [

@@ -1,8 +1,8 @@
 """Steps with as many sequences as fit into a fixed number of micro-batches.
 
 Each step is the longest range of the epoch's order, up to a bisection, that fits into the micro-batches, so
-every step has a plan. The sampler decides how many fit: by best-fit decreasing, which takes a time by
-the sequences of the epoch, whatever the cap, or by a plan.
+every step has a plan. The sampler decides how many fit: by best-fit decreasing, whose time grows with the
+sequences of the epoch and not with the cap, or by a plan.
 """
 
 from collections.abc import Callable

@@ -242,7 +242,14 @@ def _check_required(fields: Fields) -> None:
 
 def _rope(fields: Fields) -> tuple[float, RopeScaling | None]:
     """Return theta and the scaling from `rope_parameters` (transformers 5) or the two older fields."""
-    given = fields.get("rope_parameters") or fields.get("rope_scaling") or {}
+    older, given = fields.get("rope_scaling"), fields.get("rope_parameters")
+    if older and given and older != given:
+        limit = (
+            "rope_parameters is there too and differs, and transformers reads the one or the other by its "
+            "version; state the scaling in rope_parameters alone"
+        )
+        _refuse("rope_scaling", older, limit)
+    given = given or older or {}
     if not isinstance(given, Mapping):
         _refuse("rope_scaling", given, "it must be an object with a rope_type")
     parameters = {"rope_type": given.get("type", "default"), "rope_theta": fields["rope_theta"], **given}

@@ -21,7 +21,8 @@ def parse_csv(content: BinaryIO) -> Iterator[tuple[int, dict[str, Any] | BrokenR
     is broken if its quotes are, if it has another number of fields than the first line, or if it is no UTF-8.
 
     Raises:
-        UnreadableRestError: A row opens a quote that no later line closes.
+        UnreadableRestError: A row opens a quote that no later line closes, or the fields' names are no CSV or
+            have one twice.
     """
     csv.field_size_limit(_LARGEST_FIELD)
     # Surrogates stand for bytes that are not UTF-8, so that the row with them is known.
@@ -38,12 +39,18 @@ def parse_csv(content: BinaryIO) -> Iterator[tuple[int, dict[str, Any] | BrokenR
             except csv.Error as error:
                 if str(error) == _OPEN_QUOTE:
                     raise UnreadableRestError(line, " opens a quote that no line closes") from error
+                if names is None:
+                    reason = f" names the fields and is no CSV ({error}); correct its quotes"
+                    raise UnreadableRestError(line, reason) from error
                 yield line, _broken(f" is no CSV ({error}){_end(line, reader.line_num)}; correct its quotes")
                 continue
             if not row:
                 continue
             if names is None:
                 names = row
+                twice = next((name for name in names if names.count(name) > 1), None)
+                if twice is not None:
+                    raise UnreadableRestError(line, f" names the field '{twice}' twice; rename one of them")
             else:
                 yield line, _record(names, row, _end(line, reader.line_num))
     finally:

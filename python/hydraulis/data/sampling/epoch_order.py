@@ -39,7 +39,8 @@ class Mixture:
 
     An epoch has about as many tokens as all sources together. A source with a larger share than its size
     repeats within an epoch, and a source with a smaller share takes several epochs. Each source is an endless
-    stream of its own permutations, so the occurrences of two of its sequences in a run differ by at most one.
+    stream of its own permutations, so at the end of an epoch the occurrences of two of its sequences differ
+    by at most one.
 
     Args:
         bounds: First sequence of each source, and the number of sequences at the end, int64 [sources + 1].

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import torch
 from safetensors import SafetensorError
@@ -19,7 +20,7 @@ from hydraulis.config.hugging_face.read import (
     read_fields,
 )
 from hydraulis.config.hugging_face.write import to_hugging_face
-from hydraulis.errors import HydraulisError
+from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.model.parameters import checkpoint_name, is_adapter
 from hydraulis.runtime.checkpoint.manifest import Manifest
 from hydraulis.runtime.checkpoint.reader import CheckpointReader, read_manifest, verify_shards
@@ -107,7 +108,21 @@ def _parameters(
     for name in names:
         progress(done / total)
         done += parameters.shapes[name].numel()
-        yield checkpoint_name(name), merged(reader, parameters, name).to(dtype).contiguous()
+        yield checkpoint_name(name), _converted(merged(reader, parameters, name), dtype, name)
+
+
+def _converted(value: Tensor, dtype: torch.dtype, name: str) -> Tensor:
+    """Convert a parameter, and refuse a type that ends below its values."""
+    converted = value.to(dtype).contiguous()
+    largest = torch.finfo(dtype).max
+    # NaN and infinity of the checkpoint stay as they are.
+    if bool((converted.isinf() & value.isfinite()).any()):
+        message = (
+            f"parameter {name} has values beyond {largest:,.0f}, the largest of {dtype}; export with --dtype "
+            "bfloat16 or float32"
+        )
+        raise InvalidInputError(message, code="argument_invalid")
+    return converted
 
 
 def _write_parameters(folder: Path, parameters: Iterator[tuple[str, Tensor]], shard_bytes: int) -> None:
@@ -146,9 +161,9 @@ def _shards(parameters: Iterator[tuple[str, Tensor]], shard_bytes: int) -> Itera
 def _made_whole(output: Path) -> Iterator[Path]:
     """Yield a temporary folder; rename it to `output` on success, and remove it on an error."""
     check_output(output)
-    unfinished = output.with_name(f".{output.name}.unfinished")
+    # Another export to the same folder has a temporary folder of its own.
+    unfinished = output.with_name(f".{output.name}.{uuid4().hex}.unfinished")
     try:
-        shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
         yield unfinished
         unfinished.rename(output)

@@ -64,11 +64,11 @@ class HuggingFaceWeights:
         """
         shapes = {checkpoint_name(name): list(shape) for name, shape in self._parameters.shapes.items()}
         given = {name for name in self._file_of if not _DERIVED.fullmatch(name)}
+        for name in sorted(shapes.keys() - given):
+            self._refuse(name, "it is missing", "the model has it by its config.json")
         if HEAD_WEIGHT not in shapes and HEAD_WEIGHT in given:
             self._check_tied()
             given.remove(HEAD_WEIGHT)
-        for name in sorted(shapes.keys() - given):
-            self._refuse(name, "it is missing", "the model has it by its config.json")
         for name in sorted(given - shapes.keys()):
             self._refuse(name, "it is there", "the model has no such parameter by its config.json")
         for name, shape in shapes.items():
@@ -122,15 +122,16 @@ class HuggingFaceWeights:
             raise _unreadable(self._folder / file, str(error)) from error
 
     def _index(self) -> dict[str, str]:
-        """Return the file name of each tensor."""
+        """Return the file name of each tensor; a whole file counts before an index, as in transformers."""
         index = self._folder / INDEX
+        is_sharded = index.exists() and not (self._folder / SINGLE).exists()
         try:
-            if not index.exists():
-                with safe_open(self._folder / SINGLE, framework="pt") as file:
-                    return dict.fromkeys(file.keys(), SINGLE)
-            return _weight_map(index)
+            if is_sharded:
+                return _weight_map(index)
+            with safe_open(self._folder / SINGLE, framework="pt") as file:
+                return dict.fromkeys(file.keys(), SINGLE)
         except (OSError, SafetensorError, ValueError) as error:
-            path = index if index.exists() else self._folder / SINGLE
+            path = index if is_sharded else self._folder / SINGLE
             raise _unreadable(path, str(error)) from error
 
     def _refuse(self, name: str, what: str, limit: str) -> None:

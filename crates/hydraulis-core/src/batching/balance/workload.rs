@@ -67,7 +67,7 @@ pub(super) struct Workload<'a> {
 }
 
 impl Workload<'_> {
-    /// Counts steps of work; returns whether the work is cancelled. The caller then ends without a result of use.
+    /// Counts steps of work; returns whether the work is cancelled. The caller then ends, and its result is discarded.
     pub(super) fn is_cancelled(&self, steps: usize) -> bool {
         self.cancellation.is_some_and(|cancellation| cancellation.count(steps))
     }

@@ -10,6 +10,10 @@ use crate::units::{Millis, Tokens};
 /// Times with a typical error of half the prediction follow another law.
 const MOST_ERROR: f64 = 0.5;
 
+/// The least time of a token: a profile must have one above 0, also after its times are scaled. A million tokens take a
+/// microsecond.
+const LEAST_TOKEN_MS: f64 = 1e-9;
+
 /// The interval of a coefficient in 95 of 100 such measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
@@ -56,10 +60,14 @@ impl CostFit {
         Millis(dot(&features(sequences), &self.coefficients()).max(self.least_ms))
     }
 
-    /// This fit, if the law explains the points at all.
-    pub(super) fn explained(self, scheme: Option<Scheme>) -> Result<CostFit> {
+    /// This fit, if the law explains the points at all. Times that do not grow with the tokens get the least time of a
+    /// token.
+    pub(super) fn explained(mut self, scheme: Option<Scheme>) -> Result<CostFit> {
         if self.relative_error > MOST_ERROR {
             return Err(FitError::Unexplained { of: of(scheme), error: self.relative_error, limit: MOST_ERROR }.into());
+        }
+        if self.quadratic_ms_per_token2 + self.linear_ms_per_token < LEAST_TOKEN_MS {
+            self.linear_ms_per_token = LEAST_TOKEN_MS;
         }
         Ok(self)
     }

@@ -224,6 +224,24 @@ fn noise_seldom_looks_like_a_least_time() {
     assert!(found.get() <= 10, "{} of 200", found.get());
 }
 
+/// Launches alone take the time of a small model on a fast device.
+#[test]
+fn times_that_do_not_grow_leave_a_token_a_time_of_its_own() {
+    let points = |seed: f64| {
+        let point = |place: u32| {
+            let tokens = Tokens(u64::from(64 + 200 * place));
+            Measurement { sequences: vec![tokens], ms: Millis(60.0 * (1.0 + 0.02 * (seed * f64::from(place)).sin())) }
+        };
+        (0..10).map(point).collect::<Vec<_>>()
+    };
+    for seed in 1..40 {
+        let fitted = fit(&points(f64::from(seed))).unwrap();
+        assert!(fitted.quadratic_ms_per_token2 + fitted.linear_ms_per_token >= 1e-9, "{seed}");
+        let ms = fitted.predict(&[Tokens(1_000)]).0;
+        assert!((ms / 60.0 - 1.0).abs() < 0.05, "{seed}: {ms}");
+    }
+}
+
 #[test]
 fn a_falling_trend_gives_no_negative_coefficient() {
     // The time per token falls with length here: an unconstrained fit makes the quadratic coefficient negative.
