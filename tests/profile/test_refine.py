@@ -232,6 +232,9 @@ def test_a_short_or_missing_run_is_refused(run: Path) -> None:
     with pytest.raises(InvalidInputError) as caught:
         refine(run)
     assert caught.value.code == "fit_underdetermined"
+    (run / "times.jsonl").write_text("")
+    with refused("fit_underdetermined", "no step with a plan and times"):
+        refine(run)
     with pytest.raises(InvalidInputError) as caught:
         refine(run / "missing")
     assert caught.value.code == "run_unreadable"

@@ -118,6 +118,11 @@ def refine(run_directory: Path, progress: ProgressCallback = ignore_progress) ->
         for one, runs in timed.items()
         if len(runs) >= LEAST_MICRO_BATCHES and str(one.scheme) in profile.schemes
     }
+    if not timed:
+        message = (
+            f"run '{run_directory}' has no step with a plan and times of micro-batches; refine another run"
+        )
+        raise InvalidInputError(message, code="fit_underdetermined")
     if not used:
         message = (
             f"run '{run_directory}' has no scheme with {LEAST_MICRO_BATCHES} micro-batches to fit; "

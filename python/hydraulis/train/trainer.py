@@ -158,6 +158,7 @@ class Trainer:
         if self.worker.redistribution.between_nodes is not None:
             self.worker.votes.ask(SLOW_LINKS, self._needs_link_check)
         report_slow_ranks(self.observer.message)
+        self.observer.status("running the first step")
         self._limit_step()
         for iteration in self._iterations():
             self.completed, dropped = iteration.metrics.step, iteration.num_dropped

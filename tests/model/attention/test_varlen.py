@@ -42,8 +42,13 @@ def test_heads_may_be_views_of_one_tensor() -> None:
 
 def test_a_kernel_that_does_not_fit_is_refused_with_the_reason() -> None:
     heads = random_heads(MASK, 2, 2)
-    for kind, reason in (("flash-attn", "2.7"), ("torch-flash", "cuda")):
-        with refused("attention_unsupported", "float64", HEAD_DIM, "cpu", reason):
+    kinds = (
+        ("flash-attn", ("2.7", "runs on cuda only")),
+        ("flash-attn-4", ("not installed", "runs on cuda only")),
+        ("torch-flash", ("cuda",)),
+    )
+    for kind, reasons in kinds:
+        with refused("attention_unsupported", "float64", HEAD_DIM, "cpu", *reasons):
             varlen_attention(*heads, SEGMENTS, kind)  # type: ignore[arg-type]
 
 

@@ -132,7 +132,8 @@ def from_hugging_face(source: str | Path | Fields) -> ModelConfig:
     _check_known(fields)
     _check_layers(fields)
     _check_required(fields)
-    fields = {"num_key_value_heads": fields["num_attention_heads"]} | fields
+    if fields.get("num_key_value_heads") is None:
+        fields["num_key_value_heads"] = fields["num_attention_heads"]
     # Unless the family fixes it, attention_bias applies to all four projections.
     fields = {"attention_output_bias": fields["attention_bias"]} | fields | _FIXED[family]
     fields["sliding_window"] = _window(fields)

@@ -73,10 +73,11 @@ class FlashAttnPackage:
     kind: AttentionKind = "flash-attn"
 
     def refusal(self, q_TND: Tensor) -> str | None:
-        """Return the exceeded limit of FlashAttention-2, or that the package is missing."""
-        if not _package_is_installed():
-            return f"the package flash-attn, {'.'.join(map(str, _OLDEST_PACKAGE))} or later, is not installed"
-        return _refusal(q_TND)
+        """Return the exceeded limit of FlashAttention-2, and that the package is missing."""
+        oldest = ".".join(map(str, _OLDEST_PACKAGE))
+        missing = f"the package flash-attn, {oldest} or later, is not installed"
+        refusals = [_refusal(q_TND), None if _package_is_installed() else missing]
+        return ", and ".join(filter(None, refusals)) or None
 
     def forward(self, heads: Heads, mask: AttentionMask) -> Attended:
         """Attend in one launch for all segments."""

@@ -70,9 +70,9 @@ class PackageKernel:
         return self.kind
 
     def refusal(self, q_TND: Tensor) -> str | None:
-        """Return the exceeded limit of the kernel, or that the package is missing."""
-        missing = _missing(self.distribution, self.oldest)
-        return missing or _refusal(q_TND, self.generations, has_wrong_dims=self.has_wrong_dims)
+        """Return the exceeded limit of the kernel, and that the package is missing."""
+        refusal = _refusal(q_TND, self.generations, has_wrong_dims=self.has_wrong_dims)
+        return ", and ".join(filter(None, [refusal, _missing(self.distribution, self.oldest)])) or None
 
     def forward(self, heads: Heads, mask: AttentionMask) -> Attended:
         """Attend in one launch for all segments."""

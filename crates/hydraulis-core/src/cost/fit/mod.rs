@@ -3,8 +3,8 @@
 //! Errors are relative to the prediction: an absolute error would let a long micro-batch drown the short ones, and an
 //! error relative to the measurement would favour low predictions. Coefficients are at least zero: a negative one would
 //! make some length cheaper than none. Times of a busy machine have outliers, nearly all of them slow. The fit
-//! therefore begins from the least trimmed squares, which nearly half of the points cannot move, and then weights each
-//! point by its agreement with the rest (an MM-estimator: Yohai 1987).
+//! therefore begins from the least trimmed squares, for which `(n + 3) / 2` of `n` points must agree, and then weights
+//! each point by its agreement with the rest (an MM-estimator: Yohai 1987).
 //!
 //! Where small micro-batches all take the same time, the others alone determine the three coefficients: see [`least`].
 //!
