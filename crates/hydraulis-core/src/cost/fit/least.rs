@@ -13,6 +13,8 @@ use crate::units::{Millis, count};
 const FAR_BETTER: f64 = 0.5;
 /// Mean error of a law that needs no least time.
 const GOOD_ENOUGH: f64 = 0.03;
+/// Greatest error of a point that a law explains.
+const EXPLAINED: f64 = 0.1;
 /// Fewer points agree on a least time by chance.
 const FEWEST: usize = 3;
 /// Most split points that are tried.
@@ -44,10 +46,15 @@ impl Split {
         let tried = (FEWEST..=most).step_by(most.div_ceil(MOST_TRIED).max(1)).filter_map(|number| {
             let split = Split::at(points, &by_time, number);
             let fit = CostFit { least_ms: split.least.0, ..robust::fit_alone(&split.rest)? };
-            Some((mean_error(&fit, points), split))
+            Some((mean_error(&fit, points), explained_by(&fit, points), split))
         });
-        match tried.min_by(|one, other| one.0.total_cmp(&other.0)) {
-            Some((better, split)) if better <= FAR_BETTER * error => split.by_law(points),
+        match tried.min_by(|(one, ..), (other, ..)| one.total_cmp(other)) {
+            // Slow outliers are no least time: a law that is bent towards them explains fewer of the other points.
+            Some((better, explained, split))
+                if better <= FAR_BETTER * error && explained > explained_by(&plain, points) =>
+            {
+                split.by_law(points)
+            }
             _ => whole(),
         }
     }
@@ -103,6 +110,11 @@ impl Split {
 /// Measured over predicted time, less 1.
 fn residual(fit: &CostFit, point: &Measurement) -> f64 {
     point.ms.0 / fit.predict(&point.sequences).0 - 1.0
+}
+
+/// Number of points that a fit explains.
+fn explained_by(fit: &CostFit, points: &[Measurement]) -> usize {
+    points.iter().filter(|point| residual(fit, point).abs() <= EXPLAINED).count()
 }
 
 /// The mean error of the points but a tenth, those that are furthest off.

@@ -200,6 +200,28 @@ fn one_slow_timing_hides_no_least_time() {
     }
 }
 
+/// A law that is bent towards slow timings explains fewer of the others, so it shows no least time.
+#[test]
+fn three_slow_timings_of_ten_look_like_no_least_time() {
+    let law = Law([1e-6, 1e-3, 2.0]);
+    let mixes: [&[u64]; 10] =
+        [&[128], &[128; 2], &[128; 4], &[128; 8], &[512], &[512; 2], &[512; 4], &[2048], &[2048; 2], &[4096]];
+    let slow = prop::sample::subsequence((0..10).collect::<Vec<usize>>(), 3);
+    cases(200)
+        .run(&(slow, vec(noise(0.01), 10), vec(1.5..3.5_f64, 10)), |(slow, noises, factors)| {
+            let factor = |place: usize| if slow.contains(&place) { factors[place] } else { noises[place] };
+            let points: Vec<Measurement> = (0..10).map(|place| law.point(mixes[place], factor(place))).collect();
+            let fitted = fit(&points).unwrap();
+            prop_assert!(fitted.least_ms <= 0.0, "{slow:?}: {fitted:?}");
+            for mix in mixes {
+                let predicted = fitted.predict(&mix.iter().copied().map(Tokens).collect::<Vec<_>>()).0;
+                prop_assert!((predicted / law.ms(mix) - 1.0).abs() < 0.3, "{mix:?}, {slow:?}: {fitted:?}");
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
 #[test]
 fn times_without_a_least_one_show_none() {
     cases(200)
