@@ -168,7 +168,7 @@ _OF_EVERY_RUN: tuple[_Figure, ...] = (
     (
         "loss",
         "Loss",
-        "Mean over all target tokens of each global batch, and of the held-out data.",
+        "Mean over all target tokens of each global batch, and of held-out data where the run evaluates.",
         lambda run, _: loss_figure(run.metrics, run.evaluations),
     ),
     (

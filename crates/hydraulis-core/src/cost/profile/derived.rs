@@ -1,5 +1,7 @@
 //! Schemes that a profile does not list, but that follow from its own: layer plans and splits of layers, by name.
 
+use std::collections::BTreeSet;
+
 use crate::cost::profile::CostProfile;
 use crate::error::Result;
 use crate::spec::{Scheme, StageSplit};
@@ -11,17 +13,20 @@ impl CostProfile {
     /// Schemes that do not follow from its entries stay unknown. A split of another number of layers is refused with
     /// `scheme_model_mismatch`.
     pub fn with_derived(self, schemes: &[Scheme]) -> Result<CostProfile> {
-        self.on_each_device(|mut profile| {
-            for &scheme in schemes {
-                let usual = scheme.with_split(StageSplit::BY_COST).unwrap_or(scheme);
-                let of_layers = profile.scheme(usual).is_err().then(|| profile.layer_plan_entry(usual)).transpose()?;
-                profile.schemes.extend(of_layers.flatten());
-                let of_split =
-                    profile.scheme(scheme).is_err().then(|| profile.layer_split_entry(scheme)).transpose()?;
-                profile.schemes.extend(of_split.flatten());
-            }
-            profile.checked()
-        })
+        let schemes: BTreeSet<Scheme> = schemes.iter().copied().collect();
+        let is_missing = |profile: &CostProfile| schemes.iter().any(|&scheme| profile.scheme(scheme).is_err());
+        self.on_each_device(|profile| if is_missing(&profile) { profile.derived(&schemes) } else { Ok(profile) })
+    }
+
+    fn derived(mut self, schemes: &BTreeSet<Scheme>) -> Result<CostProfile> {
+        for &scheme in schemes {
+            let usual = scheme.with_split(StageSplit::BY_COST).unwrap_or(scheme);
+            let of_layers = self.scheme(usual).is_err().then(|| self.layer_plan_entry(usual)).transpose()?;
+            self.schemes.extend(of_layers.flatten());
+            let of_split = self.scheme(scheme).is_err().then(|| self.layer_split_entry(scheme)).transpose()?;
+            self.schemes.extend(of_split.flatten());
+        }
+        self.checked()
     }
 }
 
@@ -47,8 +52,12 @@ mod tests {
         let searched = profile.clone().with_layer_plans(3).unwrap().with_layer_splits(2).unwrap();
         let added: Vec<Scheme> = searched.every_scheme().split_off(profile.schemes.len());
         assert!(added.len() > 1_000 && added.iter().any(|scheme| scheme.layer_plan().offloads()));
+        assert_eq!(searched.clone().with_derived(&added).unwrap(), searched);
         let derived = profile.with_derived(&added).unwrap();
-        assert_eq!(derived, searched.with_derived(&added).unwrap());
+        assert_eq!(derived.schemes.len(), searched.schemes.len());
+        for scheme in added {
+            assert!(derived.scheme(scheme).unwrap() == searched.scheme(scheme).unwrap(), "{scheme}");
+        }
     }
 
     #[test]
