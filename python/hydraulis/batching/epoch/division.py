@@ -1,17 +1,14 @@
 """The steps of each epoch of a sampler, by the option that sets their size."""
 
-from typing import Any, Final
+from typing import Any
 
-from hydraulis._core import pack_windows
+from hydraulis._core import LONGEST_SEQUENCE, pack_windows
 from hydraulis.batching.epoch.filled_steps import FilledSteps
 from hydraulis.batching.epoch.order import EpochOrder, Indices
 from hydraulis.batching.epoch.steps import Steps, StepsBySequences, TokenShares, share_tokens
 from hydraulis.batching.items.pool import SequencePool
 from hydraulis.batching.step_planner import StepPlanner
 from hydraulis.errors import InfeasibleError
-
-# Most tokens of a window of `pack_windows`; a micro-batch may have more.
-_LONGEST_WINDOW: Final = 1 << 26
 
 
 class EpochDivision:
@@ -63,7 +60,7 @@ class EpochDivision:
             if int(tokens.sum()) <= cap:
                 return True
             # The planner finds room wherever best-fit decreasing does.
-            if cap <= _LONGEST_WINDOW:
+            if cap <= LONGEST_SEQUENCE:
                 return bool(len(pack_windows(tokens, window_tokens=cap)) <= self._slots)
         try:
             self._planner.plan(self._pool.step_items(items, self._planner.cost))

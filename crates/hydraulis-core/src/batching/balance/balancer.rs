@@ -86,18 +86,14 @@ impl Balancer {
             return Err(Error::SequenceAboveCap { sequence, tokens, cap: self.cap });
         }
         let rules = self.rules.clone();
-        if values.are_none() && rules.extra_cap.is_none() {
-            let workload = Workload::new(batch, self.cost, self.cap, rules);
-            let workload = Workload { cancellation: Some(&cancellation), ..workload };
-            return self.finish(batch, &workload, None, true);
-        }
+        let rises_with_tokens = values.are_none() && rules.extra_cap.is_none();
         let mut items = Items::new(batch, values, self.cost, self.cap, rules.extra_cap)?;
         if rules.equal_sequences {
             items.check_equal_groups(values.groups)?;
         }
         let members = items.members.take();
-        let workload = Workload { cancellation: Some(&cancellation), ..Workload::of_items(items, self.cap, rules) };
-        self.finish(batch, &workload, members.as_ref(), false)
+        let workload = Workload::new(items, self.cap, rules, Some(&cancellation));
+        self.finish(batch, &workload, members.as_ref(), rises_with_tokens)
     }
 
     /// Balances a workload.

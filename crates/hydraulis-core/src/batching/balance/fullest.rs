@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn the_least_room_that_suffices_is_chosen() {
         let batch = Batch::new(&[6, 5, 3, 2, 1], None).unwrap();
-        let workload = Workload::new(&batch, SequenceCost::new(0.0, 1.0).unwrap(), Tokens(8), Rules::free(2));
+        let workload = Workload::of_batch(&batch, SequenceCost::new(0.0, 1.0).unwrap(), Tokens(8), Rules::free(2));
         let mut fullest = Fullest::new(&workload, Millis(7.0), 1);
         assert!(fullest.put(0) && !fullest.put(1));
         fullest.open();

@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn the_least_time_with_room_is_chosen() {
         let batch = Batch::new(&[7, 6, 5, 2, 1, 1], None).unwrap();
-        let workload = Workload::new(&batch, SequenceCost::new(0.0, 1.0).unwrap(), Tokens(8), Rules::free(2));
+        let workload = Workload::of_batch(&batch, SequenceCost::new(0.0, 1.0).unwrap(), Tokens(8), Rules::free(2));
         let mut quickest = Quickest::new(&workload, 2);
         assert!(quickest.put(0) && quickest.put(1));
         assert!(!quickest.put(2));

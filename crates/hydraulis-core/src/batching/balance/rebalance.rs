@@ -157,7 +157,7 @@ mod tests {
     fn rebalanced(lengths: &[i64], slots: &[&[&[usize]]]) -> Vec<Vec<MicroBatch>> {
         let batch = Batch::new(lengths, None).unwrap();
         let workload =
-            Workload::new(&batch, SequenceCost::new(1.0, 0.0).unwrap(), Tokens(20), Rules::free(slots[0].len()));
+            Workload::of_batch(&batch, SequenceCost::new(1.0, 0.0).unwrap(), Tokens(20), Rules::free(slots[0].len()));
         let of = |ids: &&[usize]| MicroBatch::of(ids.to_vec(), &workload);
         let mut slots: Vec<Vec<MicroBatch>> = slots.iter().map(|slot| slot.iter().map(of).collect()).collect();
         rebalance(&mut slots, &workload);

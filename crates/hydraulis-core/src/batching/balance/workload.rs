@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 
-use crate::batch::Batch;
 use crate::batching::balance::items::Items;
 use crate::batching::balance::options::Rules;
 use crate::cancellation::CountedCancellation;
@@ -66,38 +65,19 @@ pub(super) struct Workload<'a> {
     pub(super) cancellation: Option<&'a CountedCancellation<'a>>,
 }
 
-impl Workload<'_> {
+impl<'a> Workload<'a> {
     /// Counts steps of work; returns whether the work is cancelled. The caller then ends, and its result is discarded.
     pub(super) fn is_cancelled(&self, steps: usize) -> bool {
         self.cancellation.is_some_and(|cancellation| cancellation.count(steps))
     }
 
-    /// The workload of sequences whose time rises with their tokens.
-    pub(super) fn new(batch: &Batch, cost: SequenceCost, cap: Tokens, rules: Rules) -> Workload<'static> {
-        let tokens = batch.tokens().to_vec();
-        let mut longest_first: Vec<usize> = (0..tokens.len()).collect();
-        longest_first.sort_unstable_by_key(|&id| (Reverse(tokens[id]), id));
-        let ms = tokens.iter().map(|&tokens| cost.sequence_ms(tokens)).collect();
-        let extra = vec![Tokens::default(); tokens.len()];
-        let (replicas, extra_cap) = (rules.paces.len(), Tokens::default());
-        let least_micro_batches = fewest_bins(longest_first.iter().map(|&id| tokens[id]), cap);
-        let cancellation = None;
-        Workload {
-            tokens,
-            extra,
-            ms,
-            longest_first,
-            replicas,
-            cap,
-            extra_cap,
-            least_micro_batches,
-            rules,
-            cancellation,
-        }
-    }
-
     /// The workload of sequences or groups with these tokens, extra tokens and times.
-    pub(super) fn of_items(items: Items, cap: Tokens, rules: Rules) -> Workload<'static> {
+    pub(super) fn new(
+        items: Items,
+        cap: Tokens,
+        rules: Rules,
+        cancellation: Option<&'a CountedCancellation<'a>>,
+    ) -> Workload<'a> {
         let Items { tokens, extra, ms, .. } = items;
         let mut longest_first: Vec<usize> = (0..tokens.len()).collect();
         longest_first.sort_unstable_by_key(|&id| (Reverse(ms[id]), Reverse(tokens[id]), id));
@@ -109,7 +89,6 @@ impl Workload<'_> {
         };
         let by_extra = rules.extra_cap.map(|cap| fewest(&extra, cap)).unwrap_or_default();
         let least_micro_batches = fewest(&tokens, cap).max(by_extra);
-        let cancellation = None;
         Workload {
             tokens,
             extra,
@@ -176,6 +155,20 @@ fn together(size: Tokens, cap: Tokens) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::Batch;
+    use crate::batching::balance::items::SequenceValues;
+
+    impl Workload<'_> {
+        /// The workload of the sequences of a batch, for the tests of all modules.
+        pub(in crate::batching::balance) fn of_batch(
+            batch: &Batch,
+            cost: SequenceCost,
+            cap: Tokens,
+            rules: Rules,
+        ) -> Workload<'static> {
+            Workload::new(Items::new(batch, &SequenceValues::default(), cost, cap, None).unwrap(), cap, rules, None)
+        }
+    }
 
     #[test]
     fn a_cost_is_positive_and_has_a_limit() {
@@ -189,7 +182,8 @@ mod tests {
     fn the_least_number_of_slots_fits_all_sequences() {
         let least = |lengths: &[i64], replicas| {
             let batch = Batch::new(lengths, None).unwrap();
-            Workload::new(&batch, SequenceCost::new(0.0, 1.0).unwrap(), Tokens(10), Rules::free(replicas)).least_slots()
+            Workload::of_batch(&batch, SequenceCost::new(0.0, 1.0).unwrap(), Tokens(10), Rules::free(replicas))
+                .least_slots()
         };
         assert_eq!(least(&[10, 10, 1], 1), 3);
         assert_eq!(least(&[10, 10, 1], 2), 2);
