@@ -6,6 +6,7 @@
 
 mod assigner;
 mod assignment;
+mod chains;
 mod exact;
 mod first_fit;
 mod load;
@@ -14,6 +15,7 @@ mod merge;
 mod rebalance;
 mod refine;
 mod share;
+mod totals;
 
 pub use assignment::{Assignment, Waits};
 pub use exact::{assign_exactly, can_assign_exactly};

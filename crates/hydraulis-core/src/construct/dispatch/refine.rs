@@ -1,12 +1,16 @@
 //! Moves and swaps that shorten the slowest replica.
+//!
+//! Where replicas have few sequences each, a swap seldom fits, because the next length is far. Then three replicas exchange
+//! sequences: see [`chains`].
 
 use std::cmp::Reverse;
 use std::ops::Range;
 
 use crate::cancellation::Cancellation;
 use crate::construct::dispatch::Assignment;
+use crate::construct::dispatch::chains::chains;
 use crate::construct::dispatch::load::Ranking;
-use crate::construct::pack::Packer;
+use crate::construct::dispatch::totals::Totals;
 use crate::error::Result;
 use crate::plan::Stop;
 use crate::spec::RefineBudget;
@@ -33,7 +37,8 @@ pub fn refine(
     limits: Limits,
     cancellation: Cancellation,
 ) -> Result<Stop> {
-    let RefineBudget { tries, partners: usual } = limits.budget;
+    let RefineBudget { tries, partners: usual, chained } = limits.budget;
+    let is_chained = tokens.len() <= chained * assignment.sequences.len();
     let mut budget = limits.packings;
     let mut rankings = rankings(assignment);
     'slowest: loop {
@@ -41,13 +46,17 @@ pub fn refine(
         let slowest = rankings.iter().filter_map(Ranking::slowest);
         let slowest = slowest.max_by_key(|&replica| (assignment.times[replica], Reverse(replica)));
         let Some(slowest) = slowest else { return Ok(Stop::LocalOptimum) };
-        for partners in [0..usual, usual..usual + limits.more_partners] {
-            for change in promising(assignment, tokens, slowest, &rankings, partners, tries) {
-                if budget < 2 {
-                    return Ok(Stop::WorkBudget);
-                }
-                budget -= 2;
-                let before = [slowest, change.partner].map(|replica| (replica, assignment.times[replica]));
+        for step in [Step::Pair(0..usual), Step::Pair(usual..usual + limits.more_partners), Step::Chain] {
+            let changes = match step {
+                Step::Pair(partners) => swaps(assignment, tokens, slowest, &rankings, partners),
+                Step::Chain if is_chained => chains(assignment, tokens, slowest),
+                Step::Chain => Vec::new(),
+            };
+            for change in promising(changes, tries) {
+                let Some(left) = budget.checked_sub(change.replicas().count()) else { return Ok(Stop::WorkBudget) };
+                budget = left;
+                let before: Vec<(usize, Millis)> =
+                    change.replicas().map(|replica| (replica, assignment.times[replica])).collect();
                 if apply_if_shorter(assignment, tokens, slowest, &change) {
                     for (replica, time) in before {
                         rankings[assignment.class_of[replica]].change(replica, time, assignment.times[replica]);
@@ -69,24 +78,62 @@ fn rankings(assignment: &Assignment) -> Vec<Ranking> {
     (0..assignment.packers.len()).map(|class| Ranking::new(times(class))).collect()
 }
 
-/// A change: one sequence leaves the slowest replica, and one of the partner's may come back.
-#[derive(Clone, Copy, Debug)]
-struct Change {
-    partner: usize,
-    leaves: usize,
-    returns: Option<usize>,
-    estimate: Millis,
+/// Changes to be tried for the slowest replica.
+enum Step {
+    /// Moves to and swaps with the replicas of each class that end earliest, in this range of their order.
+    Pair(Range<usize>),
+    /// Exchanges among three replicas.
+    Chain,
 }
 
-/// At most `most` changes that by estimate shorten the slowest replica, the most promising first; the partners of each
-/// class are its earliest replicas to end.
-fn promising<'a>(
+/// Sequences that change replicas, with the estimated end of the latest of these replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Change {
+    pub(super) estimate: Millis,
+    /// From the slowest replica.
+    pub(super) leaves: Move,
+    /// From a replica that a sequence enters, if it does not keep all its own.
+    pub(super) others: [Option<Move>; 2],
+}
+
+/// A sequence that goes to another replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Move {
+    pub(super) to: usize,
+    pub(super) id: usize,
+    pub(super) from: usize,
+}
+
+impl Change {
+    fn moves(&self) -> impl Iterator<Item = Move> {
+        std::iter::once(self.leaves).chain(self.others.into_iter().flatten())
+    }
+
+    /// The replicas whose sequences change, the slowest first.
+    fn replicas(&self) -> impl Iterator<Item = usize> {
+        let entered = self.moves().map(|moved| moved.to).filter(|&replica| replica != self.leaves.from);
+        std::iter::once(self.leaves.from).chain(entered)
+    }
+}
+
+/// At most `most` of the changes, the most promising first.
+fn promising(mut changes: Vec<Change>, most: usize) -> Vec<Change> {
+    if most < changes.len() {
+        changes.select_nth_unstable(most);
+        changes.truncate(most);
+    }
+    changes.sort_unstable();
+    changes
+}
+
+/// The moves and swaps that by estimate shorten the slowest replica; the partners of each class are its earliest replicas
+/// to end.
+fn swaps<'a>(
     assignment: &Assignment,
     tokens: &[Tokens],
     slowest: usize,
     rankings: &'a [Ranking],
     partners: Range<usize>,
-    most: usize,
 ) -> Vec<Change> {
     let from = Totals::of(assignment, tokens, slowest);
     let mut changes = Vec::new();
@@ -95,103 +142,53 @@ fn promising<'a>(
     };
     for partner in rankings.iter().flat_map(others) {
         let to = Totals::of(assignment, tokens, partner);
-        for &leaves in &assignment.sequences[slowest] {
-            if to.packer.cost().admits(tokens[leaves]) {
-                consider(
-                    &from,
-                    &to,
-                    leaves,
-                    Change { partner, leaves, returns: None, estimate: Millis::ZERO },
-                    &mut changes,
-                );
+        for &id in from.sequences {
+            if to.packer.cost().admits(tokens[id]) {
+                consider(&from, &to, Move { id, from: slowest, to: partner }, &mut changes);
             }
         }
     }
-    let order = |change: &Change| (change.estimate, change.partner, change.leaves, change.returns);
-    if most < changes.len() {
-        changes.select_nth_unstable_by_key(most, order);
-        changes.truncate(most);
-    }
-    changes.sort_unstable_by_key(order);
     changes
 }
 
 /// Estimates a move, and the swaps in which the partner returns a sequence of about half the difference in time.
-fn consider(from: &Totals, to: &Totals, leaves: usize, change: Change, changes: &mut Vec<Change>) {
-    let wanted = to.packer.sequence_ms()[leaves] - (from.time - to.time) * 0.5;
+fn consider(from: &Totals, to: &Totals, leaves: Move, changes: &mut Vec<Change>) {
+    let wanted = to.packer.sequence_ms()[leaves.id] - (from.time - to.time) * 0.5;
     // Sequences stand longest first, so times fall along the list.
     let returning = to.sequences;
     let place = returning.partition_point(|&id| to.packer.sequence_ms()[id] > wanted);
     let near = place.saturating_sub(1)..(place + 2).min(returning.len());
     let swaps = returning[near].iter().copied().filter(|&id| from.packer.cost().admits(from.tokens[id]));
     for returns in std::iter::once(None).chain(swaps.map(Some)) {
-        let estimate = from.exchanged(Some(leaves), returns).max(to.exchanged(returns, Some(leaves)));
+        let estimate = from.exchanged(Some(leaves.id), returns).max(to.exchanged(returns, Some(leaves.id)));
         if estimate < from.time {
-            changes.push(Change { returns, estimate, ..change });
+            let back = returns.map(|id| Move { id, from: leaves.to, to: leaves.from });
+            changes.push(Change { estimate, leaves, others: [back, None] });
         }
     }
 }
 
-/// A replica's sums, for estimates of a change of one sequence.
-struct Totals<'a> {
-    packer: &'a Packer<'a>,
-    sequences: &'a [usize],
-    tokens: &'a [Tokens],
-    time: Millis,
-    load: Millis,
-    assigned: Tokens,
-    /// Excess of the packed time over the estimate.
-    excess: Millis,
-}
-
-impl<'a> Totals<'a> {
-    fn of(assignment: &'a Assignment, tokens: &'a [Tokens], replica: usize) -> Totals<'a> {
-        let (packer, sequences) = (assignment.packer_of(replica), assignment.sequences[replica].as_slice());
-        let (time, assigned) = (assignment.times[replica], sequences.iter().map(|&id| tokens[id]).sum());
-        let load = sequences.iter().map(|&id| packer.sequence_ms()[id]).sum();
-        let totals = Totals { packer, sequences, tokens, time, load, assigned, excess: Millis::ZERO };
-        // Without a pipeline the estimate is off only by a micro-batch that the packer could not avoid, and a change
-        // may well avoid it.
-        let excess = if packer.cost().scheme().pp() > 1 { time - totals.exchanged(None, None) } else { Millis::ZERO };
-        Totals { excess, ..totals }
-    }
-
-    /// Estimated time of the replica without one sequence and with another.
-    fn exchanged(&self, leaves: Option<usize>, enters: Option<usize>) -> Millis {
-        let ms = |id: Option<usize>| id.map(|id| self.packer.sequence_ms()[id]).unwrap_or_default();
-        let assigned = |id: Option<usize>| id.map(|id| self.tokens[id]).unwrap_or_default();
-        let longest = self.sequences.iter().copied().find(|&id| Some(id) != leaves);
-        let longest = ms(longest).max(ms(enters));
-        let load = self.load - ms(leaves) + ms(enters);
-        self.packer.estimate(load, self.assigned + assigned(enters) - assigned(leaves), longest) + self.excess
-    }
-}
-
-/// Packs both replicas again and keeps the change if the later of the two ends earlier.
+/// Packs the replicas of a change again and keeps it if the latest of them then ends before the slowest.
 fn apply_if_shorter(assignment: &mut Assignment, tokens: &[Tokens], slowest: usize, change: &Change) -> bool {
-    let mut shrunk = assignment.sequences[slowest].clone();
-    let mut grown = assignment.sequences[change.partner].clone();
-    shrunk.retain(|&id| id != change.leaves);
-    grown.retain(|&id| Some(id) != change.returns);
-    insert_by_length(&mut grown, change.leaves, tokens);
-    if let Some(id) = change.returns {
-        insert_by_length(&mut shrunk, id, tokens);
-    }
     // Rounding alone must not count as an improvement, or two replicas could swap for ever.
     let enough = assignment.times[slowest].0 * (1.0 - 1e-9);
-    let shrunk_ms = assignment.packer(slowest).time(&shrunk);
-    if shrunk_ms.0 >= enough {
-        return false;
+    let mut changed = Vec::new();
+    for replica in change.replicas() {
+        let mut sequences = assignment.sequences[replica].clone();
+        sequences.retain(|&id| !change.moves().any(|moved| moved.id == id));
+        for moved in change.moves().filter(|moved| moved.to == replica) {
+            insert_by_length(&mut sequences, moved.id, tokens);
+        }
+        let ms = assignment.packer(replica).time(&sequences);
+        if ms.0 >= enough {
+            return false;
+        }
+        changed.push((replica, sequences, ms));
     }
-    let grown_ms = assignment.packer(change.partner).time(&grown);
-    let shorter = grown_ms.0 < enough;
-    if shorter {
-        assignment.sequences[slowest] = shrunk;
-        assignment.sequences[change.partner] = grown;
-        assignment.times[slowest] = shrunk_ms;
-        assignment.times[change.partner] = grown_ms;
+    for (replica, sequences, ms) in changed {
+        (assignment.sequences[replica], assignment.times[replica]) = (sequences, ms);
     }
-    shorter
+    true
 }
 
 fn insert_by_length(ids: &mut Vec<usize>, id: usize, tokens: &[Tokens]) {
