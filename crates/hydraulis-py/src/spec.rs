@@ -176,10 +176,11 @@ impl LayerSplit {
     ///     number: Number of splits for each place of slow stages, from 0.
     ///
     /// Raises:
-    ///     InvalidInputError: The scheme has more stages than the model has layers (code `scheme_model_mismatch`).
+    ///     InvalidInputError: The scheme has more stages than the model has layers (code `scheme_model_mismatch`), or the
+    ///         number is above 65,535 (`argument_invalid`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
-    fn splits_for_slow_stages(&self, py: Python<'_>, scheme: &Scheme, number: u16) -> PyResult<Vec<Scheme>> {
-        let schemes = self.0.splits_for_slow_stages(scheme.0, number.into());
+    fn splits_for_slow_stages(&self, py: Python<'_>, scheme: &Scheme, number: Integer) -> PyResult<Vec<Scheme>> {
+        let schemes = self.0.splits_for_slow_stages(scheme.0, number.count::<u16>(py, "number")?.into());
         schemes.map(|list| list.into_iter().map(Scheme).collect()).map_err(|error| raise(py, &error))
     }
 

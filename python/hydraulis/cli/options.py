@@ -186,7 +186,7 @@ def add_layer_plans(parser: argparse.ArgumentParser) -> None:
     """Declare `--layer-plans`; see `costs_of`."""
     parser.add_argument(
         "--layer-plans",
-        type=count,
+        type=layer_count,
         metavar="N",
         help="add schemes with N numbers of checkpointed layers between each two successive kinds of the "
         "profile, such as <tp2,full:12/40> (default: none)",
@@ -197,7 +197,7 @@ def add_layer_splits(parser: argparse.ArgumentParser) -> None:
     """Declare `--layer-splits`; see `costs_of`."""
     parser.add_argument(
         "--layer-splits",
-        type=count,
+        type=layer_count,
         metavar="N",
         help="add schemes with fewer layers in stages on slow ranks, such as <pp2,split:3-9>, N for each "
         "place of such stages; candidates where ranks differ (default: none)",
@@ -355,16 +355,20 @@ class PathEnding:
         return path
 
 
-def _upper_limit(digits: str) -> str:
-    """Return the upper limit of a count for the message of a larger one; empty for other texts."""
-    is_larger = digits.isdecimal() and int(digits[:11]) >= 2**32
-    return f" and at most {2**32 - 1}" if is_larger else ""
-
-
 def count(text: str) -> int:
     """Parse a count from 1 to 2^32 - 1, the range of the core, written as in Python and TOML: `200_000`."""
+    return _count_up_to(2**32 - 1, text)
+
+
+def layer_count(text: str) -> int:
+    """Parse a count from 1 to 2^16 - 1, the most layers of a model."""
+    return _count_up_to(2**16 - 1, text)
+
+
+def _count_up_to(most: int, text: str) -> int:
     digits = text.replace("_", "")
-    if not (re.fullmatch(r"[0-9]+(_[0-9]+)*", text) and 1 <= int(digits[:11]) < 2**32):
-        message = f"{text!r} must be a whole number of at least 1{_upper_limit(digits)}"
-        raise argparse.ArgumentTypeError(message)
+    if not (re.fullmatch(r"[0-9]+(_[0-9]+)*", text) and 1 <= int(digits[:11]) <= most):
+        is_larger = digits.isdecimal() and int(digits[:11]) > most
+        limit = f" and at most {most}" if is_larger else ""
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least 1{limit}")
     return int(digits)

@@ -10,7 +10,7 @@ use crate::check::replica_times::{ReplicaTimes, stage_ranks};
 use crate::check::transfers::derived_transfers;
 use crate::cost::{ClassCost, CostModel, RankMemory};
 use crate::pipeline::{finishes, instructions};
-use crate::plan::{Candidate, Outcome, Plan, ReplicaPlan};
+use crate::plan::{BoundKind, Candidate, Outcome, Plan, ReplicaPlan};
 use crate::spec::{Cluster, MemoryRule};
 use crate::timing::Link;
 use crate::units::{Millis, Tokens, count};
@@ -86,7 +86,8 @@ fn check_inputs(plan: &Plan, batch: &Batch, cost: &CostModel, report: &mut Repor
     });
     let schemes: Vec<_> = plan.replicas.iter().map(|replica| replica.scheme).collect();
     report.expect(plan.strategy.schemes() == schemes, "strategy_differs", || {
-        format!("strategy {} has replicas {schemes:?}", plan.strategy)
+        let listed: Vec<String> = schemes.iter().map(ToString::to_string).collect();
+        format!("strategy {} has replicas {}", plan.strategy, listed.join(", "))
     });
 }
 
@@ -243,9 +244,19 @@ fn check_times(plan: &Plan, report: &mut Report) {
     let step = plan.step_ms();
     let sound = bound.0 > 0.0 && (bound <= step || bound.is_close(step));
     report.expect(sound, "bound_above_time", || format!("lower bound {} ms, step {} ms", bound.0, step.0));
+    // A longer sequence takes at least as long on every replica that admits it, and fewer replicas admit it.
+    let BoundKind::Sequence(id) = plan.lower_bound.kind else { return };
+    let (own, longest) = (plan.batch.tokens().get(id), plan.batch.longest());
+    report.expect(own == Some(&longest.1), "bound_sequence_wrong", || {
+        format!("the bound is that of sequence {id}, the longest is sequence {} of {} tokens", longest.0, longest.1.0)
+    });
 }
 
-/// Checks that the plan's own strategy is among the candidates with the time of its step, and that times are times.
+/// The greatest share of a step by which another strategy's step may be shorter: of about equal plans the one that moves
+/// least is chosen.
+const ABOUT_EQUAL: f64 = 1e-3;
+
+/// Checks that the plan's own strategy is among the candidates with the time of its step, and that no other is shorter.
 fn check_candidates(plan: &Plan, report: &mut Report) {
     let step = plan.step_ms();
     let is_own = |one: &Candidate| {
@@ -255,8 +266,14 @@ fn check_candidates(plan: &Plan, report: &mut Report) {
         format!("none is {} with {} ms", plan.strategy, step.0)
     });
     for Candidate { strategy, outcome } in &plan.candidates {
-        let (Outcome::Planned(ms) | Outcome::Pruned(ms)) = outcome else { continue };
-        report.expect(ms.0 >= 0.0 && ms.0.is_finite(), "candidate_wrong", || format!("{strategy} takes {} ms", ms.0));
+        let (ms, least) = match outcome {
+            Outcome::Planned(ms) => (ms, step.0 / (1.0 + ABOUT_EQUAL) * (1.0 - 1e-9)),
+            Outcome::Pruned(ms) => (ms, 0.0),
+            _ => continue,
+        };
+        report.expect(ms.0 >= least && ms.0.is_finite(), "candidate_wrong", || {
+            format!("{strategy} takes {} ms, the plan {} ms", ms.0, step.0)
+        });
     }
 }
 

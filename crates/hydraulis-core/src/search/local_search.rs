@@ -66,7 +66,7 @@ impl<'a> Search<'a> {
         let bound = match (longest_path, search.branches(Millis::ZERO)) {
             (Some(longest_path), Some(branches)) => {
                 let branches = search.improve(branches, simple)?;
-                search.merge_best()?;
+                search.merge_best(branches.as_ref().map_or(Millis::INFINITY, Branches::least))?;
                 let proven = branches.map_or(Ok(Millis::INFINITY), |branches| search.prove_long(&branches))?;
                 Some(longest_path.or_work(proven.min(search.least_bounded())))
             }
@@ -312,8 +312,9 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Merges micro-batches of the best plans; a plan that is longer by more than merging gains is left out.
-    fn merge_best(&mut self) -> Result<()> {
+    /// Merges micro-batches of the best plans, of few ones if the best is near its bound; a plan that is longer by more than
+    /// merging gains is left out.
+    fn merge_best(&mut self, bound: Millis) -> Result<()> {
         let LocalSearchBudget { merged, merged_sequences, merge_gain, .. } = self.budget;
         let (most, plans) = (self.least() * (1.0 + merge_gain), merged.max(merged_sequences / self.task.batch.len()));
         let mut order: Vec<(Millis, usize)> = (0..self.evaluations.len())
@@ -321,7 +322,10 @@ impl<'a> Search<'a> {
             .collect();
         order.sort_unstable();
         let near = order.iter().take_while(|(ms, _)| *ms <= most).take(plans);
-        for &(_, place) in near {
+        for (merges, &(_, place)) in near.enumerate() {
+            if merges >= merged && bound >= self.least_bounded() * (1.0 - self.budget.near) {
+                break;
+            }
             let merged = self.task.merged(self.evaluations[place].clone())?;
             let ms = self.task.objective.ms(&merged);
             for candidates in self.candidates.iter_mut().filter(|other| other.strategy == merged.strategy) {

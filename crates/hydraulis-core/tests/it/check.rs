@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::{PerStage, Reliability, preset};
 use hydraulis_core::pipeline::{finishes, instructions};
-use hydraulis_core::plan::{Candidate, Outcome, Plan};
+use hydraulis_core::plan::{BoundKind, Candidate, Outcome, Plan};
 use hydraulis_core::search::Planner;
 use hydraulis_core::spec::{Cluster, ContextKind, MemoryRule};
 use hydraulis_core::{Millis, Tokens};
@@ -81,7 +81,13 @@ const BREAKS: &[Break] = &[
         let other = "8x<tp8>".parse().unwrap();
         plan.candidates.push(Candidate { strategy: other, outcome: Outcome::Pruned(Millis(-1.0)) });
     }),
+    (&["candidate_wrong"], |plan| {
+        let other = "8x<tp8>".parse().unwrap();
+        plan.candidates.push(Candidate { strategy: other, outcome: Outcome::Planned(plan.iteration_ms * 0.998) });
+    }),
     (&["bound_above_time"], |plan| plan.lower_bound.ms = Millis::ZERO),
+    (&["bound_sequence_wrong"], |plan| plan.lower_bound.kind = BoundKind::Sequence(11)),
+    (&["bound_sequence_wrong"], |plan| plan.lower_bound.kind = BoundKind::Sequence(12)),
     (&["bound_above_time"], |plan| plan.lower_bound.ms = Millis(f64::NAN)),
     (&["scheme_unusable", "strategy_differs"], |plan| {
         // This scheme was measured and omitted from the profile.

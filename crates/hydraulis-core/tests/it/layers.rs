@@ -16,7 +16,7 @@ const JUDGE_SEES: [&str; 10] =
 
 /// The parts of the plan module that the judge may use: the value alone.
 const OF_THE_PLAN: [&str; 3] = [
-    "use crate::plan::{Candidate, Outcome, Plan, ReplicaPlan};",
+    "use crate::plan::{BoundKind, Candidate, Outcome, Plan, ReplicaPlan};",
     "use crate::plan::{Plan, PlannedTransfers, ReplicaPlan};",
     "use crate::plan::ReplicaPlan;",
 ];

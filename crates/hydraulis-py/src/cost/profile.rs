@@ -8,6 +8,7 @@ use pyo3::types::PyType;
 
 use crate::convert::errors::raise;
 use crate::convert::gil::detached;
+use crate::convert::integers::Integer;
 use crate::convert::text::Text;
 use crate::convert::{Reduced, made_by};
 use crate::spec::{Cluster, Scheme, checkpointing_kind, sharding_kind};
@@ -100,10 +101,11 @@ impl CostProfile {
     ///     between: Number of layer plans between each two successive kinds, from 0.
     ///
     /// Raises:
-    ///     InvalidInputError: A scheme has more stages than the model has layers (code `scheme_model_mismatch`).
+    ///     InvalidInputError: A scheme has more stages than the model has layers (code `scheme_model_mismatch`), or the
+    ///         number is above 65,535 (`argument_invalid`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
-    fn with_layer_plans(&self, py: Python<'_>, between: u16) -> PyResult<CostProfile> {
-        let profile = self.0.clone();
+    fn with_layer_plans(&self, py: Python<'_>, between: Integer) -> PyResult<CostProfile> {
+        let (profile, between) = (self.0.clone(), between.count(py, "between")?);
         detached(py, move || profile.with_layer_plans(between)).map(CostProfile)
     }
 
@@ -125,10 +127,11 @@ impl CostProfile {
     ///     number: Number of splits for each place of slow stages in a pipeline, from 0.
     ///
     /// Raises:
-    ///     InvalidInputError: A scheme has more stages than the model has layers (code `scheme_model_mismatch`).
+    ///     InvalidInputError: A scheme has more stages than the model has layers (code `scheme_model_mismatch`), or the
+    ///         number is above 65,535 (`argument_invalid`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
-    fn with_layer_splits(&self, py: Python<'_>, number: u16) -> PyResult<CostProfile> {
-        let profile = self.0.clone();
+    fn with_layer_splits(&self, py: Python<'_>, number: Integer) -> PyResult<CostProfile> {
+        let (profile, number) = (self.0.clone(), number.count::<u16>(py, "number")?);
         detached(py, move || profile.with_layer_splits(number.into())).map(CostProfile)
     }
 

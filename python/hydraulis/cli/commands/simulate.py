@@ -203,13 +203,25 @@ def _setting(arguments: argparse.Namespace, costs: PlannedCosts, progress: Progr
         places=batches.places,
         listed=[listed] if listed == "search" else listed,
         memory=arguments.memory,
-        slowdowns=dict(arguments.slow),
+        slowdowns=_slowdowns(arguments.slow),
         link=None if planned is None else Link.of_profile(profile, planned),
         actual_link=None if actual is None else Link.of_profile(profile, actual),
         network=resolve_network(actual_rates, profile, actual)
         if arguments.messages and actual is not None
         else None,
     )
+
+
+def _slowdowns(slow: Sequence[tuple[int, float]]) -> dict[int, float]:
+    """Return the relative time of each rank that `--slow` names."""
+    slowdowns: dict[int, float] = {}
+    for rank, factor in slow:
+        if slowdowns.setdefault(rank, factor) != factor:
+            message = (
+                f"--slow says both {slowdowns[rank]:g} and {factor:g} for rank {rank}: give one of them"
+            )
+            raise InvalidInputError(message, code="option_invalid")
+    return slowdowns
 
 
 def _title(arguments: argparse.Namespace, setting: ComparisonSetup) -> str:

@@ -33,7 +33,8 @@ pub struct LocalSearchBudget {
     pub estimated_on_kinds: usize,
     /// Plans whose micro-batches are merged at the end of a search, the shortest ones.
     pub merged: usize,
-    /// Sequences of such plans together, if these are more plans: merging a plan of 50 sequences gains up to 5 %.
+    /// Sequences of such plans together, if these are more plans and the best one is not yet near its bound: merging a plan of 50
+    /// sequences gains up to 5 %.
     pub merged_sequences: usize,
     /// Share of the time. A plan that is longer than the best one by more is not merged.
     pub merge_gain: f64,
@@ -59,7 +60,7 @@ impl LocalSearchBudget {
         estimated_sequences: 25_000,
         estimated_on_kinds: 6,
         merged: 4,
-        merged_sequences: 1_000,
+        merged_sequences: 4_000,
         merge_gain: 0.05,
         waiting: 2e-3,
         more_partners: 16,
