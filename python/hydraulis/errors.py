@@ -98,9 +98,8 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "content afterwards.",
         "Set back the values that the message names, or start a new run. To train on from the checkpoint's "
         "parameters, export them and set `model.path`. A run that reached the end of its data cannot resume "
-        "with a larger `train.epochs`, because its last batch was a smaller one. If the batches alone "
-        "differ, install the NumPy version of the first run, because NumPy versions can draw other "
-        "permutations.",
+        "with a larger `train.epochs` if its last batch was smaller. If the batches alone differ, install "
+        "the NumPy version of the first run, because NumPy versions can draw other permutations.",
     ),
     "checkpoint_missing": ErrorCode(
         "The folder to resume or export has no complete checkpoint, or another process removed the "

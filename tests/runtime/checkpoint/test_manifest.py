@@ -29,6 +29,7 @@ MANIFEST = Manifest(
         sequences_per_batch=None,
         epoch_end="continue",
         max_tokens=64,
+        epochs=2,
         next_batch="cd",
     ),
     shards=(

@@ -8,16 +8,22 @@ from typing import Any
 
 import pytest
 
-from hydraulis import Plan
+from helpers import lacks
+from hydraulis import Cluster, Plan
+from hydraulis.config.run import load
+from hydraulis.data.sources.stdlib import StandardLibrary
+from hydraulis.preflight.run import preflight
 from hydraulis.runtime.checkpoint.reader import read_manifest
 from profiles import made_up_profile
 from ranks import run_ranks
 from runtime.tiny import CAPS
 from train.small_run import read_lines, write_config
-from train.train_workers import run_commands
+from train.train_workers import load_made_up, run_commands
 
 # Groups of four steps and two; with this seed, sequences move between the first and the fourth step.
 STEPS, SEED = 6, 6
+# What the refusal of fewer epochs names.
+_NAMED = ("steps 1 to 8", "train.epochs was 2 and is 1")
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +105,28 @@ def test_another_number_of_ranks_and_no_lookahead_train_each_sequence_once(
     assert sorted(chain(*resumed)) == sorted(chain(*whole))
     assert _losses(stopped)[:4] == pytest.approx(_losses(_run(arguments))[:4], rel=1e-5)
     assert read_lines(stopped / "metrics.jsonl")[4]["moved"] == 0
+
+
+def test_fewer_epochs_within_a_group_are_refused_by_training_and_check(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # An epoch has six steps; with this seed, a sequence of the second epoch moves from the sixth step.
+    ended_within = _options(
+        "train.steps=8",
+        "train.epochs=2",
+        "train.seed=27",
+        "planner.lookahead=8",
+        "planner.max_delay=7",
+        f'output.directory="{tmp_path}/run"',
+    )
+    for (ended,) in run_ranks(2, run_commands, [[*arguments, *ended_within]]):
+        assert ended.code == 0, ended.err
+    for later in range(2, 9):
+        shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step-{later:08}")
+    fewer = [*arguments, *ended_within, *_options("train.epochs=1")]
+    (refused,), _ = run_ranks(2, run_commands, [[*fewer, "--resume", str(tmp_path / "run")]])
+    assert (refused.code, lacks(refused.err, "[checkpoint_mismatch]", *_NAMED)) == (2, [])
+    monkeypatch.setattr(StandardLibrary, "load", load_made_up)
+    config = load(Path(fewer[0]), [*fewer[2::2], f'checkpoint.resume="{tmp_path}/run"'])
+    (found,) = (one for one in preflight(config, Cluster(2, 2)) if one.name == "resume")
+    assert (found.status, found.code, lacks(found.text, *_NAMED)) == ("refused", "checkpoint_mismatch", [])

@@ -56,6 +56,7 @@ def write(folder: Path, edges: Sequence[int]) -> Manifest:
             sequences_per_batch=None,
             epoch_end="continue",
             max_tokens=2,
+            epochs=None,
             next_batch="",
         ),
         shards=tuple(shards),

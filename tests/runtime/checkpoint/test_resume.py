@@ -1,6 +1,5 @@
 """A run that is resumed is the run that was never stopped; whatever does not belong to it is refused."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -348,7 +347,6 @@ REFUSALS = {
     "torn": Refusal([], "checkpoint_damaged", "state-00001-of-00002.safetensors is not whole"),
     "flipped": Refusal([], "checkpoint_damaged", "its content does not match its digest"),
     "order": Refusal([], "checkpoint_mismatch", "the next batch's digest"),
-    "ended": Refusal([], "checkpoint_mismatch", "trained all its data (train.epochs)"),
     "busy": Refusal([], "folder_busy", f"is being trained by process {os.getpid()} on "),
 }
 
@@ -370,9 +368,6 @@ def damage(run: Path, kind: str) -> None:
         manifest.write_text(with_digest(document))
     elif kind == "order":
         document["data"]["next_batch"] = "0" * 64
-        manifest.write_text(with_digest(document))
-    elif kind == "ended":
-        document["data"]["next_batch"] = hashlib.sha256(b"").hexdigest()
         manifest.write_text(with_digest(document))
     elif kind in ("torn", "flipped"):
         shard = checkpoint / "state-00001-of-00002.safetensors"

@@ -62,6 +62,16 @@ class BatchGroup:
         """Count the sequences that the step trains and that are not from its own batch."""
         return sum(to == step for _, _, to in self.moves)
 
+    def missing(self, batch: Callable[[int], SequenceIndices]) -> Move | None:
+        """Return a move whose sequence or step is after the end of the data; None without one.
+
+        Args:
+            batch: Function from a step to the sequences of its own batch, none after the end.
+        """
+        sizes = {step: len(batch(step)) for step in range(self.first_step, self.last_step + 1)}
+        lost = (move for move in self.moves if move[1] >= sizes[move[0]] or not sizes[move[2]])
+        return next(lost, None)
+
     def sequences(self, step: int, batch: Callable[[int], SequenceIndices]) -> SequenceIndices:
         """Return the sequences that a step trains, in the order of their own batches.
 

@@ -20,7 +20,7 @@ from hydraulis.files import has_own_digest, with_digest
 from hydraulis.text.documents import parse_json
 from hydraulis.text.values import as_toml
 
-FORMAT = "hydraulis.checkpoint/4"
+FORMAT = "hydraulis.checkpoint/5"
 MANIFEST = "manifest.json"
 _SUFFIXES = (".json", ".safetensors")
 
@@ -39,6 +39,7 @@ class DataCursor:
         sequences_per_batch: Sequences of a global batch; None if its size is in tokens.
         epoch_end: Treatment of the end of an epoch that does not fill a batch.
         max_tokens: Maximum tokens of a sequence.
+        epochs: Number of epochs after which the stream ended for the completed steps; None for no end.
         next_batch: SHA-256 of the next batch's sequence indices, as little-endian 64-bit integers. It detects
             a numpy version whose permutations differ.
         group: Batches planned together (`planner.lookahead`), of which some steps are done and others are
@@ -51,6 +52,7 @@ class DataCursor:
     sequences_per_batch: int | None
     epoch_end: str
     max_tokens: int
+    epochs: int | None
     next_batch: str
     group: BatchGroup | None = None
 

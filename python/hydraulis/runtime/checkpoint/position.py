@@ -1,11 +1,13 @@
 """Computes the position of a run in its data."""
 
+import dataclasses
 import hashlib
-from typing import Any
+from typing import Any, Self
 
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import Dataset
 from hydraulis.data.sampling.batch_group import BatchGroup
+from hydraulis.data.sampling.epoch_order import SequenceIndices
 from hydraulis.data.sampling.run_sampler import make_sampler
 from hydraulis.runtime.checkpoint.manifest import DataCursor
 
@@ -38,6 +40,15 @@ class DataPosition:
         self.group: BatchGroup | None = None
         self._sampler = make_sampler(config.data, data, config.train.seed, config.train.epochs)
 
+    def with_epochs(self, epochs: int | None) -> Self:
+        """Return the position in the same data with another `train.epochs`, without a group."""
+        train = dataclasses.replace(self._config.train, epochs=epochs)
+        return type(self)(dataclasses.replace(self._config, train=train), self._data)
+
+    def batch(self, step: int) -> SequenceIndices:
+        """Return the sequences of a step's own batch; none after the end of the data."""
+        return self._sampler.batch(step - 1).sequences
+
     def group_after(self, step: int) -> BatchGroup | None:
         """Return the group of which `step` was trained and the next step is left; None between two groups."""
         is_within = self.group is not None and step in self.group and step + 1 in self.group
@@ -45,10 +56,10 @@ class DataPosition:
 
     def cursor(self, step: int, group: BatchGroup | None = None) -> DataCursor:
         """Return the cursor after `step` completed iterations, within a group or not."""
-        documents = self._sampler.batch(step).sequences
         return DataCursor(
             fingerprint=self._data.fingerprint,
-            next_batch=hashlib.sha256(documents.astype("<i8").tobytes()).hexdigest(),
+            epochs=self._config.train.epochs,
+            next_batch=hashlib.sha256(self.batch(step + 1).astype("<i8").tobytes()).hexdigest(),
             group=group,
             **batch_settings(self._config),
         )

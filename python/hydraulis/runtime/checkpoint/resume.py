@@ -1,7 +1,6 @@
 """Resumes a run: finds its checkpoint, checks that it matches the configuration, and restores the moments."""
 
 import dataclasses
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -43,8 +42,6 @@ from hydraulis.text.documents import parse_json
 from hydraulis.text.values import as_toml, did_you_mean
 
 LATEST = "latest"
-# Digest of a batch without sequences.
-_NO_BATCH = hashlib.sha256().hexdigest()
 # It determines only the initial values, so a change does not conflict with a checkpoint.
 _NOT_OF_THE_MODEL = "initializer_range"
 
@@ -124,18 +121,43 @@ class ResumedRun:
         self.check_model(config)
         if self.manifest.step > config.train.num_steps:
             return
-        cursor = position.cursor(self.manifest.step)
+        # The last batch of the data is smaller than that of the same step with more epochs.
+        epochs = self.manifest.data.epochs
+        earlier = position if epochs == config.train.epochs else position.with_epochs(epochs)
+        cursor = earlier.cursor(self.manifest.step)
         for name in _DATA_NAMES:
             before, now = (getattr(data, name) for data in (self.manifest.data, cursor))
-            if before != now and before == _NO_BATCH:
-                message = (
-                    f"checkpoint {self.checkpoint} ended a run that trained all its data (train.epochs), "
-                    "with a smaller last batch: no batch is left; start a new run from its exported model"
-                )
-                raise InvalidInputError(message, code="checkpoint_mismatch")
             if before != now:
                 why = self._what_differs(config) if name == "fingerprint" else ""
                 raise self._other_data(name, now, why)
+        if earlier is not position:
+            self._check_epochs(config, earlier, position)
+
+    def _check_epochs(self, config: RunConfig, earlier: DataPosition, position: DataPosition) -> None:
+        """Check that another `train.epochs` keeps the trained batches and the moves of the group.
+
+        Args:
+            config: The run's configuration.
+            earlier: Position with the epochs of the completed steps.
+            position: Position with those of the run.
+        """
+        step, group, before = self.manifest.step, self.manifest.data.group, self.manifest.data.epochs
+        change = f"train.epochs was {as_toml(before)} and is {as_toml(config.train.epochs)}"
+        if len(earlier.batch(step)) < len(position.batch(step)):
+            message = (
+                f"checkpoint {self.checkpoint} has trained all its data with a smaller last batch, and "
+                f"{change}; start a new run from its exported model"
+            )
+            raise InvalidInputError(message, code="checkpoint_mismatch")
+        lost = None if group is None else group.missing(position.batch)
+        if group is not None and lost is not None:
+            message = (
+                f"checkpoint {self.checkpoint} is within the lookahead group of steps {group.first_step} to "
+                f"{group.last_step}, and {change}: the data would end before sequence {lost[1]} of batch "
+                f"{lost[0]}, which the group moved to step {lost[2]}; set train.epochs back until step "
+                f"{group.last_step} is done"
+            )
+            raise InvalidInputError(message, code="checkpoint_mismatch")
 
     def _other_data(self, name: str, now: object, why: str = "") -> InvalidInputError:
         before = as_toml(getattr(self.manifest.data, name))
