@@ -125,7 +125,7 @@ def test_records_never_stop_a_resume(tmp_path: Path) -> None:
             recorder = record(RunDirectory(folder), 60, trace_step=None)  # noqa: B023
             recorder.go_on(3)
             recorder.used()
-            recorder.factors()
+            recorder.factors(3)
 
         # A link or a folder in its place is the one thing that is refused.
         is_other = path.is_symlink() or path.is_dir()

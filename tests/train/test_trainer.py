@@ -17,6 +17,7 @@ from train.small_run import STEPS, read_lines, write_config
 from train.train_workers import (
     Ended,
     collectives_of_steps,
+    run_and_note_factors,
     run_commands,
     run_on_two_devices,
     run_while_writing,
@@ -134,6 +135,21 @@ def test_a_slow_rank_is_named_once_and_planned_for_also_by_a_resumed_run(tmp_pat
     unaware = read_lines(tmp_path / "run-2" / "metrics.jsonl")
     assert [line["rank_rates"] for line in unaware] == [[]] * STEPS
     assert [line["strategy"] for line in unaware[:3]] == [line["strategy"] for line in lines[:3]]
+
+
+def test_factors_of_the_times_go_with_the_profile_that_they_correct(tmp_path: Path) -> None:
+    arguments = command_line(tmp_path, 'planner.strategies=["2x<1>"]', "data.max_tokens=32")
+    other = tmp_path / "OTHER"
+    other.write_text(made_up_profile(CAPS, slowdown=3.0).to_json())
+    corrected = [*arguments, "--set", "planner.recalibrate=0.5"]
+    longer = [
+        [*corrected, *more, "--set", f"train.steps={STEPS + number}", "--resume", str(tmp_path / "run")]
+        for number, more in enumerate(([], ["--set", f'planner.profile="{other}"'], []), start=1)
+    ]
+    (ended, noted), _ = run_ranks(2, run_and_note_factors, [corrected, *longer])
+    assert [one.code for one in ended] == [0] * 4, [one.err for one in ended]
+    # The last run returns to the first profile, which the second one replaced.
+    assert noted == [["<1>"], [], []]
 
 
 def test_ranks_of_two_devices_are_planned_by_the_profile_of_each(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from hydraulis.runtime.iteration import Iteration
 from hydraulis.runtime.memory import iteration_memory
 from hydraulis.runtime.pipeline.timers import CpuTimers, StepTimes
 from hydraulis.runtime.planning import rank_devices
+from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.ranks import distributed
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.records.recorder import Recorder
@@ -97,6 +98,18 @@ def run_with_slow_rank(commands: Sequence[Sequence[str]]) -> list[Ended]:
     setattr(CpuTimers, "read", made_up)  # noqa: B010
     setattr(iteration_memory, "_saved_activations", lambda _, __: None)  # noqa: B010
     return run_commands(commands)
+
+
+def run_and_note_factors(commands: Sequence[Sequence[str]]) -> tuple[list[Ended], list[list[str]]]:
+    """Run the commands; return also the schemes whose factors each resumed run takes, on rank 0."""
+    resume, noted = RunPlanner.resume, []
+
+    def noting(planner: RunPlanner, used: Any, factors: Any, rates: Any) -> None:
+        noted.append(sorted(factors))
+        resume(planner, used, factors, rates)
+
+    setattr(RunPlanner, "resume", noting)  # noqa: B010
+    return run_commands(commands), noted
 
 
 def run_on_two_devices(commands: Sequence[Sequence[str]]) -> list[Ended]:

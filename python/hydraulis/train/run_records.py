@@ -32,6 +32,7 @@ def build_recorder(
 ) -> Recorder:
     """Create or reopen the run directory and its recorder; note lost records. Collective; rank 0 writes."""
     locks: list[RunLock] = []
+    replaced: list[bool] = []
 
     def create() -> str:
         made = (
@@ -39,7 +40,8 @@ def build_recorder(
         )
         locks.append(RunLock(made.path))
         remember_run(made.path)
-        _write_first(made, run, profile)
+        _write_first(made, run)
+        replaced.append(write_profile(made, profile, run.completed))
         return str(made.path)
 
     directory = RunDirectory(Path(from_rank_zero(create)))
@@ -56,20 +58,21 @@ def build_recorder(
             for lost in recorder.go_on(run.completed):
                 note(lost)
             last = recorder.last()
-            planner.resume(recorder.used(), recorder.factors(), last.rank_rates if last else ())
+            # Factors correct the times of the profile that they were measured with.
+            factors = {} if any(replaced) else recorder.factors(run.completed)
+            planner.resume(recorder.used(), factors, last.rank_rates if last else ())
 
     on_rank_zero(resume)
     return recorder
 
 
-def _write_first(directory: RunDirectory, run: OpenedRun, profile: CostProfile) -> None:
+def _write_first(directory: RunDirectory, run: OpenedRun) -> None:
     """Write the files that a run directory has before its first step."""
     config, data = run.config, run.data.train
     write_config(directory, config, run.completed)
     corpus = data.describe() | {"files": list(map(asdict, run.files))}
     directory.write(CORPUS, json.dumps(corpus, indent=2) + "\n")
     directory.write(ANALYSIS, json.dumps(analyze_run(config, data, run.cluster.gpus).to_dict()) + "\n")
-    write_profile(directory, profile, run.completed)
     if config.checkpoint.weights:
         carry(Path(config.checkpoint.weights), directory, config.data)
 

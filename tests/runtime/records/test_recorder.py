@@ -321,12 +321,14 @@ def test_calibrations_of_later_steps_are_removed(directory: RunDirectory) -> Non
         earlier.add(iteration(earlier, step))
         if step >= 2:
             earlier.recalibrated({"<1>": 1.0 + step})
-    assert earlier.factors() == {"<1>": 4.0}
+    assert earlier.factors(4) == {"<1>": 4.0}
+    # After steps without recalibration there are none.
+    assert earlier.factors(5) == {}
     recorder = record(directory, 60, trace_step=None)
     recorder.go_on(3)
-    assert recorder.factors() == {"<1>": 3.0}
+    assert recorder.factors(3) == {"<1>": 3.0}
     recorder.go_on(2)
-    assert recorder.factors() == {}
+    assert recorder.factors(2) == {}
 
 
 def test_without_the_setting_no_static_strategy_is_compared(directory: RunDirectory) -> None:

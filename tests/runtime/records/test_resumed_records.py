@@ -115,7 +115,7 @@ def test_no_damage_of_a_record_stops_a_resume(tmp_path: Path, name: str, damage:
     (path / name).write_bytes(DAMAGE[damage](whole[name]))
     recorder, notes = resumed(path, 3)
     assert set(recorder.used()) <= {"1x<tp2>", "2x<1>"}
-    assert set(recorder.factors()) <= {"<1>"}
+    assert set(recorder.factors(3)) <= {"<1>"}
     recorder.add(iteration(recorder, 3))
     if (path / "trace.json").exists():
         assert (path / "trace.json").read_bytes() == whole["trace.json"]
@@ -145,4 +145,4 @@ def test_every_readable_evaluation_and_calibration_is_kept(tmp_path: Path) -> No
     assert [lacks(note, "1 line", name) for note, name in zip(notes, names, strict=True)] == [[], []]
     lines = (path / "evaluations.jsonl").read_text().splitlines()
     assert [Evaluation.from_json(line).step for line in lines] == [1, 2, 3]
-    assert recorder.factors() == {"<1>": 1.25}
+    assert recorder.factors(3) == {"<1>": 1.25}

@@ -158,11 +158,11 @@ def profiles(folder: Path) -> dict[str, CostProfile]:
 
 def test_a_replaced_profile_is_named_after_its_last_step(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
-    write_profile(directory, ONE, 0)
+    assert not write_profile(directory, ONE, 0)
     assert profiles(tmp_path) == {"profile.json": ONE}
-    write_profile(directory, ONE, 21)
+    assert not write_profile(directory, ONE, 21)
     assert profiles(tmp_path) == {"profile.json": ONE}
-    write_profile(directory, OTHER, 21)
+    assert write_profile(directory, OTHER, 21)
     assert profiles(tmp_path) == {"profile.json": OTHER, "profile-00000021.json": ONE}
     write_profile(directory, THIRD, 40)
     replaced = {"profile-00000021.json": ONE, "profile-00000040.json": OTHER}

@@ -189,10 +189,9 @@ class Recorder:
         found = read_lines(self.directory, METRICS, read_strategy)
         return list(dict.fromkeys(strategy for _, strategy in found))
 
-    def factors(self) -> Mapping[str, float]:
-        """Return the schemes' correction factors after the last recorded iteration."""
-        found = [factors for _, factors in read_lines(self.directory, CALIBRATIONS, read_calibration)]
-        return found[-1] if found else {}
+    def factors(self, step: int) -> Mapping[str, float]:
+        """Return the schemes' correction factors after `step` iterations; none if no line is of that step."""
+        return dict(read_lines(self.directory, CALIBRATIONS, read_calibration)).get(step, {})
 
     def last(self) -> StepMetrics | None:
         """Return the metrics of the last recorded iteration; None without one."""

@@ -33,9 +33,9 @@ def replaced_step(name: str, replaced: str) -> int | None:
     return int(match[2]) if match and match[1] + match[3] == name else None
 
 
-def write_profile(directory: RunDirectory, profile: CostProfile, completed: int) -> None:
-    """Write the current profile; a different one of earlier steps is kept (see `write_replacing`)."""
-    write_replacing(directory, PROFILE, (profile.to_json() + "\n").encode(), completed)
+def write_profile(directory: RunDirectory, profile: CostProfile, completed: int) -> bool:
+    """Write the current profile, and return whether it replaces a different one; see `write_replacing`."""
+    return write_replacing(directory, PROFILE, (profile.to_json() + "\n").encode(), completed)
 
 
 def write_replacing(
@@ -44,7 +44,7 @@ def write_replacing(
     text: bytes,
     completed: int,
     is_same: Callable[[bytes, bytes], bool] = eq,
-) -> None:
+) -> bool:
     """Write a file of all further steps; a different one of earlier steps is renamed first.
 
     Records of steps after `completed` are discarded when a run resumes, so replaced files of only such steps
@@ -56,6 +56,9 @@ def write_replacing(
         text: Content of the file.
         completed: Number of completed steps; 0 at the start of a run.
         is_same: Whether two contents are the same for the steps.
+
+    Returns:
+        Whether the completed steps had a different file.
 
     Raises:
         InvalidInputError: The folder or a file of it cannot be read (code `file_unreadable`).
@@ -75,6 +78,7 @@ def write_replacing(
     for path in later:
         if not is_kept or path.name != replaced:
             directory.remove(path.name)
+    return is_kept
 
 
 @contextmanager
