@@ -40,8 +40,8 @@ def write_run(path: Path, steps: int = 6) -> list[Plan]:
     (path / "metrics.jsonl").write_text("".join(f"{one.to_json()}\n" for one in metrics))
     (path / "plans.jsonl").write_text("".join(f"{plan.to_json()}\n" for plan in plans))
     evaluations = [
-        Evaluation(0, 6.5),
-        *(Evaluation(step, 6.2 - 0.4 * step) for step in range(2, steps + 1, 2)),
+        Evaluation(0, 6.5, "ab"),
+        *(Evaluation(step, 6.2 - 0.4 * step, "ab") for step in range(2, steps + 1, 2)),
     ]
     (path / "evaluations.jsonl").write_text("".join(f"{one.to_json()}\n" for one in evaluations))
     lengths = np.concatenate([plan.lengths for plan in plans])

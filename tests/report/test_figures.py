@@ -40,7 +40,7 @@ def test_the_curve_of_the_loss_ends_at_the_last_step(metrics: list[StepMetrics])
 
 
 def test_held_out_losses_are_drawn_over_the_trained_tokens(metrics: list[StepMetrics]) -> None:
-    evaluations = [Evaluation(0, 6.5), Evaluation(2, 5.5), Evaluation(6, 4.0)]
+    evaluations = [Evaluation(0, 6.5, "ab"), Evaluation(2, 5.5, "ab"), Evaluation(6, 4.0, "ab")]
     (panel,) = loss_figure(metrics, evaluations).panels
     tokens = np.cumsum([one.tokens for one in metrics])
     (line,) = [line for line in panel.lines if line.get_label() == "held-out loss"]
@@ -49,7 +49,7 @@ def test_held_out_losses_are_drawn_over_the_trained_tokens(metrics: list[StepMet
 
 
 def test_a_held_out_loss_is_drawn_at_the_last_recorded_step_before_it(metrics: list[StepMetrics]) -> None:
-    evaluations = [Evaluation(0, 6.5), *(Evaluation(step, 6.0 - step) for step in range(1, 6))]
+    evaluations = [Evaluation(0, 6.5, "ab"), *(Evaluation(step, 6.0 - step, "ab") for step in range(1, 6))]
     (panel,) = loss_figure([metrics[1], metrics[2], metrics[5]], evaluations).panels
     second, third = metrics[1].tokens, metrics[1].tokens + metrics[2].tokens
     (line,) = [line for line in panel.lines if line.get_label() == "held-out loss"]
@@ -57,7 +57,7 @@ def test_a_held_out_loss_is_drawn_at_the_last_recorded_step_before_it(metrics: l
 
 
 def test_a_legend_is_above_the_data_at_the_left(metrics: list[StepMetrics]) -> None:
-    drawing = loss_figure(metrics, [Evaluation(0, 6.5), Evaluation(6, 4.0)])
+    drawing = loss_figure(metrics, [Evaluation(0, 6.5, "ab"), Evaluation(6, 4.0, "ab")])
     drawing.figure.draw_without_rendering()
     (panel,) = drawing.panels
     legend = panel.get_legend()

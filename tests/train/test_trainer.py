@@ -152,6 +152,30 @@ def test_factors_of_the_times_go_with_the_profile_that_they_correct(tmp_path: Pa
     assert noted == [["<1>"], [], []]
 
 
+def test_evaluations_on_other_data_are_noted_once_and_do_not_compare(tmp_path: Path) -> None:
+    sets = []
+    for name in ("a", "bc"):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps({"text": f"{name} " * number}) + "\n" for number in range(2, 6)))
+        sets.append(["--set", f"data.validation=[{{files=['{path}']}}]"])
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text("".join(json.dumps({"text": "text " * (1 + n % 9)}) + "\n" for n in range(99)))
+    own = [f'data.sources=[{{files=["{texts}"]}}]', f'data.index_directory="{tmp_path}/index"']
+    own += ["data.index_processes=1", "data.max_tokens=32"]
+    arguments = command_line(tmp_path, *own, "train.evaluate_every=1", 'planner.strategies=["2x<1>"]')
+    longer = [
+        [*arguments, *sets[one], "--set", f"train.steps={steps}", "--resume", str(tmp_path / "run")]
+        for one, steps in ((0, 5), (1, 6), (1, 7))
+    ]
+    ended, _ = run_ranks(2, run_commands, [[*arguments, *sets[0]], *longer])
+    assert [one.code for one in ended] == [0] * 4, [one.err for one in ended]
+    said = "held-out data differ from those of the evaluations up to step 5 "
+    assert [said in one.out for one in ended] == [False, False, True, False]
+    data = [line["data"] for line in read_lines(tmp_path / "run" / "evaluations.jsonl")]
+    assert data == [data[0]] * 5 + [data[-1]] * 2
+    assert data[0] != data[-1]
+
+
 def test_ranks_of_two_devices_are_planned_by_the_profile_of_each(tmp_path: Path) -> None:
     slow = tmp_path / "SLOW"
     slow.write_text(made_up_profile(CAPS, device="slow CPU", slowdown=3.0).to_json())

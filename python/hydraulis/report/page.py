@@ -21,6 +21,7 @@ from hydraulis.report.slowness import has_slow, slowness_figure
 from hydraulis.report.strategies import strategies_figure
 from hydraulis.report.timeline import timeline_figure
 from hydraulis.report.training import training_figure
+from hydraulis.runtime.records.evaluation import of_newest_data
 from hydraulis.runtime.records.totals import Totals
 from hydraulis.text.values import escape_unprintable, format_count, format_percent
 
@@ -193,9 +194,10 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
         `steps` as the number of recorded steps, `num_steps` as that of the whole run, `tokens`, `first_loss`,
         `last_loss`, the number of `strategies`, and `tokens_per_s`. Where known also `mfu`, `median_error` of
         planned times, `memory_error` as the median over ranks and steps, `moved_share` as the share of
-        sequences that a lookahead moved, `first_evaluation` and `last_evaluation` of the held-out loss,
-        `left_out` as the number of steps that are not `comparable`, `static_ratio` as the planned time of the
-        best static strategy relative to the run's plans, and `ranks_per_device` if ranks shared devices.
+        sequences that a lookahead moved, `first_evaluation` and `last_evaluation` of the held-out loss on
+        the newest held-out data, `left_out` as the number of steps that are not `comparable`,
+        `static_ratio` as the planned time of the best static strategy relative to the run's plans, and
+        `ranks_per_device` if ranks shared devices.
     """
     metrics, totals = run.metrics, Totals.of(run.metrics)
     summed: dict[str, float] = {
@@ -218,8 +220,9 @@ def numbers(run: Run, found: Sequence[Balance]) -> dict[str, float]:
     if totals.mfu is not None:
         summed["mfu"] = totals.mfu
     if run.evaluations:
-        summed["first_evaluation"] = run.evaluations[0].loss
-        summed["last_evaluation"] = run.evaluations[-1].loss
+        compared = of_newest_data(run.evaluations)
+        summed["first_evaluation"] = compared[0].loss
+        summed["last_evaluation"] = compared[-1].loss
     left_out = len(run.plans) - len(comparable(run))
     if left_out:
         summed["left_out"] = left_out

@@ -7,8 +7,13 @@ import numpy as np
 
 from hydraulis._core import Plan
 from hydraulis.config.run import RunConfig
-from hydraulis.data.dataset import SequenceSource
-from hydraulis.data.sampling.evaluation_batches import EvaluatedSource, make_evaluation_batches
+from hydraulis.data.corpus import Corpus
+from hydraulis.data.dataset import Dataset, SequenceSource
+from hydraulis.data.sampling.evaluation_batches import (
+    EvaluatedSource,
+    fingerprint_evaluated,
+    make_evaluation_batches,
+)
 from hydraulis.runtime.batch import Batch, plan_on_rank_zero
 from hydraulis.runtime.planning.run_planner import BatchPlanner
 from hydraulis.runtime.records.evaluation import Evaluation, SourceLoss
@@ -29,7 +34,7 @@ class Evaluator:
     """
 
     def __init__(
-        self, config: RunConfig, data: SequenceSource | None, worker: Worker, planner: BatchPlanner
+        self, config: RunConfig, data: Dataset | Corpus | None, worker: Worker, planner: BatchPlanner
     ) -> None:
         self._config = config
         self._data = data
@@ -50,13 +55,14 @@ class Evaluator:
         every = train.evaluate_every
         if self._data is None or every is None or (step % every and step != train.num_steps):
             return None
+        limit = train.evaluate_sequences
         if not self._sources:
-            limit = train.evaluate_sequences
             self._sources = make_evaluation_batches(self._config.data, self._data, limit)
         losses = [self._evaluated(self._data, source) for source in self._sources]
         shares = [source.share for source in self._sources]
         mean = sum(share * one.loss for share, one in zip(shares, losses, strict=True)) / sum(shares)
-        return Evaluation(step, mean, tuple(losses) if len(losses) > 1 else ())
+        of_sources = tuple(losses) if len(losses) > 1 else ()
+        return Evaluation(step, mean, fingerprint_evaluated(self._data, limit), of_sources)
 
     def _evaluated(self, data: SequenceSource, source: EvaluatedSource) -> SourceLoss:
         """Return the mean loss over the targets of one source, in nats."""

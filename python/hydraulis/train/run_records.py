@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hydraulis._core import CostProfile
 from hydraulis.data.analysis import analyze_run
+from hydraulis.data.sampling.evaluation_batches import fingerprint_evaluated
 from hydraulis.planner.static import StaticComparison
 from hydraulis.runtime.checkpoint.description import Description
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
@@ -58,12 +59,23 @@ def build_recorder(
             for lost in recorder.go_on(run.completed):
                 note(lost)
             last = recorder.last()
+            _note_other_evaluations(run, recorder, note)
             # Factors correct the times of the profile that they were measured with.
             factors = {} if any(replaced) else recorder.factors(run.completed)
             planner.resume(recorder.used(), factors, last.rank_rates if last else ())
 
     on_rank_zero(resume)
     return recorder
+
+
+def _note_other_evaluations(run: OpenedRun, recorder: Recorder, note: Callable[[str], None]) -> None:
+    """Note earlier evaluations of other data than this run evaluates on."""
+    train, held_out = run.config.train, run.data.held_out
+    if held_out is None or train.evaluate_every is None:
+        return
+    others = recorder.describe_other_evaluations(fingerprint_evaluated(held_out, train.evaluate_sequences))
+    if others:
+        note(others)
 
 
 def _write_first(directory: RunDirectory, run: OpenedRun) -> None:

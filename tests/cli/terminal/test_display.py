@@ -49,7 +49,7 @@ def made_up_summary(**changes: Any) -> RunSummary:
         "steps": 48,
         "first_loss": 5.801,
         "last_loss": 2.702,
-        "evaluations": [Evaluation(24, 3.5), Evaluation(48, 2.9)],
+        "evaluations": [Evaluation(24, 3.5, "ab"), Evaluation(48, 2.9, "ab")],
         "tokens_per_s": 12_345.0,
         "mfu": 0.417,
         "wall_ms": 26_500.0,
@@ -158,7 +158,7 @@ def test_unknown_results_are_left_out(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_single_evaluation_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
-    output = summary_of(capsys, evaluations=[Evaluation(48, 2.9)])
+    output = summary_of(capsys, evaluations=[Evaluation(48, 2.9, "ab")])
     assert output.count("2.900") == 1
     assert "2.900 nats after step 48" in output
 

@@ -7,7 +7,7 @@ from hydraulis.config.data import DataConfig
 from hydraulis.data.corpus import Corpus
 from hydraulis.data.dataset import Dataset
 from hydraulis.data.open import make_datasets
-from hydraulis.data.sampling.evaluation_batches import make_evaluation_batches
+from hydraulis.data.sampling.evaluation_batches import fingerprint_evaluated, make_evaluation_batches
 
 CONFIG = DataConfig(tokens_per_batch=8)
 
@@ -54,3 +54,12 @@ def test_a_source_without_held_out_documents_is_absent() -> None:
     (source,) = make_evaluation_batches(CONFIG, held)
     assert source.source == 1
     assert source.share == pytest.approx(2 * 3 / 4)
+
+
+def test_the_fingerprint_is_that_of_the_evaluated_sequences() -> None:
+    data = data_of([4, 4, 4], [8, 2])
+    whole = fingerprint_evaluated(data)
+    assert fingerprint_evaluated(data_of([4, 4, 4], [8, 2]), 3) == whole
+    others = [fingerprint_evaluated(data, 2), fingerprint_evaluated(data, 1), whole]
+    others += [fingerprint_evaluated(data_of(*one)) for one in ([[4, 4, 3], [8, 2]], [[4, 4], [4, 8, 2]])]
+    assert len(set(others)) == len(others)

@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> CheckpointFolder:
 
 
 def evaluate(folder: CheckpointFolder, losses: dict[int, float], more: str = "") -> None:
-    lines = [Evaluation(step, loss).to_json() for step, loss in losses.items()]
+    lines = [Evaluation(step, loss, "ab").to_json() for step, loss in losses.items()]
     text = "".join(f"{line}\n" for line in lines)
     (folder.path.parent / "evaluations.jsonl").write_text(text + more)
 
@@ -42,7 +42,14 @@ def test_unreadable_and_infinite_losses_do_not_count(folder: CheckpointFolder) -
     evaluate(folder, {5: 3.0, 10: float("nan"), 15: 4.0}, '{"step": 15, "lo')
     assert best_checkpoint(folder) == folder.step(5)
     # A repeated step has its last loss.
-    evaluate(folder, {5: 3.0, 15: 4.0, 10: 3.5}, '{"step": 5, "loss": 3.7}\n')
+    evaluate(folder, {5: 3.0, 15: 4.0, 10: 3.5}, '{"step": 5, "loss": 3.7, "data": "ab"}\n')
+    assert best_checkpoint(folder) == folder.step(10)
+
+
+def test_only_losses_on_the_newest_data_are_compared(folder: CheckpointFolder) -> None:
+    make(folder, 5, 10, 15)
+    other = "".join(f"{Evaluation(step, loss, 'cd').to_json()}\n" for step, loss in ((10, 3.0), (15, 3.5)))
+    evaluate(folder, {5: 1.0}, other)
     assert best_checkpoint(folder) == folder.step(10)
 
 

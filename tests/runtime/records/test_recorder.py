@@ -155,12 +155,14 @@ def test_a_resume_removes_later_records(directory: RunDirectory) -> None:
     for step in range(3):
         earlier.add(iteration(earlier, step))
     for step in (1, 2, 3):
-        earlier.evaluated(Evaluation(step, 5.0 - step))
+        earlier.evaluated(Evaluation(step, 5.0 - step, "ab"))
         earlier.sampled(Samples(step, (SampledText("a", f"b{step}"),)))
     recorder = record(directory, 60, trace_step=None)
     recorder.go_on(2)
     evaluations = (directory.path / "evaluations.jsonl").read_text()
-    assert evaluations == '{"step": 1, "loss": 4.0}\n{"step": 2, "loss": 3.0}\n'
+    assert evaluations == "".join(
+        f'{{"step": {step}, "loss": {5.0 - step}, "data": "ab"}}\n' for step in (1, 2)
+    )
     samples = (directory.path / "samples.jsonl").read_text().splitlines()
     assert [Samples.from_json(line).texts[0].text for line in samples] == ["b1", "b2"]
     recorder.add(iteration(recorder, 2))
@@ -203,7 +205,7 @@ def test_trackers_receive_every_step_and_evaluation(directory: RunDirectory) -> 
     recorder.trackers = listeners
     for step in range(2):
         recorder.add(iteration(recorder, step))
-    recorder.evaluated(Evaluation(2, 4.5))
+    recorder.evaluated(Evaluation(2, 4.5, "ab"))
     recorder.sampled(Samples(2, (SampledText("a", "b"), SampledText("c", "d"))))
     recorder.close()
     for listener in listeners:
@@ -212,7 +214,7 @@ def test_trackers_receive_every_step_and_evaluation(directory: RunDirectory) -> 
         assert listener.heard[2][1] == {"evaluation/loss": 4.5}
         assert listener.heard[3][1] == {"samples/0": "ab", "samples/1": "cd"}
         assert listener.closed
-    assert recorder.summary().evaluations == [Evaluation(2, 4.5)]
+    assert recorder.summary().evaluations == [Evaluation(2, 4.5, "ab")]
 
 
 def test_a_tracker_that_fails_leaves_no_other_one_open_and_no_lock(directory: RunDirectory) -> None:

@@ -23,7 +23,7 @@ def recorded(tmp_path: Path) -> Path:
     recorder = record(directory, 60, trace_step=2)
     for step in range(4):
         recorder.add(iteration(recorder, step))
-        recorder.evaluated(Evaluation(step + 1, 5.0 - step))
+        recorder.evaluated(Evaluation(step + 1, 5.0 - step, "ab"))
         recorder.recalibrated({"<1>": 1.0 + step / 8})
         recorder.sampled(Samples(step + 1, (SampledText("a", "b"),)))
     return directory.path

@@ -1,5 +1,7 @@
 """The sequences of an evaluation, source by source, in batches that never change."""
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -7,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from hydraulis.config.data import DataConfig
+from hydraulis.data.corpus import Corpus
 from hydraulis.data.dataset import Dataset, Integers, SequenceSource
 from hydraulis.data.sampling.run_sampler import batch_budget
 from hydraulis.data.sampling.sampler import batches_in_order
@@ -25,6 +28,18 @@ class EvaluatedSource:
     source: int
     share: float
     batches: Sequence[Integers]
+
+
+def fingerprint_evaluated(data: Dataset | Corpus, max_sequences: int | None = None) -> str:
+    """Return a SHA-256 of the evaluated sequences: losses compare only where it is the same.
+
+    Args:
+        data: Sequences for evaluation.
+        max_sequences: Most sequences of each source; None for all.
+    """
+    bounds = data.source_bounds if isinstance(data, Dataset) else np.array([0, len(data.lengths)])
+    sizes = [min(size, max_sequences or size) for size in np.diff(bounds).tolist()]
+    return hashlib.sha256(json.dumps([data.fingerprint, sizes]).encode()).hexdigest()
 
 
 def make_evaluation_batches(

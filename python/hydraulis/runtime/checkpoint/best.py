@@ -1,11 +1,10 @@
 """The checkpoint of a run with the lowest loss on held-out data."""
 
-import math
 from pathlib import Path
 
 from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint, step_of
-from hydraulis.runtime.records.evaluation import Evaluation
+from hydraulis.runtime.records.evaluation import Evaluation, of_newest_data
 from hydraulis.runtime.records.resumed_records import read_record
 from hydraulis.runtime.records.run_directory import EVALUATIONS
 
@@ -13,7 +12,8 @@ from hydraulis.runtime.records.run_directory import EVALUATIONS
 def best_checkpoint(folder: CheckpointFolder) -> Path | None:
     """Return the complete checkpoint with the lowest evaluation loss, of equal ones the newest.
 
-    Checkpoints after whose step no evaluation was made do not count.
+    Checkpoints after whose step no evaluation was made do not count, nor do those that were evaluated on
+    other data than the last evaluation.
 
     Args:
         folder: Checkpoints of a run.
@@ -45,7 +45,8 @@ def best_of_run(run: Path) -> Path:
 
 
 def _losses(path: Path) -> dict[int | None, float]:
-    """Return the losses that can be read, by step; of a repeated step the last one."""
+    """Return the losses on the data of the last evaluation, by step; of a repeated step the last one."""
     lines = path.read_bytes().splitlines() if path.is_file() else []
-    found = [read_record(line, Evaluation.from_json) for line in lines]
-    return {one.step: one.loss for one in found if one is not None and math.isfinite(one.loss)}
+    read = (read_record(line, Evaluation.from_json) for line in lines)
+    evaluations = [one for one in read if one is not None]
+    return {one.step: one.loss for one in of_newest_data(evaluations)}

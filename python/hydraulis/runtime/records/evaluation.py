@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -33,11 +34,13 @@ class Evaluation:
         step: Completed iterations before the evaluation.
         loss: Mean loss over held-out target tokens, in nats; with weights, sources have their shares in
             training.
+        data: Fingerprint of the evaluated sequences.
         sources: Loss on each source; empty if there is only one.
     """
 
     step: int
     loss: float
+    data: str
     sources: tuple[SourceLoss, ...] = ()
 
     def describe(self) -> str:
@@ -69,3 +72,8 @@ class Evaluation:
         if not self.sources:
             del fields["sources"]
         return json.dumps(fields)
+
+
+def of_newest_data(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
+    """Return the evaluations of the same sequences as the last one: losses of others do not compare."""
+    return [one for one in evaluations if one.data == evaluations[-1].data]

@@ -184,6 +184,21 @@ class Recorder:
         self._lines_before = sum(1 for _ in read_lines(self.directory, METRICS, read_strategy))
         return notes
 
+    def describe_other_evaluations(self, data: str) -> str:
+        """Describe the change if the last evaluation was on other data; return an empty string otherwise.
+
+        Args:
+            data: Fingerprint of the sequences that are evaluated from now on.
+        """
+        evaluations = list(read_lines(self.directory, EVALUATIONS, Evaluation.from_json))
+        if not evaluations or evaluations[-1].data == data:
+            return ""
+        return (
+            f"held-out data differ from those of the evaluations up to step {evaluations[-1].step} "
+            "(data.validation, train.evaluate_sequences): losses before and after do not compare, and the "
+            "best checkpoint is one of the later ones"
+        )
+
     def used(self) -> list[str]:
         """Return the distinct strategies of all recorded iterations, in the order of their first use."""
         found = read_lines(self.directory, METRICS, read_strategy)
