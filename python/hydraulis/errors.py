@@ -181,8 +181,9 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     ),
     "gradient_not_finite": ErrorCode(
         "The norm of a step's gradient is infinite or not a number. The step updated no parameter.",
-        "Lower `optimizer.learning_rate` or lengthen the warm-up, and resume from the last checkpoint. If the"
-        " message names one rank of many, look for a defect of its device first.",
+        "Lower `optimizer.learning_rate` or lengthen the warm-up, and resume from the last checkpoint, "
+        "or from an earlier one if this was the first step after a resume. If the message names one rank of "
+        "many, look for a defect of its device first.",
     ),
     "index_damaged": ErrorCode(
         "A file of an index cannot be written or read, is incomplete, differs between nodes, or does not "
@@ -312,8 +313,9 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     "training_jumped": ErrorCode(
         "The loss or the gradient norm of a step is above `train.loss_jump` or `train.norm_jump` times its "
         'median over the steps before, and `train.on_jump = "stop"`. The step updated no parameter.',
-        'Look at the batch of that step in `plans.jsonl`. Resume with `train.on_jump = "skip"`, with a lower '
-        "learning rate, or with a larger factor.",
+        "Look at the batch of that step in `plans.jsonl`. The checkpoint of the steps before is written. "
+        'Resume with a larger factor or with `train.on_jump = "skip"`, or from an earlier checkpoint with a '
+        "lower learning rate: the last one has the same jump at any rate.",
     ),
     "weights_invalid": ErrorCode(
         "A file of a Hugging Face model is missing or incomplete, or a tensor is missing, unknown, or of "

@@ -54,8 +54,10 @@ def test_a_jump_skips_the_update_or_stops_the_run() -> None:
     skipping = detector(on_jump="skip")
     assert skipping.skips
     assert str(skipping.find(9, 7.0, 1.0)).endswith("; its update is skipped")
-    with refused("training_jumped", "step 9", "loss", 7) as refusal:
+    with refused("training_jumped", "step 9", "loss", 7, "a higher train.loss_jump, ") as refusal:
         detector(on_jump="stop").find(9, 7.0, 1.0)
+    with refused("training_jumped", "a higher train.loss_jump and train.norm_jump, "):
+        detector(on_jump="stop").find(9, 7.0, 11.0)
     assert refusal.value.is_everywhere
 
 

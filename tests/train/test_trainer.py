@@ -20,6 +20,7 @@ from train.train_workers import (
     run_and_note_factors,
     run_commands,
     run_on_two_devices,
+    run_where_a_step_is_not_finite,
     run_while_writing,
     run_with_slow_link,
     run_with_slow_rank,
@@ -90,6 +91,35 @@ def test_a_failure_of_one_rank_waits_for_no_other(failed: tuple[Path, list[list[
     assert second.code == 2
     assert (folder / "run-3/checkpoints/step-00000001").is_dir()
     assert CheckpointFolder.of_run(folder / "run-3").complete() == []
+
+
+def test_a_run_that_a_jump_stops_has_a_checkpoint_and_continues(tmp_path: Path) -> None:
+    arguments = command_line(tmp_path, "train.steps=14", 'planner.strategies=["1x<tp2>"]')
+    stopping = [*arguments, "--set", "train.norm_jump=1", "--set", "train.on_jump=stop"]
+    resumed = [*arguments, "--resume", str(tmp_path / "run")]
+    whole = [*arguments, "--set", f'output.directory="{tmp_path}/whole"']
+    (first, again, other), _ = run_ranks(2, run_commands, [stopping, resumed, whole])
+    assert (first.code, again.code, other.code) == (2, 0, 0), first.err + again.err + other.err
+    assert "[training_jumped]" in first.err
+    before, written = (CheckpointFolder.of_run(tmp_path / name).complete() for name in ("run", "whole"))
+    assert [path.name for path in written] == ["step-00000014"]
+    assert len(before) == 2
+    assert f"newest checkpoint: {before[0]}; to resume: " in first.out.splitlines()[-1]
+    losses = [
+        [line["loss"] for line in read_lines(tmp_path / run / "metrics.jsonl")] for run in ("run", "whole")
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_a_first_step_that_is_not_finite_names_an_earlier_checkpoint(tmp_path: Path) -> None:
+    arguments = command_line(tmp_path, 'planner.strategies=["1x<tp2>"]', "checkpoint.every_steps=1")
+    begun, resumed = [*arguments, "--set", "train.steps=2"], [*arguments, "--resume", str(tmp_path / "run")]
+    (first, again), _ = run_ranks(2, run_where_a_step_is_not_finite, [begun, resumed], 3)
+    assert (first.code, again.code) == (0, 2), first.err
+    checkpoints = tmp_path / "run" / "checkpoints"
+    assert "error [gradient_not_finite]: " in again.err
+    said = f"after {checkpoints}/step-00000002, whose parameters may be the cause: to continue from "
+    assert f"{said}{checkpoints}/step-00000001, " in again.err
 
 
 def test_a_slow_stage_gets_fewer_layers_from_the_plans_that_know_its_rank(tmp_path: Path) -> None:

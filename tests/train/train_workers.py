@@ -203,6 +203,17 @@ def run_while_writing(arguments: Sequence[str]) -> list[Ended]:
     return ended
 
 
+def run_where_a_step_is_not_finite(commands: Sequence[Sequence[str]], failing: int) -> list[Ended]:
+    """Run the commands; the gradient of step `failing` is not finite."""
+    check_norm = step_checks.check_norm
+
+    def checked(norm: float, step: int, *rest: Any) -> None:
+        check_norm(float("nan") if step == failing else norm, step, *rest)
+
+    setattr(step_checks, "check_norm", checked)  # noqa: B010
+    return run_commands(commands)
+
+
 def _run_where_rank_zero_fails(arguments: Sequence[str]) -> Ended:
     add = Recorder.add
 

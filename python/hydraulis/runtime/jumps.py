@@ -29,6 +29,7 @@ class JumpDetector:
 
     def __init__(self, config: TrainConfig) -> None:
         self._limits = {"loss": config.loss_jump, "gradient norm": config.norm_jump}
+        self._keys = {"loss": "train.loss_jump", "gradient norm": "train.norm_jump"}
         self._reaction = config.on_jump
         self._last: dict[str, deque[float]] = {name: deque(maxlen=WINDOW) for name in self._limits}
 
@@ -44,22 +45,23 @@ class JumpDetector:
             HydraulisError: The step has a jump, and `train.on_jump` is `stop` (code `training_jumped`); on
                 every rank.
         """
-        jumps = [
-            f"the {name} jumped to {value:.4g}, above {limit:g} times the median {median:.4g} of the "
+        jumps = {
+            name: f"the {name} jumped to {value:.4g}, above {limit:g} times the median {median:.4g} of the "
             f"{count} steps before"
             for name, value in (("loss", loss), ("gradient norm", norm))
             for limit, median, count in [self._limit_of(name)]
             if limit and value > limit * median
-        ]
+        }
         self._last["loss"].append(loss)
         self._last["gradient norm"].append(norm)
         if not jumps:
             return None
-        found = f"step {step}: {' and '.join(jumps)}"
+        found = f"step {step}: {' and '.join(jumps.values())}"
         if self._reaction == "stop":
+            keys = " and ".join(self._keys[name] for name in jumps)
             message = (
-                f"{found}; the step updated nothing: resume from the last checkpoint with a lower "
-                "optimizer.learning_rate, or with train.on_jump = 'skip' or 'report'"
+                f"{found}; the step updated nothing: resume with a higher {keys}, with train.on_jump = "
+                "'skip' or 'report', or from an earlier checkpoint with a lower optimizer.learning_rate"
             )
             raise everywhere(HydraulisError(message, code="training_jumped"))
         return f"{found}; its update is skipped" if self.skips else found

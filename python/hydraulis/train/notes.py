@@ -4,7 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from hydraulis.config.run import RunConfig
+from hydraulis.errors import HydraulisError
 from hydraulis.preflight.notes import no_decay_note, positions_note
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder
+from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.hugging_face.files import tokenizer_note
 from hydraulis.runtime.planning.node_links import LinkChange
 from hydraulis.runtime.planning.rank_rates import RateChange
@@ -15,6 +18,29 @@ from hydraulis.train.observer import TrainingObserver
 
 # Most ranks of a host that a message names.
 _MAX_NAMED = 8
+_NOT_FINITE = ("gradient_not_finite", "loss_not_finite")
+
+
+def naming_resumed(error: Exception, resumed: ResumedRun | None) -> HydraulisError | None:
+    """Return the error of a run's first step with the name of the resumed state; None for other causes.
+
+    The same parameters and batch give the same number again, whatever the learning rate.
+
+    Args:
+        error: Error of the step; one of a number that is not finite may come from the resumed state.
+        resumed: Run that was resumed; None for a new run.
+    """
+    if resumed is None or not isinstance(error, HydraulisError) or error.code not in _NOT_FINITE:
+        return None
+    checkpoints = CheckpointFolder.of_run(resumed.run).complete()
+    earlier = [path for path in checkpoints if path != resumed.checkpoint]
+    then = f"to continue from {earlier[-1]}, remove the later one" if earlier else "no earlier one is left"
+    message = (
+        f"{error}; it is the first step after {resumed.checkpoint}, whose parameters may be the cause: {then}"
+    )
+    named = HydraulisError(message, code=error.code)
+    named.is_everywhere = error.is_everywhere
+    return named
 
 
 def rate_messages(step: int, changes: Sequence[RateChange], hosts: Sequence[str]) -> Iterator[str]:

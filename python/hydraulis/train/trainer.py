@@ -43,7 +43,14 @@ from hydraulis.runtime.redistribute.link_check import measure_pairs
 from hydraulis.runtime.text_sampler import TextSampler
 from hydraulis.runtime.worker import Worker
 from hydraulis.text.values import format_count
-from hydraulis.train.notes import cpu_times_note, describe_kernels, link_messages, rate_messages, report_model
+from hydraulis.train.notes import (
+    cpu_times_note,
+    describe_kernels,
+    link_messages,
+    naming_resumed,
+    rate_messages,
+    report_model,
+)
 from hydraulis.train.observer import RunProgress, TrainingObserver
 from hydraulis.train.opened_run import OpenedRun
 from hydraulis.train.run_records import build_recorder, build_saver, directory_message
@@ -199,16 +206,21 @@ class Trainer:
         Returns:
             Folder of the checkpoint.
         """
-        checkpoint = None
-        resumed = self.run.resumed
-        if self.completed > self.run.completed or (resumed is not None and not resumed.is_saved):
-            self.observer.status("writing the last checkpoint")
-            self._limit_save()
-            checkpoint = self.saver.close(self.completed)
-            limit("", None)
+        checkpoint = self._write_last()
         if self.keeper is not None:
             self.keeper.close()
         on_rank_zero(self.recorder.close)
+        return checkpoint
+
+    def _write_last(self) -> Path | None:
+        """Write the checkpoint of the completed steps, and return its folder; None if no state is new."""
+        resumed = self.run.resumed
+        if self.completed == self.run.completed and (resumed is None or resumed.is_saved):
+            return None
+        self.observer.status("writing the last checkpoint")
+        self._limit_save()
+        checkpoint = self.saver.close(self.completed)
+        limit("", None)
         return checkpoint
 
     def summary(self) -> RunSummary | None:
@@ -233,11 +245,12 @@ class Trainer:
     def reporting_failure(self) -> Iterator[None]:
         """Report the position of the run if the body fails.
 
-        If all ranks fail alike, the checkpoint in progress is completed first. If only some do, the others
-        know nothing of it and would not take part.
+        If all ranks fail alike, the checkpoint in progress is completed first, and after a jump that of the
+        completed steps is written. If only some do, the others know nothing of it and would not take part.
 
         Raises:
-            HydraulisError: Another rank was lost (code `lost_rank`); the message has the run's position.
+            HydraulisError: Another rank was lost (code `lost_rank`), and the message has the run's position;
+                or the first step after a resume is not finite, and the message names the checkpoint.
         """
         heartbeat = current()
         if heartbeat is not None:
@@ -246,7 +259,7 @@ class Trainer:
             yield
         except Exception as error:
             if isinstance(error, HydraulisError) and error.is_everywhere:
-                self._complete_checkpoint()
+                self._complete_checkpoint(error)
             progress = self._failed_progress()
             if isinstance(error, HydraulisError) and error.code == LOST_RANK:
                 # The message has the position already.
@@ -255,15 +268,21 @@ class Trainer:
                 # Any remaining rank reports this error, and rank 0 may be the lost one.
                 raise broken_connection(error, progress.after_failure()) from error
             self.observer.failed(progress)
+            is_first = self.completed == self.run.completed
+            named = naming_resumed(error, self.run.resumed) if is_first else None
+            if named is not None:
+                raise named from error
             raise
 
     def _failed_progress(self) -> RunProgress:
         return self.progress(CheckpointFolder.of_run(self.recorder.directory.path).newest())
 
-    def _complete_checkpoint(self) -> None:
-        """Complete the checkpoint in progress, if any."""
+    def _complete_checkpoint(self, error: HydraulisError) -> None:
+        """Complete the checkpoint in progress, if any; after a jump, write that of the completed steps."""
         self.observer.status("completing the last checkpoint")
         try:
+            if error.code == "training_jumped":
+                self._write_last()
             self.saver.finish()
         except Exception as error:
             # Reported and not raised: the error that failed the run has to reach the user.
