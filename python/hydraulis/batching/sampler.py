@@ -54,8 +54,9 @@ class BalancedBatchSampler:
         micro_batches: Number of micro-batches of every rank in every step, for a loop with a fixed number of
             accumulated micro-batches; None for as few as possible. Without `sequences_per_step` and
             `tokens_per_step` a step has as many sequences as fit, and epochs may differ by a few steps.
-        steps_per_epoch: Number of steps of every epoch with `micro_batches` alone; large steps are halved to
-            reach it. None for as few steps as each epoch needs.
+        steps_per_epoch: Number of steps of every epoch with `micro_batches` alone; large steps are divided to
+            reach it, and `drop_last` keeps a last step that an epoch lacks. None for as few steps as each
+            epoch needs.
         barrier: "micro_batch" if the ranks wait for each other in every micro-batch (FSDP, ZeRO-3), "step"
             if once a step (DDP, ZeRO-1).
         least_micro_batches: Least number of micro-batches of a rank in a step.
@@ -221,6 +222,15 @@ class BalancedBatchSampler:
     def count_steps(self, epoch: int) -> int:
         """Count the steps of an epoch."""
         return self.steps_per_epoch or len(self._steps(epoch))
+
+    def check_epoch(self, epoch: int) -> None:
+        """Divide an epoch into its steps.
+
+        Raises:
+            InfeasibleError: The epoch cannot have `steps_per_epoch` steps, or its last step has too few
+                sequences (code `batch_unplaceable`).
+        """
+        self._steps(epoch)
 
     @property
     def next_position(self) -> Position:

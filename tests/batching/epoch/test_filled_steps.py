@@ -32,7 +32,9 @@ def test_epochs_have_the_number_of_steps_and_every_sequence_once(
         assert Counter(i for batch in batches for i in batch) == Counter(range(120))
 
 
-@pytest.mark.parametrize(("steps", "part"), [(2, "raise it"), (61, "lower it")])
+@pytest.mark.parametrize(
+    ("steps", "part"), [(2, "raise it"), (61, "at most 60 steps of at least 2; lower it")]
+)
 def test_a_number_of_steps_that_no_epoch_has_is_refused(steps: int, part: str) -> None:
     with refused("batch_unplaceable", f"steps_per_epoch is {steps}", part):
         sampler(LENGTHS, rank=0, ranks=1, cap_tokens=200, micro_batches=2, steps_per_epoch=steps)

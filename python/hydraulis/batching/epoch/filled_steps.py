@@ -17,6 +17,8 @@ from hydraulis.batching.items.pool import SequencePool
 from hydraulis.errors import InfeasibleError
 
 _BLOCK: Final = 1 << 16
+# Most sequences more that a step takes from the one before it because fewer do not fit.
+_TRIES: Final = 16
 _NOTHING: Final = np.zeros(0, dtype=np.int64)
 
 # Whether a step of these items has a plan.
@@ -106,39 +108,72 @@ class FilledSteps:
             starts.append(starts[-1] + count)
             ahead.advance(count)
         if self.drop_last and not is_full:
-            starts.pop()
+            starts = self._drop_last(starts, pool, order, fits)
         elif not self.allow_empty:
-            self._fill_last(starts, pool, order, fits)
+            starts = self._fill_last(starts, pool, order, fits)
         if self.count is not None:
             starts = self._split(starts, self.count, pool, order, fits)
         return StepRanges(np.array(starts, dtype=np.int64))
 
+    @property
+    def _least(self) -> int:
+        """Least number of sequences of a step."""
+        return 1 if self.allow_empty else self.micro_batches
+
+    def _drop_last(self, starts: list[int], pool: SequencePool, order: EpochOrder, fits: Fits) -> list[int]:
+        """Drop the last step, unless the epoch lacks steps and can fill it."""
+        if self.count is None or len(starts) - 1 > self.count:
+            return starts[:-1]
+        return self._fill(starts, len(starts) - 2, pool, order, fits) or starts[:-1]
+
     def _split(
         self, starts: list[int], count: int, pool: SequencePool, order: EpochOrder, fits: Fits
     ) -> list[int]:
-        """Halve the step with most sequences until the epoch has `count` steps."""
-        least = 1 if self.allow_empty else self.micro_batches
+        """Halve the step with most sequences, or add one of few, until the epoch has `count` steps."""
         natural = len(starts) - 1
         while len(starts) - 1 < count:
-            sizes = np.diff(starts)
-            # Packing fewer sequences can take more windows.
-            for step in np.argsort(-sizes, kind="stable"):
-                first, stop = starts[step : step + 2]
-                middle = (first + stop) // 2
-                if middle - first < least:
-                    continue
-                if fits(pool.take(order, first, middle)) and fits(pool.take(order, middle, stop)):
-                    starts.insert(int(step) + 1, middle)
-                    break
-            else:
+            more = self._halve(starts, pool, order, fits) or self._add(starts, pool, order, fits)
+            if more is None:
                 break
-        if len(starts) - 1 != count:
-            message = (
-                f"steps_per_epoch is {count:,}, and an epoch of {natural:,} steps cannot have that many; "
-                f"{'raise' if natural > count else 'lower'} it, or give sequences_per_step"
+            starts = more
+        reached = len(starts) - 1
+        if reached != count:
+            items = f"{starts[-1]:,} sequences or groups"
+            reason = (
+                f"{items} of an epoch take {natural:,} steps; raise it"
+                if natural > count
+                else f"{items} of an epoch fill at most {reached:,} steps of at least {self._least}; lower it"
             )
+            message = f"steps_per_epoch is {count:,}, and {reason}, or give sequences_per_step"
             raise InfeasibleError(message, code="batch_unplaceable")
         return starts
+
+    def _halve(
+        self, starts: list[int], pool: SequencePool, order: EpochOrder, fits: Fits
+    ) -> list[int] | None:
+        """Halve the step with most sequences whose halves fit."""
+        sizes = np.diff(starts)
+        # Packing fewer sequences can take more windows.
+        for step in np.argsort(-sizes, kind="stable"):
+            first, stop = starts[step : step + 2]
+            middle = (first + stop) // 2
+            if middle - first < self._least:
+                return None
+            if fits(pool.take(order, first, middle)) and fits(pool.take(order, middle, stop)):
+                return [*starts[: step + 1], middle, *starts[step + 1 :]]
+        return None
+
+    def _add(self, starts: list[int], pool: SequencePool, order: EpochOrder, fits: Fits) -> list[int] | None:
+        """Add a step after one with sequences to spare, which it takes from this and earlier ones."""
+        for step in range(len(starts) - 2, -1, -1):
+            if starts[step + 1] < (step + 2) * self._least:
+                return None
+            if starts[step + 1] - starts[step] > self._least:
+                wider = [*starts[: step + 2], *starts[step + 1 :]]
+                filled = self._fill(wider, step + 1, pool, order, fits)
+                if filled:
+                    return filled
+        return None
 
     def _longest_fit(self, ahead: "_Ahead", fits: Fits) -> tuple[int, bool]:
         """Count the first items of `ahead` that fit; and whether there are more than these."""
@@ -155,23 +190,40 @@ class FilledSteps:
             middle = (fitting + beyond) // 2
         return fitting, fitting < len(ahead)
 
-    def _fill_last(self, starts: list[int], pool: SequencePool, order: EpochOrder, fits: Fits) -> None:
-        """Move sequences from earlier steps towards the last one until no micro-batch of it is empty.
+    def _fill_last(self, starts: list[int], pool: SequencePool, order: EpochOrder, fits: Fits) -> list[int]:
+        """Move sequences from earlier steps to the last one until no micro-batch of it is empty."""
+        filled = self._fill(starts, len(starts) - 2, pool, order, fits)
+        if filled is None:
+            missing = self.micro_batches - (starts[-1] - starts[-2])
+            message = (
+                f"the last step of the epoch lacks {missing} sequences to fill the {self.micro_batches} "
+                "micro-batches of all ranks, and the steps before it have none to spare; pass "
+                "drop_last=True, or allow_empty=True with a collator that takes an empty list"
+            )
+            raise InfeasibleError(message, code="batch_unplaceable")
+        return filled
 
-        A step that would keep too few takes as many sequences as micro-batches, which always fit.
+    def _fill(
+        self, starts: list[int], place: int, pool: SequencePool, order: EpochOrder, fits: Fits
+    ) -> list[int] | None:
+        """Move the starts of a step and of those before it back until each has enough sequences.
+
+        A step takes as few sequences as it can. As many as micro-batches always fit.
+
+        Returns:
+            All starts; None where the steps before have none to spare, or a step would not fit.
         """
-        missing = self.micro_batches - (starts[-1] - starts[-2])
-        for step in range(len(starts) - 2, -1, -1):
+        starts = list(starts)
+        for step in range(place, -1, -1):
             first, stop = starts[step : step + 2]
-            is_filled = stop - first >= self.micro_batches
-            # Packing fewer sequences can take more windows.
-            if is_filled and fits(pool.take(order, first, stop)):
-                return
-            if step:
-                starts[step] = stop - self.micro_batches
-        message = (
-            f"the last step of the epoch lacks {missing} sequences to fill the {self.micro_batches} "
-            "micro-batches of all ranks, and the steps before it have none to spare; pass drop_last=True, or "
-            "allow_empty=True with a collator that takes an empty list"
-        )
-        raise InfeasibleError(message, code="batch_unplaceable")
+            latest = min(first, stop - self._least)
+            earliest = max(step * self._least, latest - _TRIES)
+            # Packing fewer sequences can take more windows, and more of them fewer.
+            tried = range(latest, earliest - 1, -1)
+            start = next((one for one in tried if fits(pool.take(order, one, stop))), None)
+            if start is None:
+                return None
+            if start == first:
+                return starts
+            starts[step] = start
+        return starts
