@@ -5,6 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch.nn.functional import cross_entropy
 from torch.utils.data import IterableDataset
 from transformers import (
     BloomConfig,
@@ -22,6 +24,10 @@ from hydraulis.batching.adapters.transformers_trainer import BalancedEpochs, bal
 LENGTHS = long_tail(60, longest=100)
 ROWS: Any = [{"input_ids": [index + 1] * int(size)} for index, size in enumerate(LENGTHS)]
 
+CONFIG = LlamaConfig(
+    vocab_size=64, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2
+)
+
 
 class Stream(IterableDataset[Any]):
     def __iter__(self) -> Any:
@@ -29,13 +35,10 @@ class Stream(IterableDataset[Any]):
 
 
 def make_trainer(folder: Path, rows: Any = ROWS, **options: Any) -> Any:
-    config = LlamaConfig(
-        vocab_size=64, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2
-    )
     arguments = TrainingArguments(
         str(folder), use_cpu=True, gradient_accumulation_steps=2, report_to=[], max_steps=4, **options
     )
-    return Trainer(model=LlamaForCausalLM(config), args=arguments, train_dataset=rows)
+    return Trainer(model=LlamaForCausalLM(CONFIG), args=arguments, train_dataset=rows)
 
 
 def test_a_streamed_data_set_is_refused(tmp_path: Path) -> None:
@@ -69,6 +72,46 @@ def test_targets_are_counted_over_all_ranks() -> None:
     trainer: Any = SimpleNamespace(train_dataset=ROWS, args=arguments)
     with refused("argument_invalid", "average_tokens_across_devices is False", "2 ranks"):
         balance_trainer(trainer, cap_tokens=200, lengths=LENGTHS)
+
+
+class OwnLoss(LlamaForCausalLM):  # type: ignore[no-untyped-call]
+    accepts_loss_kwargs = False
+
+
+class FixedArguments(LlamaForCausalLM):  # type: ignore[no-untyped-call]
+    def forward(self, input_ids: Any = None, labels: Any = None, position_ids: Any = None) -> Any:
+        return super().forward(input_ids, labels=labels, position_ids=position_ids)
+
+
+@pytest.mark.parametrize("kind", [OwnLoss, FixedArguments])
+def test_a_mean_of_means_is_refused(tmp_path: Path, kind: type[LlamaForCausalLM]) -> None:
+    arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to=[])
+    trainer = Trainer(model=kind(CONFIG), args=arguments, train_dataset=ROWS)
+    with refused("argument_invalid", kind.__name__, "num_items_in_batch", "pass a compute_loss_func"):
+        balance_trainer(trainer, cap_tokens=200, lengths=LENGTHS)
+
+
+def test_an_own_loss_is_the_mean_over_the_targets_of_a_step(tmp_path: Path) -> None:
+    """The remedy of the refusal trains as a model that takes the number of targets does."""
+
+    def mean(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
+        logits, targets = outputs.logits[0, :-1], labels[0, 1:]
+        total: torch.Tensor = cross_entropy(logits, targets, reduction="sum") / num_items_in_batch
+        return total
+
+    trained = []
+    for kind, compute in ((LlamaForCausalLM, None), (OwnLoss, mean)):
+        arguments = TrainingArguments(
+            str(tmp_path), use_cpu=True, report_to=[], max_steps=2, gradient_accumulation_steps=2
+        )
+        torch.manual_seed(0)
+        model = kind(CONFIG)
+        trainer = Trainer(model=model, args=arguments, train_dataset=ROWS, compute_loss_func=compute)
+        balance_trainer(trainer, cap_tokens=200, lengths=LENGTHS)
+        trainer.train()
+        trained.append(model.state_dict())
+    for name, value in trained[0].items():
+        torch.testing.assert_close(trained[1][name], value, rtol=1e-4, atol=1e-6)
 
 
 def test_evaluation_keeps_its_collator(tmp_path: Path) -> None:

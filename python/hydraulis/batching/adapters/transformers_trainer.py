@@ -100,9 +100,9 @@ def balance_trainer(trainer: Trainer, *, cap_tokens: int, lengths: object = None
 
     Raises:
         InvalidInputError: The data set is streamed, the trainer packs its sequences itself, or its options
-            distribute batches or count targets in another way (code `argument_invalid`), or the model mixes
-            packed sequences (`model_unsupported`). Training raises `lengths_invalid` if the data set has
-            another number of sequences than `lengths`.
+            distribute batches or count targets in another way, or its loss does not divide by the targets of
+            a step (code `argument_invalid`), or the model mixes packed sequences (`model_unsupported`).
+            Training raises `lengths_invalid` if the data set has another number of sequences than `lengths`.
     """
     # A trainer's attributes have many types.
     own: Any = trainer
@@ -177,6 +177,14 @@ def _refuse(trainer: Any) -> None:
         message = (
             f"average_tokens_across_devices is False with {arguments.world_size} ranks: the loss would be no "
             "mean over all targets, because ranks have different numbers of them; set it to True"
+        )
+        raise InvalidInputError(message, code="argument_invalid")
+    if not trainer.model_accepts_loss_kwargs and trainer.compute_loss_func is None:
+        message = (
+            f"{type(trainer.model).__name__} does not take num_items_in_batch (its accepts_loss_kwargs is "
+            "False, or its forward has no **kwargs), and the trainer has no compute_loss_func: the loss "
+            "would be the mean of the micro-batches' means, and no mean over all targets; pass a "
+            "compute_loss_func that divides by num_items_in_batch"
         )
         raise InvalidInputError(message, code="argument_invalid")
 
