@@ -37,15 +37,42 @@ def test_padding_is_no_target_and_has_its_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "part"),
+    ("sample", "part"),
     [
-        ([{"input_ids": []}], "sample 0"),
-        ([{"input_ids": [1]}, {"input_ids": [1], "labels": [1, 2]}], "sample 1"),
+        ({}, "no input_ids"),
+        ({"input_ids": None}, "no input_ids"),
+        ({"input_ids": []}, "0 tokens"),
+        ({"input_ids": [[1, 2, 3, 4, 5]]}, "input_ids of the shape [1, 5]"),
+        ({"input_ids": torch.ones(1, 5, dtype=torch.long)}, "input_ids of the shape [1, 5]"),
+        ({"input_ids": [[1, 2], [3]]}, "input_ids of several lists"),
+        ({"input_ids": 7}, "input_ids of the shape []"),
+        ({"input_ids": [1.5, 2.7]}, "input_ids of the type float64: they must be whole numbers"),
+        ({"input_ids": [1, None]}, "input_ids of the type object"),
+        ({"input_ids": ["1", "2"]}, "input_ids of the type <U1"),
+        ({"input_ids": [True, False]}, "input_ids of the type bool"),
+        ({"input_ids": [1], "labels": [1, 2]}, "1 tokens and labels of 2"),
+        ({"input_ids": [1, 2], "labels": [-100, 2.5]}, "labels of the type float64"),
+        ({"input_ids": [1, 2, 3], "completion_mask": [0, 1]}, "3 tokens and completion_mask of 2"),
+        ({"input_ids": [1, 2, 3], "completion_mask": [[0, 1, 1]]}, "completion_mask of the shape [1, 3]"),
+        ({"input_ids": [1, 2, 3], "loss_mask": [0, None, 1]}, "loss_mask of the type object"),
     ],
 )
-def test_samples_are_checked(samples: list[dict[str, Any]], part: str) -> None:
-    with refused("micro_batch_invalid", part):
-        Packing().pack(samples)
+def test_samples_are_checked(sample: dict[str, Any], part: str) -> None:
+    with refused("micro_batch_invalid", "sample 1", part):
+        Packing().pack([{"input_ids": [1]}, sample])
+
+
+@pytest.mark.parametrize("name", ["labels", "seq_lengths", "position_ids", "attention_mask", *MASKS])
+def test_a_field_of_none_is_absent(name: str) -> None:
+    packed = Packing().pack([{"input_ids": [4, 5, 6], name: None}])
+    assert packed.labels.tolist() == [-100, 5, 6]
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.uint16, np.int64])
+def test_tokens_of_each_type_of_whole_numbers_are_taken(kind: Any) -> None:
+    """A label of -100 does not fit into an unsigned type."""
+    packed = Packing().pack([{"input_ids": np.array([4, 5, 6], kind), "loss_mask": [0.0, 0.0, 1.0]}])
+    assert (packed.tokens.tolist(), packed.labels.tolist()) == ([4, 5, 6], [-100, -100, 6])
 
 
 def test_rules_are_checked() -> None:

@@ -134,6 +134,29 @@ def test_samples_are_cut_and_read_as_by_the_other_collators() -> None:
         PrefixTreeCollator(pad_sequence_to=8)([])
 
 
+@pytest.mark.parametrize(
+    ("weights", "part"),
+    [
+        ([1.0, 1.0], "3 tokens and weights of 2"),
+        ([1.0] * 4, "3 tokens and weights of 4"),
+        (2.0, "weights of the shape []"),
+        ([1.0, None, 1.0], "weights of the type object: they must be numbers"),
+        ([1.0, 1.0, float("nan")], "the weight nan for token 2"),
+        ([1.0, float("inf"), 1.0], "the weight inf for token 1"),
+    ],
+)
+def test_weights_are_one_finite_number_for_each_token(weights: Any, part: str) -> None:
+    sample = {"input_ids": [1, 2, 3], "weights": weights}
+    with refused("micro_batch_invalid", "sample 0", part):
+        PrefixTreeCollator(max_tokens=3)([sample])
+
+
+@pytest.mark.parametrize("weights", [None, [float("nan"), 1.0, 1.0]])
+def test_weights_of_tokens_that_are_no_target_do_not_count(weights: Any) -> None:
+    batch = PrefixTreeCollator()([{"input_ids": [1, 2, 3], "weights": weights}])
+    assert batch["weights"].tolist() == [0, 1, 1]
+
+
 def test_a_batch_above_the_cap_is_refused() -> None:
     """A common prefix counts once."""
     samples = [{"input_ids": [1, 2, 3]}, {"input_ids": [1, 2, 4]}]

@@ -19,6 +19,10 @@ IGNORE_INDEX: Final = -100
 # Fields of samples that say which tokens are targets, as TRL and transformers name them.
 MASKS: Final = ("loss_mask", "completion_mask", "assistant_masks")
 
+# Kinds of NumPy's types: whole numbers; and truth values, which masks of other tools have as numbers.
+_INTEGER_KINDS: Final = "iu"
+_MASK_KINDS: Final = "biuf"
+
 Sample = Mapping[str, Any]
 
 
@@ -80,7 +84,8 @@ class Packing:
 
         Args:
             samples: Samples with `input_ids`, and with `labels` or a mask of the targets (`loss_mask`,
-                `completion_mask`, `assistant_masks`), or without either. No sample gives padding alone.
+                `completion_mask`, `assistant_masks`), or without either; a field that is None is absent. No
+                sample gives padding alone.
 
         Raises:
             InvalidInputError: A sample is refused by `read_sample`, or the micro-batch exceeds `cap_tokens`
@@ -151,32 +156,75 @@ def read_sample(sample: Sample, index: int) -> tuple[Indices, Indices]:
         index: Number of the sample for a message.
 
     Raises:
-        InvalidInputError: The sample has no tokens, labels or a mask of another length, padding, or several
-            sequences (code `micro_batch_invalid`).
+        InvalidInputError: The sample has no tokens, a field of another size or type than `read_field` takes,
+            padding, or several sequences (code `micro_batch_invalid`).
     """
-    token = np.asarray(sample["input_ids"], dtype=np.int64)
+    token = read_field(sample, "input_ids", index)
+    if token is None:
+        message = f"sample {index} has no input_ids; give its tokens in this field"
+        raise InvalidInputError(message, code="micro_batch_invalid")
     if not token.size:
         message = f"sample {index} has 0 tokens and must have at least 1; leave it out"
         raise InvalidInputError(message, code="micro_batch_invalid")
     _refuse_parts(sample, index, token.size)
-    label = np.asarray(sample.get("labels", token), dtype=np.int64)
-    masks = [np.asarray(sample[name], dtype=bool) for name in MASKS if name in sample]
-    for values in (label, *masks):
-        if values.shape != token.shape:
-            message = (
-                f"sample {index} has {token.size} tokens and labels or a mask of {values.size}; give "
-                "one value for each token"
-            )
-            raise InvalidInputError(message, code="micro_batch_invalid")
-    for mask in masks:
-        label = np.where(mask, label, IGNORE_INDEX)
+    given = read_field(sample, "labels", index, token.size)
+    # Unsigned types have no -100.
+    token = token.astype(np.int64)
+    label = token if given is None else given.astype(np.int64)
+    for name in MASKS:
+        mask = read_field(sample, name, index, token.size, kinds=_MASK_KINDS)
+        if mask is not None:
+            label = np.where(mask.astype(bool), label, IGNORE_INDEX)
     return token, label
+
+
+def read_field(
+    sample: Sample, name: str, index: int, size: int | None = None, *, kinds: str = _INTEGER_KINDS
+) -> npt.NDArray[Any] | None:
+    """Return a field with one value for each token, [T]; None if the sample has none, or null.
+
+    Args:
+        sample: Sample as `Packing.pack` takes it.
+        name: Name of the field.
+        index: Number of the sample for a message.
+        size: Number of its tokens; None for any number.
+        kinds: Kinds of NumPy's types that the field may have.
+
+    Raises:
+        InvalidInputError: The field has another size, type or number of dimensions (code
+            `micro_batch_invalid`).
+    """
+    field = sample.get(name)
+    if field is None:
+        return None
+    problem = ""
+    try:
+        values = np.asarray(field)
+    except ValueError:
+        # Lists of different lengths.
+        values = np.empty(0)
+        problem = f"{name} of several lists: a sample is one sequence; give each sequence as a sample"
+    if values.ndim != 1:
+        problem = (
+            f"{name} of the shape {list(values.shape)}: a sample is one sequence, whose fields have one "
+            "dimension; give each sequence as a sample"
+        )
+    elif not problem and size is not None and len(values) != size:
+        problem = f"{size} tokens and {name} of {len(values)}; give one value for each token"
+    elif len(values) and values.dtype.kind not in kinds:
+        numbers = "numbers" if "f" in kinds else "whole numbers"
+        problem = f"{name} of the type {values.dtype}: they must be {numbers}; convert them"
+    if problem:
+        message = f"sample {index} has {problem}"
+        raise InvalidInputError(message, code="micro_batch_invalid")
+    return values
 
 
 def _refuse_parts(sample: Sample, index: int, size: int) -> None:
     """Refuse a sample of several sequences, or with padding, which would be trained as one sequence."""
     remedy = ""
-    if len(sample.get("seq_lengths", ())) > 1:
+    parts = sample.get("seq_lengths")
+    if parts is not None and np.size(parts) > 1:
         remedy = "has several sequences by its seq_lengths; give each as a sample (packing=False in TRL)"
     positions = sample.get("position_ids")
     if positions is not None and not np.array_equal(np.ravel(positions), np.arange(size)):

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hydraulis.batching.collators.packed_samples import IGNORE_INDEX, Packing, Sample, read_sample
+from hydraulis.batching.collators.packed_samples import IGNORE_INDEX, Packing, Sample, read_field, read_sample
 from hydraulis.batching.items.prefix_tree import make_forest
 from hydraulis.errors import InvalidInputError
 
@@ -39,8 +40,9 @@ class PrefixTreeCollator(Packing):
             sample's tokens.
 
         Raises:
-            InvalidInputError: A sample or the micro-batch is refused as by `Packing.pack`, or sequences are
-                padded one by one (code `micro_batch_invalid`).
+            InvalidInputError: A sample or the micro-batch is refused as by `Packing.pack`, `weights` have
+                another number or a target's is not finite, or sequences are padded one by one (code
+                `micro_batch_invalid`).
         """
         if self.pad_sequence_to != 1:
             message = (
@@ -49,13 +51,13 @@ class PrefixTreeCollator(Packing):
             raise InvalidInputError(message, code="micro_batch_invalid")
         tokens, counts, weights = [], [], []
         for index, sample in enumerate(samples):
-            token, label = (one[: self.max_tokens] for one in read_sample(sample, index))
-            weight = np.asarray(sample.get("weights", np.ones(len(token))))[: self.max_tokens]
+            token, label = read_sample(sample, index)
             counted = label != IGNORE_INDEX
             counted[0] = False
-            tokens.append(token)
-            counts.append(counted)
-            weights.append(np.where(counted, weight, 0.0))
+            weight = _read_weights(sample, index, counted)
+            tokens.append(token[: self.max_tokens])
+            counts.append(counted[: self.max_tokens])
+            weights.append(weight[: self.max_tokens])
         forest = make_forest(tokens)
         used = len(forest.tokens)
         size = max(1, used)
@@ -74,6 +76,22 @@ class PrefixTreeCollator(Packing):
             "num_targets": int(sum(counted.sum() for counted in counts)),
             "paths": [torch.from_numpy(path) for path in forest.paths],
         }
+
+
+def _read_weights(sample: Sample, index: int, counted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """Return the weight of each token, 0 for those that are no target, float64 [tokens of the sample]."""
+    weights = read_field(sample, "weights", index, len(counted), kinds="iuf")
+    if weights is None:
+        return counted.astype(np.float64)
+    weighted = np.where(counted, weights, 0.0)
+    wrong = np.flatnonzero(~np.isfinite(weighted))
+    if wrong.size:
+        message = (
+            f"sample {index} has the weight {weighted[wrong[0]]} for token {wrong[0]}, a target: it must be "
+            "a finite number; correct it, or mask the token"
+        )
+        raise InvalidInputError(message, code="micro_batch_invalid")
+    return weighted
 
 
 def tree_mask(ends: Tensor) -> Tensor:
