@@ -5,6 +5,8 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from batching.drawn import long_tail, sampler
 from helpers import refused
@@ -46,6 +48,20 @@ def test_a_wrong_type_is_refused_by_name(changed: dict[str, Any]) -> None:
 def test_no_ranks_are_refused_before_a_rank_is(ranks: int) -> None:
     with refused("argument_invalid", f"ranks is {ranks}"):
         sampler(long_tail(60), ranks=ranks, rank=0)
+
+
+@pytest.mark.parametrize("too_long", ["refuse", "drop", "truncate"])
+@given(st.integers(1, 40), st.integers(1, 20), st.integers(1, 20))
+def test_a_cap_below_the_padding_is_refused(too_long: str, cap: int, pad_to: int, multiple: int) -> None:
+    options = {"cap_tokens": cap, "pad_to": pad_to, "pad_sequence_to": multiple, "too_long": too_long}
+    # The least cap with room for a padded sequence in a padded micro-batch.
+    least = next(one for one in range(1, 100) if one // pad_to * pad_to >= multiple)
+    if cap < least:
+        with refused("argument_invalid", f"cap_tokens is {cap}", f"at least {least};"):
+            sampler([1, 1, 1, 1], **options)
+    else:
+        one = sampler([1, 1, 1, 1], **options)
+        assert sorted(i for batch in one for i in batch) == [0, 1, 2, 3]
 
 
 def test_numbers_of_numpy_are_plain_in_the_state() -> None:

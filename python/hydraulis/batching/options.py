@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from hydraulis.batching.items.pool import token_limit
 from hydraulis.errors import InvalidInputError
 
 # Options in whole numbers, with the least value of each; None for no least value.
@@ -81,12 +82,7 @@ def check_options(sampler: Any) -> None:
             "epoch has the same number of steps; leave it out"
         )
         raise InvalidInputError(message, code="argument_invalid")
-    if sampler.cap_tokens < sampler.pad_to:
-        message = (
-            f"cap_tokens is {sampler.cap_tokens}: it must be at least pad_to = {sampler.pad_to}; raise it, "
-            "or lower pad_to"
-        )
-        raise InvalidInputError(message, code="argument_invalid")
+    check_padding(sampler.cap_tokens, sampler.pad_to, sampler.pad_sequence_to)
     sequences = sampler.sequences_per_step
     if sequences is not None and sequences < sampler.ranks and not sampler.allow_empty:
         message = (
@@ -112,6 +108,22 @@ def check_options(sampler: Any) -> None:
     if sampler.too_long not in ("refuse", "drop", "truncate"):
         message = f"too_long is '{sampler.too_long}': give 'refuse', 'drop' or 'truncate'"
         raise InvalidInputError(message, code="argument_invalid")
+
+
+def check_padding(cap_tokens: int, pad_to: int, pad_sequence_to: int) -> None:
+    """Check that a padded sequence fits into a padded micro-batch.
+
+    Raises:
+        InvalidInputError: None fits (code `argument_invalid`).
+    """
+    if token_limit(cap_tokens, pad_to, pad_sequence_to):
+        return
+    least = -(-pad_sequence_to // pad_to) * pad_to
+    message = (
+        f"cap_tokens is {cap_tokens}: with pad_to = {pad_to} and pad_sequence_to = {pad_sequence_to} it must "
+        f"be at least {least}; raise it, or lower them"
+    )
+    raise InvalidInputError(message, code="argument_invalid")
 
 
 def _convert(sampler: Any) -> None:

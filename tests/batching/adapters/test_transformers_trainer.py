@@ -159,6 +159,19 @@ def test_the_collator_has_the_limit_and_paddings_of_the_sampler(tmp_path: Path) 
     assert all((batch["cu_seq_lens_q"] % 16 == 0).all() for batch in batches)
 
 
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"pad_to": 0}, "pad_to is 0"),
+        ({"pad_to": 1.5}, "pad_to is 1.5"),
+        ({"pad_sequence_to": 256}, "cap_tokens is 200"),
+    ],
+)
+def test_paddings_are_checked_at_once(tmp_path: Path, options: dict[str, Any], part: str) -> None:
+    with refused("argument_invalid", part):
+        balance_trainer(make_trainer(tmp_path), cap_tokens=200, too_long="truncate", **options)
+
+
 @pytest.mark.parametrize("changed", [{}, {"steps_per_epoch": 20}, {"seed": 7}, {"cap_tokens": 300}])
 def test_a_checkpoint_of_other_steps_is_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
     first = make_trainer(tmp_path, save_strategy="steps", save_steps=2)

@@ -22,7 +22,7 @@ from hydraulis.batching.collators.packed_samples import MASKS
 from hydraulis.batching.epoch.state import PLACE, restore
 from hydraulis.batching.items.lengths import Lengths, open_lengths
 from hydraulis.batching.items.pool import token_limit
-from hydraulis.batching.options import check_data
+from hydraulis.batching.options import check_data, check_padding, to_whole
 from hydraulis.batching.sampler import BalancedBatchSampler
 from hydraulis.errors import HydraulisError, InvalidInputError
 
@@ -113,10 +113,14 @@ def balance_trainer(trainer: Trainer, *, cap_tokens: int, lengths: object = None
         data = own.train_dataset if dataset is None else dataset
         return TrainerSampler(_make_sampler(own, data, lengths, {"cap_tokens": cap_tokens, **options}))
 
-    limit = token_limit(cap_tokens, options.get("pad_to", 1), options.get("pad_sequence_to", 1))
+    pad_to, pad_sequence_to = (
+        to_whole(name, options.get(name, 1), 1) for name in ("pad_to", "pad_sequence_to")
+    )
+    check_padding(cap_tokens, pad_to, pad_sequence_to)
+    limit = token_limit(cap_tokens, pad_to, pad_sequence_to)
     collator = TransformersCollator(
-        pad_to=options.get("pad_to", 1),
-        pad_sequence_to=options.get("pad_sequence_to", 1),
+        pad_to=pad_to,
+        pad_sequence_to=pad_sequence_to,
         max_tokens=limit if options.get("too_long") == "truncate" else None,
         cap_tokens=cap_tokens,
     )

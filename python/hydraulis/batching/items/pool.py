@@ -123,7 +123,7 @@ def make_pool(
 
     Args:
         lengths: Tokens of each item.
-        cap_tokens: Most tokens of a micro-batch.
+        cap_tokens: Most tokens of a micro-batch, at least `multiple`.
         too_long: Treatment of sequences whose padded tokens exceed the cap.
         multiple: Multiple to which each item is padded.
         groups: Groups that are the items; None if the items are sequences.
@@ -147,4 +147,4 @@ def make_pool(
             kept = np.flatnonzero(lengths <= limit)
         if kept is None or not len(kept):
             raise InfeasibleError(message, code="sequence_too_long")
-    return SequencePool(lengths, summary, kept, max(limit, 1), multiple, groups, values or ItemValues())
+    return SequencePool(lengths, summary, kept, limit, multiple, groups, values or ItemValues())
