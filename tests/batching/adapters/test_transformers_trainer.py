@@ -114,6 +114,32 @@ def test_an_own_loss_is_the_mean_over_the_targets_of_a_step(tmp_path: Path) -> N
         torch.testing.assert_close(trained[1][name], value, rtol=1e-4, atol=1e-6)
 
 
+def test_a_data_set_without_columns_needs_lengths(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path)
+    with refused("lengths_invalid", "train_dataset is a list", "pass lengths=[len(row['input_ids'])"):
+        balance_trainer(trainer, cap_tokens=200)
+
+
+class OtherInputs(LlamaForCausalLM):  # type: ignore[no-untyped-call]
+    def forward(self, *arguments: Any, **inputs: Any) -> Any:
+        if "pixels" not in inputs:
+            message = "pixels are needed"
+            raise RuntimeError(message)
+        return super().forward(*arguments, **inputs)
+
+
+@pytest.mark.parametrize(
+    ("device", "reason"), [("cpu", "RuntimeError: pixels are needed"), ("meta", "parameters without values")]
+)
+def test_a_model_that_is_not_checked_is_named(tmp_path: Path, device: str, reason: str) -> None:
+    trainer = make_trainer(tmp_path)
+    with torch.device(device):
+        trainer.model = OtherInputs(CONFIG)
+    with pytest.warns(UserWarning, match=f"OtherInputs was not checked: .*{reason}.* check_packing") as found:
+        balance_trainer(trainer, cap_tokens=200, lengths=LENGTHS)
+    assert [one.filename for one in found] == [__file__]
+
+
 def test_evaluation_keeps_its_collator(tmp_path: Path) -> None:
     """A second call replaces the collator of the first one."""
     trainer = make_trainer(tmp_path)
@@ -169,7 +195,7 @@ def test_the_collator_has_the_limit_and_paddings_of_the_sampler(tmp_path: Path) 
 )
 def test_paddings_are_checked_at_once(tmp_path: Path, options: dict[str, Any], part: str) -> None:
     with refused("argument_invalid", part):
-        balance_trainer(make_trainer(tmp_path), cap_tokens=200, too_long="truncate", **options)
+        balance_trainer(make_trainer(tmp_path), cap_tokens=200, lengths=LENGTHS, **options)
 
 
 @pytest.mark.parametrize("changed", [{}, {"steps_per_epoch": 20}, {"seed": 7}, {"cap_tokens": 300}])

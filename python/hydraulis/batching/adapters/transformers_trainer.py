@@ -7,6 +7,7 @@ epoch once, so all epochs have the same. `per_device_train_batch_size` has no ef
 The trainer counts the targets of a step over all ranks, so its loss is the mean over all of them.
 """
 
+import warnings
 from collections.abc import Callable, Collection, Iterator
 from functools import wraps
 from typing import Any
@@ -90,7 +91,7 @@ def balance_trainer(trainer: Trainer, *, cap_tokens: int, lengths: object = None
     Args:
         trainer: Trainer before `train`. Its training loader takes a `TransformersCollator` in place of its
             collator, which evaluation and prediction keep. The model must be one that keeps packed
-            sequences apart, as `check_packing` tells. Not checked is a model that cannot compute two packed
+            sequences apart, as `check_packing` tells. A warning names a model that cannot compute two packed
             sequences yet, such as a sharded one.
         cap_tokens: Most tokens of a micro-batch. Longer micro-batches, of data with more tokens than
             `lengths`, are refused in training (code `micro_batch_invalid`).
@@ -102,12 +103,15 @@ def balance_trainer(trainer: Trainer, *, cap_tokens: int, lengths: object = None
         InvalidInputError: The data set is streamed, the trainer packs its sequences itself, or its options
             distribute batches or count targets in another way, or its loss does not divide by the targets of
             a step (code `argument_invalid`), or the model mixes packed sequences (`model_unsupported`).
-            Training raises `lengths_invalid` if the data set has another number of sequences than `lengths`.
+            The data set has no column for `lengths` of None (`lengths_invalid`); training raises the same if
+            it has another number of sequences than `lengths`.
     """
     # A trainer's attributes have many types.
     own: Any = trainer
     _refuse(own)
-    _check_model(own.model)
+    if lengths is None:
+        _refuse_unknown_lengths(own.train_dataset, own.args.length_column_name)
+    _check_model(own)
 
     def train_sampler(dataset: Any = None) -> TrainerSampler:
         data = own.train_dataset if dataset is None else dataset
@@ -193,17 +197,38 @@ def _refuse(trainer: Any) -> None:
         raise InvalidInputError(message, code="argument_invalid")
 
 
-def _check_model(model: Any) -> None:
-    """Refuse a model that mixes packed sequences, if it can compute some already."""
-    if any(one.is_meta or not one.numel() for one in model.parameters()):
+def _refuse_unknown_lengths(data: Any, column: str) -> None:
+    """Refuse a data set whose lengths no column has."""
+    if data is None or any(name in getattr(data, "column_names", ()) for name in (column, "input_ids")):
         return
-    try:
-        check_packing(model)
-    except HydraulisError:
-        raise
-    except (AttributeError, RuntimeError, TypeError, ValueError):
-        # The forward needs other inputs, or another device.
-        return
+    message = (
+        f"train_dataset is a {type(data).__name__} without a column '{column}' or 'input_ids', from which "
+        "the lengths would be read: pass lengths=[len(row['input_ids']) for row in train_dataset]"
+    )
+    raise InvalidInputError(message, code="lengths_invalid")
+
+
+def _check_model(trainer: Any) -> None:
+    """Refuse a model that mixes packed sequences; warn of one that cannot compute some yet."""
+    model = trainer.model
+    reason = "it has parameters without values"
+    if not any(one.is_meta or not one.numel() for one in model.parameters()):
+        try:
+            check_packing(model)
+        except HydraulisError:
+            raise
+        except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+            # The forward needs other inputs, or another device.
+            reason = f"{type(error).__name__}: {error}"
+        else:
+            return
+    if trainer.args.process_index == 0:
+        message = (
+            f"{type(model).__name__} was not checked: two packed sequences cannot be computed before "
+            f"training ({reason}). If it mixes packed sequences, the training is wrong without an error; "
+            "call check_packing on a small model of its kind, with the same attn_implementation"
+        )
+        warnings.warn(message, stacklevel=3)
 
 
 def _make_sampler(trainer: Any, data: Any, lengths: object, options: dict[str, Any]) -> BalancedBatchSampler:
