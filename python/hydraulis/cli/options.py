@@ -370,5 +370,6 @@ def _count_up_to(most: int, text: str) -> int:
     if not (re.fullmatch(r"[0-9]+(_[0-9]+)*", text) and 1 <= int(digits[:11]) <= most):
         is_larger = digits.isdecimal() and int(digits[:11]) > most
         limit = f" and at most {most}" if is_larger else ""
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least 1{limit}")
+        message = f"{text!r} must be a whole number of at least 1{limit}"
+        raise argparse.ArgumentTypeError(message)
     return int(digits)

@@ -267,6 +267,7 @@ def test_a_figure_without_matplotlib_is_refused_before_the_work(
     [
         (["--slow", "64=2"], "argument_invalid"),
         (["--slow", "3=0.0"], "argument_invalid"),
+        (["--slow", "3=1.3", "--slow", "3=2"], "option_invalid"),
         (["--messages"], "option_invalid"),
         (["--slow-link", "5"], "option_invalid"),
         (["--link", "25", "--slow-link", "none"], "option_invalid"),
@@ -308,7 +309,15 @@ def test_a_figure_that_cannot_be_written_is_refused_before_the_work(
 
 
 @pytest.mark.parametrize(
-    "more", [["--slow", "5"], ["--slow", "x=2"], ["--slow", "5=fast"], ["--figure", "c.jpg"]]
+    "more",
+    [
+        ["--slow", "5"],
+        ["--slow", "x=2"],
+        ["--slow", "5=fast"],
+        ["--figure", "c.jpg"],
+        ["--layer-plans", "65536"],
+        ["--layer-splits", "65536"],
+    ],
 )
 def test_wrong_arguments_are_refused(
     lengths: Path, capsys: pytest.CaptureFixture[str], more: list[str]

@@ -252,11 +252,8 @@ fn check_times(plan: &Plan, report: &mut Report) {
     });
 }
 
-/// The greatest share of a step by which another strategy's step may be shorter: of about equal plans the one that moves
-/// least is chosen.
-const ABOUT_EQUAL: f64 = 1e-3;
-
-/// Checks that the plan's own strategy is among the candidates with the time of its step, and that no other is shorter.
+/// Checks that the plan's own strategy is among the candidates with the time of its step, and that times are times. A lookahead
+/// may choose a strategy that is not the shortest.
 fn check_candidates(plan: &Plan, report: &mut Report) {
     let step = plan.step_ms();
     let is_own = |one: &Candidate| {
@@ -266,14 +263,8 @@ fn check_candidates(plan: &Plan, report: &mut Report) {
         format!("none is {} with {} ms", plan.strategy, step.0)
     });
     for Candidate { strategy, outcome } in &plan.candidates {
-        let (ms, least) = match outcome {
-            Outcome::Planned(ms) => (ms, step.0 / (1.0 + ABOUT_EQUAL) * (1.0 - 1e-9)),
-            Outcome::Pruned(ms) => (ms, 0.0),
-            _ => continue,
-        };
-        report.expect(ms.0 >= least && ms.0.is_finite(), "candidate_wrong", || {
-            format!("{strategy} takes {} ms, the plan {} ms", ms.0, step.0)
-        });
+        let (Outcome::Planned(ms) | Outcome::Pruned(ms)) = outcome else { continue };
+        report.expect(ms.0 >= 0.0 && ms.0.is_finite(), "candidate_wrong", || format!("{strategy} takes {} ms", ms.0));
     }
 }
 

@@ -81,10 +81,6 @@ const BREAKS: &[Break] = &[
         let other = "8x<tp8>".parse().unwrap();
         plan.candidates.push(Candidate { strategy: other, outcome: Outcome::Pruned(Millis(-1.0)) });
     }),
-    (&["candidate_wrong"], |plan| {
-        let other = "8x<tp8>".parse().unwrap();
-        plan.candidates.push(Candidate { strategy: other, outcome: Outcome::Planned(plan.iteration_ms * 0.998) });
-    }),
     (&["bound_above_time"], |plan| plan.lower_bound.ms = Millis::ZERO),
     (&["bound_sequence_wrong"], |plan| plan.lower_bound.kind = BoundKind::Sequence(11)),
     (&["bound_sequence_wrong"], |plan| plan.lower_bound.kind = BoundKind::Sequence(12)),

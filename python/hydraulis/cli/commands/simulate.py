@@ -217,9 +217,7 @@ def _slowdowns(slow: Sequence[tuple[int, float]]) -> dict[int, float]:
     slowdowns: dict[int, float] = {}
     for rank, factor in slow:
         if slowdowns.setdefault(rank, factor) != factor:
-            message = (
-                f"--slow says both {slowdowns[rank]:g} and {factor:g} for rank {rank}: give one of them"
-            )
+            message = f"--slow says both {slowdowns[rank]:g} and {factor:g} for rank {rank}: give one of them"
             raise InvalidInputError(message, code="option_invalid")
     return slowdowns
 

@@ -6,8 +6,8 @@
 
 mod assigner;
 mod assignment;
-mod chains;
 mod exact;
+mod exchanges;
 mod first_fit;
 mod load;
 mod longest_first;

@@ -1,14 +1,14 @@
 //! Moves and swaps that shorten the slowest replica.
 //!
 //! Where replicas have few sequences each, a swap seldom fits, because the next length is far. Then three replicas exchange
-//! sequences: see [`chains`].
+//! sequences: see [`exchanges`].
 
 use std::cmp::Reverse;
 use std::ops::Range;
 
 use crate::cancellation::Cancellation;
 use crate::construct::dispatch::Assignment;
-use crate::construct::dispatch::chains::chains;
+use crate::construct::dispatch::exchanges::exchanges;
 use crate::construct::dispatch::load::Ranking;
 use crate::construct::dispatch::totals::Totals;
 use crate::error::Result;
@@ -37,8 +37,8 @@ pub fn refine(
     limits: Limits,
     cancellation: Cancellation,
 ) -> Result<Stop> {
-    let RefineBudget { tries, partners: usual, chained } = limits.budget;
-    let is_chained = tokens.len() <= chained * assignment.sequences.len();
+    let RefineBudget { tries, partners: usual, exchanging } = limits.budget;
+    let has_few = tokens.len() <= exchanging * assignment.sequences.len();
     let mut budget = limits.packings;
     let mut rankings = rankings(assignment);
     'slowest: loop {
@@ -46,11 +46,11 @@ pub fn refine(
         let slowest = rankings.iter().filter_map(Ranking::slowest);
         let slowest = slowest.max_by_key(|&replica| (assignment.times[replica], Reverse(replica)));
         let Some(slowest) = slowest else { return Ok(Stop::LocalOptimum) };
-        for step in [Step::Pair(0..usual), Step::Pair(usual..usual + limits.more_partners), Step::Chain] {
+        for step in [Step::Pair(0..usual), Step::Pair(usual..usual + limits.more_partners), Step::Triple] {
             let changes = match step {
                 Step::Pair(partners) => swaps(assignment, tokens, slowest, &rankings, partners),
-                Step::Chain if is_chained => chains(assignment, tokens, slowest),
-                Step::Chain => Vec::new(),
+                Step::Triple if has_few => exchanges(assignment, tokens, slowest),
+                Step::Triple => Vec::new(),
             };
             for change in promising(changes, tries) {
                 let Some(left) = budget.checked_sub(change.replicas().count()) else { return Ok(Stop::WorkBudget) };
@@ -83,7 +83,7 @@ enum Step {
     /// Moves to and swaps with the replicas of each class that end earliest, in this range of their order.
     Pair(Range<usize>),
     /// Exchanges among three replicas.
-    Chain,
+    Triple,
 }
 
 /// Sequences that change replicas, with the estimated end of the latest of these replicas.

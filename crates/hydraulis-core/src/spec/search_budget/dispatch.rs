@@ -31,7 +31,7 @@ pub struct RefineBudget {
     pub partners: usize,
     /// Most sequences of a batch for each replica at which three replicas exchange sequences. With many sequences, swaps fit,
     /// and exchanges would take a tenth of the planning time.
-    pub chained: usize,
+    pub exchanging: usize,
 }
 
 /// The limits of trying every assignment of few sequences.
@@ -76,7 +76,7 @@ impl DispatchBudget {
         compared_replicas: 8,
         reweighing: 0.125,
         rebalanced_part: 20,
-        refine: RefineBudget { tries: 12, partners: 4, chained: 4 },
+        refine: RefineBudget { tries: 12, partners: 4, exchanging: 4 },
         first_fit: FirstFitBudget { sequences_per_replica: 4, earliest: 0.85, gain: 2e-3, halvings: 4 },
         exact: ExactBudget { sequences: 24, nodes: 20_000 },
         merge: MergeBudget { assigned_sequences: 25_000, refinements: 100, pipeline_refinements: 20, free_part: 1_024 },

@@ -9,7 +9,7 @@ use crate::construct::dispatch::totals::Totals;
 use crate::units::{Millis, Tokens};
 
 /// The exchanges after which by estimate all three replicas end before the slowest one does now.
-pub(super) fn chains(assignment: &Assignment, tokens: &[Tokens], slowest: usize) -> Vec<Change> {
+pub(super) fn exchanges(assignment: &Assignment, tokens: &[Tokens], slowest: usize) -> Vec<Change> {
     let totals = |replica| Totals::of(assignment, tokens, replica);
     let replicas: Vec<Totals> = (0..assignment.sequences.len()).map(totals).collect();
     let enough = replicas[slowest].time;
@@ -99,12 +99,12 @@ mod tests {
     fn refined(capacities: &Capacities, strategy: &str, lengths: &[i64]) -> [Millis; 2] {
         let (batch, budget) = (Batch::new(lengths, None).unwrap(), SearchBudget::ONLINE);
         let strategy = strategy.parse().unwrap();
-        [budget.dispatch.refine.chained, 0].map(|chained| {
+        [budget.dispatch.refine.exchanging, 0].map(|exchanging| {
             let mut assignment = longest_first(&batch, &by_length(lengths), &strategy, capacities, &budget).unwrap();
             let limits = Limits {
                 packings: 10_000,
                 more_partners: 0,
-                budget: RefineBudget { chained, ..budget.dispatch.refine },
+                budget: RefineBudget { exchanging, ..budget.dispatch.refine },
             };
             refine(&mut assignment, batch.tokens(), limits, NEVER_CANCELLED).unwrap();
             let mut assigned = assignment.sequences.concat();
