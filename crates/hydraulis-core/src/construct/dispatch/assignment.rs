@@ -147,21 +147,46 @@ pub(super) fn replicas(class_of: &[usize], class: usize) -> Range<usize> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::cost::{CostModel, preset};
     use crate::spec::{CapacityBudget, Cluster};
+    use crate::units::Tokens;
+
+    pub(in super::super) fn capacities() -> Capacities {
+        let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
+        Capacities::new(cost, CapacityBudget::ONLINE)
+    }
+
+    /// The ids of these lengths, longest first.
+    pub(in super::super) fn by_length(lengths: &[i64]) -> Vec<usize> {
+        let mut by_length: Vec<usize> = (0..lengths.len()).collect();
+        by_length.sort_by_key(|&id| Reverse(lengths[id]));
+        by_length
+    }
+
+    /// Lengths between 200 and 7,700, far apart from one to the next.
+    pub(in super::super) fn spread_lengths(seed: i64, number: i64) -> Vec<i64> {
+        (0..number).map(|place| 200 + (seed * 977 + place * 4_409) % 7_500).collect()
+    }
+
+    /// Checks that replicas have each sequence once, longest first, and admit their own.
+    pub(in super::super) fn assert_assigned(assignment: &Assignment, tokens: &[Tokens]) {
+        let mut assigned = assignment.sequences.concat();
+        assigned.sort_unstable();
+        assert!(assigned.into_iter().eq(0..tokens.len()));
+        for (replica, ids) in assignment.sequences.iter().enumerate() {
+            let cost = assignment.packer_of(replica).cost();
+            assert!(ids.iter().all(|&id| cost.admits(tokens[id])), "{}: {replica}", cost.scheme());
+            assert!(ids.is_sorted_by_key(|&id| Reverse(tokens[id])), "{}: {ids:?}", cost.scheme());
+        }
+    }
 
     #[test]
     fn the_iteration_is_as_short_if_only_the_last_are_refined() {
-        let capacities = Capacities::new(
-            CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap()),
-            CapacityBudget::ONLINE,
-        );
+        let capacities = capacities();
         let lengths: Vec<i64> = (0..96).map(|i| 5_500 - i * 50 - i * 7_919 % 400).collect();
-        let batch = Batch::new(&lengths, None).unwrap();
-        let mut by_length: Vec<usize> = (0..96).collect();
-        by_length.sort_by_key(|&id| Reverse(lengths[id]));
+        let (batch, by_length) = (Batch::new(&lengths, None).unwrap(), by_length(&lengths));
         let mut left_alone = 0;
         for (replicas, scheme) in [(8, "<tp4,pp2>"), (4, "<tp4,pp4>"), (3, "<tp4,pp4>")] {
             let assigned_again =

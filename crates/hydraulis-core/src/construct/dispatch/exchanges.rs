@@ -74,45 +74,25 @@ impl Exchanges<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::cmp::Reverse;
-
     use super::*;
     use crate::batch::Batch;
     use crate::cancellation::NEVER_CANCELLED;
     use crate::capacity::Capacities;
+    use crate::construct::dispatch::assignment::tests::{assert_assigned, by_length, capacities, spread_lengths};
     use crate::construct::dispatch::{Limits, longest_first, refine};
-    use crate::cost::{CostModel, preset};
-    use crate::spec::{Cluster, RefineBudget, SearchBudget};
+    use crate::spec::{RefineBudget, SearchBudget};
 
-    fn capacities() -> Capacities {
-        let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
-        Capacities::new(cost, SearchBudget::ONLINE.capacity)
-    }
-
-    fn by_length(lengths: &[i64]) -> Vec<usize> {
-        let mut by_length: Vec<usize> = (0..lengths.len()).collect();
-        by_length.sort_by_key(|&id| Reverse(lengths[id]));
-        by_length
-    }
-
-    /// The time after refinement with and without exchanges among three replicas, after a check of the former's sequences.
+    /// The time after refinement with and without exchanges among three replicas, after checks of both assignments.
     fn refined(capacities: &Capacities, strategy: &str, lengths: &[i64]) -> [Millis; 2] {
         let (batch, budget) = (Batch::new(lengths, None).unwrap(), SearchBudget::ONLINE);
         let strategy = strategy.parse().unwrap();
         [budget.dispatch.refine.exchanging, 0].map(|exchanging| {
             let mut assignment = longest_first(&batch, &by_length(lengths), &strategy, capacities, &budget).unwrap();
-            let limits = Limits {
-                packings: 10_000,
-                more_partners: 0,
-                budget: RefineBudget { exchanging, ..budget.dispatch.refine },
-            };
+            let refine_budget = RefineBudget { exchanging, ..budget.dispatch.refine };
+            let limits = Limits { packings: 10_000, more_partners: 0, budget: refine_budget };
             refine(&mut assignment, batch.tokens(), limits, NEVER_CANCELLED).unwrap();
-            let mut assigned = assignment.sequences.concat();
-            assigned.sort_unstable();
-            assert!(assigned.into_iter().eq(0..lengths.len()), "{strategy}");
+            assert_assigned(&assignment, batch.tokens());
             for (replica, ids) in assignment.sequences.clone().iter().enumerate() {
-                assert!(ids.is_sorted_by_key(|&id| Reverse(lengths[id])), "{strategy}: {ids:?}");
-                assert!(ids.iter().all(|&id| assignment.packer_of(replica).cost().admits(batch.tokens()[id])));
                 let packed = assignment.packer(replica).time(ids);
                 assert_eq!(assignment.times[replica], packed);
             }
@@ -124,8 +104,7 @@ mod tests {
     fn three_replicas_exchange_what_no_two_can() {
         let (capacities, mut shorter) = (capacities(), 0);
         for seed in 0..60_i64 {
-            let lengths: Vec<i64> =
-                (0..30 + seed % 20).map(|place| 200 + (seed * 977 + place * 4_409) % 7_500).collect();
+            let lengths = spread_lengths(seed, 30 + seed % 20);
             for strategy in ["16x<tp4>", "8x<tp4>+2x<tp8,pp2>"] {
                 let [with, without] = refined(&capacities, strategy, &lengths);
                 assert!(with <= without, "{strategy} {seed}: {with:?} {without:?}");

@@ -131,31 +131,17 @@ mod tests {
     use super::*;
     use crate::batch::Batch;
     use crate::capacity::Capacities;
+    use crate::construct::dispatch::assignment::tests::{assert_assigned, by_length, capacities, spread_lengths};
     use crate::construct::dispatch::longest_first;
-    use crate::cost::{CostModel, preset};
-    use crate::spec::{CapacityBudget, Cluster, SearchBudget};
-
-    fn capacities() -> Capacities {
-        let cost = CostModel::new(preset("llama-32b-a800").unwrap(), Cluster::new(64, 8).unwrap());
-        Capacities::new(cost, CapacityBudget::ONLINE)
-    }
+    use crate::spec::SearchBudget;
 
     /// The times of the longest-first assignment, and of the shorter one, after checks that it has each sequence once.
     fn times(capacities: &Capacities, strategy: &str, lengths: &[i64]) -> (Millis, Millis) {
-        let (batch, budget) = (Batch::new(lengths, None).unwrap(), SearchBudget::ONLINE);
-        let mut by_length: Vec<usize> = (0..lengths.len()).collect();
-        by_length.sort_by_key(|&id| Reverse(lengths[id]));
+        let (batch, by_length, budget) = (Batch::new(lengths, None).unwrap(), by_length(lengths), SearchBudget::ONLINE);
         let assignment = longest_first(&batch, &by_length, &strategy.parse().unwrap(), capacities, &budget).unwrap();
         let before = assignment.iteration_ms();
         let shorter = or_first_fit(assignment, batch.tokens(), &by_length, budget.dispatch.first_fit);
-        let mut assigned = shorter.sequences.concat();
-        assigned.sort_unstable();
-        assert!(assigned.into_iter().eq(0..lengths.len()), "{strategy}");
-        for (replica, ids) in shorter.sequences.iter().enumerate() {
-            let cost = shorter.packer_of(replica).cost();
-            assert!(ids.iter().all(|&id| cost.admits(batch.tokens()[id])), "{strategy}: {replica}");
-            assert!(ids.is_sorted_by_key(|&id| Reverse(lengths[id])), "{strategy}: {ids:?}");
-        }
+        assert_assigned(&shorter, batch.tokens());
         (before, shorter.iteration_ms())
     }
 
@@ -170,8 +156,7 @@ mod tests {
     fn the_result_is_never_longer_and_sometimes_shorter() {
         let (capacities, mut shorter) = (capacities(), 0);
         for seed in 0..60_i64 {
-            let lengths: Vec<i64> =
-                (0..13 + seed % 20).map(|place| 200 + (seed * 977 + place * 4_409) % 7_500).collect();
+            let lengths = spread_lengths(seed, 13 + seed % 20);
             for strategy in ["16x<tp4>", "8x<tp4>+2x<tp8>", "3x<tp16>+4x<tp4>", "4x<tp4,pp2>+8x<tp4>"] {
                 let (before, after) = times(&capacities, strategy, &lengths);
                 assert!(after <= before, "{strategy} {seed}: {before:?} {after:?}");
