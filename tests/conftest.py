@@ -4,6 +4,7 @@ import contextlib
 import gc
 import inspect
 import os
+import signal
 import warnings
 from collections.abc import Iterator
 
@@ -15,6 +16,8 @@ from torch import library
 torch.set_num_threads(1)
 # Torch reads it at the first matrix product on CUDA, of whichever test, and a later one may be deterministic.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+# A job that a script starts in the background ignores interrupts, and so would the commands that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # The environment of make peers is without hypothesis.
 with contextlib.suppress(ImportError):
     from hypothesis import settings

@@ -148,6 +148,7 @@ def test_the_last_record_of_a_step_counts(folder: Path, tmp_path: Path) -> None:
         ("trace.json", '{"otherData": {"step": 99}, "traceEvents": []}'),
         ("trace.json", '{"otherData": {"step": 2}, "traceEvents": []}'),
         ("analysis.json", '{"lengths": 3}'),
+        ("analysis.json", "{}"),
         ("analysis.json", ""),
     ],
 )
@@ -181,21 +182,29 @@ def test_a_run_without_a_step_has_no_report(folder: Path, tmp_path: Path) -> Non
         read_run(path)
 
 
+@pytest.mark.parametrize("content", ["", "{}\n", "[1]\n", '{"step": \n'])
+def test_metrics_without_a_readable_step_are_no_run(folder: Path, tmp_path: Path, content: str) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(folder, path)
+    (path / "metrics.jsonl").write_text(content)
+    with refused("run_unreadable", path):
+        read_run(path)
+
+
 @pytest.mark.parametrize(
-    ("name", "content"),
+    ("name", "content", "reason"),
     [
-        ("metrics.jsonl", ""),
-        ("metrics.jsonl", "{}\n"),
-        ("metrics.jsonl", "[1]\n"),
-        ("metrics.jsonl", '{"step": \n'),
-        ("profile.json", "{}"),
-        ("config.json", "{}"),
-        ("config.json", "[]"),
+        ("profile.json", "{}", "is damaged, or from another version: "),
+        ("config.json", "{}", "'planner' is missing; restore it"),
+        ("config.json", "[]", "its values are of other types than a run writes; restore it"),
+        ("config.json", "{", "column 2 (char 1); restore it"),
     ],
 )
-def test_a_file_of_another_kind_is_named(folder: Path, tmp_path: Path, name: str, content: str) -> None:
+def test_a_damaged_file_is_named_with_what_it_lacks(
+    folder: Path, tmp_path: Path, name: str, content: str, reason: str
+) -> None:
     path = tmp_path / "run"
     shutil.copytree(folder, path)
     (path / name).write_text(content)
-    with refused("run_unreadable", path):
+    with refused("run_unreadable", f"'{path / name}'", reason):
         read_run(path)

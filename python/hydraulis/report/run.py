@@ -112,7 +112,8 @@ def read_run(path: Path, progress: ProgressCallback = ignore_progress) -> Run:
 
     Raises:
         InvalidInputError: The metrics, the profile or the configuration cannot be read (code
-            `file_unreadable`), or the folder was not written by a run (`run_unreadable`).
+            `file_unreadable`), or they are damaged, or the folder was not written by a run
+            (`run_unreadable`).
     """
     require_run(path)
     notes: list[str] = []
@@ -186,7 +187,7 @@ def _optional(path: Path, parse: Callable[[str], _T], notes: list[str]) -> _T | 
     try:
         return cast("_T", _parsed(path, parse, _text(path)))
     except InvalidInputError as error:
-        notes.append(f"{path.name} is left out: {error.__cause__}")
+        notes.append(f"{path.name} is left out: {_reason(error.__cause__ or error)}")
         return None
 
 
@@ -285,4 +286,17 @@ def _parsed(path: Path, parse: Any, content: Any) -> Any:
     try:
         return parse(content)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
-        raise not_a_run(path, f"{type(error).__name__}: {error}") from error
+        message = (
+            f"file '{path}' is damaged, or from another version: {_reason(error)}; restore it from a copy of "
+            "the run's folder, or name another run"
+        )
+        raise InvalidInputError(message, code="run_unreadable") from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a file cannot be read: the parser's reason, or what the content lacks."""
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    if isinstance(error, (LookupError, TypeError, AttributeError)):
+        return "its values are of other types than a run writes"
+    return str(error)
