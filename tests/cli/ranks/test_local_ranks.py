@@ -146,7 +146,7 @@ def test_lost_ranks_are_started_again(act: Path, capfd: pytest.CaptureFixture[st
     assert (act.parent / "seen").read_text() == "012"
     lines = capfd.readouterr().err.splitlines()
     assert [line for line in lines if "[lost_rank]" not in line] == [
-        f"hydraulis: no action is needed: starting the ranks again, restart {number} of 3" for number in (1, 2)
+        f"hydraulis: nothing to do: starting the ranks again, restart {number} of 3" for number in (1, 2)
     ]
 
 

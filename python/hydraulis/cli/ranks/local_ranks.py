@@ -59,7 +59,7 @@ def run_local_ranks(
                 if error.code != LOST_RANK or requests:
                     raise
                 report(_PROGRAM, error)
-                again = f"no action is needed: starting the ranks again, restart {restart + 1} of {max_restarts}"
+                again = f"nothing to do: starting the ranks again, restart {restart + 1} of {max_restarts}"
                 sys.stderr.write(f"{_PROGRAM}: {again}\n")
                 sys.stderr.flush()
         environment = _environment(max_restarts, run_file)
