@@ -17,7 +17,7 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip --disable-pip-version-check
 RUST := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.json')
-TEST_PROCESSES := 3
+TEST_PROCESSES := 2
 # The oldest version of torch that is supported, one between, and the newest that was tested.
 VERSIONS ?= 2.11.0 2.13.0 2.15.0
 # The environment of other frameworks, and the one of those that install in less than a minute.

@@ -26,7 +26,7 @@ for version in "$@"; do
         touch "$environment/installed"
     fi
     "$environment/bin/python" -c "import torch; print('testing with torch', torch.__version__)"
-    "$environment/bin/python" -m pytest -q -n "${TEST_PROCESSES:-3}" --dist loadfile --basetemp target/pytest-versions \
+    "$environment/bin/python" -m pytest -q -n "${TEST_PROCESSES:-2}" --dist loadfile --basetemp target/pytest-versions \
         tests/model tests/parallel tests/runtime || failed="$failed $version"
 done
 [ -z "$failed" ] || {
