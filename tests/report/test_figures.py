@@ -56,8 +56,16 @@ def test_a_held_out_loss_is_drawn_at_the_last_recorded_step_before_it(metrics: l
     assert list(line.get_xdata()) == [0, 0, second, third, third, third]  # type: ignore[arg-type]
 
 
+def test_losses_on_earlier_held_out_data_are_a_line_of_their_own(metrics: list[StepMetrics]) -> None:
+    evaluations = [Evaluation(0, 2.5, "ab"), Evaluation(2, 1.5, "ab"), Evaluation(6, 4.0, "cd")]
+    (panel,) = loss_figure(metrics, evaluations).panels
+    by_name = {str(line.get_label()): line for line in panel.lines}
+    assert list(by_name["_held-out loss on earlier data"].get_ydata()) == [2.5, 1.5]  # type: ignore[arg-type]
+    assert list(by_name["held-out loss"].get_ydata()) == [4.0]  # type: ignore[arg-type]
+
+
 def test_a_legend_is_above_the_data_at_the_left(metrics: list[StepMetrics]) -> None:
-    drawing = loss_figure(metrics, [Evaluation(0, 6.5, "ab"), Evaluation(6, 4.0, "ab")])
+    drawing = loss_figure(metrics, [Evaluation(0, 6.5, "ab"), Evaluation(6, 4.0, "cd")])
     drawing.figure.draw_without_rendering()
     (panel,) = drawing.panels
     legend = panel.get_legend()

@@ -72,11 +72,22 @@ def loss_figure(metrics: Sequence[StepMetrics], evaluations: Sequence[Evaluation
 def _held_out(
     drawing: Drawing, panel: Axes, evaluations: Sequence[Evaluation], places: npt.NDArray[np.float64]
 ) -> None:
-    """Draw the held-out losses over the trained tokens."""
-    panel.plot(places, [one.loss for one in evaluations], color=style.MEASURED, label="held-out loss")
-    for place, one in zip(places, evaluations, strict=True):
-        (dot,) = panel.plot(place, one.loss, marker="o", markersize=4, color=style.MEASURED)
-        drawing.tip(dot, f"after step {one.step}: {one.loss:.3f} nats on held-out data")
+    """Draw the held-out losses over the trained tokens; those on earlier data are dotted lines."""
+    for data in dict.fromkeys(one.data for one in evaluations):
+        is_newest = data == evaluations[-1].data
+        name = "held-out loss" if is_newest else "held-out loss on earlier data"
+        found = [(place, one) for place, one in zip(places, evaluations, strict=True) if one.data == data]
+        panel.plot(
+            [place for place, _ in found],
+            [one.loss for _, one in found],
+            color=style.MEASURED,
+            linestyle="-" if is_newest else ":",
+            # A third entry would not fit into the legend's row.
+            label=name if is_newest else f"_{name}",
+        )
+        for place, one in found:
+            (dot,) = panel.plot(place, one.loss, marker="o", markersize=4, color=style.MEASURED)
+            drawing.tip(dot, f"after step {one.step}: {one.loss:.3f} nats, {name}")
 
 
 def moving_mean(values: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.float64]:

@@ -169,7 +169,8 @@ _OF_EVERY_RUN: tuple[_Figure, ...] = (
     (
         "loss",
         "Loss",
-        "Mean over all target tokens of each global batch, and of held-out data where the run evaluates.",
+        "Mean over all target tokens of each global batch, and of held-out data where the run evaluates; "
+        "dotted on earlier held-out data.",
         lambda run, _: loss_figure(run.metrics, run.evaluations),
     ),
     (
