@@ -34,7 +34,7 @@ STRATEGIES = (
     "1x<tp4,cp2>",
 )
 MEMORY_STRATEGIES = ("3x<1>", "1x<tp2>", "1x<cp2>")
-SIZES = (3, 40, 48, 30, 60, 45, 9, 20)
+SIZES = (3, 26, 30, 20, 36, 28, 9, 14)
 # Layer plans of four layers, which the replicas of a strategy have in turn.
 LAYER_PLANS = (
     "offload",
