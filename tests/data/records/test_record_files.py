@@ -284,6 +284,36 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path, name: str) -> None:
             open_records(path, ("a",))
 
 
+def test_an_arrow_stream_whose_writer_was_stopped_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.arrow"
+    with pyarrow.ipc.new_stream(path, pyarrow.schema([("a", pyarrow.int64())])) as writer:
+        for start in range(3):
+            writer.write_batch(pyarrow.record_batch({"a": [start, 0, 0]}))
+    whole = path.read_bytes()
+    assert len(read(open_records(path, ("a",)))) == 9
+    # Without the mark, the last batch's padding is the end; or the last batch is missing too.
+    batch = pyarrow.record_batch({"a": [2, 0, 0]}).serialize().size
+    for missing in (8, 8 + batch):
+        path.write_bytes(whole[:-missing])
+        assert pyarrow.ipc.open_stream(path).read_all().num_rows == 9 - 3 * (missing > 8)
+        with refused("data_file_invalid", path, "has no end"):
+            open_records(path, ("a",))
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_a_field_that_a_file_has_twice_is_refused(tmp_path: Path, suffix: str) -> None:
+    table = pyarrow.Table.from_arrays([pyarrow.array(["x"])] * 3, ["text", "other", "text"])
+    path = tmp_path / f"twice.{suffix}"
+    if suffix == "parquet":
+        pyarrow.parquet.write_table(table, path)
+    else:
+        with pyarrow.ipc.new_stream(path, table.schema) as writer:
+            writer.write_table(table)
+    assert read(open_records(path, ("other",))) == [["x"]]
+    with refused("record_malformed", path, "has the field 'text' twice"):
+        open_records(path, ("text",))
+
+
 def test_the_extra_is_named_where_pyarrow_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_parquet(tmp_path)
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)

@@ -1,15 +1,19 @@
 """Arrow files: streams of record batches, as written by Hugging Face's datasets, and Feather."""
 
+import os
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydraulis.data.records.columnar import iterate_rows, reading_columns
 from hydraulis.data.records.fields import check_fields
+from hydraulis.errors import InvalidInputError
 from hydraulis.extras import import_extra
 
 _PIECE_ROWS = 4096
 _RANDOM_ACCESS = b"ARROW1"
+# A message of a stream begins with the first half; a message without a length is the end.
+_MESSAGE, _NO_LENGTH = b"\xff" * 4, bytes(4)
 
 
 class ArrowFile:
@@ -21,8 +25,8 @@ class ArrowFile:
         optional: Names of those that a record may lack.
 
     Raises:
-        InvalidInputError: The file is no Arrow file (code `data_file_invalid`), or lacks a field
-            (`record_malformed`).
+        InvalidInputError: The file is no Arrow file, or a stream without its end (code `data_file_invalid`),
+            or lacks a field or has it twice (`record_malformed`).
         HydraulisError: pyarrow is not installed (code `extra_missing`).
         OSError: The file cannot be read.
     """
@@ -35,6 +39,8 @@ class ArrowFile:
             self._is_stream = file.read(len(_RANDOM_ACCESS)) != _RANDOM_ACCESS
         with reading_columns(path, "Arrow"):
             names = self._open().schema.names
+        if self._is_stream:
+            _check_end(path)
         check_fields(names, fields, optional, f"file '{path}'")
 
     def pieces(self) -> list[tuple[int, int]]:
@@ -76,3 +82,18 @@ class ArrowFile:
         else:
             for number in range(reader.num_record_batches):
                 yield reader.get_batch(number)
+
+
+def _check_end(path: Path) -> None:
+    """Refuse a stream whose writer was stopped: up to its last whole batch it reads like a whole one."""
+    with path.open("rb") as file:
+        begins = file.read(len(_MESSAGE))
+        file.seek(-len(_MESSAGE + _NO_LENGTH), os.SEEK_END)
+        end = file.read()
+    # Before Arrow 0.15 a message began with its length.
+    if begins == _MESSAGE and end != _MESSAGE + _NO_LENGTH:
+        message = (
+            f"Arrow file '{path}' has no end: its writer was stopped, and rows may be missing; write it "
+            "again, and close the writer"
+        )
+        raise InvalidInputError(message, code="data_file_invalid")

@@ -45,10 +45,8 @@ _FORMAT_OF = {
 }
 
 
-def check_fields(
-    names: Collection[str], fields: Sequence[str], optional: Collection[str], place: str
-) -> None:
-    """Refuse a file that lacks a field.
+def check_fields(names: Sequence[str], fields: Sequence[str], optional: Collection[str], place: str) -> None:
+    """Refuse a file that lacks a field, or has it twice.
 
     Args:
         names: Names of the file's fields.
@@ -57,8 +55,12 @@ def check_fields(
         place: Name of the file at the start of the message.
 
     Raises:
-        InvalidInputError: A field is missing (code `record_malformed`).
+        InvalidInputError: A field is missing, or two have its name (code `record_malformed`).
     """
+    twice = next((name for name in fields if names.count(name) > 1), None)
+    if twice is not None:
+        message = f"{place} has the field '{twice}' twice; rename one of them"
+        raise InvalidInputError(message, code="record_malformed")
     broken = find_missing_field(names, [name for name in fields if name not in optional])
     if broken is not None:
         raise broken.error(place)
