@@ -25,17 +25,35 @@ _NOTHING: Final = np.zeros(0, dtype=np.int64)
 Fits = Callable[[Indices], bool]
 
 
+@dataclass(frozen=True, slots=True)
+class _Epoch:
+    """An epoch to divide.
+
+    Attributes:
+        pool: Sequences of the epoch, none longer than the cap.
+        order: Order of the epoch.
+        fits: Whether a step of some items has a plan. As many items as micro-batches always have one.
+    """
+
+    pool: SequencePool
+    order: EpochOrder
+    fits: Fits
+
+    def fits_between(self, first: int, stop: int) -> bool:
+        """Tell whether a step of the items from position `first` to before `stop` has a plan."""
+        return self.fits(self.pool.take(self.order, first, stop))
+
+
 class _Ahead:
     """The next items of an epoch's order, with the tokens up to each, which are added up once a block.
 
     Args:
-        pool: Sequences of the epoch.
-        order: Order of the epoch.
+        epoch: Epoch with the order.
     """
 
-    def __init__(self, pool: SequencePool, order: EpochOrder) -> None:
-        self._pool = pool
-        self._order = order
+    def __init__(self, epoch: _Epoch) -> None:
+        self._pool = epoch.pool
+        self._order = epoch.order
         self._items = _NOTHING
         # Tokens of the first items, from none of them to all, int64 [n + 1].
         self._reached = np.zeros(1, dtype=np.int64)
@@ -99,8 +117,9 @@ class FilledSteps:
                 before it too few to give some, or the epoch cannot have its number of steps (code
                 `batch_unplaceable`).
         """
+        epoch = _Epoch(pool, order, fits)
         starts = [0]
-        ahead = _Ahead(pool, order)
+        ahead = _Ahead(epoch)
         is_full = True
         while starts[-1] < len(pool):
             ahead.read(self.cap_tokens * self.micro_batches)
@@ -108,11 +127,11 @@ class FilledSteps:
             starts.append(starts[-1] + count)
             ahead.advance(count)
         if self.drop_last and not is_full:
-            starts = self._drop_last(starts, pool, order, fits)
+            starts = self._drop_last(starts, epoch)
         elif not self.allow_empty:
-            starts = self._fill_last(starts, pool, order, fits)
+            starts = self._fill_last(starts, epoch)
         if self.count is not None:
-            starts = self._split(starts, self.count, pool, order, fits)
+            starts = self._split(starts, self.count, epoch)
         return StepRanges(np.array(starts, dtype=np.int64))
 
     @property
@@ -120,19 +139,17 @@ class FilledSteps:
         """Least number of sequences of a step."""
         return 1 if self.allow_empty else self.micro_batches
 
-    def _drop_last(self, starts: list[int], pool: SequencePool, order: EpochOrder, fits: Fits) -> list[int]:
+    def _drop_last(self, starts: list[int], epoch: _Epoch) -> list[int]:
         """Drop the last step, unless the epoch lacks steps and can fill it."""
         if self.count is None or len(starts) - 1 > self.count:
             return starts[:-1]
-        return self._fill(starts, len(starts) - 2, pool, order, fits) or starts[:-1]
+        return self._fill(starts, len(starts) - 2, epoch) or starts[:-1]
 
-    def _split(
-        self, starts: list[int], count: int, pool: SequencePool, order: EpochOrder, fits: Fits
-    ) -> list[int]:
+    def _split(self, starts: list[int], count: int, epoch: _Epoch) -> list[int]:
         """Halve the step with most sequences, or add one of few, until the epoch has `count` steps."""
         natural = len(starts) - 1
         while len(starts) - 1 < count:
-            more = self._halve(starts, pool, order, fits) or self._add(starts, pool, order, fits)
+            more = self._halve(starts, epoch) or self._add(starts, epoch)
             if more is None:
                 break
             starts = more
@@ -148,9 +165,7 @@ class FilledSteps:
             raise InfeasibleError(message, code="batch_unplaceable")
         return starts
 
-    def _halve(
-        self, starts: list[int], pool: SequencePool, order: EpochOrder, fits: Fits
-    ) -> list[int] | None:
+    def _halve(self, starts: list[int], epoch: _Epoch) -> list[int] | None:
         """Halve the step with most sequences whose halves fit."""
         sizes = np.diff(starts)
         # Packing fewer sequences can take more windows.
@@ -159,18 +174,18 @@ class FilledSteps:
             middle = (first + stop) // 2
             if middle - first < self._least:
                 return None
-            if fits(pool.take(order, first, middle)) and fits(pool.take(order, middle, stop)):
+            if epoch.fits_between(first, middle) and epoch.fits_between(middle, stop):
                 return [*starts[: step + 1], middle, *starts[step + 1 :]]
         return None
 
-    def _add(self, starts: list[int], pool: SequencePool, order: EpochOrder, fits: Fits) -> list[int] | None:
+    def _add(self, starts: list[int], epoch: _Epoch) -> list[int] | None:
         """Add a step after one with sequences to spare, which it takes from this and earlier ones."""
         for step in range(len(starts) - 2, -1, -1):
             if starts[step + 1] < (step + 2) * self._least:
                 return None
             if starts[step + 1] - starts[step] > self._least:
                 wider = [*starts[: step + 2], *starts[step + 1 :]]
-                filled = self._fill(wider, step + 1, pool, order, fits)
+                filled = self._fill(wider, step + 1, epoch)
                 if filled:
                     return filled
         return None
@@ -190,9 +205,9 @@ class FilledSteps:
             middle = (fitting + beyond) // 2
         return fitting, fitting < len(ahead)
 
-    def _fill_last(self, starts: list[int], pool: SequencePool, order: EpochOrder, fits: Fits) -> list[int]:
+    def _fill_last(self, starts: list[int], epoch: _Epoch) -> list[int]:
         """Move sequences from earlier steps to the last one until no micro-batch of it is empty."""
-        filled = self._fill(starts, len(starts) - 2, pool, order, fits)
+        filled = self._fill(starts, len(starts) - 2, epoch)
         if filled is None:
             missing = self.micro_batches - (starts[-1] - starts[-2])
             message = (
@@ -203,9 +218,7 @@ class FilledSteps:
             raise InfeasibleError(message, code="batch_unplaceable")
         return filled
 
-    def _fill(
-        self, starts: list[int], place: int, pool: SequencePool, order: EpochOrder, fits: Fits
-    ) -> list[int] | None:
+    def _fill(self, starts: list[int], place: int, epoch: _Epoch) -> list[int] | None:
         """Move the starts of a step and of those before it back until each has enough sequences.
 
         A step takes as few sequences as it can. As many as micro-batches always fit.
@@ -220,7 +233,7 @@ class FilledSteps:
             earliest = max(step * self._least, latest - _TRIES)
             # Packing fewer sequences can take more windows, and more of them fewer.
             tried = range(latest, earliest - 1, -1)
-            start = next((one for one in tried if fits(pool.take(order, one, stop))), None)
+            start = next((one for one in tried if epoch.fits_between(one, stop)), None)
             if start is None:
                 return None
             if start == first:
