@@ -6,13 +6,13 @@ use crate::error::{Error, Result, StrategyError};
 use crate::layout::{PlacementOrder, place, place_in_order};
 use crate::spec::{Cluster, Scheme, Strategy};
 
-/// The profile's own list for a cluster of this size, or else every mix of two schemes. On ranks of different memory those
-/// without room are left out.
-pub fn candidates(cost: &CostModel) -> Vec<Strategy> {
+/// The profile's own list for a cluster of this size, or else the [`mixes`]. On ranks of different memory those without
+/// room are left out.
+pub fn candidates(cost: &CostModel, mixes: impl FnOnce() -> Vec<Strategy>) -> Vec<Strategy> {
     let gpus = cost.cluster().gpus();
     let mut list = match cost.profile().strategies.iter().find(|list| list.gpus == gpus) {
         Some(list) => with_layer_splits(list.strategies.clone(), cost),
-        None => mixes(cost),
+        None => mixes(),
     };
     if cost.cluster().memory_bytes().is_some() {
         list.retain(|strategy| usable_strategies(vec![strategy.clone()], cost).is_ok());
@@ -127,7 +127,7 @@ mod tests {
 
     fn of(profile: &str, gpus: u32) -> Vec<String> {
         let cost = CostModel::new(preset(profile).unwrap(), Cluster::new(gpus, 8).unwrap());
-        candidates(&cost).iter().map(Strategy::to_string).collect()
+        candidates(&cost, || mixes(&cost)).iter().map(Strategy::to_string).collect()
     }
 
     #[test]

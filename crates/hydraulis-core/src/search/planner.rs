@@ -63,7 +63,7 @@ impl Planner {
         let given = match strategies {
             Some(list) if list.is_empty() => return Err(StrategyError::NoneGiven.into()),
             Some(list) => list,
-            None => candidates(&cost),
+            None => candidates(&cost, || mixes(&cost)),
         };
         let list = with_layer_splits(usable_strategies(given, &cost)?, &cost);
         Ok(Planner {
@@ -91,7 +91,9 @@ impl Planner {
             return Err(nothing_fits(&cost));
         }
         let pool = undominated(&usable_schemes(&cost), &cost);
-        let choice = Choice::Any { pool, mixes, listed: candidates(&cost) };
+        // The mixes of a hundred thousand GPUs take seconds.
+        let listed = candidates(&cost, || mixes.clone());
+        let choice = Choice::Any { pool, mixes, listed };
         let budget = SearchBudget::ONLINE;
         let by_order = Capacities::new(cost, budget.capacity).in_each_order();
         Ok(Planner { by_order, by_cap: None, choice, budget, link: None, exposures: Arc::default() })
