@@ -18,6 +18,8 @@ arguments = SFTConfig(
     bf16=False,
     gradient_checkpointing=False,
     max_steps=6,
+    # Else TRL leaves the mask of tokenized data out of the labels.
+    completion_only_loss=True,
     gradient_accumulation_steps=2,
     learning_rate=1e-2,
     logging_steps=1,

@@ -132,6 +132,17 @@ def test_masked_targets_do_not_count(tmp_path: Path) -> None:
     assert sum(int((one != -100).sum()) for one in labels) == expected
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+def test_labels_alone_count_as_in_the_trainer(tmp_path: Path, *, keeps: bool) -> None:
+    """TRL's labels have the masks that apply; it keeps a mask that does not."""
+    rows = data().add_column("labels", data()["input_ids"])
+    rows = rows.add_column("completion_mask", [[0] * int(size) for size in LENGTHS])
+    trainer = make_trainer(tmp_path, rows=rows)
+    trainer.args.remove_unused_columns = not keeps
+    labels = [batch["labels"] for batch in trainer.get_train_dataloader()]
+    assert sum(int((one != -100).sum()) for one in labels) == sum(int(size) - 1 for size in LENGTHS)
+
+
 def test_the_loss_is_the_mean_over_the_targets_of_the_step(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, epochs=1)
     torch.manual_seed(1)
@@ -169,7 +180,7 @@ def test_two_processes_train_every_sequence_once_and_resume(tmp_path: Path) -> N
     assert len({len(rank["seen"]) for rank in ranks}) == 1
     for rank in ranks:
         assert rank["shard"] == ["BatchSamplerShard", 1, "TrainerSampler"]
-        assert rank["resumed_seen"] == rank["seen"]
+        assert rank["resumed_seen"] == [rank["seen"]] * 2
         assert ranks[0]["losses"][0] == pytest.approx(rank["mean_loss"], rel=1e-4)
     assert len(ranks[0]["losses"]) > 6
-    assert ranks[0]["resumed_losses"] == ranks[0]["losses"]
+    assert ranks[0]["resumed_losses"] == [ranks[0]["losses"]] * 2

@@ -44,17 +44,17 @@ def main() -> None:
         "mean_loss": mean_loss(trainer),
     }
     trainer.train()
-    first = make_trainer(folder / "part", barrier="step")
-    first.add_callback(StopAt(4))
-    first.train()
-    second = make_trainer(folder / "part", barrier="step")
-    second.train(resume_from_checkpoint=True)
-    found |= {
-        "seen": trainer.seen,
-        "losses": losses(trainer),
-        "resumed_seen": first.seen + second.seen,
-        "resumed_losses": losses(second),
-    }
+    found |= {"seen": trainer.seen, "losses": losses(trainer), "resumed_seen": [], "resumed_losses": []}
+    sampler: Any = trainer._get_train_sampler()
+    # Inside the first epoch, and inside the second.
+    for stop in (2, sampler.balanced.num_steps + 2):
+        first = make_trainer(folder / f"stopped-{stop}", barrier="step")
+        first.add_callback(StopAt(stop))
+        first.train()
+        second = make_trainer(folder / f"stopped-{stop}", barrier="step")
+        second.train(resume_from_checkpoint=True)
+        found["resumed_seen"].append(first.seen + second.seen)
+        found["resumed_losses"].append(losses(second))
     (folder / f"{trainer.args.process_index}.json").write_text(json.dumps(found), encoding="utf-8")
 
 

@@ -46,6 +46,18 @@ def test_a_streamed_data_set_is_refused(tmp_path: Path) -> None:
         balance_trainer(make_trainer(tmp_path, Stream()), cap_tokens=200, lengths=LENGTHS)
 
 
+@pytest.mark.parametrize(
+    "options", [{"micro_batches": None}, {"micro_batches": 3}, {"ranks": 2}, {"rank": 1}]
+)
+def test_other_ranks_and_micro_batches_than_the_trainers_are_refused(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """With other micro-batches in a step, one rank would wait for another forever."""
+    with refused("argument_invalid", *options, "leave"):
+        balance_trainer(make_trainer(tmp_path), cap_tokens=200, lengths=LENGTHS, **options)
+    balance_trainer(make_trainer(tmp_path), cap_tokens=200, lengths=LENGTHS, micro_batches=2, ranks=1, rank=0)
+
+
 def test_a_trainer_that_packs_is_refused() -> None:
     trainer: Any = SimpleNamespace(train_dataset=ROWS, args=SimpleNamespace(packing=True))
     with refused("argument_invalid", "args.packing"):

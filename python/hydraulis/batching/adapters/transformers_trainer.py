@@ -8,8 +8,8 @@ The trainer counts the targets of a step over all ranks, so its loss is the mean
 """
 
 import warnings
-from collections.abc import Callable, Collection, Iterator
-from functools import wraps
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial, wraps
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -19,7 +19,7 @@ from transformers.trainer_pt_utils import BatchRebalanceSampler
 
 from hydraulis.batching.adapters.equal_epochs import with_equal_epochs
 from hydraulis.batching.collators import TransformersCollator, check_packing
-from hydraulis.batching.collators.packed_samples import MASKS
+from hydraulis.batching.collators.packed_samples import MASKS, Sample
 from hydraulis.batching.epoch.state import PLACE, restore
 from hydraulis.batching.items.lengths import Lengths, open_lengths
 from hydraulis.batching.items.pool import token_limit
@@ -67,7 +67,7 @@ class BalancedEpochs(TrainerCallback, ExportableState):
         return {"args": {}, "attributes": {"facts": self.facts}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        """Compare the facts of a checkpoint with the sampler's.
+        """Compare the facts of a checkpoint with the sampler's, and choose the epoch of the next step.
 
         Raises:
             InvalidInputError: The checkpoint has other sequences, another seed or other steps (code
@@ -80,6 +80,8 @@ class BalancedEpochs(TrainerCallback, ExportableState):
         saved = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).get("facts")
         if state.global_step and saved is not None:
             restore(saved, {name: value for name, value in self.facts.items() if name not in PLACE})
+        # On several ranks accelerate's `skip_first_batches` hides the sampler from the trainer's `set_epoch`.
+        sampler.set_epoch(state.global_step // sampler.balanced.num_steps)
 
 
 def balance_trainer(trainer: Trainer, *, cap_tokens: int, lengths: object = None, **options: Any) -> None:
@@ -102,13 +104,16 @@ def balance_trainer(trainer: Trainer, *, cap_tokens: int, lengths: object = None
     Raises:
         InvalidInputError: The data set is streamed, the trainer packs its sequences itself, or its options
             distribute batches or count targets in another way, or its loss does not divide by the targets of
-            a step (code `argument_invalid`), or the model mixes packed sequences (`model_unsupported`).
-            The data set has no column for `lengths` of None (`lengths_invalid`); training raises the same if
-            it has another number of sequences than `lengths`.
+            a step, or `options` have other ranks or micro-batches (code `argument_invalid`), or the model
+            mixes packed sequences (`model_unsupported`). The data set has no column for `lengths` of None
+            (`lengths_invalid`); training raises the same if it has another number of sequences than
+            `lengths`.
     """
     # A trainer's attributes have many types.
     own: Any = trainer
     _refuse(own)
+    for name, value in _step_options(own.args).items():
+        _refuse_other(options, name, value)
     if lengths is None:
         _refuse_unknown_lengths(own.train_dataset, own.args.length_column_name)
     _check_model(own)
@@ -143,8 +148,11 @@ def _with_collator(trainer: Any, collator: TransformersCollator) -> Callable[[],
     def get_train_dataloader() -> DataLoader[Any]:
         arguments = trainer.args
         before = trainer.data_collator, arguments.remove_unused_columns
+        columns = _columns(trainer.train_dataset)
         trainer.data_collator = collator
-        if any(name in _columns(trainer.train_dataset) for name in MASKS):
+        if "labels" in columns:
+            trainer.data_collator = partial(_collate_labels, collator)
+        elif any(name in columns for name in MASKS):
             # The trainer removes the columns that the model does not take.
             arguments.remove_unused_columns = False
         try:
@@ -154,6 +162,11 @@ def _with_collator(trainer: Any, collator: TransformersCollator) -> Callable[[],
         return loader
 
     return get_train_dataloader
+
+
+def _collate_labels(collator: TransformersCollator, samples: Sequence[Sample]) -> dict[str, Any]:
+    """Collate samples by their labels alone: TRL keeps the masks that it does not apply."""
+    return collator([{name: value for name, value in one.items() if name not in MASKS} for one in samples])
 
 
 def _columns(data: Any) -> Collection[str]:
@@ -194,6 +207,23 @@ def _refuse(trainer: Any) -> None:
             "would be the mean of the micro-batches' means, and no mean over all targets; pass a "
             "compute_loss_func that divides by num_items_in_batch"
         )
+        raise InvalidInputError(message, code="argument_invalid")
+
+
+def _step_options(arguments: Any) -> dict[str, int]:
+    """Return the ranks and micro-batches of a step, as the trainer runs them."""
+    return {
+        "ranks": arguments.world_size,
+        "rank": arguments.process_index,
+        "micro_batches": arguments.gradient_accumulation_steps,
+    }
+
+
+def _refuse_other(options: dict[str, Any], name: str, value: int) -> None:
+    """Refuse an option with another value than the trainer's: ranks would wait for one another forever."""
+    if options.get(name, value) != value:
+        remedy = " set gradient_accumulation_steps and" if name == "micro_batches" else ""
+        message = f"{name} is {options[name]!r}, and the trainer runs {value};{remedy} leave {name} out"
         raise InvalidInputError(message, code="argument_invalid")
 
 
@@ -239,10 +269,8 @@ def _make_sampler(trainer: Any, data: Any, lengths: object, options: dict[str, A
         tokens = open_lengths(lengths, options.pop("column", None))
     check_data(data, len(tokens))
     defaults: dict[str, Any] = {
+        **_step_options(arguments),
         "cost": trainer.model.config,
-        "ranks": arguments.world_size,
-        "rank": arguments.process_index,
-        "micro_batches": arguments.gradient_accumulation_steps,
         "drop_last": arguments.dataloader_drop_last,
         "seed": arguments.seed if arguments.data_seed is None else arguments.data_seed,
     }
