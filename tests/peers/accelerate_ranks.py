@@ -20,9 +20,11 @@ from batching.drawn import long_tail, sampler
 LENGTHS = long_tail(100)
 
 
-def prepared(accelerator: Accelerator, *, workers: int = 0) -> tuple[Any, Any]:
-    """Return our sampler and accelerate's loader of it."""
+def prepared(accelerator: Accelerator, *, workers: int = 0, state: Any = None) -> tuple[Any, Any]:
+    """Return our sampler, which continues a state if one is given, and accelerate's loader of it."""
     one = sampler(LENGTHS, ranks=accelerator.num_processes)
+    if state is not None:
+        one.load_state_dict(state)
     rows: Any = torch.arange(100)
     loader = DataLoader(rows, batch_sampler=one, collate_fn=torch.stack, num_workers=workers)
     return one, accelerator.prepare(loader)
@@ -44,12 +46,10 @@ def joined(accelerator: Accelerator) -> list[list[int]]:
     return found
 
 
-def after_state_at(accelerator: Accelerator) -> list[list[int]]:
+def after_state_at(accelerator: Accelerator, workers: int = 0) -> list[list[int]]:
     """Continue in a new loader from the sampler's state at a step of another epoch."""
     one, _ = prepared(accelerator)
-    state = one.state_at(2, epoch=3)
-    one, loader = prepared(accelerator)
-    one.load_state_dict(state)
+    one, loader = prepared(accelerator, workers=workers, state=one.state_at(2, epoch=3))
     loader.set_epoch(one.epoch)
     return batches(loader)
 
@@ -76,12 +76,13 @@ def main() -> None:
         "workers": batches(prepared(plain, workers=2)[1]),
         "pickled": batches(pickle.loads(pickle.dumps(prepared(plain)[1]))),
         "joined": joined(plain),
-        "after_state_at": after_state_at(plain),
+        "after_state_at": [after_state_at(plain), after_state_at(plain, 2)],
     }
     for name, configuration in (("even", even), ("stateful", stateful)):
         plain.dataloader_config = configuration
         found[name] = batches(prepared(plain)[1])
     found["after_loader_state"] = after_loader_state(plain)
+    found["after_state_at"] += [after_state_at(plain), after_state_at(plain, 2)]
     Path(sys.argv[1], f"{plain.process_index}.json").write_text(json.dumps(found), encoding="utf-8")
 
 

@@ -174,6 +174,15 @@ def test_an_epoch_chosen_before_a_state_of_another_one_is_refused(workers: int) 
         next(one.group(second))
 
 
+def test_a_state_that_is_loaded_after_the_loader_began_is_refused() -> None:
+    first = loader(2)
+    first.state_dict()
+    one: Any = first.batch_sampler
+    one.load_state_dict(one.state_at(2, epoch=1))
+    with refused("argument_invalid", "load the state before"):
+        next(one.group(first, epochs=3))
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_state_at_the_end_of_the_run_has_no_steps(workers: int, *, asked: bool) -> None:

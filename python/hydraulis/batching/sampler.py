@@ -215,6 +215,11 @@ class BalancedBatchSampler:
         return self._chosen_epoch
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether a state is loaded that no iteration has continued yet."""
+        return self._is_loaded
+
+    @property
     def num_steps(self) -> int:
         """Number of steps of the current epoch."""
         return self.count_steps(self._epoch)

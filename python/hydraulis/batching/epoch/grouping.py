@@ -47,8 +47,8 @@ def group_batches(
 
     Raises:
         InvalidInputError: The loader has more or fewer batches than the steps, loads a state of another
-            epoch than `set_epoch` chose, or is distributed by accelerate (code `argument_invalid`); or the
-            state is inside a step (`checkpoint_mismatch`).
+            epoch than `set_epoch` chose, began before the sampler's state was loaded, or is distributed by
+            accelerate (code `argument_invalid`); or the state is inside a step (`checkpoint_mismatch`).
     """
     _refuse_shards(loader)
     chosen = sampler.chosen_epoch
@@ -88,6 +88,12 @@ def _begin(sampler: Any, loader: Iterable[Loaded]) -> tuple[Iterator[Loaded], in
     """Begin an iteration over a loader, and return it with the epoch and the position of its first batch."""
     # torchdata makes the iterator of a loader with workers when it is asked for a state.
     has_begun = getattr(loader, "num_workers", 0) and getattr(loader, "_initial_iter_for_state_dict", False)
+    if has_begun and sampler.is_loaded:
+        message = (
+            "the sampler's state was loaded after the loader began to read: torchdata's loader begins when "
+            "it is asked for its state, and accelerate asks in `prepare`; load the state before"
+        )
+        raise InvalidInputError(message, code="argument_invalid")
     count = sampler.begun.number
     # A loader loads its state here, and worker processes read the first batches.
     batches = iter(loader)
