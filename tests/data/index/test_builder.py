@@ -453,11 +453,14 @@ def test_a_journal_of_more_data_than_the_files_have_is_refused(tmp_path: Path) -
         ensure_index(job_of(tmp_path), tmp_path / "index", 1)
 
 
-def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_documents(tmp_path)
     (tmp_path / "file").write_text("")
-    with refused("index_damaged", "data.index_directory"):
+    with refused("index_damaged", "set data.index_directory to another folder"):
         ensure_index(job_of(tmp_path), tmp_path / "file" / "index", 1)
+    monkeypatch.chdir(tmp_path)
+    with refused("index_damaged", "or run the command in a folder that can be written"):
+        ensure_index(job_of(tmp_path), Path("file/index"), 1)
 
 
 @pytest.mark.parametrize("name", ["lock", "tokens.bin"])

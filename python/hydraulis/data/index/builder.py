@@ -78,9 +78,11 @@ def check_index_directory(directory: Path) -> None:
 
 def _unwritable(folder: Path, error: OSError) -> HydraulisError:
     room = "make room, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    # A command on data files alone has no configuration.
+    elsewhere = "" if folder.is_absolute() else ", or run the command in a folder that can be written"
     message = (
         f"index '{folder}' cannot be written ({error.strerror or error}): {room}set data.index_directory to "
-        "another folder"
+        f"another folder{elsewhere}"
     )
     return HydraulisError(message, code="index_damaged")
 
