@@ -124,7 +124,7 @@ def restore(state: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[int, Posi
         if state[name] != own[name]:
             remedy = "or continue from the start of a step" if name in _PLAN else "or start a new epoch"
             given, expected = (_with_names(name, one[name]) for one in (state, own))
-            message = f"the state has {given}, and the sampler {expected}; set it back, {remedy}"
+            message = f"the state has {given}, and the sampler {expected}; give it the state's, {remedy}"
             raise InvalidInputError(message, code="checkpoint_mismatch")
     return state["epoch"], position
 
