@@ -74,6 +74,7 @@ def start(
     launcher: Launcher = "torchrun",
     *,
     restarts: int = 0,
+    errors: int | None = None,
     **environment: str,
 ) -> "subprocess.Popen[str]":
     loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
@@ -96,7 +97,7 @@ def start(
         [sys.executable, "-m", *launched[launcher], *arguments],
         env=os.environ | settings,
         stdout=output,
-        stderr=output,
+        stderr=output if errors is None else errors,
         text=True,
     )
 

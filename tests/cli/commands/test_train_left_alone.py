@@ -1,23 +1,22 @@
-"""A run that loses its reader, its terminal, its launcher or its first rank."""
+"""A run that loses its reader, its terminal, the room for its output, its launcher or its first rank."""
 
+import json
 import os
 import pty
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import pytest
 
-from cli.commands.test_train import ENDLESS, KEEP_CODES, Launcher, start
-from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_LOST_RANK
+from cli.commands.test_train import ENDLESS, KEEP_CODES, Launcher, finish, start
+from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_LOST_RANK, EXIT_REFUSED
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.reader import read_manifest
 from train.small_run import STEPS, read_lines, write_quick_config
-
-if TYPE_CHECKING:
-    import subprocess
 
 DEADLINE_S = 90.0
 
@@ -30,7 +29,9 @@ def started(
     path = os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", "")))
     options = ["--set", f"train.steps={steps}"]
     environment = {"PYTHONPATH": path, "TERM": "xterm-256color"}
-    return start([str(write_quick_config(folder)), *options], output, launcher, restarts=0, **environment)
+    return start(
+        [str(write_quick_config(folder)), *options], output, launcher, restarts=0, errors=None, **environment
+    )
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
@@ -82,6 +83,33 @@ def test_a_run_continues_without_a_reader(tmp_path: Path) -> None:
     newest = CheckpointFolder.of_run(tmp_path / "run").newest()
     assert newest is not None
     assert read_manifest(newest).step == 3 * STEPS
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("full", ["output", "output and errors", "errors of --json", "result"])
+def test_a_run_continues_without_room_for_its_output(tmp_path: Path, full: str) -> None:
+    words = [
+        str(write_quick_config(tmp_path)),
+        *(["--json"] if full in ("errors of --json", "result") else []),
+    ]
+    with Path("/dev/full").open("w") as device:
+        output = subprocess.PIPE if full == "errors of --json" else device.fileno()
+        errors = device.fileno() if "errors" in full else subprocess.PIPE
+        code, out, err = finish(start(words, output, "hydraulis", errors=errors))
+    assert num_recorded(tmp_path) == STEPS
+    newest = CheckpointFolder.of_run(tmp_path / "run").newest()
+    assert newest is not None
+    assert read_manifest(newest).step == STEPS
+    if full == "result":
+        assert code == EXIT_REFUSED
+        assert "hydraulis: error [file_unwritable]: standard output cannot be written: " in err
+        return
+    assert code == 0
+    if full == "output":
+        assert err.startswith("hydraulis: standard output cannot be written: ")
+        assert err.count("\n") == 1
+    if full == "errors of --json":
+        assert json.loads(out)["finished"]
 
 
 def test_a_terminal_that_is_closed_stops_a_run_with_a_checkpoint(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
-"""Output without a reader is discarded, and other errors are raised."""
+"""Output without a reader or without room is discarded, and other errors are raised."""
 
 import errno
 import io
 import os
 import pty
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TextIO
 
 import pytest
@@ -83,13 +85,64 @@ class Refusing(io.StringIO):
         raise OSError(self._number, os.strerror(self._number))
 
 
-def test_a_stream_without_a_file_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+NO_ROOM = [errno.ENOSPC, errno.EDQUOT, errno.EFBIG]
+
+
+def test_a_stream_without_a_file_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "stdout", Refusing(errno.EPIPE))
     with tolerating_lost_output():
         sys.stdout.write("discarded\n")
+    assert capsys.readouterr().err == ""
 
 
-def test_other_errors_stay_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", Refusing(errno.ENOSPC))
-    with pytest.raises(OSError, match="No space left"), tolerating_lost_output():
-        sys.stdout.write("to a full disk\n")
+@pytest.mark.parametrize("number", NO_ROOM)
+def test_output_without_room_is_discarded_with_a_note(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    monkeypatch.setattr(sys, "stdout", Refusing(number))
+    with tolerating_lost_output():
+        for line in range(3):
+            sys.stdout.write(f"{line}\n")
+    note = f"hydraulis: standard output cannot be written: {os.strerror(number)}; the run continues"
+    assert capsys.readouterr().err == f"{note} without it, and its files have everything\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_under_both_streams_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = os.open("/dev/full", os.O_WRONLY)
+    with standard(monkeypatch, file) as stream, tolerating_lost_output():
+        sys.stdout.write("one\n")
+        sys.stderr.write("two\n")
+        assert os.path.samestat(os.fstat(stream.fileno()), Path(os.devnull).stat())
+
+
+@pytest.mark.parametrize("number", NO_ROOM)
+def test_a_result_without_room_stays_an_error(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    refusing = Refusing(number)
+    monkeypatch.setattr(sys, "stdout", refusing)
+    with (
+        pytest.raises(OSError, match=re.escape(os.strerror(number))),
+        tolerating_lost_output(is_result=True),
+    ):
+        sys.stdout.write("{}\n")
+    assert sys.stdout is refusing
+
+
+def test_standard_streams_return_after_a_failed_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing = Refusing(errno.ENOSPC)
+    monkeypatch.setattr(refusing, "flush", lambda: refusing.write(""))
+    monkeypatch.setattr(sys, "stdout", refusing)
+    with pytest.raises(OSError, match="No space left"), tolerating_lost_output(is_result=True):
+        pass
+    assert sys.stdout is refusing
+
+
+def test_other_errors_stay_errors_on_standard_output_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Refusing(errno.EBADF))
+    monkeypatch.setattr(sys, "stderr", Refusing(errno.EBADF))
+    with tolerating_lost_output():
+        sys.stderr.write("discarded\n")
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            sys.stdout.write("into a file that is open for reading\n")

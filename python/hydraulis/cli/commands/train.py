@@ -12,6 +12,7 @@ from hydraulis.cli.parser import Parser
 from hydraulis.cli.ranks.local_ranks import run_local_ranks
 from hydraulis.cli.ranks.report import end_with_parent, is_rank, report_before_meeting
 from hydraulis.cli.ranks.training_rank import say_start, train_as_rank
+from hydraulis.cli.terminal.output import tolerating_lost_output
 from hydraulis.config.run import RunConfig, load
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.extras import require_torch
@@ -100,7 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
     require_torch("training")
     ranks = arguments.ranks or _default_ranks(config)
     named_strategies(config.planner, Cluster(gpus=ranks, gpus_per_node=ranks))
-    say_start(ranks, as_json=arguments.json)
+    with tolerating_lost_output(is_result=arguments.json):
+        say_start(ranks, as_json=arguments.json)
     return run_local_ranks(ranks, _for_ranks(arguments), _GRACE_S, arguments.max_restarts)
 
 

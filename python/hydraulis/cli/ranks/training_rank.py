@@ -43,7 +43,7 @@ def train_as_rank(program: str, arguments: argparse.Namespace) -> int:
         require_torch("training")
     except HydraulisError as error:
         return report_before_meeting(program, error)
-    with tolerating_lost_output():
+    with tolerating_lost_output(is_result=arguments.json):
         if os.environ["RANK"] == "0" and PARENT not in os.environ:
             say_start(int(os.environ["WORLD_SIZE"]), as_json=arguments.json)
         return _run(program, config, as_json=arguments.json)

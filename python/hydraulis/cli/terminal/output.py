@@ -1,32 +1,48 @@
-"""Standard streams that are missing, closed, or lose their reader or terminal during the run."""
+"""Standard streams that are missing, closed, or lose their reader, terminal or disk during the run."""
 
 import errno
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
 # Errors of a write that has no reader: a closed pipe, a terminal that hung up.
 _NO_READER = (errno.EPIPE, errno.EIO)
+# Errors of a write for which the disk has no room.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_LOST = (
+    "hydraulis: standard output cannot be written: {why}; the run continues without it, and its files have "
+    "everything\n"
+)
 
 
 @contextmanager
-def tolerating_lost_output() -> Iterator[None]:
-    """Discard standard output and standard error from the time they lose their reader.
+def tolerating_lost_output(*, is_result: bool = False) -> Iterator[None]:
+    """Discard standard output and standard error from the time they lose their reader or their room.
 
-    Training goes on without its output: the files of the run have everything.
+    Training goes on without its output: the files of the run have everything. A line on standard error tells
+    that standard output had no room.
+
+    Args:
+        is_result: Whether standard output gets only the result of the command, so that missing room for it
+            stays an error.
     """
     before = sys.stdout, sys.stderr
-    tolerant = tuple(_Tolerant(stream) for stream in before)
+    tolerant = (
+        _Tolerant(sys.stdout, _NO_READER if is_result else _NO_READER + _NO_ROOM),
+        _Tolerant(sys.stderr),
+    )
     sys.stdout, sys.stderr = (cast("TextIO", stream) for stream in tolerant)
     try:
         yield
     finally:
-        # The interpreter's own flush at exit would raise.
-        for stream in tolerant:
-            stream.flush()
-        sys.stdout, sys.stderr = before
+        try:
+            # The interpreter's own flush at exit would raise.
+            for stream in tolerant:
+                stream.flush()
+        finally:
+            sys.stdout, sys.stderr = before
 
 
 def open_missing() -> None:
@@ -47,10 +63,18 @@ def discard(stream: TextIO) -> None:
 
 
 class _Tolerant:
-    """A stream whose writes succeed after it lost its reader."""
+    """A stream whose writes succeed after it lost its reader or its room.
 
-    def __init__(self, stream: TextIO) -> None:
+    Args:
+        stream: The stream.
+        tolerated: For standard output, the numbers of the errors after which its text is discarded; None for
+            standard error, whose text is discarded after any error.
+    """
+
+    def __init__(self, stream: TextIO, tolerated: Sequence[int] | None = None) -> None:
         self._stream = stream
+        self._tolerated = tolerated
+        self._is_lost = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -60,7 +84,7 @@ class _Tolerant:
         try:
             self._stream.write(text)
         except OSError as error:
-            self._discard_without_reader(error)
+            self._discard(error)
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -73,12 +97,16 @@ class _Tolerant:
         try:
             self._stream.flush()
         except OSError as error:
-            self._discard_without_reader(error)
+            self._discard(error)
 
-    def _discard_without_reader(self, error: OSError) -> None:
-        if error.errno not in _NO_READER:
+    def _discard(self, error: OSError) -> None:
+        if self._tolerated is not None and error.errno not in self._tolerated:
             raise error
+        is_first, self._is_lost = not self._is_lost, True
         # A replaced standard stream may have no file.
         with suppress(OSError):
             discard(self._stream)
             self._stream.flush()
+        if is_first and self._tolerated is not None and error.errno in _NO_ROOM:
+            sys.stderr.write(_LOST.format(why=error.strerror or error))
+            sys.stderr.flush()
