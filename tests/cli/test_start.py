@@ -1,5 +1,6 @@
-"""Start of the processes: interrupts while loading, and missing standard streams."""
+"""Start of the processes: interrupts while loading, and standard streams with limits."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from helpers import ROOT
-from hydraulis.cli.exit import EXIT_INTERRUPTED
+from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_REFUSED
 
 DEMO = ROOT / "examples" / "demo.toml"
 # The first import after the entry module is interrupted.
@@ -43,3 +44,16 @@ def test_missing_standard_streams_change_nothing(words: str, closed: str) -> Non
     command = f"exec {sys.executable} -m {words} {closed}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, check=False, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("json_option", ["", "--json"])
+def test_a_refusal_without_room_for_its_line_keeps_its_exit_code(json_option: str) -> None:
+    words = f"plan --gpus 2 --profile none --lengths none --tokens-per-batch 9 {json_option}"
+    command = f"exec {sys.executable} -m hydraulis {words} 2>/dev/full"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False, timeout=120)
+    assert done.returncode == EXIT_REFUSED
+    if json_option:
+        assert json.loads(done.stdout)["error"]["code"]
+    else:
+        assert done.stdout == b""

@@ -10,12 +10,12 @@ from typing import NoReturn
 
 from hydraulis.cli.exit import EXIT_INTERRUPTED, leave
 from hydraulis.cli.ranks.report import is_rank
-from hydraulis.cli.terminal.output import open_missing
+from hydraulis.cli.terminal.output import prepare_streams
 
 
 def command() -> NoReturn:
     """Run the `hydraulis` command line as the whole process."""
-    open_missing()
+    prepare_streams()
     try:
         if not is_rank():
             # A terminated command restores the terminal and removes unfinished files, as after Ctrl-C. Ranks
@@ -36,7 +36,7 @@ def command() -> NoReturn:
 
 def start_training_rank() -> NoReturn:
     """Run one rank of `torchrun -m hydraulis.train` as the whole process."""
-    open_missing()
+    prepare_streams()
     hide_torch_warnings()
     try:
         from hydraulis.cli.commands.train import main

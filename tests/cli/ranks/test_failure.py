@@ -3,6 +3,8 @@
 import io
 import json
 import signal
+import sys
+from pathlib import Path
 from typing import IO
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from helpers import refused
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.ranks.failure import EndedRank, report_failure
+from hydraulis.cli.terminal.output import tolerating_lost_output
 
 LOST = {
     "code": "lost_rank",
@@ -134,3 +137,12 @@ def test_a_stop_before_the_first_step_is_an_interrupt(
 def test_a_failure_during_a_stop_is_the_cause() -> None:
     with refused("file_unwritable", "disk 1 is full"):
         report_failure([rank(2, FULL), rank(3, LOST, "")], [0, 1], is_stopped=True)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_standard_error_without_room_does_not_replace_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = "terminate called\n" * 10_000
+    with Path("/dev/full").open("w") as full, monkeypatch.context() as replaced:
+        replaced.setattr(sys, "stderr", full)
+        with tolerating_lost_output(), refused("lost_rank", "SIGABRT ended rank 1"):
+            report_failure([rank(0), rank(-signal.SIGABRT, None, printed)], [1], is_stopped=False)

@@ -1,7 +1,6 @@
 """The report of a failed command of local ranks: one cause, printed once, after all ranks have ended."""
 
 import json
-import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -125,6 +124,5 @@ def _print(output: IO[bytes] | None) -> None:
     """Print a rank's standard error, if it was collected."""
     if output is not None:
         output.seek(0)
-        sys.stderr.flush()
-        shutil.copyfileobj(output, sys.stderr.buffer)
+        sys.stderr.write(output.read().decode(errors="backslashreplace"))
         sys.stderr.flush()

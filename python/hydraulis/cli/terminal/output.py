@@ -45,6 +45,15 @@ def tolerating_lost_output(*, is_result: bool = False) -> Iterator[None]:
             sys.stdout, sys.stderr = before
 
 
+def prepare_streams() -> None:
+    """Open missing standard streams, and discard standard error that cannot be written.
+
+    An error of standard error would replace the result of the command.
+    """
+    open_missing()
+    sys.stderr = cast("TextIO", _Tolerant(sys.stderr))
+
+
 def open_missing() -> None:
     """Open /dev/null in place of missing standard streams, with which some daemons start a process.
 
