@@ -1,8 +1,10 @@
 """Start of the processes: interrupts while loading, and standard streams with limits."""
 
 import json
+import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,35 @@ def test_missing_standard_streams_change_nothing(words: str, closed: str) -> Non
     command = f"exec {sys.executable} -m {words} {closed}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, check=False, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_output_escapes_what_its_encoding_lacks() -> None:
+    words = ["config", str(DEMO), "--set", "output.directory=runs/\u65e5\u672c"]
+    done = subprocess.run(
+        [sys.executable, "-m", "hydraulis", *words],
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"runs/\\u65e5\\u672c" in done.stdout
+    assert tomllib.loads(done.stdout.decode())["output"]["directory"] == "runs/\u65e5\u672c"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_bytes_that_are_no_utf8_are_refused_under_any_encoding(encoding: str) -> None:
+    words = ["plan", "--gpus", "8", "--profile", "llama-7b-a800", "--strategies", "a\udcff"]
+    lengths = ["--lengths", str(DEMO), "--tokens-per-batch", "1000"]
+    done = subprocess.run(
+        [sys.executable, "-m", "hydraulis", *words, *lengths],
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (EXIT_REFUSED, b"")
+    assert done.stderr.startswith(b"hydraulis: error [option_invalid]: ")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")

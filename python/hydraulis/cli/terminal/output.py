@@ -1,6 +1,7 @@
 """Standard streams that are missing, closed, or lose their reader, terminal or disk during the run."""
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,11 +47,15 @@ def tolerating_lost_output(*, is_result: bool = False) -> Iterator[None]:
 
 
 def prepare_streams() -> None:
-    """Open missing standard streams, and discard standard error that cannot be written.
+    """Open missing standard streams, escape what an encoding lacks, and discard lost standard error.
 
-    An error of standard error would replace the result of the command.
+    Standard output writes characters that its encoding lacks escaped, as standard error does. An error of
+    standard error would replace the result of the command.
     """
     open_missing()
+    # Under the C locale it writes the bytes of a path as they are, which stays so.
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.stderr = cast("TextIO", _Tolerant(sys.stderr))
 
 
