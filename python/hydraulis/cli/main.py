@@ -5,7 +5,6 @@ imports neither torch nor rich: `hydraulis plan` answers at once, and needs only
 """
 
 import argparse
-import errno
 import json
 import sys
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from hydraulis.cli.exit import report as refuse
 from hydraulis.cli.parser import Parser
 from hydraulis.cli.ranks.report import is_rank, report_before_meeting
-from hydraulis.cli.terminal.output import discard
+from hydraulis.cli.terminal.output import discard, refusal_of_output
 from hydraulis.errors import HydraulisError, InvalidInputError
 
 COMMANDS = (
@@ -50,8 +49,6 @@ COMMANDS = (
 )
 
 _PROGRAM = "hydraulis"
-# Errors of a write that the disk, or a missing stream, refuses.
-_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 _EPILOG = """\
 exit codes:
   0    done
@@ -91,13 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         discard(sys.stdout)
         return EXIT_PIPE_CLOSED
     except OSError as error:
-        # Errors of other files have a code or a file name; this one is about standard output.
-        if error.filename is not None or error.errno not in _UNWRITABLE:
-            raise
+        refusal = refusal_of_output(error)
         discard(sys.stdout)
-        why = error.strerror or error
-        message = f"standard output cannot be written: {why}; make room, or redirect it"
-        return refuse(_PROGRAM, InvalidInputError(message, code="file_unwritable"))
+        return refuse(_PROGRAM, refusal)
     return code
 
 

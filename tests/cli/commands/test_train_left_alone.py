@@ -12,7 +12,7 @@ from typing import get_args
 
 import pytest
 
-from cli.commands.test_train import ENDLESS, KEEP_CODES, Launcher, finish, start
+from cli.commands.test_train import ENDLESS, KEEP_CODES, Launcher, assert_no_traceback_of_ours, finish, start
 from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_LOST_RANK, EXIT_REFUSED
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.reader import read_manifest
@@ -86,30 +86,39 @@ def test_a_run_continues_without_a_reader(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-@pytest.mark.parametrize("full", ["output", "output and errors", "errors of --json", "result"])
+@pytest.mark.parametrize("full", ["output", "output and errors", "errors of --json"])
 def test_a_run_continues_without_room_for_its_output(tmp_path: Path, full: str) -> None:
-    words = [
-        str(write_quick_config(tmp_path)),
-        *(["--json"] if full in ("errors of --json", "result") else []),
-    ]
+    words = [str(write_quick_config(tmp_path)), *(["--json"] if "--json" in full else [])]
     with Path("/dev/full").open("w") as device:
-        output = subprocess.PIPE if full == "errors of --json" else device.fileno()
+        output = device.fileno() if "output" in full else subprocess.PIPE
         errors = device.fileno() if "errors" in full else subprocess.PIPE
         code, out, err = finish(start(words, output, "hydraulis", errors=errors))
-    assert num_recorded(tmp_path) == STEPS
-    newest = CheckpointFolder.of_run(tmp_path / "run").newest()
-    assert newest is not None
-    assert read_manifest(newest).step == STEPS
-    if full == "result":
-        assert code == EXIT_REFUSED
-        assert "hydraulis: error [file_unwritable]: standard output cannot be written: " in err
-        return
     assert code == 0
+    assert_complete(tmp_path)
     if full == "output":
         assert err.startswith("hydraulis: standard output cannot be written: ")
         assert err.count("\n") == 1
-    if full == "errors of --json":
+    if "--json" in full:
         assert json.loads(out)["finished"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("launcher", get_args(Launcher))
+def test_a_summary_without_room_is_refused_after_the_run(tmp_path: Path, launcher: Launcher) -> None:
+    words = [str(write_quick_config(tmp_path)), "--json"]
+    with Path("/dev/full").open("w") as device:
+        code, _, err = finish(start(words, device.fileno(), launcher, errors=subprocess.PIPE))
+    assert code == (EXIT_REFUSED if launcher == "hydraulis" else 1)
+    assert " error [file_unwritable]: standard output cannot be written: " in err
+    assert_no_traceback_of_ours(err)
+    assert_complete(tmp_path)
+
+
+def assert_complete(folder: Path) -> None:
+    assert num_recorded(folder) == STEPS
+    newest = CheckpointFolder.of_run(folder / "run").newest()
+    assert newest is not None
+    assert read_manifest(newest).step == STEPS
 
 
 def test_a_terminal_that_is_closed_stops_a_run_with_a_checkpoint(tmp_path: Path) -> None:

@@ -4,15 +4,16 @@
 """
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from hydraulis._core import Cluster
 from hydraulis.cli.options import add_json, add_ranks, add_resume, add_run_config, count, with_resume
 from hydraulis.cli.parser import Parser
 from hydraulis.cli.ranks.local_ranks import run_local_ranks
-from hydraulis.cli.ranks.report import end_with_parent, is_rank, report_before_meeting
+from hydraulis.cli.ranks.report import end_with_parent, is_rank, report_as_rank, report_before_meeting
 from hydraulis.cli.ranks.training_rank import say_start, train_as_rank
-from hydraulis.cli.terminal.output import tolerating_lost_output
+from hydraulis.cli.terminal.output import discard, refusal_of_output, tolerating_lost_output
 from hydraulis.config.run import RunConfig, load
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.extras import require_torch
@@ -119,7 +120,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parsed = make_parser().parse_args(arguments)
     except HydraulisError as error:
         return report_before_meeting(_PROGRAM, error)
-    return train_as_rank(_PROGRAM, parsed)
+    try:
+        return train_as_rank(_PROGRAM, parsed)
+    except OSError as error:
+        refusal = refusal_of_output(error)
+        discard(sys.stdout)
+        return report_as_rank(_PROGRAM, refusal)
 
 
 def make_parser() -> argparse.ArgumentParser:

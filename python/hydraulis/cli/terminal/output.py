@@ -8,10 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
+from hydraulis.errors import InvalidInputError
+
 # Errors of a write that has no reader: a closed pipe, a terminal that hung up.
 _NO_READER = (errno.EPIPE, errno.EIO)
 # Errors of a write for which the disk has no room.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# Errors of a write that the disk, or a missing stream, refuses.
+_UNWRITABLE = (*_NO_ROOM, errno.EIO, errno.EBADF)
 _LOST = (
     "hydraulis: standard output cannot be written: {why}; the run continues without it, and its files have "
     "everything\n"
@@ -67,6 +71,23 @@ def open_missing() -> None:
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
+
+
+def refusal_of_output(error: OSError) -> InvalidInputError:
+    """Return the refusal of a result that standard output cannot take (code `file_unwritable`).
+
+    Args:
+        error: An error that no file's own code has handled.
+
+    Raises:
+        OSError: The error is not about standard output.
+    """
+    # Errors of other files have a code or a file name.
+    if error.filename is not None or error.errno not in _UNWRITABLE:
+        raise error
+    why = error.strerror or error
+    message = f"standard output cannot be written: {why}; make room, or redirect it"
+    return InvalidInputError(message, code="file_unwritable")
 
 
 def discard(stream: TextIO) -> None:
