@@ -1,11 +1,14 @@
 """Helpers that tests of several packages share."""
 
+import builtins
+import errno
+import io
 import os
 import resource
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -56,6 +59,22 @@ def synced(monkeypatch: pytest.MonkeyPatch, path: Path) -> list[tuple[str, bool]
 
     monkeypatch.setattr(os, "fsync", recorded)
     return found
+
+
+@contextmanager
+def unopened(path: Path, number: int = errno.EACCES) -> Iterator[None]:
+    """Refuse to open a file, even for root, to whom permissions do not apply."""
+    opened = io.open
+
+    def refuse(name: Any, *arguments: Any, **options: Any) -> Any:
+        if not isinstance(name, int) and Path(os.fspath(name)) == path:
+            raise OSError(number, os.strerror(number), str(path))
+        return opened(name, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(io, "open", refuse)
+        patch.setattr(builtins, "open", refuse)
+        yield
 
 
 @contextmanager

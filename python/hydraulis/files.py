@@ -27,6 +27,13 @@ from hydraulis.text.documents import describe_read_error
 DECOMPRESS = "decompress it first, and give the result"
 # Errors of `flock` on a disk that knows no locks.
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+# Remedies of errors that do not depend on the path.
+_READ_REMEDIES = {
+    errno.EIO: "check its disk",
+    errno.ESTALE: "check its disk, and try again",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the system's limit of open files (fs.file-max)",
+}
 # The first bytes of compressed files.
 _MAGIC = {
     b"\x1f\x8b": "gzip",
@@ -48,7 +55,8 @@ def unreadable_error(path: Path, error: OSError | UnicodeDecodeError) -> Invalid
         else:
             reason = f"byte {error.start} is not UTF-8; save it as UTF-8 text"
     else:
-        reason = f"{describe_read_error(path, error)}; check the path and its permissions"
+        remedy = _READ_REMEDIES.get(error.errno or 0, "check the path and its permissions")
+        reason = f"{describe_read_error(path, error)}; {remedy}"
     message = f"file '{path}' cannot be read: {reason}"
     return InvalidInputError(message, code="file_unreadable")
 

@@ -19,7 +19,7 @@ from hydraulis.runtime.checkpoint.folder import (
     pinned_checkpoint,
     remove,
 )
-from hydraulis.runtime.checkpoint.manifest import MANIFEST, torn
+from hydraulis.runtime.checkpoint.manifest import MANIFEST, torn, unread
 from hydraulis.runtime.checkpoint.resume import newest_of
 
 FLOCK = fcntl.flock
@@ -283,6 +283,12 @@ def test_a_checkpoint_removed_from_a_disk_without_locks_is_reported_as_missing(
             make(folder, 10)
             folder.rotate(1)
             raise torn(str(checkpoint / MANIFEST), "No such file or directory")
+    # NFS calls a file that was removed while it was open stale.
+    with refused("checkpoint_missing", folder.step(10)), pinned_checkpoint(folder.step(10)) as checkpoint:
+        make(folder, 15)
+        folder.rotate(1)
+        raise unread(checkpoint / MANIFEST, OSError(errno.ESTALE, "Stale file handle"))
+    make(folder, 10)
     with refused("checkpoint_damaged", "rm -r"), pinned_checkpoint(folder.step(10)) as checkpoint:
         raise torn(str(checkpoint / MANIFEST), "it was changed")
 

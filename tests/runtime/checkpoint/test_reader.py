@@ -1,6 +1,7 @@
 """Any slice of a checkpoint, whatever the shards it was cut into; and shards that are not whole."""
 
 import dataclasses
+import errno
 import os
 from collections.abc import Sequence
 from itertools import pairwise
@@ -12,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import refused
+from helpers import refused, unopened
 from hydraulis.files import file_digest
 from hydraulis.runtime.checkpoint.manifest import (
     MANIFEST,
@@ -135,6 +136,40 @@ def test_a_shard_of_another_interval_or_type_is_refused(tmp_path: Path) -> None:
     ):
         with CheckpointReader(tmp_path, wrong) as reader, refused("checkpoint_damaged", says):
             reader.read("w", 0, 10)
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.EACCES, "permissions"),
+        (errno.EPERM, "permissions"),
+        (errno.EIO, "disk"),
+        (errno.ESTALE, "disk"),
+        (errno.EMFILE, "ulimit -n"),
+    ],
+)
+def test_a_sound_checkpoint_that_the_system_does_not_read_is_not_called_damaged(
+    tmp_path: Path, number: int, remedy: str
+) -> None:
+    manifest = write(tmp_path, [10, 20])
+    (tmp_path / MANIFEST).write_text(manifest.to_json())
+    shard = tmp_path / manifest.shards[1].file
+    reason = os.strerror(number)
+
+    def read() -> None:
+        with CheckpointReader(tmp_path, manifest) as reader:
+            reader.read("w", 0, ELEMENTS)
+
+    for path, reading in (
+        (tmp_path / MANIFEST, lambda: read_manifest(tmp_path)),
+        (shard, lambda: check_shards(tmp_path, manifest)),
+        (shard, lambda: verify_shards(tmp_path, manifest, range(3))),
+        (shard, read),
+    ):
+        with unopened(path, number), refused("file_unreadable", path, reason, remedy) as caught:
+            reading()
+        assert "rm -r" not in str(caught.value)
+        reading()
 
 
 @pytest.mark.parametrize("damage", ["bit", "swapped", "link", "missing"])

@@ -190,7 +190,9 @@ def pinned_checkpoint(source: Path) -> Iterator[Path]:
         try:
             yield checkpoint
         except HydraulisError as error:
-            if error.code != "checkpoint_damaged" or (checkpoint / MANIFEST).is_file():
+            # NFS reports a file that was removed while it was open as stale.
+            is_missing = error.code in ("checkpoint_damaged", "file_unreadable")
+            if not is_missing or (checkpoint / MANIFEST).is_file():
                 raise
             message = (
                 f"checkpoint {checkpoint} was removed while it was read, as a training does with all but its "

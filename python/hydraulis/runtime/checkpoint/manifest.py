@@ -5,6 +5,7 @@ ranks, with any layout of optimizer shards, can read the checkpoint.
 """
 
 import dataclasses
+import errno
 import math
 import shlex
 from collections.abc import Mapping
@@ -16,13 +17,15 @@ from hydraulis.config.layered.table import from_table
 from hydraulis.config.model import ModelConfig
 from hydraulis.data.sampling.batch_group import BatchGroup
 from hydraulis.errors import HydraulisError, InvalidInputError
-from hydraulis.files import has_own_digest, with_digest
+from hydraulis.files import has_own_digest, unreadable_error, with_digest
 from hydraulis.text.documents import parse_json
 from hydraulis.text.values import as_toml
 
 FORMAT = "hydraulis.checkpoint/5"
 MANIFEST = "manifest.json"
 _SUFFIXES = (".json", ".safetensors")
+# Errors of a path that has no file, or something else in its place.
+_WITHOUT_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL)
 
 Interval = tuple[int, int, int]
 """Shard number, first canonical element, and one past the last canonical element."""
@@ -197,6 +200,23 @@ def torn(path: str, cause: str) -> HydraulisError:
         f"{shlex.quote(str(checkpoint))}): {then}"
     )
     return HydraulisError(message, code="checkpoint_damaged")
+
+
+def unread(path: Path, error: Exception) -> HydraulisError:
+    """Build the error for a file of a checkpoint whose reading failed.
+
+    Args:
+        path: Path of the file.
+        error: Error of the reading. If the system refuses or fails to read an existing file (missing
+            permission, failing disk, too many open files), the checkpoint may be sound.
+
+    Returns:
+        An error with the code `file_unreadable` if the checkpoint may be sound, else `checkpoint_damaged`.
+    """
+    # safetensors raises an OSError without a number.
+    if isinstance(error, OSError) and error.errno is not None and error.errno not in _WITHOUT_FILE:
+        return unreadable_error(path, error)
+    return torn(str(path), str(error))
 
 
 def _document(text: str, source: str) -> dict[str, object]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from hydraulis.errors import HydraulisError
 from hydraulis.files import file_digest, read_regular
 from hydraulis.runtime.checkpoint.folder import step_of
-from hydraulis.runtime.checkpoint.manifest import MANIFEST, Manifest, ShardRecord, torn
+from hydraulis.runtime.checkpoint.manifest import MANIFEST, Manifest, ShardRecord, torn, unread
 from hydraulis.runtime.checkpoint.shard import tensor_name
 from hydraulis.runtime.state.optimizer_shard import FROZEN, MASTER
 
@@ -34,15 +34,16 @@ def read_manifest(checkpoint: Path) -> Manifest:
     """Read the manifest of a checkpoint.
 
     Raises:
-        InvalidInputError: The manifest has another format (code `run_unreadable`).
-        HydraulisError: The manifest cannot be read, is invalid, or is that of another step than the folder's
-            name says (code `checkpoint_damaged`).
+        InvalidInputError: The manifest has another format (code `run_unreadable`), or the system refuses to
+            read it (`file_unreadable`).
+        HydraulisError: The manifest is missing, is invalid, or is that of another step than the folder's name
+            says (code `checkpoint_damaged`).
     """
     path = checkpoint / MANIFEST
     try:
         text = read_regular(path).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise torn(str(path), str(error)) from error
+        raise unread(path, error) from error
     manifest = Manifest.from_json(text, str(path))
     step = step_of(checkpoint)
     if step not in (None, manifest.step):
@@ -51,16 +52,17 @@ def read_manifest(checkpoint: Path) -> Manifest:
 
 
 def check_shards(checkpoint: Path, manifest: Manifest) -> None:
-    """Check that every shard of a checkpoint has the size recorded in the manifest.
+    """Check that every shard of a checkpoint can be opened and has the size recorded in the manifest.
 
     Raises:
+        InvalidInputError: The system refuses to open a shard (code `file_unreadable`).
         HydraulisError: A shard is missing or has another size (code `checkpoint_damaged`).
     """
     for record in manifest.shards:
         try:
             check_size(checkpoint, record)
         except OSError as error:
-            raise torn(str(checkpoint / record.file), str(error)) from error
+            raise unread(checkpoint / record.file, error) from error
 
 
 def verify_shards(checkpoint: Path, manifest: Manifest, shards: Sequence[int]) -> None:
@@ -72,6 +74,7 @@ def verify_shards(checkpoint: Path, manifest: Manifest, shards: Sequence[int]) -
         shards: Numbers of the shards.
 
     Raises:
+        InvalidInputError: The system refuses to read a shard (code `file_unreadable`).
         HydraulisError: A shard is missing, or has another size or content (code `checkpoint_damaged`).
     """
 
@@ -81,7 +84,7 @@ def verify_shards(checkpoint: Path, manifest: Manifest, shards: Sequence[int]) -
             check_size(checkpoint, record)
             digest = file_digest(checkpoint / record.file)
         except OSError as error:
-            raise torn(str(checkpoint / record.file), str(error)) from error
+            raise unread(checkpoint / record.file, error) from error
         if digest != record.digest:
             raise torn(
                 str(checkpoint / record.file), "its content does not match its digest, so it was changed"
@@ -94,10 +97,10 @@ def verify_shards(checkpoint: Path, manifest: Manifest, shards: Sequence[int]) -
 
 
 def check_size(checkpoint: Path, record: ShardRecord) -> None:
-    """Check that one shard is a file with the size recorded in the manifest.
+    """Check that one shard is a file that can be opened, with the size recorded in the manifest.
 
     Raises:
-        OSError: The shard is missing.
+        OSError: The shard is missing or cannot be opened.
         HydraulisError: The shard is no file or has another size (code `checkpoint_damaged`).
     """
     path = checkpoint / record.file
@@ -106,6 +109,9 @@ def check_size(checkpoint: Path, record: ShardRecord) -> None:
         raise torn(str(path), "it is no regular file")
     if status.st_size != record.bytes:
         raise torn(str(path), f"it has {status.st_size} bytes and must have {record.bytes}")
+    # safetensors calls each file that cannot be opened missing.
+    with path.open("rb"):
+        pass
 
 
 class CheckpointReader:
@@ -144,6 +150,7 @@ class CheckpointReader:
             moment: Name of a moment; None for the parameter itself.
 
         Raises:
+            InvalidInputError: The system refuses to read a shard (code `file_unreadable`).
             HydraulisError: A shard is missing or damaged (code `checkpoint_damaged`).
         """
         record = self._records[name]
@@ -165,7 +172,7 @@ class CheckpointReader:
             shape = stored.get_shape()
             piece: Tensor | None = stored[wanted] if shape == [len(interval)] else None
         except (OSError, SafetensorError) as error:
-            raise self._torn(shard, str(error)) from error
+            raise unread(self._checkpoint / self._manifest.shards[shard].file, error) from error
         if piece is None:
             raise self._torn(shard, f"{name} has shape {shape} and must have [{len(interval)}]")
         if str(piece.dtype) != f"torch.{dtype}":
