@@ -80,7 +80,9 @@ def test_an_error_of_the_checkpoint_does_not_replace_the_first(
     assert (first.code, second.code) == (2, 2)
     assert first.err.startswith("hydraulis.train: error [loss_not_finite]: ")
     note, last = first.out.splitlines()[-2:]
-    assert note.startswith("the last checkpoint is not complete: the checkpoint cannot be written: OSError(")
+    assert note.startswith(
+        "the last checkpoint is not complete: the checkpoint cannot be written: no space left; "
+    )
     assert last.startswith(f"failed after step 1 of {STEPS}; no checkpoint is complete: ")
     assert CheckpointFolder.of_run(folder / "run-2").complete() == []
 

@@ -1,12 +1,14 @@
 """Checkpoints are written beside training, one at a time, and read by any number of ranks."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
 from devices import one_rank
-from helpers import synced
+from helpers import lacks, refused, synced
 from hydraulis.runtime.checkpoint import saver as saver_module
 from hydraulis.runtime.ranks.streams import SideStream
 from hydraulis.runtime.records.run_directory import RunDirectory
@@ -98,6 +100,23 @@ def test_a_folder_that_a_rank_does_not_see_is_refused_on_all(tmp_path: Path) -> 
     assert first[1].startswith("folder_not_shared: rank 1 on ")
     assert str(folders[0]) in first[1]
     assert list(folders[0].iterdir()) == []
+
+
+@pytest.mark.parametrize(("number", "remedy"), [(errno.EACCES, "permissions"), (errno.EDQUOT, "make room")])
+def test_a_checkpoint_that_cannot_be_begun_is_named_with_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    with one_rank("cpu"):
+        saver = make_saver(tmp_path / "checkpoints", make_shard())
+        monkeypatch.setattr(Path, "mkdir", refuse)
+        with refused("file_unwritable", os.strerror(number), remedy) as caught:
+            saver.close(1)
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / 'checkpoints' / 'step-00000001'} cannot be written: ")
+    assert lacks(message, "Error(", "Errno") == ["Error(", "Errno"]
 
 
 def test_all_checkpoints_of_a_run_are_copied_on_one_stream(

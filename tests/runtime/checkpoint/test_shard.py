@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors import SafetensorError, safe_open
 
-from helpers import refused, synced
+from helpers import lacks, refused, synced, unopened
 from hydraulis.runtime.checkpoint.shard import check_sound, write_durably, write_tensors
 from ranks import run_ranks
 from runtime.checkpoint.sound_workers import save_until_damaged
@@ -69,6 +69,13 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, error: Exception
     with refused("file_unwritable", "no space left"):
         write_durably(path, fail_half_way)
     assert path.read_text() == "old"
+
+
+def test_a_checkpoint_that_may_not_be_written_needs_no_room(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with unopened(tmp_path / ".file.unfinished"), refused("file_unwritable", path, "permissions") as caught:
+        write_durably(path, partial(Path.write_text, data="new"))
+    assert lacks(str(caught.value), "make room", "Errno") == ["make room", "Errno"]
 
 
 def test_a_file_is_on_the_disk_before_and_after_its_renaming(

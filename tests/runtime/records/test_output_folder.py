@@ -18,6 +18,7 @@ from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import MANIFEST, Manifest
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.records.output_folder import look_at_output
+from hydraulis.runtime.records.run_directory import CHECKPOINTS
 from hydraulis.runtime.state.parameters import ModelParameters
 from runtime.tiny import run_config
 
@@ -121,6 +122,15 @@ def test_a_folder_that_cannot_be_written_is_refused() -> None:
         look_at_output(
             config_of(Path("run")), ResumedRun(Path("/proc"), Path("/proc"), cast("Manifest", None))
         )
+
+
+def test_a_resumed_run_whose_checkpoints_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    config = config_of(tmp_path, every_steps=10)
+    # A run without checkpoints is continued from copies in memory.
+    assert look_at_output(config, resumed_at(50, tmp_path, 0)).path == tmp_path
+    (tmp_path / CHECKPOINTS).symlink_to("/proc")
+    with refused("file_unwritable", tmp_path / CHECKPOINTS, "permissions"):
+        look_at_output(config, resumed_at(50, tmp_path, 0))
 
 
 def test_an_existing_folder_is_reported(tmp_path: Path) -> None:

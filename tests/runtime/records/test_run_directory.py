@@ -1,5 +1,7 @@
 """A run's folder is a new one, no file in it is half-written, and it has the profiles of all its steps."""
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 from helpers import file_sizes_below, refused
 from hydraulis import CostProfile
 from hydraulis.runtime.records.replaced_files import write_profile
-from hydraulis.runtime.records.run_directory import RunDirectory
+from hydraulis.runtime.records.run_directory import RunDirectory, writing
 from profiles import made_up_profile
 
 
@@ -88,6 +90,24 @@ def test_a_subfolder_is_written_like_the_run_folder(tmp_path: Path) -> None:
         assert (directory.path / "model" / "a.json").read_text() == text
     with refused("file_unwritable", "a.json"):
         directory.folder("model").folder("a.json")
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.EACCES, "change its permissions"),
+        (errno.EPERM, "change its permissions"),
+        (errno.EROFS, "mount its disk for writing"),
+        (errno.ENOSPC, "make room"),
+        (errno.EDQUOT, "make room"),
+    ],
+)
+def test_the_remedy_of_a_failed_write_is_that_of_its_cause(tmp_path: Path, number: int, remedy: str) -> None:
+    reason = os.strerror(number)
+    with refused("file_unwritable", tmp_path / "log", f"{reason}; {remedy}", "output.directory") as caught:  # noqa: SIM117
+        with writing(tmp_path / "log"):
+            raise OSError(number, reason)
+    assert ("make room" in str(caught.value)) == (remedy == "make room")
 
 
 def test_a_line_that_does_not_fit_leaves_the_lines_before_it_whole(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ collective. Between later steps the ranks check whether all shards are written; 
 manifest.
 """
 
+import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.every_rank import raise_everywhere
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero, raise_deferred
 from hydraulis.runtime.ranks.streams import SideStream
-from hydraulis.runtime.records.run_directory import RunDirectory
+from hydraulis.runtime.records.run_directory import RunDirectory, unwritten
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard
 
 CHECKPOINT_CONFIG = "config.json"
@@ -177,7 +178,5 @@ def _failure(written: "Future[ShardRecord]") -> HydraulisError | None:
 
 
 def _unwritten(error: BaseException) -> HydraulisError:
-    message = (
-        f"the checkpoint cannot be written: {error!r}; make room, or set output.directory to another disk"
-    )
-    return HydraulisError(message, code="file_unwritable")
+    name = error.filename if isinstance(error, OSError) else None
+    return unwritten("the checkpoint" if name is None else os.fsdecode(name), error)

@@ -14,6 +14,7 @@ from hydraulis.errors import HydraulisError
 from hydraulis.files import file_digest, replace_file
 from hydraulis.runtime.checkpoint.manifest import Interval, ParameterRecord, ShardRecord
 from hydraulis.runtime.ranks.streams import SideStream
+from hydraulis.runtime.records.run_directory import unwritten
 from hydraulis.runtime.state.optimizer_shard import HostCopy, OptimizerShard, elements_of
 
 
@@ -141,5 +142,4 @@ def write_durably(path: Path, write: Callable[[Path], object]) -> None:
             write(unfinished)
     # safetensors raises its own exception for a full disk.
     except (OSError, SafetensorError) as error:
-        message = f"{path} cannot be written: {error}; make room, or set output.directory to another disk"
-        raise HydraulisError(message, code="file_unwritable") from error
+        raise unwritten(path, error) from error

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from hydraulis.files import check_folder_writable, nearest_existing
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.resume import ResumedRun
-from hydraulis.runtime.records.run_directory import named_folder, not_made
+from hydraulis.runtime.records.run_directory import CHECKPOINTS, named_folder, not_made
 from hydraulis.runtime.state.parameters import ModelParameters
 
 
@@ -69,14 +70,17 @@ def look_at_output(config: RunConfig, resumed: ResumedRun | None) -> OutputFolde
 
 
 def _to_go_on_in(run: Path) -> tuple[Path, Path, bool]:
-    try:
-        check_folder_writable(run)
-    except OSError as error:
-        message = (
-            f"{run} cannot be written: {error.strerror or error}; change its permissions, or start "
-            "without resuming"
-        )
-        raise HydraulisError(message, code="file_unwritable") from error
+    for folder in (run, run / CHECKPOINTS):
+        try:
+            # A run whose state is in memory only has no checkpoints yet.
+            if folder == run or os.path.lexists(folder):
+                check_folder_writable(folder)
+        except OSError as error:
+            message = (
+                f"{folder} cannot be written: {error.strerror or error}; change its permissions, or start "
+                "without resuming"
+            )
+            raise HydraulisError(message, code="file_unwritable") from error
     return run, run, False
 
 

@@ -185,13 +185,29 @@ def writing(path: Path, setting: str = "output.directory") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = (
-            "remove the link"
-            if error.errno == errno.ELOOP
-            else f"make room, or set {setting} to another disk"
-        )
-        message = f"{path} cannot be written: {error.strerror or error}; {remedy}"
-        raise HydraulisError(message, code="file_unwritable") from error
+        raise unwritten(path, error, setting) from error
+
+
+def unwritten(path: str | Path, error: BaseException, setting: str = "output.directory") -> HydraulisError:
+    """Build the error for a file whose writing failed, with a remedy of the cause.
+
+    Args:
+        path: Path of the file.
+        error: Error of the writing.
+        setting: Setting that chooses the disk.
+    """
+    number, reason = None, f"{type(error).__name__}: {error}"
+    if isinstance(error, OSError):
+        number, reason = error.errno, error.strerror or str(error)
+    if number == errno.ELOOP:
+        remedy = "remove the link"
+    elif number in (errno.EACCES, errno.EPERM):
+        remedy = f"change its permissions or those of its folder, or set {setting} to another folder"
+    elif number == errno.EROFS:
+        remedy = f"mount its disk for writing, or set {setting} to another disk"
+    else:
+        remedy = f"make room, or set {setting} to another disk"
+    return HydraulisError(f"{path} cannot be written: {reason}; {remedy}", code="file_unwritable")
 
 
 def require_run(path: Path) -> None:
