@@ -78,6 +78,26 @@ def unopened(path: Path, number: int = errno.EACCES) -> Iterator[None]:
 
 
 @contextmanager
+def unsearched(folder: Path) -> Iterator[None]:
+    """Refuse to list a folder and to search it for a name, even for root."""
+
+    def refusing(method: str) -> Any:
+        system = getattr(Path, method)
+
+        def refuse(path: Path, *arguments: Any, **options: Any) -> Any:
+            if folder in path.parents or (method == "iterdir" and path == folder):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return system(path, *arguments, **options)
+
+        return refuse
+
+    with pytest.MonkeyPatch.context() as patch:
+        for method in ("stat", "lstat", "iterdir", "open"):
+            patch.setattr(Path, method, refusing(method))
+        yield
+
+
+@contextmanager
 def file_sizes_below(limit: int) -> Iterator[None]:
     """Let a write beyond so many bytes of a file fail, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

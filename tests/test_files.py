@@ -7,15 +7,33 @@ from pathlib import Path
 
 import pytest
 
-from helpers import refused, synced
+from helpers import refused, synced, unsearched
 from hydraulis.files import (
     check_files_writable,
     is_at,
+    is_folder,
+    is_regular_file,
     lock_file,
     replace_file,
     unreadable_error,
     write_whole_file,
 )
+
+
+def test_a_file_and_a_folder_are_told_apart_from_what_is_absent(tmp_path: Path) -> None:
+    file, fifo, folder = tmp_path / "file", tmp_path / "fifo", tmp_path / "folder"
+    file.touch()
+    os.mkfifo(fifo)
+    folder.mkdir()
+    for name, target in (("link", file), ("dangling", tmp_path / "gone"), ("loop", tmp_path / "loop")):
+        (tmp_path / name).symlink_to(target)
+    names = ("file", "fifo", "folder", "link", "dangling", "loop", "gone", "file/x", "nul\0")
+    assert [name for name in names if is_regular_file(tmp_path / name)] == ["file", "link"]
+    assert [name for name in names if is_folder(tmp_path / name)] == ["folder"]
+    with unsearched(tmp_path):
+        for look in (is_regular_file, is_folder):
+            with refused("file_unreadable", file, "Permission denied"):
+                look(file)
 
 
 def write(path: Path) -> None:

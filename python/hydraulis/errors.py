@@ -158,14 +158,15 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     ),
     "file_unreadable": ErrorCode(
         "A file, a folder or a pattern of names matches nothing, or the file cannot be opened or decoded as "
-        "UTF-8 text.",
+        "UTF-8 text. The system refuses to read a file of a checkpoint or an index, which may be sound.",
         "Check the path and its permissions: a relative path starts at the working directory. Decompress "
         "compressed files and save text as UTF-8. Models are read from local folders; nothing is downloaded.",
     ),
     "file_unwritable": ErrorCode(
         "A file or folder of a result, a run or an export cannot be written, already exists where a new one "
         "is needed, or its disk has too little room.",
-        "Make room, name another file or folder (`output.directory` for a run), or lower `checkpoint.keep`.",
+        "Change the permissions, make room, name another file or folder (`output.directory` for a run), or "
+        "lower `checkpoint.keep`.",
     ),
     "folder_busy": ErrorCode(
         "Another process is training in the run's folder, or is building the same index and has written "

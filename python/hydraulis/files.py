@@ -89,6 +89,39 @@ def _open_unlinked(path: str, flags: int) -> int:
         raise OSError(errno.ELOOP, f"{os.fspath(path)} is a symbolic link") from error
 
 
+def is_regular_file(path: Path) -> bool:
+    """Return whether a path is that of a regular file; links are followed.
+
+    Unlike `Path.is_file`, it is the same in every version of Python where the folder may not be searched.
+
+    Raises:
+        InvalidInputError: The system does not tell (code `file_unreadable`).
+    """
+    return stat.S_ISREG(_mode(path))
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether a path is that of a folder; links are followed.
+
+    Raises:
+        InvalidInputError: The system does not tell (code `file_unreadable`).
+    """
+    return stat.S_ISDIR(_mode(path))
+
+
+def _mode(path: Path) -> int:
+    """Return the type and permissions of a file; 0 if there is none."""
+    try:
+        return path.stat().st_mode
+    except ValueError:
+        # No path has a byte 0.
+        return 0
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return 0
+        raise unreadable_error(path, error) from error
+
+
 def read_regular(path: Path) -> bytes:
     """Read a file of a folder that the package owns; a pipe in its place does not block.
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from helpers import lacks, refused
+from helpers import lacks, refused, unsearched
 from hydraulis import Cluster
 from hydraulis.config.run import RunConfig
 from hydraulis.planner.profile_document import with_host_memory
@@ -30,6 +30,13 @@ def test_two_copies_of_parameters_and_moments_are_on_one_node(config: RunConfig)
     elements = ModelParameters.from_config(config.model).num_elements(trained=True)
     found = Footprint.of(config, Cluster(4, 4))
     assert (found.files, found.first, found.sent) == (2 * 12 * elements, 12 * elements, 0)
+
+
+def test_a_folder_of_copies_that_may_not_be_searched_for_is_refused(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    with unsearched(tmp_path.parent), refused("file_unreadable", tmp_path, "Permission denied"):
+        check_copies(config, Cluster(4, 4), None)
 
 
 def test_pinned_memory_is_counted_as_torch_rounds_it_up(

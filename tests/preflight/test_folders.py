@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from helpers import refused
+from helpers import refused, unsearched
 from hydraulis.data.sources.prepare import prepare_sources
 from hydraulis.preflight.folders import FolderChecks
+from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.records.output_folder import look_at_output
 from hydraulis.runtime.records.run_directory import MEMORY, PROFILE
 from preflight.checked_run import findings, read
@@ -27,6 +28,16 @@ def test_an_unreadable_parent_folder_is_refused(made: Path, monkeypatch: pytest.
     found = FolderChecks(config)
     with refused("file_unwritable", "runs/one", "Errno 13"):
         found.output(None)
+
+
+def test_a_run_that_may_not_be_searched_is_refused(made: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    CheckpointFolder.of_run(run).begin(5)
+    checks = FolderChecks(read(made, f"checkpoint.resume={run}"))
+    with unsearched(run):
+        with refused("file_unreadable", run, "Permission denied"):
+            checks.resume(None)
+        assert checks.is_resumed()
 
 
 def test_copies_in_memory_may_continue_a_run_without_a_checkpoint(made: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from hydraulis._core import Cluster, CostProfile
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InvalidInputError
+from hydraulis.files import is_folder
 from hydraulis.preflight.finding import Status
 from hydraulis.runtime.recovery.footprint import Footprint
 from hydraulis.runtime.recovery.host_room import left_to_rank
@@ -32,7 +33,7 @@ def check_copies(
     if not base:
         return "ok", "none; with checkpoint.memory_folder a loss of ranks costs one step"
     found = Footprint.of(config, cluster)
-    if not Path(base).is_dir() or not os.access(base, os.W_OK):
+    if not is_folder(Path(base)) or not os.access(base, os.W_OK):
         message = f"checkpoint.memory_folder = '{base}' is no folder that can be written: set it to another"
         raise InvalidInputError(message, code="file_unwritable")
     free = shutil.disk_usage(base).free

@@ -9,6 +9,7 @@ import pytest
 
 from cli.invocation import assert_refused
 from cli.reports import collect_reports, interrupt_at
+from helpers import unsearched
 from hydraulis.cli.exit import EXIT_INTERRUPTED
 from hydraulis.cli.main import main
 from hydraulis.report.style import Drawing
@@ -53,6 +54,16 @@ def test_the_command_writes_page_and_pictures(
     assert outside.read_text() == "precious"
     for name in names:
         assert (pictures / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_folder_that_may_not_be_searched_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with unsearched(folder):
+        for output in ([], ["--output", str(tmp_path / "page.html")]):
+            error = assert_refused(capsys, ["report", str(folder), *output], "file_unreadable")
+            assert f"'{folder}" in error
+            assert "Permission denied" in error
 
 
 def test_a_folder_whose_name_is_no_utf8_has_a_page(

@@ -21,7 +21,7 @@ from data.index.small_index import (
     write_lines,
 )
 from data.small_tokenizer import write_tokenizer
-from helpers import refused
+from helpers import refused, unopened
 from hydraulis.data.index import job
 from hydraulis.data.index.builder import ensure_index, index_folder
 from hydraulis.data.index.files import DOCUMENT_FILES, complete_extent, open_index
@@ -347,6 +347,17 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     (folder / "index.json").write_text("{}")
     with refused("index_damaged", folder / "index.json"):
         ensure_index(job_of(tmp_path), tmp_path / "index", 1)
+
+
+@pytest.mark.parametrize("name", [*DOCUMENT_FILES, "tokens.bin", "index.json"])
+def test_a_file_that_may_not_be_read_is_named_and_not_called_damaged(tmp_path: Path, name: str) -> None:
+    write_documents(tmp_path)
+    folder = ensure_index(job_of(tmp_path), tmp_path / "index", 1)
+    with unopened(folder / name):
+        with refused("file_unreadable", folder / name, "Permission denied", "permissions") as caught:
+            open_index(ensure_index(job_of(tmp_path), tmp_path / "index", 1))
+        assert "remove" not in str(caught.value)
+    assert len(open_index(folder)) == NUM_DOCUMENTS
 
 
 def flip(path: Path, place: int) -> None:

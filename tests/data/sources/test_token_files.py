@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers import refused
+from helpers import refused, unopened
 from hydraulis.data.sources.token_files import open_megatron, open_numpy_tokens
 from hydraulis.data.tokens import plain_tokens
 
@@ -42,6 +42,13 @@ def test_documents_are_mapped_whole_and_empty_ones_left_out(tmp_path: Path, dtyp
     assert corpus.token_T.dtype == dtype
     assert not corpus.token_T.flags.owndata
     assert corpus.left_out == {"documents_without_token": 1}
+
+
+def test_tokens_that_may_not_be_read_are_refused_by_name(tmp_path: Path) -> None:
+    path = write_megatron(tmp_path)
+    for name in ("x.idx", "x.bin"):
+        with unopened(tmp_path / name), refused("data_file_invalid", tmp_path / name, "Permission denied"):
+            open_megatron(path)
 
 
 def test_tokens_are_a_view_of_the_file(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from devices import one_rank
-from helpers import refused
+from helpers import refused, unopened
 from hydraulis.cli.commands import export as command
 from hydraulis.cli.main import main
 from hydraulis.runtime.checkpoint.best import best_checkpoint, best_of_run
@@ -35,6 +35,14 @@ def test_the_best_checkpoint_has_the_lowest_loss_and_is_the_newest_of_equals(
     # Steps 7 and 25 have no complete checkpoint.
     evaluate(folder, {5: 3.0, 7: 0.5, 10: 2.0, 15: 2.0, 20: 2.5, 25: 1.0})
     assert best_checkpoint(folder) == folder.step(15)
+
+
+def test_evaluations_that_may_not_be_read_are_named(folder: CheckpointFolder) -> None:
+    make(folder, 5)
+    evaluate(folder, {5: 3.0})
+    path = folder.path.parent / "evaluations.jsonl"
+    with unopened(path), refused("file_unreadable", path, "Permission denied"):
+        best_of_run(folder.path.parent)
 
 
 def test_unreadable_and_infinite_losses_do_not_count(folder: CheckpointFolder) -> None:

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import pytest
 
-from helpers import lacks, refused
+from helpers import lacks, refused, unsearched
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import open_unlinked as opened
 from hydraulis.runtime.checkpoint import folder as folder_module
@@ -102,6 +102,27 @@ def test_a_run_without_the_checkpoint_to_export_names_the_present_ones(folder: C
     assert refused(folder.step(3)).endswith(", step-00000030, step-00000035 (and 1 other before)")
     assert checkpoint_of(folder.step(20)) == folder.step(20)
     assert checkpoint_of(run) == folder.step(35)
+
+
+@pytest.mark.parametrize("locked", ["run", "checkpoints", "step-00000010"])
+def test_folders_that_may_not_be_read_are_named(folder: CheckpointFolder, locked: str) -> None:
+    make(folder, 5, 10)
+    run = folder.path.parent
+    place = {"run": run, "checkpoints": folder.path, "step-00000010": folder.step(10)}[locked]
+    with unsearched(place):
+        for look in (
+            folder.complete,
+            folder.newest,
+            folder.unfinished,
+            lambda: checkpoint_of(run),
+            lambda: checkpoint_of(folder.step(10)),
+            lambda: newest_checkpoint(run),
+            lambda: newest_of(str(run), "elsewhere"),
+            lambda: newest_of("latest", str(run)),
+        ):
+            with refused("file_unreadable", place, "Permission denied", "permissions"):
+                look()
+    assert newest_checkpoint(run) == folder.step(10)
 
 
 def test_rotation_keeps_the_newest_and_removes_incomplete_checkpoints(folder: CheckpointFolder) -> None:

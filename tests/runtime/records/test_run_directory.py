@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from helpers import file_sizes_below, refused
+from helpers import file_sizes_below, refused, unsearched
 from hydraulis import CostProfile
 from hydraulis.runtime.records.replaced_files import write_profile
-from hydraulis.runtime.records.run_directory import RunDirectory, writing
+from hydraulis.runtime.records.run_directory import PROFILE, RunDirectory, require_run, writing
 from profiles import made_up_profile
 
 
@@ -26,6 +26,19 @@ def test_an_existing_folder_or_file_is_never_touched(tmp_path: Path) -> None:
     assert list(second.path.iterdir()) == []
     assert (wanted / "metrics.jsonl").read_text() == "precious"
     assert (tmp_path / "deep" / "run-2").read_text() == "a file of somebody"
+
+
+def test_the_folder_of_a_run_is_told_from_another_and_from_one_that_may_not_be_searched(
+    tmp_path: Path,
+) -> None:
+    with refused("run_unreadable", tmp_path, PROFILE):
+        require_run(tmp_path)
+    with refused("run_unreadable", tmp_path / "gone", "no folder"):
+        require_run(tmp_path / "gone")
+    (tmp_path / PROFILE).touch()
+    require_run(tmp_path)
+    with unsearched(tmp_path), refused("file_unreadable", tmp_path / PROFILE, "Permission denied"):
+        require_run(tmp_path)
 
 
 def test_a_name_with_a_dot_keeps_it(tmp_path: Path) -> None:

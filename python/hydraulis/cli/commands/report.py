@@ -9,7 +9,13 @@ from pathlib import Path
 from hydraulis.cli.options import PathEnding, add_json, json_line, written_to
 from hydraulis.cli.terminal.progress import Progress
 from hydraulis.errors import InvalidInputError
-from hydraulis.files import check_files_writable, check_folder_writable, nearest_existing, write_whole_file
+from hydraulis.files import (
+    check_files_writable,
+    check_folder_writable,
+    nearest_existing,
+    unreadable_error,
+    write_whole_file,
+)
 from hydraulis.report.page import report
 from hydraulis.report.run import read_run
 from hydraulis.report.style import require_matplotlib
@@ -55,7 +61,10 @@ def run(arguments: argparse.Namespace) -> int:
     path = arguments.output or arguments.folder / REPORT
     files = [path]
     # If RUN is no folder, read_run reports that instead of the page in it. A link of RUN is replaced.
-    is_own = not arguments.output and (path.is_symlink() or not arguments.folder.is_dir())
+    try:
+        is_own = not arguments.output and (path.is_symlink() or not arguments.folder.is_dir())
+    except OSError as error:
+        raise unreadable_error(arguments.folder, error) from error
     check_files_writable(None if is_own else path)
     if arguments.png:
         _check_folder(arguments.png)

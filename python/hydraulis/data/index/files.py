@@ -13,6 +13,7 @@ extent are cut off and written again.
 """
 
 import dataclasses
+import errno
 import hashlib
 import os
 from collections.abc import Sequence
@@ -45,6 +46,8 @@ DOCUMENT_FILES = ("offsets.bin", "lengths.bin", "targets.bin", "digests.bin")
 """Files with a number per document."""
 _JOURNAL, _COMPLETE = "journal.json", "index.json"
 _READ_BYTES = 1 << 20
+# Errors of `read_regular` for something else than a file.
+_NO_REGULAR_FILE = (errno.EINVAL, errno.EISDIR, errno.ELOOP)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,12 +230,21 @@ class IndexWriter:
 
 
 def complete_extent(folder: Path) -> Extent | None:
-    """Return the extent of a complete index; None if it is missing or incomplete."""
+    """Return the extent of a complete index; None if it is missing or incomplete.
+
+    Raises:
+        HydraulisError: The file is malformed or was changed (code `index_damaged`), or the system refuses to
+            read it (`file_unreadable`).
+    """
     return _read_extent(folder / _COMPLETE)
 
 
 def partial_extent(folder: Path) -> Extent | None:
-    """Return the valid extent of an incomplete index; None without any."""
+    """Return the valid extent of an incomplete index; None without any.
+
+    Raises:
+        HydraulisError: The errors of `complete_extent`.
+    """
     return _read_extent(folder / _JOURNAL)
 
 
@@ -241,7 +253,7 @@ def open_index(folder: Path) -> Corpus:
 
     Raises:
         HydraulisError: The index is missing or incomplete, or a file has another size or content than was
-            written (code `index_damaged`).
+            written (code `index_damaged`), or the system refuses to read a file (`file_unreadable`).
     """
     extent = complete_extent(folder)
     if extent is None:
@@ -250,8 +262,11 @@ def open_index(folder: Path) -> Corpus:
             "every node sees"
         )
         raise HydraulisError(message, code="index_damaged")
-    _check_files(folder, extent)
-    files = {name: MappedFile(folder / name) for name in extent.file_sizes()}
+    try:
+        _check_files(folder, extent)
+        files = {name: MappedFile(folder / name) for name in extent.file_sizes()}
+    except OSError as error:
+        raise _unreadable(Path(error.filename or folder), error) from error
     return Corpus(
         token_T=files["tokens.bin"].array(extent.dtype),
         offset=files["offsets.bin"].array("<i8"),
@@ -292,12 +307,23 @@ def _damaged(path: Path, have: int, size: int) -> HydraulisError:
     return HydraulisError(message, code="index_damaged")
 
 
+def _unreadable(path: Path, error: OSError) -> HydraulisError:
+    # No InvalidInputError: a build that ends by one removes the folder.
+    message = (
+        f"index file '{path}' cannot be read ({error.strerror or error}): check its permissions and its "
+        "disk, or set data.index_directory to another folder"
+    )
+    return HydraulisError(message, code="file_unreadable")
+
+
 def _read_extent(path: Path) -> Extent | None:
     try:
         return _parsed(read_regular(path).decode())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno not in _NO_REGULAR_FILE:
+            raise _unreadable(path, error) from error
         message = f"'{path}' cannot be read ({error}): remove its folder to build the index again"
         raise HydraulisError(message, code="index_damaged") from error
 

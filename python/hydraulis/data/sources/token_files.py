@@ -68,13 +68,17 @@ def open_megatron(path: Path) -> Corpus:
     if len(filled) < 2:
         message = f"data set '{path}' has no token; leave it out"
         raise InvalidInputError(message, code="corpus_empty")
-    file = MappedFile(tokens)
+    try:
+        file = MappedFile(tokens)
+        fingerprint = sampled_fingerprint(tokens, content)
+    except OSError as error:
+        raise _refusal(path, f"{tokens} cannot be read ({error.strerror})") from error
     return Corpus(
         token_T=file.array(dtype),
         offset=filled,
         files=(file,),
         left_out={"documents_without_token": len(offset) - len(filled)},
-        known_fingerprint=sampled_fingerprint(tokens, content),
+        known_fingerprint=fingerprint,
     )
 
 

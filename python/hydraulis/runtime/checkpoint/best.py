@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from hydraulis.errors import InvalidInputError
+from hydraulis.files import is_regular_file, unreadable_error
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint, step_of
 from hydraulis.runtime.records.evaluation import Evaluation, of_newest_data
 from hydraulis.runtime.records.resumed_records import read_record
@@ -46,7 +47,10 @@ def best_of_run(run: Path) -> Path:
 
 def _losses(path: Path) -> dict[int | None, float]:
     """Return the losses on the data of the last evaluation, by step; of a repeated step the last one."""
-    lines = path.read_bytes().splitlines() if path.is_file() else []
+    try:
+        lines = path.read_bytes().splitlines() if is_regular_file(path) else []
+    except OSError as error:
+        raise unreadable_error(path, error) from error
     read = (read_record(line, Evaluation.from_json) for line in lines)
     evaluations = [one for one in read if one is not None]
     return {one.step: one.loss for one in of_newest_data(evaluations)}

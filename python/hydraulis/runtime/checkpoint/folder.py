@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hydraulis.errors import HydraulisError, InvalidInputError
-from hydraulis.files import is_at, lock_file, open_unlinked
+from hydraulis.files import (
+    is_at,
+    is_folder,
+    is_regular_file,
+    lock_file,
+    open_unlinked,
+    unreadable_error,
+)
 from hydraulis.runtime.checkpoint.manifest import MANIFEST
 from hydraulis.runtime.records.run_directory import CHECKPOINTS, why_no_folder
 from hydraulis.text.values import format_count
@@ -42,16 +49,28 @@ class CheckpointFolder:
         return self.path / f"step-{step:08d}"
 
     def complete(self) -> list[Path]:
-        """List the complete checkpoints, oldest first."""
-        return [path for path in self._all() if (path / MANIFEST).is_file()]
+        """List the complete checkpoints, oldest first.
+
+        Raises:
+            InvalidInputError: The folder, or that of a checkpoint, cannot be read (code `file_unreadable`).
+        """
+        return [path for path in self._all() if is_regular_file(path / MANIFEST)]
 
     def newest(self) -> Path | None:
-        """Return the newest complete checkpoint, None if there is none."""
+        """Return the newest complete checkpoint, None if there is none.
+
+        Raises:
+            InvalidInputError: The error of `complete`.
+        """
         return next(reversed(self.complete()), None)
 
     def unfinished(self) -> str:
-        """Describe the incomplete checkpoints as the end of a sentence; empty if there are none."""
-        names = [path.name for path in self._all() if not (path / MANIFEST).is_file()]
+        """Describe the incomplete checkpoints as the end of a sentence; empty if there are none.
+
+        Raises:
+            InvalidInputError: The error of `complete`.
+        """
+        names = [path.name for path in self._all() if not is_regular_file(path / MANIFEST)]
         if not names:
             return ""
         others = f" (and {format_count(len(names) - 1, 'other')} before it)" if len(names) > 1 else ""
@@ -80,9 +99,12 @@ class CheckpointFolder:
                 _remove_unless_read(path)
 
     def _all(self) -> list[Path]:
-        if not self.path.is_dir():
+        if not is_folder(self.path):
             return []
-        found = [(step_of(path), path) for path in self.path.iterdir()]
+        try:
+            found = [(step_of(path), path) for path in self.path.iterdir()]
+        except OSError as error:
+            raise unreadable_error(self.path, error) from error
         return [path for _, path in sorted((step, path) for step, path in found if step is not None)]
 
 
@@ -143,12 +165,15 @@ def newest_checkpoint(run: Path, otherwise: str = _NEW_RUN) -> Path:
         otherwise: End of the error message: a second remedy, besides naming another run.
 
     Raises:
-        InvalidInputError: The run has no complete checkpoint (code `checkpoint_missing`).
+        InvalidInputError: The run has no complete checkpoint (code `checkpoint_missing`), or its folders
+            cannot be read (`file_unreadable`).
     """
     folder = CheckpointFolder.of_run(run)
     newest = folder.newest()
     if newest is None:
-        why = f"{run} has no complete checkpoint{folder.unfinished()}" if run.is_dir() else why_no_folder(run)
+        why = (
+            f"{run} has no complete checkpoint{folder.unfinished()}" if is_folder(run) else why_no_folder(run)
+        )
         message = f"{why}; name the folder of a run that wrote one{otherwise}"
         raise InvalidInputError(message, code="checkpoint_missing")
     return newest
@@ -158,9 +183,10 @@ def checkpoint_of(source: Path) -> Path:
     """Return `source` if it is a complete checkpoint, or the newest one if it is a run's folder.
 
     Raises:
-        InvalidInputError: The folder is neither (code `checkpoint_missing`).
+        InvalidInputError: The folder is neither (code `checkpoint_missing`), or cannot be read
+            (`file_unreadable`).
     """
-    if (source / MANIFEST).is_file():
+    if is_regular_file(source / MANIFEST):
         return source
     complete = CheckpointFolder(source.parent).complete() if source.parent.name == CHECKPOINTS else []
     if not complete:
@@ -181,7 +207,7 @@ def pinned_checkpoint(source: Path) -> Iterator[Path]:
 
     Raises:
         InvalidInputError: There is none, or it was removed while it was read, from a disk without locks (code
-            `checkpoint_missing`).
+            `checkpoint_missing`), or it cannot be read (`file_unreadable`).
     """
     with ExitStack() as pin:
         checkpoint = checkpoint_of(source)
@@ -192,7 +218,7 @@ def pinned_checkpoint(source: Path) -> Iterator[Path]:
         except HydraulisError as error:
             # NFS reports a file that was removed while it was open as stale.
             is_missing = error.code in ("checkpoint_damaged", "file_unreadable")
-            if not is_missing or (checkpoint / MANIFEST).is_file():
+            if not is_missing or is_regular_file(checkpoint / MANIFEST):
                 raise
             message = (
                 f"checkpoint {checkpoint} was removed while it was read, as a training does with all but its "

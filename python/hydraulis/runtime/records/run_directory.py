@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from hydraulis.errors import HydraulisError, InvalidInputError
-from hydraulis.files import open_unlinked, replace_file
+from hydraulis.files import is_folder, is_regular_file, open_unlinked, replace_file
 
 # Files with one line per step:
 METRICS = "metrics.jsonl"
@@ -214,10 +214,11 @@ def require_run(path: Path) -> None:
     """Check that a path is the folder of a run.
 
     Raises:
-        InvalidInputError: The path is no folder of a run (code `run_unreadable`).
+        InvalidInputError: The path is no folder of a run (code `run_unreadable`), or the system does not let
+            it be searched (`file_unreadable`).
     """
-    if not (path / PROFILE).is_file():
-        raise not_a_run(path, f"it has no {PROFILE}" if path.is_dir() else why_no_folder(path))
+    if not is_regular_file(path / PROFILE):
+        raise not_a_run(path, f"it has no {PROFILE}" if is_folder(path) else why_no_folder(path))
 
 
 def why_no_folder(path: Path) -> str:
