@@ -75,7 +75,7 @@ demo: set-up ## train a small model on 4 local CPU ranks (CONFIG=file.toml, RUN=
 test: set-up ## run every test, of Rust and of Python
 	cargo test --workspace --locked --no-run
 	@mkdir -p target
-	@echo "testing Rust first, into target/rust-tests.txt; with Python all of it takes about 20 minutes on 2 cores"
+	@echo "testing Rust first, into target/rust-tests.txt; with Python all of it takes 20 to 30 minutes on 2 cores"
 	@cargo test --workspace --locked >target/rust-tests.txt 2>&1 || { cat target/rust-tests.txt; exit 1; }
 	@awk '/^test result: / {n += $$4} END {print "Rust:", n, "passed"; exit n == 0}' target/rust-tests.txt
 	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile --basetemp target/pytest
