@@ -192,6 +192,7 @@ def check_searched_run(directory: Path) -> None:
     assert [line["step"] for line in read_lines(directory / "samples.jsonl")] == [3, STEPS]
     recorded = sorted(path.name for path in (directory / "profiler").iterdir())
     assert recorded == [f"step-00000002-rank-0000{rank}.json" for rank in range(2)]
+    assert (directory / "times.jsonl").read_text().splitlines()[1] == "null"
     profile = load_profile(directory / "profile.json")
     mixed = [text for text in profile.schemes if ":" in text]
     uniform = [text for text in profile.schemes if ":" not in text]

@@ -22,6 +22,7 @@ class Iteration:
         metrics: Metrics of the iteration.
         group: Batches that were planned together with this one.
         num_dropped: Sequences without a batch, at the ends of the epochs before the next batch.
+        is_profiled: Whether torch's profiler recorded the step.
     """
 
     plan: Plan
@@ -29,6 +30,17 @@ class Iteration:
     metrics: StepMetrics
     group: BatchGroup
     num_dropped: int = 0
+    is_profiled: bool = False
+
+    @property
+    def is_slowed(self) -> bool:
+        """Whether torch's profiler or another rank on the same device took part of each rank's time."""
+        return self.is_profiled or self.metrics.ranks_per_device > 1
+
+    @property
+    def has_plain_times(self) -> bool:
+        """Whether all times are those of training alone: none is slowed, and no rank counted its memory."""
+        return not (self.is_slowed or self.result.measured.is_counted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,6 +101,7 @@ def iterations(
                 metrics=step_metrics(taken, plan, result, times, planner, utilisation),
                 group=taken.group,
                 num_dropped=sampler.num_dropped(step),
+                is_profiled=step in config.train.profile_steps,
             )
             if worker.votes.count(_STOP):
                 return

@@ -306,13 +306,10 @@ class Trainer:
     def _record(self, iteration: Iteration) -> None:
         """Write the iteration's records, and let the planner observe its times."""
         self.recorder.add(iteration)
-        # Counting memory on the CPU, torch's profiler and sharing a device take part of a step's time.
-        is_profiled = iteration.metrics.step in self.run.config.train.profile_steps
-        is_shared = iteration.metrics.ranks_per_device > 1
         measured = iteration.result.measured
-        if not (is_profiled or is_shared or measured.is_counted):
+        if iteration.has_plain_times:
             self.planner.observe(iteration.plan, measured.timelines)
-        if not (is_profiled or is_shared):
+        if not iteration.is_slowed:
             changes = self.planner.observe_ranks(iteration.plan, measured.computed_ms)
             for message in rate_messages(iteration.metrics.step, changes, self.hosts):
                 self.observer.message(message)

@@ -139,14 +139,15 @@ def test_every_iteration_is_on_disk_as_soon_as_it_is_recorded(directory: RunDire
     assert iteration(recorder, 1).plan.strategy in trace["traceEvents"][0]["args"]["name"]
 
 
-def test_times_of_shared_devices_are_not_recorded(directory: RunDirectory) -> None:
+def test_times_of_shared_devices_and_under_the_profiler_are_not_recorded(directory: RunDirectory) -> None:
     recorder = record(directory, 60, trace_step=None)
     alone = iteration(recorder, 1)
     recorder.add(alone)
+    recorder.add(replace(alone, is_profiled=True))
     assert recorder.summary().ranks_per_device == 1
     recorder.add(replace(alone, metrics=replace(alone.metrics, ranks_per_device=8)))
     times = (directory.path / "times.jsonl").read_text().splitlines()
-    assert [json.loads(line) is None for line in times] == [False, True]
+    assert [json.loads(line) is None for line in times] == [False, True, True]
     assert recorder.summary().ranks_per_device == 8
 
 

@@ -134,10 +134,9 @@ class Recorder:
         self._totals.add(metrics)
         self.directory.append(METRICS, metrics.to_json())
         self.directory.append(PLANS, iteration.plan.to_json())
-        # Counting memory and sharing a device take time, so these times would distort a profile.
+        # Other times would distort the profile that is refined by them.
         measured = iteration.result.measured
-        is_distorted = measured.is_counted or metrics.ranks_per_device > 1
-        times = None if is_distorted else micro_batch_times(iteration.plan, measured.timelines)
+        times = micro_batch_times(iteration.plan, measured.timelines) if iteration.has_plain_times else None
         self.directory.append(TIMES, json.dumps(times))
         for tracker in self.trackers:
             tracker.log(metrics.step, metrics.tracked())
