@@ -12,7 +12,7 @@ from helpers import refused, unsearched
 from hydraulis.data.sources.prepare import prepare_sources
 from hydraulis.preflight.folders import FolderChecks
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
-from hydraulis.runtime.records.output_folder import look_at_output
+from hydraulis.runtime.records.output_folder import checked_output
 from hydraulis.runtime.records.run_directory import MEMORY, PROFILE
 from preflight.checked_run import findings, read
 
@@ -66,7 +66,7 @@ def test_room_for_all_checkpoints_is_counted_once_the_data_are_indexed(
     prepare_sources(config.data)
     assert findings(config)["output"].status == "ok"
     ended = replace(config, checkpoint=replace(config.checkpoint, every_steps=None))
-    needed = look_at_output(ended, None).needed
+    needed = checked_output(ended, None).needed
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3 * needed))
     found = findings(config)["output"]
     assert (found.status, found.code) == ("refused", "file_unwritable")

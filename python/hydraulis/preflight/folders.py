@@ -12,7 +12,7 @@ from hydraulis.preflight.finding import Status
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.reader import check_shards, read_manifest
 from hydraulis.runtime.checkpoint.resume import ResumedRun, newest_of
-from hydraulis.runtime.records.output_folder import look_at_output
+from hydraulis.runtime.records.output_folder import checked_output
 from hydraulis.runtime.records.run_lock import check_unlocked
 from hydraulis.runtime.records.tracking import require_trackers
 from hydraulis.runtime.recovery.run_start import named_starts
@@ -99,7 +99,7 @@ class FolderChecks:
         """
         # With checkpoint.keep = 0 the room for all checkpoints follows from the number of steps.
         config = self.config if data is None else with_steps(self.config, run_length(self.config, data.train))
-        found = look_at_output(config, self.resumed)
+        found = checked_output(config, self.resumed)
         state = (
             "exists already; the run adds a number to the name, and that folder can be made"
             if found.is_taken

@@ -252,14 +252,13 @@ def _measure(
     completion = MeasurementProgress(progress, time.perf_counter(), seconds, record.mixes)
     share, num_passes = 0.0, 0
     while share < 1.0:
-        imprecise = json.loads(from_rank_zero(lambda: json.dumps(record.imprecise_schemes())))
+        imprecise = from_rank_zero(record.imprecise_schemes)
         measured = [bench for bench in benches if str(bench.scheme) in imprecise]
         timings, is_complete = _run_pass(measured, record.mixes, completion, is_stopped)
         # Rank 0 alone records a pass.
         gathered = host.gather_objects(timings) or []
         num_passes += 1
-        record_pass = partial(_record_pass, record, measured, gathered, completion, num_passes)
-        share = float(from_rank_zero(record_pass))
+        share = from_rank_zero(partial(_record_pass, record, measured, gathered, completion, num_passes))
         if not is_complete:
             return False
         progress(share)
@@ -292,7 +291,7 @@ def _record_pass(
     gathered: Sequence[Pass],
     completion: MeasurementProgress,
     num_passes: int,
-) -> str:
+) -> float:
     """Record a pass and return the completed share: 1 if another pass takes too long or is unnecessary."""
     for bench in benches:
         scheme = bench.scheme
@@ -302,7 +301,7 @@ def _record_pass(
                 record.add(replica_observations(gathered, bench, lengths, index))
     next_share = completion.time_share() * (num_passes + 1) / num_passes
     is_last = next_share > 1.0 or not record.imprecise_schemes()
-    return str(1.0 if is_last and record.is_complete() else completion.completed_share())
+    return 1.0 if is_last and record.is_complete() else completion.completed_share()
 
 
 def replica_observations(

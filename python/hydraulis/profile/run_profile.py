@@ -50,9 +50,9 @@ def saved_profile(
             profiles do not compare (see `join_devices`).
     """
 
-    def text() -> str:
+    def text() -> str | None:
         profile = chosen_profile(config, cluster, resumed, note)
-        return profile.to_json() if profile else ""
+        return profile.to_json() if profile else None
 
     read = from_rank_zero(text)
     return CostProfile.from_json(read) if read else None

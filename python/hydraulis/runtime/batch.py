@@ -71,9 +71,9 @@ def check_plan(
         raise HydraulisError(message, code="plan_broken")
 
 
-def plan_on_rank_zero(make: Callable[[Callable[[], None]], Plan]) -> Plan:
+def plan_on_rank_zero(make: Callable[[], Plan]) -> Plan:
     """Make a plan on rank 0, and return it on every rank; see `plan_unless_stopped`. Collective."""
-    plan = plan_unless_stopped(make, lambda: False)
+    plan = plan_unless_stopped(lambda _alive: make(), lambda: False)
     assert plan is not None
     return plan
 

@@ -1,6 +1,5 @@
 """The loss on held-out sequences."""
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -78,5 +77,5 @@ class Evaluator:
             targets += num_targets
         return SourceLoss(source.source, total / targets, int(targets))
 
-    def _plan(self, batch: Batch, _alive: Callable[[], None]) -> Plan:
+    def _plan(self, batch: Batch) -> Plan:
         return batch.plan(self._planner).plan

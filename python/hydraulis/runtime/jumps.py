@@ -1,6 +1,5 @@
 """Detects jumps of the loss and of the gradient's norm: values far above those of the last steps."""
 
-import json
 import statistics
 from collections import deque
 from collections.abc import Sequence
@@ -81,7 +80,7 @@ class JumpDetector:
 
 def recall_jumps(detector: JumpDetector, directory: RunDirectory, completed: int) -> None:
     """Give the detector the recorded values of the last steps up to `completed`. Collective."""
-    losses, norms = json.loads(from_rank_zero(lambda: json.dumps(recorded_values(directory, completed))))
+    losses, norms = from_rank_zero(lambda: recorded_values(directory, completed))
     detector.recall(losses, norms)
 
 

@@ -7,8 +7,7 @@ next, and the token there is the number of the sequence; so the micro-batch's ta
 any degrees, whose next token is where.
 """
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -119,11 +118,11 @@ class TextSampler:
             if sequences.have_ended(self._prompts.eos):
                 break
         found = sequences.continuations(self._prompts.eos)
-        texts = json.loads(from_rank_zero(partial(self._decoded, found)))
+        texts = from_rank_zero(partial(self._decoded, found))
         pairs = zip(self._config.samples.prompts, texts, strict=True)
         return Samples(step, tuple(SampledText(prompt, text) for prompt, text in pairs))
 
-    def _made_plan(self, _alive: Callable[[], None]) -> Plan:
+    def _made_plan(self) -> Plan:
         lengths = np.array([len(prompt) + self._config.samples.tokens for prompt in self._prompts.tokens])
         targets = np.ones_like(lengths)
         plan = self._planner.plan(lengths, targets)
@@ -147,8 +146,8 @@ class TextSampler:
         wait_for_device(device)
         return [int(one) for one in token.tolist()]
 
-    def _decoded(self, continuations: Sequence[Sequence[int]]) -> str:
-        """Return the texts of the continuations as JSON."""
+    def _decoded(self, continuations: Sequence[Sequence[int]]) -> list[str]:
+        """Return the texts of the continuations."""
         tokenizer = load_tokenizer(self._config.data.tokenizer)
         pairs = zip(self._prompts.tokens, continuations, strict=True)
-        return json.dumps([decode_continuation(tokenizer, *pair) for pair in pairs])
+        return [decode_continuation(tokenizer, *pair) for pair in pairs]

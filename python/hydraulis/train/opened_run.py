@@ -1,6 +1,5 @@
 """A run whose data are open and whose steps are counted, before any part is built for it."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,7 @@ from hydraulis.runtime.hugging_face.files import check_tokenizer
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.ranks.stop import StopRequest
-from hydraulis.runtime.records.output_folder import look_at_output
+from hydraulis.runtime.records.output_folder import checked_output
 from hydraulis.runtime.records.run_lock import check_unlocked
 from hydraulis.runtime.records.tracking import require_trackers
 from hydraulis.runtime.state.update_rule import require_optimizer
@@ -77,7 +76,7 @@ class OpenedRun:
             return None
         config = _with_steps(config, data.train, observer)
         # With checkpoint.keep = 0 the room for all checkpoints follows from the number of steps.
-        on_rank_zero(partial(_check_room, config, resumed))
+        on_rank_zero(partial(checked_output, config, resumed))
         position = DataPosition(config, data.train)
         _check_resumed(config, resumed, files, position, observer)
         position.group = resumed.manifest.data.group if resumed else None
@@ -104,16 +103,12 @@ def _check_environment(config: RunConfig, resumed: ResumedRun | None) -> list[Da
     check_tokenizer(config.checkpoint.weights, config.data)
     if config.samples.every is not None:
         encode_prompts(config)
-    _check_room(config, resumed)
+    checked_output(config, resumed)
     files = list_data_files(config.data)
     if resumed is not None:
         check_unlocked(resumed.run)
         resumed.check_unread(config, files)
     return files
-
-
-def _check_room(config: RunConfig, resumed: ResumedRun | None) -> None:
-    look_at_output(config, resumed)
 
 
 def _open_data(config: RunConfig, stop: StopRequest, observer: TrainingObserver) -> Datasets | None:
@@ -125,7 +120,7 @@ def _open_data(config: RunConfig, stop: StopRequest, observer: TrainingObserver)
         return None
     data.check_vocabulary(config.model.vocab_size)
     observer.status("reading the data's statistics")
-    observer.data(json.loads(from_rank_zero(lambda: json.dumps(data.train.describe()))))
+    observer.data(from_rank_zero(data.train.describe))
     for left_out in data.describe_left_out():
         observer.message(left_out)
     return data

@@ -4,7 +4,6 @@ The store of torchrun's agent outlives the ranks and keeps the folder; for ranks
 file does. Where rank 0 serves the store (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1), nothing keeps the folder.
 """
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.resume import LATEST, ResumedRun, find_resumed, numbered_runs
 from hydraulis.runtime.ranks import host
-from hydraulis.runtime.ranks.rank_zero import from_rank_zero, from_rank_zero_slowly
+from hydraulis.runtime.ranks.rank_zero import from_rank_zero, from_rank_zero_unless_stopped
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.ranks.torchrun import AGENT_STORE, RESTART_COUNT, RUN_FILE
 from hydraulis.runtime.records.run_lock import LOST_NODE_S, lock_owner, wait_unlocked
@@ -63,10 +62,10 @@ def folder_to_resume(config: RunConfig, observer: TrainingObserver) -> str:
             the run's folder (code `config_value`).
     """
     resume, restarted = config.checkpoint.resume, is_restarted()
-    folder, message = json.loads(from_rank_zero(lambda: json.dumps(_own_run(resume, restarted=restarted))))
+    folder, message = from_rank_zero(lambda: _own_run(resume, restarted=restarted))
     if message:
         observer.message(message)
-    return str(folder)
+    return folder
 
 
 def _own_run(resume: str, *, restarted: bool) -> tuple[str, str]:
@@ -139,7 +138,7 @@ def wait_for_lock(run: Path, stop: StopRequest, observer: TrainingObserver) -> b
         wait_unlocked(run, alive)
         return ""
 
-    if from_rank_zero_slowly(wait, stop.agreed) is None:
+    if from_rank_zero_unless_stopped(wait, stop.agreed) is None:
         observer.message("stopped before the first step, while the run waited for its lock")
         return False
     return True

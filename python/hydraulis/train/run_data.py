@@ -14,7 +14,11 @@ from hydraulis.errors import HydraulisError
 from hydraulis.runtime.agreement.comparison import check_same
 from hydraulis.runtime.agreement.run_facts import data_facts
 from hydraulis.runtime.ranks.every_rank import on_every_rank
-from hydraulis.runtime.ranks.rank_zero import corpus_from_rank_zero, from_rank_zero, from_rank_zero_slowly
+from hydraulis.runtime.ranks.rank_zero import (
+    corpus_from_rank_zero,
+    from_rank_zero,
+    from_rank_zero_unless_stopped,
+)
 
 
 def load_data(
@@ -39,23 +43,23 @@ def load_data(
     if not config.sources:
 
         def load(alive: Callable[[], None]) -> Corpus:
-            def both(done: int, of: int) -> None:
+            def report(done: int, of: int) -> None:
                 progress(done / of)
                 alive()
 
-            return StandardLibrary.load(both)
+            return StandardLibrary.load(report)
 
         corpus = corpus_from_rank_zero(load)
-        return _same(on_every_rank(lambda: make_datasets(config, [[corpus]])))
+        return _checked_same(on_every_rank(lambda: make_datasets(config, [[corpus]])))
 
     def make(alive: Callable[[], None]) -> str:
-        def both(share: float) -> None:
+        def report(share: float) -> None:
             progress(share)
             alive()
 
-        return json.dumps([dataclasses.asdict(source) for source in prepare_sources(config, both)])
+        return json.dumps([dataclasses.asdict(source) for source in prepare_sources(config, report)])
 
-    made = from_rank_zero_slowly(make, stop)
+    made = from_rank_zero_unless_stopped(make, stop)
     if made is None:
         return None
     prepared = [PreparedSource(**source) for source in json.loads(made)]
@@ -63,10 +67,10 @@ def load_data(
     for one in data.both:
         fingerprint = from_rank_zero(partial(getattr, one, "fingerprint"))
         on_every_rank(partial(_check_fingerprint, one.fingerprint, fingerprint))
-    return _same(data)
+    return _checked_same(data)
 
 
-def _same(data: Datasets) -> Datasets:
+def _checked_same(data: Datasets) -> Datasets:
     """Return the data if all ranks read the same tokens. Collective."""
     check_same(data_facts(data.train), "put the data where every rank reads the same files")
     return data

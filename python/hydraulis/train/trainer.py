@@ -355,8 +355,8 @@ class Trainer:
 def _longest(run: OpenedRun) -> int:
     """Return the tokens of the longest sequence of the data and the prompts of samples. Collective."""
     # Other nodes may lack the tokenizer.
-    prompt = from_rank_zero(lambda: str(longest_prompt(run.config)))
-    return max(run.data.longest, int(prompt))
+    prompt = from_rank_zero(lambda: longest_prompt(run.config))
+    return max(run.data.longest, prompt)
 
 
 def _measured(

@@ -22,9 +22,9 @@ from hydraulis.runtime.ranks.rank_zero import (
 from runtime.collective_counts import counted_collectives
 from runtime.tiny import made_up_corpus
 
-# The most bytes that travel with the header.
-FIRST = rank_zero._FIRST_BYTES - rank_zero._HEADER_BYTES
-TEXTS = (
+# The longest text that travels with the header; JSON puts it in quotes.
+FIRST = rank_zero._FIRST_BYTES - rank_zero._HEADER_BYTES - 2
+VALUES: tuple[object, ...] = (
     "",
     "plain",
     "\udcff",
@@ -34,6 +34,9 @@ TEXTS = (
     'ÄÖ 水 🚰 \x00 \n " \\ </error>',
     '{"error": "HydraulisError"}',
     "x" * 300_000,
+    None,
+    [0.1, -1, True],
+    {"a": {"b": []}},
 )
 ERRORS = (
     HydraulisError("a plain one", code="plan_broken"),
@@ -43,16 +46,15 @@ ERRORS = (
 Caught = tuple[str, str, str]
 
 
-def texts() -> tuple[list[str], int]:
+def values() -> tuple[list[object], int]:
     """Return what arrived, and how often this rank was asked to make it."""
     calls = []
 
-    def make(text: str) -> str:
-        calls.append(text)
-        return text
+    def make(value: object) -> object:
+        calls.append(value)
+        return value
 
-    received = [from_rank_zero(lambda text=text: make(text)) for text in TEXTS]  # type: ignore[misc]
-    return received, len(calls)
+    return [from_rank_zero(partial(make, value)) for value in VALUES], len(calls)
 
 
 def errors_and_what_comes_after() -> tuple[list[Caught], str]:

@@ -5,7 +5,7 @@ import numpy as np
 from ranks import run_ranks
 from runtime.ranks.rank_zero_workers import (
     ERRORS,
-    TEXTS,
+    VALUES,
     acts,
     acts_alone,
     any_other_failure,
@@ -14,15 +14,15 @@ from runtime.ranks.rank_zero_workers import (
     errors_and_what_comes_after,
     is_everywhere,
     outlast_the_timeout,
-    texts,
+    values,
 )
 from runtime.tiny import made_up_corpus
 
 
-def test_a_text_of_rank_zero_reaches_every_rank_unchanged() -> None:
-    for rank, (received, num_calls) in enumerate(run_ranks(3, texts)):
-        assert received == list(TEXTS)
-        assert num_calls == (len(TEXTS) if rank == 0 else 0)
+def test_a_value_of_rank_zero_reaches_every_rank_unchanged() -> None:
+    for rank, (received, num_calls) in enumerate(run_ranks(3, values)):
+        assert received == list(VALUES)
+        assert num_calls == (len(VALUES) if rank == 0 else 0)
 
 
 def test_an_error_of_rank_zero_is_the_same_error_everywhere_and_the_ranks_stay_in_step() -> None:

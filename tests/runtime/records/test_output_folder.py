@@ -17,7 +17,7 @@ from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.manifest import MANIFEST, Manifest
 from hydraulis.runtime.checkpoint.resume import ResumedRun
-from hydraulis.runtime.records.output_folder import look_at_output
+from hydraulis.runtime.records.output_folder import checked_output
 from hydraulis.runtime.records.run_directory import CHECKPOINTS
 from hydraulis.runtime.state.parameters import ModelParameters
 from runtime.tiny import run_config
@@ -66,7 +66,7 @@ def test_room_is_needed_for_all_checkpoints_and_one_more(
     tmp_path: Path, steps: int | None, checkpoint: dict[str, int], count: int
 ) -> None:
     config = config_of(tmp_path / "run", steps, **checkpoint)
-    found = look_at_output(config, None)
+    found = checked_output(config, None)
     assert found.needed == count * one_checkpoint(config)
     assert found.is_counted == (steps is not None or checkpoint["keep"] > 0)
     assert list(tmp_path.iterdir()) == []
@@ -75,7 +75,7 @@ def test_room_is_needed_for_all_checkpoints_and_one_more(
 @pytest.mark.parametrize(("kept", "count"), [(1, 2), (2, 1), (5, 1)])
 def test_checkpoints_of_a_resumed_run_need_no_room_again(tmp_path: Path, kept: int, count: int) -> None:
     config = config_of(tmp_path, every_steps=10)
-    found = look_at_output(config, resumed_at(50, tmp_path, kept))
+    found = checked_output(config, resumed_at(50, tmp_path, kept))
     assert found.path == tmp_path
     assert found.needed == count * one_checkpoint(config)
 
@@ -86,12 +86,12 @@ def test_too_little_room_is_refused_with_the_needed_bytes(
     config = config_of(tmp_path / "run", every_steps=10)
     needed = 3 * one_checkpoint(config)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=needed))
-    assert look_at_output(config, None).free == needed
+    assert checked_output(config, None).free == needed
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=needed - 1))
     # A byte too little is not as much.
     whole = math.ceil(needed / MIB)
     with refused("file_unwritable", f"{whole - 1} MiB", "3 checkpoints", f" {whole}:", "checkpoint.keep"):
-        look_at_output(config, None)
+        checked_output(config, None)
 
 
 @pytest.mark.parametrize(
@@ -110,16 +110,16 @@ def test_fewer_checkpoints_are_advised_where_possible(
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
     with pytest.raises(HydraulisError) as refusal:
-        look_at_output(config_of(tmp_path / "run", steps, every_steps=10, keep=keep), None)
+        checked_output(config_of(tmp_path / "run", steps, every_steps=10, keep=keep), None)
     _, _, remedy = str(refusal.value).partition(": ")
     assert remedy == f"make room, {fewer}or set output.directory to another disk"
 
 
 def test_a_folder_that_cannot_be_written_is_refused() -> None:
     with refused("file_unwritable", "'/proc'"):
-        look_at_output(config_of(Path("/proc/run")), None)
+        checked_output(config_of(Path("/proc/run")), None)
     with refused("file_unwritable", "/proc"):
-        look_at_output(
+        checked_output(
             config_of(Path("run")), ResumedRun(Path("/proc"), Path("/proc"), cast("Manifest", None))
         )
 
@@ -127,12 +127,12 @@ def test_a_folder_that_cannot_be_written_is_refused() -> None:
 def test_a_resumed_run_whose_checkpoints_cannot_be_written_is_refused(tmp_path: Path) -> None:
     config = config_of(tmp_path, every_steps=10)
     # A run without checkpoints is continued from copies in memory.
-    assert look_at_output(config, resumed_at(50, tmp_path, 0)).path == tmp_path
+    assert checked_output(config, resumed_at(50, tmp_path, 0)).path == tmp_path
     (tmp_path / CHECKPOINTS).symlink_to("/proc")
     with refused("file_unwritable", tmp_path / CHECKPOINTS, "permissions"):
-        look_at_output(config, resumed_at(50, tmp_path, 0))
+        checked_output(config, resumed_at(50, tmp_path, 0))
 
 
 def test_an_existing_folder_is_reported(tmp_path: Path) -> None:
-    assert look_at_output(config_of(tmp_path), None).is_taken
-    assert not look_at_output(config_of(tmp_path / "run"), None).is_taken
+    assert checked_output(config_of(tmp_path), None).is_taken
+    assert not checked_output(config_of(tmp_path / "run"), None).is_taken

@@ -1,6 +1,5 @@
 """The device of each rank, as the cost profile of a run numbers it."""
 
-import json
 import socket
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -54,15 +53,15 @@ def with_rank_devices(
     own = RankDevice(socket.gethostname(), device_name(device), _memory_bytes(device))
     ranks = host.gather_objects(own) or []
 
-    def numbers() -> str:
+    def numbers() -> list[int]:
         if profile.other_devices:
-            return json.dumps(device_numbers(profile, ranks))
+            return device_numbers(profile, ranks)
         message = mixture_note(profile, ranks) or other_device_note(profile, ranks[0].device)
         if message:
             note(message)
-        return "[]"
+        return []
 
-    devices = json.loads(from_rank_zero(numbers))
+    devices = from_rank_zero(numbers)
     return cluster_of_devices(profile, devices, cluster.gpus_per_node) if devices else cluster
 
 

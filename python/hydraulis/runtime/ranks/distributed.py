@@ -98,4 +98,4 @@ def ranks_per_node() -> int:
 
     Ranks that another launcher than torchrun started count as one node.
     """
-    return int(from_rank_zero(lambda: os.environ.get("LOCAL_WORLD_SIZE", str(dist.get_world_size()))))
+    return from_rank_zero(lambda: int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size())))

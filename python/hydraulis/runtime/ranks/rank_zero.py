@@ -1,4 +1,4 @@
-"""Broadcasts rank 0's results to every rank: as the same bytes, or as the same error.
+"""Broadcasts rank 0's results to every rank: as the same value, or as the same error.
 
 A reply is one broadcast of a fixed size, with its length in front; only a longer one needs a second.
 """
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy.typing as npt
 import torch
@@ -20,6 +20,8 @@ from hydraulis.data.corpus import Corpus
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.every_rank import everywhere
 
+Json = TypeVar("Json")
+
 # Seconds between two heartbeats: far below any timeout of a process group.
 _HEARTBEAT_S = 2.0
 # Bytes of the first broadcast of a reply, after its length and kind; a plan of 1,000 sequences has 29 KB.
@@ -29,14 +31,19 @@ _HEADER_BYTES = 9
 _deferred: list[Exception] = []
 
 
-def from_rank_zero(make: Callable[[], str]) -> str:
-    """Call `make` on rank 0 only, and return its text on every rank. Collective.
+def from_rank_zero(make: Callable[[], Json]) -> Json:
+    """Call `make` on rank 0 only, and return its value on every rank. Collective.
+
+    Args:
+        make: Function that returns a value of JSON: text, numbers, truth values, None, lists, and mappings
+            with texts as keys. Tuples arrive as lists, on rank 0 too.
 
     Raises:
-        HydraulisError: The error of `make`, on every rank, so that no rank waits for a text. An exception of
+        HydraulisError: The error of `make`, on every rank, so that no rank waits for a value. An exception of
             another type is raised on rank 0, and on the other ranks as code `rank_zero_failed`.
     """
-    return from_living_rank_zero(lambda _alive: make())
+    value: Json = json.loads(from_living_rank_zero(lambda _alive: json.dumps(make())))
+    return value
 
 
 def from_living_rank_zero(make: Callable[[Callable[[], None]], str]) -> str:
@@ -45,16 +52,43 @@ def from_living_rank_zero(make: Callable[[Callable[[], None]], str]) -> str:
     Without a heartbeat the call costs the same broadcasts as `from_rank_zero`. It cannot be stopped.
 
     Args:
-        make: Function that returns the text. It receives a heartbeat function and calls it more often than
-            the timeout of a collective.
+        make: Function that returns a text. It receives a heartbeat function and calls it more often than the
+            timeout of a collective.
+
+    Raises:
+        HydraulisError: The errors of `from_rank_zero`.
+    """
+    text = from_rank_zero_unless_stopped(make, lambda: False)
+    assert text is not None
+    return text
+
+
+def from_rank_zero_unless_stopped(
+    make: Callable[[Callable[[], None]], str], stops: Callable[[], bool]
+) -> str | None:
+    """Do the same as `from_living_rank_zero`, but end when the run must stop. Collective.
+
+    Args:
+        make: Function that returns a text. The heartbeat function that it receives leaves it by an exception
+            if the run must stop.
+        stops: Function that returns whether the run must stop, the same on all ranks; called after each
+            heartbeat that is sent. Collective.
+
+    Returns:
+        The text, on every rank; None if the run must stop.
 
     Raises:
         HydraulisError: The errors of `from_rank_zero`.
     """
     is_maker = dist.get_rank() == 0
-    sent, failure = _reply(partial(make, _Beat())) if is_maker else (None, None)
+    try:
+        sent, failure = _reply(partial(make, _Heartbeat(stops))) if is_maker else (None, None)
+    except _StopMaking:
+        return None
     received = _broadcast_reply(sent)
     while received.kind == _Kind.ALIVE:
+        if stops():
+            return None
         received = _broadcast_reply(None)
     if failure is not None:
         raise everywhere(failure) if isinstance(failure, errors.HydraulisError) else failure
@@ -99,82 +133,30 @@ def _broadcast_reply(reply: _Reply | None) -> _Reply:
     return reply or _Reply(_Kind(first[_HEADER_BYTES - 1]), received.decode(errors="surrogatepass"))
 
 
-class _Beat:
-    """Sends a sign of life in place of a reply, unless the last one is recent."""
+class _Heartbeat:
+    """Sends a sign of life in place of a reply, unless the last one is recent; raises at a stop."""
 
-    def __init__(self) -> None:
+    def __init__(self, stops: Callable[[], bool]) -> None:
+        self._stops = stops
         self._last = time.monotonic()
 
     def __call__(self) -> None:
         if time.monotonic() - self._last >= _HEARTBEAT_S:
             self._last = time.monotonic()
             _broadcast_reply(_Reply(_Kind.ALIVE, ""))
-
-
-def from_rank_zero_slowly(make: Callable[[Callable[[], None]], str], stop: Callable[[], bool]) -> str | None:
-    """Call `make` on rank 0 only, even if it takes longer than the timeout of a collective. Collective.
-
-    Args:
-        make: Function that returns the text. It receives a heartbeat function and calls it regularly; the
-            heartbeat leaves `make` by an exception if the run must stop.
-        stop: Function that returns whether the run must stop, the same on all ranks. Collective.
-
-    Returns:
-        The text, on every rank; None if the run must stop.
-
-    Raises:
-        HydraulisError: The errors of `from_rank_zero`.
-    """
-    if dist.get_rank() == 0:
-        return _make_slowly(make, stop)
-    while _flag(None):
-        if stop():
-            return None
-    return from_rank_zero(str)
-
-
-def _make_slowly(make: Callable[[Callable[[], None]], str], stop: Callable[[], bool]) -> str | None:
-    last = time.monotonic()
-
-    def alive() -> None:
-        nonlocal last
-        if time.monotonic() - last > _HEARTBEAT_S:
-            last = time.monotonic()
-            _flag(1)
-            if stop():
+            if self._stops():
                 raise _StopMaking
 
-    try:
-        reply: Callable[[], str] = partial(str, make(alive))
-    except _StopMaking:
-        return None
-    except Exception as error:
-        reply = partial(_raise, error)
-    _flag(0)
-    return from_rank_zero(reply)
+
+class _StopMaking(BaseException):
+    """Leaves `make` because the run must stop; no `except Exception` on the way may keep it."""
 
 
-class _StopMaking(Exception):  # noqa: N818 - no error
-    """Leaves `make` because the run must stop."""
-
-
-def _flag(value: int | None) -> bool:
-    """Broadcast rank 0's value and return whether it is nonzero. Collective."""
-    flag = torch.tensor(value or 0)
-    host.broadcast(flag)
-    return bool(flag)
-
-
-def _raise(error: Exception) -> str:
-    raise error
-
-
-def on_rank_zero(act: Callable[[], None]) -> None:
+def on_rank_zero(act: Callable[[], object]) -> None:
     """Call `act` on rank 0 only; its error is raised on every rank as in `from_rank_zero`. Collective."""
 
-    def make() -> str:
+    def make() -> None:
         act()
-        return ""
 
     from_rank_zero(make)
 
@@ -193,7 +175,7 @@ def on_rank_zero_alone(act: Callable[[], None]) -> None:
 
 def raise_deferred() -> None:
     """Raise the error of an earlier `on_rank_zero_alone`, if any, on every rank. Collective."""
-    from_rank_zero(str)
+    from_rank_zero(lambda: None)
 
 
 def corpus_from_rank_zero(load: Callable[[Callable[[], None]], Corpus]) -> Corpus:
@@ -218,6 +200,10 @@ def corpus_from_rank_zero(load: Callable[[Callable[[], None]], Corpus]) -> Corpu
     token_T = _shared(loaded[0].token_T if loaded else None, num_tokens, getattr(torch, dtype))
     offset = _shared(loaded[0].offset if loaded else None, num_offsets, torch.int64)
     return Corpus(token_T=token_T.numpy(), offset=offset.numpy(), left_out=left_out)
+
+
+def _raise(error: Exception) -> str:
+    raise error
 
 
 def _reply(make: Callable[[], str]) -> tuple[_Reply, Exception | None]:

@@ -40,7 +40,7 @@ class OutputFolder:
     is_counted: bool
 
 
-def look_at_output(config: RunConfig, resumed: ResumedRun | None) -> OutputFolder:
+def checked_output(config: RunConfig, resumed: ResumedRun | None) -> OutputFolder:
     """Check that a run can write its folder; the check creates and removes one temporary folder.
 
     Args:

@@ -10,7 +10,6 @@ continues from stay, one copy. They go before its second copy begins, so there a
 An older step stays too where it alone has twins, if there is room.
 """
 
-import json
 import re
 import shutil
 import uuid
@@ -72,13 +71,13 @@ class RunStart:
     def other_runs(self) -> list[Path]:
         """List the other runs whose copies this start will remove, as far as rank 0's node has them."""
 
-        def found() -> str:
+        def found() -> list[str]:
             own = self.run.resolve()
             starts = self.folder.abandoned_starts().items()
             runs = {str(run) for start, run in starts if run != own and start in named_starts(run)}
-            return json.dumps(sorted(runs))
+            return sorted(runs)
 
-        return list(map(Path, json.loads(from_rank_zero(found))))
+        return list(map(Path, from_rank_zero(found)))
 
     def remove_unused(self, step: int, first: int) -> None:
         """Remove the run's copies that no start continues from any more. Collective.

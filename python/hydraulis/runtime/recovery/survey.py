@@ -85,8 +85,8 @@ def find_in_memory(
     named = from_rank_zero(lambda: _named(find_run()))
     if not named:
         return None
-    folder, *starts = named.splitlines()
-    saved = int(from_rank_zero(lambda: str(_newest_checkpoint(Path(folder)))))
+    folder, *starts = named
+    saved = from_rank_zero(lambda: _newest_checkpoint(Path(folder)))
     missing = ""
     for start in starts:
         memory = MemoryFolder(Path(base), start)
@@ -197,10 +197,10 @@ def choose_verifiers(sources: Mapping[int, Sequence[CopyName]]) -> Mapping[int, 
     return dict(verifiers)
 
 
-def _named(run: Path | None) -> str:
-    """Return the run's folder and the starts whose copies continue it, one a line; empty without one."""
+def _named(run: Path | None) -> list[str]:
+    """Return the run's folder and the starts whose copies continue it; empty without such a start."""
     starts = [] if run is None else named_starts(run)
-    return "\n".join([str(run), *starts]) if starts else ""
+    return [str(run), *starts] if starts else []
 
 
 def _newest_checkpoint(run: Path) -> int:

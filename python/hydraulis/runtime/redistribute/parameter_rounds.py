@@ -133,4 +133,3 @@ class ParameterRounds:
 
     def _next_round(self) -> None:
         self._round += 1
-        self._first = max(self._first, self._round)
