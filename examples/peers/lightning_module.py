@@ -16,7 +16,7 @@ class Model(lightning.LightningModule):
 
     def training_step(self, batch: dict, index: int) -> torch.Tensor:
         # Lightning divides by the accumulated micro-batches, DDP by the ranks.
-        step = self.trainer.datamodule.sampler.step(index // self.trainer.accumulate_grad_batches)
+        step = self.trainer.datamodule.step(index)
         scale = self.trainer.accumulate_grad_batches * self.trainer.world_size
         loss = self.model(**batch, num_items_in_batch=step.targets).loss * scale
         self.log("loss", loss, prog_bar=False)

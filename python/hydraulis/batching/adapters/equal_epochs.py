@@ -2,10 +2,12 @@
 
 import math
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from hydraulis.batching.sampler import BalancedBatchSampler
 from hydraulis.errors import InfeasibleError, InvalidInputError
+
+Sampler = TypeVar("Sampler", bound=BalancedBatchSampler)
 
 # Most sequences of all epochs together, which take up to half an hour to divide.
 _MOST_DIVIDED: Final = 1 << 30
@@ -13,9 +15,7 @@ _MOST_DIVIDED: Final = 1 << 30
 _TRIED: Final = 8
 
 
-def with_equal_epochs(
-    sampler: BalancedBatchSampler, *, epochs: float | None, max_steps: int | None
-) -> BalancedBatchSampler:
+def with_equal_epochs(sampler: Sampler, *, epochs: float | None, max_steps: int | None) -> Sampler:
     """Give every epoch of a run the least number of steps, or nearly so, that each can have.
 
     It divides every epoch, so that none of them is refused after the first step.
@@ -73,7 +73,7 @@ def _count_epochs(sampler: BalancedBatchSampler, epochs: float, max_steps: float
     return counts
 
 
-def _divided(sampler: BalancedBatchSampler, count: int, counts: list[int]) -> BalancedBatchSampler:
+def _divided(sampler: Sampler, count: int, counts: list[int]) -> Sampler:
     """Return the sampler with a number of steps, of which each epoch has been divided into as many."""
     equal = replace(sampler, steps_per_epoch=count)
     for epoch, natural in enumerate(counts):
