@@ -95,7 +95,7 @@ pub mod tuning;
 
 pub use cancellation::Cancellation;
 pub use error::{
-    BalanceError, ClusterError, Error, ErrorCode, ErrorKind, FitError, LayoutError, LinkError, ProfileError, Result,
-    StrategyError, WindowError, codes,
+    Admitting, BalanceError, ClusterError, Error, ErrorCode, ErrorKind, FitError, LayoutError, LinkError, ProfileError,
+    Result, StrategyError, WindowError, codes,
 };
 pub use units::{Millis, Tokens};

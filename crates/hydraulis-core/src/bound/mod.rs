@@ -44,6 +44,15 @@ use crate::units::{Millis, whole};
 /// A plan sums the same terms in another order: without the margin a perfect plan could seem to beat the bound.
 const MARGIN: f64 = 1.0 - 1e-9;
 
+/// The times between which a bound is sought.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProofRange {
+    /// A proven bound.
+    pub(crate) proven: Millis,
+    /// The greatest bound of interest.
+    pub(crate) until: Millis,
+}
+
 /// Proves bounds for one batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Bounder<'a> {
@@ -73,14 +82,10 @@ impl<'a> Bounder<'a> {
         if !capacities.relaxed().is_empty() {
             return self.of_any_placement(capacities, strategy, limit);
         }
-        let groups = strategy.groups().into_iter();
-        let groups = groups.map(|(scheme, replicas)| Some((capacities.scheme(scheme).ok()?, replicas)));
-        let groups: Vec<(&ClassCapacity, usize)> = groups.collect::<Option<_>>()?;
-        let limits =
-            groups.iter().map(|&(capacity, replicas)| ClassLimits::new(capacity, replicas, replicas)).collect();
+        let groups = classes_of(capacities, strategy)?;
         let longest_path = self.longest_path(groups.iter().map(|(capacity, _)| *capacity))?;
         let ranks = capacities.level_ranks().to_vec();
-        let root = Branches::new(self.dual(limits, ranks), longest_path.ms, limit.until);
+        let root = Branches::new(self.dual(exactly(&groups), ranks), longest_path.ms, limit.until);
         let bound = longest_path.or_work(root.least());
         if bound.ms >= limit.until || limit.dual_solves == 1 {
             return Some(bound);
@@ -101,15 +106,12 @@ impl<'a> Bounder<'a> {
             let limit = ProofLimit { until: end, dual_solves: 1 };
             return self.of_any_placement(capacities, strategy, limit).map(|bound| bound.ms >= end);
         }
-        let groups = strategy.groups().into_iter();
-        let groups = groups.map(|(scheme, replicas)| Some((capacities.scheme(scheme).ok()?, replicas)));
-        let groups: Vec<(&ClassCapacity, usize)> = groups.collect::<Option<_>>()?;
+        let groups = classes_of(capacities, strategy)?;
         let longest_path = self.longest_path(groups.iter().map(|(capacity, _)| *capacity))?;
         if longest_path.ms >= end {
             return Some(true);
         }
-        let limits = groups.iter().map(|&(capacity, replicas)| ClassLimits::new(capacity, replicas, replicas));
-        Some(rules_out(&self.dual(limits.collect(), capacities.level_ranks().to_vec()), end))
+        Some(rules_out(&self.dual(exactly(&groups), capacities.level_ranks().to_vec()), end))
     }
 
     /// The bound of a strategy on ranks of different speed: its replicas may be of any relaxed classes of their schemes,
@@ -167,15 +169,14 @@ impl<'a> Bounder<'a> {
         Some(Branches::new(self.dual(limits.collect(), ranks.to_vec()), from, Millis::INFINITY))
     }
 
-    /// The bound of any strategy over these classes with whole long sequences, from `from`, which is proven, up to
-    /// `until`, on ranks of one speed; `from` for many long sequences. Of many classes, programs begin with
-    /// `leading`.
+    /// The bound of any strategy over these classes with whole long sequences, on ranks of one speed: a time of `range`, its
+    /// least where many sequences are long. Of many classes, programs begin with `leading`.
     pub(crate) fn of_long(
         &self,
         classes: &[AnyClass],
         leading: Vec<usize>,
         ranks: u32,
-        times: [Millis; 2],
+        range: ProofRange,
         cancellation: Cancellation,
     ) -> Result<Millis> {
         let limits = classes.iter().map(|class| {
@@ -183,7 +184,7 @@ impl<'a> Bounder<'a> {
             ClassLimits::new(class.capacity, 0, usize::try_from(most).unwrap_or(0))
         });
         let active = if classes.len() > self.budget.whole_classes { leading } else { Vec::new() };
-        self.with_whole(limits.collect(), active, ranks, times, cancellation)
+        self.with_whole(limits.collect(), active, ranks, range, cancellation)
     }
 
     /// The bound of one strategy with whole long sequences, as [`Bounder::of_long`], on ranks of one speed.
@@ -191,15 +192,12 @@ impl<'a> Bounder<'a> {
         &self,
         capacities: &Capacities,
         strategy: &Strategy,
-        times: [Millis; 2],
+        range: ProofRange,
         cancellation: Cancellation,
     ) -> Result<Millis> {
-        let groups = strategy.groups().into_iter();
-        let limits = groups.map(|(scheme, replicas)| {
-            capacities.scheme(scheme).map(|capacity| ClassLimits::new(capacity, replicas, replicas))
-        });
+        let Some(groups) = classes_of(capacities, strategy) else { return Ok(range.proven) };
         let ranks = u32::try_from(strategy.ranks()).unwrap_or(u32::MAX);
-        self.with_whole(limits.collect::<Result<_>>()?, Vec::new(), ranks, times, cancellation)
+        self.with_whole(exactly(&groups), Vec::new(), ranks, range, cancellation)
     }
 
     fn with_whole(
@@ -207,13 +205,13 @@ impl<'a> Bounder<'a> {
         classes: Vec<ClassLimits>,
         active: Vec<usize>,
         ranks: u32,
-        [from, until]: [Millis; 2],
+        range: ProofRange,
         cancellation: Cancellation,
     ) -> Result<Millis> {
         let is_small = self.batch.len() <= self.budget.long.sequences;
         let long = LongSequences::new(self.batch, self.budget.long);
         if !is_small || !long.are_few {
-            return Ok(from);
+            return Ok(range.proven);
         }
         let mut program = LongProgram {
             batch: &self.sums,
@@ -225,12 +223,23 @@ impl<'a> Bounder<'a> {
             active,
             budget: self.budget.long,
         };
-        latest_impossible(&mut program, from, until, cancellation)
+        latest_impossible(&mut program, range.proven, range.until, cancellation)
     }
 
     fn dual<'b>(&'b self, classes: Vec<ClassLimits<'b>>, ranks: Vec<u32>) -> DualProgram<'b> {
         DualProgram { batch: &self.sums, classes, ranks, active: Vec::new(), budget: self.budget }
     }
+}
+
+/// The class of each scheme of a strategy, with its number of replicas; none if a class is unknown.
+fn classes_of<'c>(capacities: &'c Capacities, strategy: &Strategy) -> Option<Vec<(&'c ClassCapacity, usize)>> {
+    let groups = strategy.groups().into_iter();
+    groups.map(|(scheme, replicas)| Some((capacities.scheme(scheme).ok()?, replicas))).collect()
+}
+
+/// The limits of a strategy that has exactly these replicas.
+fn exactly<'c>(groups: &[(&'c ClassCapacity, usize)]) -> Vec<ClassLimits<'c>> {
+    groups.iter().map(|&(capacity, replicas)| ClassLimits::new(capacity, replicas, replicas)).collect()
 }
 
 /// A class that any strategy may have replicas of.

@@ -3,6 +3,7 @@
 //! An error is data. Its message is written here alone and says which field or sequence is wrong, its value, the limit
 //! and the remedy. `codes` defines the stable codes, from which `docs/errors.md` is generated.
 
+mod admitting;
 mod balance;
 mod cluster;
 mod code;
@@ -20,6 +21,7 @@ use thiserror::Error;
 use crate::spec::{Cluster, MAX_GPUS, Scheme};
 use crate::units::Tokens;
 
+pub use admitting::Admitting;
 pub use balance::BalanceError;
 pub use cluster::ClusterError;
 pub use code::ErrorKind;
@@ -286,21 +288,22 @@ pub enum Error {
     },
     /// A sequence is longer than every replica admits.
     #[error(
-        "sequence {sequence} has {tokens} tokens; the longest that {subject} admits is {limit}{on}: cut the sequence, allow a wider scheme, or give the ranks more memory",
+        "sequence {sequence} has {tokens} tokens; the longest that {admitting} admits is {limit}{on}: cut the sequence, allow a wider scheme, or give the ranks more memory",
         tokens = Grouped(.tokens),
-        limit = Grouped(.limit)
+        limit = Grouped(.limit),
+        on = .scheme.map(|scheme| format!(" (on {scheme})")).unwrap_or_default()
     )]
     SequenceTooLong {
         /// Position in the batch.
         sequence: usize,
         /// Length of the sequence.
         tokens: Tokens,
-        /// The strategy, or the list of strategies, as the message names it.
-        subject: String,
+        /// The strategies that might admit it.
+        admitting: Admitting,
         /// Longest admissible length.
         limit: Tokens,
-        /// The scheme with that limit, as the message names it.
-        on: String,
+        /// The scheme with that limit.
+        scheme: Option<Scheme>,
     },
     /// A sequence is longer than the token cap of equal replicas.
     #[error(

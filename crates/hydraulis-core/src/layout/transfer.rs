@@ -43,7 +43,7 @@ pub struct Exchange {
 /// One bucket's transfer, from the side of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BucketTransfer {
-    /// Exchange with the ranks of its node, in their order: between strategy buffers and relays; with a single node,
+    /// Exchange with the ranks of its node, in their order: between local shards and relays; with a single node,
     /// optimizer shards.
     pub inside: Exchange,
     /// Elements that the rank relays; 0 with a single node.
@@ -82,7 +82,7 @@ pub fn transfer(
     Ok((0..table.buckets()).map(transfer).collect())
 }
 
-/// A slice of a bucket in a rank's strategy buffer, by its elements in owner order.
+/// A slice of a bucket in a rank's local shard, by its elements in owner order.
 #[derive(Clone, Debug)]
 struct Slice {
     elements: Range<u64>,

@@ -183,7 +183,17 @@ impl Plan {
 
     /// This plan, or the other of the same batch if that is shorter; the rule and the bound, which holds for both, are
     /// this plan's.
-    pub(crate) fn or_shorter(mut self, other: Plan) -> Plan {
+    ///
+    /// This plan too if the other planner admits less: `other` is then [`Error::SequenceTooLong`]. Other errors stay.
+    pub(crate) fn or_shorter(self, other: Result<Plan>) -> Result<Plan> {
+        match other {
+            Ok(other) => Ok(self.or_shorter_plan(other)),
+            Err(Error::SequenceTooLong { .. }) => Ok(self),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn or_shorter_plan(mut self, other: Plan) -> Plan {
         let is_shorter = other.step_ms() < self.step_ms();
         let kept = if is_shorter { &other } else { &self };
         let own = Candidate { strategy: kept.strategy.clone(), outcome: Outcome::Planned(kept.step_ms()) };

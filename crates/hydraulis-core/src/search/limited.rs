@@ -38,11 +38,11 @@ impl Planner {
     /// Refuses a limit of 0, a limit below the number of used strategies, and a sequence that no used strategy admits
     /// when no further strategy may be used.
     pub fn plan_limited(&self, batch: &Batch, limit: RunLimit) -> Result<Plan> {
-        self.plan_limited_watched(batch, limit, NEVER_CANCELLED)
+        self.plan_limited_cancellable(batch, limit, NEVER_CANCELLED)
     }
 
     /// The same plan; an error from `cancellation` ends the work on it.
-    pub fn plan_limited_watched(&self, batch: &Batch, limit: RunLimit, cancellation: Cancellation) -> Result<Plan> {
+    pub fn plan_limited_cancellable(&self, batch: &Batch, limit: RunLimit, cancellation: Cancellation) -> Result<Plan> {
         let RunLimit { most, used } = limit;
         if most == 0 || used.len() > most {
             return Err(StrategyError::Limit { most, used: used.len() }.into());

@@ -3,7 +3,7 @@
 //! Each strategy has a quick bound. Those that may be the shortest are planned; then the bounds below the best plan are
 //! raised by branching, and by whole long sequences where the best plan is far from them.
 
-use crate::bound::ProofLimit;
+use crate::bound::{ProofLimit, ProofRange};
 use crate::error::Result;
 use crate::plan::{Bound, Candidate, Outcome};
 use crate::search::Planner;
@@ -32,9 +32,10 @@ impl Planner {
                 *known = bound(strategy, least, self.budget().dual_solves)?;
             }
             if let Some(known) = known.as_mut().filter(is_far) {
-                let times = [known.ms, bounded * (1.0 - self.budget().local_search.near)];
+                let until = bounded * (1.0 - self.budget().local_search.near);
+                let range = ProofRange { proven: known.ms, until };
                 *known =
-                    known.or_work(bounder.of_long_strategy(self.capacities(), strategy, times, task.cancellation)?);
+                    known.or_work(bounder.of_long_strategy(self.capacities(), strategy, range, task.cancellation)?);
             }
         }
         let candidates = list.iter().zip(&bounds).map(|(strategy, bound)| {

@@ -58,10 +58,16 @@ impl<'a> Search<'a> {
         classes: &'a [AnyClass<'a>],
         simple: SimpleStrategies<'_>,
     ) -> Result<Found> {
-        let (evaluations, candidates, budget) = (Vec::new(), Vec::new(), task.budget.local_search);
-        let (seen, leading) = (BTreeSet::new(), Vec::new());
-        let mut search =
-            Search { task, bounder, classes: classes.to_vec(), leading, budget, seen, evaluations, candidates };
+        let mut search = Search {
+            task,
+            bounder,
+            classes: classes.to_vec(),
+            leading: Vec::new(),
+            budget: task.budget.local_search,
+            seen: BTreeSet::new(),
+            evaluations: Vec::new(),
+            candidates: Vec::new(),
+        };
         let longest_path = bounder.longest_path(classes.iter().map(|class| class.capacity));
         let bound = match (longest_path, search.branches(Millis::ZERO)) {
             (Some(longest_path), Some(branches)) => {
@@ -75,8 +81,8 @@ impl<'a> Search<'a> {
         Ok(Found { evaluations: search.evaluations, candidates: search.candidates, bound })
     }
 
-    /// Plans strategies until the best one is near its bound or the budget ends; returns branches of all plans that are
-    /// shorter than the best one was at some time, and none if there are no such plans.
+    /// Plans strategies until the best one is near its bound or the budget ends; returns the branches of the bound. None
+    /// if no plan can be shorter than the best one found.
     fn improve(&mut self, branches: Branches<'a>, simple: SimpleStrategies) -> Result<Option<Branches<'a>>> {
         self.leading = self.leading(&branches);
         self.start(&branches, simple.mixes)?;
@@ -145,7 +151,7 @@ impl<'a> Search<'a> {
         valued.truncate(self.estimated().max(1));
         let valued: Vec<Strategy> = valued.into_iter().map(|(_, strategy)| strategy.clone()).collect();
         let first = valued.first().cloned();
-        self.consider_promising(valued, self.budget.restarts)?;
+        self.evaluate_shortest(valued, self.budget.restarts)?;
         // A batch of many sequences has no estimates.
         first.filter(|_| self.evaluations.is_empty()).map_or(Ok(()), |strategy| self.evaluate(strategy))
     }
@@ -205,7 +211,7 @@ impl<'a> Search<'a> {
             if let Some(relieves) = self.relieves(best) {
                 around.sort_by_key(|other| !relieves(other));
             }
-            self.consider_promising(around, self.budget.neighbours)?;
+            self.evaluate_shortest(around, self.budget.neighbours)?;
             if self.least() >= before {
                 break;
             }
@@ -257,7 +263,7 @@ impl<'a> Search<'a> {
         if self.cluster().is_uniform() {
             promising = self.by_bound(promising, enough);
         }
-        self.consider_promising(promising, self.budget.restarts)?;
+        self.evaluate_shortest(promising, self.budget.restarts)?;
         if self.least() < before { self.move_to_neighbours(branches) } else { Ok(()) }
     }
 
@@ -287,7 +293,7 @@ impl<'a> Search<'a> {
         };
         let equal = self.schemes(&self.leading).into_iter().filter_map(equal);
         let promising = values.promising(equal);
-        self.consider_promising(promising, most)
+        self.evaluate_shortest(promising, most)
     }
 
     /// Number of strategies that one step may estimate.
@@ -297,7 +303,7 @@ impl<'a> Search<'a> {
     }
 
     /// Plans at most `most` of the strategies, those of the least estimate.
-    fn consider_promising(&mut self, mut strategies: Vec<Strategy>, most: usize) -> Result<()> {
+    fn evaluate_shortest(&mut self, mut strategies: Vec<Strategy>, most: usize) -> Result<()> {
         strategies.truncate(self.estimated());
         let estimated = strategies.into_iter().filter_map(|other| Some((self.task.estimate(&other)?, other)));
         let mut promising: Vec<(Millis, Strategy)> = estimated.collect();

@@ -37,8 +37,8 @@ pub(super) struct IterationTime;
 /// The iteration time with the exposed time of its transfers: the objective of a planner with a link.
 pub(super) struct StepTime;
 
-/// The same, where lower bounds are on the iteration: no step is shorter.
-pub(super) struct StepTimeOfBoundedIteration;
+/// The step time, with lower bounds on the iteration alone: no step is shorter than its iteration.
+pub(super) struct StepTimeWithIterationBound;
 
 impl Objective for IterationTime {
     fn ms(&self, evaluation: &Evaluation) -> Millis {
@@ -60,7 +60,7 @@ impl Objective for StepTime {
     }
 }
 
-impl Objective for StepTimeOfBoundedIteration {
+impl Objective for StepTimeWithIterationBound {
     fn ms(&self, evaluation: &Evaluation) -> Millis {
         StepTime.ms(evaluation)
     }

@@ -12,12 +12,12 @@ use crate::construct::{
     candidates, mixes, nothing_fits, undominated, usable_schemes, usable_strategies, with_layer_splits,
 };
 use crate::cost::{ClassCost, CostModel, CostProfile};
-use crate::error::{Error, Result, StrategyError};
+use crate::error::{Admitting, Error, Result, StrategyError};
 use crate::plan::FORMAT;
 use crate::plan::{Bound, Plan, ReplicaPlan, Scope};
 use crate::search::evaluation::{Evaluation, Found};
 use crate::search::local_search::{Search, SimpleStrategies};
-use crate::search::objective::{Objective, StepTime, StepTimeOfBoundedIteration};
+use crate::search::objective::{Objective, StepTime, StepTimeWithIterationBound};
 use crate::search::task::Task;
 use crate::spec::{CapacityBudget, Cluster, MemoryRule, Scheme, SearchBudget, Strategy};
 use crate::timing::{Exposure, Link, RunLink};
@@ -127,8 +127,9 @@ impl Planner {
         }
         let link = RunLink::new(link, self.cost().cluster(), &self.cost().profile().every_scheme())?;
         let exposures = Arc::new(least_exposures(&link, self.cost())?);
-        let planner = Planner { link: Some(Arc::new(link)), exposures, ..self };
-        let planner = planner.clone().with_budget(planner.budget);
+        let budget = self.budget;
+        // Capacities depend on the exposures.
+        let planner = Planner { link: Some(Arc::new(link)), exposures, ..self }.with_budget(budget);
         Ok(planner.with_pool(|_| true))
     }
 
@@ -213,11 +214,7 @@ impl Planner {
         let plan = self.plan_by_rule(batch, cancellation)?;
         let Some(by_cap) = &self.by_cap else { return Ok(plan) };
         let planner = Planner { by_order: by_cap.clone(), by_cap: None, ..self.clone() };
-        match planner.plan_by_rule(batch, cancellation) {
-            Ok(within_caps) => Ok(plan.or_shorter(within_caps)),
-            Err(Error::SequenceTooLong { .. }) => Ok(plan),
-            Err(error) => Err(error),
-        }
+        plan.or_shorter(planner.plan_by_rule(batch, cancellation))
     }
 
     /// The plan by this planner's memory rule, from all strategies of its choice.
@@ -307,7 +304,7 @@ impl Planner {
 
     /// A task that plans the batch with this planner.
     pub(super) fn task<'a>(&'a self, batch: &'a Batch, cancellation: Cancellation<'a>) -> Task<'a> {
-        let objective: &dyn Objective = if self.exposures.is_empty() { &StepTimeOfBoundedIteration } else { &StepTime };
+        let objective: &dyn Objective = if self.exposures.is_empty() { &StepTimeWithIterationBound } else { &StepTime };
         let link = self.link.as_deref().map(|link| (link, objective));
         Task::new(batch, &self.by_order, link, &self.budget, cancellation)
     }
@@ -364,13 +361,13 @@ impl Planner {
 
     fn too_long(&self, batch: &Batch) -> Error {
         let (sequence, tokens) = batch.longest();
-        let subject = match &self.choice {
-            Choice::List(list) if list.len() == 1 => format!("strategy {}", list[0]),
-            Choice::List(list) => format!("any of the {} strategies", list.len()),
-            Choice::Any { .. } => "any strategy".into(),
+        let admitting = match &self.choice {
+            Choice::List(list) if list.len() == 1 => Admitting::Strategy(list[0].clone()),
+            Choice::List(list) => Admitting::AnyOf(list.len()),
+            Choice::Any { .. } => Admitting::Any,
         };
-        let on = self.widest().map(|cost| format!(" (on {})", cost.scheme())).unwrap_or_default();
-        Error::SequenceTooLong { sequence, tokens, subject, limit: self.longest_admitted(), on }
+        let scheme = self.widest().map(ClassCost::scheme);
+        Error::SequenceTooLong { sequence, tokens, admitting, limit: self.longest_admitted(), scheme }
     }
 }
 

@@ -4,7 +4,7 @@
 //! programs. What remains is divided by branching. If the plan is still far from its bound, programs make the longest
 //! sequences whole.
 
-use crate::bound::{AnyClass, Branches};
+use crate::bound::{AnyClass, Branches, ProofRange};
 use crate::error::Result;
 use crate::search::local_search::Search;
 use crate::search::values::Values;
@@ -65,6 +65,6 @@ impl<'a> Search<'a> {
         let possible = if self.has_many() { values.possible(&self.classes, gpus) } else { all() };
         let begins = (0..possible.len()).filter(|&place| leading.binary_search(&possible[place]).is_ok()).collect();
         let classes: Vec<AnyClass> = possible.into_iter().map(|class| self.classes[class]).collect();
-        self.bounder.of_long(&classes, begins, gpus, [proven, until], self.task.cancellation)
+        self.bounder.of_long(&classes, begins, gpus, ProofRange { proven, until }, self.task.cancellation)
     }
 }

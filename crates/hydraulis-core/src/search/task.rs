@@ -116,7 +116,7 @@ impl<'a> Task<'a> {
         shortest
     }
 
-    /// Dispatches, refines, packs, and saves micro-batches.
+    /// Drafts the plan of a strategy, and merges its micro-batches.
     pub(super) fn evaluate(&self, strategy: &Strategy) -> Result<Evaluation> {
         self.merged(self.draft(strategy)?)
     }

@@ -5,7 +5,7 @@
 
 use crate::batch::Batch;
 use crate::cancellation::Cancellation;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::plan::Plan;
 use crate::search::Planner;
 use crate::spec::Scheme;
@@ -17,11 +17,7 @@ impl Planner {
         let plan = self.plan_of_choice(batch, cancellation)?;
         let is_far = plan.lower_bound.ms < plan.step_ms() * (1.0 - self.budget().local_search.far);
         let Some(uniform) = self.without_layer_plans().filter(|_| is_far) else { return Ok(plan) };
-        match uniform.plan_of_choice(batch, cancellation) {
-            Ok(without) => Ok(plan.or_shorter(without)),
-            Err(Error::SequenceTooLong { .. }) => Ok(plan),
-            Err(error) => Err(error),
-        }
+        plan.or_shorter(uniform.plan_of_choice(batch, cancellation))
     }
 
     /// A search over the schemes with one kind of checkpointing; none for a list, or without other schemes.

@@ -162,7 +162,7 @@ impl Planner {
             let mut strategies = used.iter().map(GivenStrategy::read).collect::<Result<Vec<Strategy>, _>>()?;
             strategies.sort();
             strategies.dedup();
-            self.core.plan_limited_watched(&batch, RunLimit { most, used: &strategies }, cancellation)
+            self.core.plan_limited_cancellable(&batch, RunLimit { most, used: &strategies }, cancellation)
         })?;
         Ok(Plan::new(py, plan))
     }

@@ -16,10 +16,10 @@ mod propose;
 
 pub use propose::{PaperGrid, PaperStrategy, paper_list};
 
-use hydraulis_core::Millis;
 use hydraulis_core::batch::Batch;
 use hydraulis_core::cost::{ClassCost, CostModel};
 use hydraulis_core::spec::Strategy;
+use hydraulis_core::{Admitting, Millis};
 
 use crate::baseline::decision::longest_first;
 use crate::baseline::packs::spaced;
@@ -61,9 +61,9 @@ impl<'a> Paper<'a> {
         Error::Core(hydraulis_core::Error::SequenceTooLong {
             sequence,
             tokens,
-            subject: format!("any of the {} strategies", self.strategies.len()),
+            admitting: Admitting::AnyOf(self.strategies.len()),
             limit: widest.map(|cost| cost.longest()).unwrap_or_default(),
-            on: widest.map(|cost| format!(" (on {})", cost.scheme())).unwrap_or_default(),
+            scheme: widest.map(|cost| cost.scheme()),
         })
     }
 }

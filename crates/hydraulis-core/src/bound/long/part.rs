@@ -107,7 +107,7 @@ impl<'a> LongProgram<'a> {
 #[cfg(test)]
 mod tests {
     use crate::batch::Batch;
-    use crate::bound::{AnyClass, Bounder};
+    use crate::bound::{AnyClass, Bounder, ProofRange};
     use crate::cancellation::NEVER_CANCELLED;
     use crate::capacity::Capacities;
     use crate::construct::usable_schemes;
@@ -132,7 +132,12 @@ mod tests {
                 let bounder = Bounder::new(&batch, budget);
                 let branches = bounder.of_any(&classes, &[16], Millis::ZERO).unwrap();
                 let (from, leading) = (branches.least(), (0..classes.len()).step_by(classes.len() / leading).collect());
-                (from, bounder.of_long(&classes, leading, 16, [from, from * 1.3], NEVER_CANCELLED).unwrap())
+                (
+                    from,
+                    bounder
+                        .of_long(&classes, leading, 16, ProofRange { proven: from, until: from * 1.3 }, NEVER_CANCELLED)
+                        .unwrap(),
+                )
             };
             let budget =
                 BoundBudget { long: LongBudget { class_rounds: 8, ..LongBudget::ONLINE }, ..BoundBudget::ONLINE };

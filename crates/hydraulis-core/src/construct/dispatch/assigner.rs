@@ -9,7 +9,8 @@ use crate::construct::dispatch::load::Ranking;
 use crate::construct::dispatch::share::Share;
 use crate::construct::dispatch::{Assignment, Load};
 use crate::construct::pack::Packer;
-use crate::error::{Error, Result};
+use crate::cost::ClassCost;
+use crate::error::{Admitting, Error, Result};
 use crate::spec::{DispatchBudget, SearchBudget, Strategy};
 use crate::units::{Millis, Tokens};
 
@@ -18,7 +19,7 @@ pub(super) struct Assigner<'a> {
     tokens: &'a [Tokens],
     /// Packer of each distinct class.
     packers: Vec<Packer<'a>>,
-    /// Scheme index of each replica.
+    /// Class of each replica, an index into `packers`.
     class_of: Vec<usize>,
     loads: Vec<Load>,
     /// Replicas of each class, by time.
@@ -66,10 +67,18 @@ impl<'a> Assigner<'a> {
         budget: DispatchBudget,
     ) -> Assigner<'a> {
         let (classes, replicas) = (packers.len(), class_of.len());
-        let (loads, shares) = (vec![Load::default(); replicas], vec![Share::default(); replicas]);
-        let (rankings, ratios, rates) = (Vec::new(), vec![1.0; classes], vec![0.0; classes]);
-        let late = vec![Millis::ZERO; replicas];
-        let mut assigner = Assigner { tokens, packers, class_of, loads, rankings, ratios, late, shares, rates, budget };
+        let mut assigner = Assigner {
+            tokens,
+            packers,
+            class_of,
+            loads: vec![Load::default(); replicas],
+            rankings: Vec::new(),
+            ratios: vec![1.0; classes],
+            late: vec![Millis::ZERO; replicas],
+            shares: vec![Share::default(); replicas],
+            rates: vec![0.0; classes],
+            budget,
+        };
         assigner.rank();
         assigner
     }
@@ -226,9 +235,9 @@ impl<'a> Assigner<'a> {
         Error::SequenceTooLong {
             sequence,
             tokens: self.tokens[sequence],
-            subject: format!("strategy {strategy}"),
-            limit: widest.map(crate::cost::ClassCost::longest).unwrap_or_default(),
-            on: widest.map(|cost| format!(" on {}", cost.scheme())).unwrap_or_default(),
+            admitting: Admitting::Strategy(strategy.clone()),
+            limit: widest.map(ClassCost::longest).unwrap_or_default(),
+            scheme: widest.map(ClassCost::scheme),
         }
     }
 }

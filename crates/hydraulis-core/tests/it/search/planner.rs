@@ -176,7 +176,7 @@ fn cancellable(kind: usize, batch: &Batch, cancellation: Cancellation) -> Result
         _ => {
             let used = ["8x<tp8>".parse().unwrap()];
             let limit = RunLimit { most: 2, used: &used };
-            Planner::search(profile, cluster).unwrap().plan_limited_watched(batch, limit, cancellation)
+            Planner::search(profile, cluster).unwrap().plan_limited_cancellable(batch, limit, cancellation)
         }
     }
 }
