@@ -113,7 +113,8 @@ def be_a_sampled_rank(
     from hydraulis.runtime import loop
     from hydraulis.runtime.planning.run_planner import RunPlanner
 
-    train_step, planners = getattr(loop, "train_step"), list[Planner]()  # noqa: B009
+    train_step, own_plan = getattr(loop, "train_step"), RunPlanner.plan  # noqa: B009
+    planners: list[Planner] = []
 
     def sampled(worker: Any, *others: Any) -> Any:
         result = train_step(worker, *others)
@@ -127,13 +128,12 @@ def be_a_sampled_rank(
     def plan(self: Any, lengths: Any, targets: Any = None) -> Any:
         if not planners:
             planners.extend(
-                Planner(self._profile, self._cluster, strategies=[one], link=self._link)
+                Planner(self._profile, self.cluster, strategies=[one], link=self.link)
                 for one in self._config.strategies
             )
         planners.append(planners.pop(0))
-        made = planners[-1].plan(lengths, targets)
-        self._made_by.append((made, planners[-1]))
-        return made
+        self._planner = planners[-1]
+        return own_plan(self, lengths, targets)
 
     setattr(loop, "train_step", sampled)  # noqa: B010
     setattr(RunPlanner, "plan", plan)  # noqa: B010
