@@ -12,13 +12,14 @@ from hydraulis import Cluster
 from hydraulis.config.planner import PlannerConfig
 from hydraulis.runtime import loop
 from hydraulis.runtime.planning.run_planner import RunPlanner
+from hydraulis.runtime.step import train_step
 from profiles import made_up_profile
 
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     # The script replaces both for the rest of its process.
-    monkeypatch.setattr(loop, "train_step", loop.train_step)
+    monkeypatch.setattr(loop, "train_step", train_step)
     monkeypatch.setattr(RunPlanner, "plan", RunPlanner.plan)
     return load_script("soak")
 

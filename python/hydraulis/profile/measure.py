@@ -105,7 +105,7 @@ def measure_profile(
     """Measure time and memory of each scheme. Collective: every rank calls it.
 
     Args:
-        worker: Worker of this rank; the measurement overwrites its strategy buffers.
+        worker: Worker of this rank; the measurement overwrites its local shard.
         schemes: Schemes to measure, none wider than the run's ranks.
         limits: Limits of time, memory and micro-batches.
         progress: Callback on every rank that receives the completed share, by the rank's own clock.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hydraulis._core import Plan
 from hydraulis.data.sampling.batch_group import BatchGroup
 from hydraulis.model.flops import Utilisation
-from hydraulis.runtime.planning.run_planner import BatchPlanner, LearningPlanner, Learnt
+from hydraulis.runtime.planning.run_planner import NOTHING_LEARNT, BatchPlanner, LearningPlanner
 from hydraulis.runtime.planning.step_batches import StepBatch
 from hydraulis.runtime.records.measured_times import rank_balance
 from hydraulis.runtime.records.metrics import StepMetrics
@@ -80,7 +80,7 @@ def step_metrics(
     tokens, squares = int(plan.lengths.sum()), int((plan.lengths**2).sum())
     # Only rank 0 has the measured peaks.
     has_peaks = any(measured.peak_bytes)
-    learnt = planner.planned_with(plan) if isinstance(planner, LearningPlanner) else Learnt({}, None)
+    learnt = planner.planned_with(plan) if isinstance(planner, LearningPlanner) else NOTHING_LEARNT
     return StepMetrics(
         step=taken.step,
         loss=result.loss,

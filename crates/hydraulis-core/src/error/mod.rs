@@ -3,7 +3,6 @@
 //! An error is data. Its message is written here alone and says which field or sequence is wrong, its value, the limit
 //! and the remedy. `codes` defines the stable codes, from which `docs/errors.md` is generated.
 
-mod admitting;
 mod balance;
 mod cluster;
 mod code;
@@ -21,7 +20,6 @@ use thiserror::Error;
 use crate::spec::{Cluster, MAX_GPUS, Scheme};
 use crate::units::Tokens;
 
-pub use admitting::Admitting;
 pub use balance::BalanceError;
 pub use cluster::ClusterError;
 pub use code::ErrorKind;
@@ -31,7 +29,7 @@ pub(crate) use grouped::Grouped;
 pub use layout::LayoutError;
 pub use link::LinkError;
 pub use profile::ProfileError;
-pub use strategy::StrategyError;
+pub use strategy::{Admitting, StrategyError};
 pub use window::WindowError;
 
 const MIB: u64 = 1 << 20;

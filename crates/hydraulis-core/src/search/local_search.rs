@@ -1,13 +1,13 @@
 //! Finds a strategy for one batch, without a list.
 //!
-//! The search begins with two strategies: the replicas that sizing opens for the sequences ([`crate::search::sizing`]),
-//! and the rounded replica counts of the bound's linear program, which divides replicas ([`crate::bound`]). If neither is
-//! near the bound, a survey estimates every mix of a few schemes ([`crate::search::survey`]) and adds the shortest. From
-//! the best one, local search moves to neighbours whose estimate is shorter. Then branching divides the bound until the
-//! best plan is proven near its bound or the budget is used up. If the plan still seems far from the bound, local
-//! search restarts from the rounded counts of the branches and from the strategies that a planner would list without a
-//! search. At last strategies of equal replicas are estimated; all of them are planned at first where bounds and estimates
-//! leave out transfers, because those that move least may have late iterations. The budget counts candidates, not time.
+//! 1. Start with two strategies: the replicas of the sizing, and the rounded replica counts of the bound's linear program.
+//!    Where bounds and estimates leave out transfers, plan all strategies of equal replicas too: those that move least may
+//!    have late iterations.
+//! 2. If neither is near the bound, survey the mixes of a few schemes, and plan the shortest.
+//! 3. Move from the best plan to neighbours whose estimate is shorter.
+//! 4. Branch the bound, until the best plan is near it or the budget is used up.
+//! 5. If the plan is still far from it, restart from the rounded counts of the branches and from listed strategies, and
+//!    plan strategies of equal replicas by their estimates.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

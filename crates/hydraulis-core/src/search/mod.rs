@@ -15,7 +15,7 @@
 //! - **Dispatch** assigns twice, the second time with the excess of packing over the estimates, then moves and swaps.
 //!   Without a pipeline it then assigns again with one micro-batch less, as long as the time falls.
 //! - **Layer plans** multiply the schemes. A search with them that ends far from its bound also searches without them
-//!   (`uniform.rs`).
+//!   (`shorter_of_two.rs`).
 //! - **Large batches**, beyond local search: long sequences keep the replica of the sizing, and the shortest are assigned
 //!   again by the excess of packing.
 
@@ -26,12 +26,12 @@ mod local_search;
 mod objective;
 mod planner;
 mod proof;
+mod shorter_of_two;
 mod sizing;
 mod survey;
 mod task;
 mod times;
 mod transfers;
-mod uniform;
 mod values;
 mod with_strategy;
 

@@ -209,12 +209,10 @@ impl Planner {
         self.plan_cancellable(batch, NEVER_CANCELLED)
     }
 
-    /// The same plan; an error from `cancellation` ends the work on it.
-    pub fn plan_cancellable(&self, batch: &Batch, cancellation: Cancellation) -> Result<Plan> {
-        let plan = self.plan_by_rule(batch, cancellation)?;
-        let Some(by_cap) = &self.by_cap else { return Ok(plan) };
-        let planner = Planner { by_order: by_cap.clone(), by_cap: None, ..self.clone() };
-        plan.or_shorter(planner.plan_by_rule(batch, cancellation))
+    /// The planner of the same choice with the per-micro-batch limit; none if this one has that limit.
+    pub(super) fn within_caps(&self) -> Option<Planner> {
+        let by_order = self.by_cap.clone()?;
+        Some(Planner { by_order, by_cap: None, ..self.clone() })
     }
 
     /// The plan by this planner's memory rule, from all strategies of its choice.

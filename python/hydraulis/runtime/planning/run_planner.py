@@ -44,6 +44,9 @@ class Learnt(NamedTuple):
     link_slowdowns: Sequence[float] = ()
 
 
+NOTHING_LEARNT = Learnt({}, None)
+
+
 class BatchPlanner(Protocol):
     """A planner of single batches: `Planner`, or one that corrects its predicted times during a run."""
 
@@ -99,7 +102,7 @@ class LearningPlanner(Protocol):
         ...
 
 
-class _Made(NamedTuple):
+class _RecentPlan(NamedTuple):
     """A recent plan, with the planner and the measurements that it was made with."""
 
     plan: Plan
@@ -143,10 +146,10 @@ class RunPlanner:
         self._profile = profile
         self.cluster = cluster
         self.link = link
-        self._planned_with = self._learnt = Learnt({}, None)
-        self._planner = self._made(profile, cluster, link)
+        self._applied = self._learnt = NOTHING_LEARNT
+        self._planner = self._build_planner(profile, cluster, link)
         # Two entries: the next plan is made before the current iteration is recorded.
-        self._made_by: deque[_Made] = deque(maxlen=2)
+        self._recent: deque[_RecentPlan] = deque(maxlen=2)
         self.used: list[str] = []
         self.recalibration = Recalibration(profile, config.recalibrate) if config.recalibrate else None
         self.rank_rates = (
@@ -211,7 +214,7 @@ class RunPlanner:
         plan = self._planner.plan(lengths, targets, used=used)
         if plan.strategy not in self.used:
             self.used.append(plan.strategy)
-        self._made_by.append(_Made(plan, self._planner, self._planned_with))
+        self._recent.append(_RecentPlan(plan, self._planner, self._applied))
         return plan
 
     def check(self, plan: Plan, lengths: Counts, targets: Counts | None = None) -> list[str]:
@@ -270,8 +273,8 @@ class RunPlanner:
 
     def planned_with(self, plan: Plan) -> Learnt:
         """Return the measurements that a recent plan was made with; none for other plans."""
-        recent = list(self._made_by)
-        return next((made.learnt for made in recent if made.plan == plan), Learnt({}, None))
+        recent = list(self._recent)
+        return next((one.learnt for one in recent if one.plan == plan), NOTHING_LEARNT)
 
     def resume(
         self,
@@ -290,12 +293,12 @@ class RunPlanner:
     def _planner_of(self, plan: Plan) -> Planner:
         """Return the planner that made a recent plan; the current one for other plans."""
         # A copy, because the planning thread may append meanwhile.
-        recent = list(self._made_by)
-        return next((made.planner for made in recent if made.plan == plan), self._planner)
+        recent = list(self._recent)
+        return next((one.planner for one in recent if one.plan == plan), self._planner)
 
     def _correct(self) -> None:
         """Rebuild the planner if the learnt times, rates or links differ from those that it has."""
-        learnt, before = self._learnt, self._planned_with
+        learnt, before = self._learnt, self._applied
         # The planner's times of a scheme without a factor have the mean of the others.
         others = mean_factor(before.factors)
         changes = (
@@ -306,9 +309,11 @@ class RunPlanner:
         is_as_before = (learnt.rates, learnt.link_slowdowns) == (before.rates, before.link_slowdowns)
         if is_as_before and not is_recalibrated:
             return
-        self._planned_with = learnt._replace(factors=factors)
+        self._applied = learnt._replace(factors=factors)
         link = self.link and self.link.with_node_slowdowns(learnt.link_slowdowns)
-        self._planner = self._made(self._profile_with(factors), self._cluster_with(learnt.rates), link)
+        self._planner = self._build_planner(
+            self._profile_with(factors), self._cluster_with(learnt.rates), link
+        )
 
     def _profile_with(self, factors: Mapping[str, float]) -> CostProfile:
         return self._profile if self.recalibration is None else self.recalibration.profile(factors)
@@ -330,7 +335,7 @@ class RunPlanner:
             devices=self.cluster.devices,
         )
 
-    def _made(self, profile: CostProfile, cluster: Cluster, link: Link | None) -> Planner:
+    def _build_planner(self, profile: CostProfile, cluster: Cluster, link: Link | None) -> Planner:
         strategies: Sequence[str] | Literal["search"] = (
             "search" if self._config.is_search else self._config.strategies
         )
