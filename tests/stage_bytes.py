@@ -29,11 +29,11 @@ def stage_bytes(
 ) -> int:
     """Count the saved bytes of one sequence, or of several sequences with these lengths."""
     parameters = ModelParameters.from_config(small_config(**changes))
-    whole = Position.all(Scheme("<1>").under(checkpointing))[0]
+    whole = Position.all(Scheme("<1>").with_checkpointing(checkpointing))[0]
     buffers = LocalShard(parameters, [whole.scheme], dtype)
     buffers.parameter.fill_(0.1)
     groups = ProcessGroups(timeout=None)  # type: ignore[arg-type]
-    stage = Stage(whole, StageKinds(None, **KINDS), 0, groups, buffers)
+    stage = Stage(whole, StageKinds(context=None, **KINDS), 0, groups, buffers)
     lengths = [tokens] if isinstance(tokens, int) else tokens
     sequences = [np.zeros(length, dtype=np.uint8) for length in lengths]
     return activation_bytes(stage, None, collate(sequences, multiple=1))

@@ -64,7 +64,7 @@ class StepSetting:
     @property
     def scheme(self) -> Scheme:
         """Of the one replica."""
-        return Scheme("<1>").under(self.checkpointing)
+        return Scheme("<1>").with_checkpointing(self.checkpointing)
 
     @property
     def lengths(self) -> list[int]:

@@ -14,7 +14,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "plan": Plan.from_json,
     "shape": ModelShape.from_json,
     "scheme": Scheme,
-    "checkpointing": lambda name: Scheme("<1>").under(name),
+    "checkpointing": lambda name: Scheme("<1>").with_checkpointing(name),
     "strategy": Strategy,
     "rates": LinkRates.parse,
     "parameter": lambda name: Parameter(name, rows=1, row_elements=1, units=1, layer_groups=[0]),

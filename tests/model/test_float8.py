@@ -184,7 +184,7 @@ def test_recomputation_changes_no_bit_and_a_decoder_is_near_the_one_in_bfloat16(
     plain, expected, found = gradients(decoder()), decoder(), decoder()
     expected.use_float8(quantize)
     found.use_float8(quantize)
-    apply_checkpointing(found, Scheme("<1>").under(checkpointing))
+    apply_checkpointing(found, Scheme("<1>").with_checkpointing(checkpointing))
     reference, ours = gradients(expected), gradients(found)
     assert reference.keys() == ours.keys() == plain.keys()
     for name, gradient in reference.items():

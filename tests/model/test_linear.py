@@ -163,7 +163,7 @@ def train(checkpointing: CheckpointingKind) -> tuple[dict[str, Tensor], list[str
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.2)
     ran = with_wide_gradients(model)
-    apply_checkpointing(model, Scheme("<1>").under(checkpointing))
+    apply_checkpointing(model, Scheme("<1>").with_checkpointing(checkpointing))
     model(torch.arange(9) % 7, PackedSequences.from_lengths([4, 5], "cpu")).square().sum().backward()
     gradients: dict[str, Any] = {name: parameter.grad for name, parameter in model.named_parameters()}
     return gradients, ran

@@ -70,7 +70,7 @@ def gradients(
     """Run forward and backward; return the parameters' gradients and the operations of backward."""
     config = small_config(**changes)
     model = build_decoder(config)
-    apply_checkpointing(model, Scheme("<1>").under(kind))
+    apply_checkpointing(model, Scheme("<1>").with_checkpointing(kind))
     token_T, _ = random_tokens(config, LENGTHS, padded=False)
     output_TH = model(token_T, sequences or PackedSequences.from_lengths(LENGTHS, "cpu"))
     weight_TH = torch.linspace(-1, 1, output_TH.numel(), dtype=output_TH.dtype).view_as(output_TH)
@@ -92,7 +92,7 @@ def test_gradients_do_not_change_by_a_bit(kind: CheckpointingKind, family: str) 
 
 
 def test_each_layer_has_its_own_kind() -> None:
-    scheme = Scheme("<1>").under("selective,full:1/3")
+    scheme = Scheme("<1>").with_checkpointing("selective,full:1/3")
     assert (str(scheme), scheme.checkpointing) == ("<1,selective,full:1/3>", "selective,full:1/3")
     assert [scheme.checkpointing_of(layer) for layer in range(3)] == ["selective", "selective", "full"]
     expected, _ = gradients("none")
@@ -108,7 +108,7 @@ def test_each_layer_has_its_own_kind() -> None:
 @pytest.mark.parametrize("text", ["some", "full:3", "full:4/3", "full,selective:1/3", ""])
 def test_other_checkpointing_is_refused(text: str) -> None:
     with refused("argument_invalid", f"'{text}'"):
-        Scheme("<1>").under(text)
+        Scheme("<1>").with_checkpointing(text)
 
 
 def test_products_inside_attention_are_not_counted_as_the_layers() -> None:
@@ -149,7 +149,7 @@ def test_saved_results_are_freed_after_backward_or_with_the_output(
 ) -> None:
     config = small_config()
     model = build_decoder(config)
-    apply_checkpointing(model, Scheme("<1>").under(kind))
+    apply_checkpointing(model, Scheme("<1>").with_checkpointing(kind))
     shares = Shares()
     output_TH = model(random_tokens(config, LENGTHS, padded=False)[0], shares)
     assert len(shares.storages) == 4 * config.num_hidden_layers

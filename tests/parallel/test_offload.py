@@ -38,7 +38,7 @@ def forward(copies: HostCopies, plan: str = "offload", events: list[str] | None 
     """Return a model with its output."""
     config = small_config(num_hidden_layers=LAYERS)
     model = build_decoder(config)
-    apply_checkpointing(model, Scheme("<1>").under(plan), copies)
+    apply_checkpointing(model, Scheme("<1>").with_checkpointing(plan), copies)
     return model, output_of(model, events)
 
 

@@ -138,7 +138,9 @@ def test_an_analytic_profile_is_made_of_a_model_and_a_device(tmp_path: Path) -> 
     assert load_profile(f"analytic:{named}:H100").name == "analytic-mine-H100-80GB"
     assert load_profile("analytic:llama-7b-a800:cpu").dtype == "float32"
     kinds = load_profile("analytic:llama-7b-a800:H100,none,full").schemes
-    assert kinds == by_preset.schemes + [str(Scheme(text).under("full")) for text in by_preset.schemes]
+    assert kinds == by_preset.schemes + [
+        str(Scheme(text).with_checkpointing("full")) for text in by_preset.schemes
+    ]
 
 
 # Parameters by the model cards, in billions: those of all tables, the embedding and the head.

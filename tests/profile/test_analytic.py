@@ -36,7 +36,9 @@ def test_activations_are_the_bytes_that_a_stage_saves_for_backward(checkpointing
 
     # In a backward one layer is there as it is without checkpointing.
     held = kept(checkpointing) + (kept("none") - kept(checkpointing)) / SHAPE["num_hidden_layers"]
-    predicted = analytic_entry(str(Scheme("<1>").under(checkpointing)))["activation_bytes_per_token"]
+    predicted = analytic_entry(str(Scheme("<1>").with_checkpointing(checkpointing)))[
+        "activation_bytes_per_token"
+    ]
     # Beside that a stage keeps ids, targets and positions: some numbers a token, whatever the model's size.
     assert 0 <= held - predicted <= 128
 

@@ -43,7 +43,8 @@ def saved_by_layer_plans() -> list[SavedByKind]:
     found = []
     for text in PIPELINES:
         bytes_of = {
-            kind: _stage_bytes(worker, Scheme(text).under(kind)) for kind in get_args(CheckpointingKind)
+            kind: _stage_bytes(worker, Scheme(text).with_checkpointing(kind))
+            for kind in get_args(CheckpointingKind)
         }
         derived = _profile(worker, bytes_of, text).with_layer_plans(3)
         for entry in json.loads(derived.to_json())["schemes"][len(bytes_of) :]:
@@ -84,7 +85,7 @@ def _profile(
     worker: Worker, bytes_of: dict[CheckpointingKind, list[tuple[float, float]]], text: str
 ) -> CostProfile:
     """Return a profile of one scheme under each kind, with these bytes and made-up times."""
-    schemes = {kind: Scheme(text).under(kind) for kind in bytes_of}
+    schemes = {kind: Scheme(text).with_checkpointing(kind) for kind in bytes_of}
     document = json.loads(made_up_profile({str(scheme): 64 for scheme in schemes.values()}).to_json())
     document["model"] = json.loads(build_model_shape(worker.parameters.config).to_json())
     document["dtype"] = str(worker.local_shard.parameter.dtype).removeprefix("torch.")

@@ -136,7 +136,10 @@ def measure(file: Path) -> Report:
         measure_profile(worker, schemes, limits(MEMORY // 8, 1.0), lambda _: None, lambda: False)
     except HydraulisError as error:
         refused = (type(error).__name__, error.code, str(error))
-    kept = [saved_bytes_per_token(Scheme("<tp2>").under(kind)) for kind in get_args(CheckpointingKind)]
+    kept = [
+        saved_bytes_per_token(Scheme("<tp2>").with_checkpointing(kind))
+        for kind in get_args(CheckpointingKind)
+    ]
     return Report(
         profile.to_json(),
         resumed.to_json(),
@@ -205,7 +208,7 @@ def forwards_counted() -> dict[str, int]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench_module, "activation_bytes", remember)
         for kind in get_args(CheckpointingKind):
-            saved_bytes_per_token(Scheme("<1>").under(kind))
+            saved_bytes_per_token(Scheme("<1>").with_checkpointing(kind))
             numbers[kind] = len(counted)
             counted.clear()
     return numbers

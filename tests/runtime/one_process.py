@@ -80,7 +80,7 @@ def batches(count: int, vocab_size: int, size: int = 14) -> list[Batch]:
 def checkpointed(strategy: str, kinds: Sequence[str]) -> str:
     """Give the strategy with replicas of these kinds or layer plans, in turn."""
     schemes = zip(Strategy(strategy).schemes, itertools.cycle(kinds), strict=False)
-    return "+".join(f"1x{scheme.under(kind)}" for scheme, kind in schemes)
+    return "+".join(f"1x{scheme.with_checkpointing(kind)}" for scheme, kind in schemes)
 
 
 def one_process(

@@ -146,7 +146,7 @@ def test_a_stage_computes_on_its_device_alone_and_the_host_waits_for_nothing(
         waits = HostWaits()
         with fake:
             buffers = LocalShard(PARAMETERS, [Scheme(scheme)], dtype, CUDA)
-            stage = Stage(position, StageKinds(context), 0, groups, buffers)
+            stage = Stage(position, StageKinds(context=context), 0, groups, buffers)
             with waits:
                 batch = stage.collate([np.arange(length) for length in (30, 11, 5)])
                 came_tH = torch.empty(stage.hidden_shape(batch), dtype=dtype, device=CUDA, requires_grad=True)

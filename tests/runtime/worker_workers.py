@@ -57,7 +57,9 @@ _CAPS = {
 }
 # Of each scheme under each kind of checkpointing.
 CAPS = {
-    str(Scheme(text).under(kind)): cap for text, cap in _CAPS.items() for kind in get_args(CheckpointingKind)
+    str(Scheme(text).with_checkpointing(kind)): cap
+    for text, cap in _CAPS.items()
+    for kind in get_args(CheckpointingKind)
 }
 # Of models whose numbers of heads are multiples of 3.
 CAPS_OF_THIRDS = {"<tp3>": 128, "<tp6>": 160, "<tp3,cp2>": 160}

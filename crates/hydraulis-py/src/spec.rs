@@ -262,7 +262,7 @@ impl Scheme {
     }
 
     /// Returns the same degrees with other checkpointing: a kind for every layer, or a layer plan.
-    fn under(&self, py: Python<'_>, checkpointing: Text<'_>) -> PyResult<Scheme> {
+    fn with_checkpointing(&self, py: Python<'_>, checkpointing: Text<'_>) -> PyResult<Scheme> {
         let parts: Vec<&str> = checkpointing.split(',').map(str::trim).collect();
         let layers = spec::LayerPlan::parse(&parts).map_err(|why| {
             let message = format!(

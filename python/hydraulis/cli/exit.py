@@ -17,7 +17,7 @@ EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 EXIT_PIPE_CLOSED = 141  # 128 + SIGPIPE
 
 
-def report(program: str, error: HydraulisError) -> int:
+def refuse(program: str, error: HydraulisError) -> int:
     """Write the error to standard error on one line, and return its exit code."""
     sys.stderr.write(f"{program}: error [{error.code}]: {one_line(error)}\n")
     return exit_code(error)

@@ -25,8 +25,7 @@ from hydraulis.cli.commands import (
     train,
     tune,
 )
-from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
-from hydraulis.cli.exit import report as refuse
+from hydraulis.cli.exit import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, refuse
 from hydraulis.cli.parser import Parser
 from hydraulis.cli.ranks.report import is_rank, report_before_meeting
 from hydraulis.cli.terminal.output import discard, refusal_of_output

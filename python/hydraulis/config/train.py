@@ -162,3 +162,7 @@ class TrainConfig:
         """Number of iterations; `with_steps` sets it for a run that is limited by epochs alone."""
         assert self.steps is not None, "with_steps sets steps first"
         return self.steps
+
+    def is_due(self, every: int | None, step: int) -> bool:
+        """Return whether an action follows `step`: every `every` steps and after the last; None for never."""
+        return every is not None and (step % every == 0 or step == self.num_steps)

@@ -53,7 +53,7 @@ class WatchedMaps:
         _mode.reset(self._before)
 
 
-def _watched(compute: Callable[[], _Result]) -> _Result:
+def _in_mode(compute: Callable[[], _Result]) -> _Result:
     """Compute in the mode that watches linear maps; a map within another one is in it already."""
     mode = _mode.get()
     if mode is None:
@@ -77,7 +77,7 @@ class Linear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """Map each token; [T, I] in, [T, O] out."""
-        return _watched(lambda: self._map(input))
+        return _in_mode(lambda: self._map(input))
 
     def _map(self, input: Tensor) -> Tensor:
         if self.quantize is not None:
@@ -100,7 +100,7 @@ def map_together(x_TI: Tensor, *maps: nn.Module) -> tuple[Tensor, ...]:
     """
     if all(type(one) is Linear and one.adds_to_gradient() for one in maps):
         parameters = [parameter for one in maps for parameter in (one.weight, one.bias)]
-        return _watched(lambda: _linear_maps(x_TI, *parameters))
+        return _in_mode(lambda: _linear_maps(x_TI, *parameters))
     return tuple(one(x_TI) for one in maps)
 
 

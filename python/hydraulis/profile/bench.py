@@ -184,7 +184,7 @@ def _most_recomputing(kinds: Sequence[CheckpointingKind]) -> CheckpointingKind:
 def _under(position: Position, kind: CheckpointingKind) -> Position:
     """Return the same position under one kind of checkpointing in every layer."""
     return Position(
-        position.scheme.under(kind),
+        position.scheme.with_checkpointing(kind),
         stage=position.stage,
         context_rank=position.context_rank,
         tensor_rank=position.tensor_rank,

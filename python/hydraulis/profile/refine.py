@@ -33,6 +33,10 @@ class _Timed(NamedTuple):
     scheme: Scheme
 
 
+# The timed micro-batches of each scheme and device.
+_Runs = dict[_Timed, list[TimedMicroBatch]]
+
+
 class _Devices(NamedTuple):
     """The devices of a profile that a run planned with.
 
@@ -107,36 +111,15 @@ def refine(run_directory: Path, progress: ProgressCallback = ignore_progress) ->
     """
     require_run(run_directory)
     profile = load_profile(run_directory / PROFILE)
-    timed: dict[_Timed, list[TimedMicroBatch]] = defaultdict(list)
-    planned = _planned_devices(run_directory, profile)
-    for step, plan, times in _iterations(run_directory, progress):
-        devices = next(devices for last, devices in planned if step <= last)
-        _collect(plan, times, devices, timed)
-    # Before it resumed, the run may have used schemes that are not in its current profile.
-    used = {
-        one: runs
-        for one, runs in timed.items()
-        if len(runs) >= LEAST_MICRO_BATCHES and str(one.scheme) in profile.schemes
-    }
-    if not timed:
-        message = (
-            f"run '{run_directory}' has no step with a plan and times of micro-batches; refine another run"
-        )
-        raise InvalidInputError(message, code="fit_underdetermined")
-    if not used:
-        message = (
-            f"run '{run_directory}' has no scheme with {LEAST_MICRO_BATCHES} micro-batches to fit; "
-            "refine a longer run"
-        )
-        raise InvalidInputError(message, code="fit_underdetermined")
+    used = _used(run_directory, profile, progress)
     schemes = {one.scheme for one in used}
     progress(f"fitting {', '.join(map(str, sorted(schemes)))}", 0, 0)
-    refined, before = profile, device_profiles(profile)
+    refined = profile
     for device in sorted({one.device for one in used}):
         runs_of = {one.scheme: runs for one, runs in used.items() if one.device == device}
         note = f"times fitted again to the run {run_directory.name}"
         refined = with_times(refined, fit_times(runs_of), note, device)
-    after = device_profiles(refined)
+    before, after = device_profiles(profile), device_profiles(refined)
     changes = [
         RefinedScheme(
             scheme=_scheme_on(one.scheme, one.device, after),
@@ -153,6 +136,34 @@ def refine(run_directory: Path, progress: ProgressCallback = ignore_progress) ->
         if _Timed(device, Scheme(text)) not in used
     ]
     return Refined(profile=refined, schemes=changes, unchanged=unchanged)
+
+
+def _used(run_directory: Path, profile: CostProfile, progress: ProgressCallback) -> _Runs:
+    """Read the times of the profile's schemes that the run has enough micro-batches of.
+
+    Raises:
+        InvalidInputError: There is no such scheme (code `fit_underdetermined`).
+    """
+    timed: _Runs = defaultdict(list)
+    planned = _planned_devices(run_directory, profile)
+    for step, plan, times in _iterations(run_directory, progress):
+        devices = next(devices for last, devices in planned if step <= last)
+        _collect(plan, times, devices, timed)
+    # Before it resumed, the run may have used schemes that are not in its current profile.
+    used = {
+        one: runs
+        for one, runs in timed.items()
+        if len(runs) >= LEAST_MICRO_BATCHES and str(one.scheme) in profile.schemes
+    }
+    if not used:
+        missing = (
+            f"scheme with {LEAST_MICRO_BATCHES} micro-batches to fit; refine a longer run"
+            if timed
+            else "step with a plan and times of micro-batches; refine another run"
+        )
+        message = f"run '{run_directory}' has no {missing}"
+        raise InvalidInputError(message, code="fit_underdetermined")
+    return used
 
 
 def _planned_devices(run_directory: Path, profile: CostProfile) -> list[tuple[float, _Devices]]:
@@ -220,9 +231,7 @@ def _lines(path: Path) -> list[str]:
         raise unreadable_error(path, error) from error
 
 
-def _collect(
-    plan: Plan, times: MicroBatchTimes, devices: _Devices, timed: dict[_Timed, list[TimedMicroBatch]]
-) -> None:
+def _collect(plan: Plan, times: MicroBatchTimes, devices: _Devices, timed: _Runs) -> None:
     """Sort the times of one iteration, at full rate; a micro-batch without sequences is not run."""
     for replica, planned, by_micro_batch in at_full_rate(plan, times, devices.rates):
         device = devices.numbers[planned]

@@ -51,8 +51,7 @@ class Evaluator:
             HydraulisError: As in training (see `iterations`).
         """
         train = self._config.train
-        every = train.evaluate_every
-        if self._data is None or every is None or (step % every and step != train.num_steps):
+        if self._data is None or not train.is_due(train.evaluate_every, step):
             return None
         limit = train.evaluate_sequences
         if not self._sources:

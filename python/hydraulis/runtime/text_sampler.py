@@ -101,8 +101,7 @@ class TextSampler:
             HydraulisError: The planner refuses the prompts, or its plan breaks a promise (code
                 `plan_broken`).
         """
-        every = self._config.samples.every
-        if every is None or (step % every and step != self._config.train.num_steps):
+        if not self._config.train.is_due(self._config.samples.every, step):
             return None
         sequences = GrowingSequences(self._prompts.tokens, self._config.samples.tokens)
         if self._plan is None:

@@ -262,7 +262,11 @@ class Worker:
             self.copies = self.copies or _host_copies([position.scheme], self.device)
             train = self.train
             kinds = StageKinds(
-                context, train.attention, bool(train.compile), train.float8, train.float8_messages
+                context=context,
+                attention=train.attention,
+                compiles=bool(train.compile),
+                float8=train.float8,
+                float8_messages=train.float8_messages,
             )
             stage = Stage(position, kinds, dist.get_rank(), self.groups, self.local_shard, self.copies)
             warm_up(stage)
@@ -347,16 +351,16 @@ class Worker:
                 "plan for a cluster of as many GPUs as there are ranks"
             )
             raise InvalidInputError(message, code="plan_mismatch")
+        # Process groups, staging and owners do not depend on checkpointing.
+        known = {scheme.with_checkpointing("none") for scheme in self.schemes}
         for replica in plan.replicas:
             check_context_degree(self.parameters.config, replica.scheme, replica.context)
             check_layer_plan(self.parameters.config, replica.scheme)
-            # Process groups, staging and owners do not depend on checkpointing.
-            if replica.scheme.under("none") not in {scheme.under("none") for scheme in self.schemes}:
+            if replica.scheme.with_checkpointing("none") not in known:
                 # Its transfers may be larger than the staging, or its stages may not divide the model.
-                known = ", ".join(map(str, self.schemes))
                 message = (
-                    f"the plan uses scheme {replica.scheme}, and the run's schemes are {known}; plan with "
-                    "these only"
+                    f"the plan uses scheme {replica.scheme}, and the run's schemes are "
+                    f"{', '.join(map(str, self.schemes))}; plan with these only"
                 )
                 raise InvalidInputError(message, code="plan_mismatch")
 

@@ -90,7 +90,7 @@ def test_the_memory_of_the_fullest_ranks_is_shown(
 def otherwise(plan: Plan, name: str) -> float:
     """Return the GiB of the fullest rank of a scheme without stages, without checkpointing and sharding."""
     document = json.loads(load_profile("analytic:llama-7b-a800:A100-40GB").to_json())
-    scheme = str(Scheme(name).under("none"))
+    scheme = str(Scheme(name).with_checkpointing("none"))
     entry = next(entry for entry in document["schemes"] if entry["scheme"] == scheme)
     tokens = max(
         int(plan.lengths[ids].sum())

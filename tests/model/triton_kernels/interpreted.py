@@ -179,7 +179,7 @@ def of_decoders() -> dict[str, float]:
     def gradients(leaves: Leaves, checkpointing: CheckpointingKind) -> dict[str, Tensor]:
         model = build_decoder(config)
         model.use_leaves(leaves)
-        apply_checkpointing(model, Scheme("<1>").under(checkpointing))
+        apply_checkpointing(model, Scheme("<1>").with_checkpointing(checkpointing))
         logits_of(model, token_T, PackedSequences.from_lengths([5, 4], "cpu")).square().sum().backward()
         return {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
 

@@ -47,7 +47,7 @@ def build(
     buffers.parameter.normal_(0.0, 0.2, generator=torch.Generator().manual_seed(1))
     groups = ProcessGroups(timeout=None)  # type: ignore[arg-type]
     return (
-        Stage(position, StageKinds(None), position.stage, groups, buffers),
+        Stage(position, StageKinds(context=None), position.stage, groups, buffers),
         buffers,
         parameters,
     )

@@ -125,7 +125,9 @@ def test_without_a_profile_a_search_uses_powers_of_two_with_room() -> None:
     everything = schemes("<1>", "<tp2>", "<tp4>", "<pp2>", "<tp2,pp2>", "<cp2>", "<cp4>", "<tp2,cp2>")
     assert run_schemes(config(["search"]), CLUSTER, None) == everything
     kinds = run_schemes(config(["search"], checkpointing=["none", "full"]), CLUSTER, None)
-    assert kinds == sorted(scheme.under(kind) for scheme in everything for kind in ("none", "full"))
+    assert kinds == sorted(
+        scheme.with_checkpointing(kind) for scheme in everything for kind in ("none", "full")
+    )
     assert run_schemes(config(["search"]), Cluster(gpus=4, gpus_per_node=1), None) == schemes("<1>", "<pp2>")
     # 144,000 parameters: those and gradients take 1.15 MB, a fourth of the optimizer state 0.58 MB;
     # a rank may hold 1.68 MB.

@@ -252,9 +252,9 @@ mod tests {
         let even = with(&mut profile, [22_881_075_200; 2], [2e6, 1e6]);
         assert_eq!(longest(even), 2 * 19_968);
         let mut again = profile.clone();
-        again.schemes[place].scheme = scheme.under(CheckpointingKind::Full);
+        again.schemes[place].scheme = scheme.with_checkpointing(CheckpointingKind::Full);
         let again = CostModel::new(again, Cluster::new(64, 8).unwrap()).with_memory(MemoryRule::InFlight);
-        assert_eq!(again.scheme(scheme.under(CheckpointingKind::Full)).unwrap().longest(), Tokens(19_968));
+        assert_eq!(again.scheme(scheme.with_checkpointing(CheckpointingKind::Full)).unwrap().longest(), Tokens(19_968));
         let full = with(&mut profile, [22_881_075_200, 62_881_075_200], [2e6, 1e6]);
         let error = full.scheme(scheme).unwrap_err().to_string();
         assert!(error.contains("81,252 of 81,252 MiB"), "{error}");
@@ -312,7 +312,7 @@ mod tests {
         };
         let error = model.scheme(scheme).unwrap_err();
         assert_eq!((error.to_string(), error.code()), (expected.to_string(), "scheme_too_large"));
-        let all = model.all_too_large(&[scheme, scheme.under(CheckpointingKind::Offload)]).unwrap();
+        let all = model.all_too_large(&[scheme, scheme.with_checkpointing(CheckpointingKind::Offload)]).unwrap();
         assert_eq!(all.to_string(), expected.to_string());
         let full = model.scheme("<1,offload>".parse().unwrap()).unwrap_err();
         assert!(matches!(full, Error::SchemeTooLarge { .. }), "{full}");

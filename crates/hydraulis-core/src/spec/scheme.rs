@@ -60,7 +60,7 @@ impl Scheme {
 
     /// The same degrees with one kind of checkpointing in every layer.
     #[must_use]
-    pub fn under(self, checkpointing: CheckpointingKind) -> Scheme {
+    pub fn with_checkpointing(self, checkpointing: CheckpointingKind) -> Scheme {
         self.with_layers(LayerPlan::uniform(checkpointing))
     }
 
@@ -204,7 +204,7 @@ mod tests {
     fn checkpointing_distinguishes_schemes() {
         let [plain, full]: [Scheme; 2] = ["<tp2>", "<tp2,full>"].map(|text| text.parse().unwrap());
         assert_ne!(plain, full);
-        assert_eq!(plain.under(CheckpointingKind::Full), full);
+        assert_eq!(plain.with_checkpointing(CheckpointingKind::Full), full);
         assert_eq!((full.layer_plan().kind(), full.ranks()), (Some(CheckpointingKind::Full), plain.ranks()));
     }
 

@@ -14,7 +14,7 @@ from hydraulis.cli.exit import (
     EXIT_PIPE_CLOSED,
     EXIT_REFUSED,
     EXIT_UNKNOWN,
-    report,
+    refuse,
 )
 from hydraulis.cli.ranks.report import end_progress_line
 from hydraulis.errors import LOST_RANK, HydraulisError
@@ -97,7 +97,7 @@ def report_failure(ranks: Sequence[EndedRank], failed: Sequence[int], *, is_stop
         raise _loss_of(together, ranks[first].code, unnamed)
     if errors:
         # It names the newest checkpoint.
-        report(_PROGRAM, next(iter(errors.values())))
+        refuse(_PROGRAM, next(iter(errors.values())))
     return ranks[first].code
 
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import IO, Protocol
 
-from hydraulis.cli.exit import report
+from hydraulis.cli.exit import refuse
 from hydraulis.cli.ranks.failure import EndedRank, report_failure
 from hydraulis.cli.ranks.forked_rank import ForkedRank, InheritedFile, be_a_rank, can_fork
 from hydraulis.cli.ranks.report import ERROR_FILE, PARENT
@@ -58,7 +58,7 @@ def run_local_ranks(
             except HydraulisError as error:
                 if error.code != LOST_RANK or requests:
                     raise
-                report(_PROGRAM, error)
+                refuse(_PROGRAM, error)
                 again = f"nothing to do: starting the ranks again, restart {restart + 1} of {max_restarts}"
                 sys.stderr.write(f"{_PROGRAM}: {again}\n")
                 sys.stderr.flush()

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
 
-from hydraulis.cli.exit import EXIT_LOST_RANK, EXIT_REFUSED, exit_code, one_line, report
+from hydraulis.cli.exit import EXIT_LOST_RANK, EXIT_REFUSED, exit_code, one_line, refuse
 from hydraulis.errors import LOST_RANK, HydraulisError
 from hydraulis.files import replace_file
 
@@ -47,7 +47,7 @@ def report_as_rank(program: str, error: HydraulisError, variable: str = "RANK") 
     if PARENT in os.environ:
         _pass_to_parent(printed, error)
     elif printed is not None:
-        report(program, printed)
+        refuse(program, printed)
     _pass_to_torchrun(printed or error)
     return exit_code(error)
 
@@ -63,7 +63,7 @@ def end_as_lost(program: str, error: HydraulisError | None) -> NoReturn:
         _pass_to_parent(error, error)
     elif error is not None:
         end_progress_line()
-        report(program, error)
+        refuse(program, error)
         _pass_to_torchrun(error)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

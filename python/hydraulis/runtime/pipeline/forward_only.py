@@ -34,7 +34,7 @@ def run_forward(work: RankWork, choice: TokenChoice | None = None) -> list[Tenso
         return []
     stage, micro_batches = work.stage, MicroBatches(work)
     received = received_tensors(stage, _receiving_inputs(work.instructions), micro_batches.layouts)
-    losses = []
+    results = []
     inputs: dict[int, Tensor] = {}
     outputs: dict[int, Tensor] = {}
     sent: tuple[dist.Work, Tensor] | None = None
@@ -50,7 +50,7 @@ def run_forward(work: RankWork, choice: TokenChoice | None = None) -> list[Tenso
                     )
                 micro_batches.read_next()
                 if stage.is_last:
-                    losses.append(output)
+                    results.append(output)
                 else:
                     outputs[micro_batch] = output
             case SendReceive(peer, next=False, receive=int(arriving)) if (
@@ -64,7 +64,7 @@ def run_forward(work: RankWork, choice: TokenChoice | None = None) -> list[Tenso
                 _wait(sent)
                 sent = _send(stage.messages.pack(outputs.pop(leaving)), peer)
     _wait(sent)
-    return losses
+    return results
 
 
 def _receiving_inputs(instructions: Iterable[Instruction]) -> list[Instruction]:

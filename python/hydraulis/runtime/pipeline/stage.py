@@ -28,9 +28,9 @@ from hydraulis.runtime.pipeline.messages import Float8Messages, Messages, PlainM
 from hydraulis.runtime.state.local_shard import LocalShard
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageKinds:
-    """Kinds of a stage that its scheme leaves open.
+    """Choices of a stage that its scheme leaves open.
 
     Attributes:
         context: Kind of the replica's context parallelism; None without context parallelism.
@@ -54,6 +54,11 @@ class Stage:
 
     Attributes:
         module: The stage's part of the decoder.
+        is_first: Whether the stage is the first of its pipeline, which embeds the tokens.
+        is_last: Whether it is the last, which computes the loss.
+        hidden_size: Numbers of a token in the messages between stages.
+        dtype: Dtype of parameters and activations.
+        device: Device of parameters and activations.
         padding_multiple: Divisor of the number of tokens of a micro-batch.
         trained: The stage's trained parameters, by their index in the core's table.
         messages: Form of the messages to and from the neighbouring stages.
@@ -61,7 +66,7 @@ class Stage:
 
     Args:
         position: Position of this rank in a replica.
-        kinds: Kinds of context parallelism and of attention.
+        kinds: Choices that the scheme leaves open.
         rank: This process's rank, which with the position decides its tensor and its context group.
         groups: Process groups, among which those two were ensured.
         local_shard: Local shard, large enough for the position.

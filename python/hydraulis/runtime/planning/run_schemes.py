@@ -138,7 +138,7 @@ def _all_schemes(config: RunConfig, cluster: Cluster) -> Iterator[Scheme]:
             if scheme.pp > 1 and config.train.sharding != "none":
                 continue
             if fits and resident_memory(config, [scheme], cluster).bytes <= room:
-                yield from (scheme.under(kind) for kind in config.planner.checkpointing)
+                yield from (scheme.with_checkpointing(kind) for kind in config.planner.checkpointing)
 
 
 def _powers(most: int) -> list[int]:

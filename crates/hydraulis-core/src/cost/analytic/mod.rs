@@ -45,7 +45,7 @@ impl CostProfile {
         let gpus_per_node = cluster.gpus_per_node();
         let entry = |scheme: Scheme| predicted(model, scheme, device, cluster, efficiency);
         let schemes = schemes(model, cluster)?;
-        let under = |&kind: &CheckpointingKind| schemes.iter().map(move |scheme| scheme.under(kind));
+        let under = |&kind: &CheckpointingKind| schemes.iter().map(move |scheme| scheme.with_checkpointing(kind));
         let entries = kinds.iter().flat_map(under).map(entry).collect::<Result<Vec<_>>>()?;
         let (fields, offloads) = (model.fields(), kinds.iter().any(|kind| kind.offloads()));
         CostProfile {
@@ -164,7 +164,7 @@ mod tests {
         let efficiency = Efficiency::shipped(&on).unwrap();
         let mut uniform = CostProfile::analytic(&model, &cluster, &on, &CheckpointingKind::ALL, &efficiency).unwrap();
         for kind in CheckpointingKind::ALL {
-            let uneven = Scheme::new(2, 1, 3).unwrap().under(kind);
+            let uneven = Scheme::new(2, 1, 3).unwrap().with_checkpointing(kind);
             uniform.schemes.push(predicted(&model, uneven, &on, &cluster, &efficiency).unwrap());
         }
         let mixed = uniform.clone().with_layer_plans(3).unwrap();

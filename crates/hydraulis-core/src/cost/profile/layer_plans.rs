@@ -36,7 +36,7 @@ impl CostProfile {
         let mut added = Vec::new();
         for keeping in self.schemes.iter().filter(|entry| entry.scheme.layer_plan().keeps_activations()) {
             let stages = Stages::of(keeping, &split)?;
-            let of_kind = |kind: CheckpointingKind| self.scheme(keeping.scheme.under(kind)).ok();
+            let of_kind = |kind: CheckpointingKind| self.scheme(keeping.scheme.with_checkpointing(kind)).ok();
             let kinds: Vec<&SchemeProfile> = CheckpointingKind::ON_DEVICE.into_iter().filter_map(of_kind).collect();
             let offload = of_kind(CheckpointingKind::Offload);
             let with_offload = offload.iter().flat_map(|other| kinds.iter().map(|usual| [*usual, *other]));
@@ -53,7 +53,7 @@ impl CostProfile {
     /// without checkpointing, with `full-offload`, or if the plan is for another number of layers.
     pub(super) fn layer_plan_entry(&self, scheme: Scheme) -> Result<Option<SchemeProfile>> {
         let plan = scheme.layer_plan();
-        let of_kind = |kind: CheckpointingKind| self.scheme(scheme.under(kind)).ok();
+        let of_kind = |kind: CheckpointingKind| self.scheme(scheme.with_checkpointing(kind)).ok();
         let [usual, other] = plan.kinds().map(|kind| of_kind(kind).filter(|_| kind != CheckpointingKind::FullOffload));
         let (Some(model), Some(keeping), Some(usual), Some(other)) =
             (&self.model, of_kind(CheckpointingKind::None), usual, other)
@@ -316,7 +316,7 @@ mod tests {
         let (stages, of) = (keeping.scheme.stages(), |value: f64| PerStage::each(vec![value; keeping.scheme.stages()]));
         let keeping = SchemeProfile { activation_bytes_per_token: of(1_000_000.0), ..keeping };
         let full = SchemeProfile {
-            scheme: keeping.scheme.under(CheckpointingKind::Full),
+            scheme: keeping.scheme.with_checkpointing(CheckpointingKind::Full),
             quadratic_ms_per_token2: keeping.quadratic_ms_per_token2 * 1.25,
             linear_ms_per_token: keeping.linear_ms_per_token * 1.5,
             fixed_ms: keeping.fixed_ms * 2.0,

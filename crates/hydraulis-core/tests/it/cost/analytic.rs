@@ -75,7 +75,7 @@ fn every_device_plans() {
 #[test]
 fn a_faster_device_is_faster_and_more_checkpointing_slower_and_smaller() {
     let of = |device: &str, kind: CheckpointingKind| {
-        let scheme = "<tp8,pp2>".parse::<Scheme>().unwrap().under(kind);
+        let scheme = "<tp8,pp2>".parse::<Scheme>().unwrap().with_checkpointing(kind);
         analytic(device, kind).scheme(scheme).unwrap().clone()
     };
     let old = of("A100-80GB", CheckpointingKind::None);
@@ -119,7 +119,7 @@ fn every_kind_of_checkpointing_has_every_scheme() {
         let schemes = profile.schemes.iter().map(|entry| entry.scheme);
         schemes
             .filter(|scheme| scheme.layer_plan().kind() == Some(kind))
-            .map(|scheme| scheme.under(CheckpointingKind::None))
+            .map(|scheme| scheme.with_checkpointing(CheckpointingKind::None))
             .collect()
     };
     let every = CheckpointingKind::ALL.map(of);

@@ -211,7 +211,7 @@ fn profile(schemes: &[SchemeInput], gpus: u32) -> CostProfile {
     let mut entries: Vec<Value> = Vec::new();
     for (index, input) in schemes.iter().enumerate() {
         let (tp, cp, pp) = if index == 0 { (1, 1, 1) } else { (input.tp, input.cp, input.pp) };
-        let scheme = Scheme::new(tp, cp, pp).unwrap().under(input.checkpointing).to_string();
+        let scheme = Scheme::new(tp, cp, pp).unwrap().with_checkpointing(input.checkpointing).to_string();
         let multipliers = input.multipliers.as_ref().map(|list| &list[..usize::from(pp).min(list.len())]);
         let [longest, activations] = memory(input, pp);
         let mut entry = json!({

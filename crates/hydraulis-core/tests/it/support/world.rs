@@ -252,7 +252,7 @@ pub(crate) fn nested() -> impl Strategy<Value = Nested> {
             let scheme = of_degrees((tp, cp));
             if scheme.ranks() <= free {
                 free -= scheme.ranks();
-                replicas.push(if is_full { scheme.under(CheckpointingKind::Full) } else { scheme });
+                replicas.push(if is_full { scheme.with_checkpointing(CheckpointingKind::Full) } else { scheme });
             }
         }
         let schemes = replicas.iter().copied().chain(others.into_iter().map(of_degrees)).collect();
