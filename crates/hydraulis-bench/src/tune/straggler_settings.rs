@@ -62,6 +62,25 @@ pub(super) struct ReferencePlan {
     pub(super) micro_batches: Vec<u64>,
 }
 
+impl Inputs {
+    /// Group times below it count as 1, as in the reference.
+    fn threshold(&self) -> f64 {
+        self.straggler_threshold.unwrap_or(1.0)
+    }
+
+    /// The rates of all devices, by their numbers as texts.
+    fn rates(&self) -> impl Iterator<Item = (&String, &f64)> {
+        self.used_devices_sr.iter().chain(&self.suspended_devices_sr)
+    }
+
+    /// Time of a layer on a group of this many ranks with this greatest rate; none if the setting states no factor for them.
+    pub(super) fn time(&self, ranks: usize, rate: f64) -> Option<f64> {
+        let halvings = (self.tp / ranks).ilog2() as usize;
+        let time = self.hetero_tp_alpha.get(halvings)? * rate;
+        Some(if time < self.threshold() { 1.0 } else { time })
+    }
+}
+
 impl Run {
     /// The reference's best plan; none if the file does not state it.
     pub(super) fn reference_plan(&self) -> Option<ReferencePlan> {
@@ -80,23 +99,24 @@ fn first<T: DeserializeOwned>(plans: &Value) -> Option<T> {
 /// Most micro-batches of a step, which are shared out one by one.
 const MOST_MICRO_BATCHES: u64 = 1_000_000;
 
-/// The rates of each node's ranks, ascending; rates below the threshold count as 1, as in the reference.
+/// The rates of each node's ranks, ascending.
 pub(super) fn nodes(inputs: &Inputs) -> std::result::Result<Vec<Vec<f64>>, Refusal> {
     check(inputs)?;
-    let threshold = inputs.straggler_threshold.unwrap_or(1.0);
+    let mut devices: BTreeMap<usize, f64> = BTreeMap::new();
+    for (text, &rate) in inputs.rates() {
+        let device: usize = text.parse().map_err(|_| "device_invalid")?;
+        let is_new = devices.insert(device, rate).is_none();
+        require(is_new, format!("the number of rates of device {device}"), 2, 1)?;
+    }
     let mut nodes: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-    for (device, &rate) in inputs.used_devices_sr.iter().chain(&inputs.suspended_devices_sr) {
-        let device: usize = device.parse().map_err(|_| "device_invalid")?;
-        if !rate.is_finite() || rate <= 0.0 {
-            continue;
-        }
-        nodes.entry(device / NODE).or_default().push(if rate < threshold { 1.0 } else { rate });
+    for (device, rate) in devices {
+        nodes.entry(device / NODE).or_default().push(rate);
     }
     let mut nodes: Vec<Vec<f64>> = nodes.into_values().collect();
     for rates in &mut nodes {
         rates.sort_unstable_by(f64::total_cmp);
     }
-    require(!nodes.is_empty(), "the number of used devices with a rate above 0", 0, "at least 1")?;
+    require(!nodes.is_empty(), "the number of devices with a rate", 0, "at least 1")?;
     if inputs.mbn > MOST_MICRO_BATCHES {
         return Err("too_many_micro_batches".into());
     }
@@ -122,8 +142,17 @@ fn check(inputs: &Inputs) -> Result<()> {
     }
     require_times("hetero_tp_alpha", &inputs.hetero_tp_alpha)?;
     require_memories("memory_k", &inputs.memory_k)?;
-    for (device, &rate) in inputs.used_devices_sr.iter().chain(&inputs.suspended_devices_sr) {
-        require(rate <= MOST_TIME, format!("the rate of device {device}"), rate, format!("at most {MOST_TIME:e}"))?;
+    for (field, value) in [
+        ("memory_embedding", inputs.memory_embedding),
+        ("memory_extra", inputs.memory_extra),
+        ("memory_safe_gap", inputs.memory_safe_gap),
+        ("straggler_threshold", inputs.threshold()),
+    ] {
+        require(value >= 0.0, field, value, "at least 0")?;
+    }
+    for (device, &rate) in inputs.rates() {
+        let limit = format!("above 0 and at most {MOST_TIME:e}");
+        require(rate > 0.0 && rate <= MOST_TIME, format!("the rate of device {device}"), rate, limit)?;
     }
     Ok(())
 }

@@ -171,8 +171,7 @@ impl<'a> Search<'a> {
 
     /// Time of a layer on a group of this many ranks with this greatest rate.
     fn kind(&self, ranks: usize, rate: f64) -> Option<Kind> {
-        let halvings = (self.inputs.tp / ranks).ilog2() as usize;
-        Some(Kind { time: self.inputs.hetero_tp_alpha.get(halvings)? * rate, ranks })
+        Some(Kind { time: self.inputs.time(ranks, rate)?, ranks })
     }
 
     /// The ways to cut a node's ranks into groups of a power of two up to the tensor-parallel degree.

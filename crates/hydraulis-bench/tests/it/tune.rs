@@ -120,6 +120,20 @@ fn a_slow_rank_gets_less_or_stays_idle() {
     assert!(record.gain().unwrap() > 0.0);
 }
 
+/// The threshold is one for the time of a group: a rank alone takes twice its rate of 0.8 or 0.5.
+#[test]
+fn a_group_below_the_threshold_counts_as_one() {
+    let alone = |rate: f64| {
+        let mut document = slow_ranks(&json!({"0": rate}), 1e3);
+        document["runs"][0]["inputs"]["dp"] = json!(1);
+        solved(&document).remove(0).objective.unwrap()
+    };
+    // All 8 layers of 10 micro-batches.
+    for (rate, objective) in [(0.8, 80.0 * 1.6), (1.1, 80.0 * 2.2), (0.5, 80.0)] {
+        assert!((alone(rate) / objective - 1.0).abs() < 1e-9, "{rate}: {}", alone(rate));
+    }
+}
+
 /// Half of 64 ranks have a rate of their own: so many kinds of groups have more sharings than any search can try.
 #[test]
 fn many_different_rates_have_a_plan_too() {

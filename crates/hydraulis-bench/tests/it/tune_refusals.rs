@@ -118,10 +118,32 @@ fn wrong_rates_and_degrees_of_slow_ranks_are_refused() {
         ("/inputs/tp", json!(3), "tp is 3: it must be a power of two"),
         ("/inputs/tp", json!(0), "tp is 0: it must be a power of two"),
         ("/inputs/used_devices_sr/0", json!(1.7e308), "the rate of device 0 is"),
+        ("/inputs/used_devices_sr/0", json!(0), "the rate of device 0 is 0: it must be above 0"),
+        ("/inputs/used_devices_sr/3", json!(-1.5), "the rate of device 3 is -1.5: it must be above 0"),
+        ("/inputs/memory_embedding", json!(-3), "memory_embedding is -3: it must be at least 0"),
+        ("/inputs/memory_extra", json!(-4), "memory_extra is -4: it must be at least 0"),
+        ("/inputs/memory_safe_gap", json!(-5), "memory_safe_gap is -5: it must be at least 0"),
+        ("/inputs/straggler_threshold", json!(-6), "straggler_threshold is -6: it must be at least 0"),
         ("/inputs/memory_k/2", json!(0), "memory_k[2] is 0: it must be above 0"),
         ("/inputs/mbn", json!(null), "it cannot be read (inputs.mbn: invalid type"),
     ] {
         refuses(&document, "/runs", (field, &value), words);
+    }
+}
+
+/// A device has one rate, whichever list states it and however its number is written.
+#[test]
+fn a_device_of_two_rates_is_refused() {
+    let even = json!({"0": 1, "1": 1, "2": 1, "3": 1});
+    for (field, rates) in [
+        ("suspended_devices_sr", json!({"0": 2})),
+        ("used_devices_sr", json!({"0": 1, "00": 1, "1": 1})),
+        ("used_devices_sr", json!({"0": 1, "+0": 1, "1": 1})),
+    ] {
+        let mut document = slow_ranks(&even, 1e3);
+        document["runs"][0]["inputs"][field] = rates;
+        let message = only_refusal(&solved(&document), "argument_invalid");
+        assert!(message.contains("the number of rates of device 0 is 2: it must be 1"), "{message}");
     }
 }
 
