@@ -261,10 +261,10 @@ impl<'a> Search<'a> {
         self.work() / fastest.map(|&(time, _)| 1.0 / f64::from_bits(time)).sum::<f64>()
     }
 
-    /// Most stages of a pipeline: each has its memory by layer, a layer, and a micro-batch.
+    /// Most stages of a pipeline: each has its memory by layer, and a micro-batch. A stage may have no layer.
     pub(super) fn most_stages(&self) -> usize {
-        let least = self.inputs.layers.min(self.inputs.mbn);
-        usize::try_from(least).map_or(self.inputs.memory_k.len(), |least| least.min(self.inputs.memory_k.len()))
+        let memories = self.inputs.memory_k.len();
+        usize::try_from(self.inputs.mbn).map_or(memories, |mbn| mbn.min(memories))
     }
 
     /// Most groups that pipelines have together.
@@ -290,7 +290,7 @@ impl<'a> Search<'a> {
         Placing::new(self, kinds)
     }
 
-    /// Layers of the stages of a pipeline of these groups, slowest first.
+    /// Layers of the stages of a pipeline of these groups, slowest first; none without room for them, or for the embedding.
     pub(super) fn pipeline(&self, stages: &[Kind]) -> Option<StageSplit> {
         let inputs = self.inputs;
         let first = inputs.memory_k.len().checked_sub(stages.len())?;
@@ -298,11 +298,11 @@ impl<'a> Search<'a> {
         let stage = |(place, kind): (usize, &Kind)| {
             let is_end = place == 0 || place + 1 == stages.len();
             let embedding = if is_end { inputs.memory_embedding } else { 0.0 };
-            let share = float((inputs.tp / kind.ranks) as u64);
-            let most = whole(((room / share - embedding) / inputs.memory_k[first + place]).max(0.0));
-            Stage { time: kind.time, most }
+            let left = room / float((inputs.tp / kind.ranks) as u64) - embedding;
+            (left >= 0.0).then(|| Stage { time: kind.time, most: whole(left / inputs.memory_k[first + place]) })
         };
-        StageSplit::fastest(&stages.iter().enumerate().map(stage).collect::<Vec<_>>(), inputs.layers)
+        let stages: Option<Vec<Stage>> = stages.iter().enumerate().map(stage).collect();
+        StageSplit::fastest(&stages?, inputs.layers)
     }
 }
 
@@ -404,7 +404,8 @@ mod tests {
 
         #[test]
         fn no_other_plan_is_better(
-            rates in vec(prop_oneof![Just(1.0), Just(1.5), Just(3.0), Just(8.0)], 1..6),
+            rates in vec(prop_oneof![Just(0.6), Just(1.0), Just(1.5), Just(3.0), Just(8.0)], 1..6),
+            threshold in prop_oneof![Just(1.0), Just(1.2), Just(2.5)],
             first_node in 0..6_usize,
             dp in 1..3_usize,
             tp in prop_oneof![Just(1), Just(2), Just(4)],
@@ -421,6 +422,7 @@ mod tests {
             let inputs = inputs(&json!({
                 "dp": dp, "tp": tp, "layers": layers, "mbn": mbn, "hetero_tp_alpha": alpha, "memory_k": [13, 12, 11, 10],
                 "memory_embedding": 3, "memory_extra": 1, "memory_bound": memory, "used_devices_sr": devices,
+                "straggler_threshold": threshold,
             }));
             let (found, best) = (found(&inputs), by_trying(&inputs));
             // Products in another order differ in their last bits.

@@ -134,6 +134,25 @@ fn a_group_below_the_threshold_counts_as_one() {
     }
 }
 
+/// A slow rank in front may have no layer: it holds the embedding, for which the others have no room beside 4 layers.
+#[test]
+fn a_slow_stage_may_hold_the_embedding_alone() {
+    let setting = |embedding: u32| {
+        let mut document = slow_ranks(&json!({"0": 100, "1": 1, "2": 1, "3": 1, "4": 1}), 40.0);
+        let inputs = &mut document["runs"][0]["inputs"];
+        inputs["memory_embedding"] = json!(embedding);
+        inputs["dp"] = json!(1);
+        inputs["layers"] = json!(7);
+        solved(&document).remove(0)
+    };
+    // With 4 and 3 layers on the two fast groups, 10 micro-batches take 40.
+    let record = setting(10);
+    assert_eq!(record.objective, Some(40.0));
+    assert_eq!(record.solution.unwrap()["layers"], json!([[0, 4, 3]]));
+    // The rank alone has room for 20 of the embedding, with no layer beside it.
+    assert_eq!(setting(21).error.as_deref(), Some("memory_too_small"));
+}
+
 /// Half of 64 ranks have a rate of their own: so many kinds of groups have more sharings than any search can try.
 #[test]
 fn many_different_rates_have_a_plan_too() {

@@ -14,24 +14,21 @@ pub struct Stage {
 pub struct StageSplit {
     /// Time of the slowest stage.
     pub time: f64,
-    /// Layers of each stage, at least one.
+    /// Layers of each stage.
     pub layers: Vec<u64>,
 }
 
 impl StageSplit {
-    /// The split whose slowest stage is fastest, with at least one layer on each stage; none if the stages have no room for
-    /// all layers, or are more than the layers.
+    /// The split whose slowest stage is fastest; none if the stages have no room for all layers. A stage may have no layer.
     ///
     /// Layers go one after another to the stage that ends first with one more, which is exact. Until the time that they would
     /// take if they could be divided, every stage has all that it can compute.
     pub fn fastest(stages: &[Stage], layers: u64) -> Option<StageSplit> {
         let room: u64 = stages.iter().map(|stage| stage.most.min(layers)).sum();
-        let is_possible = stages.iter().all(|stage| stage.most > 0) && layers >= stages.len() as u64 && room >= layers;
-        if !is_possible || stages.is_empty() {
+        if stages.is_empty() || room < layers {
             return None;
         }
-        let slowest = stages.iter().map(|stage| stage.time).fold(0.0, f64::max);
-        let first = slowest.max(divided_time(stages, layers) * (1.0 - 1e-9));
+        let first = divided_time(stages, layers) * (1.0 - 1e-9);
         let mut own: Vec<u64> = stages.iter().map(|stage| most(stage, first, layers)).collect();
         for _ in own.iter().sum::<u64>()..layers {
             let end = |place: usize| stages[place].time * crate::units::count(own[place] + 1);
@@ -40,13 +37,16 @@ impl StageSplit {
             own[next] += 1;
         }
         let ends = stages.iter().zip(&own).map(|(stage, &own)| stage.time * crate::units::count(own));
-        let time = ends.fold(slowest, f64::max);
+        let time = ends.fold(0.0, f64::max);
         let mut split: Vec<u64> = stages.iter().map(|stage| most(stage, time, layers)).collect();
         let mut excess = split.iter().sum::<u64>() - layers;
-        for own in &mut split {
-            let taken = excess.min(*own - 1);
-            *own -= taken;
-            excess -= taken;
+        // No stage loses its last layer while another has two.
+        for least in [1, 0] {
+            for own in &mut split {
+                let taken = excess.min(own.saturating_sub(least));
+                *own -= taken;
+                excess -= taken;
+            }
         }
         Some(StageSplit { time, layers: split })
     }
@@ -155,8 +155,7 @@ mod tests {
         fn no_other_split_is_faster(stages in vec((1..9_u32, 0..6_u64), 1..5), layers in 1..12_u64) {
             let stages: Vec<Stage> =
                 stages.into_iter().map(|(time, most)| Stage { time: f64::from(time), most }).collect();
-            let ones = vec![1; stages.len()];
-            let all = splits(layers, &ones).into_iter();
+            let all = splits(layers, &vec![0; stages.len()]).into_iter();
             let fitting = all.filter(|split| split.iter().zip(&stages).all(|(own, stage)| *own <= stage.most));
             let time = |split: &Vec<u64>| {
                 split.iter().zip(&stages).map(|(&own, stage)| crate::units::count(own) * stage.time).fold(0.0, f64::max)
@@ -166,7 +165,7 @@ mod tests {
             prop_assert_eq!(found.as_ref().map(|found| found.time), best);
             if let Some(found) = found {
                 prop_assert_eq!(found.layers.iter().sum::<u64>(), layers);
-                prop_assert!(found.layers.iter().zip(&stages).all(|(own, stage)| (1..=stage.most).contains(own)));
+                prop_assert!(found.layers.iter().zip(&stages).all(|(own, stage)| *own <= stage.most));
                 prop_assert_eq!(Some(time(&found.layers)), best);
             }
         }
