@@ -25,6 +25,7 @@ mod senders;
 mod sequence_groups;
 mod sharding;
 mod straggler_placing;
+mod straggler_sets;
 mod straggler_settings;
 mod stragglers;
 mod whole_search;

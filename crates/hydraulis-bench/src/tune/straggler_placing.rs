@@ -18,6 +18,12 @@ use super::stragglers::{Best, Kind, Search, float};
 /// Most ways to share the groups of one kind that are listed.
 const MOST_WAYS: u64 = 20_000;
 
+/// Operations that a list for a pipeline takes, or a look for its split, beside those for its groups.
+const LIST_WORK: usize = 20;
+
+/// Operations that a split of layers takes, beside those for its stages.
+const SPLIT_WORK: usize = 200;
+
 /// The placing of one set of groups.
 pub(super) struct Placing<'a, 'b> {
     search: &'b mut Search<'a>,
@@ -25,8 +31,6 @@ pub(super) struct Placing<'a, 'b> {
     kinds: Vec<(Kind, usize)>,
     /// The splits of pipelines, by their groups of all kinds but the last, and by the number of that one.
     splits: BTreeMap<Vec<usize>, Vec<Option<KnownSplit>>>,
-    /// The ways to share a number of groups among the pipelines.
-    compositions: BTreeMap<usize, Rc<Vec<Vec<usize>>>>,
 }
 
 /// The split of a pipeline; none if its groups have no room for the layers.
@@ -38,7 +42,7 @@ impl<'a, 'b> Placing<'a, 'b> {
         if let Some(most) = (0..kinds.len()).max_by_key(|&place| kinds[place].1) {
             kinds[most..].rotate_left(1);
         }
-        Placing { search, kinds, splits: BTreeMap::new(), compositions: BTreeMap::new() }
+        Placing { search, kinds, splits: BTreeMap::new() }
     }
 
     /// Judges plans of all groups, and without the slowest ones.
@@ -49,10 +53,10 @@ impl<'a, 'b> Placing<'a, 'b> {
         }
         let key = |kind: usize| self.kinds[kind].0.key();
         fastest_first.sort_by_key(|&kind| key(kind));
-        fastest_first.truncate(self.search.most_groups());
+        fastest_first.truncate(self.search.inputs.most_groups());
         while fastest_first.len() >= self.search.inputs.dp && self.search.left > 0 {
             let speed: f64 = fastest_first.iter().map(|&kind| 1.0 / self.kinds[kind].0.time).sum();
-            if !self.may_beat(self.search.work() / speed) {
+            if !self.may_beat(self.search.inputs.work() / speed) {
                 break;
             }
             // Pipelines of as many groups are slower, and have room where others have not.
@@ -103,7 +107,7 @@ impl<'a, 'b> Placing<'a, 'b> {
         let placed: f64 = pipelines.iter().map(|counts| self.speed(counts)).sum();
         let later: f64 = later.iter().map(|(kind, number)| float(*number as u64) / kind.time).sum();
         for used in (0..=number).rev() {
-            if !self.may_beat(self.search.work() / (placed + float(used as u64) / time + later)) {
+            if !self.may_beat(self.search.inputs.work() / (placed + float(used as u64) / time + later)) {
                 break;
             }
             if ways(used, pipelines.len()) > MOST_WAYS {
@@ -118,7 +122,7 @@ impl<'a, 'b> Placing<'a, 'b> {
                 let order = |place: usize| (&pipelines[place][..kind], shares[place]);
                 let is_ordered = (1..pipelines.len()).all(|place| order(place - 1) >= order(place));
                 let groups = |place: usize| pipelines[place].iter().sum::<usize>() + shares[place];
-                if is_ordered && (0..pipelines.len()).all(|place| groups(place) <= self.search.most_stages()) {
+                if is_ordered && (0..pipelines.len()).all(|place| groups(place) <= self.search.inputs.most_stages()) {
                     pipelines.iter_mut().zip(shares).for_each(|(pipeline, &own)| pipeline[kind] = own);
                     self.place(kind + 1, pipelines);
                 }
@@ -132,8 +136,12 @@ impl<'a, 'b> Placing<'a, 'b> {
     /// The ways to share this number of groups among the pipelines.
     fn shares(&mut self, used: usize) -> Rc<Vec<Vec<usize>>> {
         let dp = self.search.inputs.dp;
-        let all = self.compositions.entry(used).or_insert_with(|| Rc::new(compositions(used, dp)));
-        let all = Rc::clone(all);
+        if !self.search.compositions.contains_key(&used) {
+            let all = compositions(used, dp);
+            self.search.spend(all.len() * dp * LIST_WORK);
+            self.search.compositions.insert(used, Rc::new(all));
+        }
+        let all = Rc::clone(&self.search.compositions[&used]);
         self.search.spend(all.len() * dp);
         all
     }
@@ -146,7 +154,8 @@ impl<'a, 'b> Placing<'a, 'b> {
         let Some(more) = self.search.inputs.mbn.checked_sub(placed as u64) else { return };
         let number = usize::try_from(more).map_or(self.kinds[last].1, |more| more.min(self.kinds[last].1));
         while self.search.left > 0 {
-            self.search.spend(pipelines.len() * ((number + 1) * (number + 2) / 2 + self.kinds.len()));
+            let sums = (number + 1) * (number + 2) / 2;
+            self.search.spend(pipelines.len() * (LIST_WORK + sums + self.kinds.len()));
             let each: Vec<Vec<Option<u64>>> = pipelines.iter().map(|counts| self.most(counts, number)).collect();
             let (most, shares) = most_micro_batches(&each);
             if most < self.search.inputs.mbn {
@@ -183,7 +192,7 @@ impl<'a, 'b> Placing<'a, 'b> {
             };
             (groups + count > 0 && most >= (groups + count) as u64).then_some(most.min(mbn))
         };
-        let stages = self.search.most_stages();
+        let stages = self.search.inputs.most_stages();
         (0..=number).map(|count| most(count).filter(|_| groups + count <= stages)).collect()
     }
 
@@ -202,7 +211,7 @@ impl<'a, 'b> Placing<'a, 'b> {
         let splits: Option<Vec<Rc<StageSplit>>> = pipelines.iter().map(|counts| self.split(counts)).collect();
         let Some(splits) = splits else { return false };
         // The core gives the last micro-batches out one by one.
-        self.search.spend(splits.len() * splits.len());
+        self.search.spend(splits.len() * (LIST_WORK + splits.len()));
         let times: Vec<f64> = splits.iter().map(|split| split.time).collect();
         let least: Vec<u64> = splits.iter().map(|split| split.layers.len() as u64).collect();
         let Some((objective, micro_batches)) = share(&times, &least, self.search.inputs.mbn) else { return false };
@@ -216,12 +225,12 @@ impl<'a, 'b> Placing<'a, 'b> {
     }
 
     fn split(&mut self, counts: &[usize]) -> KnownSplit {
-        self.search.spend(counts.len());
+        self.search.spend(LIST_WORK + counts.len());
         if let Some(known) = self.known(counts) {
             return known.clone();
         }
         let stages: usize = counts.iter().sum();
-        self.search.spend(stages * stages);
+        self.search.spend(SPLIT_WORK + stages * stages);
         let (&own, others) = counts.split_last()?;
         let split = self.search.pipeline(&self.stages(counts)).map(Rc::new);
         let number = self.kinds[others.len()].1;

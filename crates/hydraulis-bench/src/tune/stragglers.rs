@@ -5,12 +5,13 @@
 //! at least as many micro-batches as stages, and stage `j` of `S` has room for `(k[-(S - j)] l + embedding) tp / k + extra`
 //! megabytes. Ranks may stay idle.
 //!
-//! Each set of groups is first shared greedily, then in every way (`straggler_placing`): first the sets of groups as wide as
+//! Sets of groups without room for all layers are left out (`straggler_sets`). Each other one is first shared greedily, then in every way (`straggler_placing`): first the sets of groups as wide as
 //! the ranks allow, then all sets that may beat their best plan. Equal groups may be faster apart: on two pipelines, or where
 //! twice the ranks take more than half the time. A search ends after a stated amount of work with the best plan so far. Small
 //! settings end before, and their plans are the best ones; a plan of a search that spends it all is not proven to be the best.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use hydraulis_core::Millis;
 use hydraulis_core::pipeline::{MakespanBuffers, makespan};
@@ -20,26 +21,21 @@ use serde_json::{Value, json};
 use super::layer_choice::whole;
 use super::reading::{entries, read};
 use super::straggler_placing::Placing;
+use super::straggler_sets::Groups;
 use super::straggler_settings::{Inputs, Run, nodes};
 use super::{Instance, Solved};
 
-/// Operations for the greedy plans of either kind of sets: less than 0.1 s.
-const GREEDY_WORK: u64 = 10_000_000;
+/// Operations for the greedy plans of either kind of sets: about 10 ms.
+const GREEDY_WORK: u64 = 2_000_000;
 
-/// Operations for the sharings in every way of either kind of sets: about 0.1 s.
-const WORK: u64 = 25_000_000;
+/// Operations for the sharings in every way of either kind of sets: about 25 ms.
+const WORK: u64 = 5_000_000;
 
-/// Groups that are copied for the sets of all nodes: about 0.1 s.
-const SETS_WORK: usize = 8_000_000;
+/// A set of groups takes at most this part of the operations that are left, so that other sets have some.
+const SHARES: u64 = 8;
 
 /// Most layers: far above any model, and each of them is a whole number in floating point.
 const MOST_LAYERS: u64 = 1_000_000;
-
-/// Sets of groups that are kept for the next node if they are small: more rarely have a better plan.
-const MOST_SETS: usize = 500;
-
-/// Sets of groups that are kept if they are large.
-const LEAST_SETS: usize = 4;
 
 /// Share of the forward in a micro-batch's time.
 const FORWARD_SHARE: f64 = 1.0 / 3.0;
@@ -71,15 +67,14 @@ impl Kind {
     }
 }
 
-/// Groups of one node, as sorted kinds.
-type Groups = Vec<(u64, usize)>;
-
 pub(super) struct Search<'a> {
     pub(super) inputs: &'a Inputs,
     pub(super) best: Option<Best>,
     /// Operations that may still be spent.
     pub(super) left: u64,
     tried: BTreeSet<Groups>,
+    /// The ways to share a number of groups among the pipelines.
+    pub(super) compositions: BTreeMap<usize, Rc<Vec<Vec<usize>>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -130,7 +125,7 @@ impl<'a> Search<'a> {
     }
 
     pub(super) fn new(inputs: &'a Inputs) -> Search<'a> {
-        Search { inputs, best: None, left: WORK, tried: BTreeSet::new() }
+        Search { inputs, best: None, left: WORK, tried: BTreeSet::new(), compositions: BTreeMap::new() }
     }
 
     /// Counts operations.
@@ -140,9 +135,14 @@ impl<'a> Search<'a> {
 
     /// Searches for the best plan on the ranks of these nodes.
     fn search(&mut self, nodes: &[Vec<f64>]) {
+        let (ranks, tp) = (nodes.iter().map(Vec::len).sum::<usize>(), self.inputs.tp);
+        // Ranks hold the most layers in whole groups, even across nodes.
+        let widest = std::iter::repeat_n(tp, ranks / tp).chain([ranks % tp]).collect();
+        if !self.inputs.may_hold(widest) {
+            return;
+        }
         for with_equal_groups in [false, true] {
-            let options: Vec<Vec<Groups>> = nodes.iter().map(|rates| self.splits(rates, with_equal_groups)).collect();
-            let mut sets = self.by_promise(&options);
+            let mut sets = self.inputs.sets(nodes, with_equal_groups);
             sets.retain(|groups| !self.tried.contains(groups));
             self.left = GREEDY_WORK;
             // The fewest groups hold the most layers, so they have a plan if any set has.
@@ -158,123 +158,20 @@ impl<'a> Search<'a> {
                 if self.left == 0 || self.is_slower(&groups) {
                     break;
                 }
+                let later = self.left - self.left.div_ceil(SHARES);
+                self.left -= later;
                 self.placing(&groups).place_in_every_way();
-                self.tried.insert(groups);
+                if self.left > 0 {
+                    self.tried.insert(groups);
+                }
+                self.left += later;
             }
         }
     }
 
     /// Whether no plan on these groups beats the best one.
     fn is_slower(&self, groups: &Groups) -> bool {
-        self.best.as_ref().is_some_and(|best| self.floor(groups) >= best.objective)
-    }
-
-    /// Time of a layer on a group of this many ranks with this greatest rate.
-    fn kind(&self, ranks: usize, rate: f64) -> Option<Kind> {
-        Some(Kind { time: self.inputs.time(ranks, rate)?, ranks })
-    }
-
-    /// The ways to cut a node's ranks into groups of a power of two up to the tensor-parallel degree.
-    ///
-    /// Within a group only the greatest rate counts, so groups of consecutive ranks by rate contain the best ones. Two equal
-    /// groups that fit together into one mostly need more memory apart, and are left out unless they are asked for. Whole
-    /// groups may stay idle later; a rank that has no time on its own is in no group.
-    fn splits(&self, rates: &[f64], with_equal_groups: bool) -> Vec<Groups> {
-        // A node of equal ranks has whole groups.
-        let is_even = !with_equal_groups && rates.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq());
-        if let (true, Some(kind)) =
-            (is_even && rates.len().is_multiple_of(self.inputs.tp), self.kind(self.inputs.tp, rates[0]))
-        {
-            return vec![vec![kind.key(); rates.len() / self.inputs.tp]];
-        }
-        let mut found: Vec<BTreeSet<Groups>> = vec![BTreeSet::new(); rates.len() + 1];
-        found[0].insert(Vec::new());
-        let is_timed = self.kind(1, 1.0).is_some();
-        for end in 1..=rates.len() {
-            if !is_timed {
-                let shorter = found[end - 1].clone();
-                found[end].extend(shorter);
-            }
-            let sizes = (0..).map(|power| 1_usize << power).take_while(|&size| size <= self.inputs.tp && size <= end);
-            for size in sizes {
-                // Rates ascend, so the last rank of a group is its slowest.
-                let Some(kind) = self.kind(size, rates[end - 1]) else { continue };
-                let is_any = with_equal_groups || size == self.inputs.tp;
-                let apart = found[end - size].iter().filter(|groups| is_any || !groups.contains(&kind.key()));
-                let longer: Vec<Groups> = apart.map(|groups| with(groups, kind)).collect();
-                found[end].extend(longer);
-            }
-        }
-        found.pop().unwrap_or_default().into_iter().collect()
-    }
-
-    /// Sets of groups of all nodes, those with the least floor first.
-    fn by_promise(&self, nodes: &[Vec<Groups>]) -> Vec<Groups> {
-        // The sets that are kept, so that all of them together copy a stated number of groups.
-        let ways: usize = nodes.iter().map(Vec::len).sum();
-        let ranks: usize = nodes.iter().filter_map(|node| node.iter().map(Vec::len).max()).sum();
-        let most = (SETS_WORK / (ways * ranks).max(1)).clamp(LEAST_SETS, MOST_SETS);
-        let mut sets: BTreeSet<Groups> = BTreeSet::from([Vec::new()]);
-        for node in nodes {
-            let mut longer = BTreeSet::new();
-            for set in &sets {
-                for groups in node {
-                    let mut all = [set.clone(), groups.clone()].concat();
-                    all.sort_unstable();
-                    longer.insert(all);
-                }
-            }
-            sets = self.most_promising(longer, most);
-        }
-        self.by_floor(sets)
-    }
-
-    fn by_floor(&self, sets: BTreeSet<Groups>) -> Vec<Groups> {
-        let mut sets: Vec<(f64, Groups)> = sets.into_iter().map(|groups| (self.floor(&groups), groups)).collect();
-        sets.sort_by(|one, other| one.0.total_cmp(&other.0).then_with(|| one.1.cmp(&other.1)));
-        sets.into_iter().map(|(_, groups)| groups).collect()
-    }
-
-    /// The sets of the greatest speed, and the fastest ones of each number of groups: fewer groups hold more layers.
-    fn most_promising(&self, sets: BTreeSet<Groups>, most: usize) -> BTreeSet<Groups> {
-        const MOST_OF_A_NUMBER: usize = 8;
-        let mut sets = self.by_floor(sets);
-        let later = sets.split_off(sets.len().min(most));
-        let mut kept: BTreeMap<usize, usize> = BTreeMap::new();
-        let of_numbers = later.into_iter().filter(|set| {
-            let of_number = kept.entry(set.len()).or_default();
-            *of_number += 1;
-            *of_number <= MOST_OF_A_NUMBER
-        });
-        let mut others: Vec<Groups> = of_numbers.collect();
-        others.sort_by_key(Vec::len);
-        // Few groups and many alike if not all of them are kept.
-        let (all, number) = (others.len(), others.len().min(most));
-        sets.extend((0..number).map(|place| std::mem::take(&mut others[place * all / number])));
-        sets.into_iter().collect()
-    }
-
-    /// No plan on these groups ends earlier: all work over the speeds of the fastest ones.
-    fn floor(&self, groups: &Groups) -> f64 {
-        // Times ascend.
-        let fastest = groups.iter().take(self.most_groups());
-        self.work() / fastest.map(|&(time, _)| 1.0 / f64::from_bits(time)).sum::<f64>()
-    }
-
-    /// Most stages of a pipeline: each has its memory by layer, and a micro-batch. A stage may have no layer.
-    pub(super) fn most_stages(&self) -> usize {
-        let memories = self.inputs.memory_k.len();
-        usize::try_from(self.inputs.mbn).map_or(memories, |mbn| mbn.min(memories))
-    }
-
-    /// Most groups that pipelines have together.
-    pub(super) fn most_groups(&self) -> usize {
-        self.most_stages().saturating_mul(self.inputs.dp)
-    }
-
-    /// Layers of all micro-batches.
-    pub(super) fn work(&self) -> f64 {
-        float(self.inputs.layers) * float(self.inputs.mbn)
+        self.best.as_ref().is_some_and(|best| self.inputs.floor(groups) >= best.objective)
     }
 
     /// The placing of these groups, by kind.
@@ -294,24 +191,15 @@ impl<'a> Search<'a> {
     pub(super) fn pipeline(&self, stages: &[Kind]) -> Option<StageSplit> {
         let inputs = self.inputs;
         let first = inputs.memory_k.len().checked_sub(stages.len())?;
-        let room = inputs.memory_bound - inputs.memory_safe_gap - inputs.memory_extra;
         let stage = |(place, kind): (usize, &Kind)| {
             let is_end = place == 0 || place + 1 == stages.len();
             let embedding = if is_end { inputs.memory_embedding } else { 0.0 };
-            let left = room / float((inputs.tp / kind.ranks) as u64) - embedding;
+            let left = inputs.room() / float((inputs.tp / kind.ranks) as u64) - embedding;
             (left >= 0.0).then(|| Stage { time: kind.time, most: whole(left / inputs.memory_k[first + place]) })
         };
         let stages: Option<Vec<Stage>> = stages.iter().enumerate().map(stage).collect();
         StageSplit::fastest(&stages?, inputs.layers)
     }
-}
-
-/// Groups with one more, in order.
-fn with(groups: &Groups, kind: Kind) -> Groups {
-    let mut longer = groups.clone();
-    longer.push(kind.key());
-    longer.sort_unstable();
-    longer
 }
 
 #[expect(clippy::cast_precision_loss, reason = "layers and micro-batches are far below 2^53")]
@@ -325,6 +213,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::straggler_placing::tests::least;
+    use super::super::straggler_sets::with;
     use super::*;
 
     fn inputs(document: &Value) -> Inputs {
@@ -354,7 +243,7 @@ mod tests {
             }
             let number = ranks.len() - left.len();
             if number.is_power_of_two() && number <= search.inputs.tp {
-                let kind = search.kind(number, rate).unwrap();
+                let kind = search.inputs.kind(number, rate).unwrap();
                 all.extend(choices(search, &left).into_iter().map(|groups| [vec![kind], groups].concat()));
             }
         }
