@@ -8,7 +8,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::reading::{
-    entries, read, require, require_layers, require_length, require_memories, require_memory, require_times,
+    entries, read, require, require_layers, require_length, require_memories, require_memory, require_time,
+    require_times,
 };
 use super::{Instance, Solved};
 use crate::Result;
@@ -47,7 +48,7 @@ fn problem(entry: &Value) -> Result<Problem> {
     require_memory("other_mem", problem.other_mem)?;
     require_memories("mem_per_layer", &problem.mem_per_layer)?;
     require_times("time_per_layer", &problem.time_per_layer)?;
-    require_times("other_time", &[problem.other_time])?;
+    require_time("other_time", problem.other_time)?;
     for (place, row) in problem.transition.iter().enumerate() {
         let field = format!("transition[{place}]");
         require_length(&field, row.len(), count)?;

@@ -59,11 +59,12 @@ pub(super) fn require_memories(field: &str, memories: &[f64]) -> Result<()> {
     memories.iter().enumerate().try_for_each(|(place, &memory)| require_memory(format!("{field}[{place}]"), memory))
 }
 
-/// Refuses times of a list that are too large.
+/// Refuses a time that is negative or too large.
+pub(super) fn require_time(field: impl Display, time: f64) -> Result<()> {
+    require((0.0..=MOST_TIME).contains(&time), field, time, format!("from 0 to {MOST_TIME:e}"))
+}
+
+/// Refuses times of a list that are negative or too large.
 pub(super) fn require_times(field: &str, times: &[f64]) -> Result<()> {
-    let is_bounded = |time: f64| time.abs() <= MOST_TIME;
-    let check = |(place, &time): (usize, &f64)| {
-        require(is_bounded(time), format!("{field}[{place}]"), time, format!("at most {MOST_TIME:e}"))
-    };
-    times.iter().enumerate().try_for_each(check)
+    times.iter().enumerate().try_for_each(|(place, &time)| require_time(format!("{field}[{place}]"), time))
 }

@@ -17,6 +17,9 @@ const MOST_ENTRIES: u64 = 1 << 25;
 
 #[derive(Deserialize)]
 struct Stages {
+    /// The number of layers, where it is stated.
+    #[serde(default)]
+    n: Option<usize>,
     ftime: Vec<f64>,
     btime: Vec<f64>,
     x: Vec<u64>,
@@ -93,6 +96,7 @@ fn enough(chain: &Chain) -> u64 {
 fn chain(stages: &Stages) -> Result<Chain> {
     let layers = stages.ftime.len();
     require(layers < 10_000, "the length of ftime", layers, "below 10000")?;
+    require_length("ftime", layers, stages.n.unwrap_or(layers))?;
     require(!stages.cost_by_budget_slots.is_empty(), "the length of cost_by_budget_slots", 0, "at least 1")?;
     for (field, length, expected) in [
         ("btime", stages.btime.len(), layers + 1),

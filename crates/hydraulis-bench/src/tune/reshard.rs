@@ -103,6 +103,10 @@ fn require_layout(field: &str, layout: &Layout) -> Result<()> {
     let distinct = layout.devices.iter().collect::<BTreeSet<_>>().len();
     require(distinct == devices, format!("the number of different {field}.devices"), distinct, devices)?;
     let dimensions: BTreeSet<String> = layout.order.iter().map(i64::to_string).collect();
+    for dimension in layout.states.keys().chain(&dimensions) {
+        let is_known = dimension.parse::<i64>().is_ok_and(|dimension| dimension >= -2);
+        require(is_known, format!("a dimension of {field}"), dimension, "-2 for summands, -1 for copies, or from 0")?;
+    }
     let order = layout.order.len();
     require(dimensions.len() == order, format!("{field}.order"), format!("{:?}", layout.order), "without repetition")?;
     for (dimension, &number) in &layout.states {

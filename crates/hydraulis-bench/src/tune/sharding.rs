@@ -6,10 +6,13 @@
 
 use hydraulis_core::tuning::{LayerOption, LayerProblem, choose_layers};
 use serde::Deserialize;
+use serde::de::Error as _;
 use serde_json::{Value, json};
 
 use super::layer_choice::whole;
-use super::reading::{entries, read, require, require_layers, require_length, require_memories, require_times};
+use super::reading::{
+    entries, read, require, require_layers, require_length, require_memories, require_memory, require_times,
+};
 use super::{Instance, Solved};
 use crate::{Error, Result};
 
@@ -38,6 +41,7 @@ struct Expected {
 
 pub(super) fn instances(document: &Value) -> serde_json::Result<Vec<Instance>> {
     let file = File::deserialize(document)?;
+    require_memory("extra_overhead_mb", file.extra_overhead_mb).map_err(serde_json::Error::custom)?;
     let of_case = |(place, entry): (usize, &Value)| match file.batches(entry) {
         Ok(instances) => instances,
         Err(error) => vec![Instance::refused(name(place, entry), error)],
@@ -62,6 +66,7 @@ impl File {
             limit: format!("one of hidden_sizes {:?}", self.hidden_sizes),
         })?;
         let (times, memories) = (table("time_s", &self.time_s, place)?, table("mem_mb", &self.mem_mb, place)?);
+        require(!times.is_empty(), format!("the length of time_s[{place}]"), 0, "at least one batch")?;
         require_length(format!("mem_mb[{place}]"), memories.len(), times.len())?;
         let mut instances = Vec::new();
         for (index, (times, memories)) in times.iter().zip(&memories).enumerate() {

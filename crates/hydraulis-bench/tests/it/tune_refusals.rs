@@ -39,6 +39,9 @@ fn wrong_layers_are_refused_and_the_others_solved() {
         ("/mem_per_layer", json!([]), "the length of mem_per_layer is 0: it must be at least 1"),
         ("/mem_per_layer/0", json!(-1), "mem_per_layer[0] is -1: it must be from 0"),
         ("/layers", json!(1_000_000_000), "layers is 1000000000: it must be at most 100000"),
+        ("/time_per_layer/0", json!(-2.0), "time_per_layer[0] is -2: it must be from 0"),
+        ("/other_time", json!(-2.0), "other_time is -2: it must be from 0"),
+        ("/transition/0/1", json!(-0.1), "transition[0][1] is -0.1: it must be from 0"),
         ("/budget", json!(null), "it cannot be read (budget: invalid type: null"),
     ] {
         refuses(&document, "/instances", (field, &value), words);
@@ -54,10 +57,12 @@ fn wrong_tables_of_shards_are_refused() {
             {"hidden": 9, "layers": 2, "limit_mb": 23}, {"hidden": 8, "layers": 2, "limit_mb": 23},
         ],
     });
-    let cases: [(&str, &[Value], &str, &str); 4] = [
+    let cases: [(&str, &[Value], &str, &str); 6] = [
         ("time_s", &[json!([[1.0, 2.0]])], "argument_invalid", "the length of time_s is 1"),
         ("mem_mb", &[json!([[9.0, 4.0]])], "argument_invalid", "the length of mem_mb is 1"),
         ("mem_mb", &[json!([[9.0, 4.0]]), json!([[9.0]])], "argument_invalid", "the length of mem_mb of a batch is 1"),
+        ("time_s", &[json!([[1.0, 2.0]]), json!([])], "argument_invalid", "the length of time_s[1] is 0"),
+        ("time_s", &[json!([[1.0, 2.0]]), json!([[-1.0, 2.0]])], "argument_invalid", "time_s of a batch[0] is -1"),
         ("time_s", &[json!([[1.0, 2.0]]), json!([[null, 2.0]])], "data_file_invalid", "time_s[1]"),
     ];
     for (field, tables, code, words) in cases {
@@ -66,18 +71,24 @@ fn wrong_tables_of_shards_are_refused() {
         let message = only_refusal(&solved(&document), code);
         assert!(message.contains(words), "{message}");
     }
+    let mut negative = document.clone();
+    negative["extra_overhead_mb"] = json!(-3);
+    let refused = instances("a file", &negative.to_string(), &[]).unwrap_err().to_string();
+    assert!(refused.contains("extra_overhead_mb is -3: it must be from 0"), "{refused}");
     refuses(&document, "/cases", ("/hidden", &json!(7)), "hidden is 7: it must be one of hidden_sizes [8, 9]");
 }
 
 #[test]
 fn wrong_chains_are_refused_and_large_budgets_end() {
     let document = json!({"chains": [{
-        "ftime": [4.0, 4.0], "btime": [8.0, 8.0, 0.0], "x": [1, 1, 1], "xbar": [1, 6, 6], "ftmp": [1, 1],
+        "n": 2, "ftime": [4.0, 4.0], "btime": [8.0, 8.0, 0.0], "x": [1, 1, 1], "xbar": [1, 6, 6], "ftmp": [1, 1],
         "btmp": [2, 2, 0], "cost_by_budget_slots": {"18446744073709551615": 24.0},
     }]});
     assert_eq!(objectives(&solved(&document)), [Some(24.0)]);
     for (field, value, words) in [
         ("/xbar/1", json!(u64::MAX), "the greatest entry of xbar is 18446744073709551615"),
+        ("/n", json!(7), "the length of ftime is 2: it must be 7"),
+        ("/ftime/0", json!(-1.0), "ftime[0] is -1: it must be from 0"),
         ("/btime", json!([8.0, 8.0]), "the length of btime is 2: it must be 3"),
         ("/cost_by_budget_slots", json!({}), "the length of cost_by_budget_slots is 0"),
         ("/cost_by_budget_slots", json!({"1.5": null}), "budget is 1.5: it must be a whole number"),
@@ -98,6 +109,8 @@ fn wrong_layouts_are_refused() {
         ("/src/0/devices", json!([0, 1, 2]), "the product of src[0].states is 2: it must be 3"),
         ("/dst/0/devices", json!([0, 0]), "the number of different dst[0].devices is 1: it must be 2"),
         ("/dst/0/order", json!([]), "dst[0].states of dimension 0 is 2: it must be 1, or the dimension"),
+        ("/src/0/states", json!({"0": 2, "x": 1}), "a dimension of src[0] is x: it must be -2 for summands"),
+        ("/dst/0/order", json!([0, -3]), "a dimension of dst[0] is -3: it must be -2 for summands"),
         ("/dst/0/order", json!([0, 0]), "dst[0].order is [0, 0]: it must be without repetition"),
     ] {
         let mut wrong = one.clone();
@@ -273,6 +286,10 @@ fn wrong_whole_searches_are_refused_and_name_the_cause() {
         (inputs("global_batch", json!([])), "the length of global_batch is 0: it must be at least 1"),
         (inputs("nodes", json!(0)), "nodes is 0: it must be from 1"),
         (inputs("world_size", json!(6)), "the number of ranks is 6: it must be a power of two"),
+        (inputs("hidden_size", json!(0)), "hidden_size is 0: it must be from 1"),
+        (inputs("dp_default", json!("zero9")), "dp_default is zero9: it must be ddp or zero2"),
+        (inputs("pipeline", json!("x")), "pipeline is x: it must be gpipe or pipedream_flush"),
+        (inputs("mixed_precision", json!("int3")), "mixed_precision is int3: it must be fp32 or fp16 or bf16"),
         (inputs("num_layers", json!(0)), "num_layers is 0: it must be from 1"),
     ] {
         let message = only_refusal(&solved(&whole_searches(&cases)), "argument_invalid");
@@ -280,4 +297,42 @@ fn wrong_whole_searches_are_refused_and_name_the_cause() {
     }
     let message = only_refusal(&solved(&whole_searches(&inputs("seq_len", json!("x")))), "data_file_invalid");
     assert!(message.contains("seq_len"), "{message}");
+}
+
+/// A number of the profile that is no time, no rate or no memory, and a table that lacks a degree.
+#[test]
+fn wrong_profiles_of_whole_searches_are_refused() {
+    let layer = "/profiles/memory_sequence_sp/layertype_0_sp/8192/tp_activation_per_bsz_dict/1";
+    for (field, value, words) in [
+        ("/profiles/time_sequence/layertype_0_bsz1_seq4096", json!(-1.0), "layertype_0_bsz1_seq4096 is -1.0"),
+        ("/profiles/time_sequence/layertype_0_bsz1_seq4096", json!("abc"), "layertype_0_bsz1_seq4096 is \"abc\""),
+        ("/profiles/hardware/allreduce/allreduce_size_8_consec_1", json!(0), "allreduce_size_8_consec_1 is 0: it must"),
+        ("/profiles/hardware/allreduce", json!({}), "allreduce_size_8_consec_1 is missing: it must be measured"),
+        ("/profiles/hardware/p2p/pp_size_2", json!(-1), "pp_size_2 is -1: it must be a number above 0"),
+        ("/profiles/hardware/sp", json!({}), "allreduce_size_2_1MB_time is missing: it must be measured"),
+        ("/profiles/hardware/sp/all2all_size_8_1MB_time", json!(-1), "all2all_size_8_1MB_time is -1"),
+        ("/profiles/hardware/overlap/overlap_coe", json!(0), "overlap_coe is 0: it must be a number above 0"),
+        (layer, json!(-1e6), "layertype_0.8192.tp_activation_per_bsz_dict.1 is -1000000.0"),
+        ("/derived_fit/other_ms_at_8192", json!(-1), "other_ms_at_8192 is -1: it must be a number from 0"),
+    ] {
+        let mut document = whole_searches(&json!({"a": {"inputs": {"chunks": 32}}}));
+        *document.pointer_mut(field).unwrap_or_else(|| panic!("{field}")) = value;
+        let message = only_refusal(&solved(&document), "argument_invalid");
+        assert!(message.contains(words), "{field}: {message}");
+    }
+}
+
+/// The fit of a profile of growing times is refused where it falls below 0.
+#[test]
+fn profiles_whose_fitted_time_is_negative_are_refused() {
+    let mut document = whole_searches(&json!({"a": {"inputs": {"chunks": 32, "seq_len": 8192}}}));
+    document.as_object_mut().unwrap().remove("derived_fit");
+    let times = document["profiles"]["time_sequence"].as_object_mut().unwrap();
+    times.retain(|key, _| key.starts_with("layertype_other"));
+    for (length, ms) in [(8_192, 1e-3), (16_384, 1e-3), (24_576, 1e-3), (32_768, 1e3)] {
+        times.insert(format!("layertype_0_bsz1_seq{length}"), json!(ms));
+        times.insert(format!("layertype_other_bsz1_seq{length}"), json!(ms));
+    }
+    let message = only_refusal(&solved(&document), "argument_invalid");
+    assert!(message.contains("the fitted time of layertype_"), "{message}");
 }

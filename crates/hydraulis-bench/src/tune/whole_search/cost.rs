@@ -59,7 +59,7 @@ impl Setting {
 
     /// Megabytes of the hidden states of some samples.
     fn hidden_mb(&self, samples: f64) -> f64 {
-        samples * float(self.length * self.hidden) * 4.0 * self.width() / MB
+        samples * (float(self.length) * float(self.hidden)) * 4.0 * self.width() / MB
     }
 }
 
@@ -271,7 +271,7 @@ pub(super) mod tests {
         };
         let fits = &document["derived_fit"];
         let modes = Modes { time: Mode::Sequence, memory: Mode::Sequence };
-        Profile::read(tables, 8_192, 8, modes).unwrap().with_fits(fits, 8_192)
+        Profile::read(tables, 8_192, 8, modes).unwrap().with_fits(fits, 8_192).unwrap()
     }
 
     pub(in super::super) fn setting() -> Setting {

@@ -10,22 +10,15 @@ use serde_json::{Value, json};
 
 use super::cost::Setting;
 use super::degrees::LayerStrategy;
-use super::profile::{Mode, Modes, Profile, Tables, float};
+use super::inputs::{Inputs, MOST_NUMBER, number_after};
+use super::profile::{Mode, Profile, Tables, float};
 use super::search::{Part, Plan, Space, Splits, WIDEST, search};
-use crate::tune::layer_choice::whole;
-use crate::tune::reading::{MOST_WHOLE, read, require};
+use crate::Result;
+use crate::tune::reading::{read, require};
 use crate::tune::{Instance, Solved};
-use crate::{Error, Result};
 
 /// Name of the file that has the profiles of documents without any.
 const PROFILES: &str = "galvatron_test_profiles.json";
-/// Hidden size and layers of llama2-7b, the model of documents that state none.
-const LLAMA2_7B: (u64, u64) = (4_096, 32);
-const MB_PER_GB: f64 = 1024.0;
-/// Greatest number of ranks, of layers and of samples of a step.
-const MOST_NUMBER: u64 = 1 << 20;
-/// Greatest memory of a rank.
-const MOST_GB: f64 = 1e12;
 
 pub(in crate::tune) fn is_kind(document: &Value) -> bool {
     is_cases(document) || is_measured(document)
@@ -41,159 +34,6 @@ fn is_measured(document: &Value) -> bool {
 
 pub(in crate::tune) fn instances(path: &str, document: &Value) -> serde_json::Result<Vec<Instance>> {
     if is_cases(document) { of_cases(path, document) } else { of_measured(document) }
-}
-
-/// Inputs of a search, as the documents name them.
-#[derive(Clone, Debug, Deserialize)]
-struct Inputs {
-    #[serde(default)]
-    model: String,
-    #[serde(default)]
-    hidden_size: Option<u64>,
-    #[serde(default)]
-    num_layers: Option<u64>,
-    #[serde(alias = "seq")]
-    seq_len: u64,
-    #[serde(default)]
-    world_size: Option<u64>,
-    #[serde(default = "one")]
-    nodes: u64,
-    #[serde(default)]
-    gpus: Option<u64>,
-    memory_gb: f64,
-    global_batch: Batches,
-    #[serde(default)]
-    chunks: Option<u64>,
-    #[serde(default = "zero2", alias = "dp")]
-    dp_default: String,
-    #[serde(default = "one_f_one_b")]
-    pipeline: String,
-    #[serde(default = "yes")]
-    async_grad_reduce: bool,
-    #[serde(default = "yes")]
-    sequence_parallel: bool,
-    #[serde(default = "yes")]
-    global_memory_buffer: bool,
-    #[serde(default = "bf16")]
-    mixed_precision: String,
-    #[serde(default = "by_default")]
-    time_mode: Mode,
-    #[serde(default = "by_default")]
-    memory_mode: Mode,
-}
-
-fn one() -> u64 {
-    1
-}
-
-fn yes() -> bool {
-    true
-}
-
-fn zero2() -> String {
-    "zero2".to_owned()
-}
-
-fn one_f_one_b() -> String {
-    "pipedream_flush".to_owned()
-}
-
-fn bf16() -> String {
-    "bf16".to_owned()
-}
-
-fn by_default() -> Mode {
-    Mode::Static
-}
-
-/// One global batch, or all that a search may choose from.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-enum Batches {
-    One(u64),
-    Several(Vec<u64>),
-}
-
-impl Inputs {
-    /// The inputs with those of one case in place of the common ones.
-    fn read(common: &Value, own: &Value) -> Result<Inputs> {
-        let mut merged = common.clone();
-        if let (Some(into), Some(from)) = (merged.as_object_mut(), own.as_object()) {
-            into.extend(from.iter().map(|(key, value)| (key.clone(), value.clone())));
-        }
-        let inputs: Inputs = read(&merged)?;
-        inputs.check()?;
-        Ok(inputs)
-    }
-
-    fn world(&self) -> u64 {
-        self.world_size.unwrap_or_else(|| self.nodes.saturating_mul(self.gpus.unwrap_or(8)))
-    }
-
-    /// Refuses numbers for which the reference has no degrees or no micro-batches.
-    fn check(&self) -> Result<()> {
-        let world = self.world();
-        let is_number = |number: u64| (1..=MOST_NUMBER).contains(&number);
-        let limit = format!("from 1 to {MOST_NUMBER}");
-        require(is_number(self.nodes), "nodes", self.nodes, &limit)?;
-        require(world.is_power_of_two() && is_number(world), "the number of ranks", world, "a power of two to 2^20")?;
-        require(world.is_multiple_of(self.nodes), "nodes", self.nodes, format!("a divisor of the {world} ranks"))?;
-        require((1..=MOST_WHOLE).contains(&self.seq_len), "seq_len", self.seq_len, "from 1 to 2^53")?;
-        require(
-            (0.0..=MOST_GB).contains(&self.memory_gb),
-            "memory_gb",
-            self.memory_gb,
-            format!("from 0 to {MOST_GB}"),
-        )?;
-        let batches = self.batches();
-        require(!batches.is_empty(), "the length of global_batch", 0, "at least 1")?;
-        for &batch in &batches {
-            require(is_number(batch), "global_batch", batch, &limit)?;
-        }
-        let Some(chunks) = self.chunks else { return Ok(()) };
-        let divides = chunks > 0 && batches.iter().any(|batch| batch.is_multiple_of(chunks));
-        require(divides, "chunks", chunks, format!("a divisor of global_batch {batches:?}"))
-    }
-
-    fn setting(&self, stated_layers: Option<u64>) -> Result<Setting> {
-        let hidden = self.hidden_size.or_else(|| number_after(&self.model, "hidden "));
-        let layers =
-            self.num_layers.or(stated_layers).or_else(|| number_after(&self.model, "num_layers overridden to "));
-        let layers = layers.unwrap_or(LLAMA2_7B.1);
-        require((1..=MOST_NUMBER).contains(&layers), "num_layers", layers, format!("from 1 to {MOST_NUMBER}"))?;
-        let layers = usize::try_from(layers).unwrap_or_default();
-        Ok(Setting {
-            world: self.world(),
-            layers,
-            hidden: hidden.unwrap_or(LLAMA2_7B.0),
-            length: self.seq_len,
-            memory_mb: whole(self.memory_gb * MB_PER_GB),
-            shards_by_default: self.dp_default != "ddp",
-            reduces_async: self.async_grad_reduce,
-            sequence_parallel: self.sequence_parallel,
-            has_buffer: self.global_memory_buffer,
-            half_precision: self.mixed_precision != "fp32",
-            is_gpipe: self.pipeline == "gpipe",
-        })
-    }
-
-    fn batches(&self) -> Vec<u64> {
-        match &self.global_batch {
-            Batches::One(batch) => vec![*batch],
-            Batches::Several(batches) => batches.clone(),
-        }
-    }
-
-    fn modes(&self) -> Modes {
-        Modes { time: self.time_mode, memory: self.memory_mode }
-    }
-}
-
-/// The number that follows some words of a text.
-fn number_after(text: &str, words: &str) -> Option<u64> {
-    let rest = &text[text.find(words)? + words.len()..];
-    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().ok()
 }
 
 /// The searches of a document with cases.
@@ -221,7 +61,7 @@ fn of_case(document: &Value, profiles: &Value, name: &str, case: &Value) -> Resu
     let inputs = Inputs::read(&document["common_inputs"], &own)?;
     let stated_layers = config["tp_sizes_enc"].as_str().map(|list| list.split(',').count() as u64);
     let setting = Rc::new(inputs.setting(stated_layers)?);
-    let fitted = of_test(profiles, &inputs)?.with_fits(&document["derived_fit"], inputs.seq_len);
+    let fitted = of_test(profiles, &inputs)?.with_fits(&document["derived_fit"], inputs.seq_len)?;
     let profile = Rc::new(fitted);
     let is_uniform = name.starts_with("coarse");
     let whole = Space { batches: inputs.batches(), chunks: inputs.chunks, part: None, is_uniform };
@@ -317,7 +157,6 @@ fn of_test(profiles: &Value, inputs: &Inputs) -> Result<Profile> {
 
 fn profile(tables: Tables, inputs: &Inputs) -> Result<Profile> {
     Profile::read(tables, inputs.seq_len, inputs.world(), inputs.modes())
-        .map_err(|why| Error::InstanceUnreadable { why })
 }
 
 /// The searches of a document with a measured profile.

@@ -12,9 +12,11 @@
 mod cost;
 mod degrees;
 mod document;
+mod inputs;
 mod least_squares;
 mod profile;
 mod refine;
 mod search;
+mod tables;
 
 pub(super) use document::{instances, is_kind};

@@ -1,13 +1,16 @@
 //! The measured profile of a model and of its cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::degrees::{LayerStrategy, layer_strategies, powers};
 use super::least_squares::polynomial;
-
-type Result<T> = std::result::Result<T, String>;
+use super::search::WIDEST;
+use super::tables::{by_number, megabytes, object, positive, time, unreadable};
+use crate::Result;
+use crate::tune::reading::require;
 
 /// A line through measured points.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +22,10 @@ pub(super) struct Line {
 impl Line {
     pub(super) fn at(self, x: f64) -> f64 {
         self.slope * x + self.constant
+    }
+
+    fn per_sample(ms: f64) -> Line {
+        Line { slope: ms, constant: 0.0 }
     }
 
     fn through(points: &[(f64, f64)]) -> Line {
@@ -106,47 +113,66 @@ pub(super) struct Tables<'a> {
 impl Profile {
     /// Reads the tables for sequences of `length` tokens on `world` ranks.
     pub(super) fn read(tables: Tables, length: u64, world: u64, modes: Modes) -> Result<Profile> {
-        let time = object(tables.time, "the table of times")?;
+        let times = object(tables.time, "the table of times")?;
         let memory = Memory { tables: tables.memory, length, scales: modes.memory == Mode::Sequence };
-        let (layer_mb, scale) = memory.of("layertype_0")?;
-        let activations = object(&layer_mb["tp_activation_per_bsz_dict"], "tp_activation_per_bsz_dict")?;
+        let (layer_mb, scale, field) = memory.of("layertype_0")?;
+        let (activations, field) =
+            (&layer_mb["tp_activation_per_bsz_dict"], format!("{field}.tp_activation_per_bsz_dict"));
         let outside = |part: &str| -> Result<Outside> {
-            let (table, scale) = memory.of(part)?;
-            let states = by_number(object(&table["model_states"], "model_states")?, 1.0);
-            let activation = by_number(object(&table["activation"], "activation")?, scale);
+            let (table, scale, field) = memory.of(part)?;
+            let states = by_number(&table["model_states"], &format!("{field}.model_states"), 1.0)?;
+            let activation = by_number(&table["activation"], &format!("{field}.activation"), scale)?;
             Ok(Outside { states, activation })
         };
         let collectives = object(tables.collectives, "the table of collectives")?;
-        Ok(Profile {
-            layer_ms: forward_ms(time, "layertype_0", length, modes.time)?,
-            outside_ms: forward_ms(time, "layertype_other", length, modes.time)?,
+        let profile = Profile {
+            layer_ms: forward_ms(times, "layertype_0", length, modes.time)?,
+            outside_ms: forward_ms(times, "layertype_other", length, modes.time)?,
             parameter_mb: memory.parameter_mb()?,
-            activation_mb: by_number(activations, scale),
-            input_mb: number(&activations["checkpoint"], "checkpoint")? * scale,
+            activation_mb: by_number(activations, &field, scale)?,
+            input_mb: megabytes(&activations["checkpoint"], format!("{field}.checkpoint"))? * scale,
             outside: [
                 outside("other_memory_pp_off")?,
                 outside("other_memory_pp_on_first")?,
                 outside("other_memory_pp_on_last")?,
             ],
             // A gather is half of the measured all-reduce.
-            gathers: collective(collectives, "allreduce", 0.5),
-            all_to_alls: collective(collectives, "all2all", 1.0),
-            reduce_ms_per_mb: reductions(object(tables.all_reduce, "the table of reductions")?, world),
-            message_ms_per_mb: messages(object(tables.messages, "the table of messages")?),
-            overlap: number(&tables.overlap["overlap_coe"], "overlap_coe")?,
-        })
+            gathers: collective(collectives, "allreduce", 0.5)?,
+            all_to_alls: collective(collectives, "all2all", 1.0)?,
+            reduce_ms_per_mb: reductions(object(tables.all_reduce, "the table of reductions")?, world)?,
+            message_ms_per_mb: messages(object(tables.messages, "the table of messages")?)?,
+            overlap: positive(&tables.overlap["overlap_coe"], "overlap_coe")?,
+        };
+        profile.require_measured(world)?;
+        Ok(profile)
+    }
+
+    /// Refuses tables that lack a collective of some strategy: without it the search would leave the strategy out.
+    fn require_measured(&self, world: u64) -> Result<()> {
+        let strategies = powers(world.min(WIDEST)).flat_map(|pp| layer_strategies(world, pp, true));
+        for LayerStrategy { pp, tp, sp, dp, .. } in strategies.filter(|strategy| strategy.split() <= WIDEST) {
+            let (ranks, order) = (dp * sp, u8::from(tp == 1));
+            for (is_measured, key) in [
+                (self.reduce_ms_per_mb(ranks, tp == 1).is_some(), format!("allreduce_size_{ranks}_consec_{order}")),
+                (tp == 1 || self.gathers.contains_key(&tp), format!("allreduce_size_{tp}_1MB_time")),
+                (sp == 1 || self.all_to_alls.contains_key(&sp), format!("all2all_size_{sp}_1MB_time")),
+                (pp == 1 || self.message_ms_per_mb.contains_key(&pp), format!("pp_size_{pp}")),
+            ] {
+                require(is_measured, key, "missing", format!("measured for {world} ranks"))?;
+            }
+        }
+        Ok(())
     }
 
     /// The same profile with the reference's own fits of the times at a length, where the document states them: its
     /// fitting ends a billionth away from the least squares.
-    pub(super) fn with_fits(self, fits: &Value, length: u64) -> Profile {
-        let stated = |name: &str, own: Line| {
-            let ms = fits[format!("{name}_at_{length}")].as_f64();
-            ms.map_or(own, |slope| Line { slope, constant: 0.0 })
-        };
-        let layer_ms = stated("forward_ms_per_layer", self.layer_ms);
-        let outside_ms = stated("other_ms", self.outside_ms);
-        Profile { layer_ms, outside_ms, ..self }
+    pub(super) fn with_fits(self, fits: &Value, length: u64) -> Result<Profile> {
+        let key = |name: &str| format!("{name}_at_{length}");
+        let (layer, other) = (key("forward_ms_per_layer"), key("other_ms"));
+        let layer_ms = fits.get(&layer).map(|ms| positive(ms, layer)).transpose()?.map(Line::per_sample);
+        let outside_ms = fits.get(&other).map(|ms| time(ms, other)).transpose()?.map(Line::per_sample);
+        let (own, own_outside) = (self.layer_ms, self.outside_ms);
+        Ok(Profile { layer_ms: layer_ms.unwrap_or(own), outside_ms: outside_ms.unwrap_or(own_outside), ..self })
     }
 
     /// Milliseconds of a megabyte in a reduction over ranks, 0 for one rank; none if it was not measured.
@@ -163,14 +189,14 @@ struct Memory<'a> {
 }
 
 impl<'a> Memory<'a> {
-    /// The table of a part and the factor of its activations: of this length, or of the longest measured one.
-    fn of(&self, part: &str) -> Result<(&'a Value, f64)> {
+    /// The table of a part, the factor of its activations and its field: of this length, or of the longest measured one.
+    fn of(&self, part: &str) -> Result<(&'a Value, f64, String)> {
         let lengths = self.lengths(part)?;
         let longest = lengths.keys().filter_map(|key| key.parse().ok()).max().unwrap_or_default();
         let measured: u64 = if self.scales { longest } else { self.length };
-        let table =
-            lengths.get(&measured.to_string()).ok_or_else(|| format!("{part} lacks sequence length {measured}"))?;
-        Ok((table, float(self.length) / float(measured)))
+        let lacks = || unreadable(format!("{part} lacks sequence length {measured}"));
+        let table = lengths.get(&measured.to_string()).ok_or_else(lacks)?;
+        Ok((table, float(self.length) / float(measured), format!("{part}.{measured}")))
     }
 
     /// A layer's parameters, which the reference takes from the shortest measured length.
@@ -178,7 +204,7 @@ impl<'a> Memory<'a> {
         let lengths = self.lengths("layertype_0")?;
         let shortest = lengths.keys().filter_map(|key| key.parse::<u64>().ok()).min();
         let key = if self.scales { shortest.unwrap_or_default() } else { self.length };
-        number(&lengths[&key.to_string()]["parameter_size"], "parameter_size")
+        positive(&lengths[&key.to_string()]["parameter_size"], format!("layertype_0.{key}.parameter_size"))
     }
 
     fn lengths(&self, part: &str) -> Result<&'a Map<String, Value>> {
@@ -188,39 +214,61 @@ impl<'a> Memory<'a> {
 }
 
 /// The forward time of a rank by its samples.
-fn forward_ms(time: &Map<String, Value>, kind: &str, length: u64, mode: Mode) -> Result<Line> {
-    let own = measured(time, kind).filter(|&(_, measured, _)| measured == length);
-    let singles = measured(time, kind).filter(|&(samples, ..)| samples == 1);
-    let per_sample = |ms: f64| Line { slope: ms, constant: 0.0 };
-    let lacks = || format!("{kind} lacks sequence length {length}");
-    match mode {
-        Mode::Static => own.min_by_key(|&(samples, ..)| samples).map(|(.., ms)| per_sample(ms)).ok_or_else(lacks),
+fn forward_ms(times: &Map<String, Value>, kind: &str, length: u64, mode: Mode) -> Result<Line> {
+    let all = measured(times, kind)?;
+    let own = all.iter().filter(|point| point.length == length);
+    let lacks = || unreadable(format!("{kind} lacks sequence length {length}"));
+    let line = match mode {
+        Mode::Static => {
+            own.min_by_key(|point| point.samples).map(|point| Line::per_sample(point.ms)).ok_or_else(lacks)?
+        }
         Mode::Batch => {
-            let points: Vec<_> = own.map(|(samples, _, ms)| (float(samples), ms * float(samples))).collect();
-            if points.len() < 2 { Err(lacks()) } else { Ok(Line::through(&points)) }
+            let points: Vec<_> = own.map(|point| (float(point.samples), point.ms * float(point.samples))).collect();
+            if points.len() < 2 {
+                return Err(lacks());
+            }
+            Line::through(&points)
         }
         Mode::Sequence => {
-            let points: Vec<_> = singles.map(|(_, length, ms)| (float(length), ms)).collect();
+            let singles = all.iter().filter(|point| point.samples == 1);
+            let points: Vec<_> = singles.map(|point| (float(point.length), point.ms)).collect();
             if points.len() < 3 {
-                return Err(format!("{kind} has {} lengths of single samples, a fit needs 3", points.len()));
+                let found = points.len();
+                return Err(unreadable(format!("{kind} has {found} lengths of single samples, a fit needs 3")));
             }
             let at = |terms: &[f64]| terms.iter().rev().fold(0.0, |sum, term| sum * float(length) + term);
             let is_layer = kind == "layertype_0";
-            Ok(per_sample(if is_layer { at(&polynomial::<3>(&points)) } else { at(&polynomial::<2>(&points)) }))
+            Line::per_sample(if is_layer { at(&polynomial::<3>(&points)) } else { at(&polynomial::<2>(&points)) })
         }
-    }
+    };
+    let (ms, field) = (line.at(1.0), format!("the fitted time of {kind} at length {length}"));
+    require(ms > 0.0 || (ms == 0.0 && kind != "layertype_0"), field, ms, "above 0")?;
+    Ok(line)
 }
 
-/// Samples, length and milliseconds of a sample of all keys such as `layertype_0_bsz8_seq4096`.
-fn measured<'a>(time: &'a Map<String, Value>, kind: &'a str) -> impl Iterator<Item = (u64, u64, f64)> + 'a {
-    time.iter().filter_map(move |(key, value)| {
+/// The measured time of a sample.
+struct Point {
+    samples: u64,
+    length: u64,
+    ms: f64,
+}
+
+/// The points of all keys such as `layertype_0_bsz8_seq4096`; a layer takes some time.
+fn measured(times: &Map<String, Value>, kind: &str) -> Result<Vec<Point>> {
+    let sizes = |key: &str| -> Option<(u64, u64)> {
         let (samples, length) = key.strip_prefix(kind)?.strip_prefix("_bsz")?.split_once("_seq")?;
-        Some((samples.parse().ok()?, length.parse().ok()?, value.as_f64()?))
-    })
+        Some((samples.parse().ok()?, length.parse().ok()?))
+    };
+    let points = times.iter().filter_map(|(key, value)| Some((sizes(key)?, key, value)));
+    let checked = |((samples, length), key, value)| {
+        let ms = if kind == "layertype_0" { positive(value, key)? } else { time(value, key)? };
+        Ok(Point { samples, length, ms })
+    };
+    points.map(checked).collect()
 }
 
 /// The collectives of all numbers of ranks, from keys such as `allreduce_size_8_16MB_time`.
-fn collective(table: &Map<String, Value>, name: &str, factor: f64) -> BTreeMap<u64, Collective> {
+fn collective(table: &Map<String, Value>, name: &str, factor: f64) -> Result<BTreeMap<u64, Collective>> {
     let mut points: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
     for (key, value) in table {
         let parts = key.strip_prefix(name).and_then(|rest| rest.strip_prefix("_size_")?.strip_suffix("MB_time"));
@@ -228,44 +276,35 @@ fn collective(table: &Map<String, Value>, name: &str, factor: f64) -> BTreeMap<u
         let Some((Ok(ranks), Ok(size))) = sizes.map(|(ranks, size)| (ranks.parse(), size.parse::<f64>())) else {
             continue;
         };
-        points.entry(ranks).or_default().extend(value.as_f64().map(|ms| (size, ms * factor)));
+        points.entry(ranks).or_default().push((size, time(value, key)? * factor));
     }
-    let of =
-        |(ranks, measured): (u64, Vec<(f64, f64)>)| (ranks, Collective { line: Line::through(&measured), measured });
+    let of = |(ranks, measured): (u64, Vec<(f64, f64)>)| {
+        let sizes: BTreeSet<u64> = measured.iter().map(|(size, _)| size.to_bits()).collect();
+        require(sizes.len() > 1, format!("the number of sizes of {name}_size_{ranks}"), sizes.len(), "at least 2")?;
+        Ok((ranks, Collective { line: Line::through(&measured), measured }))
+    };
     points.into_iter().map(of).collect()
 }
 
 /// The inverse bandwidths; all ranks together count as consecutive.
-fn reductions(table: &Map<String, Value>, world: u64) -> BTreeMap<(u64, bool), f64> {
+fn reductions(table: &Map<String, Value>, world: u64) -> Result<BTreeMap<(u64, bool), f64>> {
     let mut costs = BTreeMap::new();
     for (key, value) in table {
         let sizes = key.strip_prefix("allreduce_size_").and_then(|rest| rest.split_once("_consec_"));
-        if let (Some((Ok(ranks), order)), Some(rate)) = (sizes.map(|(n, order)| (n.parse(), order)), value.as_f64()) {
-            costs.insert((ranks, order == "1"), 1.0 / rate);
+        if let Some((Ok(ranks), order)) = sizes.map(|(ranks, order)| (ranks.parse(), order)) {
+            costs.insert((ranks, order == "1"), 1.0 / positive(value, key)?);
         }
     }
     if let Some(&all) = costs.get(&(world, true)) {
         costs.insert((world, false), all);
     }
-    costs
+    Ok(costs)
 }
 
-fn messages(table: &Map<String, Value>) -> BTreeMap<u64, f64> {
-    let of =
-        |(key, value): (&String, &Value)| Some((key.strip_prefix("pp_size_")?.parse().ok()?, 1.0 / value.as_f64()?));
-    table.iter().filter_map(of).collect()
-}
-
-fn by_number(table: &Map<String, Value>, factor: f64) -> BTreeMap<u64, f64> {
-    table.iter().filter_map(|(key, value)| Some((key.parse().ok()?, value.as_f64()? * factor))).collect()
-}
-
-fn object<'a>(value: &'a Value, name: &str) -> Result<&'a Map<String, Value>> {
-    value.as_object().ok_or_else(|| format!("{name} is no object"))
-}
-
-fn number(value: &Value, name: &str) -> Result<f64> {
-    value.as_f64().ok_or_else(|| format!("{name} is no number"))
+fn messages(table: &Map<String, Value>) -> Result<BTreeMap<u64, f64>> {
+    let stages = |key: &str| key.strip_prefix("pp_size_")?.parse().ok();
+    let rates = table.iter().filter_map(|(key, value)| Some((stages(key)?, key, value)));
+    rates.map(|(stages, key, value)| Ok((stages, 1.0 / positive(value, key)?))).collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "lengths, samples and megabytes are below 2^53")]
