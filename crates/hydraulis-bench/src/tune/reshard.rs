@@ -6,6 +6,7 @@
 //! elements that the busiest sender sends. A slice with several owners may be divided between them there, down to single
 //! elements: the objective is at most that of any rule that sends each slice from one owner.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -30,7 +31,7 @@ struct Case {
     expected: Option<Expected>,
 }
 
-#[derive(Deserialize)]
+#[derive(PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 struct Layout {
     states: BTreeMap<String, u64>,
     order: Vec<i64>,
@@ -61,14 +62,16 @@ pub(super) fn instances(document: &Value) -> serde_json::Result<Vec<Instance>> {
 
 fn of_case(case: Rc<Case>, moved: String, sender: String) -> [Instance; 2] {
     let references = case.expected.as_ref().map(|one| (one.total_moved, one.max_sender)).unzip();
-    let other = Rc::clone(&case);
+    // Both objectives are of one solution.
+    let found: Rc<OnceCell<std::result::Result<Found, String>>> = Rc::default();
+    let (other, same) = (Rc::clone(&case), Rc::clone(&found));
     [
         Instance::new(moved, references.0, move || {
-            let found = solve(&other)?;
+            let found = same.get_or_init(|| solve(&other)).as_ref().map_err(String::clone)?;
             Ok((float(found.moved), json!({"reused": found.reused})))
         }),
         Instance::new(sender, references.1, move || {
-            let found = solve(&case)?;
+            let found = found.get_or_init(|| solve(&case)).as_ref().map_err(String::clone)?;
             Ok((float(found.inside.max(found.between)), json!({"inside": found.inside, "between": found.between})))
         }),
     ]
@@ -120,6 +123,29 @@ fn require_layout(field: &str, layout: &Layout) -> Result<()> {
     require(is_whole, format!("the product of {field}.states"), shown, format!("{devices}, the number of devices"))
 }
 
+/// The layouts of a parameter before and after, and its elements.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Change<'a> {
+    elements: u64,
+    src: &'a Layout,
+    dst: &'a Layout,
+}
+
+/// The different changes of a case in the order of their first parameters, each with the number of its parameters.
+fn changes(case: &Case) -> Vec<(Change<'_>, u64)> {
+    let mut changes: Vec<(Change, u64)> = Vec::new();
+    let mut places: BTreeMap<Change, usize> = BTreeMap::new();
+    for ((&elements, src), dst) in case.param_numel.iter().zip(&case.src).zip(&case.dst) {
+        let change = Change { elements, src, dst };
+        let place = *places.entry(change).or_insert(changes.len());
+        if place == changes.len() {
+            changes.push((change, 0));
+        }
+        changes[place].1 += 1;
+    }
+    changes
+}
+
 struct Found {
     moved: u64,
     reused: u64,
@@ -130,7 +156,8 @@ struct Found {
 
 fn solve(case: &Case) -> std::result::Result<Found, String> {
     let mut moves = Moves { gpus_per_node: case.gpus_per_node.max(1), ..Moves::default() };
-    for ((&elements, src), dst) in case.param_numel.iter().zip(&case.src).zip(&case.dst) {
+    for (Change { elements, src, dst }, number) in changes(case) {
+        moves.parameters = number;
         if sums(dst) > 1 {
             return Err("partial_sums".to_owned());
         }
@@ -174,6 +201,8 @@ fn solve(case: &Case) -> std::result::Result<Found, String> {
 #[derive(Default)]
 struct Moves {
     gpus_per_node: usize,
+    /// Number of parameters that each slice stands for.
+    parameters: u64,
     moved: u64,
     reused: u64,
     inside: Demands,
@@ -181,8 +210,9 @@ struct Moves {
 }
 
 impl Moves {
-    /// Moves a slice from one of its owners, one on the receiver's node first.
+    /// Moves a slice of each parameter from one of its owners, one on the receiver's node first.
     fn receive(&mut self, receiver: usize, owners: &BTreeSet<usize>, size: u64) {
+        let size = size * self.parameters;
         if owners.contains(&receiver) {
             self.reused += size;
             return;

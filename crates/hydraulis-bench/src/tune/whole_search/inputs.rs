@@ -18,6 +18,7 @@ pub(super) const MOST_NUMBER: u64 = 1 << 20;
 const MOST_GB: f64 = 1e12;
 
 /// Inputs of a search, as the documents name them.
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the reference's search")]
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Inputs {
     #[serde(default)]
