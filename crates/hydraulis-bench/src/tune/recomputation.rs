@@ -14,6 +14,10 @@ use crate::Result;
 
 /// Most entries of a table, one for each part of a chain and each slot: a quarter of a gigabyte.
 const MOST_ENTRIES: u64 = 1 << 25;
+/// Most steps of a table, one for each slot of each way to divide each part of a chain: about two seconds.
+const MOST_STEPS: u64 = 2_000_000_000;
+/// Steps of a way to divide a part, besides those of its slots.
+const STEPS_OF_WAY: u64 = 16;
 
 #[derive(Deserialize)]
 struct Stages {
@@ -65,7 +69,8 @@ struct Table {
 impl Table {
     fn new(chain: Chain, limits: impl Iterator<Item = u64>) -> Table {
         let (enough, parts) = (enough(&chain), (chain.inputs.len() as u64).pow(2));
-        let most = MOST_ENTRIES / parts.max(1);
+        let ways = (chain.inputs.len() as u64).pow(3) / 6;
+        let most = (MOST_ENTRIES / parts.max(1)).min((MOST_STEPS / ways.max(1)).saturating_sub(STEPS_OF_WAY));
         let greatest = limits.map(|limit| limit.min(enough)).filter(|&limit| limit < most).max().unwrap_or_default();
         Table { chain, enough, most, greatest, times: OnceCell::new() }
     }

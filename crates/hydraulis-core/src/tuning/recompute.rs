@@ -32,41 +32,106 @@ pub struct Chain {
 /// The least times of a chain for every memory limit up to the greatest.
 #[derive(Clone, Debug)]
 pub struct RecomputeTable {
-    stages: usize,
-    /// `costs[m]` holds the least time of every part of the chain with memory `m`.
-    costs: Vec<Vec<f64>>,
+    /// The least time of the whole chain by memory.
+    times: Vec<f64>,
 }
 
 impl RecomputeTable {
     /// The least time of the whole chain with this memory in addition to its input; none if it does not fit, or the table
     /// ends below it.
     pub fn time(&self, memory: u64) -> Option<f64> {
-        let costs = self.costs.get(usize::try_from(memory).ok()?)?;
-        Some(costs[self.stages - 1]).filter(|time| time.is_finite())
+        self.times.get(usize::try_from(memory).ok()?).copied().filter(|time| time.is_finite())
     }
 }
 
 /// The least times of a chain for all memory limits up to `most`.
 pub fn recompute(chain: &Chain, most: u64) -> RecomputeTable {
-    let stages = chain.forward.len() + 1;
-    let program = Program::new(chain);
-    let mut costs: Vec<Vec<f64>> = Vec::new();
-    for memory in 0..=most {
-        let own = program.costs(memory, &costs);
-        costs.push(own);
+    let program = Program::new(chain, most);
+    // The parts that begin after `first`, by first stage from the last one on, and by number of stages.
+    let mut later: Vec<Vec<Row>> = Vec::new();
+    for first in (0..program.stages).rev() {
+        let mut own = vec![program.alone(first)];
+        for last in first + 1..program.stages {
+            let part = program.part(first, last, &own, &later);
+            own.push(part);
+        }
+        later.push(own);
     }
-    RecomputeTable { stages, costs }
+    let whole = later.pop().and_then(|mut own| own.pop());
+    RecomputeTable { times: whole.map(|row| row.times).unwrap_or_default() }
 }
+
+/// The least times of a part of the chain by memory: infinite below the least memory, and never longer with more.
+struct Row {
+    times: Vec<f64>,
+    /// The least memory with a time; the number of entries if there is none.
+    least: usize,
+}
+
+impl Row {
+    fn new(times: Vec<f64>) -> Row {
+        let least = times.partition_point(|time| time.is_infinite());
+        Row { times, least }
+    }
+}
+
+/// A way through a part: some forwards, the later layers with `taken` less memory, then the earlier ones.
+struct Way<'a> {
+    taken: usize,
+    forwards: f64,
+    after: &'a Row,
+    before: &'a Row,
+}
+
+impl Way<'_> {
+    /// Shortens the times of memories from `passing` up to `end` where this way is faster.
+    fn improve(&self, times: &mut [f64], passing: usize, end: usize) {
+        let from = passing.max(self.before.least).max(self.taken + self.after.least);
+        if from < end {
+            self.improve_range(times, from, end);
+        }
+    }
+
+    /// Shortens the times of a range, or of both its halves: no time falls below that of the last memory.
+    fn improve_range(&self, times: &mut [f64], from: usize, end: usize) {
+        if self.time(end - 1) >= times[from] {
+            return;
+        }
+        if end - from > SHORT {
+            let middle = usize::midpoint(from, end);
+            self.improve_range(times, from, middle);
+            self.improve_range(times, middle, end);
+            return;
+        }
+        let after = &self.after.times[from - self.taken..];
+        for ((best, after), before) in times[from..end].iter_mut().zip(after).zip(&self.before.times[from..end]) {
+            let time = self.forwards + after + before;
+            *best = if time < *best { time } else { *best };
+        }
+    }
+
+    fn time(&self, memory: usize) -> f64 {
+        self.forwards + self.after.times[memory - self.taken] + self.before.times[memory]
+    }
+}
+
+/// Most memories of a range that is not halved.
+const SHORT: usize = 16;
+/// Rounding of a sum of times.
+const ROUNDING: f64 = 1e-12;
 
 /// The chain with the loss as its last stage, whose output, forward and saved memory are zero.
 struct Program<'a> {
     chain: &'a Chain,
     stages: usize,
+    /// Number of memory limits.
+    limits: usize,
 }
 
 impl<'a> Program<'a> {
-    fn new(chain: &'a Chain) -> Program<'a> {
-        Program { chain, stages: chain.forward.len() + 1 }
+    fn new(chain: &'a Chain, most: u64) -> Program<'a> {
+        let limits = usize::try_from(most).expect("tables fit into memory") + 1;
+        Program { chain, stages: chain.forward.len() + 1, limits }
     }
 
     fn forward(&self, stage: usize) -> f64 {
@@ -85,47 +150,42 @@ impl<'a> Program<'a> {
         self.chain.forward_extra.get(stage).copied().unwrap_or_default()
     }
 
-    /// The least times of all parts with `memory`, from those with less; part `(i, j)` is at `i * stages + j`.
-    fn costs(&self, memory: u64, less: &[Vec<f64>]) -> Vec<f64> {
-        let stages = self.stages;
-        let mut own = vec![f64::INFINITY; stages * stages];
-        for first in (0..stages).rev() {
-            own[first * stages + first] = self.alone(first, memory);
-            for last in first + 1..stages {
-                own[first * stages + last] = self.part(first, last, memory, &own, less);
-            }
-        }
-        own
-    }
-
     /// One stage: forward and backward, if its output, its saved memory and the memory of either pass fit.
-    fn alone(&self, stage: usize, memory: u64) -> f64 {
+    fn alone(&self, stage: usize) -> Row {
         let extra = self.forward_extra(stage).max(self.chain.backward_extra[stage]);
-        let needed = self.input(stage + 1) + self.saved(stage + 1) + extra;
-        if memory < needed { f64::INFINITY } else { self.forward(stage) + self.chain.backward[stage] }
+        let needed = self.place(self.input(stage + 1) + self.saved(stage + 1) + extra);
+        let mut times = vec![f64::INFINITY; needed];
+        times.resize(self.limits, self.forward(stage) + self.chain.backward[stage]);
+        Row::new(times)
     }
 
-    fn part(&self, first: usize, last: usize, memory: u64, own: &[f64], less: &[Vec<f64>]) -> f64 {
-        let at = |first: usize, last: usize| first * self.stages + last;
-        if memory < self.passing(first, last) {
-            return f64::INFINITY;
-        }
-        let with = |taken: u64, place: usize| match memory.checked_sub(taken) {
-            None => f64::INFINITY,
-            Some(left) if taken == 0 => {
-                debug_assert_eq!(left, memory);
-                own[place]
-            }
-            Some(left) => less[usize::try_from(left).expect("below the number of tables")][place],
-        };
-        let whole = own[at(first, first)] + with(self.saved(first + 1), at(first + 1, last));
-        let mut forwards = 0.0;
-        let mut best = whole;
+    /// The place of a memory among the limits; their number if it is above all.
+    fn place(&self, memory: u64) -> usize {
+        usize::try_from(memory).map_or(self.limits, |memory| memory.min(self.limits))
+    }
+
+    /// A part from the shorter ones that begin with the same stage, and all that begin later.
+    fn part(&self, first: usize, last: usize, own: &[Row], later: &[Vec<Row>]) -> Row {
+        let rest = |next: usize| &later[self.stages - 1 - next][last - next];
+        let passing = self.place(self.passing(first, last));
+        let mut times = vec![f64::INFINITY; self.limits];
+        let saved =
+            Way { taken: self.place(self.saved(first + 1)), forwards: 0.0, after: rest(first + 1), before: &own[0] };
+        saved.improve(&mut times, passing, self.limits);
+        let once: f64 = (first..=last).map(|stage| self.forward(stage) + self.chain.backward[stage]).sum();
+        let (mut forwards, mut end) = (0.0, self.limits);
         for next in first + 1..=last {
             forwards += self.forward(next - 1);
-            best = best.min(forwards + with(self.input(next), at(next, last)) + own[at(first, next - 1)]);
+            // Each way takes at least one forward and backward of all stages, and the forwards up to the saved input.
+            let least = (once + forwards) * (1.0 - ROUNDING);
+            while end > passing && times[end - 1] <= least {
+                end -= 1;
+            }
+            let taken = self.place(self.input(next));
+            let way = Way { taken, forwards, after: rest(next), before: &own[next - 1 - first] };
+            way.improve(&mut times, passing, end);
         }
-        best
+        Row::new(times)
     }
 
     /// Memory without which not even the forwards of these stages run.
