@@ -3,7 +3,7 @@
 //! Objective: the times of all layers and changes, and a constant `other_time`; memory is the sum over the layers and a
 //! constant `other_mem`.
 
-use hydraulis_core::tuning::{LayerOption, LayerProblem, choose_layers};
+use hydraulis_core::tuning::{LayerOption, LayerProblem, NoLayerChoice, choose_layers};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -11,8 +11,8 @@ use super::reading::{
     entries, read, require, require_layers, require_length, require_memories, require_memory, require_time,
     require_times,
 };
-use super::{Instance, Solved};
-use crate::Result;
+use super::{Instance, Refusal, Solved};
+use crate::{Error, Result};
 
 #[derive(Deserialize)]
 struct Problem {
@@ -71,8 +71,18 @@ fn solve(problem: &Problem) -> Solved {
         transition: Some(&problem.transition),
         limit: whole(room),
     };
-    let found = choose_layers(&layers).ok_or("memory_too_small")?;
+    let found = choose_layers(&layers).map_err(|reason| no_choice(reason, problem.layers))?;
     Ok((found.time + problem.other_time, json!({"choice": found.options, "memory": found.memory})))
+}
+
+/// The refusal of layers without a choice.
+pub(super) fn no_choice(reason: NoLayerChoice, layers: usize) -> Refusal {
+    let (field, value) = ("layers".to_owned(), layers.to_string());
+    let limit = "fewer, or have fewer options: the exact search would take too many steps".to_owned();
+    match reason {
+        NoLayerChoice::Memory => "memory_too_small".into(),
+        NoLayerChoice::Steps => Error::InstanceField { field, value, limit }.into(),
+    }
 }
 
 #[expect(

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::Error as _;
 use serde_json::{Value, json};
 
-use super::layer_choice::whole;
+use super::layer_choice::{no_choice, whole};
 use super::reading::{
     entries, read, require, require_layers, require_length, require_memories, require_memory, require_times,
 };
@@ -101,8 +101,11 @@ fn options(times: &[f64], memories: &[f64]) -> Result<Vec<LayerOption>> {
 }
 
 fn solve(options: &[LayerOption], layers: usize, room: f64) -> Solved {
-    let problem = LayerProblem { layers, options, transition: None, limit: whole(room.max(0.0)) };
-    let found = choose_layers(&problem).filter(|_| room >= 0.0).ok_or("memory_too_small")?;
+    if room < 0.0 {
+        return Err("memory_too_small".into());
+    }
+    let problem = LayerProblem { layers, options, transition: None, limit: whole(room) };
+    let found = choose_layers(&problem).map_err(|reason| no_choice(reason, layers))?;
     let mut counts = vec![0_u64; options.len()];
     found.options.iter().for_each(|&option| counts[option] += 1);
     Ok((found.time, json!({"counts": counts, "memory": found.memory})))

@@ -46,6 +46,12 @@ fn wrong_layers_are_refused_and_the_others_solved() {
     ] {
         refuses(&document, "/instances", (field, &value), words);
     }
+    let many = json!({"instances": [{
+        "name": "a", "layers": 100_000, "budget": 150_000, "other_mem": 0, "other_time": 0, "mem_per_layer": vec![1; 10],
+        "time_per_layer": vec![1; 10], "transition": vec![vec![0; 10]; 10],
+    }]});
+    let message = only_refusal(&solved(&many), "argument_invalid");
+    assert!(message.contains("layers is 100000: it must be fewer, or have fewer options"), "{message}");
     refuses(&document, "/instances", ("/budget", &json!("x")), "it cannot be read (budget");
 }
 
