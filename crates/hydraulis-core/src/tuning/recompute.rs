@@ -200,7 +200,53 @@ impl<'a> Program<'a> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// The least time of a part by the recurrence itself.
+    fn direct(program: &Program, first: usize, last: usize, memory: u64) -> f64 {
+        if first == last {
+            return program.alone(first).times[usize::try_from(memory).unwrap()];
+        }
+        if memory < program.passing(first, last) {
+            return f64::INFINITY;
+        }
+        let with = |taken: u64, first: usize| {
+            memory.checked_sub(taken).map_or(f64::INFINITY, |left| direct(program, first, last, left))
+        };
+        let whole = direct(program, first, first, memory) + with(program.saved(first + 1), first + 1);
+        let ways = (first + 1..=last).map(|next| {
+            let forwards: f64 = (first..next).map(|stage| program.forward(stage)).sum();
+            forwards + with(program.input(next), next) + direct(program, first, next - 1, memory)
+        });
+        ways.fold(whole, f64::min)
+    }
+
+    proptest! {
+        #[test]
+        fn times_are_those_of_the_recurrence(
+            (times, memories) in (1..5_usize).prop_flat_map(|layers| (
+                vec((0..9_u32, 0..9_u32), layers + 1), vec((0..4_u64, 0..6_u64, 0..3_u64, 0..3_u64), layers + 1),
+            )),
+        ) {
+            let layers = times.len() - 1;
+            let chain = Chain {
+                forward: times[..layers].iter().map(|(forward, _)| f64::from(*forward)).collect(),
+                backward: times.iter().map(|(_, backward)| f64::from(*backward)).collect(),
+                inputs: memories.iter().map(|one| one.0).collect(),
+                saved: memories.iter().map(|one| one.1).collect(),
+                forward_extra: memories[..layers].iter().map(|one| one.2).collect(),
+                backward_extra: memories.iter().map(|one| one.3).collect(),
+            };
+            let (program, table) = (Program::new(&chain, 40), recompute(&chain, 40));
+            for memory in 0..=40 {
+                let time = direct(&program, 0, layers, memory);
+                prop_assert_eq!(table.time(memory).unwrap_or(f64::INFINITY), time, "memory {}", memory);
+            }
+        }
+    }
 
     fn chain(layers: usize) -> Chain {
         let mut backward = vec![8.0; layers];
