@@ -243,7 +243,8 @@ mod tests {
             let (program, table) = (Program::new(&chain, 40), recompute(&chain, 40));
             for memory in 0..=40 {
                 let time = direct(&program, 0, layers, memory);
-                prop_assert_eq!(table.time(memory).unwrap_or(f64::INFINITY), time, "memory {}", memory);
+                let found = table.time(memory).unwrap_or(f64::INFINITY);
+                prop_assert_eq!(found.to_bits(), time.to_bits(), "memory {}: {} and {}", memory, found, time);
             }
         }
     }
