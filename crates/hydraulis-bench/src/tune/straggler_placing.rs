@@ -18,10 +18,10 @@ use super::stragglers::{Best, Kind, Search, float};
 /// Most ways to share the groups of one kind that are listed.
 const MOST_WAYS: u64 = 20_000;
 
-/// Operations that a list for a pipeline takes, or a look for its split, beside those for its groups.
+/// Operations that a list for a pipeline takes, or a look for its split, in addition to those for its groups.
 const LIST_WORK: usize = 20;
 
-/// Operations that a split of layers takes, beside those for its stages.
+/// Operations that a split of layers takes, in addition to those for its stages.
 const SPLIT_WORK: usize = 200;
 
 /// The placing of one set of groups.

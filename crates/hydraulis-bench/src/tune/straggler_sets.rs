@@ -17,7 +17,7 @@ const MOST_SETS: usize = 500;
 /// Sets of groups that are kept if they are large.
 const LEAST_SETS: usize = 4;
 
-/// Sets of one number of groups that are kept beside those of the greatest speed.
+/// Sets of one number of groups that are kept in addition to those of the greatest speed.
 const MOST_OF_A_NUMBER: usize = 8;
 
 /// Groups as sorted kinds.

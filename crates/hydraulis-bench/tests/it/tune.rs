@@ -134,7 +134,7 @@ fn a_group_below_the_threshold_counts_as_one() {
     }
 }
 
-/// A slow rank in front may have no layer: it holds the embedding, for which the others have no room beside 4 layers.
+/// A slow rank in front may have no layer: it holds the embedding, for which the others have no room with 4 layers.
 #[test]
 fn a_slow_stage_may_hold_the_embedding_alone() {
     let setting = |embedding: u32| {
@@ -149,7 +149,7 @@ fn a_slow_stage_may_hold_the_embedding_alone() {
     let record = setting(10);
     assert_eq!(record.objective, Some(40.0));
     assert_eq!(record.solution.unwrap()["layers"], json!([[0, 4, 3]]));
-    // The rank alone has room for 20 of the embedding, with no layer beside it.
+    // The rank alone has room for 20 of the embedding, without any layer.
     assert_eq!(setting(21).error.as_deref(), Some("memory_too_small"));
 }
 

@@ -12,7 +12,7 @@ use crate::spec::{Scheme, Strategy};
 pub enum Admitting {
     /// This strategy.
     Strategy(Strategy),
-    /// One of a list of so many.
+    /// One of a list with this number of strategies.
     AnyOf(usize),
     /// Any at all.
     Any,

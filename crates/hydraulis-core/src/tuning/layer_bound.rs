@@ -35,8 +35,8 @@ pub(super) struct Bounds {
 
 /// Most prices that are tried for the tightest bound.
 const MOST_PRICES: usize = 40;
-/// Prices beside the tightest one, as shares of it: they bound prefixes of much or little memory.
-const BESIDE: [f64; 4] = [0.0, 0.25, 0.6, 1.6];
+/// Other prices, as shares of the tightest one: they bound prefixes of much or little memory.
+const OTHER_SHARES: [f64; 4] = [0.0, 0.25, 0.6, 1.6];
 
 impl Bounds {
     /// The bounds of a problem of one layer at least, whose least memory fits.
@@ -69,8 +69,8 @@ impl Bounds {
                 break;
             }
         }
-        let beside = BESIDE.map(|share| priced(problem, 1.0, share * best.price).0);
-        Bounds { by_price: [best].into_iter().chain(beside).collect(), least, most }
+        let others = OTHER_SHARES.map(|share| priced(problem, 1.0, share * best.price).0);
+        Bounds { by_price: [best].into_iter().chain(others).collect(), least, most }
     }
 
     /// Rounding of the bounds.

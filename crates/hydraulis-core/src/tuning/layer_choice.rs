@@ -207,6 +207,8 @@ fn best(layers: &[Vec<Prefix>]) -> Option<LayerChoice> {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use proptest::collection::vec;
     use proptest::prelude::*;
 
@@ -228,20 +230,26 @@ mod tests {
         (memory <= problem.limit).then_some(own + changes)
     }
 
+    /// Options, and the times of the changes between them.
+    fn drawn(
+        counts: Range<usize>,
+        memories: Range<u64>,
+        times: Range<u32>,
+        changes: Range<u32>,
+    ) -> impl Strategy<Value = (Vec<LayerOption>, Vec<Vec<f64>>)> {
+        let option = (memories, times).prop_map(|(memory, time)| LayerOption { memory, time: time.into() });
+        let change = changes.prop_map(f64::from);
+        counts.prop_flat_map(move |count| (vec(option.clone(), count), vec(vec(change.clone(), count), count)))
+    }
+
     proptest! {
         #[test]
         fn no_other_choice_is_faster(
-            (options, transition) in (1..5_usize).prop_flat_map(|count| (
-                vec((1..20_u64, 1..20_u32), count), vec(vec(0..4_u32, count), count),
-            )),
+            (options, transition) in drawn(1..5, 1..20, 1..20, 0..4),
             layers in 1..6_usize,
             limit in 0..100_u64,
             has_changes in any::<bool>(),
         ) {
-            let options: Vec<LayerOption> =
-                options.into_iter().map(|(memory, time)| LayerOption { memory, time: time.into() }).collect();
-            let transition: Vec<Vec<f64>> =
-                transition.into_iter().map(|row| row.into_iter().map(f64::from).collect()).collect();
             let transition = has_changes.then_some(&transition[..]);
             let problem = LayerProblem { layers, options: &options, transition, limit };
             let found = choose_layers(&problem).ok();
@@ -254,16 +262,10 @@ mod tests {
 
         #[test]
         fn no_choice_of_a_dense_table_is_faster(
-            (options, transition) in (2..9_usize).prop_flat_map(|count| (
-                vec((1..40_u64, 1..400_u32), count), vec(vec(0..20_u32, count), count),
-            )),
+            (options, transition) in drawn(2..9, 1..40, 1..400, 0..20),
             layers in 6..16_usize,
             limit in 0..500_u64,
         ) {
-            let options: Vec<LayerOption> =
-                options.into_iter().map(|(memory, time)| LayerOption { memory, time: time.into() }).collect();
-            let transition: Vec<Vec<f64>> =
-                transition.into_iter().map(|row| row.into_iter().map(f64::from).collect()).collect();
             let problem = LayerProblem { layers, options: &options, transition: Some(&transition), limit };
             prop_assert_eq!(choose_layers(&problem).ok().map(|found| found.time), dense(&problem));
         }
