@@ -244,10 +244,10 @@ def test_the_warning_of_fragmentation_counts_the_ranks() -> None:
     assert "5%" in fragmentation_note(1)
 
 
-def out_of_memory(text: str) -> str:
+def out_of_memory(text: str, kind: type[Exception] = torch.OutOfMemoryError) -> str:
     def fail() -> None:
         with naming_out_of_memory(worker_of("<1>"), 3, lambda: 68_000 * MIB):
-            raise torch.OutOfMemoryError(text)
+            raise kind(text)
 
     with pytest.raises(HydraulisError) as caught:
         fail()
@@ -270,6 +270,16 @@ def test_a_full_device_is_one_error_with_the_bytes_and_the_remedy() -> None:
         "planner.memory_mib by at least 9,728 and",
     ):
         assert part in message
+
+
+@pytest.mark.usefixtures("cuda")
+def test_a_connection_without_room_on_the_device_is_the_same_error() -> None:
+    text = "ncclUnhandledCudaError: Call failed.\nLast error:\nCuda failure 2 'out of memory'"
+    assert "asked for memory: 68,000 MiB were planned" in out_of_memory(text, dist.DistBackendError)
+    lost = dist.DistBackendError("NCCL error: remote process exited")
+    with pytest.raises(dist.DistBackendError) as caught, naming_full_device(CUDA, 3):
+        raise lost
+    assert caught.value is lost
 
 
 def test_the_memory_to_give_up_is_that_which_the_device_lacks(cuda: FakeCuda) -> None:

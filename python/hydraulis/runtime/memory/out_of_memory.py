@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
+import torch.distributed as dist
 
 from hydraulis.config.planner import MIB
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.memory.device_memory import DeviceMemory
+from hydraulis.runtime.ranks.liveness.check import is_full_device
 from hydraulis.runtime.worker import Worker
 
 # The allocator's message has the size as text alone: `Tried to allocate 2.00 GiB.`
@@ -20,7 +22,7 @@ _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": MIB, "GiB": 1 << 30}
 def naming_out_of_memory(
     worker: Worker, rank: int, planned: Callable[[], int | None] = lambda: None
 ) -> Iterator[None]:
-    """Raise torch's error of the device's allocator as an error of this package.
+    """Raise the error of a full device, of torch's allocator or of NCCL, as an error of this package.
 
     Args:
         worker: Worker of this rank.
@@ -32,7 +34,9 @@ def naming_out_of_memory(
     """
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except (torch.OutOfMemoryError, dist.DistBackendError) as error:
+        if not (isinstance(error, torch.OutOfMemoryError) or is_full_device(error)):
+            raise
         resident = sum(tensor.nbytes for tensor in worker.persistent)
         message = describe_out_of_memory(
             f"rank {rank}",
@@ -47,7 +51,7 @@ def naming_out_of_memory(
 
 @contextmanager
 def naming_full_device(device: torch.device, rank: int) -> Iterator[None]:
-    """Raise torch's error of the device's allocator while a worker is built as an error of this package.
+    """Raise the error of a full device while a worker is built as an error of this package.
 
     Args:
         device: Device of this rank.
@@ -58,7 +62,9 @@ def naming_full_device(device: torch.device, rank: int) -> Iterator[None]:
     """
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except (torch.OutOfMemoryError, dist.DistBackendError) as error:
+        if not (isinstance(error, torch.OutOfMemoryError) or is_full_device(error)):
+            raise
         memory, requested = DeviceMemory.read(device), requested_bytes(str(error))
         message = describe_full_device(f"rank {rank}", memory, requested)
         raise HydraulisError(message, code="out_of_device_memory") from error
@@ -78,16 +84,16 @@ def describe_out_of_memory(
     Args:
         name: Name of the rank.
         memory: Memory of its device, after the failed request.
-        requested: Bytes of the failed request.
+        requested: Bytes of the failed request; 0 if they are unknown.
         planned: Predicted bytes of the rank; None without a plan.
         resident: Bytes of its persistent tensors.
         communicators: Planned bytes of its communicators.
     """
     # As if the allocator could reuse none of its free memory for the request.
-    lacking = max(requested, memory.outside + memory.reserved + requested - memory.total)
+    lacking = max(requested, MIB, memory.outside + memory.reserved + requested - memory.total)
     plan = "" if planned is None else f"{_mib(planned)} were planned; "
     return (
-        f"{name} ran out of device memory when it asked for {_mib(requested)}: {plan}tensors hold "
+        f"{name} ran out of device memory when it asked for {_requested(requested)}: {plan}tensors hold "
         f"{_mib(memory.allocated)}, of which {_mib(resident)} resident; {_outside_tensors(memory)}, of which "
         f"{_mib(communicators)} planned for communicators. Lower planner.memory_mib by at least "
         f"{-(-lacking // MIB):,} and measure the cost profile again, or lower train.exchange_channels and "
@@ -101,12 +107,12 @@ def describe_full_device(name: str, memory: DeviceMemory, requested: int) -> str
     Args:
         name: Name of the rank.
         memory: Memory of its device, after the failed request.
-        requested: Bytes of the failed request.
+        requested: Bytes of the failed request; 0 if they are unknown.
     """
     return (
-        f"{name} ran out of device memory when it asked for {_mib(requested)} for parameters, gradients and "
-        f"optimizer state: tensors hold {_mib(memory.allocated)}; {_outside_tensors(memory)}. No plan needs "
-        "less: train on more ranks, or name only schemes with more tensor ranks or stages in "
+        f"{name} ran out of device memory when it asked for {_requested(requested)} for parameters, "
+        f"gradients and optimizer state: tensors hold {_mib(memory.allocated)}; {_outside_tensors(memory)}. "
+        "No plan needs less: train on more ranks, or name only schemes with more tensor ranks or stages in "
         "planner.strategies or planner.schemes"
     )
 
@@ -122,6 +128,11 @@ def requested_bytes(message: str) -> int:
     """Return the bytes that an error of torch's allocator names; 0 if it names none."""
     found = _REQUEST.search(message)
     return 0 if found is None else round(float(found[1]) * _UNITS[found[2]])
+
+
+def _requested(size: int) -> str:
+    """Name the size of a request; NCCL does not tell that of a connection's buffers."""
+    return _mib(size) if size else "memory"
 
 
 def _mib(size: int) -> str:

@@ -230,6 +230,14 @@ def test_a_loss_without_a_broken_connection_has_its_own_cause_and_remedy() -> No
     assert (made.code, str(made)) == ("lost_rank", "rank 3 failed: too much; go on from there")
 
 
-@pytest.mark.parametrize("error", [RuntimeError("mat1 and mat2 of gloo/transport/"), ValueError(CLOSED)])
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("mat1 and mat2 of gloo/transport/"),
+        ValueError(CLOSED),
+        # This rank's own device is full: the other ranks are to learn that.
+        dist.DistBackendError("ncclUnhandledCudaError: \nLast error:\nCuda failure 2 'out of memory'"),
+    ],
+)
 def test_any_other_error_is_no_lost_rank(error: Exception) -> None:
     assert not is_lost(error)

@@ -300,13 +300,22 @@ class LivenessCheck:
 
 # A gloo error starts with the path of a gloo source file.
 _GLOO = re.compile(r"\[\S*gloo/transport/\S*\] ")
+# As NCCL says it of this rank's own device.
+_FULL_DEVICE = re.compile(r"Cuda failure \d+ 'out of memory'")
 
 
 def is_lost(error: BaseException) -> bool:
     """Return whether an error means that another rank can no longer be reached."""
+    if is_full_device(error):
+        return False
     return isinstance(error, dist.DistError) or (
         isinstance(error, RuntimeError) and _GLOO.match(str(error)) is not None
     )
+
+
+def is_full_device(error: BaseException) -> bool:
+    """Return whether NCCL found no room on this rank's device for a connection."""
+    return isinstance(error, dist.DistBackendError) and _FULL_DEVICE.search(str(error)) is not None
 
 
 def lost_rank(why: str, then: str = "start again") -> HydraulisError:
