@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-import torch.distributed as dist
 
 from hydraulis.config.planner import MIB
 from hydraulis.errors import HydraulisError
@@ -34,8 +33,8 @@ def naming_out_of_memory(
     """
     try:
         yield
-    except (torch.OutOfMemoryError, dist.DistBackendError) as error:
-        if not (isinstance(error, torch.OutOfMemoryError) or is_full_device(error)):
+    except RuntimeError as error:
+        if not is_full_device(error):
             raise
         resident = sum(tensor.nbytes for tensor in worker.persistent)
         message = describe_out_of_memory(
@@ -62,8 +61,8 @@ def naming_full_device(device: torch.device, rank: int) -> Iterator[None]:
     """
     try:
         yield
-    except (torch.OutOfMemoryError, dist.DistBackendError) as error:
-        if not (isinstance(error, torch.OutOfMemoryError) or is_full_device(error)):
+    except RuntimeError as error:
+        if not is_full_device(error):
             raise
         memory, requested = DeviceMemory.read(device), requested_bytes(str(error))
         message = describe_full_device(f"rank {rank}", memory, requested)

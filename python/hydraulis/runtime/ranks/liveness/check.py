@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
@@ -314,8 +315,10 @@ def is_lost(error: BaseException) -> bool:
 
 
 def is_full_device(error: BaseException) -> bool:
-    """Return whether NCCL found no room on this rank's device for a connection."""
-    return isinstance(error, dist.DistBackendError) and _FULL_DEVICE.search(str(error)) is not None
+    """Return whether torch's allocator, or NCCL for a connection, found no room on this rank's device."""
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, dist.DistBackendError) and _FULL_DEVICE.search(str(error)) is not None
+    )
 
 
 def lost_rank(why: str, then: str = "start again") -> HydraulisError:
