@@ -27,7 +27,7 @@ def test_rows_have_whole_sequences_and_their_lengths(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
     windows = pack_windows(LENGTHS, window_tokens=128)
     write_length_index(tmp_path / "data.index", tmp_path / "data", LENGTHS, windows)
-    packed = pack_rows(data, open_length_index(tmp_path / "data.index"), ("input_ids", "completion_mask"))
+    packed = pack_rows(data, open_length_index(tmp_path / "data.index"))
     assert packed.column_names == ["input_ids", "completion_mask", "seq_lengths"]
     seen = []
     for row in packed:
@@ -51,5 +51,9 @@ def test_data_and_index_are_compared(tmp_path: Path) -> None:
     longer = Dataset.from_dict({"input_ids": [[1] * (size + 1) for size in index.lengths.tolist()]})
     with refused("lengths_invalid", "in the index"):
         pack_rows(longer, index)
+    masks = [[1] * (size - 1) for size in index.lengths.tolist()]
+    tokens = [[1] * size for size in index.lengths.tolist()]
+    with refused("lengths_invalid", "values of 'completion_mask'"):
+        pack_rows(Dataset.from_dict({"input_ids": tokens, "completion_mask": masks}), index)
     with refused("lengths_invalid", "the data set has"):
         pack_rows(longer.select(range(3)), index)

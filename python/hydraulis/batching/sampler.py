@@ -404,7 +404,8 @@ class BalancedBatchSampler:
         """Continue at a saved position in the next iteration.
 
         At the start of a step the number of ranks, the cap and the cost may be others than those of the
-        state. Inside of a step they are the same.
+        state. Inside of a step they are the same, and so they are where plans decide how many sequences a
+        step has: with `micro_batches` alone and `equal_sequences` or `cap_extra_tokens`.
 
         Raises:
             InvalidInputError: The state has other sequences, another seed or other steps (code

@@ -64,6 +64,38 @@ def test_filled_steps_depend_on_their_capacity() -> None:
         sampler(long_tail(60), rank=0, ranks=4, micro_batches=4).load_state_dict(state)
 
 
+@pytest.mark.parametrize(
+    ("filled", "changed", "part"),
+    [
+        ({"equal_sequences": True}, {"ranks": 4, "micro_batches": 2}, "ranks = 2"),
+        ({"equal_sequences": True}, {"speeds": [1, 0.5]}, "speeds = None"),
+        ({"equal_sequences": True}, {"cost": (1, 0)}, "cost = "),
+        ({}, {"equal_sequences": True}, "equal_sequences = False"),
+        ({"extra_tokens": [1] * 60, "cap_extra_tokens": 9}, {"cap_extra_tokens": 12}, "cap_extra_tokens = 9"),
+    ],
+)
+def test_steps_that_plans_fill_depend_on_all_that_decides_a_plan(
+    filled: dict[str, Any], changed: dict[str, Any], part: str
+) -> None:
+    options = {"rank": 0, "ranks": 2, "micro_batches": 4} | filled
+    state = sampler(long_tail(60), **options).state_at(1, epoch=0)
+    sampler(long_tail(60), **options).load_state_dict(state)
+    with refused("checkpoint_mismatch", part, "or start a new epoch"):
+        sampler(long_tail(60), **(options | changed)).load_state_dict(state)
+
+
+def test_sequences_dropped_by_padding_count() -> None:
+    """Of 400 sequences padding drops some that fit without it: the epoch has others."""
+    lengths = np.random.default_rng(0).integers(900, 1100, 400)
+    one, other = (
+        sampler(lengths, cap_tokens=1000, sequences_per_step=20, too_long="drop", pad_sequence_to=multiple)
+        for multiple in (1, 16)
+    )
+    assert one.num_dropped < other.num_dropped
+    with refused("checkpoint_mismatch", "dropped_above = 1000", "dropped_above = 992"):
+        other.load_state_dict(one.state_at(5, epoch=0))
+
+
 def test_a_state_of_another_kind_is_refused() -> None:
     one = sampler(long_tail(60), rank=0)
     with refused("checkpoint_mismatch", "'batch'"):

@@ -11,6 +11,15 @@ from hydraulis.batching.step_planner import StepPlanner
 from hydraulis.errors import InfeasibleError
 
 
+def needs_plans(sampler: Any) -> bool:
+    """Return whether plans say which sequences fit into a step of fixed micro-batches, not tokens alone.
+
+    Args:
+        sampler: `BalancedBatchSampler` with its options.
+    """
+    return sampler.cap_extra_tokens is not None or sampler.equal_sequences
+
+
 class EpochDivision:
     """Divides epochs into steps.
 
@@ -24,7 +33,7 @@ class EpochDivision:
         self._pool = pool
         self._planner = planner
         self._slots = sampler.ranks * (sampler.micro_batches or 1)
-        self._is_plain = sampler.cap_extra_tokens is None and not sampler.equal_sequences
+        self._is_plain = not needs_plans(sampler)
         self._shares: StepsBySequences | TokenShares | FilledSteps
         if sampler.sequences_per_step is not None:
             self._shares = StepsBySequences(len(pool), sampler.sequences_per_step, sampler.drop_last)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hydraulis.batching.cost import SequenceCost
+from hydraulis.batching.epoch.division import needs_plans
 from hydraulis.batching.items.pool import SequencePool
 from hydraulis.errors import InvalidInputError
 
@@ -20,6 +21,7 @@ _CONTENT = (
     "truncated_to",
     "pad_sequence_to",
     "filled",
+    "filled_by_plans",
     "steps_per_epoch",
 )
 _OPTIONS = (
@@ -35,7 +37,9 @@ _OPTIONS = (
     "allow_empty",
 )
 PLACE = ("epoch", "step", "batch")
-_PLAN = (*_OPTIONS, "is_global", "cost", "speeds", "values")
+# Facts that decide whether a step has a plan.
+_FIT = (*_OPTIONS, "cost", "speeds", "values")
+_PLAN = (*_FIT, "is_global")
 
 
 class Position(NamedTuple):
@@ -79,10 +83,11 @@ def identify(sampler: Any, cost: SequenceCost, pool: SequencePool) -> dict[str, 
         "sequences_per_step": sampler.sequences_per_step,
         "tokens_per_step": sampler.tokens_per_step,
         "drop_last": sampler.drop_last,
-        "dropped_above": limit if sampler.num_dropped else None,
+        "dropped_above": pool.limit if sampler.num_dropped else None,
         "truncated_to": limit if by_tokens and summary.longest_tokens > limit else None,
         "pad_sequence_to": sampler.pad_sequence_to if by_tokens else None,
         "filled": _capacity(sampler, limit) if is_filled else None,
+        "filled_by_plans": is_filled and needs_plans(sampler),
         "steps_per_epoch": sampler.steps_per_epoch,
         **{name: getattr(sampler, name) for name in _OPTIONS},
         "is_global": sampler.rank is None,
@@ -120,9 +125,11 @@ def restore(state: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[int, Posi
         raise InvalidInputError(message, code="checkpoint_mismatch")
     position = Position(state["step"], state["batch"])
     inside = position.batch > 0
-    for name in (*_CONTENT, *_PLAN) if inside else _CONTENT:
+    planned = _FIT if state["filled_by_plans"] or own["filled_by_plans"] else ()
+    for name in (*planned, *_CONTENT, *(_PLAN if inside else ())):
         if state[name] != own[name]:
-            remedy = "or continue from the start of a step" if name in _PLAN else "or start a new epoch"
+            needs_step = name in _PLAN and name not in planned
+            remedy = "or continue from the start of a step" if needs_step else "or start a new epoch"
             given, expected = (_with_names(name, one[name]) for one in (state, own))
             message = f"the state has {given}, and the sampler {expected}; give it the state's, {remedy}"
             raise InvalidInputError(message, code="checkpoint_mismatch")
