@@ -20,6 +20,8 @@ A_PROGRAM = "bin"
 SHORT = {
     "crates/hydraulis-py/src/comparison.rs": "the one door to the crate of the benchmarks",
     "python/hydraulis/batching/adapters/megatron_schedule.py": "one file for each framework",
+    "python/hydraulis/batching/adapters/replacement.py": "the adapters of two frameworks share it",
+    "python/hydraulis/batching/adapters/verl_partition.py": "one file for each framework",
     "python/hydraulis/cli/commands/bench.py": "one file for each command",
     "python/hydraulis/cli/ranks/fork_server.py": "the server of forked ranks imports it by its name",
     "python/hydraulis/config/samples.py": "one file for each section of a configuration",

@@ -113,6 +113,20 @@ def test_the_epochs_that_remain_are_grouped(workers: int) -> None:
         again.group(rest, epochs=-1)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("left_at", [0, 3])
+def test_an_epoch_that_the_loop_leaves_begins_again_however_far_the_loader_is(
+    workers: int, left_at: int
+) -> None:
+    one = sampler(LENGTHS, rank=0, cap_tokens=200)
+    loader: DataLoader[Any] = DataLoader(range(60), batch_sampler=one, collate_fn=list, num_workers=workers)  # type: ignore[arg-type]
+    assert one.count_steps(0) == 4
+    for step, _ in one.group(loader, epochs=2):
+        if step.index == left_at:
+            break
+    assert [step.index for step, _ in one.group(loader, epochs=1)] == [0, 1, 2, 3]
+
+
 def test_epochs_of_a_loader_without_the_sampler_are_refused() -> None:
     one = sampler(LENGTHS, rank=0, cap_tokens=200)
     with refused("argument_invalid", "does not iterate over this sampler"):

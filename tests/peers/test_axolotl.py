@@ -1,11 +1,19 @@
 """The contract of axolotl's tests of `MultipackBatchSampler`, on our subclass."""
 
+import sys
+from types import ModuleType
+
 import numpy as np
 import pytest
+from axolotl.utils import samplers
+from axolotl.utils.samplers import multipack
 from axolotl.utils.samplers.multipack import MultipackBatchSampler
 from torch.utils.data import RandomSampler, SequentialSampler
 
 from batching.drawn import COST, long_tail
+from helpers import refused
+from hydraulis.batching import SequenceCost
+from hydraulis.batching.adapters import axolotl_multipack
 from hydraulis.batching.adapters.axolotl_multipack import BalancedMultipackBatchSampler
 
 LENGTHS = long_tail(500)
@@ -38,6 +46,38 @@ def test_batches_of_the_ranks_take_the_same_time(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setenv("WORLD_SIZE", "4")
     assert imbalance(BalancedMultipackBatchSampler) < 1.02
+
+
+@pytest.mark.parametrize(("bin_size", "most"), [(3, 3), (200, 13), (None, 13)])
+def test_a_bin_has_at_most_the_samples_of_the_bin_size(bin_size: int | None, most: int) -> None:
+    lengths = np.full(100, 50)
+    sampler = BalancedMultipackBatchSampler(
+        SequentialSampler(range(100)), 1, 1000, lengths, bin_size=bin_size
+    )
+    batches = list(sampler)
+    assert sorted(i for batch in batches for one in batch for i in one) == list(range(100))
+    assert max(len(one) for batch in batches for one in batch) == most
+
+
+def test_bins_that_keep_the_order_of_the_data_are_refused() -> None:
+    with refused("argument_invalid", "sample_packing_sequentially"):
+        BalancedMultipackBatchSampler(
+            SequentialSampler(range(500)), 1, 1000, LENGTHS, bin_size=200, sequential=True
+        )
+
+
+def test_modules_that_count_steps_have_the_same_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = samplers.MultipackBatchSampler
+    counting = ModuleType("axolotl.counting")
+    counting.MultipackBatchSampler = own  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, counting.__name__, counting)
+    monkeypatch.setattr(samplers, "MultipackBatchSampler", own)
+    monkeypatch.setattr(multipack, "MultipackBatchSampler", own)
+    monkeypatch.setattr(BalancedMultipackBatchSampler, "cost", COST)
+    assert {counting.__name__, samplers.__name__} <= set(axolotl_multipack.install((1000, 1)))
+    assert counting.MultipackBatchSampler is samplers.MultipackBatchSampler is BalancedMultipackBatchSampler
+    assert BalancedMultipackBatchSampler.cost == SequenceCost(1000, 1)
+    assert axolotl_multipack.install((1000, 1))
 
 
 def test_a_last_batch_is_dropped() -> None:

@@ -176,9 +176,13 @@ def test_megatron(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_axolotl(monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(monkeypatch, "axolotl.core.trainers", base=(base := ModuleType("base")))
-    names = run("axolotl")
-    assert base.MultipackBatchSampler is names["BalancedMultipackBatchSampler"]
+    samplers = import_module("axolotl.utils.samplers")
+    monkeypatch.setattr(samplers, "MultipackBatchSampler", samplers.MultipackBatchSampler)
+    trainer = stand_in(
+        monkeypatch, "axolotl.core.trainers.base", MultipackBatchSampler=samplers.MultipackBatchSampler
+    )
+    ours = run("axolotl")["axolotl_multipack"].BalancedMultipackBatchSampler
+    assert ours is samplers.MultipackBatchSampler is trainer.MultipackBatchSampler
 
 
 def test_torchtitan() -> None:

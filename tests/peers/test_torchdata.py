@@ -13,8 +13,8 @@ from helpers import refused
 LENGTHS = long_tail(100)
 
 
-def loader(workers: int, **options: Any) -> StatefulDataLoader[list[int]]:
-    one = sampler(LENGTHS, rank=1)
+def loader(workers: int, ranks: int = 2, **options: Any) -> StatefulDataLoader[list[int]]:
+    one = sampler(LENGTHS, ranks=ranks, rank=ranks - 1)
     return StatefulDataLoader(
         torch.arange(100), batch_sampler=one, collate_fn=torch.stack, num_workers=workers, **options
     )
@@ -157,6 +157,33 @@ def test_steps_are_grouped_under_another_number_of_steps_between_snapshots(saved
         one: Any = second.batch_sampler
         grouped = [(step.index, batch.tolist()) for step, group in one.group(second) for batch in group]
         assert grouped == places[4:]
+
+
+def states_after_steps(ranks: int, snapshots: int) -> list[dict[str, Any]]:
+    first = loader(2, ranks=ranks, snapshot_every_n_steps=snapshots)
+    one: Any = first.batch_sampler
+    return [first.state_dict() for _, group in one.group(first) if list(group)]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (4, 2)])
+def test_a_state_after_a_step_continues_on_other_ranks(before: int, after: int) -> None:
+    states = states_after_steps(before, 1)
+    for index, state in enumerate(states[:-1]):
+        second = loader(2, ranks=after)
+        second.load_state_dict(state)
+        one: Any = second.batch_sampler
+        found = [step.index for step, _ in one.group(second, epochs=1)]
+        assert found == list(range(index + 1, one.count_steps(0)))
+
+
+def test_batches_since_a_snapshot_are_refused_on_other_ranks() -> None:
+    """The same number of batches is another number of steps."""
+    state = states_after_steps(4, 50)[2]
+    second = loader(2, ranks=2)
+    second.load_state_dict(state)
+    one: Any = second.batch_sampler
+    with refused("checkpoint_mismatch", "batches since a snapshot", "snapshot_every_n_steps=1"):
+        next(one.group(second))
 
 
 @pytest.mark.parametrize("workers", [0, 2])

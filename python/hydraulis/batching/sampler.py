@@ -17,7 +17,14 @@ from hydraulis.batching.cost import SequenceCost
 from hydraulis.batching.epoch.division import EpochDivision
 from hydraulis.batching.epoch.grouping import Loaded, group_batches, group_epochs
 from hydraulis.batching.epoch.order import EpochOrder, Indices
-from hydraulis.batching.epoch.state import Iteration, Position, check_exists, identify, restore
+from hydraulis.batching.epoch.state import (
+    Iteration,
+    Position,
+    check_exists,
+    have_other_plans,
+    identify,
+    restore,
+)
 from hydraulis.batching.epoch.steps import Steps
 from hydraulis.batching.items.groups import open_groups
 from hydraulis.batching.items.lengths import open_lengths
@@ -137,6 +144,7 @@ class BalancedBatchSampler:
         self._epoch = 0
         self._position = Position(0, 0)
         self._is_loaded = False
+        self._has_other_plans = False
         self._chosen_epoch: int | None = None
         self.begun = Iteration(0, 0, self._position)
         self._planner = StepPlanner(
@@ -286,8 +294,9 @@ class BalancedBatchSampler:
         """Yield batches from the loaded position or the epoch's start; then the next epoch is current."""
         # Loaders call `iter` more often than they iterate, so an iteration begins with its first batch.
         epoch, start = self._epoch, self.next_position
+        has_other_plans = self._is_loaded and self._has_other_plans
         self._position, self._is_loaded, self._chosen_epoch = start, False, None
-        self.begun = Iteration(self.begun.number + 1, epoch, start)
+        self.begun = Iteration(self.begun.number + 1, epoch, start, has_other_plans)
         for index in range(start.step, self.count_steps(epoch)):
             own = self._own(self._plan(epoch, index)[1])
             for place in range(start.batch if index == start.step else 0, len(own)):
@@ -411,12 +420,14 @@ class BalancedBatchSampler:
             InvalidInputError: The state has other sequences, another seed or other steps (code
                 `checkpoint_mismatch`).
         """
-        epoch, position = restore(state, self._identity())
+        own = self._identity()
+        epoch, position = restore(state, own)
         count, batches = self.count_steps(epoch), 1
         if position.batch and position.step < count:
             batches = len(self._own(self._plan(epoch, position.step)[1]))
         check_exists(position, epoch, count, batches)
         self._epoch, self._position, self._is_loaded = epoch, position, True
+        self._has_other_plans = have_other_plans(state, own)
         self._chosen_epoch = None
 
     def _identity(self) -> dict[str, Any]:

@@ -6,16 +6,10 @@
 before the trainer starts, in the driver and in the workers. verl's own loop keeps the token cap.
 """
 
-import importlib
-import sys
 from collections.abc import Sequence
 
+from hydraulis.batching.adapters.replacement import replace
 from hydraulis.batching.adapters.schedules import partition
-from hydraulis.errors import HydraulisError
-
-# verl's module that defines the function.
-_MODULE = "verl.utils.seqlen_balancing"
-_NAME = "get_seqlen_balanced_partitions"
 
 
 def balanced_partitions(
@@ -46,18 +40,9 @@ def install() -> list[str]:
         HydraulisError: verl's module or a library that it needs, such as ray, is missing (code
             `extra_missing`).
     """
-    try:
-        original = getattr(importlib.import_module(_MODULE), _NAME)
-    except (ImportError, AttributeError) as error:
-        message = (
-            f"{_MODULE}.{_NAME} is missing ({error}); install verl 0.9.1 and its requirements, such as ray"
-        )
-        raise HydraulisError(message, code="extra_missing") from error
-    # A module that is imported later takes the function from `_MODULE`.
-    known = (original, balanced_partitions)
-    loaded = [name for name in list(sys.modules) if name.partition(".")[0] == "verl"]
-    # An import that was blocked leaves None.
-    found = [name for name in loaded if getattr(sys.modules[name], "__dict__", {}).get(_NAME) in known]
-    for name in found:
-        setattr(sys.modules[name], _NAME, balanced_partitions)
-    return found
+    return replace(
+        "verl.utils.seqlen_balancing",
+        "get_seqlen_balanced_partitions",
+        balanced_partitions,
+        needs="verl 0.9.1 and its requirements, such as ray",
+    )

@@ -48,7 +48,8 @@ def group_batches(
     Raises:
         InvalidInputError: The loader has more or fewer batches than the steps, loads a state of another
             epoch than `set_epoch` chose, began before the sampler's state was loaded, or is distributed by
-            accelerate (code `argument_invalid`); or the state is inside a step (`checkpoint_mismatch`).
+            accelerate (code `argument_invalid`); or the state is inside a step, or counts batches of other
+            plans (`checkpoint_mismatch`).
     """
     _refuse_shards(loader)
     chosen = sampler.chosen_epoch
@@ -73,7 +74,11 @@ def group_batches(
         step = sampler.step(index, epoch)
         size = len(step.own)
         read = _Counted(islice(batches, size))
-        yield step, read
+        try:
+            yield step, read
+        except GeneratorExit:
+            _begin_again(sampler, epoch)
+            raise
         # The loop may leave batches unread.
         for _ in read:
             pass
@@ -98,9 +103,25 @@ def _begin(sampler: Any, loader: Iterable[Loaded]) -> tuple[Iterator[Loaded], in
     # A loader loads its state here, and worker processes read the first batches.
     batches = iter(loader)
     if has_begun or sampler.begun.number != count:
-        epoch = sampler.begun.epoch
-        return batches, epoch, _advanced(sampler, epoch, *_first_position(batches, sampler.begun))
+        begun = sampler.begun
+        first, skipped = _first_position(batches, begun)
+        if begun.has_other_plans and (first, skipped) != (begun.position, 0):
+            message = (
+                "the loader's state counts batches since a snapshot, and its steps had other micro-batches "
+                "than the sampler's: which steps are done is lost; load sampler.state_at(STEP, "
+                f"epoch={begun.epoch}) into the sampler of a new loader, where STEP is the next step, or "
+                "continue with the ranks and options of the state. With snapshot_every_n_steps=1 states have "
+                "the step"
+            )
+            raise InvalidInputError(message, code="checkpoint_mismatch")
+        return batches, begun.epoch, _advanced(sampler, begun.epoch, first, skipped)
     return batches, sampler.epoch, sampler.next_position
+
+
+def _begin_again(sampler: Any, epoch: int) -> None:
+    """Let the next iteration begin this epoch, which a loader that reads ahead may have ended."""
+    if sampler.chosen_epoch is None and not sampler.is_loaded:
+        sampler.set_epoch(epoch)
 
 
 def _refuse_shards(loader: object) -> None:

@@ -56,11 +56,13 @@ class Iteration(NamedTuple):
         number: Number of iterations that have begun.
         epoch: Epoch of the last one.
         position: First position of the last one.
+        has_other_plans: Whether it continues a state whose steps had other micro-batches.
     """
 
     number: int
     epoch: int
     position: Position
+    has_other_plans: bool = False
 
 
 def identify(sampler: Any, cost: SequenceCost, pool: SequencePool) -> dict[str, Any]:
@@ -134,6 +136,16 @@ def restore(state: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[int, Posi
             message = f"the state has {given}, and the sampler {expected}; give it the state's, {remedy}"
             raise InvalidInputError(message, code="checkpoint_mismatch")
     return state["epoch"], position
+
+
+def have_other_plans(state: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+    """Return whether steps of a state had other micro-batches than those of the sampler that continues.
+
+    Args:
+        state: Saved state.
+        own: Facts of the sampler that continues, from `identify`.
+    """
+    return any(state[name] != own[name] for name in _PLAN)
 
 
 def _with_names(name: str, value: Any) -> str:
