@@ -18,6 +18,7 @@ from helpers import refused
         {"cap_tokens": "1000"},
         {"cap_tokens": 1000.0},
         {"ranks": 2.5},
+        {"ranks": True},
         {"rank": "0"},
         {"rank": 0.0},
         {"sequences_per_step": 8.0},

@@ -47,8 +47,9 @@ def to_whole(name: str, value: Any, least: int | None = None) -> int:
     Raises:
         InvalidInputError: The value is no whole number, or below the least one (code `argument_invalid`).
     """
+    given: Any = None if isinstance(value, bool) else value
     try:
-        number = operator.index(value)
+        number = operator.index(given)
     except TypeError:
         message = f"{name} is {value!r}: it must be a whole number (an int); correct it"
         raise InvalidInputError(message, code="argument_invalid") from None

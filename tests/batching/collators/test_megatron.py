@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from batching.collators.attention import attend, causal_segments, leaks, made_samples
+from helpers import refused
 from hydraulis.batching.collators import MegatronCollator
 
 SIZES = [5, 1, 9, 3]
@@ -28,9 +29,12 @@ def test_sequences_see_no_other_sequence(padding: dict[str, int]) -> None:
 def test_labels_are_the_next_tokens_of_the_same_sequence(padding: dict[str, int]) -> None:
     batch = MegatronCollator(**padding)(made_samples(SIZES))
     params = batch["packed_seq_params"]
-    offsets, real = params["cu_seqlens_q_padded"].tolist(), params["cu_seqlens_q"]
-    assert real.diff().tolist() == SIZES
-    assert real.dtype == params["cu_seqlens_kv_padded"].dtype == torch.int32
+    given = params["cu_seqlens_q_padded"]
+    offsets = given.tolist()
+    for name in ("cu_seqlens_q", "cu_seqlens_kv", "cu_seqlens_kv_padded"):
+        assert torch.equal(params[name], given)
+    assert given.dtype == torch.int32
+    assert not any(size % padding.get("pad_sequence_to", 1) for size in given.diff().tolist())
     assert offsets[-1] == batch["tokens"].numel()
     assert params["max_seqlen_q"] == max(b - a for a, b in pairwise(offsets))
     expected = torch.zeros_like(batch["loss_mask"])
@@ -43,7 +47,16 @@ def test_labels_are_the_next_tokens_of_the_same_sequence(padding: dict[str, int]
     assert batch["num_targets"] == expected.sum()
 
 
-def test_an_empty_list_is_one_sequence_of_padding() -> None:
-    batch = MegatronCollator(pad_to=8)([])
+@pytest.mark.parametrize("padding", [{"pad_to": 8}, {"pad_sequence_to": 8}])
+def test_an_empty_list_is_one_sequence_of_padding(padding: dict[str, int]) -> None:
+    batch = MegatronCollator(**padding)([])
     assert batch["packed_seq_params"]["cu_seqlens_q"].tolist() == [0, 8]
+    assert batch["tokens"].shape == (1, 8)
     assert batch["num_targets"] == batch["loss_mask"].sum() == 0
+
+
+def test_padding_that_breaks_the_divisor_of_sequences_is_refused() -> None:
+    with refused("argument_invalid", "pad_to is 12", "pad_sequence_to 8"):
+        MegatronCollator(pad_to=12, pad_sequence_to=8)
+    with refused("argument_invalid", "pad_to is 0"):
+        MegatronCollator(pad_to=0)

@@ -39,6 +39,7 @@ def test_padding_is_no_target_and_has_its_token() -> None:
 @pytest.mark.parametrize(
     ("sample", "part"),
     [
+        ([1, 2, 3], "is a list: it must be a mapping"),
         ({}, "no input_ids"),
         ({"input_ids": None}, "no input_ids"),
         ({"input_ids": []}, "0 tokens"),
@@ -57,7 +58,7 @@ def test_padding_is_no_target_and_has_its_token() -> None:
         ({"input_ids": [1, 2, 3], "loss_mask": [0, None, 1]}, "loss_mask of the type object"),
     ],
 )
-def test_samples_are_checked(sample: dict[str, Any], part: str) -> None:
+def test_samples_are_checked(sample: Any, part: str) -> None:
     with refused("micro_batch_invalid", "sample 1", part):
         Packing().pack([{"input_ids": [1]}, sample])
 

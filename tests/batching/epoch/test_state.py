@@ -100,8 +100,11 @@ def test_a_state_of_another_kind_is_refused() -> None:
     one = sampler(long_tail(60), rank=0)
     with refused("checkpoint_mismatch", "'batch'"):
         one.load_state_dict({"epoch": 1, "step": 0})
-    with refused("checkpoint_mismatch", "step -1"):
-        one.load_state_dict(one.state_at(0, epoch=0) | {"step": -1})
+    for name, value in (("step", -1), ("epoch", True), ("batch", 0.0)):
+        with refused("checkpoint_mismatch", f"the state's {name} is {value}"):
+            one.load_state_dict(one.state_at(0, epoch=0) | {name: value})
+    one.load_state_dict(one.state_at(0, epoch=0) | {"step": np.int64(2)})
+    assert one.next_position == (2, 0)
 
 
 def test_a_state_of_other_groups_is_refused() -> None:

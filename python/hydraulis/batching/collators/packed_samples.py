@@ -98,7 +98,7 @@ class Packing:
             labels.append(label[: self.max_tokens])
         lengths = np.array([len(token) for token in tokens], dtype=np.int64)
         padded = -(-lengths // self.pad_sequence_to) * self.pad_sequence_to
-        size = max(1, int(padded.sum()))
+        size = max(self.pad_sequence_to, int(padded.sum()))
         size += -size % self.pad_to
         self.check_cap(size)
         packed = PackedSamples(
@@ -156,9 +156,15 @@ def read_sample(sample: Sample, index: int) -> tuple[Indices, Indices]:
         index: Number of the sample for a message.
 
     Raises:
-        InvalidInputError: The sample has no tokens, a field of another size or type than `read_field` takes,
-            padding, or several sequences (code `micro_batch_invalid`).
+        InvalidInputError: The sample is no mapping, or has no tokens, a field of another size or type than
+            `read_field` takes, padding, or several sequences (code `micro_batch_invalid`).
     """
+    if not isinstance(sample, Mapping):
+        kind = type(sample).__name__
+        message = (
+            f"sample {index} is a {kind}: it must be a mapping; give its tokens as {{'input_ids': [...]}}"
+        )
+        raise InvalidInputError(message, code="micro_batch_invalid")
     token = read_field(sample, "input_ids", index)
     if token is None:
         message = f"sample {index} has no input_ids; give its tokens in this field"

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from hydraulis.batching.cost import SequenceCost
 from hydraulis.batching.epoch.division import needs_plans
 from hydraulis.batching.items.pool import SequencePool
+from hydraulis.batching.options import to_whole
 from hydraulis.errors import InvalidInputError
 
 # Facts that decide the sequences of a step, and those that decide its micro-batches too.
@@ -121,11 +122,12 @@ def restore(state: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[int, Posi
             f"the state has no '{missing[0]}', so it is no state of this sampler; give one of state_dict()"
         )
         raise InvalidInputError(message, code="checkpoint_mismatch")
-    if not all(isinstance(state[name], int) and state[name] >= 0 for name in PLACE):
-        place = ", ".join(f"{name} {state[name]!r}" for name in PLACE)
-        message = f"the state is at {place}: each is a whole number of at least 0; give another state"
-        raise InvalidInputError(message, code="checkpoint_mismatch")
-    position = Position(state["step"], state["batch"])
+    try:
+        epoch, *place = (to_whole(name, state[name], 0) for name in PLACE)
+    except InvalidInputError as error:
+        message = f"the state's {error}"
+        raise InvalidInputError(message, code="checkpoint_mismatch") from None
+    position = Position(*place)
     inside = position.batch > 0
     planned = _FIT if state["filled_by_plans"] or own["filled_by_plans"] else ()
     for name in (*planned, *_CONTENT, *(_PLAN if inside else ())):
@@ -135,7 +137,7 @@ def restore(state: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[int, Posi
             given, expected = (_with_names(name, one[name]) for one in (state, own))
             message = f"the state has {given}, and the sampler {expected}; give it the state's, {remedy}"
             raise InvalidInputError(message, code="checkpoint_mismatch")
-    return state["epoch"], position
+    return epoch, position
 
 
 def have_other_plans(state: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
