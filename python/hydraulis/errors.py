@@ -247,11 +247,13 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     ),
     "out_of_device_memory": ErrorCode(
         "A rank's device has no memory left for a tensor of a step, of a measurement, or of the rank's "
-        "parameters and optimizer state. The message gives the planned memory, the memory of tensors, of the "
-        "allocator, and of context and communicators.",
+        "parameters and optimizer state, or for connections and kernels of libraries. The message gives the "
+        "planned memory, the memory of tensors, of the allocator, and of context and communicators. Or a "
+        "rank's host has no memory left to pin for copies from and to the device; the message says so.",
         "In a step, lower `planner.memory_mib` by the number in the message and measure the cost profile "
         "again, so that plans leave room, or lower `train.exchange_channels` and `train.stage_channels`. "
-        "Parameters and optimizer state need more ranks, or schemes with more tensor ranks or stages only.",
+        "Parameters and optimizer state need more ranks, or schemes with more tensor ranks or stages only. "
+        "For the host, lower `planner.host_memory_mib`, leave offload out, or give the node more memory.",
     ),
     "plan_broken": ErrorCode(
         "The checker found that a plan breaks its promises. This is a defect of the planner; the input is "

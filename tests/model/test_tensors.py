@@ -1,11 +1,19 @@
-"""Wide products: equal to the plain ones on the CPU, and one kernel each on CUDA."""
+"""Wide products: equal to the plain ones on the CPU, and one kernel each on CUDA; host memory for copies."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from hydraulis.model.tensors import add_product_, wide_product
+import hydraulis
+from helpers import at_least, refused
+from hydraulis.data.collate import lay_out
+from hydraulis.model.tensors import add_product_, empty_on_host, to_device, wide_product
+from hydraulis.parallel.offload import HostPages
 from model.cuda_products import NARROW, cuda_kernels
 from model.operations import Operations
 
@@ -67,3 +75,50 @@ def test_each_is_one_operation_on_cuda_that_makes_no_second_total(
             add_product_(total, left, right)
     assert operations.names == names
     assert (product.dtype, product.shape) == (torch.float32, total.shape)
+
+
+CUDA = torch.device("cuda", 0)
+
+
+def no_memory_to_pin(*_: object, pin_memory: bool = False, **__: object) -> Tensor:
+    """Fail as torch does where cudaHostAlloc finds no memory."""
+    assert pin_memory
+    message = "CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in https://docs.nvidia.com"
+    raise torch.AcceleratorError(message)
+
+
+@pytest.mark.parametrize(
+    ("pin", "mib"),
+    [
+        (lambda: empty_on_host([3 << 18], torch.float32, is_pinned=True), 3),
+        (lambda: to_device(torch.ones(4 << 20, dtype=torch.uint8), CUDA), 4),
+        (lambda: HostPages(CUDA).take(1), 16),
+        (lambda: lay_out([5, 4], multiple=1, device=CUDA), 1),
+    ],
+)
+def test_a_host_without_memory_to_pin_is_named_with_the_remedy_of_the_host(
+    monkeypatch: pytest.MonkeyPatch, pin: Callable[[], object], mib: int
+) -> None:
+    monkeypatch.setattr(torch, "empty", no_memory_to_pin)
+    with refused("out_of_device_memory", f"no {mib} MiB of memory left to pin", "host_memory_mib") as caught:
+        pin()
+    # No plan for less device memory would help.
+    assert "planner.memory_mib" not in str(caught.value)
+
+
+def test_another_failure_of_host_memory_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> Tensor:
+        raise RuntimeError(texts.pop())
+
+    monkeypatch.setattr(torch, "empty", fail)
+    texts = ["CUDA error: invalid argument", "CUDA error: out of memory"]
+    # Memory that is not pinned is not CUDA's.
+    for is_pinned, text in ((False, texts[1]), (True, texts[0])):
+        with pytest.raises(RuntimeError, match=text):
+            empty_on_host([4], torch.float32, is_pinned=is_pinned)
+
+
+def test_one_function_pins_all_memory() -> None:
+    sources = at_least(100, Path(hydraulis.__file__).parent.rglob("*.py"))
+    pinning = [path.name for path in sources if re.search(r"pin_memory\s*[=(]", path.read_text())]
+    assert pinning == ["tensors.py"]

@@ -18,6 +18,7 @@ from hydraulis.config.kinds import AttentionKind
 from hydraulis.data.tokens import MaskedTokens, SequenceTokens, check_mask, count_targets, plain_tokens
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.sequences import IGNORE_INDEX, PackedSequences, Sequences
+from hydraulis.model.tensors import empty_on_host
 
 PADDING_TOKEN = 0
 CPU = torch.device("cpu")
@@ -128,9 +129,7 @@ def lay_out(
         _num_tokens=whole.num_tokens,
         _index_t=index_t,
         _sequences=packed,
-        _pinned_T=[
-            torch.empty(whole.num_tokens, dtype=torch.int64, pin_memory=True) for _ in range(num_pinned)
-        ],
+        _pinned_T=[empty_on_host([whole.num_tokens], torch.int64, is_pinned=True) for _ in range(num_pinned)],
         _device=device,
     )
 

@@ -1,11 +1,20 @@
-"""Operations on single tensors: the dtype of sums, products in it, copies to a device, shared storages.
+"""Operations on single tensors: the dtype of sums, products in it, host memory, copies to a device, storages.
 
 On CUDA one kernel multiplies bfloat16 factors, accumulates in float32 and writes float32. Elsewhere torch has
 no such kernel, so the product is rounded to the factors' dtype first.
 """
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+
+from hydraulis.errors import HydraulisError
+
+# As torch reports `cudaErrorMemoryAllocation` of cudaHostAlloc (`allocate_host_memory` in
+# ATen/cuda/CachingHostAllocator.cpp); the device's memory has the same text.
+_NO_MEMORY = "CUDA error: out of memory"
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -25,7 +34,34 @@ def to_device(x: Tensor, device: torch.device | str) -> Tensor:
     """
     if torch.device(device).type != "cuda" or x.is_cuda:
         return x.to(device)
-    return torch.empty_like(x, pin_memory=True).copy_(x).to(device, non_blocking=True)
+    return empty_on_host(x.shape, x.dtype, is_pinned=True).copy_(x).to(device, non_blocking=True)
+
+
+def empty_on_host(size: Sequence[int], dtype: torch.dtype, *, is_pinned: bool) -> Tensor:
+    """Return an uninitialised host tensor; CUDA copies from and to pinned memory while the host goes on.
+
+    Args:
+        size: Size of each dimension.
+        dtype: Dtype of the elements.
+        is_pinned: Whether the memory is pinned.
+
+    Raises:
+        HydraulisError: The host has no memory left to pin (code `out_of_device_memory`).
+    """
+    try:
+        return torch.empty(size, dtype=dtype, device="cpu", pin_memory=is_pinned)
+    except RuntimeError as error:
+        if not (is_pinned and str(error).startswith(_NO_MEMORY)):
+            raise
+        mib = -(-math.prod(size) * dtype.itemsize // (1 << 20))
+        message = (
+            f"the host has no {mib:,} MiB of memory left to pin for copies from and to the device. Pinned "
+            "memory holds the activations of layers that offload, copies of the optimizer shard for "
+            "checkpoints, and the next micro-batches: lower planner.host_memory_mib or leave offload out of "
+            "planner.checkpointing and the schemes, give the node or its container more memory, or train "
+            "with fewer ranks on each node"
+        )
+        raise HydraulisError(message, code="out_of_device_memory") from error
 
 
 def storage_address(x: Tensor) -> int:

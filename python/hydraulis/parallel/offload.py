@@ -30,7 +30,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from hydraulis.model.rope import RotaryTable
 from hydraulis.model.sequences import Sequences
-from hydraulis.model.tensors import storage_address
+from hydraulis.model.tensors import empty_on_host, storage_address
 
 Forward = Callable[[Tensor, Sequences, RotaryTable], Tensor]
 
@@ -91,7 +91,7 @@ class HostPages:
     def _page(self) -> Tensor:
         if self._free:
             return self._free.pop()
-        page = torch.empty(self.page_bytes, dtype=torch.uint8, pin_memory=self._is_pinned)
+        page = empty_on_host([self.page_bytes], torch.uint8, is_pinned=self._is_pinned)
         self.tensors.append(page)
         return page
 

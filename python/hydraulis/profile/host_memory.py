@@ -7,6 +7,7 @@ from typing import TypedDict
 import torch
 import torch.distributed as dist
 
+from hydraulis.model.tensors import empty_on_host
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.streams import SideStream, StreamEvent
@@ -51,8 +52,8 @@ def copy_rate(device: torch.device, nbytes: int = _COPIED_BYTES) -> float:
         device: Device of this rank.
         nbytes: Bytes of a copy.
     """
-    pinned = device.type == "cuda"
-    on_host = [torch.empty(nbytes, dtype=torch.uint8, pin_memory=pinned) for _ in range(2)]
+    is_pinned = device.type == "cuda"
+    on_host = [empty_on_host([nbytes], torch.uint8, is_pinned=is_pinned) for _ in range(2)]
     on_device = [torch.empty(nbytes, dtype=torch.uint8, device=device) for _ in range(2)]
     out, back = SideStream(device), SideStream(device)
     times = []

@@ -282,6 +282,55 @@ def test_a_connection_without_room_on_the_device_is_the_same_error() -> None:
     assert caught.value is lost
 
 
+class KernelError(Exception):
+    """As the CuTe DSL raises it: no RuntimeError."""
+
+
+# As torch 2.13, Triton 3 and the CuTe DSL say it.
+OUTSIDE = [
+    (
+        "CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in https://docs.nvidia.com",
+        torch.AcceleratorError,
+    ),
+    ("CUDA driver error: out of memory", RuntimeError),
+    ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", RuntimeError),
+    ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", RuntimeError),
+    ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", RuntimeError),
+    ("Triton Error [CUDA]: out of memory", RuntimeError),
+    ("DSLCudaRuntimeError: CUDA_ERROR_OUT_OF_MEMORY (error code: 2)", KernelError),
+]
+
+
+@pytest.mark.usefixtures("cuda")
+@pytest.mark.parametrize(("text", "kind"), OUTSIDE)
+def test_memory_that_the_allocator_does_not_give_is_the_same_error_without_a_number(
+    text: str, kind: type[Exception]
+) -> None:
+    message = out_of_memory(text, kind)
+    assert "asked for memory: 68,000 MiB were planned" in message
+    # The size of the request is not known.
+    assert "Lower planner.memory_mib and measure" in message
+    with refused("out_of_device_memory", "asked for memory for parameters"), naming_full_device(CUDA, 3):
+        raise kind(text)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.AcceleratorError("CUDA error: an illegal memory access was encountered"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
+        RuntimeError("Triton Error [CUDA]: device kernel image is invalid"),
+        # Another rank's device.
+        HydraulisError("rank 1 failed: RuntimeError: CUDA error: out of memory", code="lost_rank"),
+        dist.DistBackendError("NCCL error: rank 1 said: CUDA error: out of memory"),
+    ],
+)
+def test_another_failure_of_a_device_or_of_another_ranks_device_stays_as_it_is(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, naming_full_device(CUDA, 3):
+        raise error
+    assert caught.value is error
+
+
 def test_the_memory_to_give_up_is_that_which_the_device_lacks(cuda: FakeCuda) -> None:
     # 73,000 + 7,000 - 80,000 lacks nothing: the request itself.
     assert "by at least 5,120 and" in out_of_memory("Tried to allocate 5.00 GiB.")

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 import torch
 
@@ -17,11 +18,10 @@ _REQUEST = re.compile(r"Tried to allocate ([0-9.]+) (bytes|KiB|MiB|GiB)")
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": MIB, "GiB": 1 << 30}
 
 
-@contextmanager
 def naming_out_of_memory(
     worker: Worker, rank: int, planned: Callable[[], int | None] = lambda: None
-) -> Iterator[None]:
-    """Raise the error of a full device, of torch's allocator or of NCCL, as an error of this package.
+) -> AbstractContextManager[None]:
+    """Raise the error of a full device (see `is_full_device`) as an error of this package.
 
     Args:
         worker: Worker of this rank.
@@ -31,25 +31,21 @@ def naming_out_of_memory(
     Raises:
         HydraulisError: The device has no memory left (code `out_of_device_memory`).
     """
-    try:
-        yield
-    except RuntimeError as error:
-        if not is_full_device(error):
-            raise
-        resident = sum(tensor.nbytes for tensor in worker.persistent)
-        message = describe_out_of_memory(
+
+    def describe(memory: DeviceMemory, requested: int) -> str:
+        return describe_out_of_memory(
             f"rank {rank}",
-            DeviceMemory.read(worker.device),
-            requested_bytes(str(error)),
+            memory,
+            requested,
             planned=planned(),
-            resident=resident,
+            resident=sum(tensor.nbytes for tensor in worker.persistent),
             communicators=worker.communicator_bytes,
         )
-        raise HydraulisError(message, code="out_of_device_memory") from error
+
+    return _naming(worker.device, describe)
 
 
-@contextmanager
-def naming_full_device(device: torch.device, rank: int) -> Iterator[None]:
+def naming_full_device(device: torch.device, rank: int) -> AbstractContextManager[None]:
     """Raise the error of a full device while a worker is built as an error of this package.
 
     Args:
@@ -59,13 +55,18 @@ def naming_full_device(device: torch.device, rank: int) -> Iterator[None]:
     Raises:
         HydraulisError: The device has no memory left (code `out_of_device_memory`).
     """
+    return _naming(device, partial(describe_full_device, f"rank {rank}"))
+
+
+@contextmanager
+def _naming(device: torch.device, describe: Callable[[DeviceMemory, int], str]) -> Iterator[None]:
+    """Raise the error of a full device with a message from its memory and the bytes of the request."""
     try:
         yield
-    except RuntimeError as error:
+    except Exception as error:
         if not is_full_device(error):
             raise
-        memory, requested = DeviceMemory.read(device), requested_bytes(str(error))
-        message = describe_full_device(f"rank {rank}", memory, requested)
+        message = describe(DeviceMemory.read(device), requested_bytes(str(error)))
         raise HydraulisError(message, code="out_of_device_memory") from error
 
 
@@ -90,13 +91,13 @@ def describe_out_of_memory(
     """
     # As if the allocator could reuse none of its free memory for the request.
     lacking = max(requested, MIB, memory.outside + memory.reserved + requested - memory.total)
+    least = f" by at least {-(-lacking // MIB):,}" if requested else ""
     plan = "" if planned is None else f"{_mib(planned)} were planned; "
     return (
         f"{name} ran out of device memory when it asked for {_requested(requested)}: {plan}tensors hold "
         f"{_mib(memory.allocated)}, of which {_mib(resident)} resident; {_outside_tensors(memory)}, of which "
-        f"{_mib(communicators)} planned for communicators. Lower planner.memory_mib by at least "
-        f"{-(-lacking // MIB):,} and measure the cost profile again, or lower train.exchange_channels and "
-        "train.stage_channels"
+        f"{_mib(communicators)} planned for communicators. Lower planner.memory_mib{least} and measure the "
+        "cost profile again, or lower train.exchange_channels and train.stage_channels"
     )
 
 
@@ -130,7 +131,7 @@ def requested_bytes(message: str) -> int:
 
 
 def _requested(size: int) -> str:
-    """Name the size of a request; NCCL does not tell that of a connection's buffers."""
+    """Name the size of a request; torch's allocator alone tells it."""
     return _mib(size) if size else "memory"
 
 

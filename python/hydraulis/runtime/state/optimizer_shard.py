@@ -17,7 +17,7 @@ from torch import Tensor
 from hydraulis._core import Cluster, OptimizerShards, Scheme, ShardSlice
 from hydraulis.config.optimizer import OptimizerConfig
 from hydraulis.model.parameters import checkpoint_name
-from hydraulis.model.tensors import wide_dtype
+from hydraulis.model.tensors import empty_on_host, wide_dtype
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.ranks.streams import SideStream, StreamEvent
 from hydraulis.runtime.state.parameters import ModelParameters, ParameterValues
@@ -252,7 +252,7 @@ class HostCopy:
         self._copies: dict[str, Tensor] = {}
         with stream.beside():
             for name, flat in flats.items():
-                copy = torch.empty_like(flat, device="cpu", pin_memory=flat.is_cuda)
+                copy = empty_on_host(flat.shape, flat.dtype, is_pinned=flat.is_cuda)
                 self._copies[name] = copy.copy_(flat.detach(), non_blocking=True)
             self._made = StreamEvent(shard.master.device)
         shard.read_until(self._made)

@@ -302,7 +302,16 @@ class LivenessCheck:
 # A gloo error starts with the path of a gloo source file.
 _GLOO = re.compile(r"\[\S*gloo/transport/\S*\] ")
 # As NCCL says it of this rank's own device.
-_FULL_DEVICE = re.compile(r"Cuda failure \d+ 'out of memory'")
+_NCCL_FULL_DEVICE = re.compile(r"Cuda failure \d+ 'out of memory'")
+# Memory that torch's allocator does not give: of a call of the runtime (`c10_cuda_check_implementation` in
+# c10/cuda/CUDAException.cpp), of the driver (`AT_CUDA_DRIVER_CHECK`), of cuBLAS and cuDNN (all three in
+# ATen/cuda/Exceptions.h; cuDNN 9 has the longer name), of a kernel that Triton loads (`gpuAssert` in its
+# third_party/nvidia/backend/driver.c), and of one that the CuTe DSL loads, whose errors are no RuntimeErrors.
+_FULL_DEVICE = re.compile(
+    r"CUDA error: out of memory|CUDA driver error: out of memory|CUBLAS_STATUS_ALLOC_FAILED"
+    r"|CUDNN_STATUS_(INTERNAL_ERROR_DEVICE_ALLOCATION|ALLOC)_FAILED|Triton Error \[CUDA\]: out of memory"
+    r"|CUDA_ERROR_OUT_OF_MEMORY"
+)
 
 
 def is_lost(error: BaseException) -> bool:
@@ -315,10 +324,14 @@ def is_lost(error: BaseException) -> bool:
 
 
 def is_full_device(error: BaseException) -> bool:
-    """Return whether torch's allocator, or NCCL for a connection, found no room on this rank's device."""
-    return isinstance(error, torch.OutOfMemoryError) or (
-        isinstance(error, dist.DistBackendError) and _FULL_DEVICE.search(str(error)) is not None
-    )
+    """Return whether torch's allocator, NCCL for a connection, or a library found no room on the device."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    if isinstance(error, HydraulisError):
+        # It has a remedy of its own, and may repeat the text of another rank.
+        return False
+    text = _NCCL_FULL_DEVICE if isinstance(error, dist.DistError) else _FULL_DEVICE
+    return text.search(str(error)) is not None
 
 
 def lost_rank(why: str, then: str = "start again") -> HydraulisError:
