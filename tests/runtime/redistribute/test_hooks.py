@@ -3,19 +3,24 @@
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from hydraulis import Strategy
+from devices import one_rank
+from hydraulis import Scheme, Strategy
 from hydraulis._core import LayerSplit
-from hydraulis.runtime.pipeline.timers import step_timers
+from hydraulis.config.kinds import ShardingKind
+from hydraulis.profile.bench import SchemeBench
+from hydraulis.runtime.pipeline.timers import CudaTimers, step_timers
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.redistribute import redistribution
 from hydraulis.runtime.redistribute.redistribution import Redistribution
+from hydraulis.runtime.step import train_step
 from runtime.redistribute.fake_exchange import FakeExchange, bucket, shards
-from runtime.tiny import plan_for
+from runtime.tiny import make_worker, plan_for
 
 # The rank is the first of two stages with a layer each. It holds two elements of its layer, and nothing of
 # the embedding, the second stage's layer and the head, whose sums it owns.
@@ -88,3 +93,37 @@ def test_buckets_start_after_the_messages_that_precede_them(
         assert started == [0, 0, 0, 0, 0, 0, 2, 2, 2, 4]
         moved.finish_gradient_reduction()
         assert len(exchange.works) == num_before + 4
+
+
+class CountedEvent:
+    """An event of a device that there is not."""
+
+    count = 0
+
+    def __init__(self, *, enable_timing: bool) -> None:
+        assert enable_timing
+        CountedEvent.count += 1
+
+    def record(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("sharding", ["none", "gradients", "parameters"])
+def test_a_measured_backward_waits_for_no_exchange_and_makes_no_event(
+    monkeypatch: pytest.MonkeyPatch, sharding: ShardingKind
+) -> None:
+    monkeypatch.setattr(torch.cuda, "Event", CountedEvent)
+    monkeypatch.setattr(CountedEvent, "count", 0)
+    with one_rank("cpu"):
+        worker = make_worker(["1x<1>"], sharding=sharding)
+        moved = worker.redistribution
+        monkeypatch.setattr(moved, "_timers", CudaTimers())
+        # As on CUDA, where reductions hold up no computation.
+        monkeypatch.setattr(moved, "_has_side_stream", True)
+        bench = SchemeBench(worker, Scheme("<1>"), None)
+        bench.initialize_parameters()
+        assert bench.time([20, 12]) is not None
+        assert CountedEvent.count == 0
+        # In an iteration they are made, so the hooks are there.
+        train_step(worker, plan_for(1, "1x<1>", [20]), lambda _: np.ones(20, dtype=np.uint8))
+        assert CountedEvent.count > 0

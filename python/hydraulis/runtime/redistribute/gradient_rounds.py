@@ -92,12 +92,16 @@ class GradientRounds(GradientReduction):
         if is_paced:
             self._from_here = len(self._buckets)
 
+    def is_unclaimed(self, bucket: int) -> bool:
+        """Return whether a bucket's first accumulation of a micro-batch is expected and has no buffer."""
+        number = self._number(bucket)
+        return number in self._pending and self._users.get(bucket % BUFFERS) != number
+
     def claim(self, bucket: int) -> None:
         """Free a bucket's part of the buffer for the first accumulation of a micro-batch, and zero it."""
-        number = self._number(bucket)
-        part = bucket % BUFFERS
-        if number not in self._pending or self._users.get(part) == number:
+        if not self.is_unclaimed(bucket):
             return
+        number, part = self._number(bucket), bucket % BUFFERS
         if part in self._users:
             self._complete_through(self._users[part])
             # On CUDA computation waits for what the side stream has completed.

@@ -87,11 +87,9 @@ class ParameterRounds:
 
     def before_backward(self, layer_group: int) -> None:
         """Wait for a layer group's parameters and for the part of the buffer that its gradients take."""
-        if self._rounds:
-            self._gather.wait_for(layer_group)
+        self._gather.wait_for(layer_group)
         self._reduction.claim(layer_group)
-        if self._rounds:
-            self._exchange_before(layer_group)
+        self._exchange_before(layer_group)
 
     def end_round(self) -> None:
         """Note that the backward of a micro-batch has ended; launch what its round has left."""

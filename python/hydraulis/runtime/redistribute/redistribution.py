@@ -339,12 +339,15 @@ class Redistribution:
 
     def _before_accumulation(self, layer_group: int, _gradient: object) -> None:
         assert self._rounds is not None
-        # Computation waits here on a side stream too.
-        with self._timers.transferring():
-            if self._parameter_rounds is None:
+        # Computation waits here on a side stream too. A backward outside of an iteration, such as one that a
+        # profile times, waits for nothing, and nobody reads these timers after it.
+        if self._parameter_rounds is not None:
+            if self._parameter_rounds.is_expecting:
+                with self._timers.transferring():
+                    self._parameter_rounds.before_backward(layer_group)
+        elif self._rounds.is_unclaimed(layer_group):
+            with self._timers.transferring():
                 self._rounds.claim(layer_group)
-            else:
-                self._parameter_rounds.before_backward(layer_group)
 
     def _after_accumulation(self, layer_group: int, _parameter: object) -> None:
         with self._reducing():
