@@ -29,7 +29,6 @@ SHORT = {
     "python/hydraulis/preflight/finding.py": "the checks and their caller share it: a merge makes a cycle",
     "python/hydraulis/progress.py": "a layer of its own: all rooms above report their progress by it",
     "python/hydraulis/runtime/ranks/torchrun.py": "the launcher reads it, and its siblings import torch",
-    "python/hydraulis/runtime/redistribute/launch_order.py": "a rule with its proof, a contract of its own",
 }
 INLINE_TESTS = re.compile(r"^#\[cfg\(test\)\]\nmod tests \{.*", re.MULTILINE | re.DOTALL)
 # rustfmt puts the closing brace under the first letter of the signature's line.

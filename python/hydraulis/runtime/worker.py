@@ -49,7 +49,7 @@ from hydraulis.runtime.ranks.distributed import ranks_per_node
 from hydraulis.runtime.ranks.every_rank import on_every_rank
 from hydraulis.runtime.ranks.streams import SideStream
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroups
-from hydraulis.runtime.redistribute.redistribution import Redistribution
+from hydraulis.runtime.redistribute.sharded_redistribution import make_redistribution
 from hydraulis.runtime.state.local_shard import LocalShard
 from hydraulis.runtime.state.optimizer_shard import OptimizerShard, ShardPlacement
 from hydraulis.runtime.state.parameters import InitialValues, ModelParameters, ParameterValues
@@ -143,7 +143,7 @@ class Worker:
         exchange_groups = ExchangeGroups(
             self.optimizer_shard.layout, timeout, self.device, self.channels.exchange
         )
-        self.redistribution = Redistribution(
+        self.redistribution = make_redistribution(
             exchange_groups, self.optimizer_shard, self.local_shard, self.timers
         )
         self.redistribution.reserve(self.cluster, self.schemes)

@@ -16,7 +16,6 @@ from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.ranks.streams import StreamEvent
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroup, ExchangeGroups, StartedExchange
 from hydraulis.runtime.redistribute.parameter_gather import ParameterGather
-from hydraulis.runtime.redistribute.redistribution import Redistribution
 from hydraulis.runtime.step import train_step
 from runtime.tiny import make_worker, planner_for
 
@@ -50,6 +49,7 @@ class Recorder:
         self.launches: list[Name] = []
         self.loads: list[int] = []
         self._groups: dict[int, str] = {}
+        self._redistribution = type(worker.redistribution)
         exchange_groups = worker.redistribution._gather._groups
         for name in ("inside", "between"):
             self._groups[id(getattr(exchange_groups, name))] = name
@@ -71,8 +71,8 @@ class Recorder:
             (executor._Run, "forward", self._compute),
             (executor._Run, "backward", self._compute),
             (executor._Run, "exchange", self._message),
-            (Redistribution, "_before_forward", self._forward),
-            (Redistribution, "_after_accumulation", self._backward),
+            (self._redistribution, "_before_forward", self._forward),
+            (self._redistribution, "_after_accumulation", self._backward),
         ):
             stack.enter_context(patch.object(kind, name, _method(wrapped, getattr(kind, name))))
         stack.enter_context(patch.object(dist, "batch_isend_irecv", _rendezvous(dist.batch_isend_irecv)))

@@ -16,8 +16,9 @@ from hydraulis.config.kinds import ShardingKind
 from hydraulis.profile.bench import SchemeBench
 from hydraulis.runtime.pipeline.timers import CudaTimers, step_timers
 from hydraulis.runtime.ranks.device import CPU
-from hydraulis.runtime.redistribute import redistribution
+from hydraulis.runtime.redistribute import plan_transfers
 from hydraulis.runtime.redistribute.redistribution import Redistribution
+from hydraulis.runtime.redistribute.sharded_redistribution import make_redistribution
 from hydraulis.runtime.step import train_step
 from runtime.redistribute.fake_exchange import FakeExchange, bucket, shards
 from runtime.tiny import make_worker, plan_for
@@ -50,7 +51,7 @@ def hooked(block: Block, exchange: Any) -> tuple[Redistribution, Any]:
     optimizer_shard, local_shard = shards(owned=4, local=2)
     optimizer_shard.parameters = SimpleNamespace(table=table, num_layer_groups=len(BUCKETS))
     optimizer_shard.layout = None
-    moved = Redistribution(exchange, optimizer_shard, local_shard, step_timers(CPU))
+    moved = make_redistribution(exchange, optimizer_shard, local_shard, step_timers(CPU))
     moved.register_hooks(stage)
     return moved, stage
 
@@ -59,7 +60,7 @@ def hooked(block: Block, exchange: Any) -> tuple[Redistribution, Any]:
 def test_buckets_start_after_the_messages_that_precede_them(
     monkeypatch: pytest.MonkeyPatch, *, has_side_stream: bool
 ) -> None:
-    monkeypatch.setattr(redistribution, "transfer", lambda *_: BUCKETS)
+    monkeypatch.setattr(plan_transfers, "transfer", lambda *_: BUCKETS)
     monkeypatch.setattr(dist, "get_rank", lambda: 0)
     monkeypatch.setattr(dist, "get_world_size", lambda: 2)
     plan = plan_for(2, "1x<pp2>", [30, 30, 30])

@@ -19,8 +19,44 @@ free, so it completes, even if a rank does nothing else meanwhile.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 from hydraulis._core import Backward, Forward, LayerSplit, Scheme, SendReceive
+from hydraulis.runtime.pipeline.rank_work import RankWork
+
+
+class LaunchPoints(NamedTuple):
+    """The instructions of a rank's list after which gradient reductions may start.
+
+    Attributes:
+        startable_from: Lowest bucket that may start after each instruction.
+        backwards: Indices of the backwards of micro-batches with sequences.
+        last_backward: Index of the last of them.
+    """
+
+    startable_from: list[int]
+    backwards: frozenset[int]
+    last_backward: int
+
+    @classmethod
+    def of(cls, work: RankWork | None, split: LayerSplit) -> Self | None:
+        """Look up the points of a rank's work; None without a stage.
+
+        Args:
+            work: Part of a plan that the rank carries out; None if it carries out none.
+            split: Layers of each stage.
+        """
+        if work is None or work.position is None:
+            return None
+        position, last = work.position, work.last_micro_batch
+        stages = bucket_stages(split, position.scheme)
+        indices = [index for index, one in enumerate(work.instructions) if isinstance(one, Backward)]
+        # Backwards are in the order of micro-batches.
+        return cls(
+            startable_from(work.instructions, stages, position.stage, last),
+            frozenset(indices[index] for index, one in enumerate(work.micro_batches) if one),
+            indices[last],
+        )
 
 
 def bucket_stages(split: LayerSplit, scheme: Scheme) -> list[int]:
