@@ -22,7 +22,7 @@ copies them), which `ShardedOptimizer.step` reads.
 them on a stage when it is built: a forward pre-hook on each layer group waits for the group's parameters
 before its first forward, and a hook on each trained parameter notices the last backward through the group.
 Under `train.sharding` a third hook comes before the group's backward, and parameters and gradients of two
-layer groups take turns in their buffers (`gradient_rounds.py`, `parameter_rounds.py`).
+layer groups take turns in their buffers (`redistribute/sharded_redistribution.py`).
 
 **Order of launches.** `redistribute/launch_order.py` states when a gradient reduction may start between the
 pipeline's messages, so that no order of events on the devices can stop all ranks.

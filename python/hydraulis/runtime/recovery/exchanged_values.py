@@ -1,10 +1,13 @@
 """The state of a run, read from the memory of all nodes and exchanged between its ranks.
 
-A rank reads each element of its shard from a copy on its node, if there is one. Otherwise one of the ranks
-that see a copy sends it, in turn by the receiving rank: so each element is sent once at most, and none within
-a node. On several nodes of several ranks the sender has the same place in its node, so ranks exchange along
-their rails: WORLD may have no backend for host memory there, and a group of all ranks would connect each of
-them to all others. It is made only if some copy is seen by a part of its node.
+A rank reads each element of its shard from a copy on its own node, if there is one. Otherwise one of the
+ranks that can read a copy sends it; senders take turns by the number of the receiving rank. So each element
+is sent at most once, and never within a node.
+
+On several nodes of several ranks, sender and receiver have the same place in their nodes, and exchange in a
+group of their rail: WORLD may have no backend for host memory, and a group of all ranks would connect each of
+them to all others. A group of all ranks is made only if some ranks of a node can read a copy that others of
+it cannot.
 
 Every rank computes from the manifest and the new layout which elements each rank needs, and which rank reads
 them, so no rank asks another one. One uneven all-to-all for each buffer moves them in host memory.
