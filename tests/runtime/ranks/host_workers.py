@@ -61,3 +61,18 @@ def results_without_world_in_host_memory(ranks_per_node: int) -> dict[str, Any]:
         return all_collectives()[0]
     message = "WORLD has a backend for host memory"
     raise AssertionError(message)
+
+
+def temporary_groups(ranks_per_node: int) -> tuple[float, str]:
+    """Make a temporary group of all ranks, and one after a group that leaves ranks out; return its error."""
+    everyone = range(dist.get_world_size())
+    total = torch.tensor(1.0)
+    with host.temporary_group(everyone) as group:
+        dist.all_reduce(total, group=group)
+    dist.new_group(list(range(ranks_per_node)), timeout=timedelta(seconds=60))
+    try:
+        with host.temporary_group(everyone) as group:
+            dist.barrier(group)
+    except AssertionError as error:
+        return total.item(), str(error)
+    return total.item(), ""

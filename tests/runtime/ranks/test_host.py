@@ -11,6 +11,7 @@ from ranks import run_ranks
 from runtime.ranks.host_workers import (
     results_with_and_without_levels,
     results_without_world_in_host_memory,
+    temporary_groups,
 )
 
 
@@ -39,6 +40,12 @@ def test_levels_change_no_result(size: int, node: int) -> None:
 def test_levels_need_no_backend_for_host_memory_over_all_ranks() -> None:
     for rank, found in enumerate(run_ranks(4, results_without_world_in_host_memory, 2)):
         assert found == expected(rank, 4)
+
+
+def test_a_temporary_group_is_refused_where_ranks_would_name_it_differently() -> None:
+    for total, error in run_ranks(4, temporary_groups, 2, ranks_per_node=2, timeout_seconds=30):
+        assert total == 4.0
+        assert "different numbers of groups" in error
 
 
 def test_nodes_of_one_rank_and_uneven_nodes_have_one_level() -> None:

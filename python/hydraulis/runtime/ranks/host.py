@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import distributed_c10d
 
 T = TypeVar("T")
 
@@ -61,7 +62,7 @@ def connect(ranks_per_node: int, timeout: timedelta) -> None:
     # Only members make a group: otherwise each rank would wait for the groups of all nodes. The nodes' groups
     # do not overlap, so no rank waits for another that waits for it.
     node = _new_group(range(leader, leader + ranks_per_node), timeout)
-    # Torch 2.15 names later groups by the number of groups before, so every rank makes two.
+    # Every rank makes two, so that all have the same number of groups (see `temporary_group`).
     others = range(0, num_ranks, ranks_per_node) if rank == leader else range(rank, rank + 1)
     group = _new_group(others, timeout)
     _levels = _Levels(node, leader, group if rank == leader else None, timeout)
@@ -143,11 +144,22 @@ def temporary_group(ranks: range) -> Iterator[dist.ProcessGroup]:
         ranks: Ranks of the group, this one among them. Each rank makes one group, and they do not overlap.
     """
     assert _levels is not None, "WORLD has gloo"
+    # Torch names a group that its members alone make by its ranks and by the number of groups of this process
+    # (`_hash_ranks_to_str` in torch/distributed/distributed_c10d.py, torch 2.13). After a group that leaves
+    # ranks out, members would look for each other under different names until the timeout.
+    assert _is_everywhere(len(distributed_c10d._world.pg_names)), "ranks are in different numbers of groups"
     group = _new_group(ranks, _levels.timeout)
     yield group
     # Else a rank might close connections that another one still reads from.
     dist.barrier(group)
     dist.destroy_process_group(group)
+
+
+def _is_everywhere(number: int) -> bool:
+    """Return whether a number is the same on all ranks. Collective."""
+    most = torch.tensor([number, -number])
+    all_reduce(most, dist.ReduceOp.MAX)
+    return bool(most.sum() == 0)
 
 
 Collect = Callable[[Any, int, dist.ProcessGroup | None], Any]
