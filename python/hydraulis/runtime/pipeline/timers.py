@@ -107,14 +107,14 @@ class CudaTimers(StepTimers):
 
     def __init__(self) -> None:
         # A computation, and the number of transfers before it and after it.
-        self._computed: list[tuple[_EventPair, int, int]] = []
-        self._transferred: list[_EventPair] = []
-        self._crossed: list[_EventPair] = []
+        self._computed: list[tuple[EventPair, int, int]] = []
+        self._transferred: list[EventPair] = []
+        self._crossed: list[EventPair] = []
 
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Time a computation between two events on the device."""
-        before, pair = len(self._transferred), _EventPair()
+        before, pair = len(self._transferred), EventPair()
         yield
         pair.end()
         self._computed.append((pair, before, len(self._transferred)))
@@ -122,7 +122,7 @@ class CudaTimers(StepTimers):
     @contextmanager
     def transferring(self) -> Iterator[None]:
         """Time the waits of the stream of computation."""
-        pair = _EventPair()
+        pair = EventPair()
         try:
             yield
         finally:
@@ -132,7 +132,7 @@ class CudaTimers(StepTimers):
     @contextmanager
     def crossing(self) -> Iterator[None]:
         """Time exchanges between two events in the current stream, which waits for them."""
-        pair = _EventPair()
+        pair = EventPair()
         yield
         pair.end()
         self._crossed.append(pair)
@@ -149,17 +149,19 @@ class CudaTimers(StepTimers):
         return times
 
 
-class _EventPair:
-    """Two events in the current stream."""
+class EventPair:
+    """Two events in the current stream, the first of which is recorded at once."""
 
     def __init__(self) -> None:
         self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self._start.record()
 
     def end(self) -> None:
+        """Record the second event."""
         self._end.record()
 
     def ms(self) -> float:
+        """Wait for the second event, and return the time between both; see `wait_until` for errors."""
         wait_until(self._end.query)
         self._end.synchronize()
         return float(self._start.elapsed_time(self._end))
