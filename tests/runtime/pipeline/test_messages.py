@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch import Tensor
 
 from hydraulis.model.float8 import quantize
 from hydraulis.runtime.pipeline.messages import Float8Messages
@@ -40,6 +41,41 @@ def test_a_token_that_is_not_finite_reaches_the_receiver_as_no_number() -> None:
     messages.unpack(messages.pack(x_tH), received_tH)
     assert received_tH.isfinite().all(dim=1).tolist() == [True, False, True]
     assert not received_tH[1].isfinite().any()
+
+
+def place(message: Tensor) -> int:
+    return message.untyped_storage().data_ptr()
+
+
+def test_messages_of_a_list_take_turns_in_memory_of_the_largest_size() -> None:
+    shapes = [(3, 16), (8, 16), (5, 16)]
+    messages = Float8Messages(quantize).of_list(shapes)
+    small_tH, large_tH, medium_tH = (torch.randn(shape) for shape in shapes)
+    first, second = messages.pack(small_tH), messages.pack(large_tH)
+    expected = second.clone()
+    assert [message.untyped_storage().nbytes() for message in (first, second)] == [8 * 20, 8 * 20]
+    assert place(first) != place(second)
+    # The first has been sent, and the second has not.
+    messages.sent(first)
+    third = messages.pack(medium_tH)
+    assert place(third) == place(first)
+    assert torch.equal(second, expected)
+    # What has been unpacked makes room for the next message that arrives, and for one that leaves.
+    received_tH = torch.empty_like(medium_tH)
+    messages.unpack(third, received_tH)
+    assert torch.equal(received_tH, quantize(medium_tH).widened(torch.float32))
+    assert place(messages.room(large_tH)) == place(third)
+    # Another list has its own memory.
+    assert messages.of_list(shapes).room(small_tH).untyped_storage().nbytes() == 8 * 20
+
+
+def test_a_message_larger_than_those_of_the_list_gets_memory_of_its_own() -> None:
+    messages, x_tH = Float8Messages(quantize), torch.randn(4, 8)
+    small = messages.pack(x_tH[:1])
+    messages.sent(small)
+    assert messages.pack(x_tH).untyped_storage().nbytes() == 4 * 12
+    # Its memory has the size that it had.
+    assert small.untyped_storage().nbytes() == 12
 
 
 @pytest.fixture(scope="module", params=STRATEGIES)
@@ -81,6 +117,20 @@ def test_a_step_with_messages_in_float8_has_a_loss_and_gradients_near_those_with
         assert after.loss == pytest.approx(before.loss, rel=0.01)
         assert 0.001 < (after.gradient - before.gradient).norm() / before.gradient.norm() < 0.2
     assert sum(rank.loss for rank in plain) != sum(rank.loss for rank in rounded)
+
+
+def test_messages_that_take_turns_bring_the_same_numbers_in_less_memory() -> None:
+    apart, in_turns = (
+        run_ranks(3, partial(run_with, float8_messages=True, in_turns=in_turns), "1x<pp3>", LENGTHS)
+        for in_turns in (False, True)
+    )
+    for before, after in zip(apart, in_turns, strict=True):
+        assert torch.equal(before.gradient, after.gradient)
+        assert (before.loss, before.evaluated) == (after.loss, after.evaluated)
+        # Each message of the list had a place of its own.
+        assert before.num_places > after.num_places
+        # Three micro-batches in flight, one that arrives, in training; and one each in the evaluation.
+        assert after.num_places <= 6
 
 
 def test_an_evaluation_has_the_loss_of_training(runs: tuple[list[MessageRun], list[MessageRun]]) -> None:

@@ -12,7 +12,12 @@ from torch import Tensor
 
 from hydraulis._core import Backward, Forward, SendReceive
 from hydraulis.runtime.pipeline.rank_work import MicroBatches, RankWork
-from hydraulis.runtime.pipeline.receive_block import ReceiveBlock, SeparateTensors, received_tensors
+from hydraulis.runtime.pipeline.receive_block import (
+    ReceiveBlock,
+    SeparateTensors,
+    list_messages,
+    received_tensors,
+)
 from hydraulis.runtime.pipeline.stage import Stage
 from hydraulis.runtime.pipeline.timers import StepTimers
 
@@ -91,7 +96,7 @@ class _Run:
         self._denominator = denominator
         self._saved = saved
         self._received = received
-        self._messages = stage.messages
+        self._messages = list_messages(stage, micro_batches.layouts)
         self._input: dict[int, Tensor] = {}
         self._output: dict[int, Tensor | None] = {}
         self._output_gradient: dict[int, Tensor] = {}
@@ -168,8 +173,9 @@ class _Run:
             self._release(peer)
 
     def _release(self, peer: int) -> None:
-        for _, work, _ in (one for one in self._unsent if one[0] == peer):
+        for _, work, message in (one for one in self._unsent if one[0] == peer):
             work.wait()
+            self._messages.sent(message)
         self._unsent = [one for one in self._unsent if one[0] != peer]
 
     def _unless_empty(self, micro_batch: int | None) -> int | None:

@@ -13,7 +13,7 @@ from hydraulis._core import Forward, SendReceive
 from hydraulis.parallel.next_token import TokenChoice
 from hydraulis.runtime.pipeline.messages import Messages
 from hydraulis.runtime.pipeline.rank_work import MicroBatches, RankWork
-from hydraulis.runtime.pipeline.receive_block import Instruction, received_tensors
+from hydraulis.runtime.pipeline.receive_block import Instruction, list_messages, received_tensors
 
 
 def run_forward(work: RankWork, choice: TokenChoice | None = None) -> list[Tensor]:
@@ -34,6 +34,7 @@ def run_forward(work: RankWork, choice: TokenChoice | None = None) -> list[Tenso
         return []
     stage, micro_batches = work.stage, MicroBatches(work)
     received = received_tensors(stage, _receiving_inputs(work.instructions), micro_batches.layouts)
+    messages = list_messages(stage, micro_batches.layouts)
     results = []
     inputs: dict[int, Tensor] = {}
     outputs: dict[int, Tensor] = {}
@@ -57,13 +58,13 @@ def run_forward(work: RankWork, choice: TokenChoice | None = None) -> list[Tenso
                 layout := micro_batches.layouts[arriving]
             ) is not None:
                 input_tH = received.tensor(arriving, stage.hidden_shape(layout), is_gradient=False)
-                _receive(input_tH, peer, stage.messages)
+                _receive(input_tH, peer, messages)
                 inputs[arriving] = input_tH
             case SendReceive(peer, next=True, send=int(leaving)) if leaving in outputs:
                 # One at a time: a send completes when the peer has received.
-                _wait(sent)
-                sent = _send(stage.messages.pack(outputs.pop(leaving)), peer)
-    _wait(sent)
+                _wait(sent, messages)
+                sent = _send(messages.pack(outputs.pop(leaving)), peer)
+    _wait(sent, messages)
     return results
 
 
@@ -86,6 +87,8 @@ def _send(message: Tensor, peer: int) -> tuple[dist.Work, Tensor]:
     return dist.batch_isend_irecv([dist.P2POp(dist.isend, message, peer)])[0], message
 
 
-def _wait(sent: tuple[dist.Work, Tensor] | None) -> None:
+def _wait(sent: tuple[dist.Work, Tensor] | None, messages: Messages) -> None:
     if sent is not None:
-        sent[0].wait()
+        work, message = sent
+        work.wait()
+        messages.sent(message)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from hydraulis._core import Backward, Forward, SendReceive
 from hydraulis.data.collate import MicroBatchLayout
+from hydraulis.runtime.pipeline.messages import Messages
 from hydraulis.runtime.pipeline.stage import Stage
 
 # Places start at multiples of this number of elements, 256 bytes or more, as those of torch's allocator.
@@ -91,6 +92,18 @@ def received_tensors(
         return SeparateTensors(stage.dtype, stage.device)
     elements = [0 if packed is None else math.prod(stage.hidden_shape(packed)) for packed in micro_batches]
     return ReceiveBlock(instructions, elements, stage.dtype, stage.device)
+
+
+def list_messages(stage: Stage, micro_batches: Iterable[MicroBatchLayout | None]) -> Messages:
+    """Return the messages of a list, with memory for the largest one.
+
+    Args:
+        stage: Stage of this rank.
+        micro_batches: Micro-batches of the list; None for an empty one.
+    """
+    return stage.messages.of_list(
+        stage.hidden_shape(packed) for packed in micro_batches if packed is not None
+    )
 
 
 def _has_places(stage: Stage) -> bool:

@@ -48,11 +48,13 @@ def _run(stage: Stage, lengths: list[int]) -> None:
         shape = stage.hidden_shape(batch)
         input_tH = torch.zeros(shape, dtype=stage.dtype, device=stage.device, requires_grad=True)
     output = stage.forward(input_tH, batch, batch.num_tokens)
+    # Their memory is not needed again.
+    messages = stage.messages.of_list([])
     if not stage.is_last:
-        stage.messages.unpack(stage.messages.pack(output.detach()), torch.empty_like(output))
+        messages.unpack(messages.pack(output.detach()), torch.empty_like(output))
     # A first stage whose parameters are all frozen has no backward.
     if output.requires_grad:
         torch.autograd.backward(output, None if stage.is_last else torch.ones_like(output))
     if input_tH is not None and input_tH.grad is not None:
         # Its gradient is a message too.
-        stage.messages.pack(input_tH.grad)
+        messages.pack(input_tH.grad)
