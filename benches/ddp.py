@@ -41,7 +41,7 @@ from benches.small_run import (
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hydraulis import Cluster, CostProfile, Planner, Scheme, Strategy
+from hydraulis import Cluster, CostProfile, Scheme, Strategy
 from hydraulis.config.run import RunConfig
 from hydraulis.data.collate import PackedMicroBatch, collate
 from hydraulis.data.dataset import Dataset
@@ -50,6 +50,7 @@ from hydraulis.model.decoder import Decoder
 from hydraulis.model.parameters import checkpoint_name
 from hydraulis.parallel.vocabulary import VocabularyShare, vocab_parallel_loss
 from hydraulis.runtime.loop import iterations
+from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.ranks.distributed import joined
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.metrics import StepMetrics
@@ -200,7 +201,7 @@ class Bench:
     ddp: Measured = field(default_factory=Measured)
     metrics: list[StepMetrics] = field(default_factory=list)
 
-    def run(self, config: RunConfig, data: Dataset, worker: Worker, planner: Planner, cap: int) -> None:
+    def run(self, config: RunConfig, data: Dataset, worker: Worker, planner: RunPlanner, cap: int) -> None:
         """Take turns until all steps are done. Collective."""
         plain = PlainDataParallel(config, data, cap)
         with StopRequest() as stop:
@@ -250,7 +251,7 @@ def measure(arguments: argparse.Namespace) -> None:
         cluster = Cluster(dist.get_world_size(), dist.get_world_size())
         profile = with_cap(profile, arguments.cap, cluster)
         cap = profile.cap_tokens(Scheme("<1>"), cluster)
-        planner = Planner(profile, cluster, strategies=list(config.planner.strategies))
+        planner = RunPlanner(config.planner, profile, cluster)
         bench = Bench()
         bench.run(config, data, worker, planner, cap)
         if rank == 0:

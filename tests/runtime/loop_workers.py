@@ -12,6 +12,7 @@ from hydraulis import Planner
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.loop import iterations
+from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.metrics import StepMetrics
 from hydraulis.runtime.worker import Worker
@@ -36,8 +37,8 @@ class BrokenPlanner:
     def __init__(self, planner: Planner) -> None:
         self._planner = planner
 
-    def plan(self, *batch: Any) -> Any:
-        return self._planner.plan(*batch)
+    def plan(self, *batch: Any, **more: Any) -> Any:
+        return self._planner.plan(*batch, **more)
 
     def check(self, *_: Any) -> list[str]:
         return ["sequence 3 is in two micro-batches", "rank 1 is used twice"]
@@ -60,7 +61,8 @@ def refused() -> list[Report]:
     planner = planner_for(dist.get_world_size(), STRATEGIES)
     diverged = make(config)
     diverged.optimizer_shard.master.fill_(torch.nan)
-    broken: Any = BrokenPlanner(planner)
+    broken: Any = planner_for(dist.get_world_size(), STRATEGIES)
+    broken._planner = BrokenPlanner(broken._planner)
     return [
         _run(config, planner, make(config), longest=100, stop_rank=None),
         _run(config, broken, make(config), longest=64, stop_rank=None),
@@ -93,7 +95,7 @@ def make(config: RunConfig) -> Worker:
 
 
 def _run(
-    config: RunConfig, planner: Planner, worker: Worker, *, longest: int, stop_rank: int | None
+    config: RunConfig, planner: RunPlanner, worker: Worker, *, longest: int, stop_rank: int | None
 ) -> Report:
     corpus = made_up_corpus(config.model.vocab_size, longest=longest)
     report = Report([], [], [], None)

@@ -15,8 +15,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from hydraulis import Cluster, CostProfile, Planner, Scheme
-from hydraulis.config.kinds import CheckpointingKind, ContextKind, ShardingKind
+from hydraulis import Cluster, CostProfile, Scheme
+from hydraulis.config.kinds import CheckpointingKind, ContextKind, MemoryRule, ShardingKind
+from hydraulis.config.planner import PlannerConfig
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.planner.profile_document import LinkMeasurement
 from hydraulis.profile import bench as bench_module
@@ -29,6 +30,7 @@ from hydraulis.profile.measure import MeasurementLimits, measure_profile
 from hydraulis.profile.record import count_observations
 from hydraulis.runtime.iteration import planned_bytes
 from hydraulis.runtime.pipeline.stage import Stage
+from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.step import train_step
 from hydraulis.runtime.worker import Worker
 from runtime.tiny import make_worker
@@ -251,7 +253,7 @@ def planned_and_measured_memory(
     found = {}
     for strategy in strategies:
         cluster = Cluster(gpus=3, gpus_per_node=ranks_per_node)
-        planner = Planner(profile, cluster, strategies=[strategy])
+        planner = run_planner(profile, cluster, strategy)
         plan = planner.plan(LENGTHS, [length - 1 for length in LENGTHS])
         held = train_step(worker, plan, zeros).measured.peak_bytes
         # Memory is counted in the first step only.
@@ -259,6 +261,12 @@ def planned_and_measured_memory(
         pairs = zip(planned_bytes(planner, plan), held, strict=False)
         found[strategy] = [(planned, counted) for planned, counted in pairs if planned and counted]
     return found
+
+
+def run_planner(
+    profile: CostProfile, cluster: Cluster, strategy: str, memory: MemoryRule = "per_micro_batch"
+) -> RunPlanner:
+    return RunPlanner(PlannerConfig(strategies=(strategy,), memory=memory), profile, cluster)
 
 
 def long_micro_batches(text: str) -> LongMicroBatches:
@@ -269,10 +277,10 @@ def long_micro_batches(text: str) -> LongMicroBatches:
     exact = replace(usual, memory="in_flight", longest=2048, micro_batch_tokens=2048)
     profile = measure_profile(worker, [scheme], exact, lambda _: None, lambda: False)
     assert profile is not None
-    planner = Planner(profile, cluster, strategies=[f"1x{text}"], memory="in_flight")
+    planner = run_planner(profile, cluster, f"1x{text}", "in_flight")
     longest, lengths = planner.longest_admitted, [planner.longest_admitted - less for less in (0, 9, 40)]
     plan = planner.plan(lengths, [length - 1 for length in lengths])
-    assert planner.check(plan, lengths, [length - 1 for length in lengths]) == []
+    planner.check(plan, lengths, [length - 1 for length in lengths])
     held = train_step(
         worker, plan, lambda sequence: np.zeros(lengths[sequence], dtype=np.uint8)
     ).measured.peak_bytes

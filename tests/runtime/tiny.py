@@ -6,14 +6,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from hydraulis import Cluster, Plan, Planner, Strategy
+from hydraulis import Cluster, Plan, Strategy
 from hydraulis.config.kinds import MemoryRule, ShardingKind
 from hydraulis.config.layered.table import from_table
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
+from hydraulis.config.planner import PlannerConfig
 from hydraulis.config.run import RunConfig
 from hydraulis.config.train import TrainConfig
 from hydraulis.data.corpus import Corpus
+from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.worker import Worker
 from profiles import made_up_profile
 from small_model import small_config
@@ -36,9 +38,9 @@ OPTIMIZER = OptimizerConfig(learning_rate=1e-2, warmup_steps=4, weight_decay=0.1
 
 def planner_for(
     world_size: int, strategies: Sequence[str], memory: MemoryRule = "per_micro_batch"
-) -> Planner:
-    cluster = Cluster(gpus=world_size, gpus_per_node=8)
-    return Planner(made_up_profile(CAPS), cluster, strategies=list(strategies), memory=memory)
+) -> RunPlanner:
+    config = PlannerConfig(strategies=tuple(strategies), memory_mib=1, memory=memory)
+    return RunPlanner(config, made_up_profile(CAPS), Cluster(gpus=world_size, gpus_per_node=8))
 
 
 def plan_for(

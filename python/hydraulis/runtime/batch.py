@@ -11,9 +11,8 @@ import torch.distributed as dist
 from hydraulis._core import Plan
 from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.tokens import SequenceTokens
-from hydraulis.errors import HydraulisError
 from hydraulis.runtime.planning.plans_ahead import PlannedStep
-from hydraulis.runtime.planning.run_planner import BatchPlanner
+from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.ranks.rank_zero import from_living_rank_zero
 
 
@@ -43,7 +42,7 @@ class Batch:
         """Number of targets of each sequence, int64 [n]."""
         return self.data.target_counts[self.indices]
 
-    def plan(self, planner: BatchPlanner) -> PlannedStep:
+    def plan(self, planner: RunPlanner) -> PlannedStep:
         """Plan the batch, time that, and check the plan.
 
         Raises:
@@ -53,22 +52,8 @@ class Batch:
         start = time.perf_counter()
         plan = planner.plan(lengths, targets)
         plan_ms = 1e3 * (time.perf_counter() - start)
-        check_plan(planner, plan, lengths, targets)
+        planner.check(plan, lengths, targets)
         return PlannedStep(plan, plan_ms)
-
-
-def check_plan(
-    planner: BatchPlanner, plan: Plan, lengths: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]
-) -> None:
-    """Check that a plan keeps its promises for these lengths and target counts.
-
-    Raises:
-        HydraulisError: It breaks one (code `plan_broken`).
-    """
-    broken = planner.check(plan, lengths, targets)
-    if broken:
-        message = f"the plan breaks its promises, which is a defect of the planner: {'; '.join(broken)}"
-        raise HydraulisError(message, code="plan_broken")
 
 
 def plan_on_rank_zero(make: Callable[[], Plan]) -> Plan:

@@ -14,7 +14,7 @@ from hydraulis.data.sampling.evaluation_batches import (
     make_evaluation_batches,
 )
 from hydraulis.runtime.batch import Batch, plan_on_rank_zero
-from hydraulis.runtime.planning.run_planner import BatchPlanner
+from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.records.evaluation import Evaluation, SourceLoss
 from hydraulis.runtime.step import evaluate
 from hydraulis.runtime.worker import Worker
@@ -33,7 +33,7 @@ class Evaluator:
     """
 
     def __init__(
-        self, config: RunConfig, data: Dataset | Corpus | None, worker: Worker, planner: BatchPlanner
+        self, config: RunConfig, data: Dataset | Corpus | None, worker: Worker, planner: RunPlanner
     ) -> None:
         self._config = config
         self._data = data

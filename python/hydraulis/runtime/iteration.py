@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hydraulis._core import Plan
 from hydraulis.data.sampling.batch_group import BatchGroup
 from hydraulis.model.flops import Utilisation
-from hydraulis.runtime.planning.run_planner import NOTHING_LEARNT, BatchPlanner, LearningPlanner
+from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.planning.step_batches import StepBatch
 from hydraulis.runtime.records.measured_times import rank_balance
 from hydraulis.runtime.records.metrics import StepMetrics
@@ -63,7 +63,7 @@ def step_metrics(
     plan: Plan,
     result: StepResult,
     times: WallTimes,
-    planner: BatchPlanner,
+    planner: RunPlanner,
     utilisation: Utilisation,
 ) -> StepMetrics:
     """Compute the metrics of one iteration.
@@ -80,7 +80,7 @@ def step_metrics(
     tokens, squares = int(plan.lengths.sum()), int((plan.lengths**2).sum())
     # Only rank 0 has the measured peaks.
     has_peaks = any(measured.peak_bytes)
-    learnt = planner.planned_with(plan) if isinstance(planner, LearningPlanner) else NOTHING_LEARNT
+    learnt = planner.planned_with(plan)
     return StepMetrics(
         step=taken.step,
         loss=result.loss,
@@ -117,7 +117,7 @@ def step_metrics(
     )
 
 
-def planned_bytes(planner: BatchPlanner, plan: Plan) -> tuple[int | None, ...]:
+def planned_bytes(planner: RunPlanner, plan: Plan) -> tuple[int | None, ...]:
     """Return the predicted peak memory of each rank; None without work."""
     by_rank = planner.rank_memory(plan)
     return tuple(None if memory is None else round(memory.total_bytes) for memory in by_rank)

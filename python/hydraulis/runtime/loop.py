@@ -17,7 +17,7 @@ from hydraulis.runtime.batch import plan_unless_stopped
 from hydraulis.runtime.iteration import Iteration, WallTimes, planned_bytes, step_metrics
 from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory
 from hydraulis.runtime.planning.plans_ahead import PlannedStep, PlansAhead
-from hydraulis.runtime.planning.run_planner import BatchPlanner, LearningPlanner
+from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.planning.step_batches import FIRST_STEP, StepBatches, StepPosition
 from hydraulis.runtime.ranks.shared_devices import ranks_per_device
 from hydraulis.runtime.ranks.stop import StopRequest
@@ -32,7 +32,7 @@ def iterations(
     config: RunConfig,
     data: SequenceSource,
     worker: Worker,
-    planner: BatchPlanner,
+    planner: RunPlanner,
     stop: StopRequest,
     position: StepPosition = FIRST_STEP,
 ) -> Iterator[Iteration]:
@@ -52,8 +52,8 @@ def iterations(
         config: Configuration of the run.
         data: Training data, the same on every rank; a rank reads the tokens of its own sequences only.
         worker: This rank's worker.
-        planner: Planner of the batches; asked on rank 0 only. A `LearningPlanner` learns before each request
-            for a plan, while no plan is made.
+        planner: Planner of the batches; asked on rank 0 only. It learns before each request for a plan,
+            while no plan is made.
         stop: Request to stop after the current step.
         position: Position of the run that this one continues.
 
@@ -70,8 +70,7 @@ def iterations(
     )
 
     def request(step: int) -> Callable[[], PlannedStep]:
-        if isinstance(planner, LearningPlanner):
-            planner.learn()
+        planner.learn()
         return batches.request(step, planner)
 
     worker.votes.ask(_STOP, stop.is_requested)
@@ -107,7 +106,7 @@ def iterations(
                 return
 
 
-def _planned_bytes(planner: BatchPlanner, plan: Plan, rank: int) -> int | None:
+def _planned_bytes(planner: RunPlanner, plan: Plan, rank: int) -> int | None:
     return planned_bytes(planner, plan)[rank]
 
 

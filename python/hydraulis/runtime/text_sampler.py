@@ -21,9 +21,9 @@ from hydraulis.data.tokenization.prompts import Prompts, decode_continuation, en
 from hydraulis.data.tokenization.tokenizer import load_tokenizer
 from hydraulis.data.tokens import MaskedTokens
 from hydraulis.parallel.next_token import TokenChoice
-from hydraulis.runtime.batch import check_plan, plan_on_rank_zero
+from hydraulis.runtime.batch import plan_on_rank_zero
 from hydraulis.runtime.pipeline.forward_only import run_forward
-from hydraulis.runtime.planning.run_planner import BatchPlanner
+from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.ranks.host_wait import wait_for_device
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.records.samples import SampledText, Samples
@@ -82,7 +82,7 @@ class TextSampler:
         planner: Planner of the prompts' batch; asked on rank 0 only.
     """
 
-    def __init__(self, config: RunConfig, worker: Worker, planner: BatchPlanner) -> None:
+    def __init__(self, config: RunConfig, worker: Worker, planner: RunPlanner) -> None:
         self._config = config
         self._worker = worker
         self._planner = planner
@@ -125,7 +125,7 @@ class TextSampler:
         lengths = np.array([len(prompt) + self._config.samples.tokens for prompt in self._prompts.tokens])
         targets = np.ones_like(lengths)
         plan = self._planner.plan(lengths, targets)
-        check_plan(self._planner, plan, lengths, targets)
+        self._planner.check(plan, lengths, targets)
         return plan
 
     def _agreed(self, found: Sequence[Tensor]) -> list[int]:

@@ -72,22 +72,6 @@ class BrokenLookahead:
     def __init__(self, planner: Any) -> None:
         self._planner = planner
 
-    def plan(self, *batch: Any) -> Any:
-        return self._planner.plan(*batch)
-
-    def check(self, *batch: Any) -> Any:
-        return self._planner.check(*batch)
-
-    def timeline(self, *of: Any) -> Any:
-        return self._planner.timeline(*of)
-
-    def rank_memory(self, *of: Any) -> Any:
-        return self._planner.rank_memory(*of)
-
-    @property
-    def strategies(self) -> Any:
-        return self._planner.strategies
-
     def plan_lookahead(self, *of: Any, **more: Any) -> LookaheadPlan:
         planned: LookaheadPlan = self._planner.plan_lookahead(*of, **more)
         return planned
@@ -100,7 +84,8 @@ def refused() -> tuple[str, str]:
     config = lookahead_config(4, 4)
     schemes = {scheme for text in STRATEGIES for scheme in Strategy(text).schemes}
     worker = Worker(config.model, config.optimizer, config.train, schemes=sorted(schemes))
-    broken: Any = BrokenLookahead(planner_for(2, STRATEGIES))
+    broken: Any = planner_for(2, STRATEGIES)
+    broken._planner = BrokenLookahead(broken._planner)
     with StopRequest() as stop:
         try:
             for _ in iterations(config, made_up_corpus(256), worker, broken, stop):

@@ -45,7 +45,7 @@ def test_without_recalibration_plans_equal_those_of_the_planner() -> None:
     run = RunPlanner(config(*LIST), PROFILE, CLUSTER)
     plan = run.plan(LENGTHS, LENGTHS - 1)
     assert plan == Planner(PROFILE, CLUSTER, strategies=list(LIST)).plan(LENGTHS, LENGTHS - 1)
-    assert run.check(plan, LENGTHS, LENGTHS - 1) == []
+    run.check(plan, LENGTHS, LENGTHS - 1)
     assert run.strategies == list(LIST)
     assert run.longest_admitted == 256
     run.observe(plan, [[] for _ in plan.replicas])
@@ -104,7 +104,7 @@ def test_recalibration_changes_the_chosen_strategy() -> None:
     for plan in (before, after):
         ends = [span.end_ms for spans in run.timeline(plan) for span in spans]
         assert max(ends) == pytest.approx(plan.iteration_ms)
-    assert run.check(after, LENGTHS) == []
+    run.check(after, LENGTHS)
     # The change is too small for another plan: the same times as before.
     assert run.recalibration is not None
     run.recalibration.factors["<tp4>"] *= 1.001
@@ -167,7 +167,7 @@ def test_rates_change_the_plans_that_are_requested_later() -> None:
     assert [(change.rank, change.slowdown) for change in changes] == [(1, 2.0)]
     assert plan.cluster == Cluster(4, 4, rates=[1.0, 0.5, 1.0, 1.0])
     assert plan == Planner(PROFILE, plan.cluster, strategies=["4x<1>"]).plan(LENGTHS)
-    assert run.check(plan, LENGTHS) == []
+    run.check(plan, LENGTHS)
     # A plan has the times and the memory of its own rates.
     assert max(span.end_ms for spans in run.timeline(usual) for span in spans) == usual.iteration_ms
     assert all(memory is not None for memory in run.rank_memory(usual))
@@ -190,7 +190,7 @@ def test_a_slow_rank_of_another_device_has_a_share_of_its_rate() -> None:
     plan = run.plan(LENGTHS)
     assert plan.cluster.rates == [1.0, 1.0, 0.5, 0.25]
     assert (plan.cluster.devices, plan.cluster.memory_bytes) == ([0, 0, 1, 1], usual.memory_bytes)
-    assert run.check(plan, LENGTHS) == []
+    run.check(plan, LENGTHS)
     assert run.planned_with(plan).rates == [1.0, 1.0, 1.0, 0.5]
     assert run.planned_with(first).rates is None
     # The least rate that a cluster can state is the limit.

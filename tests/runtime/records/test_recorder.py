@@ -14,7 +14,7 @@ from hydraulis.config.planner import PlannerConfig
 from hydraulis.data.sampling.batch_group import BatchGroup
 from hydraulis.planner.static import StaticComparison
 from hydraulis.runtime.iteration import Iteration
-from hydraulis.runtime.planning.run_planner import run_link
+from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
 from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.records.metrics import StepMetrics
 from hydraulis.runtime.records.recorder import Recorder
@@ -30,6 +30,7 @@ from small_model import small_config
 
 CLUSTER = Cluster(gpus=2, gpus_per_node=2)
 STRATEGIES = ["2x<1>", "1x<tp2>"]
+CONFIG = PlannerConfig(strategies=tuple(STRATEGIES), memory_mib=1, link="1,0.001,0")
 BATCHES = ([9, 9, 8], [60, 3], [30, 30, 2], [5])
 # Choices and planned times are made up, so that counts and errors are known.
 CHOSEN = ("1x<tp2>", "2x<1>", "2x<1>", "2x<1>")
@@ -39,15 +40,14 @@ MEASURED = (100.0, 200.0, 80.0, 50.0)
 
 def record(directory: RunDirectory, longest: int, trace_step: int | None) -> Recorder:
     profile = made_up_profile(CAPS)
-    planner = Planner(profile, CLUSTER, strategies=STRATEGIES)
+    planner = RunPlanner(CONFIG, profile, CLUSTER)
     static = StaticComparison.for_strategies(profile, CLUSTER, STRATEGIES, longest)
     return Recorder(directory, planner, trace_step, static)
 
 
 def slow_link() -> Link:
-    config = PlannerConfig(strategies=tuple(STRATEGIES), memory_mib=1, link="1,0.001,0")
     model = ModelParameters.from_config(small_config())
-    link = run_link(config, made_up_profile(CAPS), CLUSTER, model, torch.bfloat16)
+    link = run_link(CONFIG, made_up_profile(CAPS), CLUSTER, model, torch.bfloat16)
     assert link is not None
     return link
 
@@ -284,7 +284,7 @@ def test_the_summary_names_the_best_static_strategy(directory: RunDirectory) -> 
 def test_static_strategies_are_compared_by_steps_with_transfers(directory: RunDirectory) -> None:
     recorder, slow = record(directory, 60, trace_step=None), slow_link()
     profile = made_up_profile(CAPS)
-    recorder.planner = Planner(profile, CLUSTER, strategies=STRATEGIES, link=slow)
+    recorder.planner = RunPlanner(CONFIG, profile, CLUSTER, slow)
     recorder.static = StaticComparison.for_strategies(profile, CLUSTER, STRATEGIES, 60, link=slow)
     for step in range(len(BATCHES)):
         one = iteration(recorder, step)
@@ -350,9 +350,7 @@ def test_a_resumed_run_takes_the_rates_of_its_last_step_and_static_strategies_ar
     assert recorder.last() is None
     for step in range(4):
         # Rank 1 is slow in steps 2 and 3.
-        recorder.planner = (
-            Planner(made_up_profile(CAPS), slow, strategies=STRATEGIES) if step in (1, 2) else usual
-        )
+        recorder.planner = RunPlanner(CONFIG, made_up_profile(CAPS), slow) if step in (1, 2) else usual
         recorder.add(iteration(recorder, step))
     resumed = record(directory, 60, trace_step=None)
     assert [last.rank_rates for last in [resumed.last()] if last] == [()]

@@ -3,15 +3,14 @@
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
+from numpy.typing import ArrayLike
 
 from hydraulis._core import Cluster, CostProfile, Link, LookaheadPlan, Plan, Planner, RankMemory, Scheme, Span
 from hydraulis.config.planner import MIB, PlannerConfig
-from hydraulis.errors import InfeasibleError
+from hydraulis.errors import HydraulisError, InfeasibleError
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.planner.profile import resolve_link_rates
 from hydraulis.planner.strategies import homogeneous_strategies
@@ -20,9 +19,6 @@ from hydraulis.runtime.planning.rank_rates import LEAST_RATE, RankRates, RateCha
 from hydraulis.runtime.planning.recalibration import Recalibration, mean_factor
 from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.step_result import TimedCrossing
-
-Counts = npt.NDArray[np.int64]
-
 
 # The most memory of a rank that a message names.
 _MOST_MIB = 1 << 24
@@ -44,62 +40,7 @@ class Learnt(NamedTuple):
     link_slowdowns: Sequence[float] = ()
 
 
-NOTHING_LEARNT = Learnt({}, None)
-
-
-class BatchPlanner(Protocol):
-    """A planner of single batches: `Planner`, or one that corrects its predicted times during a run."""
-
-    @property
-    def strategies(self) -> list[str]:
-        """The candidate strategies."""
-        ...
-
-    def plan(self, lengths: Counts, targets: Counts, /) -> Plan:
-        """Plan a batch; `lengths` and `targets` are the tokens and targets of each sequence, int64 [n]."""
-        ...
-
-    def check(self, plan: Plan, lengths: Counts, targets: Counts, /) -> list[str]:
-        """Return the guarantees that the plan of this batch violates; an empty list for a valid plan."""
-        ...
-
-    def timeline(self, plan: Plan, /) -> list[list[Span]]:
-        """Predict the spans of computation and waiting of each replica."""
-        ...
-
-    def rank_memory(self, plan: Plan, /) -> list[RankMemory | None]:
-        """Predict the peak memory of each rank; None for a rank without work."""
-        ...
-
-
-@runtime_checkable
-class LookaheadPlanner(BatchPlanner, Protocol):
-    """A planner of several batches together."""
-
-    def plan_lookahead(
-        self, batches: Sequence[Counts], targets: Sequence[Counts], /, *, max_delay: int
-    ) -> LookaheadPlan:
-        """Plan batches of these lengths and targets; sequences move by at most `max_delay` batches."""
-        ...
-
-    def check_lookahead(
-        self, plan: LookaheadPlan, batches: Sequence[Counts], targets: Sequence[Counts], /, *, max_delay: int
-    ) -> list[str]:
-        """Return the guarantees that the plan of these batches violates; an empty list for a valid plan."""
-        ...
-
-
-@runtime_checkable
-class LearningPlanner(Protocol):
-    """A planner that corrects its predicted times by the times of earlier batches."""
-
-    def learn(self) -> None:
-        """Use the times so far for the plans that are requested from now on."""
-        ...
-
-    def planned_with(self, plan: Plan, /) -> Learnt:
-        """Return the measurements that a recent plan was made with."""
-        ...
+_NOTHING_LEARNT = Learnt({}, None)
 
 
 class _RecentPlan(NamedTuple):
@@ -146,7 +87,7 @@ class RunPlanner:
         self._profile = profile
         self.cluster = cluster
         self.link = link
-        self._applied = self._learnt = NOTHING_LEARNT
+        self._applied = self._learnt = _NOTHING_LEARNT
         self._planner = self._build_planner(profile, cluster, link)
         # Two entries: the next plan is made before the current iteration is recorded.
         self._recent: deque[_RecentPlan] = deque(maxlen=2)
@@ -207,8 +148,13 @@ class RunPlanner:
         to = "" if sufficient is None else f" to {sufficient:,}"
         return f"raise planner.memory_mib = {self._config.memory_mib:,}{to}"
 
-    def plan(self, lengths: Counts, targets: Counts | None = None) -> Plan:
-        """Plan a batch with the learnt times and rates; raises the errors of `Planner.plan`."""
+    def plan(self, lengths: ArrayLike, targets: ArrayLike | None = None) -> Plan:
+        """Plan a batch with the learnt times and rates; raises the errors of `Planner.plan`.
+
+        Args:
+            lengths: Tokens of each sequence, int64 [n].
+            targets: Targets of each sequence, int64 [n]; one fewer than its tokens by default.
+        """
         self._correct()
         used = self.used if self._config.max_strategies is not None else None
         plan = self._planner.plan(lengths, targets, used=used)
@@ -217,22 +163,32 @@ class RunPlanner:
         self._recent.append(_RecentPlan(plan, self._planner, self._applied))
         return plan
 
-    def check(self, plan: Plan, lengths: Counts, targets: Counts | None = None) -> list[str]:
-        """Return the violations in the last plan; empty for a valid plan."""
-        return self._planner.check(plan, lengths, targets)
+    def check(self, plan: Plan, lengths: ArrayLike, targets: ArrayLike | None = None) -> None:
+        """Check that the last plan keeps its promises.
+
+        Raises:
+            HydraulisError: It breaks one (code `plan_broken`).
+        """
+        _refuse_broken("the plan", self._planner.check(plan, lengths, targets))
 
     def plan_lookahead(
-        self, batches: Sequence[Counts], targets: Sequence[Counts], *, max_delay: int
+        self, batches: Sequence[ArrayLike], targets: Sequence[ArrayLike], *, max_delay: int
     ) -> LookaheadPlan:
         """Plan batches together with the learnt times and rates; see `Planner.plan_lookahead`."""
         self._correct()
         return self._planner.plan_lookahead(batches, targets, max_delay=max_delay)
 
     def check_lookahead(
-        self, plan: LookaheadPlan, batches: Sequence[Counts], targets: Sequence[Counts], *, max_delay: int
-    ) -> list[str]:
-        """Return the violations in the last plan of several batches; empty for a valid plan."""
-        return self._planner.check_lookahead(plan, batches, targets, max_delay=max_delay)
+        self,
+        plan: LookaheadPlan,
+        batches: Sequence[ArrayLike],
+        targets: Sequence[ArrayLike],
+        *,
+        max_delay: int,
+    ) -> None:
+        """Check that the last plan of several batches keeps its promises; see `check`."""
+        broken = self._planner.check_lookahead(plan, batches, targets, max_delay=max_delay)
+        _refuse_broken("the plan of several batches", broken)
 
     def timeline(self, plan: Plan) -> list[list[Span]]:
         """Return the predicted timeline of each replica, with the times that a recent plan was made with."""
@@ -274,7 +230,7 @@ class RunPlanner:
     def planned_with(self, plan: Plan) -> Learnt:
         """Return the measurements that a recent plan was made with; none for other plans."""
         recent = list(self._recent)
-        return next((one.learnt for one in recent if one.plan == plan), NOTHING_LEARNT)
+        return next((one.learnt for one in recent if one.plan == plan), _NOTHING_LEARNT)
 
     def resume(
         self,
@@ -347,6 +303,12 @@ class RunPlanner:
             memory=self._config.memory,
             link=link,
         )
+
+
+def _refuse_broken(plan: str, broken: Sequence[str]) -> None:
+    if broken:
+        message = f"{plan} breaks its promises, which is a defect of the planner: {'; '.join(broken)}"
+        raise HydraulisError(message, code="plan_broken")
 
 
 def sufficient_mib(profile: CostProfile, cluster: Cluster, longest: int) -> int | None:

@@ -16,10 +16,9 @@ from hydraulis.data.dataset import SequenceSource
 from hydraulis.data.sampling.batch_group import BatchGroup
 from hydraulis.data.sampling.epoch_order import SequenceIndices
 from hydraulis.data.sampling.sampler import BatchSampler
-from hydraulis.errors import HydraulisError
 from hydraulis.runtime.batch import Batch
 from hydraulis.runtime.planning.plans_ahead import PlannedStep
-from hydraulis.runtime.planning.run_planner import BatchPlanner, LookaheadPlanner
+from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 
 
@@ -81,7 +80,7 @@ class StepBatches:
         # Groups planned on rank 0 and not yet taken by the ranks.
         self._planned: list[BatchGroup] = []
 
-    def request(self, step: int, planner: BatchPlanner) -> Callable[[], PlannedStep]:
+    def request(self, step: int, planner: RunPlanner) -> Callable[[], PlannedStep]:
         """Prepare the plan of a step on rank 0, and return the function that makes it on another thread."""
         group = next((one for one in (self.group, *self._planned) if step in one), None)
         if group is not None:
@@ -90,7 +89,6 @@ class StepBatches:
         batches = [Batch(self._data, self._own(one)) for one in steps]
         if self._config.lookahead == 1:
             return partial(batches[0].plan, planner)
-        assert isinstance(planner, LookaheadPlanner)
         return partial(self._plan_group, step, batches, planner)
 
     def take(self, step: int) -> StepBatch:
@@ -102,20 +100,14 @@ class StepBatches:
                 self.group = BatchGroup.from_json(from_rank_zero(lambda: self._planned.pop(0).to_json()))
         return StepBatch(step, self._batch(self.group, step), self.group)
 
-    def _plan_group(self, step: int, batches: Sequence[Batch], planner: LookaheadPlanner) -> PlannedStep:
+    def _plan_group(self, step: int, batches: Sequence[Batch], planner: RunPlanner) -> PlannedStep:
         """Move sequences between the batches of a group, and plan its first step."""
         start = time.perf_counter()
         lengths, targets = [one.lengths for one in batches], [one.targets for one in batches]
         # The last group of a run may have a single step.
         delay = min(self._config.max_delay, len(batches) - 1)
         together = planner.plan_lookahead(lengths, targets, max_delay=delay)
-        broken = planner.check_lookahead(together, lengths, targets, max_delay=delay)
-        if broken:
-            message = (
-                "the plan of several batches breaks its promises, which is a defect of the planner: "
-                f"{'; '.join(broken)}"
-            )
-            raise HydraulisError(message, code="plan_broken")
+        planner.check_lookahead(together, lengths, targets, max_delay=delay)
         group = BatchGroup.of_members(step, together.members)
         own = {step + index: batch.indices for index, batch in enumerate(batches)}
         grouped_ms = 1e3 * (time.perf_counter() - start)

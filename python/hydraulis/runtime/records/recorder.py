@@ -12,7 +12,7 @@ from hydraulis._core import Plan
 from hydraulis.planner.static import StaticComparison, StaticTotal
 from hydraulis.runtime.iteration import Iteration
 from hydraulis.runtime.memory.prediction import MemoryPrediction
-from hydraulis.runtime.planning.run_planner import BatchPlanner
+from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.records.measured_times import micro_batch_times
 from hydraulis.runtime.records.metrics import StepMetrics
@@ -119,7 +119,7 @@ class Recorder:
     """
 
     directory: RunDirectory
-    planner: BatchPlanner
+    planner: RunPlanner
     trace_step: int | None
     static: StaticComparison | None = None
     trackers: Sequence[Tracker] = ()
