@@ -16,7 +16,7 @@ from hydraulis.runtime.records.run_directory import MEMORY
 from hydraulis.runtime.recovery.footprint import Footprint
 from hydraulis.runtime.recovery.host_room import left_to_rank
 from hydraulis.runtime.recovery.memory_folder import CopyName, MemoryFolder
-from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.parameters import ElementCount, ModelParameters
 from preflight.checked_run import read
 from profiles import made_up_profile
 
@@ -27,7 +27,7 @@ def config(made: Path, tmp_path: Path) -> RunConfig:
 
 
 def test_two_copies_of_parameters_and_moments_are_on_one_node(config: RunConfig) -> None:
-    elements = ModelParameters.from_config(config.model).num_elements(trained=True)
+    elements = ModelParameters.from_config(config.model).elements.trained
     found = Footprint.of(config, Cluster(4, 4))
     assert (found.files, found.first, found.sent) == (2 * 12 * elements, 12 * elements, 0)
 
@@ -43,9 +43,7 @@ def test_pinned_memory_is_counted_as_torch_rounds_it_up(
     config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for elements, block in ((1 << 20, 1 << 20), ((1 << 20) + 1, 1 << 21)):
-        monkeypatch.setattr(
-            ModelParameters, "num_elements", lambda _, trained, found=elements: 4 * found * trained
-        )
+        monkeypatch.setattr(ModelParameters, "elements", ElementCount(4 * elements, 0))
         # A rank has a block for the parameters and one for each of two moments, for a copy and a snapshot.
         pinned = 4 * 2 * 3 * 4 * block
         assert Footprint.of(config, Cluster(4, 4)).buffers == pinned

@@ -90,7 +90,7 @@ def test_resident_bytes_of_adapters_are_those_of_the_buffers() -> None:
     buffers = LocalShard(ModelParameters.from_config(config), [Scheme("<1>")], torch.float32)
     held = buffers.parameter.nbytes + buffers.gradient.nbytes
     # A frozen layer leaves its owners beyond the gradient buffer, which is that of the adapters.
-    trained = ModelParameters.from_config(config).num_elements(trained=True)
+    trained = ModelParameters.from_config(config).elements.trained
     layer = sum(math.prod(row.shape) for row in parameter_rows(config.base) if row.parts == ("layer",))
     in_transfer = 4 * (layer - trained)
     assert analytic_entry("<1>", adapters)["resident_bytes"] == pytest.approx(held + in_transfer, rel=0.02)

@@ -152,7 +152,7 @@ def test_a_profile_of_less_optimizer_state_is_refused(tmp_path: Path) -> None:
     resumed_of(tmp_path, config, device_name(CPU))
     path = tmp_path / "profile.json"
     document = json.loads(path.read_text())
-    parameters = ModelParameters.from_config(config.model).num_elements(trained=True)
+    parameters = ModelParameters.from_config(config.model).elements.trained
     document["memory"]["optimizer_bytes"] = 12 * parameters
     path.write_text(json.dumps(document))
     named = f"planner.profile={path}"
@@ -202,7 +202,7 @@ def test_each_device_profile_is_checked_like_the_first(tmp_path: Path) -> None:
     config = config_with(tmp_path)
     resumed_of(tmp_path, config, "A")
     document = json.loads((tmp_path / "profile.json").read_text())
-    parameters = ModelParameters.from_config(config.model).num_elements(trained=True)
+    parameters = ModelParameters.from_config(config.model).elements.trained
     document["memory"]["optimizer_bytes"] = 16 * parameters
     (tmp_path / "profile.json").write_text(json.dumps(document))
     document["hardware"]["device"], document["dtype"] = "B", "bfloat16"

@@ -91,7 +91,7 @@ def test_every_strategy_equals_peft_on_one_process_in_float64(
 def test_only_adapters_move_while_ranks_stay_where_they_are(node: int) -> None:
     config = model_config(adapters=ADAPTERS)
     parameters = ModelParameters.from_config(config)
-    trained, frozen = (parameters.num_elements(trained=trained) for trained in (True, False))
+    trained, frozen = parameters.elements
     texts = ("4x<1>", "4x<1>", "2x<tp2>", "2x<tp2>")
     # The first batch leaves ranks without work.
     steps = list(zip(texts, batches(len(texts) + 1, config.vocab_size)[1:], strict=True))

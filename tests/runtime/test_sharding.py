@@ -145,7 +145,7 @@ def test_adapters_are_trained_as_in_one_process(
     result, elements = run_ranks(8, train_adapters, config, OPTIMIZER, steps, "ring", sharding)[0]
     assert_equal(result, by_peft(config, steps), 1e-10, 1e-10)
     # Two of four layers.
-    assert set(elements) == {ModelParameters.from_config(config).num_elements(trained=True) // 2}
+    assert set(elements) == {ModelParameters.from_config(config).elements.trained // 2}
 
 
 def test_losses_are_those_without_sharding_and_the_same_in_every_run() -> None:
@@ -192,7 +192,7 @@ def test_persistent_memory_falls_by_all_but_two_layer_groups() -> None:
     parameters = ModelParameters.from_config(small_config(vocab_size=256, num_hidden_layers=layers))
     # The buffers have the size of those of <1>: a layer's parameters take a third of a vocabulary's.
     schemes = Strategy("1x<1>").schemes
-    trained = parameters.num_elements(trained=True)
+    trained = parameters.elements.trained
     places = buffer_places(parameters, schemes, "parameters", elements=trained, trained=trained)
     held, gradients = (one.elements for one in places)
     assert max(gradients, held) < trained / 2

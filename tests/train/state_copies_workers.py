@@ -108,7 +108,7 @@ def _opened(base: Path, kept: Any, completed: int) -> Any:
 def _copy_bytes(worker: Worker) -> int:
     """Return the bytes of the parameters and moments of all ranks, all trained."""
     shard = worker.optimizer_shard
-    elements = shard.parameters.num_elements(trained=True)
+    elements = shard.parameters.elements.trained
     return shard.master.itemsize * elements * (1 + len(shard.optimizer.moments))
 
 

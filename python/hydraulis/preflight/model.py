@@ -26,7 +26,7 @@ def check_model(config: RunConfig, *, is_resumed: bool) -> tuple[Status, str]:
     """
     require_optimizer(config.optimizer)
     parameters = ModelParameters.from_config(config.model, config.train.frozen)
-    num_trained, num_frozen = (parameters.num_elements(trained=trained) for trained in (True, False))
+    num_trained, num_frozen = parameters.elements
     text = f"{num_trained + num_frozen:,} parameters"
     if num_frozen:
         text += f", {num_frozen:,} of them frozen"

@@ -10,7 +10,8 @@ from hydraulis.profile.bench import SavedBytes, SchemeBench
 from hydraulis.runtime.memory.device_memory import DeviceMemory, outside_bytes
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.shared_devices import ranks_per_device
-from hydraulis.runtime.state.optimizer_shard import ElementCount, optimizer_bytes
+from hydraulis.runtime.state.parameters import ElementCount
+from hydraulis.runtime.state.state_bytes import StateBytes
 from hydraulis.runtime.worker import Worker
 
 # Bytes saved for backward are linear in the tokens, so two sizes determine them: this one and its double.
@@ -24,12 +25,11 @@ def model_memory(worker: Worker, memory_bytes: int) -> ModelMemory:
         worker: Worker of this rank.
         memory_bytes: Memory of a rank.
     """
-    count = ElementCount(*(worker.parameters.num_elements(trained=trained) for trained in (True, False)))
     return ModelMemory(
         memory_bytes=memory_bytes,
         # The staging buffers are allocated once, for the largest exchange of any strategy.
         reserved_bytes=sum(room.nbytes for room in worker.redistribution.staging) + _beyond_tensors(worker),
-        optimizer_bytes=_optimizer_bytes(worker, count),
+        optimizer_bytes=_state_bytes(worker).optimizer(worker.parameters.elements),
     )
 
 
@@ -74,9 +74,9 @@ def scheme_memory(worker: Worker, bench: SchemeBench, tokens: int = MEMORY_TOKEN
         saved[bench.position.stage] = torch.tensor(bench.saved_bytes(tokens), dtype=torch.float64)
     host.all_reduce(saved, dist.ReduceOp.MAX)
     buffers = worker.local_shard.bytes_of(bench.scheme)
+    of_element = _state_bytes(worker)
     # A stage without a backward saves nothing, but its output is there until it is sent.
-    dtype = worker.local_shard.parameter.dtype
-    output = worker.parameters.config.hidden_size * dtype.itemsize / (bench.scheme.tp * bench.scheme.cp)
+    output = worker.parameters.config.hidden_size * of_element.narrow / (bench.scheme.tp * bench.scheme.cp)
     by_stage = [SavedBytes(*stage) for stage in saved.tolist()]
     trained, frozen = (
         worker.parameters.stage_elements(bench.scheme, trained=trained) for trained in (True, False)
@@ -88,11 +88,11 @@ def scheme_memory(worker: Worker, bench: SchemeBench, tokens: int = MEMORY_TOKEN
             [stage.host_per_token for stage in by_stage] if "offload" in bench.scheme.checkpointing else None
         ),
         stage_optimizer_bytes=[
-            _optimizer_bytes(worker, ElementCount(*counts)) for counts in zip(trained, frozen, strict=True)
+            of_element.optimizer(ElementCount(*counts)) for counts in zip(trained, frozen, strict=True)
         ],
     )
 
 
-def _optimizer_bytes(worker: Worker, count: ElementCount) -> int:
+def _state_bytes(worker: Worker) -> StateBytes:
     dtype = worker.local_shard.parameter.dtype
-    return optimizer_bytes(count, dtype, len(worker.optimizer_shard.optimizer.moments))
+    return StateBytes.of(dtype, len(worker.optimizer_shard.optimizer.moments))

@@ -25,8 +25,8 @@ from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory
 from hydraulis.runtime.ranks.device import choose_device, device_name
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.records.run_directory import PROFILE
-from hydraulis.runtime.state.optimizer_shard import ElementCount, optimizer_bytes
 from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.state_bytes import StateBytes
 from hydraulis.runtime.worker import Worker
 
 
@@ -157,9 +157,7 @@ def _check_optimizer(config: RunConfig, source: str, profile: CostProfile) -> No
         InvalidInputError: The state is larger than the profile's (code `profile_mismatch`).
     """
     parameters = ModelParameters.from_config(config.model, config.train.frozen)
-    count = ElementCount(*(parameters.num_elements(trained=trained) for trained in (True, False)))
-    dtype: torch.dtype = getattr(torch, config.train.dtype)
-    needed = optimizer_bytes(count, dtype, len(config.optimizer.moments))
+    needed = StateBytes.of_run(config).optimizer(parameters.elements)
     stated = stated_optimizer_bytes(profile)
     if profile.attention is None or needed <= stated:
         return

@@ -45,7 +45,7 @@ def resumed_at(step: int, run: Path, kept: int) -> ResumedRun:
 
 
 def one_checkpoint(config: RunConfig) -> int:
-    return 3 * 4 * ModelParameters.from_config(config.model).num_elements(trained=True)
+    return 3 * 4 * ModelParameters.from_config(config.model).elements.trained
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_trained_parameters_equal_those_of_one_process(case: str) -> None:
     # Nothing moves where the ranks stay where they are.
     assert result.sent == [1, 1, 2, 3, 4, 5]
     assert result.timed == [True] * 5
-    num_trained, num_frozen = (parameters.num_elements(trained=trained) for trained in (True, False))
+    num_trained, num_frozen = parameters.elements
     assert result.optimizer_bytes == 8 * (4 * num_trained + num_frozen)
     assert result.elements[0] == pytest.approx(num_trained / 4, abs=6)
     assert result.elements[1] == 2 * result.elements[0]
@@ -113,7 +113,7 @@ def test_owners_keep_frozen_parameters_in_the_dtype_of_the_model() -> None:
         settings = train_config(dtype=torch.bfloat16, seed=SEED, frozen=frozen)
         worker = Worker(small_config(), OPTIMIZER, settings, schemes=[Scheme("<1>")])
         shard, parameters = worker.optimizer_shard, worker.parameters
-        counts = [parameters.num_elements(trained=trained) for trained in (True, False)]
+        counts = list(parameters.elements)
         assert (shard.master.dtype, shard.frozen.dtype) == (torch.float32, torch.bfloat16)
         assert [len(shard.master), len(shard.frozen)] == counts
         assert model_memory(worker, 1).optimizer_bytes == 16 * counts[0] + 2 * counts[1]

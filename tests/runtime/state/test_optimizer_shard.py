@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from hydraulis.runtime.state.optimizer_shard import ElementCount, host_copy_bytes, pinned_bytes
-from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.parameters import ElementCount, ModelParameters
+from hydraulis.runtime.state.state_bytes import StateBytes, pinned_bytes
 from ranks import run_ranks
 from runtime.state.optimizer_shard_workers import ShardReport, gather_and_step, master_dtypes
 from runtime.tiny import OPTIMIZER, SEED
@@ -111,4 +111,4 @@ def test_each_buffer_of_a_host_copy_is_rounded_up_alone() -> None:
         ((1 << 10) + 1, (1 << 10) + 1, 3 * (8 << 10) + (4 << 10)),
         ((1 << 10) + 1, 0, 3 * (8 << 10)),
     ):
-        assert host_copy_bytes(ElementCount(trained, frozen), torch.bfloat16, 2) == expected
+        assert StateBytes.of(torch.bfloat16, 2).host_copy(ElementCount(trained, frozen)) == expected

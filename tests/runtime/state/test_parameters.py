@@ -160,8 +160,8 @@ def test_a_stages_ranks_own_its_optimizer_state_if_the_run_has_one_scheme(text: 
     stage_group = scheme.ranks // scheme.pp
     of_stages = [sum(of_ranks[stage * stage_group : (stage + 1) * stage_group]) for stage in range(scheme.pp)]
     assert parameters.stage_elements(scheme, trained=True) == of_stages
-    assert parameters.num_elements(trained=True) == sum(of_stages)
-    assert parameters.num_elements(trained=False) == 0
+    assert parameters.elements.trained == sum(of_stages)
+    assert parameters.elements.frozen == 0
 
 
 def test_adapters_are_trained_unless_a_pattern_freezes_them() -> None:

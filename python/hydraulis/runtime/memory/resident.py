@@ -3,15 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from hydraulis._core import Cluster, OptimizerShards, Scheme
 from hydraulis.config.run import RunConfig
-from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.state.local_shard import StageSize, largest_stage
-from hydraulis.runtime.state.optimizer_shard import ElementCount, optimizer_bytes
-from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.parameters import ElementCount, ModelParameters
 from hydraulis.runtime.state.places import buffer_places
+from hydraulis.runtime.state.state_bytes import StateBytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +42,7 @@ def resident_memory(config: RunConfig, schemes: Sequence[Scheme], cluster: Clust
     Raises:
         InvalidInputError: A scheme has more stages than the model has layers (code `scheme_model_mismatch`).
     """
-    narrow: torch.dtype = getattr(torch, config.train.dtype)
-    wide = wide_dtype(narrow).itemsize
+    of_element = StateBytes.of_run(config)
     parameters = ModelParameters.from_config(config.model, config.train.frozen, config.train.stage_layers)
     layout = OptimizerShards(parameters.table, cluster, schemes)
     shards = [ElementCount(*layout.shard_elements(rank)) for rank in range(cluster.gpus)]
@@ -54,11 +50,11 @@ def resident_memory(config: RunConfig, schemes: Sequence[Scheme], cluster: Clust
 
     def local(of: Sequence[Scheme], size: StageSize) -> int:
         places = buffer_places(parameters, of, config.train.sharding, **size._asdict())
-        return places.parameters.elements * narrow.itemsize + places.gradients.elements * wide
+        return of_element.local(places.parameters.elements, places.gradients.elements)
 
     largest = StageSize(*(max(column) for column in zip(*sizes.values(), strict=True)))
     return ResidentMemory(
-        optimizer=max(optimizer_bytes(shard, narrow, len(config.optimizer.moments)) for shard in shards),
+        optimizer=max(map(of_element.optimizer, shards)),
         local=local(schemes, largest),
         scheme=max(sizes, key=lambda scheme: local([scheme], sizes[scheme])),
     )

@@ -7,17 +7,15 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.files import check_folder_writable, nearest_existing
-from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.records.run_directory import CHECKPOINTS, named_folder, not_made
 from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.state_bytes import StateBytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +99,9 @@ def _to_make(directory: str) -> tuple[Path, Path, bool]:
 
 def _checkpoint_bytes(config: RunConfig) -> int:
     """Count the bytes of one checkpoint: frozen parameters, master parameters and moments of the others."""
-    narrow: torch.dtype = getattr(torch, config.train.dtype)
-    wide = wide_dtype(narrow).itemsize
-    parameters = ModelParameters.from_config(config.model, config.train.frozen)
-    trained, frozen = (parameters.num_elements(trained=trained) for trained in (True, False))
-    return wide * (1 + len(config.optimizer.moments)) * trained + narrow.itemsize * frozen
+    count = ModelParameters.from_config(config.model, config.train.frozen).elements
+    of_element = StateBytes.of_run(config)
+    return of_element.changed(count) + of_element.unchanged(count)
 
 
 def _is_counted(config: RunConfig) -> bool:

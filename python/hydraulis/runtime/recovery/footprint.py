@@ -2,15 +2,12 @@
 
 from dataclasses import dataclass
 
-import torch
-
 from hydraulis._core import Cluster
 from hydraulis.config.run import RunConfig
-from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.recovery.keeper import COPIES_AT_ONCE
 from hydraulis.runtime.recovery.twins import has_twins
-from hydraulis.runtime.state.optimizer_shard import ElementCount, host_copy_bytes
-from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.runtime.state.parameters import ElementCount, ModelParameters
+from hydraulis.runtime.state.state_bytes import StateBytes
 
 # A checkpoint's snapshot and a copy of the state may be in host memory at the same time.
 _HOST_COPIES = 2
@@ -37,21 +34,22 @@ class Footprint:
     @classmethod
     def of(cls, config: RunConfig, cluster: Cluster) -> "Footprint":
         """Count the bytes of a run on a cluster."""
-        narrow: torch.dtype = getattr(torch, config.train.dtype)
-        parameters = ModelParameters.from_config(config.model, config.train.frozen)
+        of_element = StateBytes.of_run(config)
         nodes = max(1, cluster.gpus // cluster.gpus_per_node)
-        totals = [parameters.num_elements(trained=one) for one in (True, False)]
-        moments = len(config.optimizer.moments)
-        trained, frozen = (-(-total // nodes) for total in totals)
-        # Master parameters and moments change in each step; frozen parameters are copied once.
-        changed = wide_dtype(narrow).itemsize * (1 + moments) * trained
-        unchanged = narrow.itemsize * frozen
+        total = ModelParameters.from_config(config.model, config.train.frozen).elements
+        of_node, of_rank = (_share(total, parts) for parts in (nodes, cluster.gpus))
+        # Frozen parameters are copied once.
+        changed, unchanged = of_element.changed(of_node), of_element.unchanged(of_node)
         copies = 2 if has_twins(cluster) else 1
-        of_rank = ElementCount(*(-(-total // cluster.gpus) for total in totals))
-        pinned = min(cluster.gpus, cluster.gpus_per_node) * host_copy_bytes(of_rank, narrow, moments)
+        pinned = min(cluster.gpus, cluster.gpus_per_node) * of_element.host_copy(of_rank)
         return cls(
             files=copies * (COPIES_AT_ONCE * changed + unchanged),
             first=copies * (changed + unchanged),
             buffers=_HOST_COPIES * pinned + (copies - 1) * (changed + unchanged),
             sent=(copies - 1) * changed,
         )
+
+
+def _share(total: ElementCount, parts: int) -> ElementCount:
+    """Return an even share of the elements, rounded up."""
+    return ElementCount(*(-(-one // parts) for one in total))

@@ -28,53 +28,6 @@ MASTER = "master"
 FROZEN = "frozen"
 
 
-class ElementCount(NamedTuple):
-    """Number of elements of some parameters.
-
-    Attributes:
-        trained: Number of trained elements.
-        frozen: Number of frozen elements.
-    """
-
-    trained: int
-    frozen: int
-
-
-def optimizer_bytes(count: ElementCount, dtype: torch.dtype, num_moments: int) -> int:
-    """Return the bytes of an optimizer shard.
-
-    A trained element has a master parameter, a gradient and its moments, in at least float32; a frozen one
-    its value in the model's dtype.
-
-    Args:
-        count: Number of elements.
-        dtype: Dtype of the model.
-        num_moments: Number of the optimizer's moments.
-    """
-    return wide_dtype(dtype).itemsize * (2 + num_moments) * count.trained + dtype.itemsize * count.frozen
-
-
-def pinned_bytes(nbytes: int) -> int:
-    """Return the bytes of pinned memory that torch takes for a tensor: the next power of two.
-
-    Args:
-        nbytes: Bytes of the tensor; 0 takes none.
-    """
-    return 1 << (nbytes - 1).bit_length() if nbytes else 0
-
-
-def host_copy_bytes(count: ElementCount, dtype: torch.dtype, num_moments: int) -> int:
-    """Return the most bytes of pinned memory that copies of an optimizer shard take (see `HostCopy`).
-
-    Args:
-        count: Number of elements of the shard.
-        dtype: Dtype of the model.
-        num_moments: Number of the optimizer's moments.
-    """
-    changed = (1 + num_moments) * pinned_bytes(wide_dtype(dtype).itemsize * count.trained)
-    return changed + pinned_bytes(dtype.itemsize * count.frozen)
-
-
 class ShardBuffer(NamedTuple):
     """A flat buffer of an optimizer shard.
 
@@ -239,7 +192,7 @@ class HostCopy:
     the block until the process ends, for the next copy among others
     (`at::CachingHostAllocatorImpl::allocate` in ATen/core/CachingHostAllocator.h, torch 2.13). Its setting
     `pinned_max_round_threshold_mb` is no remedy: a free block is then taken without a look at its size. So
-    the rounded sizes are counted (see `host_copy_bytes`). Tensors of a file have to be contiguous, so a
+    the rounded sizes are counted (see `StateBytes.host_copy`). Tensors of a file have to be contiguous, so a
     buffer cannot be cut into blocks of such sizes.
 
     Args:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from itertools import accumulate
-from typing import Protocol, Self
+from itertools import accumulate, compress
+from typing import NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -24,6 +24,18 @@ from hydraulis.planner.model_shape import build_layer_split
 
 # A check of a run asks for its parameters a dozen times, which takes 3 s each for 16,000 layers.
 _MOST_MODELS = 4
+
+
+class ElementCount(NamedTuple):
+    """Number of elements of some parameters.
+
+    Attributes:
+        trained: Number of trained elements.
+        frozen: Number of frozen elements.
+    """
+
+    trained: int
+    frozen: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,10 +114,12 @@ class ModelParameters:
         """Whether the parameter of this name is trained."""
         return self.trained[self.names.index(name)]
 
-    def num_elements(self, *, trained: bool) -> int:
-        """Count the elements of all trained parameters, or of all frozen ones."""
-        columns = zip(self.names, self.trained, strict=True)
-        return sum(self.shapes[name].numel() for name, is_trained in columns if is_trained == trained)
+    @property
+    def elements(self) -> ElementCount:
+        """The number of elements of all parameters."""
+        sizes = [self.shapes[name].numel() for name in self.names]
+        trained = sum(compress(sizes, self.trained))
+        return ElementCount(trained, sum(sizes) - trained)
 
     def stage_elements(self, scheme: Scheme, *, trained: bool) -> list[int]:
         """Count the trained or the frozen elements of each stage; tied embeddings count for the first."""
