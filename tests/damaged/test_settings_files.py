@@ -13,8 +13,9 @@ from hydraulis.config.hugging_face.read import from_hugging_face, read_max_posit
 from hydraulis.config.run import load
 from hydraulis.planner.profile import load_profile
 from hydraulis.profile.observations import Observation, Timing
-from hydraulis.profile.record import Conditions, ObservationFile
+from hydraulis.profile.record import ObservationFile, conditions_of
 from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
+from planner.test_profile_document import workload
 from profiles import made_up_profile
 from runtime.hugging_face import test_weights
 
@@ -86,8 +87,7 @@ def test_a_profile_is_read_or_refused(tmp_path: Path) -> None:
 
 
 def test_measurements_are_continued_or_refused(tmp_path: Path) -> None:
-    values = dict.fromkeys(Conditions.__dataclass_fields__, "x")
-    conditions = Conditions(**values | {"compiled": False, "float8": False, "ranks": 2})  # type: ignore[arg-type]
+    conditions = conditions_of(workload(), ranks=2)
     whole = tmp_path / "whole"
     whole.mkdir()
     file = ObservationFile(whole / "m.jsonl", conditions)

@@ -1,6 +1,5 @@
 """A file of observations survives the process that wrote it."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -8,23 +7,10 @@ import pytest
 
 from hydraulis import InvalidInputError
 from hydraulis.profile.observations import Observation, Timing
-from hydraulis.profile.record import Conditions, ObservationFile, count_observations
+from hydraulis.profile.record import Conditions, ObservationFile, conditions_of, count_observations
+from planner.test_profile_document import workload
 
-CONDITIONS = Conditions(
-    model='{"hidden_size": 24}',
-    stage_layers="[]",
-    dtype="float32",
-    context="ring",
-    attention="plain attention",
-    compiled=False,
-    float8=False,
-    symmetric_memory=False,
-    sharding="none",
-    device="a CPU",
-    clock="CPU time",
-    ranks=2,
-    torch="2.13.0",
-)
+CONDITIONS = conditions_of(workload(), ranks=2)
 ONE = Observation("<pp2>", (64, 3), (Timing(1.0, 2.0), Timing(3.0, 4.5)))
 OTHER = Observation("<1>", (64,), (Timing(5.0, 6.0),))
 
@@ -58,13 +44,13 @@ def test_an_incomplete_last_line_is_removed(tmp_path: Path) -> None:
     assert ObservationFile(path, CONDITIONS).observations == [ONE, OTHER, OTHER, ONE]
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Conditions)])
+@pytest.mark.parametrize("name", list(CONDITIONS))
 def test_other_conditions_are_refused_by_name(tmp_path: Path, name: str) -> None:
     path = written(tmp_path / "m.jsonl")
     value = 3 if name == "ranks" else "other"
-    error = refusal(path, dataclasses.replace(CONDITIONS, **{name: value}))  # type: ignore[arg-type]
+    error = refusal(path, {**CONDITIONS, name: value})
     assert error.code == "measurements_invalid"
-    assert f"{name} = {getattr(CONDITIONS, name)}" in str(error)
+    assert f"{name} = {CONDITIONS[name]}" in str(error)
     assert str(value) in str(error)
     assert ObservationFile(path, CONDITIONS).observations == [ONE, OTHER, OTHER]
 

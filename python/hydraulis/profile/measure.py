@@ -7,7 +7,6 @@ it is the CPU time of the thread, which does not depend on other processes on th
 of the device.
 """
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +34,7 @@ from hydraulis.profile.host_memory import host_memory
 from hydraulis.profile.memory import model_memory, sample_tokens, scheme_memory
 from hydraulis.profile.observations import Observation, Timing
 from hydraulis.profile.progress import MeasurementProgress, Progress
-from hydraulis.profile.record import Conditions, MeasurementRecord, Mixes
+from hydraulis.profile.record import MeasurementRecord, Mixes, conditions_of
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import device_name
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
@@ -132,7 +131,7 @@ def measure_profile(
     mixes = _mixes(untimed, worker.cluster, limits, NUM_MIXES_ON[worker.device.type])
     record = MeasurementRecord(mixes, limits.precision)
     if limits.file is not None:
-        on_rank_zero(partial(record.open, limits.file, _conditions(workload)))
+        on_rank_zero(partial(record.open, limits.file, conditions_of(workload, dist.get_world_size())))
 
     def fitted_profile() -> str:
         times = fit_observations(record.mixes, record.observations)
@@ -188,24 +187,6 @@ def _workload(worker: Worker, context: ContextKind) -> Workload:
         device=device_name(worker.device),
         clock="time of the device" if worker.device.type == "cuda" else "CPU time",
         torch=torch.__version__,
-    )
-
-
-def _conditions(workload: Workload) -> Conditions:
-    return Conditions(
-        model=workload.model.to_json(),
-        stage_layers=json.dumps(workload.split.stated),
-        dtype=workload.dtype,
-        context=workload.context,
-        attention=workload.attention,
-        compiled=workload.compiled,
-        float8=workload.float8,
-        symmetric_memory=workload.symmetric_memory,
-        sharding=workload.sharding,
-        device=workload.device,
-        clock=workload.clock,
-        ranks=dist.get_world_size(),
-        torch=workload.torch,
     )
 
 

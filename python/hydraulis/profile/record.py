@@ -3,14 +3,14 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any
 
 from hydraulis._core import Scheme
-from hydraulis.config.kinds import ShardingKind
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import unreadable_error
+from hydraulis.planner.profile_document import Workload
 from hydraulis.profile.observations import Observation, Observations
 from hydraulis.text.documents import parse_json
 
@@ -19,39 +19,24 @@ FORMAT = "hydraulis.measurements/1"
 Mixes = Mapping[Scheme, Sequence[Sequence[int]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conditions:
-    """The conditions of a measurement; times under different conditions are not comparable.
+# Conditions of a measurement by name, as JSON has them.
+Conditions = Mapping[str, object]
 
-    Attributes:
-        model: Shape of the model, as JSON.
-        stage_layers: Stated split of the layers over stages, as JSON.
-        dtype: Dtype of parameters and activations.
-        context: Kind of context parallelism.
-        attention: Name of the attention kernel.
-        compiled: Whether the layers' and the loss's elementwise operations were compiled.
-        float8: Whether the layers' linear maps multiplied in float8.
-        symmetric_memory: Whether tensor parallelism exchanged through symmetric memory.
-        sharding: Tensors that ranks hold in parts.
-        device: Name of a rank's device.
-        clock: Clock of the times, in words.
+
+def conditions_of(workload: Workload, ranks: int) -> Conditions:
+    """Return the conditions of a measurement; times under different conditions are not comparable.
+
+    Args:
+        workload: Conditions that a profile of the measurement has.
         ranks: Number of ranks that ran at the same time.
-        torch: Version of torch.
     """
-
-    model: str
-    stage_layers: str
-    dtype: str
-    context: str
-    attention: str
-    compiled: bool
-    float8: bool
-    symmetric_memory: bool
-    sharding: ShardingKind
-    device: str
-    clock: str
-    ranks: int
-    torch: str
+    others = {field.name for field in fields(workload)} - {"model", "split", "gpus_per_node"}
+    return {
+        "model": workload.model.to_json(),
+        "stage_layers": json.dumps(workload.split.stated),
+        "ranks": ranks,
+        **{name: getattr(workload, name) for name in sorted(others)},
+    }
 
 
 class ObservationFile:
@@ -73,7 +58,7 @@ class ObservationFile:
 
     def __init__(self, path: Path, conditions: Conditions) -> None:
         self._path = path
-        header = {"format": FORMAT} | asdict(conditions)
+        header = {"format": FORMAT, **conditions}
         lines, rest = _read_lines(path)
         self.observations: list[Observation] = []
         if not lines:

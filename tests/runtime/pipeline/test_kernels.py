@@ -10,7 +10,7 @@ from devices import on_cuda, on_each_device, one_rank
 from helpers import refused
 from hydraulis import Scheme
 from hydraulis.model.leaves import PLAIN, compiled_leaves
-from hydraulis.profile.measure import _conditions, _workload
+from hydraulis.profile.measure import _workload
 from hydraulis.runtime.pipeline.messages import Float8Messages
 from hydraulis.runtime.worker import Worker
 from hydraulis.train.notes import describe_kernels
@@ -75,13 +75,13 @@ def test_a_worker_gives_its_kernels_to_stages_profile_and_message(
         assert position is not None
         stage = worker.stage(position, None)
         module = stage.module
-        conditions = _conditions(_workload(worker, "ring"))
+        workload = _workload(worker, "ring")
     leaves = compiled_leaves(torch.device("cpu")) if compiles else PLAIN
     layer: Any = module.layers["0"]
     assert layer.mlp.leaves is module.leaves is leaves
     assert layer.mlp.down_proj.quantize is (leaves.quantize if float8 else None)
-    assert (conditions.compiled, conditions.float8) == (compiles, float8)
-    assert conditions.symmetric_memory is compiles
+    assert (workload.compiled, workload.float8) == (compiles, float8)
+    assert workload.symmetric_memory is compiles
     text = describe_kernels(worker)
     named = ("compiled" in text, "symmetric memory" in text, "maps in float8" in text)
     assert named == (compiles, compiles, float8)
