@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from hydraulis._core import Cluster, OptimizerShards, Scheme
+from hydraulis._core import OptimizerShards, Scheme
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.tensors import wide_dtype
@@ -14,7 +14,7 @@ from hydraulis.runtime.checkpoint.resume import ResumedRun, restore_moments
 from hydraulis.runtime.hugging_face.weights import HuggingFaceWeights
 from hydraulis.runtime.memory.out_of_memory import naming_full_device
 from hydraulis.runtime.ranks.device import choose_device
-from hydraulis.runtime.ranks.distributed import ranks_per_node
+from hydraulis.runtime.ranks.distributed import run_cluster
 from hydraulis.runtime.ranks.every_rank import on_every_rank
 from hydraulis.runtime.ranks.rank_zero import on_rank_zero
 from hydraulis.runtime.state.parameters import AdaptedValues, InitialValues, ModelParameters, ParameterValues
@@ -37,7 +37,7 @@ def build_worker(config: RunConfig, schemes: Sequence[Scheme], resumed: ResumedR
     if resumed is None:
         return _start(config, schemes)
     parameters = ModelParameters.from_config(config.model, config.train.frozen, config.train.stage_layers)
-    cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
+    cluster = run_cluster()
     layout = OptimizerShards(parameters.table, cluster, schemes)
     with resumed.values(parameters, layout) as values:
         worker = _build(config, schemes, values)

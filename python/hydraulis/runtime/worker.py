@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis._core import Cluster, Plan, Position, Scheme
+from hydraulis._core import Plan, Position, Scheme
 from hydraulis.config.kinds import ContextKind
 from hydraulis.config.model import ModelConfig
 from hydraulis.config.optimizer import OptimizerConfig
@@ -45,7 +45,7 @@ from hydraulis.runtime.pipeline.timers import step_timers
 from hydraulis.runtime.pipeline.warm_up import warm_up
 from hydraulis.runtime.placement import ByPlacement, Placement, placement_of
 from hydraulis.runtime.ranks.device import choose_device, tensor_backend_of
-from hydraulis.runtime.ranks.distributed import ranks_per_node
+from hydraulis.runtime.ranks.distributed import run_cluster
 from hydraulis.runtime.ranks.every_rank import on_every_rank
 from hydraulis.runtime.ranks.streams import SideStream
 from hydraulis.runtime.redistribute.exchange_groups import ExchangeGroups
@@ -117,7 +117,7 @@ class Worker:
         dtype: torch.dtype = getattr(torch, train.dtype)
         timeout = timedelta(seconds=train.timeout_s)
         self.device = choose_device(train.device)
-        self.cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
+        self.cluster = run_cluster()
         self.train = train
         # Installed kernels may differ between nodes.
         self.kernel = on_every_rank(lambda: self._choose_kernel(model, dtype))

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-import torch.distributed as dist
-
 from hydraulis._core import Cluster
 from hydraulis.config.run import RunConfig
 from hydraulis.data.dataset import SequenceSource
@@ -19,7 +17,7 @@ from hydraulis.planner.strategies import named_strategies
 from hydraulis.runtime.checkpoint.position import DataPosition
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.hugging_face.files import check_tokenizer
-from hydraulis.runtime.ranks.distributed import ranks_per_node
+from hydraulis.runtime.ranks.distributed import run_cluster
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero, on_rank_zero
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.output_folder import checked_output
@@ -64,7 +62,7 @@ class OpenedRun:
         Returns:
             The run; None if it was stopped while it waited for its lock or its data were opened.
         """
-        cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
+        cluster = run_cluster()
         named_strategies(config.planner, cluster)
         resumed = find_run(config, observer)
         if resumed is not None and not wait_for_lock(resumed.run, stop, observer):

@@ -195,12 +195,10 @@ def _measure_together(
     """
     from datetime import timedelta
 
-    import torch.distributed as dist
-
     from hydraulis.runtime.agreement.comparison import check_same
     from hydraulis.runtime.agreement.run_facts import REMEDY, run_facts
     from hydraulis.runtime.memory.device_memory import with_least_memory
-    from hydraulis.runtime.ranks.distributed import joined, ranks_per_node
+    from hydraulis.runtime.ranks.distributed import joined, run_cluster
     from hydraulis.runtime.ranks.rank_zero import on_rank_zero
 
     joining = joined(
@@ -214,7 +212,7 @@ def _measure_together(
         config = with_least_memory(config, is_of_device=is_of_device)
         check_same(run_facts(config), REMEDY)
         on_rank_zero(lambda: check_files_writable(arguments.output))
-        cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
+        cluster = run_cluster()
         profile = _measure(arguments, config, cluster, device, stop)
         if profile is None:
             on_rank_zero(lambda: _print_kept(_measurements(arguments)))

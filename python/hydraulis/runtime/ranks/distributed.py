@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _abort_process_group
 
+from hydraulis._core import Cluster
 from hydraulis.errors import LOST_RANK, HydraulisError
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import CPU, prepare_device
@@ -99,3 +100,8 @@ def ranks_per_node() -> int:
     Ranks that another launcher than torchrun started count as one node.
     """
     return from_rank_zero(lambda: int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size())))
+
+
+def run_cluster() -> Cluster:
+    """Return the cluster of the run's ranks, none of them slow. Collective."""
+    return Cluster(gpus=dist.get_world_size(), gpus_per_node=ranks_per_node())
