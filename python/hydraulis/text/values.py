@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, time
 
 import numpy as np
@@ -20,6 +20,15 @@ def format_count(number: int, singular: str, plural: str | None = None) -> str:
     ('1 file', '2,000 files', '0 strategies')
     """
     return f"{number:,} {singular if number == 1 else plural or f'{singular}s'}"
+
+
+def name_ranks(ranks: Sequence[int]) -> str:
+    """Name ranks by their numbers.
+
+    >>> name_ranks([3]), name_ranks([4, 5])
+    ('rank 3', 'ranks 4, 5')
+    """
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}"
 
 
 def format_percent(share: float, decimals: int = 1) -> str:

@@ -14,6 +14,7 @@ from hydraulis.runtime.planning.rank_rates import RateChange
 from hydraulis.runtime.ranks.device import shared_cores
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.worker import Worker
+from hydraulis.text.values import name_ranks
 from hydraulis.train.observer import TrainingObserver
 
 # Most ranks of a host that a message names.
@@ -102,10 +103,8 @@ def _hosts(names: Sequence[str]) -> str:
 
 
 def _named(ranks: Sequence[int]) -> str:
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
     more = f" and {len(ranks) - _MAX_NAMED} more" if len(ranks) > _MAX_NAMED else ""
-    return f"ranks {', '.join(map(str, ranks[:_MAX_NAMED]))}{more}"
+    return f"{name_ranks(ranks[:_MAX_NAMED])}{more}"
 
 
 def report_model(config: RunConfig, observer: TrainingObserver) -> None:

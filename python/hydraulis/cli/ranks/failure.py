@@ -18,6 +18,7 @@ from hydraulis.cli.exit import (
 )
 from hydraulis.cli.ranks.report import end_progress_line
 from hydraulis.errors import LOST_RANK, HydraulisError
+from hydraulis.text.values import name_ranks
 
 _PROGRAM = "hydraulis"
 # Codes of ranks that have written an error or a traceback themselves.
@@ -107,7 +108,7 @@ def _is_unexplained(rank: EndedRank) -> bool:
 
 def _loss_of(ranks: Sequence[int], code: int, lost: HydraulisError | None) -> HydraulisError:
     """Return the loss of ranks that ended with one code, before the error of a rank that noticed it."""
-    listed = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+    listed = name_ranks(ranks)
     advice = "SIGKILL is also the signal of the kernel when memory runs out; start again"
     if code == EXIT_UNKNOWN:
         said = f"the process that forks ranks was killed, or {listed} ended with exit code {code}"

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from hydraulis.errors import InvalidInputError
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.every_rank import everywhere
-from hydraulis.text.values import as_toml
+from hydraulis.text.values import as_toml, name_ranks
 
 # Ranks that a message lists for each value.
 _MAX_LISTED = 4
@@ -62,6 +62,5 @@ def describe_difference(by_rank: Mapping[int, Mapping[str, object]]) -> str:
 
 
 def _listed(ranks: Sequence[int]) -> str:
-    first = ", ".join(map(str, ranks[:_MAX_LISTED]))
     others = f" and {len(ranks) - _MAX_LISTED} others" if len(ranks) > _MAX_LISTED else ""
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {first}{others}"
+    return f"{name_ranks(ranks[:_MAX_LISTED])}{others}"

@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from hydraulis.errors import HydraulisError
+from hydraulis.text.values import name_ranks
 
 # Most time that a living rank takes to answer a call.
 ANSWER_S = 5.0
@@ -127,8 +128,7 @@ def describe(answers: Sequence[Answer]) -> str:
     if by_state[STOPPED]:
         found.append(_named(answers, by_state[STOPPED], "{ranks} stopped by a signal (SIGCONT continues it)"))
     if by_state[ABSENT]:
-        numbers = ", ".join(map(str, by_state[ABSENT]))
-        found.append(f"{'rank' if len(by_state[ABSENT]) == 1 else 'ranks'} {numbers} had not joined")
+        found.append(f"{name_ranks(by_state[ABSENT])} had not joined")
     if by_state[SILENT]:
         found.append(_named(answers, by_state[SILENT], "no answer from {ranks}"))
     if not found and by_state[WORKING] and by_state[WAITING]:
@@ -144,10 +144,7 @@ def _named(answers: Sequence[Answer], ranks: Sequence[int], text: str) -> str:
     by_host: defaultdict[str, list[int]] = defaultdict(list)
     for rank in ranks:
         by_host[answers[rank].host or "host not known"].append(rank)
-    named = ", ".join(
-        f"{'rank' if len(of_host) == 1 else 'ranks'} {', '.join(map(str, of_host))} ({host})"
-        for host, of_host in by_host.items()
-    )
+    named = ", ".join(f"{name_ranks(of_host)} ({host})" for host, of_host in by_host.items())
     return text.format(ranks=named)
 
 
