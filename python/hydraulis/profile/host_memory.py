@@ -5,7 +5,6 @@ import time
 from typing import TypedDict
 
 import torch
-import torch.distributed as dist
 
 from hydraulis.model.tensors import empty_on_host
 from hydraulis.runtime.ranks import host
@@ -37,7 +36,7 @@ def host_memory(worker: Worker, stated_bytes: int | None) -> HostFigures:
     """
     if worker.copies is None:
         return {}
-    found = HostFigures(host_memory_bytes=stated_bytes or _least(_own_bytes()))
+    found = HostFigures(host_memory_bytes=stated_bytes or host.least(_own_bytes()))
     if worker.device.type == "cuda":
         found["host_gigabytes_per_s"] = copy_rate(worker.device)
     return found
@@ -69,16 +68,8 @@ def copy_rate(device: torch.device, nbytes: int = _COPIED_BYTES) -> float:
         StreamEvent(device).synchronize()
         times.append(time.perf_counter() - start)
     # The first repetition touches the memory. The slowest rank of each node keeps the others waiting.
-    slowest = torch.tensor(statistics.median(times[1:]), dtype=torch.float64)
-    host.all_reduce(slowest, dist.ReduceOp.MAX)
-    return nbytes / slowest.item() / 1e9
+    return nbytes / host.largest(statistics.median(times[1:])) / 1e9
 
 
 def _own_bytes() -> int:
     return int(NODE_SHARE * node_bytes()) // ranks_per_node()
-
-
-def _least(own: int) -> int:
-    least = torch.tensor(own)
-    host.all_reduce(least, dist.ReduceOp.MIN)
-    return int(least)

@@ -61,9 +61,8 @@ def link_bytes(device: torch.device) -> LinkBytes:
         return LinkBytes(_SMALL_BYTES, _LEAST_BYTES)
     memory = DeviceMemory.read(device)
     # Without the tensors: the allocator returns or reuses what it has reserved.
-    free = torch.tensor(memory.total - memory.outside - memory.allocated)
-    host.all_reduce(free, dist.ReduceOp.MIN)
-    fitting = 1 << max(1, int(free) // 4).bit_length() - 1
+    free = host.least(memory.total - memory.outside - memory.allocated)
+    fitting = 1 << max(1, free // 4).bit_length() - 1
     return LinkBytes(_SMALL_BYTES, min(max(fitting, _LEAST_BYTES), _MOST_BYTES))
 
 
@@ -167,11 +166,10 @@ def _median_ms(exchange: Callable[[], None] | None, clock: Clock) -> float:
     times = []
     for repetition in range(REPETITIONS + 1):
         host.barrier()
-        elapsed = torch.tensor(0.0 if exchange is None else _repetition_ms(exchange, clock))
-        host.all_reduce(elapsed, dist.ReduceOp.MAX)
+        elapsed = host.largest(0.0 if exchange is None else _repetition_ms(exchange, clock))
         # The first repetition touches the memory.
         if repetition:
-            times.append(elapsed.item())
+            times.append(elapsed)
     return statistics.median(times)
 
 

@@ -43,9 +43,8 @@ def _beyond_tensors(worker: Worker) -> int:
     outside = outside_bytes(worker.device, worker.communicator_bytes)
     memory = DeviceMemory.read(worker.device)._replace(outside=outside)
     later = 0 if ranks_per_device(worker.device) > 1 else worker.later_communicator_bytes
-    most = torch.tensor(memory.beyond(worker.persistent) + worker.optimizer_shard.optimizer.temporary_bytes)
-    host.all_reduce(most, dist.ReduceOp.MAX)
-    return int(most) + later
+    own = memory.beyond(worker.persistent) + worker.optimizer_shard.optimizer.temporary_bytes
+    return host.largest(own) + later
 
 
 def sample_tokens(cap: int, most: int) -> int:

@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import _get_default_store
@@ -103,9 +102,7 @@ def is_restarted() -> bool:
 
     The launcher of a node that was added later counts from 0.
     """
-    restarts = torch.tensor(int(os.environ.get(RESTART_COUNT, "0")))
-    host.all_reduce(restarts, dist.ReduceOp.MAX)
-    return bool(restarts)
+    return host.largest(int(os.environ.get(RESTART_COUNT, "0"))) > 0
 
 
 def wait_for_lock(run: Path, stop: StopRequest, observer: TrainingObserver) -> bool:

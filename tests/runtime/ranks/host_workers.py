@@ -23,6 +23,8 @@ def all_collectives() -> tuple[dict[str, Any], Counter[str]]:
             x = torch.tensor([rank + 1, -rank])
             host.all_reduce(x, op)
             found[name] = x.tolist()
+        found["largest"] = [host.largest((1 << 60) + rank), host.largest(0.1 - rank)]
+        found["least"] = [host.least(-rank), host.least(rank + 0.1)]
         x = torch.tensor([7 * rank + 3])
         host.broadcast(x)
         found["broadcast"] = x.tolist()

@@ -19,6 +19,8 @@ def expected(rank: int, size: int) -> dict[str, Any]:
     return {
         "sum": [size * (size + 1) // 2, -size * (size - 1) // 2],
         "most": [size, 0],
+        "largest": [(1 << 60) + size - 1, 0.1],
+        "least": [1 - size, 0.1],
         "broadcast": [3],
         "gather": [[one, 2 * one] for one in range(size)] if rank == 0 else None,
         "objects": [{"rank": one} for one in range(size)] if rank == 0 else None,

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import NamedTuple, Self
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from hydraulis.config.planner import MIB
@@ -123,8 +122,7 @@ def with_least_memory(config: RunConfig, *, is_of_device: bool) -> RunConfig:
         is_of_device: Whether `with_device_memory` has set it on this rank; otherwise it stays.
     """
     own = config.planner.memory_mib if is_of_device else None
-    least = torch.tensor(float("inf") if own is None else float(own), dtype=torch.float64)
-    host.all_reduce(least, dist.ReduceOp.MIN)
+    least = host.least(math.inf if own is None else float(own))
     return config if own is None else _with_memory(config, int(least))
 
 

@@ -26,9 +26,7 @@ def raise_everywhere(error: HydraulisError | None) -> None:
     Raises:
         HydraulisError: The error of the lowest rank that has one.
     """
-    failed = torch.tensor(int(error is not None))
-    host.all_reduce(failed, dist.ReduceOp.MAX)
-    if failed:
+    if host.largest(int(error is not None)):
         errors = host.all_gather_objects(error)
         raise everywhere(next(one for one in errors if one is not None))
 

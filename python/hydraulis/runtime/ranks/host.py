@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.distributed import distributed_c10d
 
 T = TypeVar("T")
+Number = TypeVar("Number", int, float)
 
 
 class _Levels(NamedTuple):
@@ -85,6 +86,22 @@ def all_reduce(x: Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> No
     dist.broadcast(x, src=_levels.leader, group=_levels.node)
 
 
+def largest(number: Number) -> Number:
+    """Return the largest number of any rank, on every rank. Collective."""
+    return _reduced(number, dist.ReduceOp.MAX)
+
+
+def least(number: Number) -> Number:
+    """Return the least number of any rank, on every rank. Collective."""
+    return _reduced(number, dist.ReduceOp.MIN)
+
+
+def _reduced(number: Number, op: dist.ReduceOp.RedOpType) -> Number:
+    x = torch.tensor(number, dtype=torch.float64 if isinstance(number, float) else torch.int64)
+    all_reduce(x, op)
+    return type(number)(x.item())
+
+
 def broadcast(x: Tensor) -> None:
     """Replace a host tensor by rank 0's, on every rank. Collective."""
     if _levels is None:
@@ -147,19 +164,13 @@ def temporary_group(ranks: range) -> Iterator[dist.ProcessGroup]:
     # Torch names a group that its members alone make by its ranks and by the number of groups of this process
     # (`_hash_ranks_to_str` in torch/distributed/distributed_c10d.py, torch 2.13). After a group that leaves
     # ranks out, members would look for each other under different names until the timeout.
-    assert _is_everywhere(len(distributed_c10d._world.pg_names)), "ranks are in different numbers of groups"
+    number = len(distributed_c10d._world.pg_names)
+    assert least(number) == largest(number), "ranks are in different numbers of groups"
     group = _new_group(ranks, _levels.timeout)
     yield group
     # Else a rank might close connections that another one still reads from.
     dist.barrier(group)
     dist.destroy_process_group(group)
-
-
-def _is_everywhere(number: int) -> bool:
-    """Return whether a number is the same on all ranks. Collective."""
-    most = torch.tensor([number, -number])
-    all_reduce(most, dist.ReduceOp.MAX)
-    return bool(most.sum() == 0)
 
 
 Collect = Callable[[Any, int, dist.ProcessGroup | None], Any]

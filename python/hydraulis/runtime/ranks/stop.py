@@ -5,7 +5,6 @@ import signal
 from types import FrameType
 from typing import Self
 
-import torch
 import torch.distributed as dist
 
 from hydraulis.runtime.ranks import host
@@ -54,10 +53,8 @@ class StopRequest:
 
     def agreed(self) -> bool:
         """Return whether any rank has a request to stop, the same on all ranks. Collective."""
-        agreed = torch.tensor(int(self.is_requested()))
-        host.all_reduce(agreed, dist.ReduceOp.MAX)
         # A request that arrives during the call is reported by the next call.
-        return bool(agreed)
+        return bool(host.largest(int(self.is_requested())))
 
     def is_ending(self) -> bool:
         """Return whether torchrun ends this rank, which it kills after TORCH_ELASTIC_SHUTDOWN_TIMEOUT."""

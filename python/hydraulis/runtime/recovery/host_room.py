@@ -3,9 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
-
 from hydraulis._core import Cluster, CostProfile
 from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
@@ -37,15 +34,14 @@ def with_room_for_copies(
     stated = profile.host_memory_bytes
     if stated is None or not config.checkpoint.memory_folder:
         return profile
-    left = torch.tensor(left_to_rank(config, cluster, node_bytes()))
-    host.all_reduce(left, dist.ReduceOp.MIN)
-    if int(left) >= stated:
+    left = host.least(left_to_rank(config, cluster, node_bytes()))
+    if left >= stated:
         return profile
     note(
-        f"layers that offload have {int(left) // MIB:,} MiB of host memory on each rank, not the "
+        f"layers that offload have {left // MIB:,} MiB of host memory on each rank, not the "
         f"{stated // MIB:,} of the profile: the copies in checkpoint.memory_folder take the rest"
     )
-    return with_host_memory(profile, max(1, int(left)))
+    return with_host_memory(profile, max(1, left))
 
 
 def left_to_rank(config: RunConfig, cluster: Cluster, of_node: int) -> int:
