@@ -60,7 +60,6 @@ from hydraulis.runtime.worker import Worker
 
 # Groups, stages and torch's own firsts: not what a run is made of.
 WARM_UP = 2
-MIB = 1 << 20
 
 
 class WholeModel(nn.Module):

@@ -11,7 +11,6 @@ import torch.distributed as dist
 
 from helpers import refused
 from hydraulis import Cluster, Scheme
-from hydraulis.config.planner import MIB
 from hydraulis.config.train import TrainConfig
 from hydraulis.parallel import communicators
 from hydraulis.parallel.communicators import (
@@ -21,6 +20,7 @@ from hydraulis.parallel.communicators import (
     nccl_options,
 )
 from hydraulis.parallel.groups import ProcessGroups
+from hydraulis.text.values import MIB
 
 TIMEOUT = timedelta(seconds=7)
 CUDA = torch.device("cuda", 0)

@@ -9,7 +9,6 @@ import torch
 
 from devices import one_rank
 from hydraulis import Scheme
-from hydraulis.config.planner import MIB
 from hydraulis.errors import HydraulisError
 from hydraulis.profile import run_profile
 from hydraulis.runtime import build, loop
@@ -17,6 +16,7 @@ from hydraulis.runtime.agreement.step_sum import Votes
 from hydraulis.runtime.memory import out_of_memory
 from hydraulis.runtime.memory.device_memory import FRAGMENTED, DeviceMemory
 from hydraulis.runtime.ranks.stop import StopRequest
+from hydraulis.text.values import MIB
 from hydraulis.train import trainer
 from hydraulis.train.trainer import Trainer
 from runtime.loop_workers import make

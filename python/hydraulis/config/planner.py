@@ -14,7 +14,7 @@ from hydraulis.config.check import (
 )
 from hydraulis.config.kinds import CheckpointingKind, ContextKind, MemoryRule
 from hydraulis.errors import InvalidInputError
-from hydraulis.text.values import did_you_mean
+from hydraulis.text.values import MIB, did_you_mean
 
 SEARCH_NAME = "search"
 # More schemes only make a search longer.
@@ -67,8 +67,6 @@ LEAST_SLOW_LINK = 1.2
 """The least slowdown of links that can be told from noise and from errors of their predicted times."""
 MOST_LOOKAHEAD = 64
 """The most steps planned together; planning a group takes time in proportion."""
-MIB = 1 << 20
-"""Bytes of a MiB, the unit of memory in configurations and messages."""
 LINK_FROM_PROFILE = "profile"
 NO_LINK = "none"
 

@@ -15,11 +15,11 @@ import torch
 import torch.distributed as dist
 
 from hydraulis._core import Cluster, Scheme
-from hydraulis.config.planner import MIB
 from hydraulis.config.train import TrainConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.parallel.groups import most_groups_of_rank
 from hydraulis.parallel.symmetric_memory import ALLOCATED_BYTES
+from hydraulis.text.values import MIB
 
 # The environment overrides the option of every communicator (`envConfigOverride` in NCCL's init.cc).
 _VARIABLE = "NCCL_MAX_CTAS"

@@ -26,8 +26,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hydraulis.config.planner import MIB
 from hydraulis.errors import InvalidInputError
+from hydraulis.text.values import MIB
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import _SymmetricMemory

@@ -1,12 +1,10 @@
 """The checks of the cluster: devices, cost profile, strategies, and the memory of a rank."""
 
-import math
 from collections.abc import Sequence
 
 import torch
 
 from hydraulis._core import Cluster, CostProfile, Scheme
-from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InfeasibleError, InvalidInputError
 from hydraulis.model.attention.varlen import choose_kernel
@@ -27,7 +25,7 @@ from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.planning.run_schemes import run_schemes, with_layer_splits
 from hydraulis.runtime.ranks.device import device_name, dtype_note
 from hydraulis.runtime.ranks.shared_devices import SHARE_VARIABLE, sharing_requested
-from hydraulis.text.values import format_count
+from hydraulis.text.values import format_count, free_mib, mib, needed_mib
 
 # Errors about this machine, which need not hold for the machines of the run.
 _MACHINE_ERRORS = ("device_missing", "attention_unsupported")
@@ -176,8 +174,8 @@ class ClusterChecks:
         resident = resident_memory(self.config, self._schemes, self.cluster)
         memory, limit = self._memory_limit()
         parts = (
-            f"{resident.optimizer / MIB:,.0f} MiB of sharded optimizer state and "
-            f"{resident.local / MIB:,.0f} MiB of parameters and gradients (largest with scheme "
+            f"{mib(resident.optimizer)} MiB of sharded optimizer state and "
+            f"{mib(resident.local)} MiB of parameters and gradients (largest with scheme "
             f"{resident.scheme})"
         )
         needed, communicators = resident.bytes, 0
@@ -189,17 +187,17 @@ class ClusterChecks:
             communicators = communicator_bytes(self._schemes, self.cluster, channels)
             needed += communicators
             buffers = " and symmetric buffers" if channels.has_buffers else ""
-            parts = f"{parts}, {communicators / MIB:,.0f} MiB of NCCL's communicators{buffers}"
+            parts = f"{parts}, {mib(communicators)} MiB of NCCL's communicators{buffers}"
         if needed >= memory:
             # More ranks take smaller shares of the optimizer state only.
             has_large_optimizer = resident.optimizer >= max(resident.local, communicators)
             remedies = ", or ".join(self._more_memory(needed, use_more_ranks=has_large_optimizer))
             message = (
-                f"a rank needs {parts}: {math.ceil(needed / MIB):,} MiB before any activations, and "
-                f"{limit} = {memory // MIB:,} MiB: {remedies}"
+                f"a rank needs {parts}: {needed_mib(needed)} MiB before any activations, and "
+                f"{limit} = {free_mib(memory)} MiB: {remedies}"
             )
             raise InfeasibleError(message, code="scheme_too_large")
-        left = f"{(memory - needed) / MIB:,.0f} MiB are then left for activations and transfer buffers"
+        left = f"{mib(memory - needed)} MiB are then left for activations and transfer buffers"
         text = f"{parts}; {left}"
         note = memory_note(self.config, self.profile) if self.profile else ""
         if not note:
@@ -310,7 +308,7 @@ class ClusterChecks:
         """Return the remedies for a memory limit below `needed` bytes."""
         remedies = ["measure a profile with more memory"]
         if self.profile is None:
-            remedies = [f"set planner.memory_mib above {math.ceil(needed / MIB):,}"]
+            remedies = [f"set planner.memory_mib above {needed_mib(needed)}"]
             if self.config.train.device == "cuda":
                 remedies.insert(0, "remove planner.memory_mib, so that the device's own memory counts")
         planner = self.config.planner

@@ -14,6 +14,7 @@ from hydraulis.runtime.recovery.host_room import left_to_rank
 from hydraulis.runtime.recovery.memory_folder import MemoryFolder
 from hydraulis.runtime.recovery.node_memory import node_bytes
 from hydraulis.runtime.recovery.run_start import named_starts
+from hydraulis.text.values import free_mib, needed_mib
 
 
 def check_copies(
@@ -41,28 +42,29 @@ def check_copies(
         there = _kept_runs(Path(base))
         if there:
             return "later", (
-                f"the start decides: {free >> 20:,} MiB are free in {base} next to copies of "
-                f"{' and '.join(map(str, there))}; a node's ranks need {_mib(found.files)} MiB, or "
-                f"{_mib(found.first)} for new copies next to those of the step that the run continues from"
+                f"the start decides: {free_mib(free)} MiB are free in {base} next to copies of "
+                f"{' and '.join(map(str, there))}; a node's ranks need {needed_mib(found.files)} MiB, or "
+                f"{needed_mib(found.first)} for new copies next to those of the step that the run continues "
+                "from"
             )
         if MemoryFolder(Path(base), "").needed_bytes(found.first, found.files) <= free:
             return "later", (
-                f"the start decides: {free >> 20:,} MiB are free in {base} next to copies of ended runs; "
-                f"it replaces them, and a node's ranks need {_mib(found.files)} MiB"
+                f"the start decides: {free_mib(free)} MiB are free in {base} next to copies of ended runs; "
+                f"it replaces them, and a node's ranks need {needed_mib(found.files)} MiB"
             )
         message = (
-            f"checkpoint.memory_folder = '{base}' has {free >> 20:,} MiB of room, and the copies of a node's "
-            f"ranks take {_mib(found.files)}: make room, or set it to '' for no copies"
+            f"checkpoint.memory_folder = '{base}' has {free_mib(free)} MiB of room, and the copies of a "
+            f"node's ranks take {needed_mib(found.files)}: make room, or set it to '' for no copies"
         )
         raise InvalidInputError(message, code="file_unwritable")
     twins = (
-        f"{_mib(found.sent)} MiB to the next node in each step, for a twin of each shard there"
+        f"{needed_mib(found.sent)} MiB to the next node in each step, for a twin of each shard there"
         if found.sent
         else "no twins, so a lost node loses its copies"
     )
     return "ok", (
-        f"{_mib(found.files)} of {free >> 20:,} MiB free in {base} on each node, and up to "
-        f"{_mib(found.buffers)} MiB of host memory for a copy and a checkpoint in progress; "
+        f"{needed_mib(found.files)} of {free_mib(free)} MiB free in {base} on each node, and up to "
+        f"{needed_mib(found.buffers)} MiB of host memory for a copy and a checkpoint in progress; "
         f"{twins}{_offloading(config, cluster, profile)}"
     )
 
@@ -82,11 +84,6 @@ def _offloading(config: RunConfig, cluster: Cluster, profile: CostProfile | None
     if left >= stated:
         return ""
     return (
-        f"; on a machine like this one layers that offload have {left >> 20:,} MiB of host memory on each "
-        f"rank next to them, not the {stated >> 20:,} of the profile"
+        f"; on a machine like this one layers that offload have {free_mib(left)} MiB of host memory on each "
+        f"rank next to them, not the {free_mib(stated)} of the profile"
     )
-
-
-def _mib(count: int) -> str:
-    """Return a number of bytes in MiB, rounded up."""
-    return f"{-(-count >> 20):,}"

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.data.open import Datasets
 from hydraulis.data.sampling.run_length import run_length, with_steps
@@ -16,6 +15,7 @@ from hydraulis.runtime.records.output_folder import checked_output
 from hydraulis.runtime.records.run_lock import check_unlocked
 from hydraulis.runtime.records.tracking import require_trackers
 from hydraulis.runtime.recovery.run_start import named_starts
+from hydraulis.text.values import mib
 
 
 class FolderChecks:
@@ -105,7 +105,7 @@ class FolderChecks:
             if found.is_taken
             else "can be written"
         )
-        room = f"{found.needed / MIB:,.0f} MiB of {found.free / MIB:,.0f} MiB free"
+        room = f"{mib(found.needed)} MiB of {mib(found.free)} MiB free"
         if found.is_counted:
             return "ok", f"{found.path} {state}; checkpoints take {room}"
         reason = "checkpoint.keep = 0 keeps all, and their number follows from the indexed data"

@@ -6,7 +6,6 @@ import torch
 import torch.distributed as dist
 
 from hydraulis._core import Cluster, CostProfile, Scheme, Strategy
-from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import InvalidInputError
 from hydraulis.model.attention.varlen import choose_kernel
@@ -28,6 +27,7 @@ from hydraulis.runtime.records.run_directory import PROFILE
 from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.state.state_bytes import StateBytes
 from hydraulis.runtime.worker import Worker
+from hydraulis.text.values import MIB
 
 
 def saved_profile(

@@ -1,4 +1,4 @@
-"""Numbers, values and names in messages: counts, percentages, TOML and JSON, close names."""
+"""Numbers, values and names in messages: counts, percentages, memory, ranks, TOML and JSON, close names."""
 
 import difflib
 import json
@@ -20,6 +20,33 @@ def format_count(number: int, singular: str, plural: str | None = None) -> str:
     ('1 file', '2,000 files', '0 strategies')
     """
     return f"{number:,} {singular if number == 1 else plural or f'{singular}s'}"
+
+
+MIB = 1 << 20
+"""Bytes of a MiB, the unit of memory in configurations and messages."""
+
+
+def mib(nbytes: float) -> str:
+    """Format bytes as a number of MiB, rounded.
+
+    >>> mib(1_500 * MIB + 1)
+    '1,500'
+    """
+    return f"{nbytes / MIB:,.0f}"
+
+
+def free_mib(nbytes: int) -> str:
+    """Format free bytes as MiB, rounded down: with `needed_mib` a message never shows enough room.
+
+    >>> free_mib(2 * MIB - 1), needed_mib(MIB + 1)
+    ('1', '2')
+    """
+    return f"{nbytes // MIB:,}"
+
+
+def needed_mib(nbytes: int) -> str:
+    """Format needed bytes as MiB, rounded up."""
+    return f"{-(-nbytes // MIB):,}"
 
 
 def name_ranks(ranks: Sequence[int]) -> str:

@@ -12,6 +12,7 @@ from hydraulis.runtime.recovery.run_start import RunStart, forget_copies
 from hydraulis.runtime.recovery.survey import RunInMemory
 from hydraulis.runtime.recovery.twins import TwinExchange
 from hydraulis.runtime.worker import Worker
+from hydraulis.text.values import needed_mib
 from hydraulis.train.observer import TrainingObserver
 from hydraulis.train.opened_run import OpenedRun
 
@@ -63,6 +64,6 @@ def build_keeper(
     on_every_rank(lambda: start.folder.require_room(first, of_node, previous))
     where = "with a twin of each shard on another node" if twins else "on one node without twins"
     observer.message(
-        f"copying the state into {base} after each step: {-(-of_node >> 20):,} MiB on each node, {where}"
+        f"copying the state into {base} after each step: {needed_mib(of_node)} MiB on each node, {where}"
     )
     return keeper

@@ -14,7 +14,6 @@ from torch import Tensor
 from config.run_file import MINIMAL, write
 from helpers import refused
 from hydraulis import Cluster, Scheme
-from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig, load
 from hydraulis.errors import HydraulisError
 from hydraulis.parallel.communicators import Channels, communicator_bytes
@@ -32,6 +31,7 @@ from hydraulis.runtime.memory.device_memory import (
 from hydraulis.runtime.memory.iteration_memory import IterationMemory
 from hydraulis.runtime.memory.out_of_memory import naming_full_device, naming_out_of_memory, requested_bytes
 from hydraulis.runtime.worker import Worker
+from hydraulis.text.values import MIB
 from ranks import run_ranks
 from runtime.memory.device_memory_workers import least_memory
 

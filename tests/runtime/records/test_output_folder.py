@@ -11,7 +11,6 @@ import pytest
 
 from helpers import refused
 from hydraulis.config.output import CheckpointConfig, OutputConfig
-from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
@@ -20,6 +19,7 @@ from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.records.output_folder import checked_output
 from hydraulis.runtime.records.run_directory import CHECKPOINTS
 from hydraulis.runtime.state.parameters import ModelParameters
+from hydraulis.text.values import MIB
 from runtime.tiny import run_config
 
 

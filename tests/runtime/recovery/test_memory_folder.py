@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from helpers import refused
-from hydraulis.config.planner import MIB
 from hydraulis.runtime.ranks.liveness.check import Process
 from hydraulis.runtime.recovery.memory_folder import CopyName, MemoryFolder, Owner
+from hydraulis.text.values import MIB
 
 
 @pytest.mark.parametrize("copy", [CopyName(12, 3, 8, 5), CopyName(None, 0, 1, 0), CopyName(10**9, 1, 2, 1)])

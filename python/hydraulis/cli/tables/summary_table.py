@@ -2,10 +2,9 @@
 
 from rich.table import Table
 
-from hydraulis.config.planner import MIB
 from hydraulis.runtime.records.metrics import shared_devices_note
 from hydraulis.runtime.records.recorder import RunSummary
-from hydraulis.text.values import format_percent
+from hydraulis.text.values import format_percent, mib
 
 # Notes on the table's times and memory, by type of device.
 TIME_NOTES = {
@@ -80,10 +79,10 @@ def _measured(summary: RunSummary) -> str:
 
 def _memory(summary: RunSummary) -> str:
     if summary.memory is None:
-        return f"at most {summary.memory_bytes / MIB:,.0f} MiB on a rank"
+        return f"at most {mib(summary.memory_bytes)} MiB on a rank"
     memory = summary.memory
     return (
-        f"at most {memory.peak_bytes / MIB:,.0f} MiB on a rank, {memory.planned_bytes / MIB:,.0f} planned; "
+        f"at most {mib(memory.peak_bytes)} MiB on a rank, {mib(memory.planned_bytes)} planned; "
         f"median prediction error {format_percent(memory.median_error)}"
     )
 

@@ -12,12 +12,11 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.runtime.memory.iteration_memory import IterationMemory
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.shared_devices import ranks_per_device
-from hydraulis.text.values import format_count
+from hydraulis.text.values import MIB, format_count
 
 # Contexts and communicators grow a little after the warm-up, for example by kernels that are compiled later.
 _MARGIN = 1.03

@@ -7,11 +7,11 @@ from functools import partial
 
 import torch
 
-from hydraulis.config.planner import MIB
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.memory.device_memory import DeviceMemory
 from hydraulis.runtime.ranks.liveness.check import is_full_device
 from hydraulis.runtime.worker import Worker
+from hydraulis.text.values import MIB, mib, needed_mib
 
 # The allocator's message has the size as text alone: `Tried to allocate 2.00 GiB.`
 _REQUEST = re.compile(r"Tried to allocate ([0-9.]+) (bytes|KiB|MiB|GiB)")
@@ -91,13 +91,13 @@ def describe_out_of_memory(
     """
     # As if the allocator could reuse none of its free memory for the request.
     lacking = max(requested, MIB, memory.outside + memory.reserved + requested - memory.total)
-    least = f" by at least {-(-lacking // MIB):,}" if requested else ""
-    plan = "" if planned is None else f"{_mib(planned)} were planned; "
+    least = f" by at least {needed_mib(lacking)}" if requested else ""
+    plan = "" if planned is None else f"{mib(planned)} MiB were planned; "
     return (
         f"{name} ran out of device memory when it asked for {_requested(requested)}: {plan}tensors hold "
-        f"{_mib(memory.allocated)}, of which {_mib(resident)} resident; {_outside_tensors(memory)}, of which "
-        f"{_mib(communicators)} planned for communicators. Lower planner.memory_mib{least} and measure the "
-        "cost profile again, or lower train.exchange_channels and train.stage_channels"
+        f"{mib(memory.allocated)} MiB, of which {mib(resident)} MiB resident; {_outside_tensors(memory)}, "
+        f"of which {mib(communicators)} MiB planned for communicators. Lower planner.memory_mib{least} and "
+        "measure the cost profile again, or lower train.exchange_channels and train.stage_channels"
     )
 
 
@@ -111,7 +111,8 @@ def describe_full_device(name: str, memory: DeviceMemory, requested: int) -> str
     """
     return (
         f"{name} ran out of device memory when it asked for {_requested(requested)} for parameters, "
-        f"gradients and optimizer state: tensors hold {_mib(memory.allocated)}; {_outside_tensors(memory)}. "
+        f"gradients and optimizer state: tensors hold {mib(memory.allocated)} MiB; "
+        f"{_outside_tensors(memory)}. "
         "No plan needs less: train on more ranks, or name only schemes with more tensor ranks or stages in "
         "planner.strategies or planner.schemes"
     )
@@ -119,8 +120,8 @@ def describe_full_device(name: str, memory: DeviceMemory, requested: int) -> str
 
 def _outside_tensors(memory: DeviceMemory) -> str:
     return (
-        f"the allocator has reserved {_mib(memory.reserved)} of {_mib(memory.total)}; context and "
-        f"communicators take {_mib(memory.outside)}"
+        f"the allocator has reserved {mib(memory.reserved)} MiB of {mib(memory.total)} MiB; context and "
+        f"communicators take {mib(memory.outside)} MiB"
     )
 
 
@@ -132,8 +133,4 @@ def requested_bytes(message: str) -> int:
 
 def _requested(size: int) -> str:
     """Name the size of a request; torch's allocator alone tells it."""
-    return _mib(size) if size else "memory"
-
-
-def _mib(size: int) -> str:
-    return f"{size / MIB:,.0f} MiB"
+    return f"{mib(size)} MiB" if size else "memory"

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from hydraulis._core import Cluster, CostProfile, Link, LookaheadPlan, Plan, Planner, RankMemory, Scheme, Span
-from hydraulis.config.planner import MIB, PlannerConfig
+from hydraulis.config.planner import PlannerConfig
 from hydraulis.errors import HydraulisError, InfeasibleError
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.planner.profile import resolve_link_rates
@@ -19,6 +19,7 @@ from hydraulis.runtime.planning.rank_rates import LEAST_RATE, RankRates, RateCha
 from hydraulis.runtime.planning.recalibration import Recalibration, mean_factor
 from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.step_result import TimedCrossing
+from hydraulis.text.values import MIB
 
 # The most memory of a rank that a message names.
 _MOST_MIB = 1 << 24

@@ -1,13 +1,11 @@
 """Checks that a run can create or resume its folder, and that the disk has room for its checkpoints."""
 
 import dataclasses
-import math
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.files import check_folder_writable, nearest_existing
@@ -16,6 +14,7 @@ from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.records.run_directory import CHECKPOINTS, named_folder, not_made
 from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.state.state_bytes import StateBytes
+from hydraulis.text.values import free_mib, needed_mib
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +55,9 @@ def checked_output(config: RunConfig, resumed: ResumedRun | None) -> OutputFolde
     if needed > free:
         checkpoints = "a checkpoint takes" if count == 1 else f"{count} checkpoints at once take"
         fewer = _fewer(config, resumed, count)
-        # Free space is rounded down and need is rounded up, so the message never shows enough room.
         message = (
-            f"the run's folder '{path}' has {free // MIB:,} MiB of room, and {checkpoints} "
-            f"{math.ceil(needed / MIB):,}: make room, {fewer}or set output.directory to another disk"
+            f"the run's folder '{path}' has {free_mib(free)} MiB of room, and {checkpoints} "
+            f"{needed_mib(needed)}: make room, {fewer}or set output.directory to another disk"
         )
         raise InvalidInputError(message, code="file_unwritable")
     return OutputFolder(

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hydraulis._core import Cluster, CostProfile
-from hydraulis.config.planner import MIB
 from hydraulis.config.run import RunConfig
 from hydraulis.planner.profile_document import with_host_memory
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.recovery.footprint import Footprint
 from hydraulis.runtime.recovery.node_memory import node_bytes
+from hydraulis.text.values import free_mib
 
 _MOUNTS = Path("/proc/mounts")
 _IN_MEMORY = ("tmpfs", "ramfs", "hugetlbfs")
@@ -38,8 +38,8 @@ def with_room_for_copies(
     if left >= stated:
         return profile
     note(
-        f"layers that offload have {left // MIB:,} MiB of host memory on each rank, not the "
-        f"{stated // MIB:,} of the profile: the copies in checkpoint.memory_folder take the rest"
+        f"layers that offload have {free_mib(left)} MiB of host memory on each rank, not the "
+        f"{free_mib(stated)} of the profile: the copies in checkpoint.memory_folder take the rest"
     )
     return with_host_memory(profile, max(1, left))
 

@@ -16,6 +16,7 @@ from hydraulis.files import read_regular, replace_file
 from hydraulis.runtime.ranks.liveness.check import ENDED, Process
 from hydraulis.runtime.records.run_directory import writing
 from hydraulis.text.documents import parse_json
+from hydraulis.text.values import free_mib, needed_mib
 
 _SETTING = "checkpoint.memory_folder"
 _OWNER = "owner.json"
@@ -214,8 +215,8 @@ class MemoryFolder:
             else "remove other files from it; the run continues from the copies there, so keep the setting"
         )
         message = (
-            f"{_SETTING} = '{self.base}' has {free >> 20:,} MiB of room, and new copies of this node's ranks "
-            f"need {-(-needed >> 20):,}: {remedy}"
+            f"{_SETTING} = '{self.base}' has {free_mib(free)} MiB of room, and new copies of this node's "
+            f"ranks need {needed_mib(needed)}: {remedy}"
         )
         raise InvalidInputError(message, code="file_unwritable")
 
