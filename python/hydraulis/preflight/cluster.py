@@ -20,6 +20,7 @@ from hydraulis.preflight.finding import Status, with_warnings
 from hydraulis.profile.run_profile import chosen_profile, memory_note
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.memory.resident import resident_memory
+from hydraulis.runtime.planning.longest import check_longest
 from hydraulis.runtime.planning.rank_devices import other_device_note
 from hydraulis.runtime.planning.run_planner import RunPlanner
 from hydraulis.runtime.planning.run_schemes import run_schemes, with_layer_splits
@@ -272,7 +273,7 @@ class ClusterChecks:
             else "mean token cap of the micro-batches in flight"
         )
         text = f"{sequence}, {admitted:,} are admitted; {limit}: {', '.join(caps)}"
-        planner.check_longest(max(longest or 0, prompt))
+        check_longest(planner, self.config.planner, profile, max(longest or 0, prompt))
         return ("later" if longest is None and self.config.data.max_tokens > admitted else "ok"), text
 
     def _longest_sequence(self, longest: int | None) -> str:

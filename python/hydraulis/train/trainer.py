@@ -25,6 +25,7 @@ from hydraulis.runtime.jumps import recall_jumps
 from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.memory.device_memory import FRAGMENTED, FragmentationCheck, fragmentation_note
 from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory
+from hydraulis.runtime.planning.longest import check_longest
 from hydraulis.runtime.planning.node_links import SLOW_LINKS, LinkChange
 from hydraulis.runtime.planning.rank_devices import with_rank_devices
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
@@ -133,7 +134,7 @@ class Trainer:
         # A planner of its own: evaluation must not count against planner.max_strategies of training.
         evaluating = RunPlanner(config.planner, profile, cluster, link)
         text_sampler = TextSampler(config, worker, evaluating)
-        planner.check_longest(longest)
+        check_longest(planner, config.planner, profile, longest)
         observer.status("creating the run directory")
         # The directory gets the unrestricted profile: resumed steps may have used more schemes.
         recorder = build_recorder(run, whole, planner, observer.message)
@@ -372,7 +373,8 @@ def _measured(
 
     def check(untimed: CostProfile) -> None:
         # Memory is measured first and decides the longest sequence: a refusal need not wait for the times.
-        RunPlanner(config.planner, untimed, run.cluster).check_longest(longest)
+        planner = RunPlanner(config.planner, untimed, run.cluster)
+        check_longest(planner, config.planner, untimed, longest)
 
     observer.message(announcement(len(schemes), worker.device, config.planner.profile_seconds))
     observer.status(WARMING_UP)

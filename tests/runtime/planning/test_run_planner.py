@@ -13,7 +13,8 @@ from hydraulis import Cluster, CostProfile, Plan, Planner
 from hydraulis.config.planner import PlannerConfig
 from hydraulis.planner.devices import cluster_of_devices
 from hydraulis.planner.profile_document import with_scaled_times
-from hydraulis.runtime.planning.run_planner import RunPlanner, run_link, sufficient_mib
+from hydraulis.runtime.planning.longest import check_longest, sufficient_mib
+from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
 from hydraulis.runtime.state.parameters import ModelParameters
 from profiles import made_up_profile
 from small_model import small_config
@@ -54,16 +55,18 @@ def test_without_recalibration_plans_equal_those_of_the_planner() -> None:
 
 def test_a_sequence_too_long_for_the_memory_names_a_memory_that_suffices() -> None:
     mib = PROFILE.memory_bytes >> 20
-    short = RunPlanner(replace(config("search"), memory_mib=mib), PROFILE, CLUSTER)
+    limited = replace(config("search"), memory_mib=mib)
+    short = RunPlanner(limited, PROFILE, CLUSTER)
     with refused("sequence_too_long", f"raise planner.memory_mib = {mib:,} to {mib + 1:,}, or use more"):
-        short.check_longest(300)
+        check_longest(short, limited, PROFILE, 300)
     assert sufficient_mib(PROFILE, CLUSTER, 256) == mib + 1
     assert sufficient_mib(PROFILE, CLUSTER, 1 << 40) is None
     more = Cluster(4, 4, memory_bytes=[(mib + 1) << 20] * 4)
     assert Planner(PROFILE, more, strategies="search").longest_admitted >= 300
-    on_device = RunPlanner(replace(config("search"), memory_mib=None), PROFILE, CLUSTER)
+    unlimited = replace(config("search"), memory_mib=None)
+    on_device = RunPlanner(unlimited, PROFILE, CLUSTER)
     with refused("sequence_too_long", "raise planner.memory_mib, or use more ranks"):
-        on_device.check_longest(300)
+        check_longest(on_device, unlimited, PROFILE, 300)
 
 
 def test_the_memory_rule_is_passed_to_the_planner() -> None:

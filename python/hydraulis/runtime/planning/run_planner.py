@@ -1,6 +1,5 @@
 """The planner of a run: plans its batches by the configuration, and learns from their measured times."""
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -8,9 +7,9 @@ from typing import Literal, NamedTuple
 import torch
 from numpy.typing import ArrayLike
 
-from hydraulis._core import Cluster, CostProfile, Link, LookaheadPlan, Plan, Planner, RankMemory, Scheme, Span
+from hydraulis._core import Cluster, CostProfile, Link, LookaheadPlan, Plan, Planner, RankMemory, Span
 from hydraulis.config.planner import PlannerConfig
-from hydraulis.errors import HydraulisError, InfeasibleError
+from hydraulis.errors import HydraulisError
 from hydraulis.model.tensors import wide_dtype
 from hydraulis.planner.profile import resolve_link_rates
 from hydraulis.planner.strategies import homogeneous_strategies
@@ -19,10 +18,7 @@ from hydraulis.runtime.planning.rank_rates import LEAST_RATE, RankRates, RateCha
 from hydraulis.runtime.planning.recalibration import Recalibration, mean_factor
 from hydraulis.runtime.state.parameters import ModelParameters
 from hydraulis.runtime.step_result import TimedCrossing
-from hydraulis.text.values import MIB
 
-# The most memory of a rank that a message names.
-_MOST_MIB = 1 << 24
 # A smaller relative change of a factor does not justify rebuilding the planner and its tables.
 _NOTED_CHANGE = 0.01
 
@@ -119,35 +115,6 @@ class RunPlanner:
     def longest_admitted(self) -> int:
         """Tokens of the longest sequence that some strategy admits."""
         return self._planner.longest_admitted
-
-    def check_longest(self, longest: int) -> None:
-        """Check that some strategy admits the data's longest sequence.
-
-        Raises:
-            InfeasibleError: No strategy admits it (code `sequence_too_long`).
-        """
-        if longest > self.longest_admitted:
-            memory = (
-                "measure a profile with more memory" if self._config.profile else self._larger_memory(longest)
-            )
-            wider = "use more ranks"
-            if not self._config.is_search:
-                wider = "add a wider strategy to planner.strategies"
-            elif self._config.schemes:
-                wider = "add a wider scheme to planner.schemes"
-            message = (
-                f"the longest sequence has {longest:,} tokens, and no strategy admits more than "
-                f"{self.longest_admitted:,}: lower data.max_tokens, {memory}, or {wider}"
-            )
-            raise InfeasibleError(message, code="sequence_too_long")
-
-    def _larger_memory(self, longest: int) -> str:
-        """Return the remedy of a larger memory, with the least one that suffices where it is known."""
-        if self._config.memory_mib is None or self.cluster.memory_bytes is not None:
-            return "raise planner.memory_mib"
-        sufficient = sufficient_mib(self._profile, self.cluster, longest)
-        to = "" if sufficient is None else f" to {sufficient:,}"
-        return f"raise planner.memory_mib = {self._config.memory_mib:,}{to}"
 
     def plan(self, lengths: ArrayLike, targets: ArrayLike | None = None) -> Plan:
         """Plan a batch with the learnt times and rates; raises the errors of `Planner.plan`.
@@ -310,30 +277,6 @@ def _refuse_broken(plan: str, broken: Sequence[str]) -> None:
     if broken:
         message = f"{plan} breaks its promises, which is a defect of the planner: {'; '.join(broken)}"
         raise HydraulisError(message, code="plan_broken")
-
-
-def sufficient_mib(profile: CostProfile, cluster: Cluster, longest: int) -> int | None:
-    """Return MiB for each rank with which every scheme has room and some scheme admits a length.
-
-    Args:
-        profile: Cost profile with the memory of each scheme.
-        cluster: Cluster of equal ranks.
-        longest: Tokens of the longest sequence.
-
-    Returns:
-        The smallest such number; None if no memory suffices.
-    """
-
-    def suffices(mib: int) -> bool:
-        ranks = Cluster(cluster.gpus, cluster.gpus_per_node, memory_bytes=[mib * MIB] * cluster.gpus)
-        try:
-            caps = [profile.cap_tokens(Scheme(scheme), ranks) for scheme in profile.schemes]
-        except InfeasibleError:
-            return False
-        return max(caps) >= longest
-
-    found = bisect_left(range(_MOST_MIB), True, key=suffices)
-    return None if found == _MOST_MIB else found
 
 
 def run_link(
