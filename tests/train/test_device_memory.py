@@ -18,6 +18,7 @@ from hydraulis.runtime.memory.device_memory import FRAGMENTED, DeviceMemory
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.text.values import MIB
 from hydraulis.train import trainer
+from hydraulis.train.slow_links import SlowLinks
 from hydraulis.train.trainer import Trainer
 from runtime.loop_workers import make
 from runtime.tiny import made_up_corpus, planner_for, run_config
@@ -61,7 +62,9 @@ def fake_trainer(device: str, counts: list[int], monkeypatch: pytest.MonkeyPatch
     saver: Any = SimpleNamespace(after=lambda _: None)
     names = ("planner", "evaluator", "text_sampler", "recorder", "keeper", "stop", "hosts")
     parts = dict.fromkeys(names, none)
-    return Trainer(run=run, worker=worker, saver=saver, observer=Events(), completed=0, **parts)
+    events = Events()
+    parts["slow_links"] = SlowLinks(worker, none, (), events)
+    return Trainer(run=run, worker=worker, saver=saver, observer=events, completed=0, **parts)
 
 
 class Events(RecordedEvents):

@@ -11,7 +11,8 @@ from devices import one_rank
 from helpers import lacks
 from hydraulis.runtime.planning.node_links import LinkChange
 from hydraulis.runtime.planning.rank_rates import RateChange
-from hydraulis.train.notes import cpu_times_note, link_messages, rate_messages, report_model
+from hydraulis.train.notes import cpu_times_note, rate_messages, report_model
+from hydraulis.train.slow_links import link_messages
 from train.events import RecordedEvents
 
 HOSTS = ["node-a"] * 8 + ["node-b"] * 12

@@ -37,7 +37,7 @@ from hydraulis.runtime.ranks import distributed
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.records.recorder import Recorder
 from hydraulis.runtime.records.run_directory import RunDirectory
-from hydraulis.train import trainer
+from hydraulis.train import slow_links, trainer
 from hydraulis.train.step_profiler import profiled_steps
 from runtime.collective_counts import counted_collectives
 from runtime.tiny import made_up_corpus
@@ -124,7 +124,7 @@ def run_with_slow_link(commands: Sequence[Sequence[str]], slow: range) -> list[E
 
     In some steps, counted over all commands, node 1 needs three times as long.
     """
-    rank, read, checked = dist.get_rank(), CpuTimers.read, getattr(trainer, "measure_pairs")  # noqa: B009
+    rank, read, checked = dist.get_rank(), CpuTimers.read, getattr(slow_links, "measure_pairs")  # noqa: B009
     steps = iter(range(1, 1_000))
 
     def made_up(timers: CpuTimers) -> StepTimes:
@@ -140,7 +140,7 @@ def run_with_slow_link(commands: Sequence[Sequence[str]], slow: range) -> list[E
         return {pair: 9.0 if 1 in pair else 3.0 for pair in found}
 
     setattr(CpuTimers, "read", made_up)  # noqa: B010
-    setattr(trainer, "measure_pairs", check)  # noqa: B010
+    setattr(slow_links, "measure_pairs", check)  # noqa: B010
     setattr(socket, "gethostname", lambda: f"node-{rank}")  # noqa: B010
     return run_commands(commands, ranks_per_node=1)
 

@@ -1,4 +1,4 @@
-"""Notes of a run to its observer: the model, its kernels, and ranks and links that are slow or recovered."""
+"""Notes of a run to its observer: the model, its kernels, and ranks that are slow or recovered."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,6 @@ from hydraulis.preflight.notes import no_decay_note, positions_note
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder
 from hydraulis.runtime.checkpoint.resume import ResumedRun
 from hydraulis.runtime.hugging_face.files import tokenizer_note
-from hydraulis.runtime.planning.node_links import LinkChange
 from hydraulis.runtime.planning.rank_rates import RateChange
 from hydraulis.runtime.ranks.device import shared_cores
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
@@ -66,40 +65,6 @@ def rate_messages(step: int, changes: Sequence[RateChange], hosts: Sequence[str]
             )
         else:
             yield f"step {step}: {ranks} on {host} {'compute' if plural else 'computes'} at full rate again"
-
-
-def link_messages(
-    step: int, changes: Sequence[LinkChange], hosts: Sequence[str], ranks_per_node: int
-) -> Iterator[str]:
-    """Describe links between nodes that became slow or recovered.
-
-    Args:
-        step: Number of the step whose times decided.
-        changes: Nodes whose links became slow or recovered.
-        hosts: Name of each rank's host.
-        ranks_per_node: Ranks of each node.
-    """
-    num_nodes = len(hosts) // ranks_per_node
-    for nodes, slowdown in changes:
-        is_all = len(nodes) == num_nodes
-        named = _hosts([hosts[node * ranks_per_node] for node in nodes])
-        links = f"transfers between {named}" if is_all else f"transfers to and from {named}"
-        if slowdown == 1:
-            yield f"step {step}: {links} take their usual time again"
-        else:
-            cause = ", of which none stands out," if is_all and num_nodes > 2 else ""
-            yield (
-                f"step {step}: {links}{cause} take {slowdown:g} times as long as usual; plans count with it "
-                "from now on"
-            )
-
-
-def _hosts(names: Sequence[str]) -> str:
-    *others, last = names[:_MAX_NAMED]
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    if more or not others:
-        return f"{', '.join([*others, last])}{more}"
-    return f"{', '.join(others)} and {last}"
 
 
 def _named(ranks: Sequence[int]) -> str:

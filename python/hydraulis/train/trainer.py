@@ -26,7 +26,6 @@ from hydraulis.runtime.loop import iterations
 from hydraulis.runtime.memory.device_memory import FRAGMENTED, FragmentationCheck, fragmentation_note
 from hydraulis.runtime.memory.out_of_memory import naming_out_of_memory
 from hydraulis.runtime.planning.longest import check_longest
-from hydraulis.runtime.planning.node_links import SLOW_LINKS, LinkChange
 from hydraulis.runtime.planning.rank_devices import with_rank_devices
 from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
 from hydraulis.runtime.planning.run_schemes import run_schemes, with_derived_schemes, with_layer_splits
@@ -40,14 +39,12 @@ from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.runtime.records.recorder import Recorder, RunSummary
 from hydraulis.runtime.recovery.host_room import with_room_for_copies
 from hydraulis.runtime.recovery.keeper import StateKeeper
-from hydraulis.runtime.redistribute.link_check import measure_pairs
 from hydraulis.runtime.text_sampler import TextSampler
 from hydraulis.runtime.worker import Worker
 from hydraulis.text.values import format_count
 from hydraulis.train.notes import (
     cpu_times_note,
     describe_kernels,
-    link_messages,
     naming_resumed,
     rate_messages,
     report_model,
@@ -55,6 +52,7 @@ from hydraulis.train.notes import (
 from hydraulis.train.observer import RunProgress, TrainingObserver
 from hydraulis.train.opened_run import OpenedRun
 from hydraulis.train.run_records import build_recorder, build_saver, directory_message
+from hydraulis.train.slow_links import SlowLinks
 from hydraulis.train.state_copies import build_keeper
 from hydraulis.train.step_profiler import profiled_steps
 
@@ -76,6 +74,7 @@ class Trainer:
         observer: Receiver of the run's events.
         completed: Number of completed steps, including those of resumed runs.
         hosts: Name of each rank's host; on rank 0 only.
+        slow_links: Check of the links between nodes.
         has_warned: Whether the fragmentation of the allocator was reported.
     """
 
@@ -91,6 +90,7 @@ class Trainer:
     observer: TrainingObserver
     completed: int
     hosts: Sequence[str]
+    slow_links: SlowLinks
     has_warned: bool = False
 
     @classmethod
@@ -142,6 +142,7 @@ class Trainer:
         if run.resumed is not None:
             recall_jumps(worker.jumps, recorder.directory, run.completed)
         saver = build_saver(run, worker, recorder)
+        hosts = host.gather_objects(socket.gethostname()) or []
         return cls(
             run=run,
             worker=worker,
@@ -154,7 +155,8 @@ class Trainer:
             stop=stop,
             observer=observer,
             completed=run.completed,
-            hosts=host.gather_objects(socket.gethostname()) or [],
+            hosts=hosts,
+            slow_links=SlowLinks(worker, planner, hosts, observer),
         )
 
     def train(self) -> None:
@@ -163,8 +165,6 @@ class Trainer:
         if self.worker.device.type == "cuda":
             check = FragmentationCheck(self.worker.device, self.worker.memory)
             self.worker.votes.ask(FRAGMENTED, check.is_fragmented)
-        if self.worker.redistribution.between_nodes is not None:
-            self.worker.votes.ask(SLOW_LINKS, self._needs_link_check)
         report_slow_ranks(self.observer.message)
         self.observer.status("running the first step")
         self._limit_step()
@@ -176,7 +176,7 @@ class Trainer:
             if iteration.result.jump is not None:
                 self.observer.message(iteration.result.jump)
             on_rank_zero_alone(partial(self._record, iteration))
-            self._check_links()
+            self.slow_links.check(self.completed)
             self._evaluate()
             self._sample()
             self._limit_save()
@@ -314,28 +314,9 @@ class Trainer:
             changes = self.planner.observe_ranks(iteration.plan, measured.computed_ms)
             for message in rate_messages(iteration.metrics.step, changes, self.hosts):
                 self.observer.message(message)
-            self._report_links(self.planner.observe_links(measured.crossings))
+            self.slow_links.observe(iteration.metrics.step, measured.crossings)
         if self.planner.recalibration is not None:
             self.recorder.recalibrated(self.planner.recalibration.factors)
-
-    def _needs_link_check(self) -> bool:
-        # Only rank 0 observes links.
-        return self.planner.node_links is not None and self.planner.node_links.needs_check
-
-    def _check_links(self) -> None:
-        """Let the nodes exchange in pairs if rank 0 asked for it in the last step. Collective."""
-        between = self.worker.redistribution.between_nodes
-        if not self.worker.votes.count(SLOW_LINKS) or between is None:
-            return
-        shard = self.worker.local_shard
-        pair_ms = measure_pairs(between, shard.gradient[: shard.common_gradients], self.worker.cluster)
-        if self.planner.node_links is not None and pair_ms:
-            self._report_links(self.planner.node_links.take_check(pair_ms))
-
-    def _report_links(self, changes: Sequence[LinkChange]) -> None:
-        ranks_per_node = self.worker.cluster.gpus_per_node
-        for message in link_messages(self.completed, changes, self.hosts, ranks_per_node):
-            self.observer.message(message)
 
     def _evaluate(self) -> None:
         with naming_out_of_memory(self.worker, dist.get_rank()):
