@@ -37,7 +37,7 @@ from hydraulis.runtime.ranks import distributed
 from hydraulis.runtime.ranks.device import CPU
 from hydraulis.runtime.records.recorder import Recorder
 from hydraulis.runtime.records.run_directory import RunDirectory
-from hydraulis.train import slow_links, trainer
+from hydraulis.train import run_records, slow_links, trainer
 from hydraulis.train.step_profiler import profiled_steps
 from runtime.collective_counts import counted_collectives
 from runtime.tiny import made_up_corpus
@@ -70,7 +70,7 @@ def run_where_files_fail(folder: Path, arguments: Sequence[str]) -> list[Ended]:
     apart = folder / f"node-{dist.get_rank()}"
     apart.mkdir()
     os.chdir(apart)
-    setattr(trainer, "check_shared", partial(check_shared, patience_s=0.2))  # noqa: B010
+    setattr(run_records, "check_shared", partial(check_shared, patience_s=0.2))  # noqa: B010
     apart_ended = run_commands([[*arguments, "--set", "output.directory=run"]])
     return [*apart_ended, _run_on_a_full_disk(arguments)]
 
