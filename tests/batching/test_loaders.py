@@ -127,6 +127,20 @@ def test_an_epoch_that_the_loop_leaves_begins_again_however_far_the_loader_is(
     assert [step.index for step, _ in one.group(loader, epochs=1)] == [0, 1, 2, 3]
 
 
+def test_leaving_a_group_late_does_not_change_a_later_one() -> None:
+    one = sampler(LENGTHS, rank=0, cap_tokens=200)
+    loader: DataLoader[Any] = DataLoader(range(60), batch_sampler=one, collate_fn=list)  # type: ignore[arg-type]
+    left: Any = one.group(loader)
+    next(next(left)[1])
+    places = []
+    for step, _ in one.group(loader, epochs=2):
+        places.append((step.epoch, step.index))
+        if places[-1] == (1, 0):
+            left.close()
+    assert places == [(epoch, index) for epoch in range(2) for index in range(4)]
+    assert one.epoch == 2
+
+
 def test_epochs_of_a_loader_without_the_sampler_are_refused() -> None:
     one = sampler(LENGTHS, rank=0, cap_tokens=200)
     with refused("argument_invalid", "does not iterate over this sampler"):

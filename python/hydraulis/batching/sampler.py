@@ -147,6 +147,8 @@ class BalancedBatchSampler:
         self._has_other_plans = False
         self._chosen_epoch: int | None = None
         self.begun = Iteration(0, 0, self._position)
+        # Identifies the call of `group` that reads now.
+        self.current_group: object = None
         self._planner = StepPlanner(
             ranks=self.ranks,
             cap_tokens=self.cap_tokens // self.pad_to * self.pad_to,

@@ -30,7 +30,7 @@ def conditions_of(workload: Workload, ranks: int) -> Conditions:
         workload: Conditions that a profile of the measurement has.
         ranks: Number of ranks that ran at the same time.
     """
-    others = {field.name for field in fields(workload)} - {"model", "split", "gpus_per_node"}
+    others = {field.name for field in fields(workload)} - {"model", "split"}
     return {
         "model": workload.model.to_json(),
         "stage_layers": json.dumps(workload.split.stated),

@@ -70,6 +70,7 @@ def group_batches(
             f"sampler.state_at({position.step}, epoch={epoch}) into the sampler of a new loader"
         )
         raise InvalidInputError(message, code="checkpoint_mismatch")
+    sampler.current_group = own = object()
     for index in range(position.step, sampler.count_steps(epoch)):
         step = sampler.step(index, epoch)
         size = len(step.own)
@@ -77,7 +78,8 @@ def group_batches(
         try:
             yield step, read
         except GeneratorExit:
-            _begin_again(sampler, epoch)
+            if sampler.current_group is own:
+                _begin_again(sampler, epoch)
             raise
         # The loop may leave batches unread.
         for _ in read:
@@ -120,7 +122,7 @@ def _begin(sampler: Any, loader: Iterable[Loaded]) -> tuple[Iterator[Loaded], in
 
 def _begin_again(sampler: Any, epoch: int) -> None:
     """Let the next iteration begin this epoch, which a loader that reads ahead may have ended."""
-    if sampler.chosen_epoch is None and not sampler.is_loaded:
+    if sampler.begun.epoch == epoch and sampler.chosen_epoch is None and not sampler.is_loaded:
         sampler.set_epoch(epoch)
 
 
