@@ -7,22 +7,18 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
 
 from hydraulis._core import OptimizerShards
 from hydraulis.config.layered.table import from_table
-from hydraulis.config.lora import Adapters
-from hydraulis.config.model import ModelConfig
 from hydraulis.config.run import RunConfig, to_dict
 from hydraulis.data.sources.data_files import DataFile, describe_changed_times, describe_difference
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import read_regular
-from hydraulis.model.parameters import checkpoint_name
-from hydraulis.model.tensors import wide_dtype
 from hydraulis.runtime.agreement.run_facts import NODE_KEYS
 from hydraulis.runtime.checkpoint.folder import CheckpointFolder, newest_checkpoint
-from hydraulis.runtime.checkpoint.manifest import Manifest, torn
+from hydraulis.runtime.checkpoint.manifest import Manifest
+from hydraulis.runtime.checkpoint.model_check import check_model
 from hydraulis.runtime.checkpoint.position import DataPosition, batch_settings
 from hydraulis.runtime.checkpoint.reader import (
     CheckpointReader,
@@ -42,8 +38,6 @@ from hydraulis.text.documents import parse_json
 from hydraulis.text.values import as_toml, did_you_mean
 
 LATEST = "latest"
-# It determines only the initial values, so a change does not conflict with a checkpoint.
-_NOT_OF_THE_MODEL = "initializer_range"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,7 +71,7 @@ class ResumedRun:
                 name is no parameter (`config_value`).
             HydraulisError: The checkpoint's parameters do not match its model (code `checkpoint_damaged`).
         """
-        _check_model(self, config)
+        check_model(self.checkpoint, self.manifest, config)
 
     def check_unread(self, config: RunConfig, files: Sequence[DataFile]) -> None:
         """Check the batch settings and data files against the checkpoint, before any data are read.
@@ -315,56 +309,6 @@ def numbered_runs(first: Path) -> list[Path]:
     matches = [(numbered.fullmatch(path.name), path) for path in first.parent.glob("*")]
     later = sorted((int(match[1]), path) for match, path in matches if match)
     return [first, *(path for _, path in later)]
-
-
-def _check_model(resumed: ResumedRun, config: RunConfig) -> None:
-    manifest, model = resumed.manifest, config.model
-    _check_adapters(resumed, config)
-    for field in dataclasses.fields(ModelConfig):
-        before, now = getattr(manifest.model, field.name), getattr(model, field.name)
-        if field.name != _NOT_OF_THE_MODEL and before != now:
-            _refuse_model(resumed, f"model.{field.name}", before, now)
-    shapes = {name: tuple(shape) for name, shape in ModelParameters.from_config(model).shapes.items()}
-    if {record.name: record.shape for record in manifest.parameters} != shapes:
-        raise torn(str(resumed.checkpoint), "its parameters are not those of its model")
-    wide = wide_dtype(getattr(torch, config.train.dtype))
-    dtype = str(wide).removeprefix("torch.")
-    if manifest.dtype != dtype:
-        _refuse_model(resumed, "the type of master parameters (by train.dtype)", manifest.dtype, dtype)
-    if manifest.moments != config.optimizer.moments:
-        _refuse_model(
-            resumed, "the optimizer's state (by optimizer.name)", manifest.moments, config.optimizer.moments
-        )
-    _check_thawed(manifest, ModelParameters.from_config(model, config.train.frozen))
-
-
-def _check_adapters(resumed: ResumedRun, config: RunConfig) -> None:
-    """Check that the adapters are those of the checkpoint, key by key of the section `lora`."""
-    before, now = resumed.manifest.model.adapters, config.model.adapters
-    for field in dataclasses.fields(Adapters):
-        values = [None if one is None else getattr(one, field.name) for one in (before, now)]
-        if values[0] != values[1]:
-            _refuse_model(resumed, f"lora.{field.name}", *values)
-
-
-def _check_thawed(manifest: Manifest, parameters: ModelParameters) -> None:
-    """Check that every trained parameter has moments in the checkpoint."""
-    were_trained = {record.name for record in manifest.parameters if record.trained}
-    for name, trained in zip(parameters.names, parameters.trained, strict=True):
-        if trained and name not in were_trained:
-            message = (
-                f"{checkpoint_name(name)} is trained and was frozen in the checkpoint, which has no "
-                "optimizer state of it; keep it in train.frozen, or start a new run from an exported model"
-            )
-            raise InvalidInputError(message, code="checkpoint_mismatch")
-
-
-def _refuse_model(resumed: ResumedRun, name: str, before: object, now: object) -> None:
-    message = (
-        f"checkpoint {resumed.checkpoint} has {name} = {as_toml(before)} and the run has {as_toml(now)}; "
-        "set it back, or start without resuming"
-    )
-    raise InvalidInputError(message, code="checkpoint_mismatch")
 
 
 _DATA_NAMES = {
