@@ -55,7 +55,7 @@ def results() -> dict[str, list[Step]]:
         (config, OPTIMIZER, torch.float64, steps_of(run), context)
         for run, (config, _, context) in RUNS.items()
     ]
-    return dict(zip(RUNS, run_ranks(8, train_all, runs, timeout_seconds=120.0)[0], strict=True))
+    return dict(zip(RUNS, run_ranks(8, train_all, runs)[0], strict=True))
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -75,7 +75,7 @@ def test_at_least_forty_layer_plans_are_drawn() -> None:
 
 @pytest.fixture(scope="module")
 def saved() -> list[list[SavedByKind]]:
-    result: list[list[SavedByKind]] = run_ranks(4, saved_by_layer_plans, timeout_seconds=120.0)
+    result: list[list[SavedByKind]] = run_ranks(4, saved_by_layer_plans)
     return result
 
 

@@ -30,6 +30,6 @@ def steps() -> list[tuple[str, Batch]]:
 
 @pytest.mark.devices
 def test_splits_of_the_layers_equal_one_process_in_float64() -> None:
-    found = run_ranks(8, train, CONFIG, OPTIMIZER, torch.float64, steps(), timeout_seconds=120.0)[0]
+    found = run_ranks(8, train, CONFIG, OPTIMIZER, torch.float64, steps())[0]
     assert [step.strategy for step in found] == list(STRATEGIES)
     assert_equal(found, one_process(CONFIG, torch.float64, steps()), 1e-10, 1e-10)

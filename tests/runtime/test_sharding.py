@@ -152,9 +152,7 @@ def test_losses_are_those_without_sharding_and_the_same_in_every_run() -> None:
     config = model_config(num_hidden_layers=3)
     # The norm of all gradients clips them.
     clipping = replace(OPTIMIZER, clip_norm=0.1)
-    whole, *sharded = run_ranks(
-        8, trained_by_kind, config, clipping, steps_of(config, 4), timeout_seconds=150.0
-    )[0]
+    whole, *sharded = run_ranks(8, trained_by_kind, config, clipping, steps_of(config, 4))[0]
     gradients, gradients_again, parameters, parameters_again = sharded
     for number, steps in enumerate(sharded):
         for one, other in zip(whole, steps, strict=True):
@@ -179,7 +177,7 @@ def test_predicted_memory_is_near_the_memory_of_every_rank(
     sharding: ShardingKind, adapters: Adapters | None
 ) -> None:
     measured = partial(memory_of_plans, adapters=adapters)
-    found = run_ranks(3, measured, MEMORY_STRATEGIES, 3, sharding, timeout_seconds=120.0)[0]
+    found = run_ranks(3, measured, MEMORY_STRATEGIES, 3, sharding)[0]
     assert set(found) == set(MEMORY_STRATEGIES)
     for strategy, pairs in found.items():
         assert pairs

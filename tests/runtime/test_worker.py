@@ -72,8 +72,6 @@ EDGES = (
     ("1x<pp4>+4x<1>", (3, 1, 1), 1),
 )
 CHECKPOINTED_MODEL = model_config(tie_word_embeddings=True, qk_norm=True)
-# Limit of a call that trains several models.
-PATIENCE_S = 120.0
 FAMILY_STRATEGIES = ("1x<tp4>+1x<tp2>+2x<1>", "1x<tp4,cp2>", "1x<tp2,cp2,pp2>")
 
 
@@ -201,7 +199,7 @@ def family_run(family: str) -> tuple[ModelConfig, list[tuple[str, Batch]]]:
 def families() -> dict[str, list[Step]]:
     """Train every family, in one process group."""
     runs = [(config, OPTIMIZER, torch.float64, steps) for config, steps in map(family_run, FAMILIES)]
-    return dict(zip(FAMILIES, run_ranks(8, train_all, runs, timeout_seconds=PATIENCE_S)[0], strict=True))
+    return dict(zip(FAMILIES, run_ranks(8, train_all, runs)[0], strict=True))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -273,7 +271,7 @@ def checkpointed_steps() -> list[list[Step]]:
         (CHECKPOINTED_MODEL, OPTIMIZER, torch.float64, checkpointed_run(kinds, kind), kind)
         for kinds, kind in CHECKPOINTED
     ]
-    found: list[list[Step]] = run_ranks(8, train_all, runs, timeout_seconds=PATIENCE_S)[0]
+    found: list[list[Step]] = run_ranks(8, train_all, runs)[0]
     return found
 
 
@@ -293,7 +291,7 @@ def test_wide_context_groups_with_single_ranks_equal_one_process() -> None:
     steps: list[tuple[str, Batch]] = [("1x<cp8>+8x<1>", many), ("16x<1>", many)]
     runs = [(config, OPTIMIZER, torch.float64, steps, kind) for kind in KINDS]
     expected = one_process(config, torch.float64, steps)
-    for result in run_ranks(16, train_all, runs, timeout_seconds=PATIENCE_S)[0]:
+    for result in run_ranks(16, train_all, runs)[0]:
         assert_equal(result, expected, 1e-10, 1e-10)
         assert result[0].idle_ranks == 0
 
