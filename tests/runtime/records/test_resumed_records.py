@@ -1,13 +1,16 @@
 """A run goes on whatever a crash left of its records, and the lines of a step stay those of the step."""
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from helpers import lacks
+from helpers import lacks, refused
 from hydraulis import Plan
+from hydraulis.runtime.records import resumed_records
 from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.records.recorder import Recorder
 from hydraulis.runtime.records.run_directory import RunDirectory
@@ -146,3 +149,15 @@ def test_every_readable_evaluation_and_calibration_is_kept(tmp_path: Path) -> No
     lines = (path / "evaluations.jsonl").read_text().splitlines()
     assert [Evaluation.from_json(line).step for line in lines] == [1, 2, 3]
     assert recorder.factors(3) == {"<1>": 1.25}
+
+
+def test_a_record_that_a_disk_does_not_give_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = recorded(tmp_path)
+
+    def failing(file: Path, mode: str) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(file), mode)
+
+    monkeypatch.setattr(resumed_records, "open_unlinked", failing)
+    with refused("file_unreadable", path / "metrics.jsonl", "Input/output error"):
+        resumed(path, 3)
+    assert steps(path) == [1, 2, 3, 4]

@@ -11,7 +11,7 @@ from itertools import islice, takewhile
 from typing import TypeVar
 
 from hydraulis._core import Strategy
-from hydraulis.files import open_unlinked
+from hydraulis.files import open_unlinked, unreadable_error
 from hydraulis.runtime.records.evaluation import Evaluation
 from hydraulis.runtime.records.run_directory import (
     CALIBRATIONS,
@@ -22,7 +22,6 @@ from hydraulis.runtime.records.run_directory import (
     TIMES,
     TRACE,
     RunDirectory,
-    writing,
 )
 from hydraulis.runtime.records.samples import Samples
 from hydraulis.runtime.records.trace import traced_step
@@ -46,7 +45,7 @@ def bring_to_step(directory: RunDirectory, step: int) -> list[str]:
         A note for each file that lacks records of the completed iterations.
 
     Raises:
-        HydraulisError: A file cannot be written (code `file_unwritable`).
+        HydraulisError: A file cannot be read (code `file_unreadable`), or written (`file_unwritable`).
     """
     steps = list(_steps(directory, step))
     directory.keep_lines(METRICS, len(steps))
@@ -66,11 +65,18 @@ def bring_to_step(directory: RunDirectory, step: int) -> list[str]:
 
 
 def record_lines(directory: RunDirectory, name: str) -> Iterator[bytes]:
-    """Yield the complete lines of a file; none if it is absent."""
+    """Yield the complete lines of a file; none if it is absent.
+
+    Raises:
+        InvalidInputError: The file cannot be read (code `file_unreadable`).
+    """
     path = directory.path / name
     if path.is_file():
-        with writing(path), open_unlinked(path, "rb") as file:
-            yield from takewhile(lambda line: line.endswith(b"\n"), file)
+        try:
+            with open_unlinked(path, "rb") as file:
+                yield from takewhile(lambda line: line.endswith(b"\n"), file)
+        except OSError as error:
+            raise unreadable_error(path, error) from error
 
 
 def read_record(content: bytes, parse: Callable[[str], T]) -> T | None:
