@@ -1,5 +1,7 @@
 """The sampler in torch's own data loader, with and without worker processes."""
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -125,6 +127,63 @@ def test_an_epoch_that_the_loop_leaves_begins_again_however_far_the_loader_is(
         if step.index == left_at:
             break
     assert [step.index for step, _ in one.group(loader, epochs=1)] == [0, 1, 2, 3]
+
+
+@dataclass
+class _Failing(Dataset[int]):
+    """Fails at an item while a file exists."""
+
+    file: Path
+    at: int
+
+    def __getitem__(self, index: int) -> int:
+        if index == self.at and self.file.exists():
+            message = "lost"
+            raise OSError(message)
+        return index
+
+    def __len__(self) -> int:
+        return 60
+
+
+def test_an_error_of_a_batch_that_nobody_reads_begins_the_epoch_again(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    one = sampler(LENGTHS, rank=0, cap_tokens=200)
+    # The one worker is asked for all batches of the epoch at once.
+    loader: DataLoader[Any] = DataLoader(
+        _Failing(file, one.step(2).own[0].tolist()[0]),
+        batch_sampler=one,
+        collate_fn=list,
+        num_workers=1,
+        prefetch_factor=100,
+    )
+    with pytest.raises(OSError, match="lost"):
+        list(one.group(loader))
+    file.unlink()
+    assert [(step.epoch, step.index) for step, _ in one.group(loader)] == [(0, 0), (0, 1), (0, 2), (0, 3)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_state_after_a_break_is_that_of_the_batches_that_were_read(workers: int) -> None:
+    one = sampler(LENGTHS, rank=0, cap_tokens=200)
+    loader: DataLoader[Any] = DataLoader(range(60), batch_sampler=one, collate_fn=list, num_workers=workers)  # type: ignore[arg-type]
+    for step, batches in one.group(loader):
+        next(batches)
+        if step.index == 2:
+            break
+    state = one.state_dict()
+    assert (state["epoch"], state["step"], state["batch"]) == (0, 2, 1)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loaded_state_of_which_nothing_was_read_stays_loaded(workers: int) -> None:
+    one = sampler(LENGTHS, rank=0, cap_tokens=200)
+    one.load_state_dict(one.state_at(2, epoch=1))
+    loader: DataLoader[Any] = DataLoader(range(60), batch_sampler=one, collate_fn=list, num_workers=workers)  # type: ignore[arg-type]
+    for _ in one.group(loader):
+        break
+    assert [(step.epoch, step.index) for step, _ in one.group(loader)] == [(1, 2), (1, 3)]
 
 
 def test_leaving_a_group_late_does_not_change_a_later_one() -> None:

@@ -176,14 +176,47 @@ def test_a_state_after_a_step_continues_on_other_ranks(before: int, after: int) 
         assert found == list(range(index + 1, one.count_steps(0)))
 
 
-def test_batches_since_a_snapshot_are_refused_on_other_ranks() -> None:
-    """The same number of batches is another number of steps."""
-    state = states_after_steps(4, 50)[2]
-    second = loader(2, ranks=2)
+@pytest.mark.parametrize("place", [2, -1])
+@pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 4)])
+@pytest.mark.parametrize("snapshots", [1, 3, 50])
+def test_batches_since_a_snapshot_are_refused_on_other_ranks(
+    before: int, after: int, place: int, snapshots: int
+) -> None:
+    """The same number of batches is another number of steps, also up to the end of an epoch."""
+    state = states_after_steps(before, 50)[place]
+    second = loader(2, ranks=after, snapshot_every_n_steps=snapshots)
     second.load_state_dict(state)
     one: Any = second.batch_sampler
     with refused("checkpoint_mismatch", "batches since a snapshot", "snapshot_every_n_steps=1"):
         next(one.group(second))
+
+
+def test_a_snapshot_of_other_ranks_is_refused_where_batches_would_be_counted_from_it() -> None:
+    """torchdata keeps the snapshot of the state until the next one."""
+    state = states_after_steps(2, 3)[2]
+    assert state["_steps_since_snapshot"] == 0
+    second = loader(2, ranks=4, snapshot_every_n_steps=3)
+    second.load_state_dict(state)
+    one: Any = second.batch_sampler
+    with refused("checkpoint_mismatch", "batches since a snapshot"):
+        next(one.group(second))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_look_at_the_first_batch_does_not_refuse_a_state_of_a_later_epoch(workers: int) -> None:
+    first = loader(workers)
+    batches(first)
+    found = iter(first)
+    for _ in range(4):
+        next(found)
+    second = loader(workers)
+    one: Any = second.batch_sampler
+    for _, group in one.group(second):
+        next(group)
+        break
+    second.load_state_dict(first.state_dict())
+    step, _ = next(one.group(second, epochs=2))
+    assert (step.epoch, step.index) == (1, 2)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

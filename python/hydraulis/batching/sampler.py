@@ -285,6 +285,16 @@ class BalancedBatchSampler:
         if epoch != self._epoch:
             self._epoch, self._position, self._is_loaded = epoch, Position(0, 0), False
 
+    def leave(self, epoch: int, done: Position, *, is_loaded: bool) -> None:
+        """End an iteration before its last batch.
+
+        Args:
+            epoch: Epoch of the iteration, which the next one yields.
+            done: Position after the batches that were used, for `state_dict`.
+            is_loaded: Whether the next iteration begins at this position, not at the epoch's start.
+        """
+        self._epoch, self._position, self._is_loaded = epoch, done, is_loaded
+
     def __len__(self) -> int:
         """Count the batches of the current epoch.
 
@@ -296,9 +306,11 @@ class BalancedBatchSampler:
         """Yield batches from the loaded position or the epoch's start; then the next epoch is current."""
         # Loaders call `iter` more often than they iterate, so an iteration begins with its first batch.
         epoch, start = self._epoch, self.next_position
-        has_other_plans = self._is_loaded and self._has_other_plans
+        number, last_other = self.begun.number + 1, self.begun.last_other
+        if self._is_loaded and self._has_other_plans:
+            last_other = number
         self._position, self._is_loaded, self._chosen_epoch = start, False, None
-        self.begun = Iteration(self.begun.number + 1, epoch, start, has_other_plans)
+        self.begun = Iteration(number, epoch, start, last_other)
         for index in range(start.step, self.count_steps(epoch)):
             own = self._own(self._plan(epoch, index)[1])
             for place in range(start.batch if index == start.step else 0, len(own)):

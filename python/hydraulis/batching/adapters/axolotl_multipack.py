@@ -18,7 +18,7 @@ from hydraulis.batching.cost import SequenceCost
 from hydraulis.batching.sampler import BalancedBatchSampler
 from hydraulis.errors import InvalidInputError
 
-# Micro-batches of a rank that are balanced together.
+# Most micro-batches of a rank that are balanced together.
 _SLOTS = 8
 
 
@@ -55,12 +55,15 @@ class BalancedMultipackBatchSampler(MultipackBatchSampler):  # type: ignore[misc
             return known
         indices = list(self.sampler)
         lengths = self.lengths[indices]
+        ranks = self.batch_size * int(os.environ.get("WORLD_SIZE", "1"))
+        # Fewer tokens than fill a step would be spread over all of its micro-batches.
+        needed = int(lengths.sum(dtype=np.int64)) // (ranks * self.batch_max_len)
         balanced = BalancedBatchSampler(
             lengths,
             cap_tokens=self.batch_max_len,
             cost=self.cost,
-            ranks=self.batch_size * int(os.environ.get("WORLD_SIZE", "1")),
-            micro_batches=_SLOTS,
+            ranks=ranks,
+            micro_batches=min(_SLOTS, needed + 1),
             shuffle=False,
             allow_empty=True,
             **self._limit_samples(lengths),

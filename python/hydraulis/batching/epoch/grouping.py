@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Never, TypeVar
 
-from hydraulis.batching.epoch.state import Iteration, Position
+from hydraulis.batching.epoch.state import Iteration, Position, have_other_plans
 from hydraulis.batching.step_planner import BalancedStep
 from hydraulis.errors import InvalidInputError
 
@@ -52,8 +52,9 @@ def group_batches(
             plans (`checkpoint_mismatch`).
     """
     _refuse_shards(loader)
-    chosen = sampler.chosen_epoch
+    chosen, before = sampler.chosen_epoch, sampler.begun.number
     batches, epoch, position = _begin(sampler, loader)
+    number = max(before + 1, sampler.begun.number)
     if chosen not in (None, epoch):
         message = (
             f"set_epoch chose epoch {chosen}, and the loader's state continues epoch {epoch}: it would be "
@@ -77,13 +78,14 @@ def group_batches(
         read = _Counted(islice(batches, size))
         try:
             yield step, read
-        except GeneratorExit:
-            if sampler.current_group is own:
-                _begin_again(sampler, epoch)
+            # The loop may leave batches unread.
+            for _ in read:
+                pass
+        except BaseException:
+            if sampler.current_group is own and sampler.begun.number <= number:
+                done = Position(index, read.count) if read.count < size else Position(index + 1, 0)
+                _leave(sampler, epoch, done, has_read=done != position)
             raise
-        # The loop may leave batches unread.
-        for _ in read:
-            pass
         if read.count != size:
             _refuse(f"step {index} of epoch {epoch} has {size} batches, and the loader gave {read.count}")
     # Lets the loader and this sampler end their epoch.
@@ -103,27 +105,59 @@ def _begin(sampler: Any, loader: Iterable[Loaded]) -> tuple[Iterator[Loaded], in
         raise InvalidInputError(message, code="argument_invalid")
     count = sampler.begun.number
     # A loader loads its state here, and worker processes read the first batches.
-    batches = iter(loader)
+    try:
+        batches = iter(loader)
+    except StopIteration:
+        # torchdata skips more batches than the iteration has.
+        raise _uncounted(sampler.begun.epoch) from None
     if has_begun or sampler.begun.number != count:
         begun = sampler.begun
         first, skipped = _first_position(batches, begun)
-        if begun.has_other_plans and (first, skipped) != (begun.position, 0):
-            message = (
-                "the loader's state counts batches since a snapshot, and its steps had other micro-batches "
-                "than the sampler's: which steps are done is lost; load sampler.state_at(STEP, "
-                f"epoch={begun.epoch}) into the sampler of a new loader, where STEP is the next step, or "
-                "continue with the ranks and options of the state. With snapshot_every_n_steps=1 states have "
-                "the step"
-            )
-            raise InvalidInputError(message, code="checkpoint_mismatch")
+        if _counts_other_batches(loader, batches, sampler, count) or (
+            begun.has_other_plans and (first, skipped) != (begun.position, 0)
+        ):
+            raise _uncounted(begun.epoch)
         return batches, begun.epoch, _advanced(sampler, begun.epoch, first, skipped)
     return batches, sampler.epoch, sampler.next_position
 
 
-def _begin_again(sampler: Any, epoch: int) -> None:
-    """Let the next iteration begin this epoch, which a loader that reads ahead may have ended."""
-    if sampler.begun.epoch == epoch and sampler.chosen_epoch is None and not sampler.is_loaded:
-        sampler.set_epoch(epoch)
+def _counts_other_batches(loader: object, batches: object, sampler: Any, count: int) -> bool:
+    """Return whether torchdata counts batches of this sampler from a snapshot of other plans.
+
+    Args:
+        loader: Loader of the batches.
+        batches: Iterator of the loader.
+        sampler: Sampler that drives the loader.
+        count: Number of iterations that had begun before that of the loader.
+    """
+    if not getattr(loader, "num_workers", 0) or getattr(loader, "snapshot_every_n_steps", 1) == 1:
+        return False
+    begun = sampler.begun
+    # After the last batches of an epoch torchdata begins the next iteration at once.
+    if begun.last_other > count and begun.number > begun.last_other:
+        return True
+    saved, _ = _snapshot(batches)
+    return begun.has_other_plans and saved is not None and have_other_plans(saved, sampler.state_dict())
+
+
+def _uncounted(epoch: int) -> InvalidInputError:
+    message = (
+        "the loader's state counts batches since a snapshot, and its steps had other micro-batches than the "
+        "sampler's: which steps are done is lost; load sampler.state_at(STEP, "
+        f"epoch={epoch}) into the sampler of a new loader, where STEP is the next step, or continue with the "
+        "ranks and options of the state. With snapshot_every_n_steps=1 states have the step"
+    )
+    return InvalidInputError(message, code="checkpoint_mismatch")
+
+
+def _leave(sampler: Any, epoch: int, done: Position, *, has_read: bool) -> None:
+    """Let the next iteration begin the epoch again, however far the loader has read.
+
+    Nothing changes if the loop has chosen an epoch or loaded a state. A loaded state is loaded again if
+    nothing after it was read.
+    """
+    if sampler.chosen_epoch is None and not sampler.is_loaded:
+        sampler.leave(epoch, done, is_loaded=not has_read and done != Position(0, 0))
 
 
 def _refuse_shards(loader: object) -> None:
@@ -160,12 +194,19 @@ def _first_position(batches: Any, begun: Iteration) -> tuple[Position, int]:
     torchdata's workers load the sampler at a snapshot, and skip the batches that are done since then. While
     they skip, they may take a snapshot, which then has the position of the sampler.
     """
+    saved, skipped = _snapshot(batches)
+    return (begun.position, 0) if saved is None else (Position(saved["step"], saved["batch"]), skipped)
+
+
+def _snapshot(batches: Any) -> tuple[dict[str, Any] | None, int]:
+    """Return the sampler's state in the snapshot of torchdata's iterator, and the batches since then.
+
+    The state is None if the iterator has no snapshot, or has given no batch.
+    """
     state = batches.state_dict() if hasattr(batches, "state_dict") else {}
     snapshot, skipped = state.get("_snapshot", {}), int(state.get("_steps_since_snapshot", 0))
     saved = snapshot.get("_main_snapshot", {}).get("_index_sampler_state")
-    if saved is None or not snapshot["_snapshot_step"] + skipped:
-        return begun.position, 0
-    return Position(saved["step"], saved["batch"]), skipped
+    return (saved if saved is not None and snapshot["_snapshot_step"] + skipped else None), skipped
 
 
 def _advanced(sampler: Any, epoch: int, position: Position, batches: int) -> Position:

@@ -57,13 +57,19 @@ class Iteration(NamedTuple):
         number: Number of iterations that have begun.
         epoch: Epoch of the last one.
         position: First position of the last one.
-        has_other_plans: Whether it continues a state whose steps had other micro-batches.
+        last_other: Number of the last one that continued a state whose steps had other micro-batches; 0 for
+            none.
     """
 
     number: int
     epoch: int
     position: Position
-    has_other_plans: bool = False
+    last_other: int = 0
+
+    @property
+    def has_other_plans(self) -> bool:
+        """Whether the last iteration continued a state whose steps had other micro-batches."""
+        return 0 < self.last_other == self.number
 
 
 def identify(sampler: Any, cost: SequenceCost, pool: SequencePool) -> dict[str, Any]:
