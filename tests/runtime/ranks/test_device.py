@@ -1,6 +1,7 @@
 """Which device a rank takes, what it is refused, and how the process is prepared for it."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -166,3 +167,24 @@ def test_torch_takes_the_allocators_settings_by_the_name_it_has() -> None:
 
 def test_a_cpu_is_named_by_its_architecture() -> None:
     assert device_name(CPU) == f"{os.uname().machine} CPU"
+
+
+@pytest.mark.parametrize(("text", "code"), [("out of memory", "out_of_device_memory"), ("no device", None)])
+def test_a_device_without_room_for_a_context_is_named(
+    monkeypatch: pytest.MonkeyPatch, text: str, code: str | None
+) -> None:
+    def full(_device: torch.device) -> None:
+        message = f"CUDA error: {text}"
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(torch.cuda, "set_device", full)
+    # Else it stays set for other tests.
+    monkeypatch.setattr(torch.backends.cuda, "matmul", SimpleNamespace())
+    # Without it the preparation sets the allocator of a device.
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "")
+    if code is None:
+        with pytest.raises(RuntimeError, match=text):
+            prepare_device(torch.device("cuda", 0))
+    else:
+        with refused(code, "cuda:0", "nvidia-smi"):
+            prepare_device(torch.device("cuda", 0))

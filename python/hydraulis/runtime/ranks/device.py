@@ -5,7 +5,7 @@ import os
 import torch
 
 from hydraulis.config.kinds import DeviceKind
-from hydraulis.errors import InvalidInputError
+from hydraulis.errors import HydraulisError, InvalidInputError
 from hydraulis.runtime.ranks.shared_devices import (
     SHARE_VARIABLE,
     memory_share,
@@ -96,6 +96,9 @@ def prepare_device(device: torch.device, *, deterministic: bool = False) -> None
     Args:
         device: This rank's device.
         deterministic: Whether repeated runs must give bitwise equal results.
+
+    Raises:
+        HydraulisError: The device has no memory left for a context (code `out_of_device_memory`).
     """
     if device.type != "cuda":
         return
@@ -108,10 +111,24 @@ def prepare_device(device: torch.device, *, deterministic: bool = False) -> None
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if not any(variable in os.environ for variable in _ALLOCATOR_VARIABLES):
         _set_allocator(_ALLOCATOR_SETTINGS)
-    torch.cuda.set_device(device)
+    _make_context(device)
     share = memory_share(device)
     if share is not None:
         torch.cuda.set_per_process_memory_fraction(share, device)
+
+
+def _make_context(device: torch.device) -> None:
+    try:
+        torch.cuda.set_device(device)
+    except RuntimeError as error:
+        # As torch reports `cudaErrorMemoryAllocation`.
+        if "out of memory" not in str(error):
+            raise
+        message = (
+            f"{device} has no memory left to start on: other processes hold it (nvidia-smi lists them); end "
+            "them, or choose other devices by CUDA_VISIBLE_DEVICES"
+        )
+        raise HydraulisError(message, code="out_of_device_memory") from error
 
 
 def backend_of(device: torch.device, num_ranks: int, *, has_host_groups: bool = False) -> str:
