@@ -230,7 +230,8 @@ def _stand_ins() -> Iterator[None]:
         return x.expand(dist.get_world_size(), *x.shape)
 
     with ExitStack() as stack:
-        stack.enter_context(patch.object(worker_module, "ranks_per_node", lambda: RANKS_PER_NODE))
+        cluster = Cluster(gpus=dist.get_world_size(), gpus_per_node=RANKS_PER_NODE)
+        stack.enter_context(patch.object(worker_module, "run_cluster", lambda: cluster))
         stack.enter_context(patch.object(host, "gather", gather))
         for check in ("raise_difference", "check_loss", "check_norm"):
             stack.enter_context(patch.object(step_checks, check, lambda *_: None))

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-import torch.distributed as dist
 
 from data.sampling.test_run_length import Ten, config
+from hydraulis import Cluster
 from hydraulis.runtime.ranks.stop import StopRequest
 from hydraulis.train import opened_run
 from hydraulis.train.opened_run import OpenedRun, _with_steps
@@ -35,8 +35,7 @@ def test_a_run_that_is_stopped_while_it_waits_for_its_lock_opens_no_data(
         waited.append(run)
         return False
 
-    monkeypatch.setattr(dist, "get_world_size", lambda: 1)
-    monkeypatch.setattr(opened_run, "ranks_per_node", lambda: 1)
+    monkeypatch.setattr(opened_run, "run_cluster", lambda: Cluster(1, 1))
     monkeypatch.setattr(opened_run, "find_run", lambda *_: Resumed())
     monkeypatch.setattr(opened_run, "wait_for_lock", wait)
     assert OpenedRun.open(run_config(1, ["1x<1>"]), StopRequest(), RecordedEvents()) is None

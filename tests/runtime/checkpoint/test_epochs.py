@@ -21,7 +21,7 @@ from runtime.tiny import made_up_corpus, run_config
 @pytest.fixture(autouse=True)
 def any_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """The manifest is of another model than the configuration."""
-    monkeypatch.setattr(resume, "_check_model", lambda *_: None)
+    monkeypatch.setattr(resume, "check_model", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
