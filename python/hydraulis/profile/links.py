@@ -60,7 +60,7 @@ def link_bytes(device: torch.device) -> LinkBytes:
     if device.type != "cuda":
         return LinkBytes(_SMALL_BYTES, _LEAST_BYTES)
     memory = DeviceMemory.read(device)
-    # Without the tensors: the allocator returns or reuses what it has reserved.
+    # The allocator's reserve counts as free: it returns or reuses that memory.
     free = host.least(memory.total - memory.outside - memory.allocated)
     fitting = 1 << max(1, free // 4).bit_length() - 1
     return LinkBytes(_SMALL_BYTES, min(max(fitting, _LEAST_BYTES), _MOST_BYTES))
@@ -132,7 +132,7 @@ def _link(
     Args:
         operation: Name of the exchange.
         ranks: Number of ranks that exchange.
-        prepare: Function that returns the exchange of a buffer of so many bytes for a rank that takes part.
+        prepare: Function from the bytes of a buffer to its exchange, or to None on a rank without a part.
         sizes: Bytes of the buffers.
         clock: Clock of the exchanges.
     """
