@@ -4,19 +4,32 @@ import pytest
 
 from helpers import refused
 from hydraulis import LinkRates
-from hydraulis.config.planner import PlannerConfig, check_strategy_names, parse_link_rates
+from hydraulis.config.planner import EVERY_DEVICE, PlannerConfig, check_strategy_names, parse_link_rates
 
 
 def test_absent_rates_have_the_defaults_of_plan_bench() -> None:
-    assert parse_link_rates("planner.link", "25") == LinkRates(
+    assert parse_link_rates("planner.link", "25")[EVERY_DEVICE] == LinkRates(
         gigabytes_per_s=25.0, gpu_gigabytes_per_s=200.0, message_us=10.0
     )
-    assert parse_link_rates("planner.link", "25, 40") == LinkRates(
+    assert parse_link_rates("planner.link", "25, 40")[EVERY_DEVICE] == LinkRates(
         gigabytes_per_s=25.0, gpu_gigabytes_per_s=40.0
     )
-    assert parse_link_rates("planner.link", "25,40,0") == LinkRates(
+    assert parse_link_rates("planner.link", "25,40,0")[EVERY_DEVICE] == LinkRates(
         gigabytes_per_s=25.0, gpu_gigabytes_per_s=40.0, message_us=0.0
     )
+
+
+def test_rates_are_stated_for_each_device() -> None:
+    assert parse_link_rates("planner.link", "A100=25; H100 SXM=50,450") == {
+        "A100": LinkRates(gigabytes_per_s=25),
+        "H100 SXM": LinkRates(gigabytes_per_s=50, gpu_gigabytes_per_s=450),
+    }
+
+
+@pytest.mark.parametrize("text", ["=25", "A=25;", "A=25;50", "A=25;A=50", "25;50", "A=", "A=25;B=x"])
+def test_rates_of_some_nodes_alone_are_refused(text: str) -> None:
+    with refused("config_value", f"planner.link = {text!r}", "once for each device"):
+        parse_link_rates("planner.link", text)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +48,7 @@ def test_the_message_has_the_limits_of_the_core_once(text: str, limits: str) -> 
     with refused("config_value", low, high) as caught:
         parse_link_rates("--link", text)
     message = str(caught.value)
-    assert (message.count("limits"), message.count(";"), message.count(text)) == (1, 1, 1)
+    assert (message.count("limits"), message.count("; "), message.count(text)) == (1, 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,12 @@ def test_ranks_have_the_rate_and_the_memory_of_their_nodes() -> None:
     assert [work[rank] for rank in range(6)] == [10, 10, 20, 20, 20, 20]
 
 
+@pytest.mark.parametrize(("nodes", "of_node"), [(0, 8), (2**40, 8), (1, 2**30), (1, 0), (1, -1)])
+def test_a_cluster_beyond_the_limits_is_refused(nodes: int, of_node: int) -> None:
+    with refused("argument_invalid", "GPUs in nodes of"):
+        mix_nodes(REFERENCE, [NodeKind(nodes, REFERENCE)], of_node)
+
+
 def test_a_device_next_to_a_profile_that_is_not_analytic_is_refused() -> None:
     with refused("profile_unknown", "--nodes", "'H100'", "a device's name needs", "analytic:MODEL:DEVICE"):
         parse_nodes("--nodes", "1xllama-7b-a800;2xH100", "llama-7b-a800")

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from hydraulis._core import Cluster, CostProfile, LinkRates
+from hydraulis._core import Cluster, CostProfile
 from hydraulis.config.kinds import MemoryRule
 from hydraulis.config.layered.layers import PRESETS
 from hydraulis.config.planner import LINK_FROM_PROFILE, check_strategy_names
 from hydraulis.errors import InvalidInputError
+from hydraulis.planner.links import ClusterLinks, resolve_links
 from hydraulis.planner.models import MODELS
 from hydraulis.planner.nodes import describe_nodes, mix_nodes, parse_nodes
-from hydraulis.planner.profile import load_profile, resolve_link_rates
+from hydraulis.planner.profile import load_profile
 from hydraulis.text.values import escape_unprintable
 
 BATCH_OPTION = "--tokens-per-batch"
@@ -211,14 +212,14 @@ def add_link(parser: argparse.ArgumentParser) -> None:
         default=LINK_FROM_PROFILE,
         metavar="RATES",
         help="link rates for transfers of parameters and gradients: NODE[,GPU[,MESSAGE]] in GB/s of a node, "
-        "GB/s of a GPU and microseconds of a message, as in 25,200,10; profile for its measured links, if "
-        "any; none (default: profile)",
+        "GB/s of a GPU and microseconds of a message, as in 25,200,10, or DEVICE=RATES;DEVICE=RATES for "
+        "nodes of several kinds; profile for its measured links, if any; none (default: profile)",
     )
 
 
-def link_rates_of(arguments: argparse.Namespace, profile: CostProfile, cluster: Cluster) -> LinkRates | None:
-    """Return the link rates of `--link`; None without links."""
-    return resolve_link_rates("--link", arguments.link, profile, cluster)
+def links_of(arguments: argparse.Namespace, profile: CostProfile, cluster: Cluster) -> ClusterLinks | None:
+    """Return the links of `--link`; None without links."""
+    return resolve_links("--link", arguments.link, profile, cluster)
 
 
 def add_lengths(parser: argparse.ArgumentParser) -> None:

@@ -39,25 +39,36 @@ def check_strategy_names(names: Iterable[str]) -> None:
             raise InvalidInputError(message, code="strategy_invalid")
 
 
-def parse_link_rates(field: str, text: str) -> LinkRates:
-    """Parse `NODE[,GPU[,MESSAGE]]`; the core has the defaults and the limits.
+def parse_link_rates(field: str, text: str) -> dict[str, LinkRates]:
+    """Parse `NODE[,GPU[,MESSAGE]]`, or `DEVICE=NODE[,GPU[,MESSAGE]];...`.
 
     Args:
         field: Name of the key or option, for messages.
-        text: GB/s between nodes, GB/s of a GPU inside a node, and microseconds of a message.
+        text: GB/s between nodes, GB/s of a GPU inside a node, and microseconds of a message: for all nodes,
+            or for those of each device. The core has the defaults and the limits.
+
+    Returns:
+        The rates by the name of a device; those for all nodes by `EVERY_DEVICE`.
 
     Raises:
-        InvalidInputError: The text has another form, or a number is beyond its limits (code `config_value`).
+        InvalidInputError: The text has another form, names a device twice, or a number is beyond its limits
+            (code `config_value`).
     """
+    entries = [entry.rpartition("=") for entry in text.split(";")]
+    names = [name.strip() for name, _, _ in entries]
+    is_named = all(names) or (text.count("=") == 0 and len(names) == 1)
     try:
-        return LinkRates.parse(text)
+        rates = [LinkRates.parse(rates) for _, _, rates in entries]
     except InvalidInputError:
+        is_named = False
+    if not is_named or len(set(names)) < len(names):
         message = (
             f"{field} = {text!r} must be 'profile', 'none', or rates of links NODE[,GPU[,MESSAGE]] in GB/s, "
             "GB/s and microseconds: the limits are 1e-9 and 1e9, of a message 0 and 1e9; write it as in "
-            "25,200,10"
+            "25,200,10, or once for each device as in A100=25,200,10;H100=50,450,10"
         )
-        raise InvalidInputError(message, code="config_value") from None
+        raise InvalidInputError(message, code="config_value")
+    return dict(zip(names, rates, strict=True))
 
 
 SEARCH = (SEARCH_NAME,)
@@ -69,6 +80,8 @@ MOST_LOOKAHEAD = 64
 """The most steps planned together; planning a group takes time in proportion."""
 LINK_FROM_PROFILE = "profile"
 NO_LINK = "none"
+EVERY_DEVICE = ""
+"""Name of the devices of rates that hold for all nodes; see `parse_link_rates`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +120,8 @@ class PlannerConfig:
         memory: Memory rule of micro-batches. `per_micro_batch` limits the tokens of each one; `in_flight`
             limits the sum of consecutive ones that a pipeline holds at once, and admits longer sequences.
         link: Rates for the prediction of transfers: `profile` uses the links that the profile measured,
-            `NODE[,GPU[,MESSAGE]]` states them in GB/s and microseconds, `none` leaves transfers out.
+            `NODE[,GPU[,MESSAGE]]` states them in GB/s and microseconds, `DEVICE=NODE[,GPU[,MESSAGE]];...`
+            for the nodes of each device, `none` leaves transfers out.
         lookahead: Number of consecutive steps whose batches are planned together: sequences move between
             them where that makes the steps shorter. 1 plans each batch as it comes.
         max_delay: Most steps by which a sequence may be trained earlier or later than its own batch, below

@@ -46,9 +46,11 @@ def mix_nodes(reference: CostProfile, kinds: Sequence[NodeKind], gpus_per_node: 
         gpus_per_node: GPUs of every node.
 
     Raises:
-        InvalidInputError: A kind does not compare with the reference (see `relative_speed`), or has another
-            sharding (code `profile_invalid`).
+        InvalidInputError: The cluster is refused (see `Cluster`), or a kind does not compare with the
+            reference (see `relative_speed`) or has another sharding (code `profile_invalid`).
     """
+    # Refused before lists of all ranks are made.
+    Cluster(sum(kind.nodes for kind in kinds) * gpus_per_node, gpus_per_node)
     profiles = [reference]
     for kind in kinds:
         if kind.profile not in profiles:

@@ -1,11 +1,10 @@
-"""Cost profiles by name, path or prediction, and the link rates that a configuration names."""
+"""Cost profiles by name, path or prediction."""
 
 from pathlib import Path
 
-from hydraulis._core import Cluster, CostProfile, LinkRates, ModelShape, Network
+from hydraulis._core import Cluster, CostProfile, ModelShape
 from hydraulis.config.hugging_face.read import MODEL_CONFIG, from_hugging_face
 from hydraulis.config.kinds import ShardingKind
-from hydraulis.config.planner import LINK_FROM_PROFILE, NO_LINK, parse_link_rates
 from hydraulis.errors import InvalidInputError
 from hydraulis.files import unreadable_error
 from hydraulis.planner.model_shape import build_model_shape
@@ -165,46 +164,3 @@ def _model(name_or_path: str) -> ModelShape:
         )
         raise InvalidInputError(message, code="model_unsupported")
     return build_model_shape(model)
-
-
-def resolve_link_rates(field: str, text: str, profile: CostProfile, cluster: Cluster) -> LinkRates | None:
-    """Resolve a text to link rates.
-
-    Args:
-        field: Name of the key or option with the text, for messages.
-        text: `profile` for the profile's measured links, `none`, or `NODE[,GPU[,MESSAGE]]`.
-        profile: Cost profile, with or without measured links.
-        cluster: Cluster to plan for.
-
-    Returns:
-        The rates; None for `none`, for a cluster of one rank, and for a profile without links of the cluster.
-
-    Raises:
-        InvalidInputError: The text is invalid (code `config_value`), or the profile's rates are beyond the
-            limits (`argument_invalid`).
-    """
-    if text == NO_LINK:
-        return None
-    rates = (
-        LinkRates.measured(profile, cluster) if text == LINK_FROM_PROFILE else parse_link_rates(field, text)
-    )
-    return None if cluster.gpus == 1 else rates
-
-
-def resolve_network(text: str, profile: CostProfile, rates: LinkRates) -> Network:
-    """Resolve a text to the network for messages between pipeline stages.
-
-    Args:
-        text: Text as in `resolve_link_rates`.
-        profile: Cost profile, with or without measured links.
-        rates: Link rates of the text.
-
-    Returns:
-        For `profile`, the wires that the profile measured point to point; for stated rates, and for a profile
-        without such wires, wires with the rates of the links.
-
-    Raises:
-        InvalidInputError: The profile does not name its model (code `profile_invalid`), or its measurement is
-            no rate or latency (`argument_invalid`).
-    """
-    return (Network.measured if text == LINK_FROM_PROFILE else Network.of_profile)(profile, rates)

@@ -9,7 +9,7 @@ import numpy as np
 
 from hydraulis._core import Link, Planner
 from hydraulis.config.planner import SEARCH
-from hydraulis.planner.profile import resolve_link_rates
+from hydraulis.planner.links import resolve_links
 from hydraulis.planner.static import StaticComparison
 from hydraulis.planner.strategies import homogeneous_strategies, strategy_fits
 from hydraulis.progress import ProgressCallback, ignore_progress
@@ -107,8 +107,8 @@ def _link(run: Run, plan: Plan) -> Link | None:
     """Return the links that the plan counts with; None if it excludes them, or without a model."""
     if plan.transfer_ms is None or run.profile.model is None:
         return None
-    rates = resolve_link_rates("planner.link", run.config["planner"]["link"], run.profile, plan.cluster)
-    return rates and Link.of_profile(run.profile, rates)
+    links = resolve_links("planner.link", run.config["planner"]["link"], run.profile, plan.cluster)
+    return None if links is None else links.of_profile(run.profile)
 
 
 def comparable(run: Run) -> list[int]:

@@ -1,6 +1,6 @@
 """Slow links between nodes are found by the time of transfers, planned for, and come back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -27,6 +27,7 @@ class MadeUpRun:
         noise: Factor for each step and rank.
         threshold: Slowdown from which links are slow.
         size: Bytes of each rank.
+        factors: Usual factor of each node's transfers; none for equal links.
     """
 
     def __init__(
@@ -37,13 +38,15 @@ class MadeUpRun:
         noise: Noise = lambda _step, _rank: 1.0,
         threshold: float = 2.0,
         size: int = BYTES,
+        factors: Sequence[float] = (),
     ) -> None:
         self.nodes = nodes
+        self.factors = factors or [1.0] * nodes
         self.slowdowns = dict(slowdowns or {})
         self.noise = noise
         self.size = size
         self.late_ms = dict.fromkeys(range(2 * nodes), 0.0)
-        self.links = NodeLinks(Cluster(2 * nodes, 2), RATES, threshold)
+        self.links = NodeLinks(Cluster(2 * nodes, 2), RATES, threshold, factors)
         self.changes: list[tuple[int, LinkChange]] = []
         self.num_checks = 0
         self.step = 0
@@ -52,7 +55,7 @@ class MadeUpRun:
         """Observe steps in which every rank takes the time of the slowest node."""
         for _ in range(number):
             self.step += 1
-            slowest = max([1.0, *self.slowdowns.values()])
+            slowest = max(map(self._factor, range(self.nodes)))
             usual_ms = ERROR * self.size / 5e6
             crossings = [
                 TimedCrossing(usual_ms * slowest * self.noise(self.step, rank) + late, self.size, 1)
@@ -62,12 +65,15 @@ class MadeUpRun:
             self._check()
         return self
 
+    def _factor(self, node: int) -> float:
+        return self.factors[node] * self.slowdowns.get(node, 1.0)
+
     def _check(self) -> None:
         if not self.links.needs_check:
             return
         self.num_checks += 1
         pairs = [pair for pairs in pairings(self.nodes) for pair in pairs]
-        found = {pair: 5.0 * max(self.slowdowns.get(node, 1.0) for node in pair) for pair in pairs}
+        found = {pair: 5.0 * max(map(self._factor, pair)) for pair in pairs}
         self.changes += [(self.step, change) for change in self.links.take_check(found)]
 
 
@@ -96,6 +102,17 @@ def test_a_slow_node_is_known_after_two_steps_and_told_once(
     assert run.links.slowdowns == expected
     assert len(run.changes) == 1
     assert run.num_checks == (nodes > 2)
+
+
+@pytest.mark.parametrize(("slow", "nodes"), [({1: 12.0}, (1,)), ({2: 3.0}, (2,)), ({2: 3.0, 3: 3.0}, (2, 3))])
+def test_nodes_of_slower_links_are_no_slow_nodes(slow: dict[int, float], nodes: tuple[int, ...]) -> None:
+    run = MadeUpRun(6, factors=(1.0, 1.0, 4.0, 4.0, 4.0, 4.0)).steps(USUAL + 10)
+    assert run.changes == []
+    run.slowdowns = slow
+    (change,) = [change for _, change in run.steps(5).changes]
+    # The slowest links take 3 times as long as the slowest usually do.
+    assert change == LinkChange(nodes, 3.0)
+    assert run.links.slowdowns == [slow.get(node, 1.0) for node in range(6)]
 
 
 def test_links_that_are_slow_together_are_named_together() -> None:

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from helpers import refused
-from hydraulis import Cluster, CostProfile, Plan, Planner
+from hydraulis import Cluster, CostProfile, Link, LinkRates, Plan, Planner
 from hydraulis.config.planner import PlannerConfig
 from hydraulis.planner.devices import cluster_of_devices
 from hydraulis.planner.profile_document import with_scaled_times
 from hydraulis.runtime.planning.longest import check_longest, sufficient_mib
-from hydraulis.runtime.planning.run_planner import RunPlanner, run_link
+from hydraulis.runtime.planning.run_planner import RunPlanner, _slowed, run_link
 from hydraulis.runtime.state.parameters import ModelParameters
 from profiles import made_up_profile
 from small_model import small_config
@@ -223,3 +223,16 @@ def shares(plan: Plan) -> list[float]:
     """Give each rank's predicted time over that of the first replica; each rank is a replica."""
     by_rank = {replica.ranks[0]: replica.predicted_ms for replica in plan.replicas}
     return [by_rank[rank] / by_rank[0] for rank in range(4)]
+
+
+def test_slow_links_are_slower_than_those_of_their_nodes_device() -> None:
+    shipped = CostProfile.preset("llama-7b-a800")
+    usual = Link.of_profile(shipped, LinkRates(gigabytes_per_s=50)).with_node_slowdowns([1.0, 2.0])
+    run = RunPlanner(config("4x<tp4>"), shipped, Cluster(16, 8), usual)
+    assert run.node_links is not None
+    assert run.node_links._factors == [1.0, 2.0]
+    assert _slowed(usual, ()) == usual
+    assert _slowed(usual, [3.0, 1.0]).node_slowdowns == [3.0, 2.0]
+    assert _slowed(usual, [1.0, 900.0]).node_slowdowns == [1.0, 1000.0]
+    even = Link.of_profile(shipped, LinkRates(gigabytes_per_s=50))
+    assert _slowed(even, [1.0, 3.0]).node_slowdowns == [1.0, 3.0]

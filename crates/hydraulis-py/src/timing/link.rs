@@ -186,6 +186,12 @@ impl Link {
         self.0.traffic().rates.into()
     }
 
+    /// Factor of the time of each node's transfers to other nodes; empty for equal links.
+    #[getter]
+    fn node_slowdowns(&self) -> Vec<f64> {
+        self.0.node_slowdowns().to_vec()
+    }
+
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((ParameterTable,), Bound<'py, PyDict>)> {
         let Traffic { rates, parameter_bytes, gradient_bytes } = self.0.traffic();
         let named = named(py, rates)?;

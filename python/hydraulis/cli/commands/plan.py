@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hydraulis._core import Link, Plan, Planner
+from hydraulis._core import Plan, Planner
 from hydraulis.cli.exit import EXIT_INTERNAL
 from hydraulis.cli.options import (
     add_cluster,
@@ -19,7 +19,7 @@ from hydraulis.cli.options import (
     add_memory,
     add_strategies,
     costs_of,
-    link_rates_of,
+    links_of,
     strategies_of,
     written_to,
 )
@@ -96,14 +96,14 @@ def run(arguments: argparse.Namespace) -> int:
         require_matplotlib()
     check_files_writable(arguments.trace, arguments.figure)
     profile, cluster, node_lines = costs_of(arguments)
-    rates = link_rates_of(arguments, profile, cluster)
+    links = links_of(arguments, profile, cluster)
     planner = Planner(
         profile,
         cluster,
         strategies=strategies_of(arguments.strategies),
         memory=arguments.memory,
         prove=arguments.prove,
-        link=None if rates is None else Link.of_profile(profile, rates),
+        link=None if links is None else links.of_profile(profile),
     )
     with Progress() as progress:
         lengths = read_lengths(arguments.lengths, arguments.field, progress)

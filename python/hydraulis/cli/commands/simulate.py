@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from hydraulis._core import Link, RankMemory, Strategy
+from hydraulis._core import RankMemory, Strategy
 from hydraulis.cli.analysis.sampled_batches import sample_batches
 from hydraulis.cli.options import (
     PlannedCosts,
@@ -21,7 +21,7 @@ from hydraulis.cli.options import (
     add_strategies,
     costs_of,
     json_line,
-    link_rates_of,
+    links_of,
     strategies_of,
     written_to,
 )
@@ -32,7 +32,7 @@ from hydraulis.errors import InvalidInputError
 from hydraulis.files import check_files_writable
 from hydraulis.planner import read_lengths
 from hydraulis.planner.compare import PARTS, PLANNERS, ComparisonSetup, PlannerUnderTest, compare
-from hydraulis.planner.profile import resolve_link_rates, resolve_network
+from hydraulis.planner.links import resolve_links, resolve_network
 from hydraulis.report.comparison import comparison_figure
 from hydraulis.report.style import require_matplotlib
 from hydraulis.text.values import format_count
@@ -183,11 +183,11 @@ def _setting(arguments: argparse.Namespace, costs: PlannedCosts, progress: Progr
     """
     profile, cluster, _ = costs
     listed = strategies_of(arguments.strategies)
-    planned = link_rates_of(arguments, profile, cluster)
+    planned = links_of(arguments, profile, cluster)
     actual_rates, actual = arguments.link, planned
     if arguments.slow_link is not None:
         actual_rates = arguments.slow_link
-        actual = resolve_link_rates("--slow-link", actual_rates, profile, cluster)
+        actual = resolve_links("--slow-link", actual_rates, profile, cluster)
     if (planned is None or actual is None) and (arguments.slow_link is not None or arguments.messages):
         field = "--link" if planned is None else "--slow-link"
         message = (
@@ -204,8 +204,8 @@ def _setting(arguments: argparse.Namespace, costs: PlannedCosts, progress: Progr
         listed=[listed] if listed == "search" else listed,
         memory=arguments.memory,
         slowdowns=_slowdowns(arguments.slow),
-        link=None if planned is None else Link.of_profile(profile, planned),
-        actual_link=None if actual is None else Link.of_profile(profile, actual),
+        link=None if planned is None else planned.of_profile(profile),
+        actual_link=None if actual is None else actual.of_profile(profile),
         network=resolve_network(actual_rates, profile, actual)
         if arguments.messages and actual is not None
         else None,

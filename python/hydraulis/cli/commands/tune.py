@@ -16,7 +16,7 @@ from hydraulis.cli.options import (
     cluster_of,
     count,
     json_line,
-    link_rates_of,
+    links_of,
 )
 from hydraulis.cli.terminal.fitted import fitted, terminal_width
 from hydraulis.cli.terminal.progress import Progress
@@ -79,10 +79,10 @@ def run(arguments: argparse.Namespace) -> int:
     name = _with_every_kind(arguments.profile)
     profile = load_profile(name)
     cluster = _with_memory(cluster_of(arguments, profile), profile, arguments.memory_gib)
-    rates = link_rates_of(arguments, profile, cluster)
+    links = links_of(arguments, profile, cluster)
     with Progress() as progress:
         progress(f"tuning for {arguments.length:,} tokens")
-        plans = _tune(arguments, profile, cluster, None if rates is None else Link.of_profile(profile, rates))
+        plans = _tune(arguments, profile, cluster, None if links is None else links.of_profile(profile))
     best = max(plans, key=lambda plan: plan.tokens_per_s)
     if arguments.json:
         documents = [_document(plan) for plan in plans]

@@ -37,8 +37,8 @@ LEAST_MS = 20.0
 """Usual time of a gather between nodes, below which a step is no observation."""
 # Ranks of a rail with less than this share of its largest predicted time may be done early.
 _BUSY = 0.8
-# The limit of the core.
-_MOST_SLOWDOWN = 1000.0
+MOST_SLOWDOWN = 1000.0
+"""The limit of the core."""
 
 
 class LinkChange(NamedTuple):
@@ -60,15 +60,20 @@ class NodeLinks:
         cluster: Cluster of the run's ranks, of several nodes.
         rates: Rates of its links.
         threshold: Slowdown from which links are slow, above 1.
+        factors: Factor of the time of each node's transfers where nodes of several kinds have links of
+            several rates; empty for equal links.
 
     Attributes:
         needs_check: Whether the nodes should exchange in pairs to find the slow ones.
     """
 
-    def __init__(self, cluster: Cluster, rates: LinkRates, threshold: float) -> None:
+    def __init__(
+        self, cluster: Cluster, rates: LinkRates, threshold: float, factors: Sequence[float] = ()
+    ) -> None:
         self._ranks_per_node = cluster.gpus_per_node
         self._num_nodes = cluster.gpus // cluster.gpus_per_node
         self._rates = rates
+        self._factors = factors or [1.0] * self._num_nodes
         self._threshold = threshold
         self._recovered_below = (1 + threshold) / 2
         self._usual: float | None = None
@@ -86,7 +91,12 @@ class NodeLinks:
         """The slowdown of each node's links that plans count with; empty if no links are slow."""
         if self._slowdown == 1:
             return []
-        return [self._slowdown if node in self._nodes else 1.0 for node in self._all_nodes]
+        # All nodes together take longer by the slowdown than the slowest of them usually does.
+        slowest = max(self._factors)
+        return [
+            self._slowdown * slowest / factor if node in self._nodes else 1.0
+            for node, factor in enumerate(self._factors)
+        ]
 
     def observe(self, crossings: Sequence[TimedCrossing]) -> list[LinkChange]:
         """Take the exchanges between nodes of a step, by rank; return links that became slow or recovered."""
@@ -112,8 +122,9 @@ class NodeLinks:
         self.needs_check = False
         if self._slowdown == 1:
             return []
-        # A fast partner shows that a node is fast.
-        shortest = [min(ms for pair, ms in pair_ms.items() if node in pair) for node in self._all_nodes]
+        # A pair usually takes the time of its slower node. A fast partner shows that a node is fast.
+        relative = {pair: ms / max(self._factors[node] for node in pair) for pair, ms in pair_ms.items()}
+        shortest = [min(ms for pair, ms in relative.items() if node in pair) for node in self._all_nodes]
         usual = statistics.median_low(shortest)
         slow = tuple(node for node in self._all_nodes if shortest[node] >= self._recovered_below * usual)
         self._nodes = slow or self._all_nodes
@@ -129,7 +140,7 @@ class NodeLinks:
         found = None
         for rail in range(self._ranks_per_node):
             members = crossings[rail :: self._ranks_per_node]
-            predicted = list(map(self._predicted_ms, members))
+            predicted = list(map(self._predicted_ms, members, self._factors))
             most = max(predicted, default=0.0)
             if most == 0:
                 continue
@@ -140,10 +151,10 @@ class NodeLinks:
                 found = max(measured / most, found or 0.0)
         return found
 
-    def _predicted_ms(self, crossing: TimedCrossing) -> float:
+    def _predicted_ms(self, crossing: TimedCrossing, factor: float) -> float:
         """Predict the time of a rank's exchanges by the links' rates, at its share of its node's links."""
         bytes_per_ms = 1e6 * self._rates.gigabytes_per_s / self._ranks_per_node
-        return crossing.bytes / bytes_per_ms + crossing.messages * self._rates.message_us / 1e3
+        return factor * crossing.bytes / bytes_per_ms + crossing.messages * self._rates.message_us / 1e3
 
     def _update(self, slowdown: float) -> list[LinkChange]:
         assert self._usual is not None
@@ -183,4 +194,4 @@ class NodeLinks:
 
 def _rounded(slowdown: float) -> float:
     """Round to two digits."""
-    return float(f"{min(max(slowdown, 1.0), _MOST_SLOWDOWN):.2g}")
+    return float(f"{min(max(slowdown, 1.0), MOST_SLOWDOWN):.2g}")

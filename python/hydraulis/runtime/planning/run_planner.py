@@ -11,9 +11,9 @@ from hydraulis._core import Cluster, CostProfile, Link, LookaheadPlan, Plan, Pla
 from hydraulis.config.planner import PlannerConfig
 from hydraulis.errors import HydraulisError
 from hydraulis.model.tensors import wide_dtype
-from hydraulis.planner.profile import resolve_link_rates
+from hydraulis.planner.links import resolve_links
 from hydraulis.planner.strategies import homogeneous_strategies
-from hydraulis.runtime.planning.node_links import LinkChange, NodeLinks
+from hydraulis.runtime.planning.node_links import MOST_SLOWDOWN, LinkChange, NodeLinks
 from hydraulis.runtime.planning.rank_rates import LEAST_RATE, RankRates, RateChange
 from hydraulis.runtime.planning.recalibration import Recalibration, mean_factor
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -97,7 +97,7 @@ class RunPlanner:
         )
         has_links = link is not None and cluster.gpus > cluster.gpus_per_node
         self.node_links = (
-            NodeLinks(cluster, link.rates, config.slow_link)
+            NodeLinks(cluster, link.rates, config.slow_link, link.node_slowdowns)
             if link is not None and has_links and config.slow_link
             else None
         )
@@ -234,7 +234,7 @@ class RunPlanner:
         if is_as_before and not is_recalibrated:
             return
         self._applied = learnt._replace(factors=factors)
-        link = self.link and self.link.with_node_slowdowns(learnt.link_slowdowns)
+        link = self.link and _slowed(self.link, learnt.link_slowdowns)
         self._planner = self._build_planner(
             self._profile_with(factors), self._cluster_with(learnt.rates), link
         )
@@ -273,6 +273,15 @@ class RunPlanner:
         )
 
 
+def _slowed(link: Link, slowdowns: Sequence[float]) -> Link:
+    """Slow each node's links by a factor; none at all for usual links."""
+    if not slowdowns:
+        return link
+    usual = link.node_slowdowns or [1.0] * len(slowdowns)
+    products = (before * factor for before, factor in zip(usual, slowdowns, strict=True))
+    return link.with_node_slowdowns([min(product, MOST_SLOWDOWN) for product in products])
+
+
 def _refuse_broken(plan: str, broken: Sequence[str]) -> None:
     if broken:
         message = f"{plan} breaks its promises, which is a defect of the planner: {'; '.join(broken)}"
@@ -295,14 +304,15 @@ def run_link(
         parameters: Parameters of the model.
         dtype: Dtype of parameters, which gives the bytes of transferred elements.
     """
-    rates = resolve_link_rates("planner.link", config.link, profile, cluster)
-    if rates is None:
+    links = resolve_links("planner.link", config.link, profile, cluster)
+    if links is None:
         return None
     return Link(
         parameters.table,
-        gigabytes_per_s=rates.gigabytes_per_s,
-        gpu_gigabytes_per_s=rates.gpu_gigabytes_per_s,
-        message_us=rates.message_us,
+        gigabytes_per_s=links.rates.gigabytes_per_s,
+        gpu_gigabytes_per_s=links.rates.gpu_gigabytes_per_s,
+        message_us=links.rates.message_us,
         parameter_bytes=dtype.itemsize,
         gradient_bytes=wide_dtype(dtype).itemsize,
+        node_slowdowns=links.node_slowdowns,
     )
