@@ -65,7 +65,7 @@ def test_before_ranks_meet_others_wait_for_the_report(
         monkeypatch.setenv(name, value)
     found: list[str] = []
     monkeypatch.setattr("hydraulis.cli.ranks.report.time.sleep", lambda _: found.append("wait"))
-    monkeypatch.setattr("hydraulis.cli.ranks.report._meet", lambda: found.append("meet"))
+    monkeypatch.setattr("hydraulis.cli.ranks.report._tell_others", lambda _: found.append("meet"))
     assert report_before_meeting("hydraulis.train", ERROR) == 2
     assert found == done
     assert capsys.readouterr().err.count("[config_value]") == said

@@ -1,6 +1,7 @@
 """Joining the process group that torchrun describes."""
 
 import os
+import threading
 from datetime import timedelta
 
 import pytest
@@ -8,8 +9,10 @@ import torch.distributed as dist
 
 from devices import alone_under_torchrun
 from helpers import refused
+from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks import distributed
 from hydraulis.runtime.ranks.distributed import joined
+from hydraulis.runtime.ranks.liveness.heartbeat import Heartbeat
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -60,6 +63,28 @@ def test_an_error_leaves_the_group_too() -> None:
     with pytest.raises(RuntimeError, match=message), joined(timedelta(seconds=20)):
         raise RuntimeError(message)
     assert not dist.is_initialized()
+
+
+@pytest.mark.usefixtures("torchrun")
+@pytest.mark.parametrize("code", ["config_value", "lost_rank"])
+def test_groups_that_do_not_end_hide_no_error(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    ending, told = threading.Event(), []
+    monkeypatch.setattr(distributed, "_ABORT_S", 0.1)
+    monkeypatch.setattr(Heartbeat, "leave", lambda *_, **given: told.append(given))
+    monkeypatch.setattr(Heartbeat, "tell", lambda _, error: told.append(error))
+
+    def blocked() -> None:
+        # The other ranks know first.
+        assert told
+        ending.wait()
+
+    monkeypatch.setattr(distributed, "_abort_process_group", blocked)
+    error = HydraulisError("planted", code=code)
+    with refused(code, "planted"), joined(timedelta(seconds=20)):
+        raise error
+    assert told == [error if code == "lost_rank" else {"failed": True, "failure": f"error [{code}]: planted"}]
+    ending.set()
+    dist.destroy_process_group()
 
 
 def test_a_rank_that_fails_waits_for_no_other(torchrun: pytest.MonkeyPatch) -> None:

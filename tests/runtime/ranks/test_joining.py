@@ -2,7 +2,10 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -14,10 +17,18 @@ from devices import alone_under_torchrun
 from helpers import lacks, refused
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks.distributed import joined
-from hydraulis.runtime.ranks.joining import LivenessSettings, _start_heartbeat
+from hydraulis.runtime.ranks.joining import LivenessSettings, _meet, _start_heartbeat
 from hydraulis.runtime.ranks.liveness import heartbeat
 from hydraulis.runtime.ranks.liveness.check import LivenessCheck
 from hydraulis.runtime.ranks.stop import StopRequest
+
+REFUSING = """
+from datetime import timedelta
+from hydraulis.errors import HydraulisError
+from hydraulis.runtime.ranks.joining import tell_refusal
+
+tell_refusal(timedelta(seconds=60), HydraulisError("none is free", code="device_missing"))
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -95,3 +106,14 @@ def test_a_late_answer_of_the_store_ends_no_signs_of_life(
     # torch's types do not state this property.
     assert getattr(beating._check._store, "timeout") == timedelta(seconds=limit_s)  # noqa: B009
     beating.leave()
+
+
+@pytest.mark.usefixtures("first_of_two")
+def test_a_rank_that_refuses_the_run_tells_those_that_wait_for_it() -> None:
+    environment = os.environ | {"RANK": "1", "LOCAL_RANK": "1"}
+    with subprocess.Popen([sys.executable, "-c", REFUSING], env=environment) as other:
+        started, _ = _meet(timedelta(seconds=60), LivenessSettings(), 0, 2)
+        assert other.wait() == 0
+    while started.lost is None:
+        time.sleep(0.05)
+    assert "rank 1 failed: error [device_missing]: none is free" in str(started.lost)

@@ -86,7 +86,8 @@ def report_before_meeting(program: str, error: HydraulisError) -> int:
     A file or a device may be missing on one node and present on others, so that the first rank of each node
     prints the error. torchrun terminates the other ranks of a node once one has exited. If the first rank is
     slower than another, it would be terminated before it prints: other ranks wait. With several nodes, ranks
-    of nodes without the error would wait for the missing ones until the timeout: all ranks meet first.
+    of nodes without the error would wait for the missing ones until the timeout: all ranks meet first, and
+    learn of it.
 
     Args:
         program: Name of the program, for the line that is printed.
@@ -99,19 +100,18 @@ def report_before_meeting(program: str, error: HydraulisError) -> int:
     if PARENT in os.environ:
         return code
     if os.environ.get("WORLD_SIZE") != os.environ.get("LOCAL_WORLD_SIZE"):
-        _meet()
+        _tell_others(error)
     elif os.environ.get("LOCAL_RANK", "0") != "0":
         time.sleep(PATIENCE_S)
     return code
 
 
-def _meet() -> None:
+def _tell_others(error: HydraulisError) -> None:
     # Any failure here, such as missing torch, is less important than the printed error.
     with suppress(Exception):
-        from hydraulis.runtime.ranks.distributed import joined
+        from hydraulis.runtime.ranks.joining import tell_refusal
 
-        with joined(timedelta(seconds=PATIENCE_S)):
-            pass
+        tell_refusal(timedelta(seconds=PATIENCE_S), error)
 
 
 def _pass_to_parent(printed: HydraulisError | None, error: HydraulisError | None) -> None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import torch
@@ -15,12 +15,15 @@ from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import CPU, prepare_device
 from hydraulis.runtime.ranks.flight_recorder import dump_collectives, set_up_recorder
 from hydraulis.runtime.ranks.joining import LivenessSettings, join
-from hydraulis.runtime.ranks.liveness.check import broken_connection, is_lost
+from hydraulis.runtime.ranks.liveness.bounded import call_within
+from hydraulis.runtime.ranks.liveness.check import broken_connection, failure_of, is_lost
 from hydraulis.runtime.ranks.node_interface import node_interface
 from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.ranks.torchrun import require_torchrun
 
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+# Most time of the end of all groups.
+_ABORT_S = 5.0
 
 
 @contextmanager
@@ -59,30 +62,40 @@ def joined(
     try:
         yield dist.get_rank()
     except BaseException as error:
-        is_loss = is_lost(error) or (isinstance(error, HydraulisError) and error.code == LOST_RANK)
-        if not is_loss:
-            # First of all: the other ranks may wait for this one on their devices.
-            heartbeat.leave(failed=True, failure=_failure(error))
+        lost = _loss_of(error)
+        # First of all: the other ranks may wait for this one on their devices, and what follows may block.
+        if lost is None:
+            heartbeat.leave(failed=True, failure=failure_of(error))
+        else:
+            heartbeat.tell(lost)
         if device.type == "cuda":
             dump_collectives(dist.get_rank())
-        # Destroying a group waits until NCCL has finished its work. If one rank fails alone, for example out
-        # of memory, the other ranks do not know: all would wait, and the error would not be reported.
-        _abort_process_group()
+        _abort_groups()
         host.disconnect()
-        if is_lost(error):
-            raise broken_connection(error) from error
+        if lost is not None and lost is not error:
+            raise lost from error
         raise
     dist.destroy_process_group()
     host.disconnect()
     heartbeat.leave()
 
 
-def _failure(error: BaseException) -> str:
-    """Return a failure of this rank alone, for the other ranks; '' if all fail alike or are interrupted."""
-    if not isinstance(error, Exception) or (isinstance(error, HydraulisError) and error.is_everywhere):
-        return ""
-    name = f"error [{error.code}]" if isinstance(error, HydraulisError) else type(error).__name__
-    return ": ".join([name, *str(error).splitlines()[:1]])
+def _loss_of(error: BaseException) -> HydraulisError | None:
+    """Return the error of a rank that lost another one; None for an error of its own."""
+    if isinstance(error, HydraulisError):
+        return error if error.code == LOST_RANK else None
+    return broken_connection(error) if is_lost(error) else None
+
+
+def _abort_groups() -> None:
+    """End the groups without waiting for their work, within a limit.
+
+    Destroying a group waits until NCCL has finished its work. If one rank fails alone, for example out of
+    memory, the other ranks do not know: all would wait, and the error would not be reported. Aborting one
+    group can wait too, for a kernel of another one (pytorch#119797); the end of the process ends these.
+    """
+    with suppress(Exception):
+        call_within(_ABORT_S, _abort_process_group)
 
 
 def _choose_interface() -> None:

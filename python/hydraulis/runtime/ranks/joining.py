@@ -17,7 +17,13 @@ from hydraulis.parallel.communicators import nccl_options
 from hydraulis.runtime.ranks import host
 from hydraulis.runtime.ranks.device import backend_of
 from hydraulis.runtime.ranks.liveness.bounded import Stopped, call_within
-from hydraulis.runtime.ranks.liveness.check import LivenessCheck, broken_connection, is_lost, lost_rank
+from hydraulis.runtime.ranks.liveness.check import (
+    LivenessCheck,
+    broken_connection,
+    failure_of,
+    is_lost,
+    lost_rank,
+)
 from hydraulis.runtime.ranks.liveness.heartbeat import Heartbeat, set_current
 from hydraulis.runtime.ranks.meeting import Meeting
 from hydraulis.runtime.ranks.stop import StopRequest
@@ -68,7 +74,32 @@ def join(timeout: timedelta, device: torch.device, settings: LivenessSettings, c
         KeyboardInterrupt: The run was interrupted while ranks joined.
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    start = timeout if settings.start_timeout_s is None else timedelta(seconds=settings.start_timeout_s)
+    heartbeat, groups = _meet(timeout, settings, rank, world_size)
+    connect = partial(_connect, groups, rank, world_size, timeout, device, channels)
+    _within(_start_limit(timeout, settings), settings.stop, connect)
+    return heartbeat
+
+
+def tell_refusal(timeout: timedelta, error: HydraulisError) -> None:
+    """Meet the other ranks of a run that this rank refuses, and let those that do not refuse it end.
+
+    Args:
+        timeout: Most time of each part of the meeting.
+        error: Reason of the refusal.
+
+    Raises:
+        HydraulisError: Another rank did not join in time (code `lost_rank`).
+    """
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    heartbeat, _ = _meet(timeout, LivenessSettings(), rank, world_size)
+    heartbeat.leave(failed=True, failure=failure_of(error))
+
+
+def _meet(
+    timeout: timedelta, settings: LivenessSettings, rank: int, world_size: int
+) -> tuple[Heartbeat, Store]:
+    """Meet all ranks in torchrun's store; return this rank's heartbeat, and the store for their groups."""
+    start = _start_limit(timeout, settings)
     within = partial(_within, start, settings.stop)
     store = within(partial(_open_store, rank, world_size, timeout))
     meeting = Meeting(store, rank, world_size, start)
@@ -79,9 +110,11 @@ def join(timeout: timedelta, device: torch.device, settings: LivenessSettings, c
         heartbeat.is_ending = settings.stop.is_ending
     set_current(heartbeat, store)
     within(meeting.complete)
-    groups = PrefixStore(f"{attempt}/groups", store)
-    within(partial(_connect, groups, rank, world_size, timeout, device, channels))
-    return heartbeat
+    return heartbeat, PrefixStore(f"{attempt}/groups", store)
+
+
+def _start_limit(timeout: timedelta, settings: LivenessSettings) -> timedelta:
+    return timeout if settings.start_timeout_s is None else timedelta(seconds=settings.start_timeout_s)
 
 
 def _within(timeout: timedelta, stop: StopRequest | None, function: Callable[[], T]) -> T:

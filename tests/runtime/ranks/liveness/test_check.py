@@ -203,6 +203,13 @@ CLOSED = (
     "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer "
     "[127.0.0.1]:6041. This is typically caused by a remote worker crashing. GLHF!"
 )
+# As torch 2.13 says it with NCCL's own text.
+NO_MEMORY_FILE = """NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled system error (run with \
+NCCL_DEBUG=INFO for details), NCCL version 2.29.3
+ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.
+Last error:
+Error while creating shared memory segment /dev/shm/nccl-a (size 9637888), error: No space left on device (28)
+"""
 SLOW = "[../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 60000ms for recv operation to complete"
 
 
@@ -214,6 +221,12 @@ SLOW = "[../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 60000ms f
         (
             dist.DistBackendError("NCCL error: remote process exited\nmore"),
             "NCCL error: remote process exited",
+        ),
+        (
+            dist.DistBackendError(NO_MEMORY_FILE),
+            "NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled system error (run with NCCL_DEBUG=INFO for "
+            "details), NCCL version 2.29.3: Error while creating shared memory segment /dev/shm/nccl-a (size "
+            "9637888), error: No space left on device (28)",
         ),
     ],
 )

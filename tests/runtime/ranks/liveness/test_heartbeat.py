@@ -1,9 +1,13 @@
 """The liveness thread of a rank: signs of life, calls, reports, and a store that stands still."""
 
+import json
 import linecache
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, replace
 from typing import Any
 
 import pytest
@@ -194,6 +198,50 @@ def test_without_a_store_each_rank_reports() -> None:
 
     for heartbeat in ranks(GoneStore(), 3):
         assert heartbeat.find_lost(LOST) is LOST
+
+
+def test_the_end_of_a_process_is_seen_by_the_rank_before_it_on_its_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(LivenessCheck.collect, "__defaults__", (0.1,))
+    monkeypatch.setattr(module, "_END_S", 0.01)
+    store, printed, is_ended = HashStore(), [], threading.Event()
+
+    def end(error: HydraulisError | None) -> None:
+        printed.append(error)
+        is_ended.set()
+
+    # Rank 2 is the first one of its node, and rank 1 of another node watches its signs of life.
+    of_node = [LivenessCheck(store, rank, 4, (2, 3)) for rank in (2, 3)]
+    assert [check.next_neighbour for check in of_node] == [3, 2]
+    heartbeat = Heartbeat(of_node[1], 3, 4, 60.0, end)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        store.set("process/2", json.dumps(astuple(replace(Process.own(), pid=process.pid))))
+        heartbeat.start()
+        assert not is_ended.wait(0.1)
+        process.kill()
+    assert is_ended.wait(60)
+    (error,) = printed
+    assert str(error).startswith(f"rank 2 ({Process.own().host}) ended; ")
+    assert "the process of rank 2 ended: its report has the cause" in str(error)
+
+
+def test_a_rank_that_has_told_its_loss_and_is_blocked_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LivenessCheck.collect, "__defaults__", (0.1,))
+    monkeypatch.setattr(module, "_END_S", 0.01)
+    store, printed, is_ended = HashStore(), [], threading.Event()
+
+    def end(error: HydraulisError | None) -> None:
+        printed.append(error)
+        is_ended.set()
+
+    (only,) = ranks(store, 2, end)
+    # Its main thread is in a function of its own, but it is not the one that the others wait for.
+    monkeypatch.setattr(module, "activity_of", lambda _: "distributed.joined")
+    only.tell(LOST)
+    assert is_ended.wait(60)
+    assert json.loads(store.get("state/0")) == ["waiting", ""]
+    assert str(printed[0]).endswith(": another rank ended")
 
 
 def test_a_rank_that_leaves_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,10 @@ class LivenessCheck:
         store: Store of this attempt's keys.
         rank: Number of this rank.
         world_size: Number of ranks.
-        neighbours: Ranks on this rank's node.
+        neighbours: Ranks on this rank's node, in their order.
+
+    Attributes:
+        next_neighbour: The next rank on this node, the first one after the last; None without neighbours.
 
     Raises:
         RuntimeError: The store cannot be reached; every method raises it.
@@ -164,6 +167,8 @@ class LivenessCheck:
     def __init__(self, store: Store, rank: int, world_size: int, neighbours: Sequence[int]) -> None:
         self._store = store
         self._rank, self._world_size, self._neighbours = rank, world_size, neighbours
+        later = (one for one in neighbours if one > rank)
+        self.next_neighbour: int | None = next(later, neighbours[0] if neighbours else None)
         self._beats = self._notices = 0
         # The processes on this node whose ends are not known.
         self._processes: dict[int, Process | None] = {}
@@ -298,6 +303,8 @@ class LivenessCheck:
 
 # A gloo error starts with the path of a gloo source file.
 _GLOO = re.compile(r"\[\S*gloo/transport/\S*\] ")
+# The line after NCCL's own description of a failed call (`getNcclErrorDetailStr` in NCCLUtils.hpp).
+_NCCL_CAUSE = re.compile(r"^Last error:\s*(\S.*)", re.MULTILINE)
 # As NCCL says it of this rank's own device.
 _NCCL_FULL_DEVICE = re.compile(r"Cuda failure \d+ 'out of memory'")
 # Memory that torch's allocator does not give: of a call of the runtime (`c10_cuda_check_implementation` in
@@ -331,6 +338,14 @@ def is_full_device(error: BaseException) -> bool:
     return text.search(str(error)) is not None
 
 
+def failure_of(error: BaseException) -> str:
+    """Return a failure of this rank alone, for the other ranks; '' if all fail alike or are interrupted."""
+    if not isinstance(error, Exception) or (isinstance(error, HydraulisError) and error.is_everywhere):
+        return ""
+    name = f"error [{error.code}]" if isinstance(error, HydraulisError) else type(error).__name__
+    return ": ".join([name, *str(error).splitlines()[:1]])
+
+
 def lost_rank(why: str, then: str = "start again") -> HydraulisError:
     """Build the error of a rank that lost another one.
 
@@ -350,6 +365,8 @@ def broken_connection(error: BaseException, then: str = "start again") -> Hydrau
     """
     # The sentences after gloo's first one are advice for developers of distributed programs.
     why = _GLOO.sub("", str(error).split("\n")[0]).split(". ")[0]
+    if cause := _NCCL_CAUSE.search(str(error)):
+        why += f": {cause[1].rstrip('. ')}"
     text = (
         f"the connection to another rank broke ({why}): that rank's report has the cause, or torchrun's; a "
         "rank that SIGKILL ended may have run out of memory, and one that is only slow needs a longer "

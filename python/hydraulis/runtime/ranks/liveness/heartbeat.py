@@ -45,7 +45,8 @@ class Heartbeat:
     Args:
         check: Liveness check, used by this thread alone.
         rank: Number of this rank.
-        world_size: Number of ranks; each watches the signs of life of the next one.
+        world_size: Number of ranks; each watches the signs of life of the next one, and the process of the
+            next one on its node.
         silence_s: Seconds without a sign of life after which a rank is lost.
         end: Function that prints the report of a loss, None on ranks that print nothing, and ends the
             process; called if the main thread stays blocked.
@@ -61,6 +62,7 @@ class Heartbeat:
     ) -> None:
         self._check = check
         self._rank, self._watched = rank, (rank + 1) % world_size
+        self._neighbour = rank if check.next_neighbour is None else check.next_neighbour
         self._silence_s, self._end = silence_s, end
         self.then: Callable[[], str] = lambda: "start again"
         self.notice: Callable[[str], None] | None = None
@@ -72,6 +74,8 @@ class Heartbeat:
         self._silent_s = self._active_s = self._limited_s = 0.0
         self._main = threading.main_thread().ident
         self._error: HydraulisError | None = None
+        # Whether the main thread has noticed the loss itself.
+        self._has_noticed = False
         self._has_failed = False
         # Whether the process that serves the store has ended, and all signs of life with it.
         self._is_cut_off = False
@@ -135,6 +139,17 @@ class Heartbeat:
             )
         return None
 
+    def tell(self, error: HydraulisError) -> None:
+        """Let all ranks know of a loss that the main thread has noticed, before `find_lost`.
+
+        If the main thread then blocks, this thread prints the report and ends the process.
+
+        Args:
+            error: Error of this rank, with the code `lost_rank`.
+        """
+        self._error, self._has_noticed = error, True
+        self._wake.set()
+
     def find_lost(self, error: HydraulisError) -> HydraulisError | None:
         """Ask all ranks for an answer after a loss, and return the error that this rank prints.
 
@@ -145,8 +160,7 @@ class Heartbeat:
             The error with the lost ranks; None if another rank prints it. Without an answer of the store, the
             error as it was.
         """
-        self._error = error
-        self._wake.set()
+        self.tell(error)
         known = self._over.wait(_REPORT_S)
         # If the other thread prints, it ends the process.
         self._printer.acquire()
@@ -184,10 +198,12 @@ class Heartbeat:
         # Counted in beats of this thread: if the whole job was suspended, no rank is silent.
         self._silent_s = self._silent_s + _BEAT_S if is_silent else 0.0
         self._last_beat = beat
-        if self._watched != self._rank and self._check.has_ended(self._watched):
+        # The system knows the processes of this node alone: a node's first rank is watched by its last one.
+        ended = filter(self._check.has_ended, {self._watched, self._neighbour} - {self._rank})
+        if (rank := next(ended, None)) is not None:
             why = (
-                f"the process of rank {self._watched} ended: its report has the cause, or torchrun's; if "
-                "SIGKILL ended it, it may have run out of memory"
+                f"the process of rank {rank} ended: its report has the cause, or torchrun's; if SIGKILL "
+                "ended it, it may have run out of memory"
             )
             self._error = lost_rank(why, self.then())
         elif self._silent_s >= self._silence_s:
@@ -229,7 +245,7 @@ class Heartbeat:
             self._error = lost_rank(f"{why}: its report has more", self.then())
         elif why is None:
             self._check.call()
-        self._check.answer(activity_of(self._main))
+        self._check.answer(None if self._has_noticed else activity_of(self._main))
         if self._error is not None and self._check.is_first("collect"):
             answers = self._check.collect()
             text = f"{describe(answers)}: {self._error}"
