@@ -17,6 +17,7 @@ from hydraulis import (
     Link,
     Parameter,
     Planner,
+    Scheme,
     SearchBudget,
     balance,
     pack_windows,
@@ -45,6 +46,8 @@ ARGUMENTS: dict[str, tuple[str, Callable[[Any], object]]] = {
     "pack_windows": ("window_tokens", lambda value: pack_windows([4], window_tokens=value)),
     "Cluster.gpus": ("gpus", lambda value: Cluster(gpus=value, gpus_per_node=1)),
     "Cluster.gpus_per_node": ("gpus_per_node", lambda value: Cluster(gpus=8, gpus_per_node=value)),
+    "Cluster.devices": ("devices", lambda value: Cluster(gpus=1, gpus_per_node=1, devices=[value])),
+    "Cluster.memory_bytes": ("memory_bytes", lambda value: Cluster(1, 1, memory_bytes=[value])),
     "LayerSplit": ("num_hidden_layers", lambda value: LayerSplit(value)),
     "SearchBudget": ("candidates", lambda value: SearchBudget(candidates=value)),
     "Planner": ("max_strategies", lambda value: Planner(PROFILE, CLUSTER, max_strategies=value)),
@@ -89,3 +92,10 @@ def test_every_integer_type_of_numpy_is_accepted() -> None:
     drawn = [histogram.sample(tokens_per_batch=8, count=1, seed=seed) for seed in seeds]
     assert drawn[0][0].tolist() == drawn[1][0].tolist()
     assert len(LengthHistogram([4]).sample(tokens_per_batch=8, count=2, seed=2**64 - 1)) == 2
+
+
+@pytest.mark.parametrize("lengths", [[0], [-1], [1.5], [1 << 63], [5, 1 << 40]])
+def test_lengths_of_a_micro_batch_are_within_the_limits_of_a_batch(lengths: list[float]) -> None:
+    with refused("lengths_invalid"):
+        PROFILE.micro_batch_ms(Scheme("<tp8>"), lengths)
+    assert PROFILE.micro_batch_ms(Scheme("<tp8>"), np.array([5, 6])) > 0

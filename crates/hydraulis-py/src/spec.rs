@@ -41,7 +41,7 @@ impl Cluster {
         gpus: Integer,
         gpus_per_node: Integer,
         rates: Option<Vec<f64>>,
-        memory_bytes: Option<Vec<u64>>,
+        memory_bytes: Option<Vec<Integer>>,
         devices: Option<Vec<Integer>>,
     ) -> PyResult<Cluster> {
         let (gpus, gpus_per_node) = (gpus.read(py, "gpus")?, gpus_per_node.read(py, "gpus_per_node")?);
@@ -50,6 +50,7 @@ impl Cluster {
             _ => Err(Error::ClusterShape { gpus, gpus_per_node }),
         };
         let devices = devices.map(|list| counts_of(py, "devices", list)).transpose()?;
+        let memory_bytes = memory_bytes.map(|list| counts_of(py, "memory_bytes", list)).transpose()?;
         let with_devices = shape.and_then(|cluster| match devices {
             Some(devices) => cluster.with_devices(devices),
             None => Ok(cluster),

@@ -74,7 +74,8 @@ impl SpeedLevels {
                     let mut class: ReplicaClass = best.class().clone();
                     let pool = &mut class.stages[stage];
                     *pool = RankPool { speed, device, ..*pool };
-                    let relaxed = cost.class(class).expect("memory as large as the best ranks' has room for a token");
+                    let relaxed =
+                        cost.exceeding(class).expect("memory as large as the best ranks' has room for a token");
                     found.push(RelaxedClass { capacity: capacity(relaxed), level });
                 }
             }

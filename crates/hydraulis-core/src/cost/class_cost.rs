@@ -52,6 +52,21 @@ impl ClassCost {
         }
     }
 
+    /// The cost of a class that stands for all those of at most its memory, on a cluster whose ranks differ in memory.
+    ///
+    /// A class of less memory can have an in-flight limit where this one has a cap alone: a full stage of `p` caps needs
+    /// more memory than one of `p` smaller caps. So this class has the limit wherever a class may have it.
+    pub(super) fn exceeding(
+        profile: &CostProfile,
+        entry: &SchemeProfile,
+        cluster: &Cluster,
+        class: ReplicaClass,
+    ) -> ClassCost {
+        let cost = ClassCost::new(profile, entry, cluster, class);
+        let limits_in_flight = cost.limits_in_flight || (cluster.differs_in_memory() && may_limit_in_flight(entry));
+        ClassCost { limits_in_flight, ..cost }
+    }
+
     /// The class.
     pub fn class(&self) -> &ReplicaClass {
         &self.class
@@ -165,11 +180,6 @@ impl ClassCost {
 }
 
 /// Whether each stage is known to hold `p` caps at once, of one micro-batch or of several.
-///
-/// If a profile has the fullest stage's figures alone, this holds if all stages are alike: they take as long, and have
-/// as many layers if the profile states them. It never holds if backward recomputes activations: a layer then holds
-/// those of the whole micro-batch, which no figure counts and which are `p` times as many for a micro-batch of `p`
-/// caps.
 fn limits_in_flight(
     profile: &CostProfile,
     entry: &SchemeProfile,
@@ -177,13 +187,22 @@ fn limits_in_flight(
     pools: &[RankPool],
     cap: Tokens,
 ) -> bool {
+    let holds = |(stage, &pool): (StageMemory, &RankPool)| stage.cap_among(profile, pool, entry.scheme.pp()) >= cap;
+    may_limit_in_flight(entry) && profile.stage_memory(entry, cluster).zip(pools).all(holds)
+}
+
+/// Whether it is known how many tokens each stage holds, so that ranks of enough memory can hold `p` caps at once.
+///
+/// If a profile has the fullest stage's figures alone, this holds if all stages are alike: they take as long, and have
+/// as many layers if the profile states them. It never holds if backward recomputes activations: a layer then holds
+/// those of the whole micro-batch, which no figure counts and which are `p` times as many for a micro-batch of `p`
+/// caps.
+fn may_limit_in_flight(entry: &SchemeProfile) -> bool {
     let same_times =
         entry.stage_multipliers.iter().all(|list| list.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq()));
     let same_layers = entry.stage_layers.iter().all(|list| list.windows(2).all(|pair| pair[0] == pair[1]));
-    let holds = |(stage, &pool): (StageMemory, &RankPool)| stage.cap_among(profile, pool, entry.scheme.pp()) >= cap;
     let are_known = entry.activation_bytes_per_token.is_known() || (same_times && same_layers);
-    let are_kept = entry.scheme.layer_plan().keeps_activations();
-    are_kept && are_known && profile.stage_memory(entry, cluster).zip(pools).all(holds)
+    are_known && entry.scheme.layer_plan().keeps_activations()
 }
 
 /// A measured profile's statement on its own predictions.

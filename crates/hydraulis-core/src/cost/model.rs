@@ -29,8 +29,9 @@ impl CostModel {
     pub fn new(profile: CostProfile, cluster: Cluster) -> CostModel {
         let cluster = with_rates_of_devices(&profile, cluster);
         let pool = RankPool::best_of(&profile, &cluster);
-        let cost =
-            |entry: &SchemeProfile| ClassCost::new(&profile, entry, &cluster, ReplicaClass::on(entry.scheme, pool));
+        let cost = |entry: &SchemeProfile| {
+            ClassCost::exceeding(&profile, entry, &cluster, ReplicaClass::on(entry.scheme, pool))
+        };
         let best = profile.schemes.iter().map(cost).collect();
         CostModel { profile, cluster, memory: MemoryRule::PerMicroBatch, best }
     }
@@ -95,8 +96,7 @@ impl CostModel {
     /// The cost of a class of replicas, which must admit at least one token.
     pub fn class(&self, class: ReplicaClass) -> Result<ClassCost> {
         let entry = self.profile.scheme(class.scheme)?;
-        let cost = ClassCost::new(&self.profile, entry, &self.cluster, class).with_memory(self.memory);
-        if cost.cap().0 > 0 { Ok(cost) } else { Err(self.too_large(entry, cost.class())) }
+        self.admitting(entry, ClassCost::new(&self.profile, entry, &self.cluster, class))
     }
 
     /// The memory of a rank of each stage while the stages hold `tokens` tokens of micro-batches.
@@ -108,6 +108,19 @@ impl CostModel {
         let entry = self.profile.scheme(scheme)?;
         let stages = self.profile.stage_memory(entry, &self.cluster);
         Ok(stages.zip(tokens).map(|(stage, &tokens)| stage.holding(tokens, largest)).collect())
+    }
+
+    /// The cost of a class that stands for all those of at most its speed and memory; it must admit at least one token.
+    pub(crate) fn exceeding(&self, class: ReplicaClass) -> Result<ClassCost> {
+        let entry = self.profile.scheme(class.scheme)?;
+        self.admitting(entry, ClassCost::exceeding(&self.profile, entry, &self.cluster, class))
+    }
+
+    fn admitting(&self, entry: &SchemeProfile, cost: ClassCost) -> Result<ClassCost> {
+        if cost.cap().0 == 0 {
+            return Err(self.too_large(entry, cost.class()));
+        }
+        Ok(cost.with_memory(self.memory))
     }
 
     fn too_large(&self, entry: &SchemeProfile, class: &ReplicaClass) -> Error {

@@ -1,6 +1,7 @@
 //! Places replicas on ranks.
 
 use std::cmp::Reverse;
+use std::ops::RangeInclusive;
 
 use crate::error::{Result, StrategyError};
 use crate::spec::{Cluster, Strategy};
@@ -34,8 +35,8 @@ pub(crate) fn place_in_order(strategy: &Strategy, cluster: &Cluster, order: &Pla
 /// The order in which replicas, the widest first, take ranks of several kinds: of different devices or memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PlacementOrder {
-    /// Device and memory of each kind, the first to be taken first; empty if the fastest ranks of any kind come first.
-    kinds: Vec<(u16, Option<u64>)>,
+    /// The kinds, the first to be taken first; empty if the fastest ranks of any kind come first.
+    kinds: Vec<RankKind>,
 }
 
 impl PlacementOrder {
@@ -47,9 +48,10 @@ impl PlacementOrder {
     /// The different orders that a planner tries: the fastest ranks first, and every order of the cluster's kinds. Of more
     /// than three kinds the fastest or the slowest kind comes first; of more than 16 kinds the fastest ranks alone.
     pub(crate) fn all(cluster: &Cluster) -> Vec<PlacementOrder> {
+        let sizes = memory_sizes(cluster);
         let mut kinds: Vec<RankKind> = Vec::new();
         for rank in 0..cluster.gpus() {
-            RankKind::add(&mut kinds, cluster, rank);
+            RankKind::add(&mut kinds, &sizes, cluster, rank);
             if kinds.len() > PlacementOrder::ORDERED {
                 return vec![PlacementOrder::default()];
             }
@@ -58,44 +60,68 @@ impl PlacementOrder {
         let mut orders = if kinds.len() <= PlacementOrder::PERMUTED {
             permutations(&kinds)
         } else {
-            vec![kinds.clone(), kinds.iter().copied().rev().collect()]
+            vec![kinds.clone(), kinds.iter().cloned().rev().collect()]
         };
         orders.retain(|order| !order.windows(2).all(|pair| pair[0].comes_first(&pair[1])));
-        let of_kinds = orders.into_iter().map(|order| order.into_iter().map(|kind| kind.kind).collect());
-        std::iter::once(Vec::new()).chain(of_kinds).map(|kinds| PlacementOrder { kinds }).collect()
+        std::iter::once(Vec::new()).chain(orders).map(|kinds| PlacementOrder { kinds }).collect()
     }
 
     /// The place of a rank's kind in the order; 0 where kinds do not count.
     fn of_rank(&self, cluster: &Cluster, rank: u32) -> usize {
-        let kind = (cluster.device(rank), cluster.memory_of(rank));
-        self.kinds.iter().position(|&other| other == kind).unwrap_or_default()
+        self.kinds.iter().position(|kind| kind.has(cluster, rank)).unwrap_or_default()
     }
 }
 
 /// The ranks of one kind.
-#[derive(Clone, Copy)]
+#[derive(Clone, Debug, PartialEq)]
 struct RankKind {
-    /// Device and memory.
-    kind: (u16, Option<u64>),
+    device: u16,
+    /// Least and greatest memory in bytes of ranks of this size; 0 where the cluster states no memory.
+    memory: RangeInclusive<u64>,
     least: f64,
     greatest: f64,
 }
 
 impl RankKind {
+    fn has(&self, cluster: &Cluster, rank: u32) -> bool {
+        self.device == cluster.device(rank) && self.memory.contains(&stated_memory(cluster, rank))
+    }
+
     /// Whether all its ranks are taken before any of the other kind where the fastest ranks come first.
     fn comes_first(&self, other: &RankKind) -> bool {
         let are_alike = self.least >= other.greatest && other.least >= self.greatest;
-        self.least > other.greatest || (are_alike && self.kind.1 > other.kind.1)
+        self.least > other.greatest || (are_alike && self.memory.start() > other.memory.end())
     }
 
     /// Counts the rank among the known kinds.
-    fn add(kinds: &mut Vec<RankKind>, cluster: &Cluster, rank: u32) {
-        let (kind, rate) = ((cluster.device(rank), cluster.memory_of(rank)), cluster.rate(rank));
-        match kinds.iter_mut().find(|other| other.kind == kind) {
-            Some(known) => (known.least, known.greatest) = (known.least.min(rate), known.greatest.max(rate)),
-            None => kinds.push(RankKind { kind, least: rate, greatest: rate }),
+    fn add(kinds: &mut Vec<RankKind>, sizes: &[RangeInclusive<u64>], cluster: &Cluster, rank: u32) {
+        let (rate, bytes) = (cluster.rate(rank), stated_memory(cluster, rank));
+        if let Some(known) = kinds.iter_mut().find(|kind| kind.has(cluster, rank)) {
+            (known.least, known.greatest) = (known.least.min(rate), known.greatest.max(rate));
+            return;
+        }
+        let memory = sizes.iter().find(|size| size.contains(&bytes)).expect("every rank's memory has a size").clone();
+        kinds.push(RankKind { device: cluster.device(rank), memory, least: rate, greatest: rate });
+    }
+}
+
+/// The sizes of the ranks' memory, in ascending order. Memory of at most a 32nd more than the least of a size is of this
+/// size: measured memory of equal devices differs by some bytes.
+fn memory_sizes(cluster: &Cluster) -> Vec<RangeInclusive<u64>> {
+    let mut bytes: Vec<u64> = (0..cluster.gpus()).map(|rank| stated_memory(cluster, rank)).collect();
+    bytes.sort_unstable();
+    let mut sizes: Vec<RangeInclusive<u64>> = Vec::new();
+    for bytes in bytes {
+        match sizes.last_mut() {
+            Some(size) if bytes - size.start() <= size.start() / 32 => *size = *size.start()..=bytes,
+            _ => sizes.push(bytes..=bytes),
         }
     }
+    sizes
+}
+
+fn stated_memory(cluster: &Cluster, rank: u32) -> u64 {
+    cluster.memory_of(rank).unwrap_or_default()
 }
 
 /// Every order of these kinds.
@@ -106,7 +132,7 @@ fn permutations(kinds: &[RankKind]) -> Vec<Vec<RankKind>> {
     let beginning_with = |first: usize| {
         let mut rest = kinds.to_vec();
         let first = rest.remove(first);
-        permutations(&rest).into_iter().map(move |rest| std::iter::once(first).chain(rest).collect())
+        permutations(&rest).into_iter().map(move |rest| std::iter::once(first.clone()).chain(rest).collect())
     };
     (0..kinds.len()).flat_map(beginning_with).collect()
 }
@@ -309,7 +335,7 @@ mod tests {
             usual
         );
         // Kinds of equal speed: less memory first, or the other device first.
-        let memory = cluster().with_memory_bytes((0..16).map(|rank| 40 + rank / 8).collect()).unwrap();
+        let memory = cluster().with_memory_bytes((0..16).map(|rank| 40 * (1 + rank / 8)).collect()).unwrap();
         assert_eq!(PlacementOrder::all(&memory).len(), 2);
         let place = |order: &PlacementOrder| place_in_order(&"1x<tp4>".parse().unwrap(), &memory, order).unwrap();
         assert_eq!(
@@ -323,6 +349,24 @@ mod tests {
         assert_eq!(PlacementOrder::all(&faster).len(), 2);
         let first = place_in_order(&"1x<tp4>".parse().unwrap(), &faster, &PlacementOrder::all(&faster)[1]).unwrap();
         assert_eq!(first, [[0, 1, 2, 3]]);
+    }
+
+    /// Measured memory of equal devices differs by some bytes.
+    #[test]
+    fn memory_of_about_one_size_is_of_one_kind() {
+        let sizes = |bytes: Vec<u64>| {
+            let gpus = u32::try_from(bytes.len()).unwrap();
+            memory_sizes(&Cluster::new(gpus, gpus).unwrap().with_memory_bytes(bytes).unwrap())
+        };
+        let found = sizes(vec![3_300, 6_400, 3_201, 3_200, 3_301, 6_600, 6_601]);
+        assert_eq!(found, [3_200..=3_300, 3_301..=3_301, 6_400..=6_600, 6_601..=6_601]);
+        let firsts = |jitter: u64| {
+            let memory = (0..32).map(|rank| (1 + rank / 16) * 4_000 + jitter * (rank % 16)).collect();
+            let cluster = Cluster::new(32, 4).unwrap().with_memory_bytes(memory).unwrap();
+            let place = |order: &PlacementOrder| place_in_order(&"1x<tp4>".parse().unwrap(), &cluster, order).unwrap();
+            PlacementOrder::all(&cluster).iter().map(|order| place(order)[0][0] / 16).collect::<Vec<_>>()
+        };
+        assert_eq!((firsts(0), firsts(1)), (vec![1, 0], vec![1, 0]));
     }
 
     #[test]

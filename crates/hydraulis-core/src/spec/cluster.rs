@@ -128,6 +128,11 @@ impl Cluster {
         self.rates.is_empty() && self.memory_bytes.is_empty() && self.devices.is_empty()
     }
 
+    /// Whether some ranks have more memory than others.
+    pub fn differs_in_memory(&self) -> bool {
+        self.memory_bytes.windows(2).any(|pair| pair[0] != pair[1])
+    }
+
     /// The rate of each rank; none if none is stated, or all are 1 on the profile's first device.
     pub fn rates(&self) -> Option<&[f64]> {
         (!self.rates.is_empty()).then_some(self.rates.as_slice())

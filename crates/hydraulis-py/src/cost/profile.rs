@@ -1,11 +1,13 @@
 //! `CostProfile`, `Efficiency` and `ModelShape`.
 
 use hydraulis_core::Tokens;
+use hydraulis_core::batch::Batch;
 use hydraulis_core::spec::{CheckpointingKind, ContextKind, Dtype};
 use hydraulis_core::{cost, spec};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use crate::convert::arrays::{Whole, integers};
 use crate::convert::errors::raise;
 use crate::convert::gil::detached;
 use crate::convert::integers::Integer;
@@ -313,13 +315,15 @@ impl CostProfile {
     ///     lengths: Tokens of each sequence of the micro-batch.
     ///
     /// Raises:
-    ///     InvalidInputError: The profile does not have the scheme (code `scheme_unknown`).
+    ///     InvalidInputError: The profile does not have the scheme (code `scheme_unknown`), or a length is out of range
+    ///         (see `Planner.plan`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
-    fn micro_batch_ms(&self, py: Python<'_>, scheme: &Scheme, lengths: Vec<u64>) -> PyResult<f64> {
+    fn micro_batch_ms(&self, py: Python<'_>, scheme: &Scheme, lengths: &Bound<'_, PyAny>) -> PyResult<f64> {
         let (profile, scheme) = (self.0.clone(), scheme.0);
+        let lengths = integers("lengths", Whole::Lengths, lengths)?;
         detached(py, move || {
-            let entry = profile.scheme(scheme)?;
-            Ok(entry.micro_batch_ms(lengths.into_iter().map(Tokens)).0)
+            let (entry, batch) = (profile.scheme(scheme)?, Batch::new(&lengths, None)?);
+            Ok(entry.micro_batch_ms(batch.tokens().iter().copied()).0)
         })
     }
 

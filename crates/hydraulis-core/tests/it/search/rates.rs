@@ -8,9 +8,10 @@ use hydraulis_core::layout::{OptimizerShards, ParameterTable};
 use hydraulis_core::plan::Plan;
 use hydraulis_core::search::Planner;
 use hydraulis_core::simulate::{Conditions, simulate_iteration};
-use hydraulis_core::spec::{Cluster, LinkRates, Scheme};
+use hydraulis_core::spec::{Cluster, LinkRates, MemoryRule, Scheme};
 use hydraulis_core::timing::Link;
 use proptest::prelude::*;
+use serde_json::json;
 
 use crate::support::arbitrary::{cases, small_mixed_case};
 use crate::support::oracle::optimum;
@@ -251,4 +252,34 @@ fn kinds_of_equal_speed_are_taken_in_either_order() {
         planner.plan(&Batch::new(&lengths, None).unwrap()).unwrap().iteration_ms.0
     };
     assert!((plan(1.0) / plan(0.9999) - 1.0).abs() < 0.01, "{} {}", plan(1.0), plan(0.9999));
+}
+
+/// With the memory of the largest rank everywhere a stage has no room for three caps of 618 tokens. Where the ranks are,
+/// the cap is 450, and each stage has room for three of these.
+#[test]
+fn the_bound_counts_with_an_in_flight_limit_that_smaller_ranks_alone_have() {
+    let profile = json!({
+        "format": "hydraulis.cost-profile/2",
+        "name": "made-up",
+        "source": "made up",
+        "hardware": {"device": "none", "gpus_per_node": 3, "memory_bytes": 20_000},
+        "memory": {"reserved_bytes": 0, "optimizer_bytes": 0, "token_multiple": 1},
+        "schemes": [{
+            "scheme": "<pp3>", "quadratic_ms_per_token2": 0.0, "linear_ms_per_token": 0.01, "fixed_ms": 100.0,
+            "forward_share": 0.3, "resident_bytes": [1802, 110, 30],
+            "activation_bytes_per_token": [29.4066, 20.9268, 10.9538],
+        }],
+    });
+    let profile = CostProfile::from_json(&profile.to_string()).unwrap();
+    let cluster = Cluster::new(3, 3).unwrap().with_memory_bytes(vec![15_055, 20_000, 18_257]).unwrap();
+    let planner = Planner::new(profile, cluster, Some(vec!["1x<pp3>".parse().unwrap()])).unwrap();
+    let planner = planner.with_memory(MemoryRule::InFlight);
+    assert_eq!(planner.longest_admitted().0, 3 * 450);
+    let batch = Batch::new(&[600, 600], None).unwrap();
+    let plan = planner.plan(&batch).unwrap();
+    assert_eq!(planner.check(&plan, &batch), []);
+    // Both in one micro-batch, on each of three stages.
+    assert!(plan.lower_bound.ms.0 <= 3.0 * (100.0 + 0.01 * 1_200.0), "{:?}", plan.lower_bound);
+    let longest = Batch::new(&[1_350], None).unwrap();
+    assert_eq!(planner.check(&planner.plan(&longest).unwrap(), &longest), []);
 }

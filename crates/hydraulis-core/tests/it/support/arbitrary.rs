@@ -79,7 +79,7 @@ pub(crate) fn small_case() -> impl Strategy<Value = Case> {
 pub(crate) fn small_mixed_case() -> impl Strategy<Value = Case> {
     let few = small_case().prop_filter("too many placements", |case| case.cluster.gpus() <= 6);
     let rates = vec(select(vec![1.0, 1.0, 0.5, 0.8, 0.1, 2.0]), 6);
-    let memory = option::weighted(0.3, vec(select(vec![MEMORY, MEMORY + 700_000, MEMORY * 3]), 6));
+    let memory = option::weighted(0.5, vec(select(vec![MEMORY, MEMORY + 300_000, MEMORY + 700_000, MEMORY * 3]), 6));
     let devices = option::weighted(0.5, (vec(0..=1_u16, 6), vec(other_times(), 5), select(vec![0.3, 1.0, 1.5])));
     (few, rates, memory, devices).prop_map(|(mut case, rates, memory, devices)| {
         let gpus = case.cluster.gpus() as usize;
