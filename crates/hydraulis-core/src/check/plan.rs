@@ -76,7 +76,11 @@ impl Report {
 
 fn check_inputs(plan: &Plan, batch: &Batch, cost: &CostModel, report: &mut Report) {
     report.expect(plan.batch == *batch, "batch_differs", || "the plan was made for other lengths or targets".into());
-    report.expect(plan.cluster == *cost.cluster(), "cluster_differs", || format!("planned for {}", plan.cluster));
+    report.expect(plan.cluster == *cost.cluster(), "cluster_differs", || {
+        let (planned, own) = (plan.cluster.to_string(), cost.cluster().to_string());
+        let other = if planned == own { "ranks of other rates, memory or devices".into() } else { planned };
+        format!("planned for {other}, not for {own}")
+    });
     report.expect(plan.memory == cost.memory(), "memory_differs", || {
         format!("planned with memory {}, not {}", plan.memory, cost.memory())
     });

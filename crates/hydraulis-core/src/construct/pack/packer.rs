@@ -141,6 +141,11 @@ impl<'a> Packer<'a> {
         first_fit_count(ids, self.tokens, self.cost.cap(), &mut self.buffers.used)
     }
 
+    /// The same where micro-batches share an in-flight limit, so that one may hold more than the cap.
+    fn fewest_sharing(&mut self, ids: &[usize]) -> usize {
+        first_fit_count(ids, self.tokens, self.cost.longest(), &mut self.buffers.used)
+    }
+
     /// The packing of these sequences, its order refined; `ids` as for [`Packer::time`].
     pub fn pack(&mut self, ids: &[usize]) -> Packing {
         let draft = self.draft(ids);
@@ -219,7 +224,7 @@ impl<'a> Packer<'a> {
             self.keep_better(|count| capacity.shape(count, load));
         }
         let PackingBudget { counts, spacing, .. } = self.budget;
-        let fewer = (fewest..middle).rev().take(counts);
+        let fewer = (self.fewest_sharing(ids).min(fewest)..middle).rev().take(counts);
         let more = (middle..=ids.len()).step_by((middle / spacing).max(1)).skip(1).take(counts);
         for count in fewer.chain(more) {
             self.fill(ids, load, count);

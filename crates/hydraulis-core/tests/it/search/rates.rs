@@ -278,8 +278,27 @@ fn the_bound_counts_with_an_in_flight_limit_that_smaller_ranks_alone_have() {
     let batch = Batch::new(&[600, 600], None).unwrap();
     let plan = planner.plan(&batch).unwrap();
     assert_eq!(planner.check(&plan, &batch), []);
-    // Both in one micro-batch, on each of three stages.
-    assert!(plan.lower_bound.ms.0 <= 3.0 * (100.0 + 0.01 * 1_200.0), "{:?}", plan.lower_bound);
+    // Both in one micro-batch of more than the cap, on each of three stages.
+    assert!((plan.iteration_ms.0 - 3.0 * (100.0 + 0.01 * 1_200.0)).abs() < ROUNDING * 336.0, "{:?}", plan.iteration_ms);
+    assert!(plan.lower_bound.ms <= plan.iteration_ms, "{:?}", plan.lower_bound);
     let longest = Batch::new(&[1_350], None).unwrap();
     assert_eq!(planner.check(&planner.plan(&longest).unwrap(), &longest), []);
+}
+
+#[test]
+fn a_plan_for_other_ranks_names_both_clusters() {
+    let told = |planned: Cluster, own: Cluster| {
+        let planner = |cluster| Planner::new(preset("llama-32b-a800").unwrap(), cluster, None).unwrap();
+        let batch = Batch::new(&[500; 30], None).unwrap();
+        let violations = planner(own).check(&planner(planned).plan(&batch).unwrap(), &batch);
+        violations.into_iter().find(|violation| violation.code == "cluster_differs").unwrap().detail
+    };
+    assert_eq!(
+        told(cluster(&[(3, 0.5)]), cluster(&[])),
+        "planned for 64 GPUs in nodes of 8, of rates 0.5 to 1, not for 64 GPUs in nodes of 8"
+    );
+    assert_eq!(
+        told(cluster(&[(3, 0.5)]), cluster(&[(9, 0.5)])),
+        "planned for ranks of other rates, memory or devices, not for 64 GPUs in nodes of 8, of rates 0.5 to 1"
+    );
 }
