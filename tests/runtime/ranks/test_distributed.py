@@ -68,20 +68,21 @@ def test_an_error_leaves_the_group_too() -> None:
 @pytest.mark.usefixtures("torchrun")
 @pytest.mark.parametrize("code", ["config_value", "lost_rank"])
 def test_groups_that_do_not_end_hide_no_error(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    ending, told = threading.Event(), []
+    ending, told, known = threading.Event(), [], []
     monkeypatch.setattr(distributed, "_ABORT_S", 0.1)
     monkeypatch.setattr(Heartbeat, "leave", lambda *_, **given: told.append(given))
     monkeypatch.setattr(Heartbeat, "tell", lambda _, error: told.append(error))
 
     def blocked() -> None:
-        # The other ranks know first.
-        assert told
+        known.extend(told)
         ending.wait()
 
     monkeypatch.setattr(distributed, "_abort_process_group", blocked)
     error = HydraulisError("planted", code=code)
     with refused(code, "planted"), joined(timedelta(seconds=20)):
         raise error
+    # The other ranks know first.
+    assert known == told
     assert told == [error if code == "lost_rank" else {"failed": True, "failure": f"error [{code}]: planted"}]
     ending.set()
     dist.destroy_process_group()
