@@ -105,6 +105,19 @@ def test_nodes_of_several_devices_have_their_own_stated_links() -> None:
             resolve_links("--link", text, *nodes)
 
 
+def test_measured_links_of_the_nodes_count_and_not_those_of_an_absent_device() -> None:
+    profile, _ = mixed(INSIDE, (*INSIDE, ("all_to_all", 32, 3.1, 4.0)))
+    found = resolve_links("--link", "profile", profile, Cluster(16, 8, devices=[1] * 16))
+    assert found is not None
+    assert found.rates.gigabytes_per_s == pytest.approx(24.0)
+
+
+def test_rates_that_are_too_far_apart_are_refused_by_the_option() -> None:
+    text = "made-up-0=10000;made-up-1=9"
+    with refused("config_value", f"--link = {text!r}", "1,111 times as fast", "1,000"):
+        resolve_links("--link", text, *mixed((), ()))
+
+
 def test_a_device_that_no_node_has_needs_no_rates() -> None:
     profile, _ = mixed((), ())
     cluster = Cluster(16, 8, devices=[1] * 16)

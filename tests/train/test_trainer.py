@@ -97,12 +97,20 @@ def test_a_failure_of_one_rank_waits_for_no_other(failed: tuple[Path, list[list[
 
 def test_a_run_that_a_jump_stops_has_a_checkpoint_and_continues(tmp_path: Path) -> None:
     arguments = command_line(tmp_path, "train.steps=14", 'planner.strategies=["1x<tp2>"]')
-    stopping = [*arguments, "--set", "train.norm_jump=1", "--set", "train.on_jump=stop"]
-    resumed = [*arguments, "--resume", str(tmp_path / "run")]
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    copying = ["--set", f'checkpoint.memory_folder="{copies}"']
+    stopping = [*arguments, *copying, "--set", "train.norm_jump=1", "--set", "train.on_jump=stop"]
+    resumed = [*arguments, *copying, "--resume", str(tmp_path / "run")]
     whole = [*arguments, "--set", f'output.directory="{tmp_path}/whole"']
-    (first, again, other), _ = run_ranks(2, run_commands, [stopping, resumed, whole])
-    assert (first.code, again.code, other.code) == (2, 0, 0), first.err + again.err + other.err
+    (first,), _ = run_ranks(2, run_commands, [stopping])
+    assert first.code == 2
     assert "[training_jumped]" in first.err
+    assert "copying the state into" in first.out
+    # Copies would be continued even from an earlier checkpoint.
+    assert list(copies.iterdir()) == []
+    (again, other), _ = run_ranks(2, run_commands, [resumed, whole])
+    assert (again.code, other.code) == (0, 0), again.err + other.err
     before, written = (CheckpointFolder.of_run(tmp_path / name).complete() for name in ("run", "whole"))
     assert [path.name for path in written] == ["step-00000014"]
     assert len(before) == 2

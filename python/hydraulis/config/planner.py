@@ -81,7 +81,7 @@ MOST_LOOKAHEAD = 64
 LINK_FROM_PROFILE = "profile"
 NO_LINK = "none"
 EVERY_DEVICE = ""
-"""Name of the devices of rates that hold for all nodes; see `parse_link_rates`."""
+"""Key of rates that hold for the nodes of all devices; see `parse_link_rates`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 A device's rate is the time of a micro-batch under the first device's profile over its time under the device's
 own profile: the median over schemes within a node and three lengths. Replicas on ranks of one kind take the
 times of its profile. The rates put the ranks in one order, and compare the stages of a pipeline on several
-kinds. Links and memory figures are those of the first profile.
+kinds. The bytes of parameters and activations are those of the first profile; `links.py` has the links.
 """
 
 import re
@@ -68,7 +68,7 @@ def join_devices(reference: CostProfile, others: Sequence[CostProfile], gpus_per
     """Return the profile of all these devices, each with its rate relative to the reference.
 
     Args:
-        reference: Profile of rate 1; its strategies, links and memory figures hold for all devices.
+        reference: Profile of rate 1; its strategies and bytes hold for all devices.
         others: Profile of each other device.
         gpus_per_node: GPUs of every node.
 

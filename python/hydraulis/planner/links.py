@@ -4,13 +4,16 @@ Nodes of several kinds may have links of several rates. Transfers between nodes 
 the fastest node's links; those of slower nodes take longer by a factor. In a node the slowest kind decides.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hydraulis._core import Cluster, CostProfile, Link, LinkRates, Network
 from hydraulis.config.planner import EVERY_DEVICE, LINK_FROM_PROFILE, NO_LINK, parse_link_rates
 from hydraulis.errors import InvalidInputError
 from hydraulis.planner.devices import device_profiles, number_of_device
+
+MOST_SLOWDOWN = 1000.0
+"""Greatest slowdown that `Link.with_node_slowdowns` accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,8 @@ def resolve_links(field: str, text: str, profile: CostProfile, cluster: Cluster)
 
     Args:
         field: Name of the key or option with the text, for messages.
-        text: `profile` for the measured links of each device's profile, or those of the first where one has
-            none; `none`; rates as in `parse_link_rates`.
+        text: `profile` for the links that each device's profile measured, or those of the first device where
+            it has none; `none`; or rates as in `parse_link_rates`.
         profile: Cost profile, with or without measured links.
         cluster: Cluster to plan for.
 
@@ -49,14 +52,21 @@ def resolve_links(field: str, text: str, profile: CostProfile, cluster: Cluster)
     """
     if text == NO_LINK:
         return None
-    profiles = device_profiles(profile)
-    if text == LINK_FROM_PROFILE:
-        rates = _measured(profiles, cluster)
-    else:
-        rates = _stated(field, text, [one.device for one in profiles], cluster)
-    if rates is None or cluster.gpus == 1:
+    of_device = (
+        _measured(profile, cluster)
+        if text == LINK_FROM_PROFILE
+        else _stated(field, text, [one.device for one in device_profiles(profile)], cluster)
+    )
+    if of_device is None or cluster.gpus == 1:
         return None
-    return _join(rates, cluster)
+    links = _join(of_device, cluster)
+    if max(links.node_slowdowns, default=1.0) > MOST_SLOWDOWN:
+        message = (
+            f"{field} = {text!r}: the links of some nodes are {max(links.node_slowdowns):,.0f} times as fast "
+            f"as those of others, and at most {MOST_SLOWDOWN:,.0f} times is planned for; correct the rates"
+        )
+        raise InvalidInputError(message, code="config_value")
+    return links
 
 
 def resolve_network(text: str, profile: CostProfile, links: ClusterLinks) -> Network:
@@ -83,47 +93,56 @@ def resolve_network(text: str, profile: CostProfile, links: ClusterLinks) -> Net
     return (Network.measured if text == LINK_FROM_PROFILE else Network.of_profile)(profile, rates)
 
 
-def _measured(profiles: Sequence[CostProfile], cluster: Cluster) -> list[LinkRates] | None:
-    """Return the rates that each device's profile measured; None if the first has none."""
-    first, *others = (LinkRates.measured(one, cluster) for one in profiles)
-    return first and [first, *(other or first for other in others)]
+def _measured(profile: CostProfile, cluster: Cluster) -> dict[int, LinkRates] | None:
+    """Return the measured rates of each device that ranks have; None if it and the first device have none."""
+    measured = [LinkRates.measured(one, cluster) for one in device_profiles(profile)]
+    found = {device: measured[device] or measured[0] for device in _present(cluster)}
+    rates = {device: one for device, one in found.items() if one is not None}
+    return rates if len(rates) == len(found) else None
 
 
-def _stated(field: str, text: str, devices: Sequence[str], cluster: Cluster) -> list[LinkRates]:
-    """Return the stated rates of each device."""
+def _stated(field: str, text: str, devices: Sequence[str], cluster: Cluster) -> dict[int, LinkRates]:
+    """Return the stated rates of each device that ranks have."""
     stated = parse_link_rates(field, text)
+    present = _present(cluster)
     if EVERY_DEVICE in stated:
-        return [stated[EVERY_DEVICE]] * len(devices)
+        return dict.fromkeys(present, stated[EVERY_DEVICE])
     names = list(stated)
     places = [number_of_device(names, device) for device in devices]
-    present = sorted(set(cluster.devices or [0]))
-    if lacking := [devices[device] for device in present if places[device] is None]:
-        message = f"{field} = {text!r} has no rates for {lacking[0]}: add {lacking[0]}=NODE[,GPU[,MESSAGE]]"
-        raise InvalidInputError(message, code="config_value")
     if unknown := [name for place, name in enumerate(names) if place not in places]:
         message = (
             f"{field} = {text!r}: no profile is of the device {unknown[0]!r}: write one of "
             f"{', '.join(dict.fromkeys(devices))}"
         )
         raise InvalidInputError(message, code="config_value")
-    # Devices that no rank has need no rates.
-    return [stated[names[place]] if place is not None else stated[names[0]] for place in places]
+    found = {}
+    for device in present:
+        place = places[device]
+        if place is None:
+            name = devices[device]
+            message = f"{field} = {text!r} has no rates for {name}: add {name}=NODE[,GPU[,MESSAGE]]"
+            raise InvalidInputError(message, code="config_value")
+        found[device] = stated[names[place]]
+    return found
 
 
-def _join(of_device: Sequence[LinkRates], cluster: Cluster) -> ClusterLinks:
+def _present(cluster: Cluster) -> list[int]:
+    """Return the devices that ranks have."""
+    return sorted(set(cluster.devices or [0]))
+
+
+def _join(of_device: Mapping[int, LinkRates], cluster: Cluster) -> ClusterLinks:
     """Join the rates of devices to those of a cluster of their nodes."""
-    devices = cluster.devices or [0] * cluster.gpus
-    present = [of_device[device] for device in sorted(set(devices))]
-    nodes = [
-        devices[first : first + cluster.gpus_per_node]
-        for first in range(0, cluster.gpus, cluster.gpus_per_node)
+    devices, node = cluster.devices or [0] * cluster.gpus, cluster.gpus_per_node
+    of_node = [
+        min(of_device[device].gigabytes_per_s for device in devices[first : first + node])
+        for first in range(0, cluster.gpus, node)
     ]
-    of_node = [min(of_device[device].gigabytes_per_s for device in node) for node in nodes]
     fastest = max(of_node)
     rates = LinkRates(
         gigabytes_per_s=fastest,
-        gpu_gigabytes_per_s=min(one.gpu_gigabytes_per_s for one in present),
-        message_us=max(one.message_us for one in present),
+        gpu_gigabytes_per_s=min(one.gpu_gigabytes_per_s for one in of_device.values()),
+        message_us=max(one.message_us for one in of_device.values()),
     )
     slowdowns = tuple(fastest / rate for rate in of_node)
     return ClusterLinks(rates, slowdowns if max(slowdowns) > 1 else ())

@@ -41,7 +41,7 @@ def mix_nodes(reference: CostProfile, kinds: Sequence[NodeKind], gpus_per_node: 
     """Build the profile and the cluster of these nodes, one kind after another in the order of ranks.
 
     Args:
-        reference: Cost profile of rate 1; its strategies, links and memory figures hold for all nodes.
+        reference: Cost profile of rate 1; its strategies and bytes hold for all nodes.
         kinds: Nodes of each kind.
         gpus_per_node: GPUs of every node.
 

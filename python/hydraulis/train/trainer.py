@@ -282,9 +282,13 @@ class Trainer:
         """Complete the checkpoint in progress, if any; after a jump, write that of the completed steps."""
         self.observer.status("completing the last checkpoint")
         try:
-            if error.code == "training_jumped":
+            is_jump = error.code == "training_jumped"
+            if is_jump:
                 self._write_last()
             self.saver.finish()
+            if is_jump and self.keeper is not None:
+                # Later copies would undo the return to an earlier checkpoint, which the error advises.
+                self.keeper.close()
         except Exception as error:
             # Reported and not raised: the error that failed the run has to reach the user.
             self.observer.message(f"the last checkpoint is not complete: {error}")

@@ -1,12 +1,19 @@
 """Error reports of ranks: the printed line, and the error passed to torchrun."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from hydraulis.cli.ranks.failure import EndedRank
-from hydraulis.cli.ranks.report import ERROR_FILE, PARENT, report_as_rank, report_before_meeting
+from hydraulis.cli.ranks.report import (
+    ERROR_FILE,
+    PARENT,
+    PATIENCE_S,
+    report_as_rank,
+    report_before_meeting,
+)
 from hydraulis.errors import InvalidInputError
 
 ERROR = InvalidInputError("steps = 0:\nraise it", code="config_value")
@@ -69,6 +76,16 @@ def test_before_ranks_meet_others_wait_for_the_report(
     assert report_before_meeting("hydraulis.train", ERROR) == 2
     assert found == done
     assert capsys.readouterr().err.count("[config_value]") == said
+
+
+def test_other_nodes_learn_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+    monkeypatch.setattr("hydraulis.runtime.ranks.joining.tell_refusal", lambda *given: told.extend(given))
+    monkeypatch.delenv("TORCHELASTIC_ERROR_FILE", raising=False)
+    for name, value in {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    assert report_before_meeting("hydraulis.train", ERROR) == 2
+    assert told == [timedelta(seconds=PATIENCE_S), ERROR]
 
 
 def test_a_rank_leaves_its_error_to_the_parent_and_waits_for_none(

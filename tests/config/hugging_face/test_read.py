@@ -203,3 +203,8 @@ def test_the_fields_of_a_file_with_another_rope_are_listed(tmp_path: Path, rope:
     path = tmp_path / "config.json"
     path.write_text(f'{{"rope_parameters": {rope}, "hidden_size": 1}}')
     assert stated_fields(path) >= {"hidden_size", "rope_parameters"}
+
+
+def test_the_configuration_of_a_run_is_no_model() -> None:
+    with refused("model_unsupported", "that of a run", "hydraulis export"):
+        from_hugging_face({"model": {"hidden_size": 64}, "planner": {"strategies": ["search"]}})

@@ -115,6 +115,13 @@ def test_nodes_of_slower_links_are_no_slow_nodes(slow: dict[int, float], nodes: 
     assert run.links.slowdowns == [slow.get(node, 1.0) for node in range(6)]
 
 
+@pytest.mark.parametrize("factors", [(4.0, 1.0), (4.0, 4.0, 1.0, 1.0)])
+def test_all_links_together_are_slower_by_one_factor(factors: tuple[float, ...]) -> None:
+    run = MadeUpRun(len(factors), factors=factors).steps(USUAL + 3)
+    run.slowdowns = dict.fromkeys(range(len(factors)), 3.0)
+    assert run.steps(5).links.slowdowns == [3.0] * len(factors)
+
+
 def test_links_that_are_slow_together_are_named_together() -> None:
     run = MadeUpRun(6).steps(USUAL + 3)
     run.slowdowns = dict.fromkeys(range(6), 4.0)
@@ -174,10 +181,11 @@ def test_single_slow_steps_and_noise_are_no_slow_links() -> None:
     assert wide.changes == []
 
 
-def test_a_rank_that_starts_late_is_no_slow_link() -> None:
-    run = MadeUpRun(4).steps(USUAL + 3)
+@pytest.mark.parametrize("factors", [(), (1.0, 1.0, 1.0, 4.0)])
+def test_a_rank_that_starts_late_is_no_slow_link(factors: tuple[float, ...]) -> None:
+    run = MadeUpRun(4, factors=factors).steps(USUAL + 3)
     # All others wait for rank 5, and take longer by that.
-    run.late_ms |= {rank: 500.0 for rank in run.late_ms if rank != 5}
+    run.late_ms |= {rank: 2000.0 for rank in run.late_ms if rank != 5}
     run.late_ms[4] = 0.0
     assert run.steps(5).changes == []
 

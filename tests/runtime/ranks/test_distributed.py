@@ -12,6 +12,7 @@ from helpers import refused
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks import distributed
 from hydraulis.runtime.ranks.distributed import joined
+from hydraulis.runtime.ranks.liveness import heartbeat
 from hydraulis.runtime.ranks.liveness.heartbeat import Heartbeat
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -68,7 +69,7 @@ def test_an_error_leaves_the_group_too() -> None:
 @pytest.mark.usefixtures("torchrun")
 @pytest.mark.parametrize("code", ["config_value", "lost_rank"])
 def test_groups_that_do_not_end_hide_no_error(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    ending, told, known = threading.Event(), [], []
+    ending, told, known, leave = threading.Event(), [], [], Heartbeat.leave
     monkeypatch.setattr(distributed, "_ABORT_S", 0.1)
     monkeypatch.setattr(Heartbeat, "leave", lambda *_, **given: told.append(given))
     monkeypatch.setattr(Heartbeat, "tell", lambda _, error: told.append(error))
@@ -86,6 +87,9 @@ def test_groups_that_do_not_end_hide_no_error(monkeypatch: pytest.MonkeyPatch, c
     assert told == [error if code == "lost_rank" else {"failed": True, "failure": f"error [{code}]: planted"}]
     ending.set()
     dist.destroy_process_group()
+    own = heartbeat.current()
+    assert own is not None
+    leave(own)
 
 
 def test_a_rank_that_fails_waits_for_no_other(torchrun: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -17,7 +16,7 @@ from devices import alone_under_torchrun
 from helpers import lacks, refused
 from hydraulis.errors import HydraulisError
 from hydraulis.runtime.ranks.distributed import joined
-from hydraulis.runtime.ranks.joining import LivenessSettings, _meet, _start_heartbeat
+from hydraulis.runtime.ranks.joining import LivenessSettings, _start_heartbeat, tell_refusal
 from hydraulis.runtime.ranks.liveness import heartbeat
 from hydraulis.runtime.ranks.liveness.check import LivenessCheck
 from hydraulis.runtime.ranks.stop import StopRequest
@@ -108,12 +107,36 @@ def test_a_late_answer_of_the_store_ends_no_signs_of_life(
     beating.leave()
 
 
-@pytest.mark.usefixtures("first_of_two")
-def test_a_rank_that_refuses_the_run_tells_those_that_wait_for_it() -> None:
-    environment = os.environ | {"RANK": "1", "LOCAL_RANK": "1"}
-    with subprocess.Popen([sys.executable, "-c", REFUSING], env=environment) as other:
-        started, _ = _meet(timedelta(seconds=60), LivenessSettings(), 0, 2)
-        assert other.wait() == 0
-    while started.lost is None:
-        time.sleep(0.05)
-    assert "rank 1 failed: error [device_missing]: none is free" in str(started.lost)
+def test_ranks_that_refuse_the_run_tell_the_one_that_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone_under_torchrun(monkeypatch)
+    monkeypatch.setattr(LivenessCheck.collect, "__defaults__", (1.0,))
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    served = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    monkeypatch.setenv("MASTER_PORT", str(served.port))
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    refusing = [
+        subprocess.Popen(
+            [sys.executable, "-c", REFUSING], env=os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        )
+        for rank in range(2)
+    ]
+    printed: list[HydraulisError | None] = []
+    liveness = LivenessSettings(start_timeout_s=60, end=printed.append)
+    # The others meet it, and never connect to it.
+    with pytest.raises(HydraulisError):
+        joined(timedelta(seconds=10), liveness=liveness).__enter__()
+    assert [process.wait() for process in refusing] == [0, 0]
+    # The ranks that refuse end: this one reports for all.
+    (error,) = printed
+    assert error is not None
+    assert "error [device_missing]: none is free: its report has more" in str(error)
+
+
+def test_a_rank_that_refuses_the_run_needs_the_others_to_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone_under_torchrun(monkeypatch)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with refused("lost_rank", "within 0.5 s"):
+        tell_refusal(timedelta(seconds=0.5), HydraulisError("none is free", code="device_missing"))

@@ -35,7 +35,8 @@ struct Known {
 impl Capacities {
     /// The capacities under `cost`, where replicas take the fastest ranks first.
     pub fn new(cost: CostModel, budget: CapacityBudget) -> Capacities {
-        let capacity = |cost: &ClassCost| (cost.cap().0 > 0).then(|| ClassCapacity::new(cost.clone(), budget));
+        let bounding = |best: &ClassCost| cost.exceeding(best.class().clone()).ok();
+        let capacity = |best: &ClassCost| bounding(best).map(|bounding| ClassCapacity::new(bounding, budget));
         let best = cost.best().iter().map(capacity).collect();
         let levels = SpeedLevels::of_cluster(cost.cluster(), budget.speed_levels);
         let relaxed = levels.relaxed(&cost, |cost| ClassCapacity::new(cost, budget).for_bounds());

@@ -52,7 +52,7 @@ impl ClassCost {
         }
     }
 
-    /// The cost of a class that stands for all those of at most its memory, on a cluster whose ranks differ in memory.
+    /// The cost of a class that bounds every class of at most its memory.
     ///
     /// A class of less memory can have an in-flight limit where this one has a cap alone: a full stage of `p` caps needs
     /// more memory than one of `p` smaller caps. So this class has the limit wherever a class may have it.

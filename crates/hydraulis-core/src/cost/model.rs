@@ -29,9 +29,8 @@ impl CostModel {
     pub fn new(profile: CostProfile, cluster: Cluster) -> CostModel {
         let cluster = with_rates_of_devices(&profile, cluster);
         let pool = RankPool::best_of(&profile, &cluster);
-        let cost = |entry: &SchemeProfile| {
-            ClassCost::exceeding(&profile, entry, &cluster, ReplicaClass::on(entry.scheme, pool))
-        };
+        let cost =
+            |entry: &SchemeProfile| ClassCost::new(&profile, entry, &cluster, ReplicaClass::on(entry.scheme, pool));
         let best = profile.schemes.iter().map(cost).collect();
         CostModel { profile, cluster, memory: MemoryRule::PerMicroBatch, best }
     }
@@ -110,7 +109,7 @@ impl CostModel {
         Ok(stages.zip(tokens).map(|(stage, &tokens)| stage.holding(tokens, largest)).collect())
     }
 
-    /// The cost of a class that stands for all those of at most its speed and memory; it must admit at least one token.
+    /// The cost of a class that bounds every class of at most its speed and memory; it must admit at least one token.
     pub(crate) fn exceeding(&self, class: ReplicaClass) -> Result<ClassCost> {
         let entry = self.profile.scheme(class.scheme)?;
         self.admitting(entry, ClassCost::exceeding(&self.profile, entry, &self.cluster, class))

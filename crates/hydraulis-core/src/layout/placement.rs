@@ -105,8 +105,8 @@ impl RankKind {
     }
 }
 
-/// The sizes of the ranks' memory, in ascending order. Memory of at most a 32nd more than the least of a size is of this
-/// size: measured memory of equal devices differs by some bytes.
+/// The sizes of the ranks' memory, in ascending order. A size begins at its smallest memory and includes memory up to 1/32
+/// larger: the measured memory of equal devices differs by some bytes.
 fn memory_sizes(cluster: &Cluster) -> Vec<RangeInclusive<u64>> {
     let mut bytes: Vec<u64> = (0..cluster.gpus()).map(|rank| stated_memory(cluster, rank)).collect();
     bytes.sort_unstable();

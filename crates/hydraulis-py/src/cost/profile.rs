@@ -315,8 +315,8 @@ impl CostProfile {
     ///     lengths: Tokens of each sequence of the micro-batch.
     ///
     /// Raises:
-    ///     InvalidInputError: The profile does not have the scheme (code `scheme_unknown`), or a length is out of range
-    ///         (see `Planner.plan`).
+    ///     InvalidInputError: The profile does not have the scheme (code `scheme_unknown`), a length is out of range
+    ///         (`lengths_invalid`), or there is none (`batch_empty`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     fn micro_batch_ms(&self, py: Python<'_>, scheme: &Scheme, lengths: &Bound<'_, PyAny>) -> PyResult<f64> {
         let (profile, scheme) = (self.0.clone(), scheme.0);

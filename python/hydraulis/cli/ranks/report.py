@@ -87,7 +87,7 @@ def report_before_meeting(program: str, error: HydraulisError) -> int:
     prints the error. torchrun terminates the other ranks of a node once one has exited. If the first rank is
     slower than another, it would be terminated before it prints: other ranks wait. With several nodes, ranks
     of nodes without the error would wait for the missing ones until the timeout: all ranks meet first, and
-    learn of it.
+    this rank tells the others its error.
 
     Args:
         program: Name of the program, for the line that is printed.

@@ -125,6 +125,12 @@ def from_hugging_face(source: str | Path | Fields) -> ModelConfig:
     """
     given = source if isinstance(source, Mapping) else read_fields(Path(source))
     family = given.get("model_type")
+    if family is None and isinstance(given.get("planner"), Mapping):
+        message = (
+            "the config.json is that of a run and not of a model: export the run by 'hydraulis export', and "
+            "name the folder of the export"
+        )
+        raise InvalidInputError(message, code="model_unsupported")
     if family not in tuple(_FIXED):
         _refuse("model_type", family, f"the families are {', '.join(_FIXED)}")
     fields = _DEFAULTS | _FAMILY_DEFAULTS.get(family, {}) | dict(given)

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from hydraulis._core import Cluster, LinkRates
+from hydraulis.planner.links import MOST_SLOWDOWN
 from hydraulis.runtime.step_result import TimedCrossing
 
 SLOW_LINKS = "slow links"
@@ -37,8 +38,6 @@ LEAST_MS = 20.0
 """Usual time of a gather between nodes, below which a step is no observation."""
 # Ranks of a rail with less than this share of its largest predicted time may be done early.
 _BUSY = 0.8
-MOST_SLOWDOWN = 1000.0
-"""The limit of the core."""
 
 
 class LinkChange(NamedTuple):
@@ -91,7 +90,9 @@ class NodeLinks:
         """The slowdown of each node's links that plans count with; empty if no links are slow."""
         if self._slowdown == 1:
             return []
-        # All nodes together take longer by the slowdown than the slowest of them usually does.
+        if self._nodes == self._all_nodes:
+            return [self._slowdown] * self._num_nodes
+        # The slowdown is relative to the usual time of the slowest node; each node has its own.
         slowest = max(self._factors)
         return [
             self._slowdown * slowest / factor if node in self._nodes else 1.0
@@ -140,12 +141,13 @@ class NodeLinks:
         found = None
         for rail in range(self._ranks_per_node):
             members = crossings[rail :: self._ranks_per_node]
-            predicted = list(map(self._predicted_ms, members, self._factors))
-            most = max(predicted, default=0.0)
+            # Ranks of slower nodes take longer for as many bytes, and are no busier.
+            at_full_rate = [self._predicted_ms(one, 1.0) for one in members]
+            most = max(map(self._predicted_ms, members, self._factors), default=0.0)
             if most == 0:
                 continue
-            busy = zip(members, predicted, strict=True)
-            measured = min(one.ms for one, ms in busy if ms >= _BUSY * most)
+            busiest = _BUSY * max(at_full_rate)
+            measured = min(one.ms for one, ms in zip(members, at_full_rate, strict=True) if ms >= busiest)
             usual_ms = measured if self._usual is None else most * self._usual
             if usual_ms >= LEAST_MS:
                 found = max(measured / most, found or 0.0)

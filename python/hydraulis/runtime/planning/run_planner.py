@@ -11,9 +11,9 @@ from hydraulis._core import Cluster, CostProfile, Link, LookaheadPlan, Plan, Pla
 from hydraulis.config.planner import PlannerConfig
 from hydraulis.errors import HydraulisError
 from hydraulis.model.tensors import wide_dtype
-from hydraulis.planner.links import resolve_links
+from hydraulis.planner.links import MOST_SLOWDOWN, resolve_links
 from hydraulis.planner.strategies import homogeneous_strategies
-from hydraulis.runtime.planning.node_links import MOST_SLOWDOWN, LinkChange, NodeLinks
+from hydraulis.runtime.planning.node_links import LinkChange, NodeLinks
 from hydraulis.runtime.planning.rank_rates import LEAST_RATE, RankRates, RateChange
 from hydraulis.runtime.planning.recalibration import Recalibration, mean_factor
 from hydraulis.runtime.state.parameters import ModelParameters
@@ -274,7 +274,7 @@ class RunPlanner:
 
 
 def _slowed(link: Link, slowdowns: Sequence[float]) -> Link:
-    """Slow each node's links by a factor; none at all for usual links."""
+    """Multiply each node's slowdown by a factor, up to `MOST_SLOWDOWN`; no factors leave the link."""
     if not slowdowns:
         return link
     usual = link.node_slowdowns or [1.0] * len(slowdowns)

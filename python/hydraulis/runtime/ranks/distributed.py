@@ -22,7 +22,7 @@ from hydraulis.runtime.ranks.rank_zero import from_rank_zero
 from hydraulis.runtime.ranks.torchrun import require_torchrun
 
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
-# Most time of the end of all groups.
+# Longest wait in seconds for the groups to end.
 _ABORT_S = 5.0
 
 
@@ -92,7 +92,8 @@ def _abort_groups() -> None:
 
     Destroying a group waits until NCCL has finished its work. If one rank fails alone, for example out of
     memory, the other ranks do not know: all would wait, and the error would not be reported. Aborting one
-    group can wait too, for a kernel of another one (pytorch#119797); the end of the process ends these.
+    group can wait too, for a kernel of another one (pytorch#119797): the call is then left behind, and ends
+    with the process.
     """
     with suppress(Exception):
         call_within(_ABORT_S, _abort_process_group)

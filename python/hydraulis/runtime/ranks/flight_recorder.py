@@ -22,11 +22,11 @@ _SETTINGS = {
     # watches that one (ProcessGroupNCCL.cpp: ErrorHandlingMode NoHandling, HeartbeatMonitor::runLoop).
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
     "TORCH_NCCL_ENABLE_MONITORING": "0",
-    # The thread that watches the collectives ends the process by an error of the device too (illegal access,
-    # ECC), before this rank has reported it (Watchdog::run).
+    # On a device error (illegal access, ECC) the thread that watches the collectives ends the process before
+    # this rank reports it (Watchdog::run).
     "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
     # The host writes its own dumps. Torch's signal for them stays in the store of torchrun's agent, and ranks
-    # that torchrun starts again would follow it.
+    # that torchrun starts again would write dumps too.
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
     # Entries of the recorder; a step of 8 micro-batches on 32 layers with tensor parallelism launches some
     # 2,000 collectives.

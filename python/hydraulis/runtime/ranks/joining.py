@@ -74,9 +74,19 @@ def join(timeout: timedelta, device: torch.device, settings: LivenessSettings, c
         KeyboardInterrupt: The run was interrupted while ranks joined.
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    heartbeat, groups = _meet(timeout, settings, rank, world_size)
-    connect = partial(_connect, groups, rank, world_size, timeout, device, channels)
-    _within(_start_limit(timeout, settings), settings.stop, connect)
+    start = timeout if settings.start_timeout_s is None else timedelta(seconds=settings.start_timeout_s)
+    within = partial(_within, start, settings.stop)
+    store = within(partial(_open_store, rank, world_size, timeout))
+    meeting = Meeting(store, rank, world_size, start)
+    attempt = within(meeting.find)
+    heartbeat = within(partial(_start_heartbeat, attempt, rank, world_size, settings))
+    heartbeat.timeout_s = timeout.total_seconds()
+    if settings.stop is not None:
+        heartbeat.is_ending = settings.stop.is_ending
+    set_current(heartbeat, store)
+    within(meeting.complete)
+    groups = PrefixStore(f"{attempt}/groups", store)
+    within(partial(_connect, groups, rank, world_size, timeout, device, channels))
     return heartbeat
 
 
@@ -91,30 +101,16 @@ def tell_refusal(timeout: timedelta, error: HydraulisError) -> None:
         HydraulisError: Another rank did not join in time (code `lost_rank`).
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    heartbeat, _ = _meet(timeout, LivenessSettings(), rank, world_size)
-    heartbeat.leave(failed=True, failure=failure_of(error))
-
-
-def _meet(
-    timeout: timedelta, settings: LivenessSettings, rank: int, world_size: int
-) -> tuple[Heartbeat, Store]:
-    """Meet all ranks in torchrun's store; return this rank's heartbeat, and the store for their groups."""
-    start = _start_limit(timeout, settings)
-    within = partial(_within, start, settings.stop)
+    within = partial(_within, timeout, None)
     store = within(partial(_open_store, rank, world_size, timeout))
-    meeting = Meeting(store, rank, world_size, start)
+    meeting = Meeting(store, rank, world_size, timeout)
     attempt = within(meeting.find)
-    heartbeat = within(partial(_start_heartbeat, attempt, rank, world_size, settings))
-    heartbeat.timeout_s = timeout.total_seconds()
-    if settings.stop is not None:
-        heartbeat.is_ending = settings.stop.is_ending
-    set_current(heartbeat, store)
+    check = within(partial(_liveness_check, attempt, rank, world_size, LivenessSettings().silence_s))
+    within(check.sign_in)
+    # Before the call: a rank that ends must not be the one that reports for all.
+    within(partial(check.leave, failed=True))
     within(meeting.complete)
-    return heartbeat, PrefixStore(f"{attempt}/groups", store)
-
-
-def _start_limit(timeout: timedelta, settings: LivenessSettings) -> timedelta:
-    return timeout if settings.start_timeout_s is None else timedelta(seconds=settings.start_timeout_s)
+    within(partial(check.call, f"rank {rank} failed: {failure_of(error)}"))
 
 
 def _within(timeout: timedelta, stop: StopRequest | None, function: Callable[[], T]) -> T:
@@ -151,16 +147,20 @@ def _open_store(rank: int, world_size: int, timeout: timedelta) -> Store:
 
 
 def _start_heartbeat(attempt: str, rank: int, world_size: int, settings: LivenessSettings) -> Heartbeat:
-    # A connection of its own: requests of one connection wait for each other.
-    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    limit = timedelta(seconds=max(_STORE_S, settings.silence_s / 2))
-    store = PrefixStore(f"{attempt}/liveness", TCPStore(*address, timeout=limit))
-    of_node = int(os.environ["LOCAL_WORLD_SIZE"])
-    first = rank - int(os.environ.get("LOCAL_RANK", rank % of_node))
-    check = LivenessCheck(store, rank, world_size, range(first, first + of_node))
+    check = _liveness_check(attempt, rank, world_size, settings.silence_s)
     heartbeat = Heartbeat(check, rank, world_size, settings.silence_s, settings.end)
     heartbeat.start()
     return heartbeat
+
+
+def _liveness_check(attempt: str, rank: int, world_size: int, silence_s: float) -> LivenessCheck:
+    # A connection of its own: requests of one connection wait for each other.
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    limit = timedelta(seconds=max(_STORE_S, silence_s / 2))
+    store = PrefixStore(f"{attempt}/liveness", TCPStore(*address, timeout=limit))
+    of_node = int(os.environ["LOCAL_WORLD_SIZE"])
+    first = rank - int(os.environ.get("LOCAL_RANK", rank % of_node))
+    return LivenessCheck(store, rank, world_size, range(first, first + of_node))
 
 
 def _connect(

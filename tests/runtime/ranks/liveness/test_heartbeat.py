@@ -244,6 +244,16 @@ def test_a_rank_that_has_told_its_loss_and_is_blocked_is_ended(monkeypatch: pyte
     assert str(printed[0]).endswith(": another rank ended")
 
 
+def test_the_failure_of_another_rank_explains_a_broken_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LivenessCheck.collect, "__defaults__", (0.1,))
+    store = HashStore()
+    (only,) = ranks(store, 2)
+    LivenessCheck(store, 1, 2, ()).call("rank 1 failed: error [out_of_device_memory]")
+    only.tell(LOST)
+    printed = only.find_lost(LOST)
+    assert "rank 1 failed: error [out_of_device_memory]: its report has more" in str(printed)
+
+
 def test_a_rank_that_leaves_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LivenessCheck.collect, "__defaults__", (0.1,))
     store = HashStore()

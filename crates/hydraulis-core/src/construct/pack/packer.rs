@@ -141,7 +141,7 @@ impl<'a> Packer<'a> {
         first_fit_count(ids, self.tokens, self.cost.cap(), &mut self.buffers.used)
     }
 
-    /// The same where micro-batches share an in-flight limit, so that one may hold more than the cap.
+    /// The number of micro-batches of first-fit decreasing if each may hold the whole in-flight limit.
     fn fewest_sharing(&mut self, ids: &[usize]) -> usize {
         first_fit_count(ids, self.tokens, self.cost.longest(), &mut self.buffers.used)
     }
@@ -224,7 +224,9 @@ impl<'a> Packer<'a> {
             self.keep_better(|count| capacity.shape(count, load));
         }
         let PackingBudget { counts, spacing, .. } = self.budget;
-        let fewer = (self.fewest_sharing(ids).min(fewest)..middle).rev().take(counts);
+        let is_shared = self.cost.longest() > self.cost.cap();
+        let least = if is_shared { self.fewest_sharing(ids).min(fewest) } else { fewest };
+        let fewer = (least..middle).rev().take(counts);
         let more = (middle..=ids.len()).step_by((middle / spacing).max(1)).skip(1).take(counts);
         for count in fewer.chain(more) {
             self.fill(ids, load, count);

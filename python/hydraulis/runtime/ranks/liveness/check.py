@@ -158,7 +158,8 @@ class LivenessCheck:
         neighbours: Ranks on this rank's node, in their order.
 
     Attributes:
-        next_neighbour: The next rank on this node, the first one after the last; None without neighbours.
+        next_neighbour: The rank after this one on its node, or the node's first rank if this is the last;
+            None if `neighbours` is empty.
 
     Raises:
         RuntimeError: The store cannot be reached; every method raises it.

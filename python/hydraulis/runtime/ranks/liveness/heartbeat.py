@@ -147,7 +147,7 @@ class Heartbeat:
         Args:
             error: Error of this rank, with the code `lost_rank`.
         """
-        self._error, self._has_noticed = error, True
+        self._has_noticed, self._error = True, error
         self._wake.set()
 
     def find_lost(self, error: HydraulisError) -> HydraulisError | None:
@@ -240,15 +240,16 @@ class Heartbeat:
 
     def _take_part(self) -> None:
         """Answer a call or make one, and wait for the report."""
-        why = self._check.reason_of_call()
-        if self._error is None and why:
-            self._error = lost_rank(f"{why}: its report has more", self.then())
-        elif why is None:
+        why, error = self._check.reason_of_call(), self._error
+        if why is None:
             self._check.call()
+        elif why and (error is None or self._has_noticed):
+            # The main thread has noticed a broken connection at most; the rank that called knows why.
+            self._error = error = lost_rank(f"{why}: its report has more", self.then())
         self._check.answer(None if self._has_noticed else activity_of(self._main))
-        if self._error is not None and self._check.is_first("collect"):
+        if error is not None and self._check.is_first("collect"):
             answers = self._check.collect()
-            text = f"{describe(answers)}: {self._error}"
+            text = f"{describe(answers)}: {error}"
             self._check.publish(json.dumps([reporter(answers), text]))
         for _ in range(round(_REPORT_S / _POLL_S)):
             self._report = self._check.published()
