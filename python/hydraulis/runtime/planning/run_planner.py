@@ -274,7 +274,7 @@ class RunPlanner:
 
 
 def _slowed(link: Link, slowdowns: Sequence[float]) -> Link:
-    """Multiply each node's slowdown by a factor, up to `MOST_SLOWDOWN`; no factors leave the link."""
+    """Multiply each node's slowdown by a factor, up to `MOST_SLOWDOWN`; none at all for usual links."""
     if not slowdowns:
         return link
     usual = link.node_slowdowns or [1.0] * len(slowdowns)

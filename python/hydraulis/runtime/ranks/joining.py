@@ -110,7 +110,8 @@ def tell_refusal(timeout: timedelta, error: HydraulisError) -> None:
     # Before the call: a rank that ends must not be the one that reports for all.
     within(partial(check.leave, failed=True))
     within(meeting.complete)
-    within(partial(check.call, f"rank {rank} failed: {failure_of(error)}"))
+    if failure := failure_of(error):
+        within(partial(check.call, f"rank {rank} failed: {failure}"))
 
 
 def _within(timeout: timedelta, stop: StopRequest | None, function: Callable[[], T]) -> T:
