@@ -312,18 +312,20 @@ impl CostProfile {
     ///
     /// Args:
     ///     scheme: Scheme of the profile.
-    ///     lengths: Tokens of each sequence of the micro-batch.
+    ///     lengths: Tokens of each sequence of the micro-batch, which may be empty.
     ///
     /// Raises:
-    ///     InvalidInputError: The profile does not have the scheme (code `scheme_unknown`), a length is out of range
-    ///         (`lengths_invalid`), or there is none (`batch_empty`).
+    ///     InvalidInputError: The profile does not have the scheme (code `scheme_unknown`), or a length is out of range
+    ///         (`lengths_invalid`).
     #[expect(clippy::doc_markdown, reason = "a Python docstring names its arguments bare")]
     fn micro_batch_ms(&self, py: Python<'_>, scheme: &Scheme, lengths: &Bound<'_, PyAny>) -> PyResult<f64> {
         let (profile, scheme) = (self.0.clone(), scheme.0);
         let lengths = integers("lengths", Whole::Lengths, lengths)?;
         detached(py, move || {
-            let (entry, batch) = (profile.scheme(scheme)?, Batch::new(&lengths, None)?);
-            Ok(entry.micro_batch_ms(batch.tokens().iter().copied()).0)
+            let entry = profile.scheme(scheme)?;
+            // No sequence at all is an empty micro-batch, and no batch.
+            let batch = if lengths.is_empty() { None } else { Some(Batch::new(&lengths, None)?) };
+            Ok(entry.micro_batch_ms(batch.iter().flat_map(Batch::tokens).copied()).0)
         })
     }
 
