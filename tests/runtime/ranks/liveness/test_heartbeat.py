@@ -24,6 +24,28 @@ LOST = HydraulisError("another rank ended", code="lost_rank")
 End = Callable[[HydraulisError | None], None]
 
 
+class Ending:
+    """Stands for the end of a process by its liveness thread, and keeps the error that would be printed."""
+
+    def __init__(self) -> None:
+        self._printed: list[HydraulisError | None] = []
+        self._is_over = threading.Event()
+
+    def __call__(self, error: HydraulisError | None) -> None:
+        self._printed.append(error)
+        self._is_over.set()
+
+    def comes_within(self, seconds: float) -> bool:
+        return self._is_over.wait(seconds)
+
+    def text(self) -> str:
+        """Wait for the end, and return the one error."""
+        assert self.comes_within(60)
+        (error,) = self._printed
+        assert error is not None
+        return str(error)
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_POLL_S", 0.01)
@@ -72,21 +94,12 @@ def test_a_blocked_rank_answers_and_is_ended_and_the_lowest_one_reports(
 ) -> None:
     monkeypatch.setattr(LivenessCheck.collect, "__defaults__", (0.5,))
     monkeypatch.setattr(module, "_END_S", 0.01)
-    ended: list[HydraulisError | None] = []
-    is_ended = threading.Event()
-
-    def end(error: HydraulisError | None) -> None:
-        ended.append(error)
-        is_ended.set()
-
+    end = Ending()
     _, noticing = ranks(HashStore(), 3, end)
     # Rank 0 is blocked: only its thread takes part, and prints what rank 1 found.
     assert noticing.find_lost(LOST) is None
-    assert is_ended.wait(60)
-    (error,) = ended
-    assert error is not None
-    assert str(error).endswith(": another rank ended")
-    assert "no answer from rank 2" in str(error)
+    assert end.text().endswith(": another rank ended")
+    assert "no answer from rank 2" in end.text()
 
 
 @pytest.mark.parametrize(("error", "limit_s"), [(dist.DistNetworkError, 5.0), (dist.DistStoreError, 60.0)])
@@ -115,20 +128,10 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], tuple[Heartbeat,
     monkeypatch.setattr(module, "_END_S", 0.01)
 
     def started(silence_s: float) -> tuple[Heartbeat, Callable[[], str]]:
-        printed: list[HydraulisError | None] = []
-        is_ended = threading.Event()
-
-        def end(error: HydraulisError | None) -> None:
-            printed.append(error)
-            is_ended.set()
-
-        def text() -> str:
-            assert is_ended.wait(60)
-            return str(printed[0])
-
+        end = Ending()
         (only,) = ranks(HashStore(), 2, end, silence_s)
         only.then = lambda: "resume run 7"
-        return only, text
+        return only, end.text
 
     return started
 
@@ -205,12 +208,7 @@ def test_the_end_of_a_process_is_seen_by_the_rank_before_it_on_its_node(
 ) -> None:
     monkeypatch.setattr(LivenessCheck.collect, "__defaults__", (0.1,))
     monkeypatch.setattr(module, "_END_S", 0.01)
-    store, printed, is_ended = HashStore(), [], threading.Event()
-
-    def end(error: HydraulisError | None) -> None:
-        printed.append(error)
-        is_ended.set()
-
+    store, end = HashStore(), Ending()
     # Rank 2 is the first one of its node, and rank 1 of another node watches its signs of life.
     of_node = [LivenessCheck(store, rank, 4, (2, 3)) for rank in (2, 3)]
     assert [check.next_neighbour for check in of_node] == [3, 2]
@@ -218,30 +216,22 @@ def test_the_end_of_a_process_is_seen_by_the_rank_before_it_on_its_node(
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         store.set("process/2", json.dumps(astuple(replace(Process.own(), pid=process.pid))))
         heartbeat.start()
-        assert not is_ended.wait(0.1)
+        assert not end.comes_within(0.1)
         process.kill()
-    assert is_ended.wait(60)
-    (error,) = printed
-    assert str(error).startswith(f"rank 2 ({Process.own().host}) ended; ")
-    assert "the process of rank 2 ended: its report has the cause" in str(error)
+    assert end.text().startswith(f"rank 2 ({Process.own().host}) ended; ")
+    assert "the process of rank 2 ended: its report has the cause" in end.text()
 
 
 def test_a_rank_that_has_told_its_loss_and_is_blocked_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LivenessCheck.collect, "__defaults__", (0.1,))
     monkeypatch.setattr(module, "_END_S", 0.01)
-    store, printed, is_ended = HashStore(), [], threading.Event()
-
-    def end(error: HydraulisError | None) -> None:
-        printed.append(error)
-        is_ended.set()
-
+    store, end = HashStore(), Ending()
     (only,) = ranks(store, 2, end)
     # Its main thread is in a function of its own, but it is not the one that the others wait for.
     monkeypatch.setattr(module, "activity_of", lambda _: "distributed.joined")
     only.tell(LOST)
-    assert is_ended.wait(60)
+    assert end.text().endswith(": another rank ended")
     assert json.loads(store.get("state/0")) == ["waiting", ""]
-    assert str(printed[0]).endswith(": another rank ended")
 
 
 def test_the_failure_of_another_rank_explains_a_broken_connection(monkeypatch: pytest.MonkeyPatch) -> None:
